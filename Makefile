@@ -1,4 +1,4 @@
-# What a person does with linnet: `make help` lists it. Everything works from an empty clone.
+# Targets for developers; `make help` lists them. All work in a fresh clone.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -11,14 +11,14 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 .DEFAULT_GOAL := help
 .PHONY: help venv build native demo test soak bench lint generate cross amalgamate clean
 
-help: ## this list
+help: ## shows this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# The stamps hold the inputs they were made from: an unchanged tree installs nothing again.
+# Stamp files record that an installation is newer than the sources: an unchanged tree is not installed again.
 SOURCES = $(shell find runtime_c kernels_x86 kernels_arm schema pyruntime converters CMakeLists.txt pyproject.toml \
 	-type f -not -name '*.pyc')
 
@@ -26,7 +26,7 @@ $(VENV)/.demo-stamp: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet ".[examples]"
 	@touch $@
 
-# EXTRAS=torch also installs what tests of that extra need; the versions of .ci/constraints.txt come without CUDA.
+# EXTRAS=torch also installs what the tests of that extra need. The versions in .ci/constraints.txt have no CUDA.
 $(VENV)/.test-stamp$(EXTRAS): $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt ".[examples,test$(if $(EXTRAS),$(comma)$(EXTRAS))]"
 	@touch $@
@@ -35,48 +35,48 @@ $(VENV)/.lint-stamp: $(VENV)/.test-stamp$(EXTRAS)
 	$(BIN)/python -m pip install --quiet ".[examples,test,dev]"
 	@touch $@
 
-venv: $(VENV)/.test-stamp$(EXTRAS) ## the virtual environment in .venv with linnet and all that the tests need
+venv: $(VENV)/.test-stamp$(EXTRAS) ## creates the virtual environment .venv with linnet and everything the tests need
 
-native: ## liblinnet, liblinnet_sync, linnet-bench, linnet-run, linnet-train and the C tests, in build/ (needs cmake)
+native: ## builds liblinnet, liblinnet_sync, linnet-bench, linnet-run, linnet-train and the C tests in build/ (needs cmake)
 	cmake -S . -B $(BUILD) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_BUILD_TYPE=Release > /dev/null
 	cmake --build $(BUILD) -j $(JOBS)
 
-demo: $(VENV)/.demo-stamp ## the main job: reads a page of text at f32, f16, i16 and i8, prints one table
+demo: $(VENV)/.demo-stamp ## runs the main demo: reads a page of text at f32, f16, i16 and i8, and prints one table
 	$(BIN)/python -m examples.demo --out demo-out
 
-test: ## everything: sets up, installs what is missing, runs all tests (at most 25 minutes on 2 cores)
+test: ## installs what is missing and runs all tests (at most 25 minutes on 2 cores)
 	.ci/packages
 	$(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
 	$(BIN)/python -m pytest tests -q $(PYTEST)
 
-soak: ## long fuzzing and sweeps (an hour)
+soak: ## runs long fuzzing and parameter sweeps (an hour)
 	.ci/packages
 	$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch
 	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt torchvision "ray>=2.40" "flwr>=1.21"
 	$(BIN)/python -m pytest tests -q -m soak $(PYTEST)
 
-bench: $(VENV)/.test-stamp$(EXTRAS) native ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
+bench: $(VENV)/.test-stamp$(EXTRAS) native ## measures speed against ONNX Runtime in one interleaved run, and runs the micro-benchmarks
 	$(BUILD)/bench_gemm
 	$(BIN)/python -m tests.bench_peers --json $(BUILD)/bench.json
 	$(BIN)/python -m pytest tests/bench_overhead.py -q -s --benchmark-columns=min,median,ops
 
-lint: $(VENV)/.lint-stamp ## clang-format, ruff, mypy, and whether generated files are current
+lint: $(VENV)/.lint-stamp ## runs clang-format, ruff and mypy, and checks that generated files are current
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v generated)
 	$(BIN)/python schema/generate.py --check
 
-generate: ## derives the generated files from schema/
+generate: ## writes the generated files from schema/
 	$(PYTHON) schema/generate.py
 	$(PYTHON) -m linnet.converters.coverage docs/ops.md
 
-cross: ## the library and native tools for TARGET=aarch64, in build-$(TARGET)/
+cross: ## builds the library and native tools for TARGET=aarch64 in build-$(TARGET)/
 	cmake -S . -B build-$(TARGET) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake > /dev/null
 	cmake --build build-$(TARGET) -j $(JOBS)
 
-amalgamate: ## build/amalgamation/linnet.c and linnet.h: the whole runtime (scalar kernels) as one file
+amalgamate: ## writes the whole runtime (scalar kernels) as one file: build/amalgamation/linnet.c and linnet.h
 	$(PYTHON) .ci/amalgamate.py --out $(BUILD)/amalgamation
 
-clean: ## removes what the targets above made
+clean: ## removes everything that the targets above create
 	rm -rf $(BUILD) build-$(TARGET) build-tests $(VENV) demo-out

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the whole runtime as two files, linnet.c and linnet.h, with the portable kernels: `make amalgamate`.
-What is `static` in one source file and collides with another's is renamed; headers are pasted once, .inc files in place."""
+Static names that collide between source files are renamed. Headers are pasted once, .inc files in place."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIME = ROOT / "runtime_c"
-FOLDERS = ("core", "ops", "generated")
+NOT_COMPILED = ("simd", "sync", "tools", "include")  # headers, and what is built apart
 HEAD = """/* linnet.c - the linnet runtime in one file, made by `make amalgamate`; do not edit. Apache-2.0.
  * Build: cc -std=c11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math -c linnet.c   (link with -lm -lpthread)
- * It holds the portable kernels. Build the library with CMake for those that use AVX or NEON. */
+ * It contains the portable kernels. For the kernels with AVX or NEON, build the library with CMake. */
 #ifndef LINNET_STATIC
 #define LINNET_STATIC
 #endif
 #define LN_SIMD_SCALAR
 #if defined(__GNUC__)
-#pragma GCC diagnostic ignored "-Wunused-function" /* what came from headers is not all used */
+#pragma GCC diagnostic ignored "-Wunused-function" /* not all functions from headers are used */
 #endif
 """
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]+(?:"([^"]+)"|([A-Z_]+)\b)')
 _FEATURE = re.compile(r"#define (_\w+_SOURCE\b.*)$")
 _TEXT_MACRO = re.compile(r'[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+"([^"]+)"$')
-_OTHER_VECTORS = re.compile(r"simd_(?!scalar)\w+\.h$")  # one file has one kind of vector: the scalar one
+_OTHER_VECTORS = re.compile(r"simd_(?!scalar)\w+\.h$")  # one file can have only one kind of vector: scalar
 _COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 
 
 def find(name: str, beside: Path) -> Path:
-    """The file that an #include "name" means, as the build's include path has it."""
+    """Finds the file of an #include "name" along the include path of the build."""
     for folder in (beside.parent, RUNTIME, RUNTIME / "include", ROOT):
         if (folder / name).is_file():
             return folder / name
@@ -40,7 +40,7 @@ def find(name: str, beside: Path) -> Path:
 
 
 def is_guarded(text: str) -> bool:
-    """Whether a header may be pasted once for all (it begins with #ifndef NAME_H)."""
+    """Whether a header has an include guard (begins with #ifndef NAME_H), so that pasting it once is enough."""
     first = re.search(r"^[ \t]*#.*$", text, re.MULTILINE)
     return bool(first and re.match(r"#ifndef \w+_H\b", first.group()))
 
@@ -52,16 +52,16 @@ class Amalgamation:
         self.headers: list[str] = []
         self.pasted: set[Path] = set()
         self.features: list[str] = []
-        self.texts: dict[str, str] = {}  # macros that are texts: #include NAME
+        self.texts: dict[str, str] = {}  # macros with a string value, for #include NAME
 
     def expand(self, path: Path) -> str:
-        """The file's text; guarded headers go to `headers` (dependencies first), all else is pasted in place."""
+        """The file's text; guarded headers go to `headers` (dependencies first), others are pasted in place."""
         out = []
         for line in path.read_text().splitlines():
             if feature := _FEATURE.match(line):
                 self.features += [feature.group(1)] if feature.group(1) not in self.features else []
             elif line.startswith("#define LN_KERNEL_LIST "):
-                pass  # the lists of fast kernels are left out with the kernels
+                pass  # the amalgamation has no fast kernels, so it omits their lists
             elif defined := _TEXT_MACRO.match(line):
                 self.texts[defined.group(1)] = defined.group(2)
                 out.append(line)
@@ -88,7 +88,7 @@ class Amalgamation:
 
 
 def local_names(text: str) -> set[str]:
-    """What a source file defines for itself at file scope: statics, types, tags, enumerators."""
+    """Names that a source file defines at file scope: statics, types, tags, enumerators."""
     text = _COMMENT_OR_TEXT.sub(" ", text)
     names = set(re.findall(r"^static\b[^;={(]*?\b(\w+)\s*(?:\(|=|\[|;)", text, re.MULTILINE))
     names |= set(re.findall(r"^(?:typedef\s+)?(?:struct|union|enum)\s+(\w+)\s*\{", text, re.MULTILINE))
@@ -97,7 +97,7 @@ def local_names(text: str) -> set[str]:
     names |= set(re.findall(r"^typedef\b[^;{]*?\(\s*\*\s*(\w+)\s*\)", text, re.MULTILINE))
     for body in re.findall(r"^(?:typedef\s+)?enum\b[^{;()]*\{([^}]*)\}", text, re.MULTILINE):
         names |= set(re.findall(r"(?:^|,)\s*(\w+)", body))
-    names |= set(re.findall(r"\bTYPED\((\w+)\)", text))  # ops/typed.h appends _f32, ... to it
+    names |= set(re.findall(r"\bTYPED\((\w+)\)", text))  # kernel/common/typed.h appends _f32, ... to the name
     return names - {"static", "const", "struct", "inline"}
 
 
@@ -113,7 +113,7 @@ def macros(text: str) -> list[str]:
 
 
 def rename(text: str, names: set[str], suffix: str) -> str:
-    """`names` with the suffix, except behind . and -> (fields), and in comments and texts."""
+    """Appends the suffix to `names`, except after . and -> (fields) and in comments and strings."""
     if not names:
         return text
     word = re.compile(r"(?<![\w.])(?<!->)(" + "|".join(sorted(names)) + r")\b")
@@ -127,12 +127,16 @@ def rename(text: str, names: set[str], suffix: str) -> str:
 def amalgamate() -> str:
     """The text of linnet.c."""
     made = Amalgamation()
-    sources = [path for folder in FOLDERS for path in sorted((RUNTIME / folder).glob("*.c"))]
+    sources = [
+        path
+        for path in sorted(RUNTIME.rglob("*.c"))
+        if not path.name.endswith(".inc.c") and path.relative_to(RUNTIME).parts[0] not in NOT_COMPILED
+    ]
     texts = {path: made.expand(path) for path in sources}
     locals_of = {path: local_names(text) for path, text in texts.items()}
     count = Counter(name for names in locals_of.values() for name in names)
     headers = "\n".join(made.headers)
-    # A type that a header declares and one source file completes is one type, not a clash.
+    # A type that a header declares and a source file completes is the same type, not a clash.
     opaque = set(re.findall(r"^typedef struct (\w+) \1;", headers, re.MULTILINE))
     opaque |= set(
         re.findall(r"^typedef struct (\w+) \1;", (RUNTIME / "include" / "linnet.h").read_text(), re.MULTILINE)

@@ -1,2 +1,2 @@
-"""Importers: other frameworks' models into linnet graphs. One package per format, one rule per source op.
-Installed as `linnet.converters`."""
+"""Importers turn models of other frameworks into linnet graphs: one package per format, one rule per source op.
+The package is installed as `linnet.converters`."""

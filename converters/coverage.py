@@ -1,5 +1,5 @@
-"""What of ONNX and TFLite is converted, as the second half of docs/ops.md: `python -m linnet.converters.coverage docs/ops.md`
-rewrites it. Everything is read off the rules: what they are registered for, and by `ast` what they emit and refuse."""
+"""Writes the second half of docs/ops.md, which lists the ONNX and TFLite ops that are converted:
+`python -m linnet.converters.coverage docs/ops.md`. All facts come from the rules' registrations and source code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["page", "write"]
 
 
 def page() -> str:
-    """The tables, from the marker on."""
+    """The text from the marker to the end of the file."""
     onnx_rules.load()
     tflite_rules.load()
     parts = [BEGIN, "", "# Source ops", "", _HEAD, _onnx(), "", _foreign(), "", _tflite(), ""]
@@ -44,13 +44,13 @@ def page() -> str:
 
 
 def write(path: Path) -> None:
-    """Replaces what stands behind the marker."""
+    """Replaces everything after the marker."""
     path.write_text(path.read_text().partition(BEGIN)[0] + page())
 
 
-_HEAD = """What the converters make of each op. *Emits*: the runtime ops that the rule, or what it calls, can emit; constants are
-folded and maps fused afterwards. *Refuses*: what the rule reports as a problem, in its own words. Which of ONNX's node cases
-pass stands in [onnx_coverage.md](onnx_coverage.md).
+_HEAD = """How the converters translate each op. *Emits*: the runtime ops that the rule, or a function it calls, can emit, before
+constants are folded and maps fused. *Refuses*: the problems that the rule can report. Which of ONNX's node cases pass is
+listed in [onnx_coverage.md](onnx_coverage.md).
 """
 
 
@@ -83,9 +83,9 @@ def _onnx() -> str:
         rows.append(f"| {name} | {versions} | {how} | {_types(newest) if handled else ''} | {emits} | {refuses} |")
     lines = [
         f"## ONNX, domain ai.onnx, opset 1 to {NEWEST_OPSET}", "",
-        f"{counts['rule']} of {len(rows)} ops have a rule of their own, {counts['function body']} are lowered through the",
-        f"function body that their definition has, {counts['no']} are not converted. *Versions*: of the definition, by opset.",
-        "*Types*: those of the first operand that the definition and linnet have.", "",
+        f"{counts['rule']} of {len(rows)} ops have a rule, {counts['function body']} are lowered through the function body",
+        f"of their definition, and {counts['no']} are not converted. *Versions*: opsets of the definitions that are converted.",
+        "*Types*: element types of the first operand that both the definition and linnet support.", "",
         "| op | versions | how | types | emits | refuses, or what to do |", "|---|---|---|---|---|---|", *rows,
     ]  # fmt: skip
     return "\n".join(lines)
@@ -111,16 +111,16 @@ def _has_body(schema: Any) -> bool:
 
 
 def _body_ops(schema: Any) -> str:
-    """ONNX ops of a function body; what it is made of may depend on the node."""
+    """The ONNX ops of a function body. The body may depend on the node."""
     if not schema.has_function:
-        return "by a body made for the node"
+        return "through a body made for the node"
     body = FunctionProto()
     body.ParseFromString(schema.get_function_with_opset_version(max(schema.function_opset_versions)))
     return "by " + ", ".join(sorted({node.op_type for node in body.node} - {"Constant"}))
 
 
 def _types(schema: Any) -> str:
-    """linnet's element types among those that the first operand may have."""
+    """The element types of linnet that the first operand may have."""
     specs = list(schema.inputs) or list(schema.outputs)
     allowed = next(
         (c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == specs[0].type_str), None
@@ -153,7 +153,8 @@ def _tflite() -> str:
     covered = sum(op in TFLITE_RULES for op in tflite_schema.OPS)
     lines = [
         "## TFLite", "",
-        f"{covered} of the {len(tflite_schema.OPS)} builtin ops have a rule. Which numbers come out: [tflite.md](tflite.md).",
+        f"{covered} of the {len(tflite_schema.OPS)} builtin ops have a rule.",
+        "[tflite.md](tflite.md) describes their numeric results.",
         "", "| op | how | emits | refuses, or what to do |", "|---|---|---|---|", *rows,
     ]  # fmt: skip
     return "\n".join(lines)
@@ -163,7 +164,7 @@ def _tflite() -> str:
 
 
 def _facts(rule: Callable[..., Any], operation: type) -> tuple[str, str]:
-    """Runtime ops that a rule can emit, in the order of the op table, and what it refuses, as cells of a table."""
+    """Two table cells: the runtime ops that a rule can emit, in the order of the op table, and the problems it can report."""
     emitted: set[str] = set()
     refused: list[str] = []
     for op, text in _walk(rule, operation, frozenset()):
@@ -176,7 +177,7 @@ def _facts(rule: Callable[..., Any], operation: type) -> tuple[str, str]:
 
 
 def _walk(function: Any, operation: type, above: frozenset[Any]) -> Iterator[tuple[str, str]]:
-    """("op", "") for what the function can emit, ("", "reason") for what it refuses, with all that it calls."""
+    """Yields ("op", "") for each op that the function, or a function it calls, can emit, and ("", "reason") for each refusal."""
     function = inspect.unwrap(function)
     if not isinstance(function, FunctionType) or function in above or not function.__module__.startswith("linnet."):
         return
@@ -204,7 +205,7 @@ def _tree(function: Any) -> ast.Module:
 
 
 def _only_refuses(rule: Callable[..., Any]) -> bool:
-    """Whether a rule is there only to say something better than that there is none."""
+    """Whether a rule only raises, to give a better message than that there is no rule."""
     body = list(_tree(inspect.unwrap(rule)).body[0].body)  # type: ignore[attr-defined]
     if isinstance(body[0], ast.Expr):  # a docstring
         del body[0]
@@ -212,7 +213,7 @@ def _only_refuses(rule: Callable[..., Any]) -> bool:
 
 
 def _text(node: ast.expr) -> str:
-    """A message as it stands in the source; what is filled in becomes a name or "..."."""
+    """A message as written in the source; filled-in values become a name or "..."."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):

@@ -1,5 +1,5 @@
-"""PyTorch modules into linnet graphs: `from_torch`, through torch's own ONNX exporter and linnet's ONNX importer.
-Nothing here knows an op of torch's. Needs the extra `linnet[torch]`."""
+"""`from_torch` converts PyTorch modules into linnet graphs, through torch's ONNX exporter and linnet's ONNX importer.
+Nothing here depends on single torch ops. Needs the extra `linnet[torch]`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import onnx
 
 from linnet import passes
+from linnet.clib.errors import ConversionError, Problem, UsageError
 from linnet.converters.onnx import examine
-from linnet.errors import ConversionError, Problem, UsageError
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 IN_MEMORY = 1 << 30  # bytes of weights; protobuf holds at most 2 GiB, so larger models go through files
 
@@ -32,37 +32,37 @@ def from_torch(
     optimize: bool = True,
     trainable: str | Sequence[str] | None = None,
 ) -> Graph:
-    """Converts a torch.nn.Module, as it computes in evaluation mode, into a graph with the signature "infer".
+    """Converts a torch.nn.Module in evaluation mode into a graph with the signature "infer".
 
     example_inputs: one tensor, or the tuple of forward's positional arguments; example_kwargs: its keyword arguments. Their
-    values do not matter, their dtypes and shapes do. dynamic_shapes: dimensions to leave open, as torch.export takes them:
-    ({0: torch.export.Dim("batch")},) or {"x": {0: Dim("batch")}}. Inputs are named as forward's parameters; a single output
-    is "output", a tuple gives "output_0", ..., a dict its keys; input_names and output_names override that. opset: of the
-    ONNX model in between (default: the exporter's). trainable: names of parameters, with `*` and `?`, that become variables
-    ("*": all weights): see `linnet.passes.trainable`.
-    Raises UsageError when torch is not installed or the arguments are none; ConversionError with the exporter's own message
-    when it fails, or with every problem of the ONNX model.
+    dtypes and shapes matter, their values do not. dynamic_shapes: dimensions to leave open, in the form of torch.export:
+    ({0: torch.export.Dim("batch")},) or {"x": {0: Dim("batch")}}. Inputs are named after forward's parameters. A single output
+    is "output", a tuple gives "output_0", ..., a dict gives its keys; input_names and output_names override these names.
+    opset: of the intermediate ONNX model (default: the exporter's). trainable: names of parameters, with `*` and `?`, that
+    become variables ("*": all weights): see `linnet.passes.trainable`.
+    Raises UsageError if torch is not installed or an argument is wrong. Raises ConversionError with the exporter's message if
+    the exporter fails, or with every problem of the ONNX model.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
-        raise UsageError("from_torch takes a torch.nn.Module", code=101, got=type(module).__name__)
+        raise UsageError("from_torch needs a torch.nn.Module", code=101, got=type(module).__name__)
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     if isinstance(example_inputs, list):
         arguments = tuple(example_inputs)
-    modes = [(part, part.training) for part in module.modules()]  # parts may be frozen while others train
+    modes = [(part, part.training) for part in module.modules()]  # submodules may have different modes
     module.eval()
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of the exporter about itself
+            warnings.simplefilter("ignore", FutureWarning)  # the exporter's warnings about itself
             program = torch.onnx.export(
                 module, arguments, kwargs=dict(example_kwargs or {}), dynamo=True, verbose=False,
                 dynamic_shapes=dynamic_shapes, input_names=input_names, opset_version=opset,
             )  # fmt: skip
-    except Exception as error:  # the exporter raises what torch.export, onnxscript and the module itself raise
-        text = re.sub(r"\x1b\[[0-9;]*m", "", f"{type(error).__name__}: {error}")  # colours
+    except Exception as error:  # the exporter passes on exceptions of torch.export, onnxscript and the module itself
+        text = re.sub(r"\x1b\[[0-9;]*m", "", f"{type(error).__name__}: {error}")  # remove terminal colours
         problem = Problem(
             type(module).__name__, "torch.onnx.export", text,
-            "the exporter's message: change the module, or dynamic_shapes",
+            "this is the exporter's message: change the module or dynamic_shapes",
         )  # fmt: skip
         raise ConversionError([problem]) from error
     finally:
@@ -76,7 +76,7 @@ def from_torch(
     names = list(output_names or _names_of(program.exported_program, len(signature.outputs)))
     if len(names) != len(signature.outputs) or len(set(names)) != len(names):
         raise UsageError(
-            "output_names does not fit the module's outputs", code=101,
+            "the output names do not match the module's outputs", code=101,
             expected=f"{len(signature.outputs)} different names", got=", ".join(names),
         )  # fmt: skip
     signature.outputs[:] = names
@@ -84,7 +84,7 @@ def from_torch(
 
 
 def _torch() -> Any:
-    """torch, with what its exporter needs."""
+    """Imports torch and the packages that its exporter needs."""
     try:
         import onnxscript  # noqa: F401
         import torch
@@ -110,14 +110,14 @@ def _convert(program: Any, weights: int, optimize: bool, keep: bool) -> Graph:
         program.save(str(path), external_data=True)
         graph = converted(path)
         for function in graph.functions:
-            for tensor in function.tensors():  # the files are about to go
+            for tensor in function.tensors():  # the temporary files will be deleted
                 if tensor.data is not None and not tensor.data.flags.owndata:
                     tensor.data = tensor.data.copy()
         return graph
 
 
 def _names_of(exported: Any, count: int) -> list[str]:
-    """Names of the outputs after what forward returns: "output", "output_0", or the keys of a dict."""
+    """Names the outputs after the structure that forward returns: "output", "output_0", or the keys of a dict."""
     from torch.utils import _pytree as pytree
 
     structure = pytree.tree_unflatten(list(range(count)), exported.call_spec.out_spec)

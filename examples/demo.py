@@ -1,5 +1,5 @@
 """The demo of the project: reads a page with three real networks at four number formats.
-Where the package index that holds them is out of reach, the project's own small net is shown instead."""
+If the package index that has them cannot be reached, it shows the project's own small net instead."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from linnet._fetch import FetchError
 
 
 def main() -> int:
-    """Parse the options, run the demo; returns the exit status."""
+    """Parses the options, runs the demo and returns the exit status."""
     parser = report.parser("examples.demo", __doc__ or "")
-    parser.add_argument("--only", choices=("ocr", "mnist_small"), help="run this demo, without falling back")
+    parser.add_argument(
+        "--only",
+        choices=("ocr", "mnist_small"),
+        help="run this demo; do not fall back to mnist_small if ocr cannot be fetched",
+    )
     args = parser.parse_args()
     options = report.options(args)
     if args.only != "mnist_small":

@@ -1,5 +1,5 @@
-"""What the demos share: the options, the number formats in turn, timing, and the one table that each prints.
-A demo gives a `Row` per number format; the f32 row is the one that speed-ups are against."""
+"""Code that the demos share: options, the loop over number formats, timing, and the table that each demo prints.
+A demo gives a `Row` per number format; speed-ups are relative to the f32 row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES = ("f32", "f16", "i16", "i8")
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for: output folder, seconds of timing per row, threads (None: linnet's choice)."""
+    """The user's options: output folder, seconds of timing per row, threads (None: linnet's choice)."""
 
     out: Path
     seconds: float
@@ -27,8 +27,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; memory is all that the sessions take while running; `wrong` of `total` characters or
-    digits, `milliseconds` per run."""
+    """One line of the table; memory is everything that the sessions take while running; `wrong` of `total` characters
+    or digits, `milliseconds` per run."""
 
     dtype: str
     file_bytes: int
@@ -39,25 +39,27 @@ class Row:
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the options that every demo has; `name` is the module."""
+    """Returns a parser with the options that every demo has; `name` is the module."""
     made = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
     made.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for .lnt files and pictures")
-    made.add_argument("--seconds", type=float, default=3.0, help="time to measure each row for (default: 3)")
+    made.add_argument("--seconds", type=float, default=3.0, help="seconds of timing per row (default: 3)")
     made.add_argument("--threads", type=int, default=None, help="threads per session (default: linnet's choice)")
     return made
 
 
 def options(args: argparse.Namespace) -> Options:
-    """The parsed options; makes the output folder, and ends the program where that is impossible."""
+    """Parses the options and makes the output folder; ends the program if that is impossible."""
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SystemExit(f"cannot make the folder {args.out}: {error.strerror}; give another --out") from None
+        raise SystemExit(
+            f"cannot make the folder {args.out}: {error.strerror}; give another folder with --out"
+        ) from None
     return Options(args.out, args.seconds, args.threads)
 
 
 def median_ms(work: Callable[[], object], seconds: float, least: int = 3) -> float:
-    """Milliseconds of `work()`: the median of what fits into `seconds` (or `least`), after one untimed."""
+    """Returns the median milliseconds of the runs of `work()` that fit into `seconds`, at least `least`, after an untimed one."""
     work()
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -69,7 +71,7 @@ def median_ms(work: Callable[[], object], seconds: float, least: int = 3) -> flo
 
 
 def print_table(title: str, rows: Sequence[Row], what: str, latency: str) -> None:
-    """Print the table; `what` names the things that are counted as wrong, `latency` what one run is."""
+    """Prints the table; `what` names the things that are counted as wrong, `latency` says what one run is."""
     table = Table(title=title)
     table.add_column("dtype")
     for heading in ("file", "memory", f"{what} wrong", f"{latency}, ms", "against f32"):
@@ -88,5 +90,5 @@ def print_table(title: str, rows: Sequence[Row], what: str, latency: str) -> Non
 
 
 def size(count: int) -> str:
-    """A number of bytes for people, in decimal units as everywhere in linnet."""
+    """Formats a number of bytes for people, in decimal units as everywhere in linnet."""
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"

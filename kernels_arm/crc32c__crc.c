@@ -1,5 +1,6 @@
-/* crc32c__crc.c - CRC-32C by the instructions of ARMv8's CRC extension.
- * Called only where crc32.c has found it. The carry-less product is a loop: PMULL is yet another extension. */
+/* crc32c__crc.c - CRC-32C with the instructions of ARMv8's CRC extension.
+ * Called only if crc32.c has found the extension. The carry-less product is a loop, because the PMULL instruction needs
+ * a further extension. */
 #include <arm_acle.h>
 #include <stdint.h>
 
@@ -12,6 +13,6 @@ static inline uint64_t product(uint32_t a, uint32_t b) {
 #define CRC_BYTE(crc, byte) __crc32cb(crc, byte)
 #define CRC_WORD(crc, word) __crc32cd(crc, word)
 #define CRC_PRODUCT(a, b) product(a, b)
-#include "core/crc32c_streams.h"
+#include "base/crc32c_streams.h"
 
 uint32_t ln_crc32c_arm(uint32_t crc, const unsigned char *data, size_t size) { return crc32c_streams(crc, data, size); }

@@ -1,6 +1,6 @@
-/* longtail__neon.c - the long-tail kernels (depthwise, pooling, softmax, norms, resize, transposed conv) for neon.
- * Their source is portable: runtime_c/simd. This file only says which vectors. */
+/* longtail__neon.c - the long-tail kernels (depthwise, pooling, softmax, norms, resize, transposed conv) for NEON.
+ * Their portable source is in runtime_c/fast/tail. This file only selects the vectors. */
 #define LN_SIMD_NEON
 #include "simd/simd.h"
 
-#include "simd/longtail.inc.c"
+#include "fast/tail/longtail.inc.c"

@@ -1,6 +1,6 @@
-/* longtail__avx2.c - all long-tail kernels for avx2.
- * Their source is portable: runtime_c/simd. This file only says which vectors. */
+/* longtail__avx2.c - all long-tail kernels for AVX2.
+ * Their portable source is in runtime_c/fast/tail. This file only selects the vectors. */
 #define LN_SIMD_AVX2
 #include "simd/simd.h"
 
-#include "simd/longtail.inc.c"
+#include "fast/tail/longtail.inc.c"

@@ -1,6 +1,6 @@
-/* longtail__avx512.c - the long-tail kernels that gain from avx512 (depthwise, softmax, recurrent).
- * Their source is portable: runtime_c/simd. This file only says which vectors. */
+/* longtail__avx512.c - the long-tail kernels that gain from AVX-512 (depthwise, softmax, recurrent).
+ * Their portable source is in runtime_c/fast/tail. This file only selects the vectors. */
 #define LN_SIMD_AVX512
 #include "simd/simd.h"
 
-#include "simd/longtail.inc.c"
+#include "fast/tail/longtail.inc.c"

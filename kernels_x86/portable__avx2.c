@@ -1,7 +1,9 @@
-/* portable__avx2.c - reduce and the arithmetic of map for AVX2, from the sources that all ISA levels share: loops for
- * the compiler to vectorise. CMake gives this file its flags by its name. */
+/* portable__avx2.c - copy, map and reduce for AVX2, from the sources that all ISAs share.
+ * This file only selects the vectors. CMake chooses its compiler flags by its name. */
 #define LN_SIMD_AVX2
 #include "simd/simd.h"
 
-#include "simd/map.inc.c"
-#include "simd/reduce.inc.c"
+#include "fast/tail/copy.inc.c"
+#include "map/map.inc.c"
+#include "map/map_strip.inc.c"
+#include "fast/tail/reduce.inc.c"

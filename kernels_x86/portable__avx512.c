@@ -1,6 +1,8 @@
-/* portable__avx512.c - the arithmetic of map for AVX-512, from the source that all ISA levels share: loops for the
- * compiler to vectorise. CMake gives this file its flags by its name. */
+/* portable__avx512.c - map and reduce for AVX-512, from the sources that all ISAs share. There is no copy here, because
+   the AVX2 copy is as fast. This file only selects the vectors. CMake chooses its compiler flags by its name. */
 #define LN_SIMD_AVX512
 #include "simd/simd.h"
 
-#include "simd/map.inc.c"
+#include "map/map.inc.c"
+#include "map/map_strip.inc.c"
+#include "fast/tail/reduce.inc.c"

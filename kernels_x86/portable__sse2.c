@@ -1,6 +1,9 @@
-/* portable__sse2.c - the arithmetic of map for SSE2 (every x86-64), from the source that all ISA levels share: loops
- * for the compiler to vectorise. CMake gives this file its flags by its name. */
+/* portable__sse2.c - copy, map and reduce for SSE2, which every x86-64 has, from the sources that all ISAs share.
+ * This file only selects the vectors. CMake chooses its compiler flags by its name. */
 #define LN_SIMD_SSE2
 #include "simd/simd.h"
 
-#include "simd/map.inc.c"
+#include "fast/tail/copy.inc.c"
+#include "map/map.inc.c"
+#include "map/map_strip.inc.c"
+#include "fast/tail/reduce.inc.c"

@@ -1,1 +1,1 @@
-"""Tests, benchmarks and what they share."""
+"""Tests, benchmarks and their shared code."""

@@ -1,5 +1,5 @@
-"""Encoding and decoding 100 MB of gradients in each encoding, one thread, beside copying them: rounds take turns.
-`python -m tests.bench_compression [--rounds N]`."""
+"""Times encoding and decoding of 100 MB of gradients in each encoding, on one thread, against a plain copy, in alternating
+rounds. `python -m tests.bench_compression [--rounds N]`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from linnet._generated.ffi import ffi
-from linnet._library import NULL
+from linnet.clib.ffi import ffi
+from linnet.clib.library import NULL
 from linnet.sync._library import sync_library
 from linnet.sync.compression import Compression
 
@@ -20,7 +20,7 @@ CHOICES = ("f16", "bf16", "i8", "topk:0.01", "1bit")
 
 
 def main() -> None:
-    """Prints a table of medians, in milliseconds, and the ratio to a copy of the same values."""
+    """Prints a table of medians in milliseconds, with the ratio to a copy of the same values."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds

@@ -1,5 +1,5 @@
-"""A training step of an embedding beside PyTorch's sparse one: the time must not depend on how many rows the table has. Both
-engines in one process, a step of one and then of the other.
+"""Compares a training step of an embedding with PyTorch's sparse one, in one process and in alternating steps. The time must not
+depend on the number of rows in the table.
 `python -m tests.bench_embedding [--rows 10000,100000,1000000] [--width 64] [--batch 256] [--threads 1] [--rounds N]`."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 import linnet
 from linnet import nn
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 Step = Callable[[dict[str, Any]], Any]
 OPTIMIZERS: dict[str, tuple[Callable[[], linnet.Optimizer], Callable[[Any], Any]]] = {

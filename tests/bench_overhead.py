@@ -1,5 +1,5 @@
-"""What a run costs when there is nothing to compute: a graph of one op on four floats, from Python and natively.
-`pytest tests/bench_overhead.py` (pytest-benchmark; `make bench` runs it). To hold: 2 us natively, 12 us from Python."""
+"""Measures the overhead of a run: a graph of one op on four floats, from Python and natively. Limits: 2 us natively, 12 us from
+Python. Run with `pytest tests/bench_overhead.py` (pytest-benchmark) or `make bench`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import linnet
-from linnet._generated.ffi import ffi
-from linnet._library import library
+from linnet.clib.ffi import ffi
+from linnet.clib.library import library
 from tests.bench_peers import native_program
 from tests.graphs import bytes_of, feeds
 
@@ -21,7 +21,7 @@ Benchmark = Callable[..., Any]
 
 
 def test_session_run(benchmark: Benchmark) -> None:
-    """From Python: feeds copied in, the run, outputs copied out."""
+    """From Python: copies feeds in, runs, copies outputs out."""
     session, data = linnet.Session(bytes_of("one_op"), threads=1), feeds("one_op")
     benchmark(session.run, data)
 
@@ -35,13 +35,13 @@ def test_bare_call(benchmark: Benchmark) -> None:
 
 
 def test_numpy_add(benchmark: Benchmark) -> None:
-    """NumPy's x + 1 on the same four floats, for scale."""
+    """NumPy's x + 1 on the same four floats, for comparison."""
     array, one = feeds("one_op")["x"], np.float32(1)
     benchmark(lambda: array + one)
 
 
 def test_native(benchmark: Any, tmp_path: Path) -> None:
-    """linnet-bench, which times linnet_run itself; the process is one round, its median goes into `extra_info`."""
+    """linnet-bench, which times linnet_run itself. The process is one round; its median goes into `extra_info`."""
     path = tmp_path / "one_op.lnt"
     path.write_bytes(bytes_of("one_op"))
     command = [str(native_program("linnet-bench")), str(path), "--threads", "1", "--seconds", "1", "--json"]

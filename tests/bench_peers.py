@@ -1,5 +1,5 @@
-"""Speed beside ONNX Runtime: three classifiers, every engine in a fresh process per round, rounds interleaved.
-`python -m tests.bench_peers [--json F] [--rounds N] [--nets mobilenet_v2,...]`; `--smoke` takes a second for a test."""
+"""Compares speed with ONNX Runtime on three classifiers: a fresh process per engine and round, rounds interleaved.
+`python -m tests.bench_peers [--json F] [--rounds N] [--nets mobilenet_v2,...]`; `--smoke` takes a second, for a test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DTYPES = ("f32", "f16", "i16", "i8")
 
 
 def worker(engine: str, model: str, threads: int, seconds: float, inputs: str) -> None:
-    """Prints one JSON line: median and least milliseconds of a run, milliseconds to load and plan."""
+    """Prints one JSON line: median and minimum milliseconds of a run, and milliseconds to load and plan."""
     with np.load(inputs) as arrays:
         feeds = dict(arrays)
     start = time.perf_counter()
@@ -94,7 +94,7 @@ def _measure(engine: str, model: Path, threads: int, seconds: float, inputs: Pat
 
 
 def prepare(net: str, folder: Path, dtypes: tuple[str, ...]) -> dict[str, Path]:
-    """The ONNX file and the .lnt file of each dtype, made (and calibrated) in `folder`."""
+    """Makes the ONNX file, and the calibrated .lnt file of each dtype, in `folder`."""
     import linnet
     from tests import nets
 
@@ -108,7 +108,7 @@ def prepare(net: str, folder: Path, dtypes: tuple[str, ...]) -> dict[str, Path]:
 
 
 def measure_nets(names: list[str], rounds: int, seconds: float, threads: list[int]) -> list[dict[str, Any]]:
-    """One row per net, dtype and thread count; ONNX Runtime's f32 stands beside each."""
+    """One row per net, dtype and thread count, each with ONNX Runtime's f32 time."""
     from tests import nets
 
     rows = []
@@ -136,7 +136,7 @@ def measure_nets(names: list[str], rounds: int, seconds: float, threads: list[in
 
 
 def native_program(name: str) -> Path:
-    """linnet-run or linnet-bench: that of the installed package, or of build/."""
+    """Path of linnet-run or linnet-bench, from the installed package or from build/."""
     import importlib.resources
 
     for path in (
@@ -150,7 +150,7 @@ def native_program(name: str) -> Path:
 
 
 def cold_start(rounds: int) -> dict[str, float]:
-    """Milliseconds from process start to exit with the result written: linnet-run on MobileNetV2 f32, files in cache."""
+    """Milliseconds from the start of linnet-run on MobileNetV2 f32 to its exit with the result written; files are cached."""
     from tests import nets
 
     program = native_program("linnet-run")
@@ -169,7 +169,7 @@ def cold_start(rounds: int) -> dict[str, float]:
 
 
 def import_time(rounds: int) -> float:
-    """Milliseconds of `import linnet` (NumPy included) in a fresh interpreter, bytecode cached; the median."""
+    """Median milliseconds of `import linnet` (including NumPy) in a fresh interpreter with cached bytecode."""
     times = []
     for _ in range(rounds + 1):
         done = subprocess.run(
@@ -207,7 +207,9 @@ def machine() -> dict[str, str]:
         "onnxruntime": onnxruntime.__version__,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "command": " ".join(["python -m tests.bench_peers", *words]),
-        "load": f" The machine was busy with other work (load {load:.0f}): ratios say more than times." if busy else "",
+        "load": f" The machine was busy with other work (load {load:.0f}): the ratios are more reliable than the times."
+        if busy
+        else "",
     }
 
 
@@ -240,7 +242,8 @@ def as_markdown(report: dict[str, Any]) -> str:
     about = report["machine"]
     title = ", ".join(f"{about[key]}" for key in ("processor", "cores", "isa", "date"))
     lines = [
-        f"{title}. Batch 1, 224x224, beside ONNX Runtime {about['onnxruntime']} at f32; medians of interleaved fresh processes: "
+        f"{title}. Batch 1, 224x224, compared with ONNX Runtime {about['onnxruntime']} at f32; medians of"
+        " interleaved fresh processes: "
         f"`{about['command']}`.{about['load']}",
         "",
         "| network | dtype | threads | linnet, ms | ONNX Runtime f32, ms | ratio | file, MB | memory, MB |",
@@ -252,14 +255,14 @@ def as_markdown(report: dict[str, Any]) -> str:
             f"| {row['ratio']:.2f} | {row['file_bytes'] / 1e6:.1f} | {row['memory_bytes'] / 1e6:.1f} |"
         )
     plans = [row["plan_ms"] for row in report["nets"] if (row["net"], row["dtype"]) == ("mobilenet_v2", "f32")]
-    planned = f", of which {plans[0]:.1f} ms are planning" if plans else ""
+    planned = f"; planning takes {plans[0]:.1f} ms of it" if plans else ""
     cold = f"MobileNetV2 f32: {report['cold_start_ms']:.0f} ms from process start to the result on disk (`linnet-run`){planned}."
     lines += ["", f"{cold} `import linnet`: {report['import_ms']:.0f} ms."]
     return "\n".join(lines)
 
 
 def update_readme(report: dict[str, Any]) -> None:
-    """Puts the table between the two `figures` comments of README.md."""
+    """Writes the table between the two `figures` comments of README.md."""
     path = ROOT / "README.md"
     text = path.read_text()
     marks = ("<!-- figures: `python -m tests.bench_peers --readme` writes them -->", "<!-- end of figures -->")

@@ -1,5 +1,5 @@
-"""All-reduce of linnet.sync.Ring beside torch.distributed's with Gloo: the same processes do one, then the other, on loopback.
-`python -m tests.bench_ring [--ranks 2,4] [--bytes 4000,1000000,100000000] [--rounds N]`."""
+"""Compares the all-reduce of linnet.sync.Ring with torch.distributed's on Gloo: the same processes run both, in turn, on
+loopback. `python -m tests.bench_ring [--ranks 2,4] [--bytes 4000,1000000,100000000] [--rounds N]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from linnet.sync import Ring
 
 
 def process(folder: str, rank: int, size: int, lengths: list[int], rounds: int, results: Any) -> None:
-    """One rank: every engine in turn, `rounds` times; rank 0 puts the medians, in seconds."""
+    """One rank: runs every engine in turn, `rounds` times. Rank 0 returns the medians in seconds through a queue."""
     import torch
     import torch.distributed as dist
 
@@ -47,7 +47,7 @@ def process(folder: str, rank: int, size: int, lengths: list[int], rounds: int, 
                     start = time.perf_counter()
                     for _ in range(repeats):
                         reduce()
-                    if count:  # the first round warms up
+                    if count:  # the first round is a warm-up
                         times[name].append((time.perf_counter() - start) / repeats)
             if rank == 0:
                 results.put((size, length, {name: statistics.median(taken) for name, taken in times.items()}))
@@ -55,7 +55,7 @@ def process(folder: str, rank: int, size: int, lengths: list[int], rounds: int, 
 
 
 def main() -> None:
-    """Prints a table: medians, and linnet's time as a part of Gloo's."""
+    """Prints a table of medians, with linnet's time as a fraction of Gloo's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--bytes", default="4000,1000000,100000000")

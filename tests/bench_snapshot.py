@@ -1,5 +1,5 @@
-"""Inference beside training on one store: alone, with the store's lock, on a snapshot; all three in turn, several times.
-`python -m tests.bench_snapshot` prints the latencies of single runs, and what a training step takes meanwhile."""
+"""Compares inference during training on one store: alone, with the store's lock, and on a snapshot, in turn and several times.
+`python -m tests.bench_snapshot` prints the latencies of single runs and the duration of a training step meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUNDS, SECONDS = 5, 2.0
 
 
 def model() -> linnet.Model:
-    """784-1024-1024-10, trained by Adam: 7.4 MB of parameters, 22 MB of variables."""
+    """A 784-1024-1024-10 network trained with Adam: 7.4 MB of parameters, 22 MB of variables."""
     graph = linnet.Graph(seed=1)
     x, t = graph.placeholder("x", ("batch", 784)), graph.placeholder("t", ("batch",), "i32")
     h = ops.relu(nn.dense(ops.relu(nn.dense(x, 1024)), 1024))

@@ -1,5 +1,5 @@
-"""A null training step (fetch parameters, compute nothing, send an update) in the shape of OSDI'16, section 6.2, for linnet and
-its baselines, on loopback: every engine has its processes, and rounds of steps take turns among the engines.
+"""Times a null training step (fetch parameters, compute nothing, send an update) as in OSDI'16, section 6.2, for linnet and its
+baselines on loopback. Every engine has its own processes; the engines take turns in rounds of steps.
 `python -m tests.bench_sync [--cases scalar,dense,...] [--workers 1,8,32] [--engines ...] [--rounds N] [--json F] [--readme]`"""
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ MB = 10**6
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What a step fetches: `count` pieces of `size` bytes out of a table of `table` bytes. steps: in a round, by workers."""
+    """What a step fetches: `count` pieces of `size` bytes from a table of `table` bytes. steps: per round, by number of
+    workers."""
 
     title: str
     count: int
@@ -54,17 +55,18 @@ NAMES = {
     "linnet_shm": "linnet, shared memory", "linnet_tls": "linnet, TLS", "raw": "raw C sockets",
     "python": "Python sockets", "gloo": "Gloo all-reduce", "ray": "Ray actors",
 }  # fmt: skip
-# Workers: one rank of an all-reduce has nothing to send, and more of these processes do not fit the machine.
+# Numbers of workers: an all-reduce needs two ranks, and more of these processes do not fit the machine.
 RANGE = {"gloo": range(2, 9), "ray": range(1, 9)}
 
 
 class Engine:
-    """The processes of one engine for a case: `measure` lets all workers do so many steps, and gives every step's time in us."""
+    """The processes of one engine for a case. `measure` runs a number of steps in all workers and returns every step's time in
+    us."""
 
     def __init__(self, commands: Sequence[Sequence[str]], stack: ExitStack, env: dict[str, str]) -> None:
         self.workers = [stack.enter_context(started(command, env)) for command in commands]
         for worker in self.workers:
-            line(worker)  # it is ready
+            line(worker)  # the process is ready
 
     def measure(self, steps: int) -> list[float]:
         for worker in self.workers:
@@ -76,7 +78,7 @@ class Engine:
 
 @contextmanager
 def started(command: Sequence[str], env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that ends when its stdin does."""
+    """A process that exits when its stdin closes."""
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **env}
     )
@@ -93,7 +95,7 @@ def started(command: Sequence[str], env: dict[str, str]) -> Iterator[subprocess.
 
 
 def line(process: subprocess.Popen[bytes], seconds: float = 300) -> str:
-    """The next line that a process prints; SystemExit when it ends or says nothing for so long."""
+    """Reads the next line that a process prints. Raises SystemExit if the process ends or prints nothing in time."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
@@ -106,10 +108,10 @@ def line(process: subprocess.Popen[bytes], seconds: float = 300) -> str:
 
 
 def run_case(name: str, workers: int, engines: Sequence[str], rounds: int, folder: Path) -> dict[str, Any]:
-    """Medians over rounds of each engine's median step, in ms, and the ratio to raw sockets, per round."""
+    """Medians over the rounds of each engine's median step in ms, and the ratio to raw sockets per round."""
     case = CASES[name]
     chosen = [e for e in engines if e.split("_")[0] in case.engines and workers in RANGE.get(e, [workers])]
-    if case.count == 1:  # there a step is one request anyway
+    if case.count == 1:  # for these engines a step is a single request
         chosen = [e for e in chosen if e != "linnet_step"]
     steps = case.steps[workers]
     found: dict[str, list[float]] = {engine: [] for engine in chosen}
@@ -134,19 +136,23 @@ def run_case(name: str, workers: int, engines: Sequence[str], rounds: int, folde
 
 
 def machine() -> str:
-    """Processor, cores, date, and whether others were busy on it."""
+    """Processor, cores, date, and whether the machine was otherwise busy."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"model name\s*: (.*)", text)
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    busy = f"; busy with other work (load {load:.0f}): ratios say more than times" if load > 1.5 * cores else ""
+    busy = (
+        f"; busy with other work (load {load:.0f}): the ratios are more reliable than the times"
+        if load > 1.5 * cores
+        else ""
+    )
     return f"{model.group(1).strip() if model else platform.machine()}, {cores} cores, {date}{busy}"
 
 
 def as_markdown(rows: Sequence[dict[str, Any]]) -> str:
     engines = [e for e in NAMES if any(e in row["ms"] for row in rows)]
     lines = [
-        "| null step, ms | workers | " + " | ".join(NAMES[e] for e in engines) + " | linnet of raw |",
+        "| null step, ms | workers | " + " | ".join(NAMES[e] for e in engines) + " | linnet / raw |",
         "|---|---:|" + "---:|" * (len(engines) + 1),
     ]
     for row in rows:
@@ -159,13 +165,13 @@ def as_markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def note() -> str:
-    """Where and how the table was measured."""
+    """Describes where and how the table was measured."""
     words = " ".join(["python -m tests.bench_sync", *sys.argv[1:]])
-    return f"{machine()}. Loopback TCP unless it says otherwise, medians of interleaved rounds: `{words}`."
+    return f"{machine()}. Loopback TCP unless stated otherwise, medians of interleaved rounds: `{words}`."
 
 
 def update_page(page: Path, table: str) -> None:
-    """Puts the table between the two `sync` comments of a page."""
+    """Writes the table between the two `sync` comments of a page."""
     marks = ("<!-- sync: `python -m tests.bench_sync --readme` writes them -->", "<!-- end of sync -->")
     before, rest = page.read_text().split(marks[0])
     page.write_text(f"{before}{marks[0]}\n\n{note()}\n\n{table}\n\n{marks[1]}{rest.split(marks[1])[1]}")

@@ -1,6 +1,6 @@
-"""The simulator against the real thing: a server in a network namespace of its own behind a slow port, workers outside of it.
-Run as root with iproute2: python -m tests.bench_sync_simulate. Prints the median step, real and simulated; nothing leaves the
-machine, and the namespace is gone afterwards."""
+"""Compares the simulator with real processes: a server in its own network namespace behind a slow link, and workers outside of
+it. Run as root with iproute2: python -m tests.bench_sync_simulate. Prints the real and the simulated median step. No
+traffic leaves the machine, and the namespace is removed afterwards."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from linnet.sync import Link, Server, Worker
 from linnet.sync import simulate as sim
 
 MBIT, SIZE, COMPUTE, STEPS = 200, 1_000_000, 0.05, 12
-OPEN = Link(insecure=True)  # the namespace is reached by nobody else
+OPEN = Link(insecure=True)  # nobody else can reach the namespace
 
 
 def graph() -> linnet.Graph:
-    """SIZE bytes each way, and next to no computing."""
+    """A model that transfers SIZE bytes each way and computes almost nothing."""
     made = linnet.Graph()
     x = made.placeholder("x", (1,))
     w = made.variable("w", np.zeros(SIZE // 4, np.float32))
@@ -37,7 +37,7 @@ def sh(*command: str) -> None:
 
 @contextlib.contextmanager
 def slow_port() -> Iterator[tuple[str, ...]]:
-    """A namespace at 10.77.0.2 behind a port of MBIT each way; yields the words that run a command in it."""
+    """Creates a namespace at 10.77.0.2 behind a link of MBIT each way. Yields the command prefix that runs a command in it."""
     name, near, far = (f"{word}{os.getpid() % 100_000}" for word in ("linnet", "lna", "lnb"))
     inside = ("ip", "netns", "exec", name)
     sh("ip", "netns", "add", name)
@@ -52,12 +52,14 @@ def slow_port() -> Iterator[tuple[str, ...]]:
         sh(*inside, "ip", "link", "set", "lo", "up")
         yield inside
     finally:
-        subprocess.run(["ip", "netns", "del", name], check=False)  # its end of the pair goes with it, and so the other
+        subprocess.run(
+            ["ip", "netns", "del", name], check=False
+        )  # this removes one end of the pair, and with it the other
         subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
 
 
 def real(inside: tuple[str, ...], workers: int) -> float:
-    """Median seconds of a step of so many workers."""
+    """Median seconds of a step with this number of workers."""
     command = [*inside, sys.executable, "-m", "tests.bench_sync_simulate", "serve", str(workers)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None and server.stdout is not None

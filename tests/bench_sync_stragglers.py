@@ -1,4 +1,4 @@
-"""One slowed worker of eight, with and without two backup workers: what a step takes, on loopback, set-ups taking turns.
+"""Measures the step time on loopback with one slowed worker of eight, with and without two backup workers, in alternation.
 `python -m tests.bench_sync_stragglers [--rounds N] [--steps N] [--compute MS] [--slowed TIMES] [--json FILE]`"""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETUPS = {  # (one worker is slowed, backup workers)
 
 
 def model() -> bytes:
-    """A softmax regression on 784 inputs: 31 KB of gradients."""
+    """A softmax regression on 784 inputs, with 31 KB of gradients."""
     graph = linnet.Graph(seed=1)
     x, t = graph.placeholder("x", ("batch", 784)), graph.placeholder("t", ("batch",), "i32")
     loss = linnet.softmax_cross_entropy(linnet.nn.dense(x, 10), t).mean()
@@ -34,7 +34,7 @@ def model() -> bytes:
 
 
 def round_of(data: bytes, slowed: bool, backup: int, steps: int, compute: float, factor: float, seed: int) -> float:
-    """The median seconds between two updates, as worker 0, which is never slowed, sees them."""
+    """Median seconds between two updates, as seen by worker 0, which is never slowed."""
     marks: list[float] = []
     done = threading.Event()
     rng = np.random.default_rng(seed)
@@ -46,7 +46,9 @@ def round_of(data: bytes, slowed: bool, backup: int, steps: int, compute: float,
             with Worker(data, server.address, number=number) as worker:
                 while not done.is_set():
                     computing = compute * own.lognormal(0.0, 0.05) * (factor if slowed and number == WORKERS - 1 else 1)
-                    time.sleep(computing)  # in the place of a model's gradients: eight of these would share two cores
+                    time.sleep(
+                        computing
+                    )  # replaces computing gradients: eight workers that compute would share two cores
                     worker.step(feeds)
                     if number == 0:
                         marks.append(time.perf_counter())

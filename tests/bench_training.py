@@ -1,6 +1,6 @@
-"""A training step beside PyTorch's (SGD): every engine in a fresh process per round, rounds interleaved.
+"""Compares a training step (SGD) with PyTorch's: a fresh process per engine and round, rounds interleaved.
 `python -m tests.bench_training [--models lenet5,mlp] [--threads 1,2] [--rounds N] [--seconds S] [--json F]`;
-`--profile lenet5` prints linnet's steps, the slowest first."""
+`--profile lenet5` prints linnet's steps, slowest first."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ USUAL = ("lenet5", "mlp", "mobilenet_v2", "alexnet", "lstm_lm", "transformer")
 
 
 def resident() -> float:
-    """The most memory that this process has held, in MB."""
+    """Peak memory of this process in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def saved(name: str, folder: Path) -> Path:
-    """The model's .lnt file, made in a process of its own so that PyTorch is not in linnet's memory."""
+    """Makes the model's .lnt file in a separate process, so that PyTorch is not in linnet's memory."""
     path = folder / f"{name}.lnt"
     if not path.exists():
         code = f"from tests.train_models import *; graph_of({name!r}, twin({name!r})).save({str(path)!r})"
@@ -141,14 +141,14 @@ TITLES = {
 
 
 def as_markdown(rows: list[dict[str, Any]]) -> str:
-    """One line per model: milliseconds per thread count, ratio to PyTorch, memory."""
+    """One line per model: milliseconds per thread count, the ratio to PyTorch, and memory."""
     by_model: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     for row in rows:
         by_model[row["model"]][row["threads"]] = row
     counts = sorted({row["threads"] for row in rows})
     heads = [f"{n} thread{'s' if n > 1 else ''}, ms" for n in counts]
     lines = [
-        f"| a training step | {' | '.join(heads)} | of PyTorch's time | resident MB | PyTorch's |",
+        f"| a training step | {' | '.join(heads)} | time / PyTorch's time | resident MB | PyTorch, resident MB |",
         "|---|" + "---:|" * (len(counts) + 3),
     ]
     for name, found in by_model.items():
@@ -161,7 +161,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def update_readme(rows: list[dict[str, Any]], command: str) -> None:
-    """Puts the table between the two `training` comments of README.md."""
+    """Writes the table between the two `training` comments of README.md."""
     import torch
 
     from tests.bench_peers import machine
@@ -172,8 +172,8 @@ def update_readme(rows: list[dict[str, Any]], command: str) -> None:
     before, rest = text.split(marks[0])
     title = ", ".join(about[key] for key in ("processor", "cores", "isa", "date"))
     note = (
-        f"{title}. Plain SGD, f32, beside PyTorch {torch.__version__.split('+')[0]} (the faster of its two layouts); medians of"
-        f" interleaved fresh processes, memory with Python in it: `{command}`.{about['load']}"
+        f"{title}. Plain SGD, f32, compared with PyTorch {torch.__version__.split('+')[0]} (the faster of its two layouts)."
+        f" Medians of interleaved fresh processes; the memory includes Python: `{command}`.{about['load']}"
     )
     path.write_text(f"{before}{marks[0]}\n\n{note}\n\n{as_markdown(rows)}\n\n{marks[1]}{rest.split(marks[1])[1]}")
 

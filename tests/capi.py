@@ -1,5 +1,5 @@
-"""The C API straight through cffi, for what Python's Session hides: allocators, arenas, error codes, devices.
-Handles are freed by `Chain.close`; every failing call gives back its status and the record."""
+"""Calls the C API through cffi, for features that Python's Session hides: allocators, arenas, error codes, devices.
+`Chain.close` frees the handles. Every failing call raises its status and the error record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from linnet._generated.ffi import ffi
+from linnet.clib.ffi import ffi
 from tests.native import build
 
 NULL = ffi.NULL
@@ -22,7 +22,7 @@ _LIBC.free.argtypes = [ctypes.c_void_p]
 
 @functools.cache
 def lib() -> Any:
-    """The library of the release build, opened apart from the one that `import linnet` uses."""
+    """The library of the release build, loaded separately from the one that `import linnet` uses."""
     return ffi.dlopen(str(build("release") / "liblinnet.so"))
 
 
@@ -32,7 +32,7 @@ def text(field: Any) -> str:
 
 
 class Failure(Exception):
-    """A call of the C API that gave another status than OK."""
+    """A call of the C API returned a status other than OK."""
 
     def __init__(self, status: int, record: Any) -> None:
         self.status = int(status)
@@ -64,7 +64,7 @@ class Allocator:
                 self.failed = True
                 return NULL
             address = _LIBC.aligned_alloc(alignment, -(-size // alignment) * alignment)
-            ctypes.memset(address, 0xA5, size)  # whoever counts on zeroed memory is found out
+            ctypes.memset(address, 0xA5, size)  # exposes code that relies on zeroed memory
             self.live[address] = size
             return ffi.cast("void *", address)
 
@@ -80,15 +80,15 @@ class Allocator:
 
     @property
     def bytes(self) -> int:
-        """Bytes taken and not yet given back."""
+        """Bytes allocated and not yet freed."""
         return sum(self.live.values())
 
 
 class Chain:
-    """Model, store, plan and session of one file held in memory; each step may raise Failure."""
+    """Model, store, plan and session of one file in memory. Each step may raise Failure."""
 
     def __init__(self, data: bytes, allocator: Allocator | None = None, *, copy: bool = True) -> None:
-        self.data = data  # kept alive for a model that does not copy
+        self.data = data  # kept alive for models that do not copy the data
         self.allocator = allocator
         self.model = self.store = self.plan = self.session = NULL
         self.error = ffi.new("linnet_error *")
@@ -165,7 +165,7 @@ class Chain:
 
     def output(self, i: int = 0) -> np.ndarray:
         """A copy of output i in its logical shape."""
-        from linnet.graph import DTYPE_NAMES, numpy_dtype
+        from linnet.ir.dtypes import DTYPE_NAMES, numpy_dtype
 
         info = ffi.new("linnet_tensor_info *")
         check(lib().linnet_session_output_info(self.session, i, info), self.error)
@@ -180,7 +180,7 @@ class Chain:
         return info
 
     def close(self) -> None:
-        """Frees all, in an order that makes each object outlive its handle."""
+        """Frees everything, in an order in which each object outlives its handle."""
         lib().linnet_model_free(self.model)
         lib().linnet_store_free(self.store)
         lib().linnet_plan_free(self.plan)

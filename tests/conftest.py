@@ -1,5 +1,5 @@
-"""Which linnet the tests run on: the installed package; or, where none is installed or LINNET_TEST_TREE is set, the sources
-of this tree laid out as a package, with the library built by CMake."""
+"""Selects the linnet under test: the installed package or, if none is installed or LINNET_TEST_TREE is set, the sources of this
+tree laid out as a package, with the library built by CMake."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if str(ROOT) not in sys.path:  # tests import each other as tests.NAME
     sys.path.insert(0, str(ROOT))
 
 
-# No test decides by the clock: a busy machine is slow, not wrong.
+# hypothesis gets no deadline: on a busy machine, slow does not mean wrong.
 hypothesis.settings.register_profile("linnet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("linnet")
 
 
 def _tree_package() -> Path:
-    """A folder holding `linnet` with `linnet/converters`, made of links into the tree."""
+    """Makes a folder with `linnet` and `linnet/converters` as links into the tree."""
     from tests.native import BUILDS
 
     folder = BUILDS / "python"
@@ -38,6 +38,9 @@ def _tree_package() -> Path:
             temporary = package / f".{name}.{os.getpid()}"
             temporary.symlink_to(target)
             temporary.replace(link)
+    for link in package.iterdir():  # of files that have moved or gone
+        if link.is_symlink() and not link.exists():
+            link.unlink(missing_ok=True)
     return folder
 
 
@@ -59,7 +62,7 @@ _choose()
 
 @pytest.fixture
 def linnet_command() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `linnet ARGUMENTS` as a process of its own and returns it, whatever its exit status."""
+    """Runs `linnet ARGUMENTS` in a separate process and returns the result, whatever the exit status."""
 
     def run(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "linnet", *map(str, arguments)]

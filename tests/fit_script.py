@@ -1,5 +1,5 @@
-"""A small network that uses all that makes runs differ (shuffling, augmentation, dropout, moving averages, Adam), and a run
-of it as a process that may kill itself: `python -m tests.fit_script DIRECTORY STEPS [SIGNAL STEP]`."""
+"""A small network that uses everything that makes runs differ (shuffling, augmentation, dropout, moving averages, Adam), run in a
+process that may kill itself: `python -m tests.fit_script DIRECTORY STEPS [SIGNAL STEP]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import linnet
 from linnet import data, nn
 
-STEPS_PER_EPOCH = 7  # 52 examples in batches of 8, the last of 4
+STEPS_PER_EPOCH = 7  # 52 examples in batches of 8, the last batch of 4
 
 
 def build(rate: float = 0.02) -> linnet.Graph:
@@ -44,7 +44,7 @@ def build(rate: float = 0.02) -> linnet.Graph:
 
 
 def examples(count: int = 52) -> dict[str, np.ndarray[Any, Any]]:
-    """Pictures whose brightest channel and half is the label."""
+    """Images whose label is their brightest channel and half."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((count, 2, 5, 5)).astype(np.float32)
     t = rng.integers(0, 3, count)
@@ -54,7 +54,7 @@ def examples(count: int = 52) -> dict[str, np.ndarray[Any, Any]]:
 
 
 class Killed(linnet.Callback):
-    """Sends this process a signal after a step."""
+    """Sends this process a signal after a given step."""
 
     def __init__(self, number: int, step: int) -> None:
         self.number, self.step = number, step

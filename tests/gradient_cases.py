@@ -1,5 +1,5 @@
-"""What finite differences are taken of: cases for every op that has a gradient rule, every value of its attributes and every
-operand. test_gradients.py runs them, and fails where the op table has something that no case has."""
+"""Cases for finite differences: every op with a gradient rule, every value of its attributes and every operand.
+test_gradients.py runs them, and fails if the op table has something without a case."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 import linnet
 from linnet import ops
 from linnet._generated.op_table import DERIVATIVES
-from linnet.graph import Tensor
-from linnet.mapping import pointwise
+from linnet.builder.mapping import pointwise
+from linnet.ir.function import Tensor
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """build: of one tensor per array. second: whether second derivatives are taken too. sizes: whether they may be open."""
+    """build: a function of one tensor per array. second: also check second derivatives. sizes: whether sizes may be open."""
 
     name: str
     build: Callable[..., Tensor]
@@ -35,7 +35,7 @@ def some(*shape: int, seed: int = 0, low: float = 0.3, high: float = 1.7) -> Arr
 
 
 def apart(*shape: int, seed: int = 0) -> Array:
-    """Values that differ by far more than a step of finite differences, for what takes the largest."""
+    """Values that differ by much more than a step of finite differences, for ops that select the largest."""
     count = int(np.prod(shape))
     return (np.random.default_rng(seed).permutation(count) / count + 0.3).reshape(shape)
 
@@ -224,7 +224,9 @@ def indexing() -> Iterator[Case]:
     yield Case("gather_nd", gathered([[0, 1], [2, 0], [0, 1]], kind="nd"), (some(3, 2, 2),))
     yield Case("gather_nd_batch", gathered([[[1], [0]], [[2], [2]]], kind="nd", batch_dims=1), (some(2, 3, 2),))
     for reduction in ("none", "add", "mul", "max", "min"):
-        places = [[0, 2]] if reduction == "none" else [[0, 0], [1, 1]]  # what is only written must not repeat
+        places = (
+            [[0, 2]] if reduction == "none" else [[0, 0], [1, 1]]
+        )  # positions that are only written must not repeat
 
         def elements(x: Tensor, u: Tensor, p: Any = places, r: str = reduction, axis: int = 1) -> Tensor:
             y = ops.scatter(ops.multiply(x, x), const(x, p), ops.multiply(u, u), axis=axis, reduction=r)
@@ -336,7 +338,7 @@ def convolutions() -> Iterator[Case]:
 
 
 def open_sizes(build: Callable[..., Tensor], w: tuple[int, ...]) -> Callable[..., Tensor]:
-    """The weights keep their shape, which the rules need; all else is open in the cases whose inputs are."""
+    """Weights keep fixed shapes, which the rules need; everything else is open if the inputs of the case are."""
 
     def made(x: Tensor, weights: Tensor) -> Tensor:
         fixed = weights if weights.static_shape else ops.copy([weights], kind="reshape", shape=w)[0]
@@ -376,7 +378,7 @@ def pools() -> Iterator[Case]:
             )  # fmt: skip
     yield Case("pool_one_d", lambda x: ops.pool(x, kind="average", kernel=[3], strides=[2])[0], (some(2, 2, 7),))
     yield Case("pool_three_d", lambda x: ops.pool(x, kind="lp", kernel=[2, 2, 2])[0], (some(1, 2, 3, 3, 2),))
-    from linnet._generated.builders import pool_gradient
+    from linnet.builder.generated import pool_gradient
 
     for kind, axis, ceil, include in itertools.product(("max", "average"), (1, -1), (False, True), (False, True)):
         x = apart(1, 2, 5, 5) if axis == 1 else apart(1, 5, 5, 2)
@@ -512,7 +514,7 @@ def recurrent() -> Iterator[Case]:
 
 
 def recurrent_gradients() -> Iterator[Case]:
-    """The op itself; what `recurrent` makes of it is in the cases of that, second order."""
+    """Cases for the op `recurrent_gradient` alone. The second-order cases of `recurrent` cover its use there."""
 
     def case(kind: str, direction: str, lengths: bool, whole: bool, relu: bool = False) -> Case:
         d, time, batch, hidden = 2 if direction == "bidirectional" else 1, 3, 2, 2
@@ -541,7 +543,7 @@ def recurrent_gradients() -> Iterator[Case]:
         name = f"recurrent_gradient_{kind}_{direction}_{lengths}_{whole}_{relu}"
         return Case(name, build, tuple(arrays), open=False)
 
-    from linnet._generated.builders import recurrent_gradient
+    from linnet.builder.generated import recurrent_gradient
 
     for kind, direction in itertools.product(GATES, ("forward", "reverse", "bidirectional")):
         yield case(kind, direction, direction == "reverse", direction != "forward")
@@ -549,7 +551,7 @@ def recurrent_gradients() -> Iterator[Case]:
 
 
 def control() -> Iterator[Case]:
-    """More of these in test_autodiff_control.py."""
+    """test_autodiff_control.py has more of these."""
 
     def step(s: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
         s = ops.tanh(s * row)

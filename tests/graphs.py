@@ -1,5 +1,5 @@
-"""Small graphs that many tests share, built with linnet's own op builders: one per thing that a file can hold.
-`bytes_of(name)` is the .lnt file, `feeds(name)` inputs for it; all are seeded and the same on every machine."""
+"""Small graphs shared by many tests, built with linnet's op builders, one per feature of the file format.
+`bytes_of(name)` returns the .lnt file and `feeds(name)` its inputs. All are seeded and the same on every machine."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from collections.abc import Callable
 import numpy as np
 
 import linnet
-from linnet import mapping
 from linnet._generated.op_table import OPCODES
-from linnet.graph import DTYPE_IDS, Function, Graph, Tensor, emit
+from linnet.builder import mapping
+from linnet.facade import Graph
+from linnet.ir.dtypes import DTYPE_IDS
+from linnet.ir.function import Function, Tensor, emit
 
 F32, I32 = 1, 7
 Feeds = dict[str, np.ndarray]
 
 
 def pointwise(opcode: str, *operands: Tensor | float, dtype: str = "f32") -> Tensor:
-    """One map of one opcode; numbers become immediates. f32 registers, stored as `dtype`."""
+    """A map with one opcode. Numbers become immediates. Registers are f32, stored as `dtype`."""
     tensors = [value for value in operands if isinstance(value, Tensor)]
     floats: list[float] = []
     program: list[int] = []
@@ -117,7 +119,7 @@ def branch() -> Graph:
 
 
 def loop() -> Graph:
-    """x f32 [3]: x is added until the sum is above 2, at most 9 times -> y f32 [k,3], the sums on the way. Inputs are > 0."""
+    """x f32 [3], positive: adds x until the sum exceeds 2, at most 9 times -> y f32 [k,3], the partial sums."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("x", "f32", (3,))
@@ -155,7 +157,7 @@ def gather() -> Graph:
 
 
 def data_dependent() -> Graph:
-    """x f32 [2,6]: the values that are not zero, reshaped to two rows -> y f32 [2,n]. n is known only while running."""
+    """x f32 [2,6]: the non-zero values, reshaped to two rows -> y f32 [2,n]. n is known only at run time."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("x", "f32", (2, 6))
@@ -175,21 +177,21 @@ def data_dependent() -> Graph:
 
 
 def dynamic() -> Graph:
-    """x f32 [n,3], n given when planning -> y = x + 1."""
+    """x f32 [n,3], with n set when planning -> y = x + 1."""
     graph = Graph()
     main = graph.function()
     return _finish(graph, main, pointwise("add", main.placeholder("x", "f32", ("n", 3)), 1.0))
 
 
 def one_op() -> Graph:
-    """x f32 [4] -> y = x + 1: what a run costs when there is nothing to compute."""
+    """x f32 [4] -> y = x + 1, for the overhead of a run without work."""
     graph = Graph()
     main = graph.function()
     return _finish(graph, main, pointwise("add", main.placeholder("x", "f32", (4,)), 1.0))
 
 
 def detector() -> Graph:
-    """x f32 [8,6], whose rows are boxes and a score, to which each run adds other noise -> the selected boxes [m,4]."""
+    """x f32 [8,6], with rows of boxes and a score; each run adds other noise -> the selected boxes [m,4]."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("x", "f32", (8, 6))

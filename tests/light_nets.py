@@ -1,5 +1,5 @@
-"""Classifiers of which there are only structures: those of the `onnx` package (AlexNet, VGG-19, GoogLeNet, Inception v2,
-SqueezeNet, DenseNet-121, ShuffleNet) and of tests.structures. They get random weights, and batch norms their true statistics."""
+"""Classifiers that exist only as structures: those of the `onnx` package (AlexNet, VGG-19, GoogLeNet, Inception v2, SqueezeNet,
+DenseNet-121, ShuffleNet) and of tests.structures. They get random weights, and batch norms get their true statistics."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from linnet._fetch import cache_dir, write_atomic
 from tests import nets, structures
 
-_REVISION = 1  # part of the cached file's name: raise it when the weights change
-_IMAGES = 16  # that the statistics are taken over
+_REVISION = 1  # part of the cached file's name; increase it when the weights change
+_IMAGES = 16  # number of images for the statistics
 
 
 def _light(name: str) -> Callable[[], onnx.ModelProto]:
@@ -38,7 +38,7 @@ STRUCTURES: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 def path(name: str) -> Path:
-    """The model in the cache: one input f32 [1,3,224,224], one output of 1000 classes; made at the first call."""
+    """Path of the cached model: one input f32 [1,3,224,224], one output of 1000 classes. The first call makes it."""
     file = cache_dir() / "nets" / f"{name}-light-r{_REVISION}.onnx"
     if not file.exists():
         model = with_weights(STRUCTURES[name](), np.random.default_rng(sum(name.encode())))
@@ -47,18 +47,18 @@ def path(name: str) -> Path:
 
 
 def inputs(name: str) -> dict[str, np.ndarray]:
-    """The test feeds, {the input's own name: f32 [1,3,224,224]}: a picture that is none of the calibration."""
+    """The test feeds {input name: f32 [1,3,224,224]}: an image that is not used for calibration."""
     (image,) = nets.inputs().values()
     return {onnx.load(path(name)).graph.input[0].name: image}
 
 
 def with_weights(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.ModelProto:
-    """The model with its constant weights replaced, node by node, on the values that some pictures give there."""
+    """Replaces the model's constant weights, node by node, based on the values for some images."""
     graph = model.graph
     shapes = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
     filled = {n.output[0]: tuple(shapes.pop(n.input[0])) for n in graph.node if n.op_type == "ConstantOfShape"}
     for n in graph.node:
-        if n.op_type == "Reshape" and n.input[0] in filled:  # a weight of another shape: made in the right one at once
+        if n.op_type == "Reshape" and n.input[0] in filled:  # a reshaped weight: make it in the final shape
             filled[n.output[0]] = tuple(shapes[n.input[1]])
     given = {*shapes, *filled}
     (data,) = [i for i in graph.input if i.name not in {t.name for t in graph.initializer}]
@@ -72,7 +72,7 @@ def with_weights(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.Model
                 shape = filled.get(name, np.shape(shapes.get(name)))
                 made = _weight(node, place, shape, values, rng)
                 weights[name] = shapes[name] if made is None else made.astype(np.float32)
-        if node.op_type == "Reshape":  # a batch of several pictures, here only
+        if node.op_type == "Reshape":  # only here: a batch of several images
             rest = weights[node.input[1]].tolist()
             whole = values[node.input[0]]
             results = [whole.reshape(_IMAGES, *rest[1:])]
@@ -81,7 +81,7 @@ def with_weights(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.Model
         else:
             results = _run(node, {name: weights[name] if name in given else values[name] for name in node.input}, model)
         spread = float(results[0].std())
-        if node.op_type == "Gemm" and spread > 0:  # whatever the features were: logits of unit scale
+        if node.op_type == "Gemm" and spread > 0:  # scales the logits to unit variance, whatever the features are
             for name in node.input[1:]:
                 weights[name] = weights[name] / np.float32(spread / 2)
             results[0] = results[0] / np.float32(spread / 2)
@@ -93,14 +93,14 @@ def with_weights(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.Model
     graph.node.extend(nodes)
     graph.input.append(data)
     graph.initializer.extend(numpy_helper.from_array(np.ascontiguousarray(v), name) for name, v in weights.items())
-    model.ir_version = 8  # from 4 on, weights need not be inputs
+    model.ir_version = 8  # from IR version 4, weights need not be inputs
     return model
 
 
 def _weight(
     node: onnx.NodeProto, place: int, shape: tuple[int, ...], values: dict[str, np.ndarray], rng: np.random.Generator
 ) -> np.ndarray | None:
-    """A weight for operand `place` of a node; None: the operand is no weight (the shape of a Reshape)."""
+    """Makes a weight for operand `place` of a node; None if the operand is not a weight (the shape of a Reshape)."""
     draw: dict[tuple[str, int], Callable[[], np.ndarray]] = {
         ("Conv", 1): lambda: rng.standard_normal(shape, np.float32) * math.sqrt(2 / math.prod(shape[1:])),
         ("Conv", 2): lambda: rng.normal(0, 0.1, shape),
@@ -110,14 +110,14 @@ def _weight(
         ("BatchNormalization", 2): lambda: rng.normal(0, 0.2, shape),
         ("BatchNormalization", 3): lambda: values[node.input[0]].mean((0, 2, 3)),
         ("BatchNormalization", 4): lambda: np.maximum(values[node.input[0]].var((0, 2, 3)), 1e-4),
-        ("Unsqueeze", 0): lambda: rng.uniform(0.7, 1.3, shape),  # a scale or offset per channel, spelled out
+        ("Unsqueeze", 0): lambda: rng.uniform(0.7, 1.3, shape),  # a scale or offset per channel, as a separate op
     }
     make = draw.get((node.op_type, place))
     return make() if make else None
 
 
 def _run(node: onnx.NodeProto, feeds: dict[str, np.ndarray], model: onnx.ModelProto) -> list[np.ndarray]:
-    """The node's outputs, by ONNX Runtime."""
+    """Computes the node's outputs with ONNX Runtime."""
     infos = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in feeds.items()
     ]

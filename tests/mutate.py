@@ -1,5 +1,5 @@
-"""How good are the tests? Puts each mutation of tests/mutations into a copy of the tree, builds what changed, runs the tests
-that should notice and reports the score by part: `python -m tests.mutate [--only ID] [--jobs N] [--json]`."""
+"""Measures the tests: applies each mutation of tests/mutations to a copy of the tree, builds it, runs the tests that should fail
+and reports the score by part: `python -m tests.mutate [--only ID] [--jobs N] [--json]`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from tests.mutations import Mutation, load
 from tests.native import BUILDS, ROOT
 
-# What may be said of a mutation. The first two count as noticed, and the score is their share of the first four.
+# Possible verdicts. The score is the share of the first two, which count as noticed, among the first four.
 KILLED, TIMED_OUT, SURVIVED, NOT_BUILT, NOT_APPLICABLE = (
     "killed",
     "timed out",
@@ -34,7 +34,7 @@ KILLED, TIMED_OUT, SURVIVED, NOT_BUILT, NOT_APPLICABLE = (
     "not applicable",
 )
 NOTICED, COUNTED = (KILLED, TIMED_OUT), (KILLED, TIMED_OUT, SURVIVED, NOT_BUILT)
-# Of the outer pytest run, if there is one: the copy has a library, a package and builds of its own.
+# Variables of an outer pytest run are removed: the copy has its own library, package and builds.
 _FOREIGN = (
     "LINNET_LIBRARY",
     "LINNET_TEST_BUILDS",
@@ -54,7 +54,7 @@ class Result:
 
 
 def _files(root: Path) -> list[str]:
-    """What belongs to the tree: what git knows or would take; without git, all but builds and caches."""
+    """Lists the files of the tree: those that git tracks or would add; without git, all but builds and caches."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=root, capture_output=True, text=True, check=False
     )
@@ -71,7 +71,7 @@ def _files(root: Path) -> list[str]:
 
 
 class Copy:
-    """A copy of the tree with builds of its own, kept between calls: only what changed is copied and built again."""
+    """A copy of the tree with its own builds, kept between calls, so that only changes are copied and built again."""
 
     def __init__(self, root: Path, folder: Path, jobs: int) -> None:
         self.root, self.folder, self.jobs = root, folder, jobs
@@ -96,8 +96,8 @@ class Copy:
             (self.folder / name).unlink()
 
     def write(self, name: str, text: str) -> None:
-        """Writes a source file. Python sees by whole seconds and the length whether its cache is stale: each write is
-        given a time of its own."""
+        """Writes a source file with a new modification time. Python uses whole seconds and the length to decide whether its
+        cache is stale."""
         path = self.folder / name
         path.write_text(text)
         if path.suffix == ".py":
@@ -105,12 +105,12 @@ class Copy:
             os.utime(path, (self.clock, self.clock))
 
     def build(self, targets: Iterable[str]) -> str:
-        """Brings the targets up to date. Returns what went wrong, or nothing."""
+        """Builds the targets. Returns an error text, or nothing."""
         if not (self.folder / "CMakeLists.txt").exists():
             return ""
         if not (self.build_folder / "CMakeCache.txt").exists():
             generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-            # Whole-program optimization doubles the time of each build, and a mutant may leave a variable unused.
+            # Link-time optimization doubles the time of each build. A mutant may leave a variable unused.
             options = ["-DCMAKE_BUILD_TYPE=Release", "-DLINNET_LTO=OFF", "-DLINNET_WERROR=OFF"]
             configure = ["cmake", "-S", str(self.folder), "-B", str(self.build_folder), *generator, *options]
             code, text = self.run(configure, 300)
@@ -121,13 +121,13 @@ class Copy:
         return text if code else ""
 
     def program(self, name: str) -> list[str]:
-        """A C test program; those that repeat random cases take the number of rounds that `make test` gives them."""
+        """Runs a C test program. Programs with random cases run the number of rounds that `make test` uses."""
         source = self.folder / "tests" / "c" / f"{name}.c"
         repeats = source.exists() and "argc > 1 ? atoi(argv[1])" in source.read_text()
         return [str(self.build_folder / name), *(["12"] if repeats else [])]
 
     def run(self, command: Sequence[str], limit: float) -> tuple[int | None, str]:
-        """Exit status and output; None for a command that took longer than `limit` seconds and was ended."""
+        """Runs a command and returns exit status and output, or None if it exceeded `limit` seconds and was killed."""
         # With ccache, __FILE__ in a C test is relative to the build folder.
         place = self.folder if command[0] in (sys.executable, "cmake") else self.build_folder
         with tempfile.TemporaryFile("w+", errors="replace") as out:
@@ -140,7 +140,7 @@ class Copy:
             except subprocess.TimeoutExpired:
                 code = None
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # a test that died may have left servers behind
+                os.killpg(process.pid, signal.SIGKILL)  # a test that died may leave servers running
             process.wait()
             out.seek(0)
             return code, out.read()
@@ -155,7 +155,7 @@ def _files_below(folder: Path) -> list[str]:
 
 
 def targets_of(mutations: Iterable[Mutation]) -> list[str]:
-    """What CMake must build for the tests of these mutations: C test programs, and the libraries where Python runs."""
+    """The CMake targets that the tests of these mutations need: C test programs, and the libraries if Python tests run."""
     found: dict[str, None] = {}
     for mutation in mutations:
         for test in mutation.tests:
@@ -169,8 +169,7 @@ def pytest_command(tests: Iterable[str], *options: str) -> list[str]:
 
 
 def check_tests(copy: Copy, mutations: Sequence[Mutation]) -> tuple[dict[str, str], set[str]]:
-    """Runs every named test on the tree as it is. Returns what is wrong with some (they may not judge), and which were
-    skipped (they cannot)."""
+    """Runs every named test on the unchanged tree. Returns failing tests, which cannot judge, and skipped tests."""
     wrong: dict[str, str] = {}
     skipped: set[str] = set()
     names = dict.fromkeys(test for mutation in mutations for test in mutation.tests)
@@ -205,7 +204,7 @@ def _is_of(case: str, test: str) -> bool:
 
 
 def judge(copy: Copy, mutation: Mutation, limit: float) -> Result:
-    """Puts one mutation into the copy, runs its tests and takes it out again."""
+    """Applies one mutation to the copy, runs its tests and reverts it."""
     start = time.monotonic()
     path = copy.folder / mutation.file
     original = path.read_text()
@@ -227,7 +226,7 @@ def _verdict(copy: Copy, mutation: Mutation, limit: float) -> tuple[str, str]:
             return NOT_BUILT, str(e)
     if problem := copy.build(targets_of([mutation])):
         return NOT_BUILT, problem[-2000:]
-    programs = [test for test in mutation.tests if test.startswith("c:")]  # the cheap ones first
+    programs = [test for test in mutation.tests if test.startswith("c:")]  # cheap tests first
     nodes = [test for test in mutation.tests if not test.startswith("c:")]
     commands = [copy.program(test[2:]) for test in programs]
     if nodes:
@@ -252,7 +251,7 @@ def _missing(mutation: Mutation) -> list[str]:
 def score(
     mutations: Sequence[Mutation], *, jobs: int = 1, limit: float = 150, root: Path = ROOT, folder: Path | None = None
 ) -> list[Result]:
-    """The verdict on each mutation, in their order. Progress goes to standard error, a line per mutation."""
+    """Returns the verdict on each mutation, in order. Prints progress to standard error, one line per mutation."""
     folder = folder or BUILDS / "mutants"
     with contextlib.ExitStack() as held:
         copies = [Copy(root, at, max(1, (os.cpu_count() or 2) // jobs)) for at in _own_folders(folder, jobs, held)]
@@ -260,7 +259,7 @@ def score(
 
 
 def _own_folders(folder: Path, count: int, held: contextlib.ExitStack) -> list[Path]:
-    """Folders of copies that no other run uses now."""
+    """Folders for copies that no other run is using."""
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Path] = []
     for i in range(count + 64):
@@ -310,7 +309,7 @@ def _score(mutations: Sequence[Mutation], copies: Sequence[Copy], limit: float) 
 
 
 def share(results: Iterable[Result]) -> tuple[int, int]:
-    """How many were noticed, of how many that count."""
+    """Number of noticed mutations, and number of those that count."""
     verdicts = [result.verdict for result in results]
     return sum(v in NOTICED for v in verdicts), sum(v in COUNTED for v in verdicts)
 

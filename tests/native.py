@@ -1,11 +1,12 @@
-"""Builds of the C library, its tools and its tests, one folder per configuration, kept between test runs.
-`build("release")` and so on give the folder; what is missing on the machine is said in the skip message."""
+"""Builds the C library, its tools and its tests, in one folder per configuration that is kept between test runs.
+`build("release")` and so on return the folder. If a tool is missing, the skip message names it."""
 
 from __future__ import annotations
 
 import fcntl
 import functools
 import os
+import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ _PACKAGES = {
     "aarch64-linux-gnu-objdump": "binutils-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
 }
-# What a sanitizer found ends the program, and a leak counts.
+# A finding of a sanitizer ends the program; leaks count too.
 SANITIZED = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:exitcode=99",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -39,7 +40,7 @@ SANITIZED = {
 
 
 def need(*tools: str) -> None:
-    """Skips the test, with the words to install them, when a tool is missing."""
+    """Skips the test if a tool is missing, and says how to install it."""
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         packages = " ".join(_PACKAGES.get(tool, tool) for tool in missing)
@@ -48,19 +49,19 @@ def need(*tools: str) -> None:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A configuration: CMake's arguments and the tools that it needs."""
+    """A configuration: CMake's arguments and the tools it needs."""
 
     arguments: tuple[str, ...]
     tools: tuple[str, ...]
 
 
-# Neither compiler counts a float that no integer of its type can hold among what is undefined.
+# Neither compiler includes float-cast-overflow (a float that does not fit the integer type) in -fsanitize=undefined.
 _UNDEFINED = "address,undefined,float-cast-overflow"
 _KINDS = {
     "release": _Kind(("-DCMAKE_BUILD_TYPE=Release",), ("cmake", "cc")),
-    # -O1: sanitized code at -O2 takes twice as long to build and finds the same.
+    # -O1: sanitized code at -O2 takes twice as long to build and finds the same faults.
     "address": _Kind((f"-DLINNET_SANITIZE={_UNDEFINED}", "-DCMAKE_C_FLAGS_RELEASE=-O1"), ("cmake", "cc")),
-    # Clang's sanitizers see what GCC's do not, and the other way round: arithmetic on NULL, calls by another type.
+    # Clang's and GCC's sanitizers find different faults: arithmetic on NULL, calls through another type.
     "address-clang": _Kind(
         (f"-DLINNET_SANITIZE={_UNDEFINED}", "-DCMAKE_C_FLAGS_RELEASE=-O1", "-DCMAKE_C_COMPILER=clang"),
         ("cmake", "clang"),
@@ -68,19 +69,43 @@ _KINDS = {
     "thread": _Kind(("-DLINNET_SANITIZE=thread", "-DCMAKE_C_FLAGS_RELEASE=-O1"), ("cmake", "cc")),
     "aarch64": _Kind((f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/aarch64.cmake",), ("cmake", "aarch64-linux-gnu-gcc")),
 }
+ISAS = {"x86_64": ("sse42", "avx2", "avx512", "avx512vnni"), "aarch64": ("crc", "dotprod")}
+
+
+def parts(machine: str = platform.machine()) -> dict[str, tuple[str, ...]]:
+    """Builds of liblinnet alone that leave parts out (docs/building.md): name and CMake's options. Those of another machine
+    have its name in front of theirs."""
+    isas = ISAS.get(machine, ())
+    options = {
+        "everything": (),
+        "baseline": ("-DLINNET_ISAS=",),
+        **{isa: (f"-DLINNET_ISAS={isa}",) for isa in isas},
+        "no_training": ("-DLINNET_TRAINING=OFF",),
+        "no_checkpoints": ("-DLINNET_CHECKPOINTS=OFF",),
+        "inference": (f"-DLINNET_ISAS={isas[1] if isas else ''}", "-DLINNET_TRAINING=OFF", "-DLINNET_CHECKPOINTS=OFF"),
+        "smallest": ("-DLINNET_ISAS=", "-DLINNET_TRAINING=OFF", "-DLINNET_CHECKPOINTS=OFF"),
+    }
+    cross = "" if machine == platform.machine() else f"{machine}_"
+    return {cross + name: words for name, words in options.items()}
+
+
+for _machine in {platform.machine(), "aarch64"}:
+    _base = _KINDS["release" if _machine == platform.machine() else "aarch64"]
+    for _name, _options in parts(_machine).items():
+        _KINDS[_name] = _Kind((*_base.arguments, "-DLINNET_SYNC=OFF", "-DLINNET_TESTS=OFF", *_options), _base.tools)
 
 
 @functools.cache
 def build(kind: str, *targets: str) -> Path:
-    """The build folder of a configuration, brought up to date (all targets unless some are named).
+    """Builds a configuration (all targets, unless some are named) and returns its folder.
 
-    Skips when a tool is missing; fails with the compiler's output when the build does.
+    Skips if a tool is missing; fails with the compiler's output if the build fails.
     """
     need(*_KINDS[kind].tools)
     folder = BUILDS / kind
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes side by side share the folder
+        fcntl.flock(lock, fcntl.LOCK_EX)  # parallel test processes share the folder
         return _build(kind, folder, targets)
 
 
@@ -102,7 +127,7 @@ def run(
     status: int = 0,
     env: dict[str, str] | None = None,
 ) -> str:
-    """The command's standard output; fails the test, with all that it wrote, on another exit status."""
+    """Returns the command's standard output. On another exit status, fails the test with all output."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -115,7 +140,7 @@ def run(
     )
     if done.returncode != status:
         lines = (done.stdout + done.stderr).splitlines()
-        text = "\n".join(line for line in lines if not line.startswith("["))[-6000:]  # without ninja's progress
+        text = "\n".join(line for line in lines if not line.startswith("["))[-6000:]  # omits ninja's progress
         pytest.fail(
             f"exit status {done.returncode}, expected {status}: {' '.join(map(str, command))}\n{text}", pytrace=False
         )
@@ -135,6 +160,6 @@ def compile_c(sources: list[Path], out: Path, *options: str, compiler: str = "cc
 
 
 def c_test(folder: Path, name: str, rounds: int) -> list[str]:
-    """The command that runs a C test; those that repeat random cases take the number of rounds (ten times with LINNET_SOAK)."""
+    """The command that runs a C test. Tests with random cases get the number of rounds (ten times as many with LINNET_SOAK)."""
     repeats = "argc > 1 ? atoi(argv[1])" in (ROOT / "tests" / "c" / f"{name}.c").read_text()
     return [str(folder / name), *([str(rounds * (10 if os.environ.get("LINNET_SOAK") else 1))] if repeats else [])]

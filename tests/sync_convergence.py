@@ -1,5 +1,5 @@
-"""Training on MNIST by four workers whose gradients travel compressed, with the aggregation written in Python: what each
-encoding costs in accuracy and saves in bytes. `python -m tests.sync_convergence` prints the table of docs/distributed.md."""
+"""Trains on MNIST with four workers and compressed gradients, with the aggregation written in Python: what each encoding costs in
+accuracy and saves in bytes. `python -m tests.sync_convergence` prints the table of docs/distributed.md."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from linnet import nn
 from linnet.sync.compression import Compression, decode, encode
 
 WORKERS = 4
-BATCH = 32  # of one worker
+BATCH = 32  # per worker
 CHOICES = ("none", "f16", "bf16", "i8", "topk:0.01", "1bit")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one training: the final accuracy on the test set, in percent; bytes that one worker sends in a step."""
+    """Results of one training: the final accuracy on the test set in percent, and the bytes that one worker sends per step."""
 
     accuracy: float
     bytes_per_step: float
@@ -46,7 +46,7 @@ def network(optimizer: linnet.Optimizer, seed: int) -> tuple[linnet.Graph, list[
 
 
 def momentum(epochs: int, pictures: int) -> linnet.Optimizer:
-    """The rate falls to 0 (Loshchilov, Hutter 2017), so that a run's accuracy does not hang on its last steps."""
+    """The learning rate falls to 0 (Loshchilov, Hutter 2017), so that the accuracy does not depend on the last steps."""
     steps = epochs * (pictures // (WORKERS * BATCH))
     return linnet.Momentum(linnet.schedules.cosine(0.05, steps=steps), 0.9)
 
@@ -58,7 +58,7 @@ def train(
     epochs: int,
     seed: int = 1,
 ) -> Outcome:
-    """Synchronous training; each worker has its residuals, the mean of what arrives is applied."""
+    """Synchronous training. Each worker keeps its residuals; the mean of the received gradients is applied."""
     graph, names = network(momentum(epochs, len(pictures.images)), seed)
     model = linnet.Model(graph)
     store = linnet.Store(model)

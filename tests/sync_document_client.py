@@ -1,5 +1,5 @@
-"""A worker in plain Python over TCP, written from docs/protocol.md: it packs and unpacks by the tables of the page, and takes
-the numbers of types, roles, dtypes, refusals and of the digest from there. Nothing of linnet is imported."""
+"""A worker in plain Python over TCP, written from docs/protocol.md. It packs and unpacks with the tables of the page, and
+reads the numbers of types, roles, dtypes, refusals and the digest there. It imports nothing of linnet."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Refused(Exception):
 
 
 def _constants() -> dict[str, str]:
-    """The table of names and values under Digests."""
+    """The table of names and values in the section Digests."""
     return {cells[0]: cells[1] for cells in page.rows("Digests", 2) if cells[0] != "step"}
 
 
 def digest(pieces: Iterable[bytes]) -> bytes:
-    """By the tables of the section, step for step."""
+    """Computes the digest by the tables of the section, step by step."""
     values = {name: re.findall(r"`(\w+)`", text) for name, text in _constants().items()}
     multiplier, shift = int(values["multiplier"][0], 16), int(values["shift"][0])
     starts = [int(word) for word in values["a, b, c, d"]]
@@ -66,7 +66,7 @@ def digest(pieces: Iterable[bytes]) -> bytes:
 
 
 def unpack(title: str, data: bytes) -> dict[str, Any]:
-    """The fields that a section lays out, the last of them of any size."""
+    """The fields of a section's layout; only the last may have variable size."""
     found: dict[str, Any] = {}
     at = 0
     for field in page.layout(title):
@@ -84,7 +84,7 @@ def unpack(title: str, data: bytes) -> dict[str, Any]:
 
 
 def entries(title: str, data: bytes) -> list[dict[str, Any]]:
-    """A payload that is a list: SAME; or TENSORS, whose entries have different lengths."""
+    """A payload that is a list: SAME, or TENSORS, whose entries have different lengths."""
     found = []
     at = 0
     while at < len(data):
@@ -100,7 +100,7 @@ def entries(title: str, data: bytes) -> list[dict[str, Any]]:
 
 @dataclass
 class Tensor:
-    """A tensor of the manifest, and what the client has of it."""
+    """A tensor of the manifest, and the client's copy of it."""
 
     entry: dict[str, Any]
     version: int = NONE
@@ -112,7 +112,7 @@ class Tensor:
 
 
 class Client:
-    """One worker (role 0) or observer (role 1), over as many connections as it takes. job: 32 hexadecimal digits."""
+    """One worker (role 0) or observer (role 1), with as many connections as needed. job: 32 hexadecimal digits."""
 
     def __init__(
         self, address: str, job: str = "0" * 32, *, role: int = 0, encodings: int = 1, chunk: int = 4096
@@ -147,7 +147,7 @@ class Client:
         return data
 
     def receive(self, *wanted: str) -> tuple[str, dict[str, Any], bytes]:
-        """The next frame that is no heartbeat; REFUSE raises."""
+        """The next frame other than a heartbeat. Raises on REFUSE."""
         while True:
             head = self._read(64)
             header = unpack("The header", head)
@@ -166,7 +166,7 @@ class Client:
     # ---- the handshake
 
     def connect(self, spoil: bool = False) -> dict[str, Any]:
-        """HELLO to READY; returns WELCOME's fields. spoil: gives another digest of the manifest than is right."""
+        """Runs the handshake from HELLO to READY and returns WELCOME's fields. spoil: sends a wrong digest of the manifest."""
         self.close()
         self.sock = socket.create_connection(self.place, timeout=20)
         self.header_job, self.agreed_chunk = struct.unpack("<Q", self.job[:8])[0], self.chunk
@@ -213,7 +213,7 @@ class Client:
         return next(tensor for tensor in self.tensors if tensor.entry["name"] == name)
 
     def pull(self, with_digests: bool = False) -> list[str]:
-        """All tensors; the names of those that came anew."""
+        """Pulls all tensors and returns the names of those that changed."""
         asked = []
         for tensor in self.tensors:
             known: dict[str, Any] = {"version": tensor.version}
@@ -224,7 +224,7 @@ class Client:
         return self.take_values()
 
     def take_values(self) -> list[str]:
-        """An answer for each tensor: DATA, or an entry of SAME."""
+        """Reads an answer for each tensor: DATA, or an entry of SAME."""
         came: list[str] = []
         messages: dict[int, bytes] = {}
         left = len(self.tensors)
@@ -259,7 +259,7 @@ class Client:
                 return np.frombuffer(data, tensor.dtype).reshape(len(ids), *tensor.entry["dims"][1:])
 
     def push(self, step: int, gradients: dict[str, Any], *, encoding: int = 0, weight: float = 1.0) -> None:
-        """gradients: of each tensor an array, or (row numbers, rows); then COMMIT, which asks for new values."""
+        """Pushes gradients (per tensor an array, or (row numbers, rows)), then COMMIT, which asks for new values."""
         for name, gradient in gradients.items():
             number, flags = self.named(name).entry["number"], 0
             if isinstance(gradient, tuple):
@@ -274,7 +274,7 @@ class Client:
         self.send("COMMIT", commit, step=step)
 
     def answer(self, values: bool = True) -> dict[str, Any]:
-        """ACK, and the values behind it."""
+        """Reads ACK and the values after it."""
         _, header, payload = self.receive("ACK")
         ack = unpack("ACK", payload)
         if ack["outcome"] != 3:

@@ -1,5 +1,5 @@
-"""Engines of tests/bench_sync.py: their servers and workers, each a process of its own, `python -m tests.sync_engines KIND
-ENGINE COUNT SIZE TABLE ...`; a worker reads numbers of steps from stdin and prints their times in us."""
+"""Engines of tests/bench_sync.py: servers and workers, each a separate process, `python -m tests.sync_engines KIND ENGINE COUNT
+SIZE TABLE ...`. A worker reads numbers of steps from stdin and prints their times in us."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Case(Protocol):
 
 @functools.cache
 def raw_program(folder: Path) -> str:
-    """tests/c/bench_sockets.c, compiled."""
+    """Compiles tests/c/bench_sockets.c."""
     program = folder / "bench_sockets"
     subprocess.run(
         ["cc", "-O2", "-pthread", "-o", str(program), str(ROOT / "tests" / "c" / "bench_sockets.c")], check=True
@@ -44,7 +44,7 @@ def raw_program(folder: Path) -> str:
 def commands(
     engine: str, case: Case, workers: int, folder: Path
 ) -> tuple[list[str] | None, list[list[str]], dict[str, str]]:
-    """The command of the server, those of the workers (the server's address comes behind), and their environment."""
+    """The server's command, the workers' commands (to which the server's address is appended), and their environment."""
     shape = [str(case.count), str(case.size), str(case.table)]
     if engine == "raw":
         program = raw_program(folder)
@@ -54,10 +54,10 @@ def commands(
     if engine == "gloo":
         store = str(folder / f"gloo-{case.table}-{workers}")
         return None, [[*this, "worker", engine, *shape, store, str(r), str(workers)] for r in range(workers)], one
-    if engine == "ray":  # one process that lets Ray's own do the steps
+    if engine == "ray":  # one process, which lets Ray's own workers run the steps
         return None, [[*this, "worker", engine, *shape, str(workers)]], one
     if engine.startswith("linnet"):
-        # linnet (workers in C), linnet_shm, linnet_unix, linnet_tls, linnet_python; linnet_step: pulls rows and pushes.
+        # linnet (workers in C), linnet_shm, linnet_unix, linnet_tls, linnet_python; linnet_step pulls rows and pushes.
         server, worker = linnet_files(case.count, case.size, case.table, folder)
         place = str(folder / f"{engine}-{case.table}-{workers}")
         serve = [*this, "server", "linnet", *shape, str(server), place, str(workers), engine]
@@ -71,7 +71,7 @@ def commands(
 
 
 def answer_steps(step: Callable[[], object]) -> None:
-    """The life of a worker: ready, then so many steps as each line of stdin says."""
+    """Main loop of a worker: reports ready, then runs as many steps as each line of stdin says."""
     print("ready", flush=True)
     for text in sys.stdin:
         times = []
@@ -126,8 +126,8 @@ def python_worker(count: int, size: int, table: int, port: str) -> None:
 
 @functools.cache
 def linnet_files(count: int, size: int, table: int, folder: Path) -> tuple[Path, Path]:
-    """The files of the server and of the workers: a scalar; a table that is pulled whole, and pushed a row of; or one that
-    stays at the server."""
+    """The files of the server and of the workers: a scalar; a table pulled whole, of which one row is pushed; or a table that
+    stays on the server."""
     import linnet
 
     graph = linnet.Graph(seed=0)
@@ -154,8 +154,8 @@ def linnet_files(count: int, size: int, table: int, folder: Path) -> tuple[Path,
 
 @functools.cache
 def linnet_program(folder: Path) -> str:
-    """tests/c/bench_sync_worker.c, compiled against the libraries that Python uses."""
-    from linnet._library import library_path
+    """Compiles tests/c/bench_sync_worker.c against the libraries that Python uses."""
+    from linnet.clib.library import library_path
 
     library, program = Path(library_path()).resolve().parent, folder / "bench_sync_worker"
     source = [str(ROOT / "tests" / "c" / "bench_sync_worker.c"), f"-I{ROOT / 'runtime_c' / 'include'}", f"-L{library}"]
@@ -198,7 +198,7 @@ def linnet_python_worker(count: int, size: int, table: int, file: str, rank: str
 
 
 def gloo_worker(count: int, size: int, _table: int, store: str, rank: str, workers: str, *_: str) -> None:
-    """All-reduce of as many floats; one rank alone has nothing to send."""
+    """All-reduce of this many floats; a single rank sends nothing."""
     import torch
     import torch.distributed as dist
 
@@ -209,7 +209,7 @@ def gloo_worker(count: int, size: int, _table: int, store: str, rank: str, worke
 
 
 def ray_worker(count: int, size: int, _table: int, workers: str, *_: str) -> None:
-    """An actor holds the parameters; each worker is an actor that pulls them and pushes a scalar update."""
+    """An actor holds the parameters. Each worker is an actor that pulls them and pushes a scalar update."""
     import ray
 
     ray.init(

@@ -1,5 +1,5 @@
-"""Sessions of an enemy: against the bare port of a server, and as a member of the job that keeps to no rule.
-Each attack is a function of a connected `Enemy`; what it may still do ends with the session. ATTACKS names them all."""
+"""Attack sessions: against a server's bare port, and by a member of the job that follows no rules.
+Each attack is a function of a connected `Enemy`, valid for one session. ATTACKS lists all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER = struct.Struct("<IBBHQIHBBQIIQQI")
 
 
 def frame(name: str | int, payload: bytes = b"", **given: int) -> bytes:
-    """A frame with right CRCs; any field of the header may be given, `crc` too."""
+    """Makes a frame with correct CRCs. Any field of the header may be set, including `crc`."""
     header = {"flags": 0, "job": 0, "worker": NOBODY, "shard": HERE, "encoding": 0, "step": 0, "tensor": 0,
               "length": len(payload), "total": len(payload), "offset": 0, "version": 1, "magic": protocol.MAGIC,
               "payload_crc": protocol.crc32c(payload) if payload else 0, **given}  # fmt: skip
@@ -35,7 +35,7 @@ def frame(name: str | int, payload: bytes = b"", **given: int) -> bytes:
 
 @dataclass
 class Tensor:
-    """An entry of the manifest. size: bytes of its f32 gradient; rows: 0 of a dense one."""
+    """An entry of the manifest. size: bytes of its f32 gradient. rows: 0 for a dense one."""
 
     number: int
     kind: int
@@ -45,13 +45,13 @@ class Tensor:
 
 @dataclass
 class Enemy:
-    """One connection, and what it has learnt. held: sockets that stay open behind it."""
+    """One connection and what it has learned. held: sockets that stay open after it."""
 
     address: tuple[str, int] | str
     job: bytes
     rng: random.Random
     held: list[socket.socket]
-    old: list[bytes]  # what earlier sessions said
+    old: list[bytes]  # messages of earlier sessions
     said: bytearray = field(default_factory=bytearray)
     worker: int = NOBODY
     shard: int = 0
@@ -72,7 +72,7 @@ class Enemy:
         return int.from_bytes(self.job[:8], "little")
 
     def send(self, *parts: bytes) -> None:
-        """Sends; that the server has closed is no error here."""
+        """Sends data. A connection that the server has closed is not an error."""
         data = b"".join(parts)
         self.said += data
         with contextlib.suppress(OSError):
@@ -91,7 +91,7 @@ class Enemy:
         return data
 
     def hear(self, *names: str) -> tuple[str, bytes]:
-        """The next frame of one of these types (or REFUSE): its name and payload."""
+        """Waits for a frame of one of these types (or REFUSE); returns its name and payload."""
         while True:
             head = self._exactly(64)
             kind, length = head[5], struct.unpack_from("<I", head, 36)[0]
@@ -102,7 +102,7 @@ class Enemy:
                 return _NAMES[kind], payload
 
     def answered(self) -> int:
-        """The refusal's code when the server closes, 0 when it closes without; -1: it says nothing for a while."""
+        """The refusal's code if the server closes, 0 if it closes without one, -1 if it stays silent for a while."""
         self.socket.settimeout(0.3)
         try:
             return self.refused if self.hear("REFUSE") else 0
@@ -118,7 +118,7 @@ class Enemy:
         return _HELLO.pack(*fields.values())
 
     def join(self, **given: int | bytes) -> bool:
-        """The whole handshake. False: refused."""
+        """Runs the whole handshake. Returns False if refused."""
         self.send(frame("HELLO", self.hello(**given), job=self.number))
         try:
             name, payload = self.hear("WELCOME")
@@ -151,7 +151,7 @@ class Enemy:
         return self.rng.choice([one for one in self.tensors if (one.kind == 1) == sparse])
 
     def push_all(self, value: bytes) -> int:
-        """A push of every dense tensor, of 4-byte `value` repeated. Returns how many."""
+        """Pushes every dense tensor, filled with the 4-byte `value`. Returns the number of tensors."""
         dense = [one for one in self.tensors if one.kind == 0]
         for one in dense:
             self.say("PUSH", value * (one.size // 4), step=self.step, tensor=one.number)
@@ -162,7 +162,7 @@ class Enemy:
         self.say("COMMIT", payload, step=self.step if step is None else step)
 
     def close(self) -> None:
-        """In order, by a reset, or not yet."""
+        """Closes the connection in order, by a reset, or not yet."""
         how = self.rng.random()
         if how < 0.1 and len(self.held) < 200:
             self.held.append(self.socket)
@@ -174,7 +174,7 @@ class Enemy:
 
 Attack = Callable[[Enemy], None]
 ATTACKS: dict[str, Attack] = {}
-OUTSIDE: dict[str, Attack] = {}  # those that a server with a key sees too
+OUTSIDE: dict[str, Attack] = {}  # attacks that also reach a server with a key
 
 
 def _attack(function: Attack) -> Attack:
@@ -192,7 +192,7 @@ def _outside(function: Attack) -> Attack:
 
 @_outside
 def nothing(enemy: Enemy) -> None:
-    """Connects and goes, or stays."""
+    """Connects, then leaves or stays."""
 
 
 @_outside
@@ -218,7 +218,7 @@ def half_a_greeting(enemy: Enemy) -> None:
 
 @_outside
 def byte_by_byte(enemy: Enemy) -> None:
-    """A slow loris: it stays among those held."""
+    """A slow loris: it keeps its connection open."""
     enemy.send(frame("HELLO", enemy.hello(), job=enemy.number)[:1])
     for other in enemy.held[-20:]:
         with contextlib.suppress(OSError):
@@ -227,7 +227,7 @@ def byte_by_byte(enemy: Enemy) -> None:
 
 @_outside
 def replay(enemy: Enemy) -> None:
-    """What a session said before, once more."""
+    """Repeats messages of an earlier session."""
     if enemy.old:
         enemy.send(enemy.rng.choice(enemy.old))
         enemy.answered()
@@ -242,7 +242,7 @@ def flipped(enemy: Enemy) -> None:
 
 @_outside
 def wrong_lengths(enemy: Enemy) -> None:
-    """Lengths that would be believed by who does not check them; the CRC is right."""
+    """Sends false lengths with a correct CRC."""
     sizes = [0, 1, 95, 97, 4096, 4097, 1 << 22, (1 << 32) - 1]
     enemy.send(frame(
         enemy.rng.choice([1, 4, 6, 8, 10, 11, 18]), enemy.hello(), length=enemy.rng.choice(sizes),
@@ -278,7 +278,7 @@ def wrong_proof(enemy: Enemy) -> None:
 
 @_attack
 def old_proof(enemy: Enemy) -> None:
-    """A greeting that is right, and the proof of an earlier session."""
+    """Sends a correct greeting and the proof of an earlier session."""
     hello = 64 + _HELLO.size
     proofs = [
         said[hello : hello + 96] for said in enemy.old if said[hello + 5 : hello + 6] == bytes([_TYPES["READY"][0]])
@@ -287,7 +287,7 @@ def old_proof(enemy: Enemy) -> None:
         enemy.send(frame("HELLO", enemy.hello(), job=enemy.number))
         enemy.hear("WELCOME")
         enemy.send(enemy.rng.choice(proofs))
-        assert enemy.answered() in (11, 17), enemy.refused  # not yet awaited, or of another session
+        assert enemy.answered() in (11, 17), enemy.refused  # not yet expected, or of another session
 
 
 # ---- as a member -----------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def encoded_garbage(enemy: Enemy) -> None:
 
 @_attack
 def not_finite(enemy: Enemy) -> None:
-    """A whole step of NaN or infinity: it is dropped, whatever it waits for."""
+    """Pushes a whole step of NaN or infinity. The server drops it, whatever it is waiting for."""
     if enemy.join():
         enemy.commit(enemy.push_all(enemy.rng.choice([b"\x00\x00\xc0\x7f", b"\x00\x00\x80\xff"])))
 
@@ -380,7 +380,7 @@ def commits(enemy: Enemy) -> None:
 
 @_attack
 def half_a_step(enemy: Enemy) -> None:
-    """Gradients without COMMIT, perhaps cut in the middle of one."""
+    """Sends gradients without COMMIT, possibly cut inside one."""
     if enemy.join():
         enemy.push_all(b"\x00\x00\x80\x3f")
         one = enemy.tensor()
@@ -397,7 +397,7 @@ def abandons(enemy: Enemy) -> None:
 
 @_attack
 def reports(enemy: Enemy) -> None:
-    """Asks and asks, and reads nothing."""
+    """Sends requests and reads no answers."""
     if enemy.join(role=enemy.rng.choice([0, 1, 3])):
         for _ in range(300):
             enemy.say("STATUS")
@@ -413,7 +413,7 @@ def pulls(enemy: Enemy) -> None:
 
 @_attack
 def digests(enemy: Enemy) -> None:
-    """Has the server compute the digest of a value again and again."""
+    """Makes the server compute the digest of a value again and again."""
     if enemy.join(role=3):
         for _ in range(200):
             enemy.say("PULL", struct.pack("<IIQ16s", 0, 1, NONE, enemy.rng.randbytes(16)))

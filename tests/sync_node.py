@@ -1,5 +1,5 @@
-"""`python -m tests.sync_node serve|work ...`: a server or a worker in a process of its own, for tests that put it into a network
-namespace. A line of output says that it listens, that a step is made, or what came of it all."""
+"""`python -m tests.sync_node serve|work ...`: a server or worker in a separate process, for tests that put it into a network
+namespace. Lines of output report that it listens, that a step is done, and the final result."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from linnet.errors import Error
-from linnet.graph import Graph
+from linnet.clib.errors import Error
+from linnet.facade import Graph
 from linnet.sync import Link, Server, Worker
 from tests.test_sync_server import feed
 
@@ -24,7 +24,7 @@ def _serve(options: argparse.Namespace, link: Link) -> None:
     server = Server(options.model, listen=options.address, workers=options.workers, elastic=options.elastic, link=link)
     with server:
         _say(server.address)
-        sys.stdin.read()  # until the test closes it
+        sys.stdin.read()  # runs until the test closes it
     np.savez(
         options.model.with_suffix(".npz"), **{spec.name: server.store[spec.name] for spec in server.model.variables}
     )

@@ -1,5 +1,5 @@
-"""A server in plain Python, by the tables of docs/protocol.md alone: an independent other side for the C worker.
-One shard of NumPy arrays, plain SGD, every connection in a thread; tests make it break off wherever they like."""
+"""A server in plain Python, written only from the tables of docs/protocol.md: an independent peer for the C worker.
+It has one shard of NumPy arrays, plain SGD, and a thread per connection. Tests can make it disconnect anywhere."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _DTYPES = {"float32": 1, "float16": 2, "float64": 4, "int32": 7, "int64": 8}
 
 
 class Broken(Exception):
-    """The connection ends here: the client closed it, or the test wishes so."""
+    """The connection ends: the client closed it, or the test wants it."""
 
 
 def unpack(title: str, data: bytes) -> dict[str, Any]:
-    """The fields of a payload that a section of the document lays out."""
+    """Unpacks the fields of a payload as a section of the document defines them."""
     found: dict[str, Any] = {}
     at = 0
     for field in protocol.layout(title):
@@ -59,7 +59,7 @@ class Connection:
         return bytes(data)
 
     def frame(self) -> tuple[str, dict[str, Any], bytes]:
-        """The next one, checked."""
+        """The next frame, checked."""
         head = self.read(64)
         header = unpack("The header", head)
         assert protocol.crc32c(head[:60]) == header["header_crc"] and header["magic"] == protocol.MAGIC
@@ -114,7 +114,7 @@ class Connection:
         assert ready["manifest"] == b"".join(word.to_bytes(8, "little") for word in total)
 
     def message(self, header: dict[str, Any], payload: bytes) -> bytes | None:
-        """The whole of a bulk message when its last chunk has come."""
+        """Returns the whole bulk message once its last chunk has arrived."""
         key = (header["type"], header["tensor"])
         data = self.messages.setdefault(key, bytearray())
         assert len(data) == header["offset"]
@@ -191,7 +191,7 @@ class Connection:
             server.hook(self, "applied")
         elif step != last:
             outcome = 1
-            self.messages.clear()  # a worker cuts short what is late
+            self.messages.clear()  # a worker cuts off a push that is late
         server.acknowledge(self, step, outcome)
         if commit["flags"] & 1:
             for number in sorted(self.held):
@@ -199,9 +199,9 @@ class Connection:
 
 
 class PlainServer:
-    """tensors: values by name, in the order of the manifest; kinds: what is not DENSE. split: first row and rows of the whole
-    of tables that have others elsewhere. lr: of SGD. hook: called with the connection and the name of each frame that came,
-    "applied" after an update; it may raise Broken."""
+    """tensors: values by name, in the order of the manifest. kinds: for tensors that are not DENSE. split: first row and
+    number of rows, for tables with other rows elsewhere. lr: of SGD. hook: called with the connection and the name of each
+    received frame, and with "applied" after an update; it may raise Broken."""
 
     def __init__(
         self, job: bytes, tensors: dict[str, Array], kinds: dict[str, int] | None = None, *, lr: float = 0.5,
@@ -225,7 +225,7 @@ class PlainServer:
         self.lock = threading.Lock()
         self.errors: list[BaseException] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # so that clients feel that we are slow
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # makes the server slow for its clients
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -276,7 +276,7 @@ class PlainServer:
         return self.split.get(name, (0, 0))[0]
 
     def manifest(self) -> list[bytes]:
-        """The payloads of TENSORS: two tensors in each frame."""
+        """The payloads of TENSORS, with two tensors in each frame."""
         entries = []
         for number, (name, value) in enumerate(self.tensors.items()):
             first, rows = self.split.get(name, (0, value.shape[0] if value.ndim else 0))

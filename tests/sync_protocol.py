@@ -1,5 +1,5 @@
-"""The sync protocol once more, independent of the C code: it reads the tables of docs/protocol.md and packs by them.
-`python -m tests.sync_protocol` writes the bytes of the document's test vectors behind their fields."""
+"""An implementation of the sync protocol independent of the C code: it reads the tables of docs/protocol.md and packs by them.
+`python -m tests.sync_protocol` writes the bytes of the document's test vectors after their fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 MAGIC = 0x59534E4C
 _FORMATS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "f64": "d"}
-_PART = struct.calcsize("<8s")  # names of tensors are padded to it
+_PART = struct.calcsize("<8s")  # names of tensors are padded to this size
 
 Value = int | float | str | bytes | tuple[int, ...]
 
@@ -29,7 +29,7 @@ _TABLE = _crc_table()
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """CRC-32C (RFC 3720, B.4) of data appended to what gave `crc`."""
+    """CRC-32C (RFC 3720, B.4) of data appended to data with CRC `crc`."""
     crc ^= 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -37,7 +37,7 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 
 
 def digest(data: bytes, total: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """linnet's 128-bit digest of data appended to what gave `total` (runtime_c/core/digest.c)."""
+    """linnet's 128-bit digest of data appended to data with digest `total` (runtime_c/base/digest.c)."""
     mask = 2**64 - 1
 
     def mixed(total: int, word: int) -> int:
@@ -57,7 +57,7 @@ def digest(data: bytes, total: tuple[int, int] = (0, 0)) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Field:
-    """One row of a layout's table. `offset` is None behind a field of variable size."""
+    """One row of a layout's table. `offset` is None after a field of variable size."""
 
     name: str
     type: str
@@ -65,7 +65,7 @@ class Field:
 
 
 def section(title: str) -> str:
-    """The text under a heading of the document, up to the next heading of the same or a higher level."""
+    """The text below a heading of the document, up to the next heading of the same or a higher level."""
     text = DOCUMENT.read_text(encoding="utf-8")
     found = re.search(rf"^(#+) {re.escape(title)}( \(.*\))?\n", text, re.M)
     assert found, f"docs/protocol.md has no section {title!r}"
@@ -75,7 +75,7 @@ def section(title: str) -> str:
 
 
 def rows(title: str, columns: int) -> list[list[str]]:
-    """The cells of the first table of a section whose head has so many columns."""
+    """The cells of a section's first table with this number of columns."""
     lines = section(title).splitlines()
     for i, line in enumerate(lines):
         if re.fullmatch(r"\|(-+\|)+", line) and line.count("|") == columns + 1:
@@ -99,7 +99,7 @@ def types() -> dict[str, tuple[int, bool]]:
 
 
 def size_of(fields: list[Field]) -> int:
-    """Bytes of the fields of fixed size."""
+    """Number of bytes of the fixed-size fields."""
     return sum(_size(field.type) for field in fields)
 
 
@@ -127,7 +127,7 @@ def _packed(field: Field, value: Value) -> bytes:
 
 
 def pack(title: str, **values: Value) -> bytes:
-    """The payload (or one entry) that the document's section `title` lays out; what is not named is 0."""
+    """Packs the payload (or one entry) by the document's section `title`; fields that are not given are 0."""
     fields = layout(title)
     unknown = set(values) - {field.name for field in fields}
     assert not unknown, f"{title} has no {unknown}"
@@ -139,7 +139,7 @@ def pack(title: str, **values: Value) -> bytes:
 
 
 def frame(name: str, payload: bytes = b"", **values: int) -> bytes:
-    """A whole frame, with lengths and CRCs; `total` is given where the frame is not a whole message."""
+    """Packs a whole frame, with lengths and CRCs. `total` is given if the frame is only a part of a message."""
     given: dict[str, Value] = {
         "magic": MAGIC,
         "version": 1,
@@ -155,7 +155,7 @@ def frame(name: str, payload: bytes = b"", **values: int) -> bytes:
 
 @dataclass(frozen=True)
 class Vector:
-    """A test vector of the document: its fields, and the bytes that stand behind them (empty: none yet)."""
+    """A test vector of the document: its fields, and the bytes after them (empty: none yet)."""
 
     name: str
     header: dict[str, int]
@@ -163,14 +163,14 @@ class Vector:
     data: bytes
 
     def made(self) -> bytes:
-        """The frame of these fields."""
+        """Packs the frame of these fields."""
         raw = [entry["payload"] for entry in self.entries if "payload" in entry]
         parts = raw or [pack(_titles().get(self.name, self.name), **entry) for entry in self.entries]
         return frame(self.name, b"".join(part for part in parts if isinstance(part, bytes)), **self.header)
 
 
 def _titles() -> dict[str, str]:
-    """Headings that do not have the frame's name alone."""
+    """Headings that differ from the frame's name."""
     return {}
 
 
@@ -185,7 +185,7 @@ def _value(field: Field | None, text: str) -> Value:
 
 
 def _words(line: str) -> dict[str, str]:
-    """ "a=1 text=two words" as a dict: only the last value may hold spaces."""
+    """Parses "a=1 text=two words" into a dict: only the last value may contain spaces."""
     return dict(re.findall(r"(\w+)=((?:(?!\s\w+=).)*)", line.strip()))
 
 

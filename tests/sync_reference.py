@@ -1,5 +1,5 @@
-"""What workers and servers must compute, in plain NumPy: how rows add up, how pushes become one gradient, and a step of several
-workers and one server over sessions of one process."""
+"""A reference for workers and servers in plain NumPy: how rows add up, how pushes become one gradient, and a step of several
+workers and one server, as sessions in one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Arrays = dict[str, Array]
 
 
 def summed(ids: Array, rows: Array) -> tuple[Array, Array]:
-    """Rows of one number added up in their order, from zero; numbers ascending."""
+    """Adds rows with the same number in their order, from zero; the numbers ascend."""
     unique, place = np.unique(ids, return_inverse=True)
     total = np.zeros((len(unique), *rows.shape[1:]), rows.dtype)
     for i, row in zip(place.reshape(-1), rows, strict=True):
@@ -25,7 +25,7 @@ def summed(ids: Array, rows: Array) -> tuple[Array, Array]:
 
 
 def ready(outputs: Mapping[str, Array]) -> Arrays:
-    """What a worker pushes of the outputs of `grad`: gradients, those of rows added up."""
+    """A worker's push, from the outputs of `grad`: gradients, with repeated rows added up."""
     pushed = {name: value for name, value in outputs.items() if name.startswith(contract.GRADIENT)}
     for name in [name for name in pushed if name.endswith("/ids")]:
         rows = name.removesuffix("/ids") + "/rows"
@@ -34,8 +34,9 @@ def ready(outputs: Mapping[str, Array]) -> Arrays:
 
 
 def aggregated(pushes: Sequence[Mapping[str, Array]], weights: Sequence[float] | None = None) -> Arrays:
-    """What a server feeds to `update/all`: the mean of what was pushed, in the order of workers. weights: examples behind
-    each; equal ones are left out of the arithmetic."""
+    """A server's feeds for `update/all`: the mean of the pushes, in the order of workers.
+
+    weights: number of examples of each push; equal weights are left out of the arithmetic."""
     if weights is not None and len(set(weights)) == 1:
         weights = None
     made: Arrays = {}
@@ -62,7 +63,7 @@ def aggregated(pushes: Sequence[Mapping[str, Array]], weights: Sequence[float] |
 
 
 class Cluster:
-    """Workers and one server in one process: a store for each, and steps by the book. One server file each for `servers`."""
+    """Workers and one server in one process, with a store each and reference steps. `servers`: one server file each."""
 
     def __init__(self, worker: linnet.Graph, servers: Sequence[linnet.Graph], workers: int = 1) -> None:
         self.metadata = worker.metadata
@@ -84,7 +85,7 @@ class Cluster:
         self.remote = contract.names_in(self.metadata, contract.REMOTE)
 
     def value(self, name: str) -> Array:
-        """A variable as its servers have it."""
+        """The value of a variable, from the stores of its servers."""
         holders = [(m, s[name]) for m, s in zip(self.metadatas, self.shards, strict=True) if name in s]
         if contract.FIRST_ROW + name in holders[0][0]:
             return np.concatenate([v for _, v in sorted(holders, key=lambda h: int(h[0][contract.FIRST_ROW + name]))])
@@ -92,7 +93,7 @@ class Cluster:
         return holders[0][1]
 
     def step(self, batches: Sequence[Mapping[str, Array]], weights: Sequence[float] | None = None) -> list[float]:
-        """One synchronous step, a batch for each worker. Returns their losses."""
+        """Runs one synchronous step, with a batch per worker. Returns their losses."""
         averaged = contract.names_in(self.metadata, contract.AVERAGE)
         pulled = [*self.trained, *averaged, *contract.names_in(self.metadata, contract.READ)]
         values = {name: self.value(name) for name in pulled if name not in self.remote}
@@ -122,7 +123,7 @@ class Cluster:
 
 
 def _part(total: Mapping[str, Array], session: Any, store: Any, metadata: Mapping[str, str]) -> Arrays:
-    """The gradients that a server's file takes; its own rows of those that it has a part of."""
+    """The gradients for a server's file, with only its own rows of split tables."""
     feeds: Arrays = {}
     for spec in session.inputs:
         name, value = spec.name, total[spec.name]

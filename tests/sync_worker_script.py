@@ -1,5 +1,5 @@
-"""A worker process for tests: MODEL SERVERS(comma) NUMBER WORKERS STEPS [PAUSE]. It goes on at the step that its servers say,
-on batches that its number and the step give; another process in its place computes the same."""
+"""A worker process for tests: MODEL SERVERS(comma) NUMBER WORKERS STEPS [PAUSE]. It continues at its servers' step, with batches
+determined by its number and the step; a replacement process computes the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linnet.sync import Worker
 
 
 def batch(step: int, number: int) -> dict[str, np.ndarray]:
-    """Feeds x [8, 6], t [8] and i [8, 3] of one worker's step."""
+    """Feeds x [8, 6], t [8] and i [8, 3] for one worker's step."""
     rng = np.random.default_rng([step, number])
     return {
         "x": rng.standard_normal((8, 6)).astype(np.float32),

@@ -1,5 +1,5 @@
-"""Every byte goes through the host's allocator, is foretold by the plan, is given back, and may be refused.
-`linnet_run` takes none."""
+"""Every byte goes through the host's allocator, is predicted by the plan and freed, and its allocation may fail.
+`linnet_run` allocates nothing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph
-from linnet.mapping import pointwise
+from linnet.builder.mapping import pointwise
+from linnet.facade import Graph
 from tests.capi import Allocator, Chain, Failure, lib
 from tests.graphs import GRAPHS, bytes_of, feeds
 from tests.test_control_flow import HEAD, RECURRENCE
 
 OUT_OF_MEMORY = 401
-IN_SEGMENTS = ("branch", "data_dependent", "detector")  # what runs is known only while running
+IN_SEGMENTS = ("branch", "data_dependent", "detector")  # the executed steps are known only at run time
 PLANNED = [name for name in GRAPHS if name not in IN_SEGMENTS]
 
 
 def _through(name: str, allocator: Allocator, threads: int = 1) -> Chain:
-    """The whole chain up to one run; closed again when a step fails."""
+    """Builds the whole chain and runs it once; closes it if a step fails."""
     data = feeds(name)
     chain = Chain.__new__(Chain)
     try:
@@ -69,7 +69,7 @@ def test_the_plans_total_is_every_byte_taken(name: str) -> None:
 
 
 def _narrow_weights() -> tuple[bytes, np.ndarray, np.ndarray]:
-    """y = (x @ (codes * scale)) @ the same weights transposed, x f32 [?, 96]; and the f32 weights, and an x."""
+    """y = (x @ (codes * scale)) @ the same weights transposed, x f32 [?, 96]. Also returns the f32 weights and an x."""
     rng = np.random.default_rng(8)
     codes = rng.integers(-127, 128, (96, 160)).astype(np.int8)
     scale = rng.uniform(0.01, 0.02, 160).astype(np.float32)
@@ -84,7 +84,7 @@ def _narrow_weights() -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def test_weights_computed_while_planning_exist_once() -> None:
-    """Once as kernels want them, not also as they were computed; and plans for other shapes share them."""
+    """Weights are held once, in the kernels' layout and not also as computed; plans for other shapes share them."""
     data, weights, x = _narrow_weights()
     allocator = Allocator()
     with Chain(data, allocator) as chain:
@@ -101,7 +101,7 @@ def test_weights_computed_while_planning_exist_once() -> None:
         result = graph_session.run({"x": x[:rows]})["y"]
         np.testing.assert_allclose(result, x[:rows] @ weights @ weights.T, rtol=1e-4, atol=1e-3)
         kept.append(graph_session.memory_kept)
-    assert kept[-1] - kept[0] < 4 * weights.nbytes  # four plans, with eight products
+    assert kept[-1] - kept[0] < 4 * weights.nbytes  # four plans with eight products
     assert not allocator.live and not allocator.faults
 
 
@@ -115,7 +115,7 @@ def _recurrence() -> tuple[bytes, dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_loops_in_loops_and_branches_are_in_the_plan(threads: int) -> None:
-    """40 iterations of a body with an inner loop and a branch: the total is exact, and a run takes nothing."""
+    """40 iterations of a body with an inner loop and a branch: the total is exact, and a run allocates nothing."""
     data, inputs = _recurrence()
     allocator = Allocator()
     with Chain(data, allocator) as chain:
@@ -151,7 +151,7 @@ def test_any_allocation_for_a_body_may_fail() -> None:
 
 @pytest.mark.parametrize("name", IN_SEGMENTS)
 def test_segments_are_planned_once(name: str) -> None:
-    """Shapes seen before are in the cache of plans: the second run with them takes nothing more."""
+    """Known shapes are in the cache of plans: a second run with them allocates nothing more."""
     allocator = Allocator()
     with _through(name, allocator) as chain:
         assert chain.info().segments > 1
@@ -164,7 +164,7 @@ def test_segments_are_planned_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(GRAPHS))
 def test_any_allocation_may_fail(name: str) -> None:
-    """For every k, failing the k-th allocation gives the out-of-memory code and leaks nothing."""
+    """For every k, a failure of the k-th allocation gives the out-of-memory code and leaks nothing."""
     counted = Allocator()
     _through(name, counted).close()
     assert counted.calls > 5 and not counted.live
@@ -178,7 +178,7 @@ def test_any_allocation_may_fail(name: str) -> None:
 
 
 def test_memory_of_a_caller_is_used_and_not_overrun() -> None:
-    """A session in the caller's arena takes nothing for activations, and writes no byte outside of it."""
+    """A session in the caller's arena allocates nothing for activations and writes no byte outside the arena."""
     from tests.capi import ffi
 
     with Chain(bytes_of("conv_net")) as chain:

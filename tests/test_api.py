@@ -1,4 +1,4 @@
-"""The Python package as a whole: its names, what importing it costs, what a run costs, and errors that keep their parts."""
+"""The Python package as a whole: its names, the cost of its import and of a run, and errors that keep their fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.errors import STATUS, class_of
+from linnet.clib.errors import STATUS, class_of
 from tests.graphs import bytes_of, feeds
 
 
@@ -26,14 +26,14 @@ def test_every_public_name_exists_and_is_documented() -> None:
 
 
 def test_quantize_stays_the_function() -> None:
-    """Importing the module of the same name must not replace it."""
-    import linnet.quantize
+    """Importing the module with the same name must not replace the function."""
+    import linnet.quantization.post_training
 
     assert callable(linnet.quantize) and not inspect.ismodule(linnet.quantize)
 
 
 def test_import_takes_at_most_150_ms() -> None:
-    """Processor time, and the best of several processes: the machine may be busy."""
+    """Uses processor time and the best of several processes, because the machine may be busy."""
     code = "import time; t = time.process_time(); import linnet; print(time.process_time() - t)"
     command = [sys.executable, "-c", code]
     times = [float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(7)]
@@ -41,7 +41,7 @@ def test_import_takes_at_most_150_ms() -> None:
 
 
 def test_a_run_costs_at_most_12_us() -> None:
-    """The best of many batches, of a graph of one op on four floats."""
+    """The best of many batches of runs, for a graph of one op on four floats."""
     session, data = linnet.Session(bytes_of("one_op"), threads=1), feeds("one_op")
     best = float("inf")
     for _ in range(30):
@@ -68,8 +68,8 @@ def test_building_a_node_is_quick() -> None:
 
 
 def test_status_names_agree_with_the_library() -> None:
-    from linnet._generated.ffi import ffi
-    from linnet._library import library
+    from linnet.clib.ffi import ffi
+    from linnet.clib.library import library
 
     groups = [None, linnet.UsageError, linnet.FileError, linnet.GraphError, linnet.ResourceError, linnet.DeviceError]
     groups.append(linnet.SyncError)
@@ -107,7 +107,7 @@ def test_errors_keep_their_parts() -> None:
 def test_wrong_nodes_are_refused_by_name(
     op: str, inputs: list[tuple[int, ...]], attributes: dict[str, str], code: int
 ) -> None:
-    from linnet.graph import emit
+    from linnet.ir.function import emit
 
     main = linnet.Graph().function()
     tensors = [main.placeholder(f"x{i}", "f32", shape) for i, shape in enumerate(inputs)]
@@ -122,7 +122,7 @@ def test_missing_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
     code = "import linnet; linnet.isa_names()"
     monkeypatch.setenv("LINNET_LIBRARY", f"{tmp_path}/none.so")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "linnet.errors.Error: cannot open the C library" in done.stderr and "none.so" in done.stderr
+    assert "linnet.clib.errors.Error: cannot open the C library" in done.stderr and "none.so" in done.stderr
 
 
 def test_the_package_is_pickled_by_name() -> None:

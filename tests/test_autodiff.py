@@ -1,5 +1,5 @@
-"""Gradients: what finite differences in f64 (scalar reference kernels) are taken with, broadcasting, choices where there is no
-derivative, errors that name the node; and against PyTorch. Every op and attribute: test_gradients.py."""
+"""Gradients against finite differences in f64 (scalar reference kernels) and against PyTorch: composition, broadcasting, points
+without a derivative, and errors that name the node. Single ops and attributes: test_gradients.py."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet._generated.builders import roi_align
 from linnet._generated.op_table import OPS
 from linnet.autodiff import gradients
 from linnet.autodiff.rules import RULES
-from linnet.graph import Graph, Tensor
-from linnet.mapping import pointwise
+from linnet.builder.generated import roi_align
+from linnet.builder.mapping import pointwise
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
 from tests.gradient_cases import some
 
 Build = Callable[..., Tensor]
@@ -26,9 +27,9 @@ Arrays = list[np.ndarray[Any, Any]]
 def session(
     build: Build, arrays: Arrays, order: int = 1, dynamic: bool = False
 ) -> tuple[Callable[[Arrays], float], Arrays]:
-    """The function of the arrays whose derivative is asked for, and that derivative at `arrays`, both from one graph.
+    """The function of the arrays to differentiate, and its derivative at `arrays`, both from one graph.
 
-    The scalar is sum(y * weights) with fixed random weights; of second order: the sum of squares of its gradients."""
+    The scalar is sum(y * weights) with fixed random weights; for second order, the sum of squares of its gradients."""
     graph = Graph()
     main = graph.function()
     inputs = [main.placeholder(f"x{i}", "f64", [None] * a.ndim if dynamic else a.shape) for i, a in enumerate(arrays)]
@@ -77,7 +78,7 @@ def check(build: Build, *arrays: Any, order: int = 1, dynamic: bool = False, pro
 
 
 def test_relu_and_relu6_are_flat_at_their_corners() -> None:
-    """As PyTorch's."""
+    """The gradient at points without a derivative equals PyTorch's."""
     _, found = session(ops.relu, [np.array([-1.0, 0.0, 2.0])])
     assert found[0][1] == 0 and found[0][0] == 0 and found[0][2] > 0
     _, found = session(lambda x: ops.clip(x, 0.0, 6.0), [np.array([0.0, 6.0, 3.0])])
@@ -149,7 +150,7 @@ def test_a_variable_counts_every_read() -> None:
 
 
 def test_only_the_path_is_differentiated() -> None:
-    """What is frozen costs nothing: no gradient of w0, none of x."""
+    """Frozen variables cost nothing: no gradient of w0, none of x."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("x", "f32", (2, 3))
@@ -165,14 +166,14 @@ def test_errors_name_node_op_and_reason() -> None:
     graph, x, _ = affine()
     image, box = ops.reshape(x, [1, 1, 2, 3]), x.function.constant(np.float32([[0, 0, 2, 1]]))
     pooled = roi_align(image, box, x.function.constant(np.zeros(1, np.int64)), name="regions")
-    with pytest.raises(linnet.GraphError, match=r"'regions': .*roi_align cannot be differentiated.*boxes fixed"):
+    with pytest.raises(linnet.GraphError, match=r"'regions': .*roi_align cannot be differentiated.*fixed boxes"):
         gradients(pooled, [x])
     before = len(x.function.nodes)
     with pytest.raises(linnet.GraphError):
         gradients(ops.multiply(pooled, pooled), [x])
-    assert len(x.function.nodes) == before + 1  # the product; nothing of the gradient stays
+    assert len(x.function.nodes) == before + 1  # only the product, nothing of the gradient
     numbers = ops.cast(x, dtype="i32")
-    with pytest.raises(linnet.UsageError, match=r"only floats.*i32"):
+    with pytest.raises(linnet.UsageError, match=r"only float tensors.*i32"):
         gradients(numbers, [x])
     elsewhere = graph.function("other").placeholder("y", "f32", ())
     with pytest.raises(linnet.UsageError, match=r"'y'.*function 'other'"):
@@ -180,7 +181,7 @@ def test_errors_name_node_op_and_reason() -> None:
 
 
 def test_the_op_table_and_the_rules_agree() -> None:
-    """Ops whose row says "none", and why, have no rule; all others have one."""
+    """Ops whose row says "none" (and why) have no rule; all others have one."""
     assert set(RULES) == {name for name, row in OPS.items() if not row["gradient"].startswith("none")}
     assert all(len(row["gradient"]) > len("none: ") for row in OPS.values())
 

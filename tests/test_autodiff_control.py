@@ -1,5 +1,5 @@
-"""Gradients through cond, while_loop, scan and call: finite differences in f64, first and second order; what is kept of a
-forward loop; and recurrent networks written as loops against PyTorch."""
+"""Gradients through cond, while_loop, scan and call: finite differences in f64 (first and second order), the values kept of a
+forward loop, and recurrent networks written as loops against PyTorch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 from tests.gradient_cases import some
 from tests.test_autodiff import check
 
-TIMES = [1, 4, 11]  # loops of at most 8 trips become nodes in C, longer ones stay loops
+TIMES = [1, 4, 11]  # loops of at most 8 trips become nodes in C; longer ones stay loops
 
 
 def rnn(x: Tensor, h: Tensor, w: Tensor, u: Tensor, reverse: bool = False) -> Tensor:
@@ -43,7 +43,7 @@ def test_second_derivatives_of_scan(time: int) -> None:
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_scan_of_structures_with_values_that_have_no_gradient(order: int, dynamic: bool) -> None:
-    """A counter is carried, a sequence of integers gone through, a value captured that nothing changes, one dropped."""
+    """A loop with a carried counter, a sequence of integers, a captured value that never changes, and a dropped one."""
 
     def build(x: Tensor, table: Tensor) -> Tensor:
         ids = x.function.constant(np.arange(12) % 3)
@@ -65,7 +65,7 @@ def test_scan_of_structures_with_values_that_have_no_gradient(order: int, dynami
 @pytest.mark.parametrize("limit", [0.1, 5.0, 1e9])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_while_loop_with_a_maximum(order: int, limit: float, dynamic: bool) -> None:
-    """It ends at once, when the condition fails, or at the maximum."""
+    """The loop ends at once, when the condition fails, or at the maximum."""
 
     def build(x: Tensor, w: Tensor) -> Tensor:
         _, y = linnet.while_loop(
@@ -81,7 +81,7 @@ def test_a_loop_without_a_bound_has_no_gradient() -> None:
     x = graph.placeholder("x", ())
     y = linnet.while_loop(lambda s: s < 10.0, lambda s: s * 2, x)
     before = len(graph.main.nodes)
-    with pytest.raises(linnet.GraphError, match=r"while cannot be differentiated.*bounds.*give while_loop a maximum"):
+    with pytest.raises(linnet.GraphError, match=r"while cannot be differentiated.*no limit.*give while_loop a maximum"):
         linnet.gradients(y, [x])
     assert len(graph.main.nodes) == before and not graph.bodies
 
@@ -102,7 +102,7 @@ def test_cond(order: int, sign: float, dynamic: bool) -> None:
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_nested(order: int, dynamic: bool) -> None:
-    """A loop in a loop, a branch in both."""
+    """Nested loops with a branch in each."""
 
     def build(x: Tensor, w: Tensor) -> Tensor:
         def inner(s: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,7 +133,7 @@ def test_call(order: int) -> None:
 
 
 def test_what_a_loop_keeps() -> None:
-    """tanh is computed again from the sum of two products, which are kept; and nothing is kept for who only infers."""
+    """tanh is recomputed from the sum of two products, which are kept. Inference alone keeps nothing."""
     graph = linnet.Graph()
     x, h0 = graph.placeholder("x", (20, 2, 2)), graph.placeholder("h0", (2, 3))
     w, u = graph.variable("w", np.ones((2, 3), np.float32)), graph.variable("u", np.ones((3, 3), np.float32))
@@ -144,7 +144,7 @@ def test_what_a_loop_keeps() -> None:
     dw, du = linnet.gradients(loss, [w, u])
     again, _ = linnet.gradients(loss, [w, u])
     loop = next(n for n in graph.main.nodes if n.op == "while")
-    assert [t.shape for t in loop.outputs] == [(2, 3), (20, 2, 3), (20, 2, 3), (20, 2, 3)]  # two products and h
+    assert [t.shape for t in loop.outputs] == [(2, 3), (20, 2, 3), (20, 2, 3), (20, 2, 3)]  # the two products and h
     graph.signature("infer", {"x": x, "h0": h0}, {"y": last})
     graph.signature("train", {"x": x, "h0": h0}, {"dw": dw, "du": du, "again": again})
     after = linnet.Session(graph, "infer").memory
@@ -157,7 +157,7 @@ def test_what_a_loop_keeps() -> None:
 
 @pytest.mark.parametrize("how", ["scan", "while_loop"])
 def test_a_recurrent_network_as_a_loop_trains_as_in_pytorch(how: str) -> None:
-    """Gradients, and the losses of ten steps of gradient descent."""
+    """Compares gradients, and the losses of ten steps of gradient descent."""
     torch = pytest.importorskip(
         "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
     )

@@ -1,5 +1,5 @@
-"""Straight-through gradients of quantize and dequantize: against PyTorch's learned step size, per tensor and per axis, and
-against their definition per block; and that nothing else lets a gradient into integers."""
+"""Straight-through gradients of quantize and dequantize: against PyTorch's learned step size (per tensor, per axis) and against
+their definition (per block). No other op passes a gradient into integers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph, Quantization, Tensor
+from linnet.facade import Graph
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import Tensor
 
 LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
 
 
 def slopes(x: Any, scale: Any, zero: Any, weights: Any, dtype: str, **attributes: Any) -> dict[str, Any]:
-    """Of sum(dequantize(quantize(x)) * weights)."""
+    """The gradients of sum(dequantize(quantize(x)) * weights)."""
     graph = Graph()
     main = graph.main
     inputs = {"x": graph.placeholder("x", x.shape), "scale": graph.placeholder("scale", scale.shape)}
@@ -33,7 +35,7 @@ def ops_dtype(dtype: str) -> Any:
 
 
 def defined(x: Any, scale: Any, zero: Any, weights: Any, dtype: str) -> tuple[Any, Any]:
-    """Of x, and of the scale element by element, where all are of one shape (Esser et al. 2020, equations 3 and 5)."""
+    """The gradients of x and, element by element, of the scale, all of one shape (Esser et al. 2020, equations 3 and 5)."""
     low, high = LIMITS[dtype]
     stored = np.round(x / scale) + zero
     inside = (stored >= low) & (stored <= high)
@@ -46,7 +48,7 @@ def test_as_defined(dtype: str, how: str) -> None:
     rng = np.random.default_rng(3)
     x, weights = rng.normal(0, 1, (4, 6)).astype(np.float32), rng.normal(0, 1, (4, 6)).astype(np.float32)
     small = {"tensor": (), "axis": (6,), "block": (4, 2)}[how]
-    reach = 0.5 * 2.0 / (LIMITS[dtype][1] - LIMITS[dtype][0])  # some values are outside
+    reach = 0.5 * 2.0 / (LIMITS[dtype][1] - LIMITS[dtype][0])  # some values are outside the range
     scale = (rng.uniform(0.7, 1.3, small) * reach).astype(np.float32)
     zero = rng.integers(0, 5, small)
 
@@ -60,7 +62,7 @@ def test_as_defined(dtype: str, how: str) -> None:
     total = (
         by_scale.sum() if how == "tensor" else by_scale.sum(0) if how == "axis" else by_scale.reshape(4, 2, 3).sum(2)
     )
-    rounding = 1e-6 * LIMITS[dtype][1] * x.size  # stored numbers and x / scale are summed apart, in f32
+    rounding = 1e-6 * LIMITS[dtype][1] * x.size  # stored numbers and x / scale are summed separately, in f32
     np.testing.assert_allclose(found["scale"], total, rtol=1e-4, atol=rounding)
 
 

@@ -1,5 +1,5 @@
-"""Upper bounds of memory: no shape inside a range, and no data, takes more than was foretold; beyond it is an error.
-Measured through a counting allocator; what cannot be bounded is said by name."""
+"""Upper bounds of memory: no shape within a range, and no data, takes more than predicted; larger shapes are an error.
+Measured with a counting allocator. Unbounded dimensions are named."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 import linnet
-from linnet.bounds import Range, Space, inside, parse, resolve
-from linnet.cli import cli
-from linnet.model import Model, TensorSpec
+from linnet.cli.main import cli
+from linnet.session.bounds import Range, Space, inside, parse, resolve
+from linnet.session.model import Model, TensorSpec
 from tests import zoo
 from tests.capi import NULL, Allocator, Chain, Failure, ffi, lib, text
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 
-# Convolutions over open sizes, joined with what is resized to a fixed size, then a matrix product over any batch.
+# Convolutions over open sizes, concatenated with a resize to a fixed size, then a matrix product over any batch.
 PICTURE = """g (float[N, 3, H, W] x) => (float[N, 10] y)
 {
   k = Constant <value = float[8, 3, 3, 3] {%s}> ()
@@ -38,7 +38,7 @@ PICTURE = """g (float[N, 3, H, W] x) => (float[N, 10] y)
   w = Constant <value = float[16, 10] {%s}> ()
   y = MatMul (f, w)
 }"""
-# Two cuts by data: as many columns as there are non-zeros, then a branch.
+# Two points where data decides shapes: a column per non-zero, then a branch.
 BY_DATA = """g (float[N, 16] x) => (float[M, 16] y)
 {
   i = NonZero (x)
@@ -66,7 +66,7 @@ def _picture() -> bytes:
 def _held(
     data: bytes, ranges: dict[str, Range], shapes: list[dict[str, tuple[int, ...]]], make: Any
 ) -> tuple[int, int]:
-    """The bound that a Session finds, and the most that chains for these shapes held after a step, in the given arena."""
+    """The bound of a Session, and the most that chains for these shapes held after a step, in the given arena."""
     session = linnet.Session(data, threads=1, bounds=ranges)
     bound = session.bound
     assert bound is not None and not bound.unbounded
@@ -103,7 +103,7 @@ def test_data_dependent_segments_are_inside_the_bound() -> None:
 
     def make(shape: dict[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
         x = np.random.default_rng(seed).random(shape["x"]).astype(np.float32)
-        return {"x": x * (3 if seed else 1)}  # nothing is zero: the largest result; both branches
+        return {"x": x * (3 if seed else 1)}  # nothing is zero: the largest result, and both branches
 
     data = _model(BY_DATA)
     bound, held = _held(data, ranges, [{"x": (n, 16)} for n in range(1, 41)], make)
@@ -144,7 +144,7 @@ def test_a_session_refuses_what_is_outside() -> None:
 
 
 def test_bounds_in_c() -> None:
-    """linnet_plan_config.bounds: alone the upper corner, with shapes a check."""
+    """linnet_plan_config.bounds: alone it is the largest shape; with shapes it is a check."""
     rows = ffi.new("linnet_shape[1]")
     name = ffi.new("char[]", b"x")
     rows[0].input, rows[0].rank = name, 4
@@ -175,7 +175,7 @@ def test_what_has_no_bound_is_named() -> None:
     assert (
         session.bound is not None
         and "'y'" in session.bound.unbounded
-        and "nothing bounds it" in session.bound.unbounded
+        and "has no upper bound" in session.bound.unbounded
     )
     assert session.run({"x": np.ones(1, np.float32), "shape": np.array([300, 7])})["y"].shape == (300, 7)
 
@@ -184,19 +184,19 @@ def test_what_has_no_bound_is_named() -> None:
     ("text_", "what"),
     [
         ("1..8,3,?,?", "dimension 2 of input 'x' is open in the model and has no bound"),
-        ("1..8,3,4..,4", "a range needs both of its ends"),
-        ("8..1,3,4,4", "no range"),
-        ("1..8,3,4", "another rank"),
+        ("1..8,3,4..,4", "a range needs both ends"),
+        ("8..1,3,4,4", "not a valid range"),
+        ("1..8,3,4", "wrong number of dimensions"),
         ("1..8,4,4,4", "fixed in the model; expected 3"),
         ("1..8,1..4,4,4", "fixed in the model; expected 3"),
-        ("1..8,three,4,4", "is not one"),
+        ("1..8,three,4,4", "is invalid"),
     ],
 )
 def test_ranges_that_are_none(text_: str, what: str) -> None:
     spec = TensorSpec("x", "f32", (None, 3, None, None))
     with pytest.raises(linnet.UsageError, match=what):
         resolve({"x": parse("x", text_)}, [spec])
-    with pytest.raises(linnet.UsageError, match="which is no input"):
+    with pytest.raises(linnet.UsageError, match="no such input"):
         resolve({"z": (1,)}, [spec])
 
 

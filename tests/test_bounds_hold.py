@@ -1,5 +1,5 @@
-"""The memory that is promised is kept, and no shape inside a bound is refused for it: measured by what sessions say they
-hold, by a counting allocator, and by the process's own; small ranges shape by shape, large ones at random."""
+"""Memory bounds hold, and no shape within a bound is refused because of them. Measured by the sessions' own figures, a counting
+allocator and the process's memory; small ranges for every shape, large ones at random."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import pytest
 from click.testing import CliRunner
 
 import linnet
-from linnet import bounding
-from linnet._library import library
-from linnet.bounds import COUNTED, Space
-from linnet.cli import cli
+from linnet.cli.main import cli
+from linnet.clib.library import library
+from linnet.session import bounding
+from linnet.session.bounds import COUNTED, Space
 from tests.capi import Allocator, Chain, ffi, lib
 from tests.test_bounds import BY_DATA, _model, _picture
 
 MNIST = Path(__file__).parent.parent / "examples" / "mnist_small" / "mnist_small.onnx"
 WEIGHTS = np.random.default_rng(7).standard_normal((1, 2, 3, 3)).astype(np.float32)
-# Its kernels take other blocks at other sizes: what they need besides the tensors does not grow with them.
+# A convolution whose kernels use other blocks at other sizes: their extra memory does not grow with the tensors.
 CONV = """g (float[4, 2, H, W] x) => (float[4, 1, A, B] y)
 {
   k = Constant <value = float[1, 2, 3, 3] {%s}> ()
@@ -34,7 +34,7 @@ CONV = """g (float[4, 2, H, W] x) => (float[4, 1, A, B] y)
 
 
 def _conv(x: np.ndarray) -> np.ndarray:
-    """What CONV makes of x, in NumPy."""
+    """The result of CONV for x, in NumPy."""
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     made: np.ndarray = np.einsum("nchwij,ocij->nohw", windows, WEIGHTS)
@@ -69,8 +69,8 @@ def test_max_bytes_is_over_all_plans() -> None:
         for session, most in ((bounded, 700_000), (free, 700_000), (roomy, 1_000_000)):
             assert session.run({"input": np.ones((n, 1, 28, 28), np.float32)})
             assert session.memory_kept <= most
-    assert len(roomy._plans) > 1  # what is left is for plans of shapes met before
-    with pytest.raises(linnet.GraphError, match=r"max_bytes is too little.*expected at most 600000 bytes, got 6"):
+    assert len(roomy._plans) > 1  # the rest is for plans of earlier shapes
+    with pytest.raises(linnet.GraphError, match=r"max_bytes is too small.*expected at most 600000 bytes, got 6"):
         linnet.Session(graph, threads=2, bounds={"input": "1..8,?,?,?"}, max_bytes=600_000)
     with pytest.raises(linnet.GraphError, match="at most 700000 bytes"):
         free.run({"input": np.ones((16, 1, 28, 28), np.float32)})
@@ -78,7 +78,7 @@ def test_max_bytes_is_over_all_plans() -> None:
 
 
 def test_plans_that_go_leave_what_others_have_packed() -> None:
-    """A session that gives up a plan for the next one packs nothing again, and another of the model loses nothing."""
+    """A session that drops a plan for the next one packs nothing again; another session of the model loses nothing."""
     model = linnet.Model(linnet.from_onnx(MNIST))
     one, two = (linnet.Session(model, threads=1, bounds={"input": "1..8,?,?,?"}) for _ in range(2))
     x = np.random.default_rng(0).random((8, 1, 28, 28)).astype(np.float32)
@@ -97,7 +97,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _in_use() -> int:
-    """Bytes that the process has taken from malloc and not given back."""
+    """Bytes that the process has taken from malloc and not freed."""
     gc.collect()
     call = ctypes.CDLL(None).mallinfo2
     call.restype = _Mallinfo
@@ -109,7 +109,7 @@ def test_the_process_takes_no_more() -> None:
     if not hasattr(ctypes.CDLL(None), "mallinfo2"):
         pytest.skip("mallinfo2 is glibc's, from 2.33 on")
     data, largest = _picture(), np.zeros((6, 3, 90, 120), np.float32)
-    linnet.Session(data, threads=1).run({"x": largest})  # what Python and NumPy take once
+    linnet.Session(data, threads=1).run({"x": largest})  # one-time allocations of Python and NumPy
     before = _in_use()
     session = linnet.Session(data, threads=1, bounds={"x": "1..6,?,80..90,120"})
     bound = session.bound
@@ -157,8 +157,8 @@ def test_names_tie_dimensions() -> None:
     session = linnet.Session(data, threads=1, bounds={"a": "1..8,1..5", "b": "1..8,1..5"})
     assert session.bound is not None and session.bound.shapes == 40
     space = Space({"a": ((1, 8), (2, 2)), "b": ((1, 3), (2, 2))}, {"a": ("N", ""), "b": ("N", "")})
-    assert space.loose == {"N"} and space.count == 24  # where the ranges differ, the sizes do
-    with pytest.raises(linnet.UsageError, match="dimension 'N' has two sizes"):
+    assert space.loose == {"N"} and space.count == 24  # the ranges differ, the sizes do not
+    with pytest.raises(linnet.UsageError, match="dimension 'N' has two different sizes"):
         session.run({"a": np.ones((2, 3), np.float32), "b": np.ones((4, 3), np.float32)})
 
 
@@ -166,7 +166,7 @@ def test_names_tie_dimensions() -> None:
 
 
 def random_chain(rng: random.Random, open_dims: int = 2) -> str:
-    """A chain of ops over x[N, C, H, W] with a residual here and there: N, or H and W, are open."""
+    """A chain of ops over x[N, C, H, W] with some residuals: N, or H and W, are open."""
     channels, lines, last, kept = rng.randint(1, 5), [], "x", ""
     head = f"float[N, {channels}, 9, 11] x" if open_dims == 1 else f"float[2, {channels}, H, W] x"
     for i in range(rng.randint(1, 6)):
@@ -259,7 +259,7 @@ def _random_graphs(seeds: range) -> None:
             try:
                 session.run({"x": np.ones(shape, np.float32)})
             except linnet.GraphError as error:
-                assert error.code == 303, (seed, shape)  # a window larger than what is left of the picture
+                assert error.code == 303, (seed, shape)  # a window larger than the rest of the image
                 continue
             most = max(most, _kept(session))
         assert most > bound.total * 0.7, seed
@@ -291,7 +291,7 @@ def test_a_large_range_refuses_nothing() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_where_the_usual_plan_needs_more_a_slower_one_fits(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The named 361 shapes, as if they were too many to be planned, and without the room that makes this rare."""
+    """The 361 shapes as if they were too many to plan, and without the margin that makes this rare."""
     monkeypatch.setattr(bounding, "MOST_SHAPES", 100)
     monkeypatch.setattr(bounding, "_leave_room", lambda most: None)
     session = linnet.Session(_model(CONV), threads=threads, bounds={"x": "4,2,1..19,1..19"})
@@ -310,7 +310,8 @@ def test_where_the_usual_plan_needs_more_a_slower_one_fits(threads: int, monkeyp
 
 
 def test_continuations_give_way() -> None:
-    """Two cuts by data under a bound with room for one chain of them: those of earlier runs go, at every depth."""
+    """Two points where data decides shapes, and a bound with room for one chain: chains of earlier runs are freed at every
+    depth."""
     body = """g (float[N, 32] x) => (float[M, 32] y) {
       zero = Constant <value = int64 {0}> ()
       i = NonZero (x)  r = Gather <axis = 0> (i, zero)  a = Gather <axis = 0> (x, r)
@@ -333,7 +334,7 @@ def test_continuations_give_way() -> None:
 
 
 def test_no_size_that_data_decides_is_refused() -> None:
-    """The convolution whose smaller sizes may need more, its height given by how many elements of a mask are set."""
+    """The convolution whose smaller sizes may need more memory. The number of set elements of a mask gives its height."""
     kernel = ", ".join(map(str, WEIGHTS.reshape(-1)))
     data = _model(
         f"""g (float[4, 2, 19, W] x, float[19] mask) => (float[4, 1, A, B] y) {{
@@ -388,4 +389,4 @@ def test_the_command_prints_sums(tmp_path: Path) -> None:
     assert f"at most {rows['total'][1]:,} bytes" in shown and "for each of the 8 shapes inside" in shown
     assert "every shape was planned" in shown
     large = CliRunner().invoke(cli, ["plan", str(path), "--input", "input=1..1000000,?,?,?"]).output
-    assert "by construction" in large and "1,000,000 shapes" in large
+    assert "upper bound" in large and "1,000,000 shapes" in large

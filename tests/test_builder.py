@@ -1,4 +1,4 @@
-"""Building on the graph itself: operators against NumPy, scopes, seeded initial values, signatures that take what they need."""
+"""Building graphs directly: operators against NumPy, scopes, seeded initial values, signatures with only the inputs they need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import linnet
 from linnet import init, nn
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 A = np.arange(-12, 12, dtype=np.float32).reshape(2, 3, 4) / 4
 B = np.linspace(0.5, 2, 4, dtype=np.float32)
@@ -64,9 +64,9 @@ def test_methods() -> None:
 
 def test_indices_that_do_not_fit() -> None:
     x = Graph().placeholder("x", (2, 3))
-    with pytest.raises(linnet.UsageError, match=r"'x': index out of range.*below 2.*got 5"):
+    with pytest.raises(linnet.UsageError, match=r"'x': the index is out of range.*below 2.*got 5"):
         x[5]
-    with pytest.raises(linnet.UsageError, match=r"'x'.*does not fit.*3 for shape \(2, 3\)"):
+    with pytest.raises(linnet.UsageError, match=r"'x'.*does not match.*3 of them for shape \(2, 3\)"):
         x[0, 0, 0]
     with pytest.raises(TypeError):
         list(x)  # type: ignore[call-overload]
@@ -81,7 +81,7 @@ def test_scopes_name_variables_and_nodes() -> None:
             y = linnet.ops.relu(x, name="relu")
     assert w.name == "layer1/w" and y.name == "layer1/inner/relu" and y.node is not None and y.node.name == y.name
     assert (x * 2).name == "map" and w.tensor().name == "layer1/w"
-    with pytest.raises(linnet.UsageError, match="exists already"):
+    with pytest.raises(linnet.UsageError, match="already exists"):
         graph.variable("layer1/w", [1.0])
 
 
@@ -101,7 +101,7 @@ def test_initial_values_are_seeded_by_graph_and_name() -> None:
 
 
 def regression() -> Graph:
-    """f(X|W) = x @ w + b and its train signature by hand."""
+    """f(X|W) = x @ w + b and its hand-written train signature."""
     graph = Graph()
     x, t = graph.placeholder("x", ("batch", 3)), graph.placeholder("t", ("batch", 1))
     w, b = graph.variable("w", init.zeros((3, 1))), graph.variable("b", init.zeros(1))
@@ -133,7 +133,7 @@ def test_signatures_take_what_they_need_and_share_variables(tmp_path: Path) -> N
 
 
 def test_what_is_frozen_stays_so_in_a_file(tmp_path: Path) -> None:
-    """Weights made with trainable=False, and moving averages: optimizers of a loaded graph leave them alone, C runs it."""
+    """Optimizers of a loaded graph leave weights with trainable=False and moving averages unchanged, also in C."""
     graph = Graph(seed=1)
     x = graph.placeholder("x", (8, 3))
     frozen = graph.variable("frozen", init.glorot((3, 4)), trainable=False)
@@ -159,7 +159,7 @@ def test_what_is_frozen_stays_so_in_a_file(tmp_path: Path) -> None:
 def test_a_signature_without_a_placeholder_that_it_needs() -> None:
     graph = Graph()
     x, y = graph.placeholder("x", (2,)), graph.placeholder("y", (2,))
-    with pytest.raises(linnet.UsageError, match=r"'y'.*signature 'infer' needs this placeholder.*got 'x'"):
+    with pytest.raises(linnet.UsageError, match=r"'y'.*needed by signature 'infer'.*got 'x'"):
         graph.signature("infer", {"x": x}, {"z": x * y})
 
 

@@ -1,5 +1,5 @@
-"""Every C test program, plain, under AddressSanitizer and UBSan of both compilers, and those with threads under TSan.
-CMake builds each configuration once; a program that ends with another status than 0 fails with its output."""
+"""Runs every C test program, plain and under AddressSanitizer and UBSan of both compilers, and threaded ones under TSan.
+CMake builds each configuration once; a program with a non-zero exit status fails with its output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.native import ROOT, SANITIZED, build, c_test, c_tests, run
 
 
 def _threaded() -> list[str]:
-    """Programs whose source starts threads, its own or the library's pool."""
+    """Programs that start threads, their own or the library's pool."""
     folder = ROOT / "tests" / "c"
     words = re.compile(r"pthread_create|ln_threads_init|thrd_create|threads = [2-9]")
     return [name for name in c_tests() if words.search((folder / f"{name}.c").read_text())]
@@ -30,12 +30,12 @@ def test_plain(name: str) -> None:
 @pytest.mark.parametrize("kind", ["address", "address-clang"])
 @pytest.mark.parametrize("name", c_tests())
 def test_address_and_undefined(name: str, kind: str) -> None:
-    rounds = 3 if kind == "address" else 1  # random cases; what the compilers differ in shows in the first
+    rounds = 3 if kind == "address" else 1  # random cases; differences between compilers show in the first
     run(c_test(build(kind, *c_tests()), name, rounds), cwd=ROOT, timeout=300, env=SANITIZED)
 
 
 @pytest.mark.parametrize("name", _threaded())
 def test_threads(name: str) -> None:
     folder = build("thread", *_threaded())
-    # setarch -R: gcc 12's TSan cannot place its shadow under the most random address layouts of newer kernels.
+    # setarch -R: gcc 12's TSan cannot place its shadow memory under the most random address layouts of newer kernels.
     run(["setarch", "-R", *c_test(folder, name, 2)], cwd=ROOT, timeout=300, env=SANITIZED)

@@ -1,5 +1,5 @@
-"""`linnet.check` and `linnet convert --check`: one report of everything, and nothing written.
-The text, the JSON and the page are held against each other, and the figures against a plan."""
+"""`linnet.check` and `linnet convert --check`: one report of everything, and no file written.
+The text, the JSON and the page are compared with each other, and the figures with a plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from linnet.converters.onnx.registry import MICROSOFT, RULES
 from linnet.converters.tflite import hints as tflite_hints
 from linnet.converters.tflite import rules as tflite_rules
 from linnet.converters.tflite.registry import RULES as TFLITE_RULES
-from linnet.report import Report
+from linnet.report.report import Report
 from tests.native import ROOT
 from tests.tflite_models import G, O, T, build
 
@@ -51,7 +51,7 @@ def model_of(
 
 @pytest.fixture
 def odd() -> onnx.ModelProto:
-    """Two unsupported nodes, one in the middle with a known shape; weights that f16 cannot hold; an open batch."""
+    """Two unsupported nodes (one in the middle, with a known shape), weights that f16 cannot hold, and an open batch."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], "conv1", pads=[1] * 4),
         helper.make_node("Relu", ["c"], ["r"], "relu"),
@@ -78,8 +78,8 @@ def test_everything_at_once(odd: onnx.ModelProto) -> None:
     assert (small.kind, small.tensor, small.node) == ("f16", "w", "Conv:conv1") and "subnormal" in small.text
     assert (large.kind, large.tensor, large.node) == ("f16", "v", "MatMul:fc") and "65504" in large.text
     assert [(d.name, d.where, d.assumed) for d in report.dynamic.dims[:1]] == [("N", ("x[0]", "y[0]"), 1)]
-    assert not report.memory.complete and "without the unsupported nodes" in report.memory.note
-    flops = {row.op: row.flops for row in report.operations}  # two convolutions of 16x16, and a product of 8 by 5
+    assert not report.memory.complete and "without unsupported nodes" in report.memory.note
+    flops = {row.op: row.flops for row in report.operations}  # two convolutions of 16x16 and a product of 8 by 5
     assert flops["conv"] == 2 * 256 * 8 * 9 * (3 + 8) and flops["matmul"] == 2 * 8 * 5
     assert report.operations[0].macs == flops["conv"] // 2
 
@@ -185,7 +185,7 @@ def test_what_loads_not_is_a_problem_and_a_bad_file_an_error(
 
 
 def test_names_that_are_no_text(odd: onnx.ModelProto) -> None:
-    """A damaged file may hold bytes where names should be."""
+    """A damaged file may contain bytes as names."""
     content = odd.SerializeToString()
     for word in (b"conv1", b"relu", b"odd"):
         content = content.replace(word, b"\xff" * len(word))
@@ -205,7 +205,7 @@ def test_command(tmp_path: Path, linnet_command: Command, odd: onnx.ModelProto) 
     assert sorted(os.listdir(tmp_path)) == before
     assert report["converts"] is False and report["memory"]["inputs"]["x"] == [2, 3, 16, 16]
     words = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "converting.md").read_text()))
-    for key, value in report.items():  # every key is in the page
+    for key, value in report.items():  # every key appears in the page
         assert key in words, key
         inner = value[0] if isinstance(value, list) else value
         if isinstance(inner, dict) and key != "facts":
@@ -217,7 +217,7 @@ def test_command(tmp_path: Path, linnet_command: Command, odd: onnx.ModelProto) 
 
 
 class _Page(HTMLParser):
-    """What a page loads, and the classes of its drawing's rows."""
+    """The resources that a page loads, and the classes of its drawing's rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ def page_of(report: Report) -> _Page:
 
 
 def test_page_draws_the_graph(odd: onnx.ModelProto) -> None:
-    odd.graph.node[1].name = "</script><b>"  # names are the file's: none may end up as markup
+    odd.graph.node[1].name = "</script><b>"  # names come from the file: none may become markup
     page = page_of(linnet.check(odd))
     shown = [int(i) for _, nodes in page.rows for i in nodes.split(",") if nodes]
     assert sorted(shown) == list(range(len(odd.graph.node)))
@@ -253,7 +253,7 @@ def test_page_draws_the_graph(odd: onnx.ModelProto) -> None:
 
 
 def test_page_of_a_thousand_nodes() -> None:
-    """A chain with a skip every ten nodes and one value that is read everywhere."""
+    """A chain with a skip every ten nodes and one value that every node reads."""
     nodes, last = [], "x"
     for i in range(1000):
         nodes.append(helper.make_node("Relu", [last], [f"v{i}"], f"n{i}"))
@@ -279,7 +279,7 @@ def test_tflite(tmp_path: Path) -> None:
     report = linnet.check(path)
     assert not report.converts and report.outline.format == "tflite" and report.nodes == 2
     (problem,) = report.problems
-    assert problem.op == "LSH_PROJECTION" and "outside of the model" in problem.hint
+    assert problem.op == "LSH_PROJECTION" and "outside the model" in problem.hint
     assert {row.op for row in report.operations} >= {"matmul"} and not report.memory.complete
     page_of(report)
 

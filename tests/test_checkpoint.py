@@ -1,5 +1,5 @@
-"""Checkpoints: what is saved comes back, whole or not at all; other models, damage and a full disk are refused in words.
-Kills, failing file operations and fuzzing of the same are in test_checkpoint_faults.py."""
+"""Checkpoints: a save is restored completely or not at all; other models, damage and a full disk give clear errors.
+Kills, failing file operations and fuzzing are in test_checkpoint_faults.py."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.file import HEADER
+from linnet.file.layout import HEADER
 from tests.graphs import bytes_of
 
 
 def model(classes: int = 5, batch: str = "batch") -> linnet.Model:
-    """A frozen part `base`, a trained one `head`, a counter."""
+    """A frozen part `base`, a trained part `head`, and a counter."""
     graph = linnet.Graph(seed=1)
     x = graph.placeholder("x", (batch, 3))
     base = graph.variable("base", linnet.init.glorot((3, 64)))
@@ -50,7 +50,7 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     found = linnet.load_checkpoint(path)
     assert found.model == m.metadata("digest") and found.metadata["step"] == "2"
     np.testing.assert_array_equal(found.variables["head"], store["head"])
-    assert [p.name for p in tmp_path.iterdir()] == ["a.ckpt"]  # nothing stays beside it
+    assert [p.name for p in tmp_path.iterdir()] == ["a.ckpt"]  # no other file remains
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     assert set(linnet.load_checkpoint(path).variables) == {"head", "step"}
     again = linnet.Store(m)
     again.load(path)
-    again.save(path)  # what was loaded has changed
+    again.save(path)  # loaded variables have changed
     assert set(linnet.load_checkpoint(path).variables) == {"head", "step"}
     store.save(path, list(store))
     assert set(linnet.load_checkpoint(path).variables) == {"base", "head", "step"}
@@ -69,7 +69,7 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     fresh = linnet.Store(m)
     fresh["base"] = base = np.full((3, 64), 7, np.float32)
     fresh.load(path)
-    np.testing.assert_array_equal(fresh["base"], base)  # what the file does not hold stays
+    np.testing.assert_array_equal(fresh["base"], base)  # variables missing in the file are unchanged
     linnet.Store(m).save(path)
     assert linnet.load_checkpoint(path).variables == {}
 
@@ -94,7 +94,7 @@ def test_every_dtype_and_rank(dtype: str, shape: tuple[int, ...], tmp_path: Path
 
 
 def test_a_loaded_store_is_used_by_sessions_that_have_run(tmp_path: Path) -> None:
-    """Weights that a session packed before the load are those of after it."""
+    """Weights that a session packed before the load are replaced by the loaded ones."""
     m = model()
     store = trained(m)
     store.save(tmp_path / "a")
@@ -139,7 +139,7 @@ def test_the_digest_tells_weights_and_graphs_apart() -> None:
 
 
 def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
-    """Each byte of the file changed on its own: refused, and no variable has changed."""
+    """Changing any single byte of the file makes the load fail, and no variable changes."""
     m = model()
     store = trained(m)
     store.save(tmp_path / "good", ["step", "head"], {"step": 5})
@@ -164,7 +164,7 @@ def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
 
 
 def test_variables_that_the_model_has_not_are_refused(tmp_path: Path) -> None:
-    """A file whose digest is right and whose variables are not: made by hand, or by a bug."""
+    """A file with a correct digest but wrong variables, made by hand or by a bug."""
     m = model()
     trained(m).save(tmp_path / "good")
     content = bytearray((tmp_path / "good").read_bytes())
@@ -185,10 +185,10 @@ def test_variables_that_the_model_has_not_are_refused(tmp_path: Path) -> None:
 
 def test_wrong_calls(tmp_path: Path) -> None:
     store = trained(model())
-    with pytest.raises(linnet.UsageError, match="no variable of that name") as caught:
+    with pytest.raises(linnet.UsageError, match="no variable of this name") as caught:
         store.save(tmp_path / "a", ["head", "tail"])
     assert caught.value.status == "unknown_name" and caught.value.tensor == "tail"
-    with pytest.raises(linnet.UsageError, match=r"one string"):
+    with pytest.raises(linnet.UsageError, match=r"is a string"):
         store.save(tmp_path / "a", "head")
     with pytest.raises(linnet.UsageError, match="checkpoint_of"):
         store.save(tmp_path / "a", metadata={"checkpoint_of": "x"})
@@ -230,7 +230,7 @@ def test_what_a_kill_left_is_used_again(tmp_path: Path) -> None:
 
 
 def test_saving_while_another_thread_trains_and_a_third_saves_too(tmp_path: Path) -> None:
-    """`step` and `head` in a checkpoint are from between two runs: head has its initial sign if step is even."""
+    """`step` and `head` of a checkpoint belong to the same moment between two runs: head has its initial sign if step is even."""
     m = model()
     store = linnet.Store(m)
     first = store["head"]
@@ -268,7 +268,7 @@ def test_saving_while_another_thread_trains_and_a_third_saves_too(tmp_path: Path
 def test_inspect_shows_a_checkpoint(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
-    from linnet.cli import cli
+    from linnet.cli.main import cli
 
     m = model()
     trained(m).save(tmp_path / "a.ckpt", metadata={"step": 2})

@@ -1,5 +1,5 @@
-"""Checkpoints when everything goes wrong: kill -9 at random moments, every file operation failing in turn, a full disk,
-interrupted and short writes, damaged files under the sanitizers. The old checkpoint or the new one is there, whole."""
+"""Checkpoints under faults: kill -9 at random moments, every file operation failing in turn, a full disk, interrupted and short
+writes, damaged files under the sanitizers. Either the old or the new checkpoint remains, complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.test_fuzz import _driver
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """model.lnt (400 KB of variables in 20), save_forever, faulty_files.so."""
+    """Builds model.lnt (400 KB in 20 variables), save_forever and faulty_files.so."""
     folder = tmp_path_factory.mktemp("faults")
     graph = linnet.Graph()
     x = graph.placeholder("x", (1,))
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def value_of(path: Path) -> int:
-    """The one number that all variables of the checkpoint hold. Raises FileError when it is not whole."""
+    """The number that all variables of the checkpoint hold. Raises FileError if it is incomplete."""
     found = linnet.load_checkpoint(path).variables
     assert len(found) == 20
     numbers = {float(n) for value in found.values() for n in np.unique(value)}
@@ -52,7 +52,7 @@ def value_of(path: Path) -> int:
 
 
 def kills(folder: Path, path: Path, count: int, seed: int) -> list[int]:
-    """Kills the saver `count` times; the values that were there afterwards."""
+    """Kills the saver `count` times; returns the values found afterwards."""
     rng, seen = random.Random(seed), [0]
     for _ in range(count):
         with subprocess.Popen(
@@ -61,13 +61,13 @@ def kills(folder: Path, path: Path, count: int, seed: int) -> list[int]:
             stderr=subprocess.PIPE,
         ) as saver:
             assert saver.stdout is not None and saver.stderr is not None
-            first = saver.stdout.readline()  # so that the kill falls into the loop, not into the start
+            first = saver.stdout.readline()  # so that the kill hits the loop, not the start
             assert first, saver.stderr.read().decode()
             time.sleep(rng.uniform(0, 0.004))
             saver.kill()
             acknowledged = int((first + saver.stdout.read()).decode().split()[-1])
         value = value_of(path)
-        # What was acknowledged is there, and at most the one that was being written.
+        # The last acknowledged save is there, or at most the one in progress.
         assert acknowledged <= value <= acknowledged + 1 and value > seen[-1]
         seen.append(value)
     return seen
@@ -79,7 +79,7 @@ def test_kill_at_any_moment_leaves_a_whole_checkpoint(folder: Path, tmp_path: Pa
     assert len(seen) == 221
     assert {p.name for p in tmp_path.iterdir()} <= {"a.ckpt", "a.ckpt.part"}
     run([str(folder / "save_forever"), str(folder / "model.lnt"), str(path), "1"])
-    assert {p.name for p in tmp_path.iterdir()} == {"a.ckpt"}  # what a kill left is used up by the next save
+    assert {p.name for p in tmp_path.iterdir()} == {"a.ckpt"}  # the next save reuses the file that a kill left
 
 
 @pytest.mark.soak
@@ -96,23 +96,23 @@ def save(folder: Path, path: Path, **env: object) -> subprocess.CompletedProcess
 
 
 def test_every_file_operation_may_fail(folder: Path, tmp_path: Path) -> None:
-    """The k-th of them, for every k: an error in words, the old checkpoint as it was, nothing beside it."""
+    """Fails the k-th file operation for every k: a clear error, the old checkpoint unchanged, no other file."""
     path, log = tmp_path / "a.ckpt", tmp_path.parent / f"{tmp_path.name}.log"
     assert save(folder, path).returncode == 0 and value_of(path) == 1
     assert save(folder, path, FAULT_LOG=log).returncode == 0 and value_of(path) == 2
     order = log.read_text()
-    # Opened, emptied, written; durable before it takes the name; then the name durable.
+    # Opened, truncated, written; synced before the rename; then the rename synced.
     assert re.fullmatch(r"otw+srd", order), order
     good = path.read_bytes()
     for k in range(len(order)):
-        for number, words in ((errno.ENOSPC, "the disk, or the quota on it, is full"), (errno.EIO, "the disk failed")):
+        for number, words in ((errno.ENOSPC, "the disk or its quota is full"), (errno.EIO, "disk I/O error")):
             done = save(folder, path, FAULT_AT=k, FAULT_ERRNO=number)
-            if order[k] == "d":  # the file has its place by then: old or new, never half
+            if order[k] == "d":  # the rename is done by then: old or new, never half
                 assert done.returncode == 0 and value_of(path) == 3
                 path.write_bytes(good)
                 continue
             assert done.returncode == 1 and done.stderr.startswith("write_failed: "), (k, order[k], done.stderr)
-            assert words in done.stderr and str(path) in done.stderr and "as it was" in done.stderr
+            assert words in done.stderr and str(path) in done.stderr and "is unchanged" in done.stderr
             if number == errno.ENOSPC:
                 assert f"{len(good)} bytes free" in done.stderr
             assert path.read_bytes() == good and [p.name for p in tmp_path.iterdir()] == ["a.ckpt"], (k, order[k])
@@ -125,7 +125,7 @@ def test_short_and_interrupted_writes(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
-    """A real one: a file system of 600 KB, which holds one checkpoint of 400 KB and not the next beside it."""
+    """A real full disk: a file system of 600 KB holds one checkpoint of 400 KB but not a second one."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("mounting a small file system needs root and unshare; run the tests as root in a container")
     script = """
@@ -140,12 +140,13 @@ def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
     if (done.returncode in (1, 77) and "mount" in done.stderr + done.stdout) or "unshare" in done.stderr:
         pytest.skip(f"no file system may be mounted here: {done.stderr.strip()}; run the container with CAP_SYS_ADMIN")
     assert done.stdout.split() == ["1", "status", "1", "a"], done.stdout + done.stderr
-    assert "the disk, or the quota on it, is full" in done.stderr and "bytes free" in done.stderr
+    assert "the disk or its quota is full" in done.stderr and "bytes free" in done.stderr
     assert value_of(folder / "kept") == 1
 
 
 def test_any_allocation_may_fail(tmp_path: Path) -> None:
-    """Of a save and of a load, the k-th for every k: out of memory in words, the old checkpoint and the old values stay."""
+    """Fails the k-th allocation of a save and of a load, for every k: a clear out-of-memory error, old checkpoint and values
+    unchanged."""
     path = str(tmp_path / "a").encode()
     counts = {}
     for call in ("save", "load"):
@@ -210,7 +211,7 @@ def _small(folder: Path) -> Path:
 
 
 def test_damaged_checkpoints(fuzzer: Path, tmp_path: Path) -> None:
-    """8,000 random changes and truncations under AddressSanitizer and UBSan; all or nothing is taken."""
+    """8,000 random changes and truncations under AddressSanitizer and UBSan: a load takes everything or nothing."""
     found = _fuzz(tmp_path, _small(tmp_path), fuzzer, 8_000, 1)
     print(found)
     assert found["taken"] > 50 and found["corrupt"] > 2000 and found["other_model"] > 20 and found["truncated"] > 20

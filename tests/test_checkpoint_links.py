@@ -1,5 +1,5 @@
-"""Where a checkpoint is written and read: not through a link that somebody put in its way, not into the file of another who
-saves at the same time, not from what is no regular file."""
+"""Which files a checkpoint is written to and read from: not through a link that somebody placed there, not a file that another
+process is saving to, not a file that is not regular."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints, what it writes, and one line with exit status 1 (or 2) when it cannot."""
+"""The command line as a user sees it: its output, its files, and one line with exit status 1 (or 2) on failure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mlp(tmp_path: Path) -> Path:
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str, status: int = 1) -> None:
-    """One line on stderr, the exit status, no traceback."""
+    """Expects one line on stderr, the exit status, and no traceback."""
     assert done.returncode == status, done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("linnet: error: "), done.stderr
@@ -184,7 +184,7 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("inspect", tmp_path / "half.lnt"), "truncated")
     refused(linnet_command("run", mlp), "missing_input", "'x'")
     refused(linnet_command("run", mlp, "--input", "x="), "NAME=VALUE", status=2)
-    refused(linnet_command("run", mlp, "--input", x, "--input", x), "'x' is given twice", status=2)
+    refused(linnet_command("run", mlp, "--input", x, "--input", x), "'x' is given more than once", status=2)
     refused(linnet_command("run", mlp, "--input", "absent"), "not_found", "cannot read 'absent'")
     refused(linnet_command("run", mlp, "--input", f"y={tmp_path / 'x.npy'}"), "unknown_name", "'y'")
     refused(linnet_command("run", mlp, "--input", f"x={tmp_path / 'wrong.npy'}"), "wrong_shape", "[4, 8]")
@@ -199,7 +199,7 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--input", "x=1,a"), "'x'", status=2)
     refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--dtype", "i4"), "i4", status=2)
     refused(linnet_command("convert", net), "-o model.lnt", status=2)
-    refused(linnet_command("plan", mlp, "--input", "x=1..,8"), "both of its ends", status=2)
+    refused(linnet_command("plan", mlp, "--input", "x=1..,8"), "both ends", status=2)
     refused(linnet_command("bench", mlp, "--fast"), "--fast", "see linnet bench --help", status=2)
     refused(linnet_command("convert", net, "--check", "-o", tmp_path / "o.lnt"), "writes no .lnt file", status=2)
     refused(
@@ -237,7 +237,7 @@ def test_run_writes_nothing_when_it_fails(mlp: Path, tmp_path: Path, linnet_comm
     (tmp_path / "file").write_text("")
     np.save(tmp_path / "x.npy", np.zeros((4, 8), np.float32))
     done = linnet_command("run", mlp, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path / "file" / "sub")
-    refused(done, "cannot make the folder")
+    refused(done, "cannot create the folder")
 
 
 @pytest.mark.parametrize(
@@ -262,16 +262,16 @@ def test_a_command_line_that_cannot_be_read_gives_status_2(
         (".", "a.lnt", "folder"),
         ("empty.onnx", "a.lnt", "is empty"),
         ("empty.tflite", "a.lnt", "TFL3"),
-        ("mlp.lnt", "a.lnt", "linnet file already"),
-        ("renamed.onnx", "a.lnt", "linnet file already"),
+        ("mlp.lnt", "a.lnt", "already a linnet file"),
+        ("renamed.onnx", "a.lnt", "already a linnet file"),
         ("keras.onnx", "a.lnt", "is a Keras file"),
-        ("torch.bin", "a.lnt", "zip archive, as PyTorch and Keras write"),
+        ("torch.bin", "a.lnt", "zip archive (the format of PyTorch and Keras files)"),
         ("words.txt", "a.lnt", "give an .onnx or .tflite file"),
-        ("/dev/null", "a.lnt", "no regular file"),
+        ("/dev/null", "a.lnt", "is not a regular file"),
         ("net.onnx", "none/a.lnt", "No such file or directory"),
         ("net.onnx", ".", "Is a directory"),
         ("net.onnx", "/dev/full", "No space left"),
-        ("net.onnx", "net.onnx", "the model itself"),
+        ("net.onnx", "net.onnx", "the same file as the input model"),
     ],
 )
 def test_what_convert_cannot_read_or_write(
@@ -290,9 +290,7 @@ def test_what_convert_cannot_read_or_write(
         words,
         status=2 if source == target else 1,
     )
-    assert {
-        p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()
-    } == before  # nothing half-written, nothing lost
+    assert {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()} == before  # no partial file, no lost file
     assert not Path("/dev/full").is_file()  # a device is written to, not replaced
 
 
@@ -319,15 +317,15 @@ def test_run_on_random_values(net: Path, tmp_path: Path, linnet_command: Command
     runs = [linnet_command("run", out, "--random", "--shape", "x=2,3,8,8").stdout for _ in range(2)]
     assert runs[0] == runs[1] and "[2,2]" in runs[0]
     refused(linnet_command("run", out, "--random"), "unknown_shape", "--shape x=")
-    refused(linnet_command("run", out, "--random", "--shape", "z=1"), "no input 'z'")
+    refused(linnet_command("run", out, "--random", "--shape", "z=1"), "no input named 'z'")
     refused(linnet_command("run", out, "--shape", "x=2,3,8,8"), "add --random", status=2)
 
 
 def test_missing_package_is_named(net: Path, tmp_path: Path) -> None:
-    """A dependency that is not installed is one line, not a traceback."""
+    """A missing dependency gives one line, not a traceback."""
     script = (
-        "import sys; sys.modules['onnx'] = None; from linnet.cli import _main; "
+        "import sys; sys.modules['onnx'] = None; from linnet.cli.main import _main; "
         f"sys.exit(_main(['convert', {str(net)!r}, '-o', {str(tmp_path / 'o.lnt')!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    refused(done, "the package 'onnx' is missing", "pip install onnx")
+    refused(done, "the package 'onnx' is not installed", "pip install onnx")

@@ -1,4 +1,4 @@
-"""`linnet train`: the same run as linnet.fit, from files."""
+"""`linnet train` gives the same run as linnet.fit, from files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import linnet
-from linnet.cli import _main, cli
+from linnet.cli.main import _main, cli
 from tests.fit_script import build, examples
 from tests.native import build as build_native
 from tests.native import run as run_native
@@ -66,7 +66,7 @@ def test_files_of_arrays_and_pictures(model: Path) -> None:
 
 
 def test_examples_are_reshaped_as_in_linnet_train(tmp_path: Path) -> None:
-    """u8 [n, 6, 6] and [n, 36] for an input [batch, 1, 6, 6]: the same variables, to the bit, as of the native tool."""
+    """u8 [n, 6, 6] and [n, 36] for an input [batch, 1, 6, 6] give the same variables, bit for bit, as the native tool."""
     graph = linnet.Graph(seed=2)
     x, t = graph.placeholder("x", ("batch", 1, 6, 6)), graph.placeholder("t", ("batch",), "i32")
     loss = linnet.softmax_cross_entropy(linnet.nn.dense(linnet.nn.flatten(x), 4), t).mean()
@@ -91,13 +91,16 @@ def test_examples_are_reshaped_as_in_linnet_train(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "data.npz", "--scale", "y=1/255", "-o", "o.lnt"], "no such array to scale"),
-        (["--data", "data.npz", "--scale", "x=1/255", "-o", "o.lnt"], "only integers are scaled"),
-        (["--data", "data.npz"], "nothing would be kept"),
-        (["--data", "none.npz", "-o", "o.lnt"], "no file 'none.npz'"),
-        (["--data", "model.lnt", "-o", "o.lnt"], "is no idx file"),
-        (["--data", "data.npz", "--scale", "x=1/0", "-o", "o.lnt"], "no such scale"),
-        (["--data", "x=data.npz", "-o", "o.lnt"], "no such data"),
+        (
+            ["--data", "data.npz", "--scale", "y=1/255", "-o", "o.lnt"],
+            "--scale names an array that the data does not have",
+        ),
+        (["--data", "data.npz", "--scale", "x=1/255", "-o", "o.lnt"], "--scale works only on integer arrays"),
+        (["--data", "data.npz"], "the result would not be saved"),
+        (["--data", "none.npz", "-o", "o.lnt"], "'none.npz' does not exist"),
+        (["--data", "model.lnt", "-o", "o.lnt"], "is not an idx file"),
+        (["--data", "data.npz", "--scale", "x=1/0", "-o", "o.lnt"], "invalid --scale"),
+        (["--data", "x=data.npz", "-o", "o.lnt"], "invalid --data or --eval"),
         (["--data", "data.npz", "--best", "val_loss", "-o", "o.lnt"], "unknown mode"),
     ],
 )

@@ -1,5 +1,5 @@
-"""If, Loop and Scan with decisions that only a run knows, against ONNX Runtime: values, shapes, captured tensors.
-That shapes which have been met allocate nothing is in test_allocations.py."""
+"""If, Loop and Scan with decisions made at run time, against ONNX Runtime: values, shapes, captured tensors.
+test_allocations.py checks that known shapes allocate nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 
 
 def check(text: str, *many: dict[str, Any], **options: Any) -> linnet.Session:
-    """The session, after all feeds (twice, so that kept plans are used) gave what ONNX Runtime gives."""
+    """Runs all feeds (twice, so that cached plans are used), compares with ONNX Runtime and returns the session."""
     model = onnx.parser.parse_model(HEAD + text)
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
@@ -193,7 +193,7 @@ def test_iterations_of_which_each_has_another_shape_are_limited() -> None:
 
 
 def test_a_loop_over_constants_is_a_constant() -> None:
-    """So that a shape that a loop computes is known when planning."""
+    """A loop computes a shape, which is then known when planning."""
     text = """g (float[N] x) => (float[A, B] y)
     {
       trips = Constant <value = int64 {300}> ()
@@ -259,12 +259,12 @@ def test_an_error_in_a_body_names_its_node() -> None:
     }"""
     session = linnet.Session(linnet.from_onnx(onnx.parser.parse_model(HEAD + text)))
     x = f32(1, 2, 3, 4, 5)
-    with pytest.raises(linnet.GraphError, match=r"node 0 'xi': an index.*outside its tensor.*got 5"):
+    with pytest.raises(linnet.GraphError, match=r"node 0 'xi': an index.*data is out of range.*got 5"):
         session.run({"trips": i64(6), "x": x})
     assert session.run({"trips": i64(5), "x": x})["y"] == 15
 
 
-# A loop without a bound, whose stacked result is read behind it.
+# A loop without a bound; later nodes read its stacked result.
 GROWING = """g (float[2] x, float limit) => (float[2] y, float[K, 2] rows, float total)
 {
   go = Constant <value = bool {1}> ()
@@ -292,7 +292,7 @@ def test_stacked_results_of_loops_that_end_by_data_grow() -> None:
 
 
 def test_weights_that_a_loop_hands_on_are_constants() -> None:
-    """As TensorFlow's exporter writes them; values that are swapped or handed on through each other are none."""
+    """Carried values that never change, as TensorFlow's exporter writes them. Values that are swapped or passed on do change."""
     text = """g (int64 trips, float[1, 4] x) => (float[1, 4] y, float[4, 4] same, float[1, 4] a, float[1, 4] b)
     {
       go = Constant <value = bool {1}> ()
@@ -337,7 +337,7 @@ def test_what_a_body_cannot_do_is_a_problem_of_the_model() -> None:
 
 
 def test_branch_for_other_shapes_is_no_obstacle() -> None:
-    """A branch that cannot be run with the shapes at hand (silero's network for 8 kHz, at 16) says so when it is taken."""
+    """A branch that does not fit the shapes at hand (silero's network for 8 kHz, at 16) gives an error when it is taken."""
     text = """g (bool c, float[2, 3] x) => (float[M, N] y)
     <float[3, 4] four = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[5, 2] two = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}>
     {

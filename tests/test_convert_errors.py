@@ -1,4 +1,4 @@
-"""Models that cannot be converted: every problem is named at once, with node, op, reason and what to do.
+"""Models that cannot be converted: every problem is reported at once, with node, op, reason and what to do.
 Damaged files give one clear error; data outside the model's folder is never read."""
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ def test_op_newer_than_the_models_opset() -> None:
     ("shapes", "part"),
     [
         ({"z": (1,)}, "no input"),
-        ({"x": (1, 2, 3)}, "asked for"),
-        ({"x": (5, 3)}, "asked for"),
-        ({"x": (2, -1)}, "asked for"),
+        ({"x": (1, 2, 3)}, "asks for"),
+        ({"x": (5, 3)}, "asks for"),
+        ({"x": (2, -1)}, "asks for"),
     ],
 )
 def test_input_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], part: str) -> None:
@@ -179,7 +179,7 @@ def test_branches_that_give_different_types() -> None:
 
 
 def external(tmp_path: Path, location: str, length: int | None = None, offset: int = 0) -> Path:
-    """A model whose weight of 4 floats lies in `location`."""
+    """A model whose weight of 4 floats is stored in `location`."""
     proto = model(
         [helper.make_node("Add", ["x", "w"], ["y"], name="n")],
         {"x": [4]},
@@ -289,7 +289,7 @@ def test_damaged_models_never_raise_anything_else() -> None:
     ("text", "words"),
     [
         ("g (float[N,4] x) => (seq(float[K,4]) y) <int64 s = {0}> { y = SplitToSequence(x, s) }", "parts of length 0"),
-        ("g (float[1,2,4] t, int64[4] s) => (float[N,H,W,2] y) { y = AffineGrid(t, s) }", r"theta of shape \[1, 2, 4\]"),
+        ("g (float[1,2,4] t, int64[4] s) => (float[N,H,W,2] y) { y = AffineGrid(t, s) }", r"theta has shape \[1, 2, 4\]"),
         (
             'g (int64[4] x) => (float[K] y) { y = TfIdfVectorizer<mode: string = "TF", min_gram_length: int = 1,'
             " max_gram_length: int = 1, max_skip_count: int = 0, ngram_counts: ints = [0],"
@@ -305,12 +305,12 @@ def test_senseless_operands(text: str, words: str) -> None:
 
 
 def test_what_is_no_model_says_what_it_is(tmp_path: Path) -> None:
-    """from_onnx knows other formats by their content, as `linnet convert` does."""
+    """from_onnx recognizes other formats by their content, as `linnet convert` does."""
     for name, content, words in (
         ("a.onnx", b"\x89HDF\r\n\x1a\n" + bytes(50), "is a Keras file.*TFLiteConverter"),
-        ("b.onnx", b"LINNET\r\n" + bytes(50), "is a linnet file already"),
-        ("c.onnx", bytes(4) + b"TFL3" + bytes(50), "is a TFLite model; give it to linnet.from_tflite"),
-        ("d.pb", b"\xff" * 50, "is no ONNX model, or is damaged; give an .onnx or .tflite file"),
+        ("b.onnx", b"LINNET\r\n" + bytes(50), "is already a linnet file"),
+        ("c.onnx", bytes(4) + b"TFL3" + bytes(50), "is a TFLite model; convert it with linnet.from_tflite"),
+        ("d.pb", b"\xff" * 50, "is not an ONNX model, or is damaged; give an .onnx or .tflite file"),
         ("e.onnx", b"", "is empty"),
     ):
         (tmp_path / name).write_bytes(content)

@@ -1,5 +1,5 @@
-"""docs/ops.md says what the rules say today; and what it says of a few ops is so.
-A rule that changes without `make generate` fails here."""
+"""docs/ops.md matches the rules, and its rows for a few ops are correct.
+A changed rule fails here until `make generate` is run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = ROOT / "docs" / "ops.md"
 
 
 def rows(heading: str) -> dict[str, list[str]]:
-    """The cells of a section's table, by the first one."""
+    """The cells of a section's table, keyed by the first cell."""
     section = PAGE.read_text().partition(f"## {heading}")[2].partition("\n## ")[0]
     table = [re.split(r"(?<!\\)\|", line)[1:-1] for line in section.splitlines() if line.startswith("| ")]
     return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in table[1:]}
@@ -25,7 +25,7 @@ def test_page_is_current() -> None:
 
     assert BEGIN in PAGE.read_text()
     if defs.onnx_opset_version() != NEWEST_OPSET:
-        return  # the page lists the ops of one release of onnx; linnet works with several
+        return  # the page lists the ops of one release of onnx; linnet supports several
     assert PAGE.read_text().endswith(page()), "run: python -m linnet.converters.coverage docs/ops.md"
 
 
@@ -33,12 +33,12 @@ def test_what_the_page_says() -> None:
     from linnet.converters.onnx.registry import find
 
     ops = rows("ONNX, domain ai.onnx")
-    assert len(ops) >= 203  # those of onnx 1.23
+    assert len(ops) >= 203  # the number in onnx 1.23
     versions, how, types, emits, _ = ops["Conv"]
     assert versions == "1, 11, 22" and how == "rule" and types == "floats" and "conv" in emits.split(", ")
     assert ops["Relu"][3] == "map" and ops["Transpose"][3] == "copy" and "scatter" in ops["ScatterElements"][3]
     assert ops["Attention"][1] == "function body" and ops["StringSplit"][1] == "no" and ops["StringSplit"][4]
-    assert "mode <mode>" in ops["Resize"][4]  # a refusal, in the rule's words
+    assert "mode <mode>" in ops["Resize"][4]  # a refusal in the rule's words
     for name, (_, how, *_) in ops.items():
         assert how != "rule" or find(name, 28) is not None
     tflite = rows("TFLite")

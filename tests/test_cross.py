@@ -1,5 +1,5 @@
 """64-bit ARM, cross-compiled and run under qemu as a Cortex-A53 (ARMv8.0) and as `max` (dot product, i8mm).
-C tests pass; integer results of real models are those of this machine bit for bit, float ones close. Not a speed test."""
+C tests pass; integer results of real models equal this machine's bit for bit, float ones are close. Not a speed test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _emulated(cpu: str) -> list[str]:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-# libssl is opened at run time, and there is none for ARM here: its test runs on this machine alone.
+# libssl is loaded at run time, and there is none for ARM here: its test runs only on this machine.
 @pytest.mark.parametrize("name", [name for name in c_tests() if name != "test_sync_tls"])
 def test_c_tests(name: str, cpu: str) -> None:
     run([*_emulated(cpu), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
@@ -82,7 +82,7 @@ def test_linnet_run_gives_the_results_of_this_machine(name: str, dtype: str, fol
                 np.testing.assert_array_equal(there[key].view(np.uint8), value.view(np.uint8), err_msg=cpu)
 
 
-# Instructions that an ARMv8.0 core (a Cortex-A53, a Raspberry Pi 3) has not.
+# Instructions that an ARMv8.0 core (Cortex-A53, Raspberry Pi 3) lacks.
 _NEWER = re.compile(r"\t(sdot|udot|usdot|sudot|[su]mmla|usmmla|bf\w+mla\w*|fmlal2?|cas\w*|ldadd\w*|sqrdmla[hs])\b|"
                     r"\tf(add|sub|mul|mla|mls|div|max|min|cvt\w+)\s+v\d+\.[48]h,")  # fmt: skip
 
@@ -95,5 +95,5 @@ def test_common_code_is_plain_armv8() -> None:
     for path in plain:
         for line in run(["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", str(path)]).splitlines():
             if "fcvtl" in line or "fcvtn" in line:
-                continue  # half to single and back is ARMv8.0
+                continue  # conversions between half and single are in ARMv8.0
             assert not _NEWER.search(line), f"{path.name}: {line.strip()}"

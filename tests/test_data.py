@@ -1,4 +1,4 @@
-"""Sources of examples and the loader: files, images, text, CSV; order, shards, augmentation, resuming, and what is refused."""
+"""Data sources and the loader: files, images, text, CSV; order, shards, augmentation, resuming, and refusals."""
 
 from __future__ import annotations
 
@@ -87,12 +87,15 @@ def test_wrong_data_is_refused() -> None:
         (lambda: data.Arrays({"x": np.zeros(3), "t": np.zeros(4)}), "3 in 'x', 4 in 't'"),
         (lambda: data.Arrays({}), "no arrays"),
         (lambda: data.Arrays({"x": 1.0}), "a single value"),
-        (lambda: data.Arrays({"x": np.array([[1], [1, 2]], object)}), "rows of different shapes"),
+        (lambda: data.Arrays({"x": np.array([[1], [1, 2]], object)}), "array of objects"),
         (lambda: data.Loader(numbers(3), 0), "batch_size"),
         (lambda: data.Loader(numbers(3), 1, shard=(3, 3)), "shard"),
-        (lambda: data.Loader(numbers(3), 4, drop_last=True), "gives no batch; expected at least 4 examples, got 3"),
-        (lambda: numbers(3).split(1.5), "no share"),
-        (lambda: numbers(3).subset([5]), "not there"),
+        (
+            lambda: data.Loader(numbers(3), 4, drop_last=True),
+            "has too few examples for one batch; expected at least 4 examples, got 3",
+        ),
+        (lambda: numbers(3).split(1.5), "share is out of range"),
+        (lambda: numbers(3).subset([5]), "do not exist"),
     ):
         with pytest.raises(linnet.UsageError, match=words):
             make()
@@ -110,7 +113,7 @@ def test_augmentation(channel_axis: int) -> None:
         given = x if channel_axis == 1 else np.ascontiguousarray(np.moveaxis(x, 1, -1))
         before = given.copy()
         made = change({"x": given, "t": x}, generator)["x"]
-        np.testing.assert_array_equal(given, before)  # the source's own array stays
+        np.testing.assert_array_equal(given, before)  # the source's own array is unchanged
         return made if channel_axis == 1 else np.moveaxis(made, -1, 1)
 
     axis: dict[str, Any] = {"channel_axis": channel_axis}
@@ -126,7 +129,7 @@ def test_augmentation(channel_axis: int) -> None:
     assert all(len(f) == 1 for f in found) and set().union(*found) == set(windows)
     moved = apply(data.shift("x", 1, value=-1.0, **axis))
     assert moved.shape == x.shape and (moved[:, :, 1:-1, 1:-1] != -1).all() and (moved == -1).any()
-    with pytest.raises(linnet.UsageError, match="too small for this crop; expected at least 9 x 3, got 6 x 5"):
+    with pytest.raises(linnet.UsageError, match="too small for this crop size; expected at least 9 x 3, got 6 x 5"):
         apply(data.crop("x", (9, 3), **axis))
     with pytest.raises(linnet.UsageError, match="no such input to augment; expected x or t"):
         apply(data.flip("y"))
@@ -154,8 +157,8 @@ def test_bad_idx(tmp_path: Path) -> None:
     write_idx(good, np.zeros((2, 3), np.uint8))
     content = good.read_bytes()
     for bad, words in (
-        (content[:-1], "another length than its shape"), (content[:6], "ends in its header"), (b"PK\3\4....", "no idx file"),
-        (gzip.compress(content)[:-9], "unpacked"), (content + b"0", "another length"),
+        (content[:-1], "the wrong length for its shape"), (content[:6], "its header"), (b"PK\3\4....", "not an idx file"),
+        (gzip.compress(content)[:-9], "decompressed"), (content + b"0", "wrong length"),
     ):  # fmt: skip
         (tmp_path / "bad").write_bytes(bad)
         with pytest.raises(linnet.FileError, match=words):
@@ -176,7 +179,7 @@ def test_mnist(tmp_path: Path) -> None:
     with pytest.raises(linnet.FileError, match="t10k-images-idx3-ubyte"):
         data.mnist(tmp_path, "test")
     write_idx(tmp_path / "train-labels-idx1-ubyte", np.uint8([3, 1]))
-    with pytest.raises(linnet.FileError, match="do not fit"):
+    with pytest.raises(linnet.FileError, match="do not match"):
         data.mnist(tmp_path)
 
 
@@ -189,12 +192,12 @@ def test_csv(tmp_path: Path) -> None:
     source = data.read_csv(path, "b", inputs=["a"], names=("in", "out"))
     assert source.arrays["in"].shape == (3, 1) and source.arrays["out"].dtype == np.float32
     assert data.read_csv(path, "a", inputs=["b"]).arrays["t"].dtype == np.int32
-    with pytest.raises(linnet.UsageError, match="no column 'c'.*a or b or kind"):  # noqa: RUF043
+    with pytest.raises(linnet.UsageError, match="no column named 'c'.*a or b or kind"):  # noqa: RUF043
         data.read_csv(path, "c")
-    with pytest.raises(linnet.FileError, match="line 2, column 'kind'; expected a number, got 'cat'"):
+    with pytest.raises(linnet.FileError, match="line 2, column 'kind' is not a number; expected a number, got 'cat'"):
         data.read_csv(path, "a")
     path.write_text("a,b\n1,2\n3\n")
-    with pytest.raises(linnet.FileError, match="line 3 has another number of columns"):
+    with pytest.raises(linnet.FileError, match="line 3 has the wrong number of columns"):
         data.read_csv(path, "b")
 
 

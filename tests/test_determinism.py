@@ -1,5 +1,5 @@
 """The same bits everywhere: integer results on every ISA level and thread count, float results on every thread count.
-Reference kernels are one of the levels compared, so the fast kernels are exact and not merely alike."""
+Reference kernels are one of the compared levels, so fast kernels are exact, not just consistent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.file import from_bytes
+from linnet.file.reader import from_bytes
 from tests import zoo
 from tests.native import ROOT
 
@@ -49,7 +49,7 @@ def _file(name: str, dtype: str) -> bytes:
 
 
 def _before_softmax(data: bytes) -> list[str]:
-    """What an integer network computes in integers: its outputs, or the scores that a last, float softmax reads."""
+    """The integer results of an integer network: its outputs, or the scores that a final float softmax reads."""
     signature = from_bytes(data).signatures["infer"]
     makers = {node.outputs[0]: node for node in signature.function.nodes}
     names = []
@@ -95,7 +95,7 @@ def test_float_results_do_not_depend_on_threads(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "i8"])
 def test_a_session_repeats_itself(dtype: str) -> None:
-    """Running other inputs in between leaves nothing behind."""
+    """Running other inputs in between has no effect."""
     session = linnet.Session(_file("mnist_small", dtype), threads=2)
     feeds = list(MODELS["mnist_small"](4))
     first = [session.run(f) for f in feeds]

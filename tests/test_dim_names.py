@@ -1,5 +1,5 @@
-"""Open dimensions of one name that get several sizes: a warning and the true sizes, or a refusal on request.
-The model is made as published video matting is: picture and states name their axes alike, and states begin as 1x1x1x1."""
+"""Open dimensions with one name but several sizes: a warning and the true sizes, or a refusal on request.
+The model resembles published video matting: image and states share axis names, and states start as 1x1x1x1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession, SessionOptions
 
 import linnet
-from linnet.cli import cli
+from linnet.cli.main import cli
 from tests.capi import Chain, Failure
 from tests.test_tools import FAILED, _tool
 
@@ -24,7 +24,7 @@ SHAPES = {"src": (1, 3, 16, 20), "r1i": (1, 1, 1, 1)}
 
 
 def matting() -> onnx.ModelProto:
-    """A convolutional GRU behind a strided convolution, whose first state is expanded to the picture's features."""
+    """A convolutional GRU after a strided convolution, whose first state is expanded to the size of the features."""
     named = ["batch_size", "channels", "height", "width"]
     rng = np.random.default_rng(3)
     shapes = {"w1": (4, 3, 3, 3), "wz": (4, 8, 3, 3), "wh": (4, 8, 3, 3), "wo": (1, 4, 1, 1)}
@@ -92,7 +92,7 @@ def test_strict_in_python() -> None:
         session.run({"src": frame(0), "r1i": START})
     assert caught.value.status == "wrong_shape" and caught.value.tensor == "r1i" and "'height'" in str(caught.value)
     same = np.zeros((1, 4, 16, 20), np.float32)
-    with pytest.raises(linnet.GraphError, match="broadcast"):  # the names agree, and the op cannot: as ever
+    with pytest.raises(linnet.GraphError, match="broadcast"):  # the names agree, but the op does not allow it
         session.run({"src": frame(0), "r1i": same})
 
 
@@ -138,11 +138,11 @@ def two(op: str, **attributes: object) -> onnx.ModelProto:
 @pytest.mark.filterwarnings("ignore:open dimensions")
 @pytest.mark.parametrize("op", ["Add", "Mul", "MatMul", "Concat"])
 def test_a_broken_name_is_never_computed_wrongly(op: str) -> None:
-    """Fusion and shape arithmetic saw the same names: every pair of shapes gives ONNX Runtime's result, or an error where it
+    """Fusion and shape arithmetic use the same names: every pair of shapes gives ONNX Runtime's result, or an error if it
     gives one."""
     model = two(op, **({"axis": 0} if op == "Concat" else {}))
     options = SessionOptions()
-    options.log_severity_level = 4  # it prints what it raises
+    options.log_severity_level = 4  # it also prints its exceptions
     reference = InferenceSession(model.SerializeToString(), options)
     session = linnet.Session(linnet.from_onnx(model))
     rng, computed = np.random.default_rng(0), 0
@@ -164,7 +164,7 @@ def test_a_broken_name_is_never_computed_wrongly(op: str) -> None:
 
 
 def test_a_training_step_takes_names_at_their_word() -> None:
-    """Its gradients were made without looking whether one of two equal names was broadcast."""
+    """Gradients were once built without checking whether one of two equal names was broadcast."""
     graph = linnet.Graph()
     x, target = graph.placeholder("x", ("batch", 3)), graph.placeholder("target", ("batch", 1))
     w = graph.variable("w", np.ones((3, 1), np.float32))

@@ -1,5 +1,5 @@
-"""Every snippet of README.md, CONTRIBUTING.md and docs/*.md is run: Python and C as they stand, shell commands by name.
-Snippets of one page share a folder with the digit model in it, and Python snippets of one page share their variables."""
+"""Runs every snippet of README.md, CONTRIBUTING.md and docs/*.md: Python and C as written, shell commands by name.
+Snippets of one page share a folder with the digit model, and Python snippets of one page share variables."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _name(page: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """mnist_small.onnx (also as model.onnx), samples.npz, digit.npy f32 [1,1,28,28], model.lnt, input.f32: what snippets
-    may name."""
+    """Files that snippets may use: mnist_small.onnx (also as model.onnx), samples.npz, digit.npy f32 [1,1,28,28], model.lnt,
+    input.f32."""
     digits = ROOT / "examples" / "mnist_small"
     for name in ("mnist_small.onnx", "model.onnx"):
         shutil.copy(digits / "mnist_small.onnx", tmp_path / name)
@@ -62,7 +62,7 @@ def test_pages_exist() -> None:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.exists()], ids=_name)
 def test_every_snippet_has_a_known_language(page: Path) -> None:
-    """A misspelt language would be a snippet that nobody runs."""
+    """A snippet with a misspelt language would never run."""
     found = {word for word, _ in _FENCE.findall(page.read_text())}
     assert found <= LANGUAGES, found - LANGUAGES
     assert page.read_text().count("\n```") % 2 == 0
@@ -80,7 +80,7 @@ def test_python_snippets_run(page: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", _with("c"), ids=_name)
 def test_c_snippets_compile_and_run(page: Path, folder: Path) -> None:
-    """A snippet with main() is linked and run on the digit; another must compile, inside or outside of a function."""
+    """A C snippet with main() is linked and run on the digit. Others must compile, inside or outside of a function."""
     include = f"-I{ROOT / 'runtime_c' / 'include'}"
     internal = [f"-I{ROOT / 'runtime_c'}", f"-I{ROOT}"]
     for i, body in enumerate(snippets(page, "c")):
@@ -110,11 +110,11 @@ def test_c_snippets_compile_and_run(page: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", _with("sh"), ids=_name)
 def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
-    """make targets exist, linnet commands have their options, and commands on the digit model are run."""
+    """make targets must exist, linnet commands must have the options, and commands on the digit model are run."""
     script = folder / "snippets.py"
     if any(
         "linnet-train" in body or "linnet launch" in body for body in snippets(page, "sh")
-    ):  # on what the page's Python has made
+    ):  # uses the results of the page's Python
         script.write_text("\n".join(snippets(page, "python")))
         run([sys.executable, str(script)], cwd=folder)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -129,7 +129,7 @@ def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
                 _linnet(line, words[1:], folder)
             elif words[0] in ("linnet-run", "linnet-bench", "linnet-train"):
                 run([str(build("release") / words[0]), *words[1:]], cwd=folder)
-            elif words[0] == "linnet-serve":  # which would serve for ever
+            elif words[0] == "linnet-serve":  # would serve forever
                 known = run([str(build("release") / words[0]), "--help"])
                 assert all(word in known for word in words if word.startswith("--")), line
             else:

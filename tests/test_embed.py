@@ -1,5 +1,5 @@
-"""linnet inside a C program: the example, against the static library, the shared one, and the one-file amalgamation.
-All give the class and the score that Python gives."""
+"""linnet inside a C program: the example with the static library, the shared library, and the one-file amalgamation.
+All give the same class and score as Python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_static_library(digit: Path, tmp_path: Path) -> None:
 
 
 def test_compile_line_of_the_example(digit: Path, tmp_path: Path) -> None:
-    """The line in the file's first comment is the one that works (with build/ being this build)."""
+    """The command in the file's first comment works (with build/ being this build)."""
     found = re.search(r"^ \*\s+(cc .+)$", EXAMPLE.read_text(), re.MULTILINE)
     assert found
     words = found.group(1).replace("build/", f"{build('release')}/").split()
@@ -72,12 +72,12 @@ def test_shared_library_from_cxx(digit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiler", ["cc", "clang"])
 def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
-    """linnet.c and linnet.h alone: compiled without a warning, no other include path, sanitized, and the same class."""
+    """linnet.c and linnet.h alone compile without warnings or other include paths, also sanitized, and give the same class."""
     need(compiler)
     run([sys.executable, str(ROOT / ".ci" / "amalgamate.py"), "--out", str(tmp_path)])
     assert {path.name for path in tmp_path.iterdir()} == {"linnet.c", "linnet.h"}
     flags = ["-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-O1", "-fsanitize=address,undefined"]
-    # clang remarks when a loop that asks for vectors gets none, which is so under sanitizers.
+    # clang warns when a loop with a vectorize pragma is not vectorized, which happens under sanitizers.
     flags += ["-Wno-pass-failed"] if compiler == "clang" else []
     run([compiler, "-std=c11", *flags, "-c", "linnet.c", "-o", "linnet.o"], cwd=tmp_path)
     run(

@@ -1,5 +1,5 @@
-"""Runs that are ended early: cancelled by another thread, by a deadline, by Ctrl-C. They stop between two steps or
-iterations, wherever they are, change no variable, and the session runs again."""
+"""Runs that end early: cancelled by another thread, by a deadline, by Ctrl-C. They stop between two steps or iterations,
+change no variable, and the session can run again."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
 from tests.capi import Chain, Failure, check, ffi, lib
 from tests.native import ROOT, build
 
 ENDLESS = np.int64(1 << 60)
-SOON = 2.0  # a machine that is busy with other tests; 0.05 s alone
+SOON = 2.0  # for a busy machine; 0.05 s otherwise
 PACE = np.float32(1e-9)
 
 
 def spin(x: Tensor, limit: Tensor, start: Any = 0) -> Tensor:
-    """x counted up `limit` times, one step of four floats at a time."""
+    """Counts x up `limit` times, with a step of four floats each."""
     count, last = linnet.while_loop(lambda s: s[0] < limit, lambda s: (s[0] + 1, s[1] + PACE), (np.int64(start), x))
     return last + ops.cast(count, dtype="f32") * 0.0
 
@@ -38,7 +39,7 @@ def nested(x: Tensor, limit: Tensor) -> Tensor:
 
 
 def nothing(x: Tensor, limit: Tensor) -> Tensor:
-    """A body without a step."""
+    """A loop body without steps."""
     holds = x.sum() > -1.0
     return linnet.while_loop(lambda s: holds, lambda s: (s[1], s[0]), (x, x * 2.0), maximum=limit)[0]
 
@@ -48,13 +49,13 @@ def branch(x: Tensor, limit: Tensor) -> Tensor:
 
 
 def late(x: Tensor, limit: Tensor) -> Tensor:
-    """In a segment whose shapes data decides."""
+    """The loop is in a segment whose shapes depend on data."""
     found = ops.nonzero(x).sum()
     return spin(x, limit, 0) + ops.cast(found, dtype="f32") * 0.0
 
 
 def tight(x: Tensor, limit: Tensor) -> Tensor:
-    """As many results as the loop has iterations."""
+    """The loop gives one result per iteration."""
     return linnet.scan(lambda s, _: (s + PACE, s.sum()), x, length=ops.minimum(limit, np.int64(1 << 24)))[1].max()
 
 
@@ -97,7 +98,7 @@ def test_a_deadline_ends_a_run(make: Callable[[Tensor, Tensor], Tensor], signatu
 @pytest.mark.parametrize("make", SHAPES)
 def test_another_thread_cancels_a_run(make: Callable[[Tensor, Tensor], Tensor], signature: str) -> None:
     session = linnet.Session(graph_of(make), signature)
-    session.cancel()  # nothing is on: nothing happens
+    session.cancel()  # nothing is running: no effect
     first = session.run({"x": X, "limit": np.int64(3)})["y"]
     before = session.variables["w"]
     timer = threading.Timer(0.1, session.cancel)
@@ -127,7 +128,7 @@ def test_a_traced_run_ends_too() -> None:
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "1", True])
 def test_what_is_no_time_is_refused(timeout: Any) -> None:
     session = linnet.Session(graph_of(spin))
-    with pytest.raises(linnet.UsageError, match="timeout is no time; expected seconds"):
+    with pytest.raises(linnet.UsageError, match="timeout must be a positive number; expected a number of seconds"):
         session.run({"x": X, "limit": np.int64(1)}, timeout=timeout)
 
 
@@ -135,7 +136,7 @@ def test_what_is_no_time_is_refused(timeout: Any) -> None:
 
 
 def test_an_update_is_whole_or_not_at_all() -> None:
-    """A step of many updates, cancelled at every moment: variables have all changed, or none."""
+    """A step of many updates, cancelled at every moment: all variables have changed, or none."""
     graph = Graph()
     names = [graph.variable(f"v{i}", np.zeros((64, 64), np.float32)) for i in range(40)]
     x = total = graph.placeholder("x", (64, 64))
@@ -165,7 +166,7 @@ def test_an_update_is_whole_or_not_at_all() -> None:
 
 
 def test_loops_that_write_variables_are_whole_too() -> None:
-    """One whose carried value is assigned, which is written at its end, and one whose rows are, which are as they come."""
+    """Two loops: one whose carried value is assigned at its end, and one whose rows are assigned as they are computed."""
     graph = Graph()
     a, b = graph.variable("a", np.zeros(64, np.float32)), graph.variable("b", np.zeros((200, 64), np.float32))
     trips = graph.placeholder("trips", (), "i64")
@@ -212,11 +213,11 @@ def test_waiting_for_another_run_ends_too() -> None:
     try:
         time.sleep(0.2)
         began = time.monotonic()
-        with pytest.raises(linnet.DeadlineExceeded, match="while it waited for other runs of its store"):
+        with pytest.raises(linnet.DeadlineExceeded, match="while it waited for other runs of the same store"):
             reads.run({}, timeout=0.05)
         soon(began)
         threading.Timer(0.1, reads.cancel).start()
-        with pytest.raises(linnet.Cancelled, match="while it waited for other runs of its store"):
+        with pytest.raises(linnet.Cancelled, match="while it waited for other runs of the same store"):
             reads.run({})
     finally:
         trains.cancel()
@@ -268,7 +269,7 @@ def test_poll_is_asked_some_twenty_times_a_second(chain: Chain) -> None:
         return int(ffi.cast("intptr_t", context) == 5 and len(asked) == 6)
 
     run_with(chain, poll=poll)
-    assert not asked  # a short run asks nobody
+    assert not asked  # a short run does not check
     chain.set({"limit": np.array(ENDLESS)})
     with pytest.raises(Failure) as error:
         run_with(chain, poll=poll, poll_context=ffi.cast("void *", 5))
@@ -277,7 +278,7 @@ def test_poll_is_asked_some_twenty_times_a_second(chain: Chain) -> None:
 
 
 def test_no_device_step_follows_once_the_run_is_cancelled() -> None:
-    """A device that takes every step and sets the flag in its second."""
+    """A device that runs every step and sets the cancel flag in its second."""
     ran: list[int] = []
     flag = ffi.new("int *")
 
@@ -389,7 +390,7 @@ def tools(folder: Path) -> dict[str, list[str]]:
     out = str(folder / "out")
     native = build("release", "linnet-run", "linnet-bench")
     graph = Graph()
-    x = graph.placeholder("x", (4,))  # for random inputs: endless by itself
+    x = graph.placeholder("x", (4,))  # for random inputs: this one never ends
     y = linnet.while_loop(lambda s: s.sum() < 1e9, lambda s: s * 0.5, x)
     graph.signature("infer", {"x": x}, {"y": y})
     (folder / "endless.lnt").write_bytes(graph.to_bytes())

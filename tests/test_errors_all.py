@@ -1,5 +1,5 @@
-"""Every status code of linnet.h is provoked by a call that a user could make; a code without a provoker fails.
-Each record says what, and what to do or what was expected; its line is one line."""
+"""A call that a user could make provokes every status code of linnet.h; a code without a test fails.
+Each record says what is wrong, and what to do or what was expected, in one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.graph import Graph, emit
+from linnet.facade import Graph
+from linnet.ir.function import emit
 from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib
 from tests.graphs import bytes_of, feeds
 from tests.native import ROOT
@@ -28,8 +29,8 @@ CODES = {name: value for name, value in ALL_CODES.items() if value // 100 != 6} 
 
 
 def _header(data: bytes, **fields: int) -> bytes:
-    """The file with fields of its header replaced (docs/format.md)."""
-    from linnet.file import HEADER as LAYOUT
+    """Replaces fields of the file's header (docs/format.md)."""
+    from linnet.file.layout import HEADER as LAYOUT
 
     names = ["magic", "version", "oldest_reader", "offset", "size", "crc", "zero", "file_size"]
     values = list(LAYOUT.unpack_from(data))
@@ -39,8 +40,8 @@ def _header(data: bytes, **fields: int) -> bytes:
 
 
 def _structure(data: bytes, change: Callable[[bytearray], None]) -> bytes:
-    """The file with its structure changed and the checksum made right again."""
-    from linnet.file import HEADER as LAYOUT
+    """Changes the file's structure and corrects the checksum."""
+    from linnet.file.layout import HEADER as LAYOUT
 
     _, _, _, offset, size, *_ = LAYOUT.unpack_from(data)
     structure = bytearray(data[offset : offset + size])
@@ -85,7 +86,7 @@ def not_found(folder: Path) -> None:
 
 
 def read_failed(folder: Path) -> None:
-    _open(folder)  # a folder opens, and cannot be read
+    _open(folder)  # a folder can be opened but not read
 
 
 def _open(path: Path) -> None:
@@ -135,7 +136,7 @@ def other_model(folder: Path) -> None:
 
 
 def unsupported(_: Path) -> None:
-    """A node of an op that this build does not know, in a file that is sound otherwise."""
+    """A node with an op that this build does not know, in an otherwise valid file."""
     from linnet._generated.op_table import OPS
 
     softmax = OPS["softmax"]["id"]
@@ -212,7 +213,7 @@ with Chain(graph.to_bytes()) as chain:
 
 
 def thread_failed(_: Path) -> None:
-    """In a process that has no address space for 255 stacks."""
+    """Runs in a process without address space for 255 stacks."""
     done = subprocess.run(
         [sys.executable, "-c", THREAD_PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
@@ -224,7 +225,7 @@ def thread_failed(_: Path) -> None:
 
 
 def device_failed(_: Path) -> None:
-    """A device that takes every step and then reports a failure."""
+    """A device that runs every step and then reports a failure."""
 
     @ffi.callback("int(void *, const linnet_step *)")
     def supports(context: object, step: object) -> int:

@@ -1,5 +1,5 @@
-"""The examples do real tasks: their answers are those of independent programs, and their commands give tables and pictures.
-All of them fetch their models from the package index, and skip where it is out of reach."""
+"""The examples do real tasks: their answers match independent programs, and their commands print tables and draw images.
+They fetch models from the package index, and skip if it cannot be reached."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def command(*arguments: object, **environment: str) -> subprocess.CompletedProce
 
 
 def made_files(folder: Path) -> list[Path]:
-    """One file of each of some types, and the corner cases: empty, tiny, only white space, bytes that are no text."""
+    """One file of each of several types, and corner cases: empty, tiny, only white space, bytes that are not text."""
     rng = np.random.default_rng(1)
     files = {
         "empty": b"", "tiny": b"ab", "tiny.bin": b"\xff\xfe\x00", "spaces.txt": b" \n" * 40, "noise.bin": rng.bytes(9000),
@@ -77,7 +77,7 @@ def made_files(folder: Path) -> list[Path]:
 
 
 def test_types_of_files_are_those_of_magika(tmp_path: Path) -> None:
-    """Files of this machine: linnet's own sources, Python's library and programs, and some that are made."""
+    """Files of this machine (linnet's sources, Python's library and programs) and generated ones."""
     magika = pytest.importorskip("magika", reason="the peer: pip install magika (16 MB)")
     detector, peer = at_hand(Detector), magika.Magika()
     library = Path(os.__file__).parent
@@ -95,7 +95,7 @@ def test_types_of_files_are_those_of_magika(tmp_path: Path) -> None:
     for path in files:
         wanted, found = peer.identify_path(path), detector.identify(path)
         assert (found.label, found.mime) == (str(wanted.output.label), wanted.output.mime_type), path
-        assert abs(found.score - wanted.score) < 0.02, path  # ONNX Runtime's own distance from f64 on short files
+        assert abs(found.score - wanted.score) < 0.02, path  # ONNX Runtime's own error against f64 on short files
         labels.add(found.label)
     everyday = "markdown c python elf zip gzip npy png jpeg bmp empty makefile"
     assert labels >= set(everyday.split())
@@ -114,7 +114,7 @@ def test_file_types_command(tmp_path: Path) -> None:
 
 
 def spoilt(page: Page, seed: int) -> Page:
-    """The page at two thirds of its size, grainy and pale: nobody reads all of it."""
+    """The page at two thirds of its size, grainy and pale: no engine reads all of it."""
     rng = np.random.default_rng(seed)
     small = Image.fromarray(page.image).resize((320, 469), Image.Resampling.BILINEAR)
     pale = 110 + 0.5 * np.asarray(small.resize(page.image.shape[1::-1], Image.Resampling.BILINEAR), np.float64)
@@ -122,7 +122,7 @@ def spoilt(page: Page, seed: int) -> Page:
 
 
 def test_text_is_what_onnx_runtime_reads() -> None:
-    """Detection, direction and recognition through one pipeline: the same lines, so the same rate of wrong characters."""
+    """Detection, direction and recognition in one pipeline give the same lines, and so the same rate of wrong characters."""
     import linnet
 
     files = at_hand(ocr.fetch)
@@ -156,7 +156,7 @@ def test_speech_is_found_where_it_is(speaker: str, monkeypatch: pytest.MonkeyPat
         for start, end in spans:
             mask[round(start * detect.RATE / detect.BLOCK) : round(end * detect.RATE / detect.BLOCK)] = True
     assert shaded[spoken].mean() > 0.9, found
-    assert shaded[~spoken].mean() < 0.25, found  # the network lets speech ring on for some tenths of a second
+    assert shaded[~spoken].mean() < 0.25, found  # the network extends speech by some tenths of a second
     quiet = slice(0, int(0.9 * detect.RATE / detect.BLOCK))
     assert probability[quiet].max() < 0.2
     path = fetch_member("silero-vad", "silero_vad/data/silero_vad.onnx", "6.2.3")
@@ -175,7 +175,7 @@ def test_voice_activity_command(tmp_path: Path) -> None:
         assert picture.size == (1200, 420) and {(40, 110, 220), (20, 140, 60), (214, 240, 218)} <= colours
     (tmp_path / "bad.wav").write_bytes(b"RIFF0000WAVE")
     done = command("examples.voice_activity", tmp_path / "bad.wav", "--out", out)
-    assert done.returncode == 1 and "bad.wav is no WAV file" in done.stderr
+    assert done.returncode == 1 and "bad.wav is not a WAV file" in done.stderr
 
 
 # ---- faces ---------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_face_is_where_litert_finds_it() -> None:
     )
     photo = np.asarray(Image.open(at_hand(sample_photo)).convert("RGB"))
     (face,) = at_hand(Faces).find(photo)
-    width = round(photo.shape[1] * 128 / photo.shape[0])  # the photo is upright: it fills the height
+    width = round(photo.shape[1] * 128 / photo.shape[0])  # the photo is upright and fills the height
     small, left = Image.new("RGB", (128, 128)), (128 - width) // 2
     small.paste(Image.fromarray(photo).resize((width, 128), Image.Resampling.BILINEAR), (left, 0))
     made = litert.Interpreter(model_path=str(model_file("face_detection/face_detection_short_range")))
@@ -201,7 +201,7 @@ def test_face_is_where_litert_finds_it() -> None:
     np.testing.assert_allclose(face.box, ((boxes[best].reshape(2, 2) - shift) * scale).reshape(4), atol=0.5)
     np.testing.assert_allclose(face.points, (points[best] - shift) * scale, atol=0.5)
     assert abs(face.score - 1 / (1 + np.exp(-logits[best, 0]))) < 0.01
-    # the second network sees the same face: its eyes (corners 33, 133 and 263, 362) are where the first put them
+    # the second network finds the same face: its eyes (corners 33, 133 and 263, 362) are where the first found them
     assert face.presence > 0.9
     for corners, eye in (((33, 133), face.points[0]), ((263, 362), face.points[1])):
         assert np.abs(face.mesh[list(corners)].mean(axis=0) - eye).max() < 0.08 * (face.box[2] - face.box[0])

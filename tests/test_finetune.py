@@ -1,5 +1,5 @@
-"""`linnet finetune`: a pretrained network, a folder of photographs, a file that tells them apart.
-The photographs are those of scikit-image's and scikit-learn's wheels; see tests/photographs.py."""
+"""`linnet finetune`: a pretrained network, a folder of photographs, and a resulting file that classifies them.
+The photographs come from scikit-image's and scikit-learn's wheels; see tests/photographs.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 import linnet
 from linnet._fetch import fetch_member
-from linnet.cli import _main
-from linnet.finetune import finetune
-from linnet.media import read_image
+from linnet.cli.main import _main
+from linnet.data.media import read_image
+from linnet.training.finetune import finetune
 from tests import photographs, zoo
 
 pytest.importorskip("PIL", reason="needs Pillow: pip install linnet[image]")
@@ -27,7 +27,7 @@ def efficientnet() -> Path:
 
 
 def patterns(root: Path, count: int = 12) -> Path:
-    """Three classes that are easy: stripes across, stripes down, and noise."""
+    """Three easy classes: horizontal stripes, vertical stripes, and noise."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def patterns(root: Path, count: int = 12) -> Path:
 
 
 def test_the_command_trains_writes_and_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A small network (text directions) learns stripes; .lnt and ONNX give the same, with labels inside."""
+    """A small network (text directions) learns stripes. The .lnt and the ONNX file give the same results, with labels inside."""
     model = zoo.at_hand(lambda: zoo.fetch("ppocr_cls"))
     data, out, exported = patterns(tmp_path / "data"), tmp_path / "m.lnt", tmp_path / "m.onnx"
     arguments = ["finetune", str(model), "--data", str(data), "--head", "3", "--epochs", "30", "--lr", "0.01", "--json",
@@ -64,12 +64,12 @@ def test_the_command_trains_writes_and_labels(tmp_path: Path, capsys: pytest.Cap
     assert _main(["run", str(out), "--input", str(data / "across" / "2.png")]) == 0
     assert "across" in capsys.readouterr().out
     usual = ["train", str(out), "--data", str(data), "-o", str(tmp_path / "on.lnt"), "--json"]
-    assert _main(usual) == 0  # pixels become numbers as they did: the loss goes on where it was
+    assert _main(usual) == 0  # preprocessing is unchanged: the loss continues where it was
     assert json.loads(capsys.readouterr().out)["loss"] < 2 * report["loss"][-1] + 0.05
     (data / "noise").rename(data / "sound")
-    assert _main(usual) == 1 and "other classes" in capsys.readouterr().err
+    assert _main(usual) == 1 and "do not match" in capsys.readouterr().err
     assert _main(["finetune", str(out), "--data", str(data)]) == 1
-    assert "fine-tuned already" in capsys.readouterr().err
+    assert "already been fine-tuned" in capsys.readouterr().err
     assert _main([*arguments[:-4], "--out", str(tmp_path / "none" / "m.lnt")]) == 1
     assert "cannot write" in capsys.readouterr().err
     content = onnx.load(exported)
@@ -98,7 +98,7 @@ def test_unfrozen_weights_move_and_others_do_not(tmp_path: Path) -> None:
 
 
 def test_a_pretrained_network_tells_photographs_apart(tmp_path: Path) -> None:
-    """EfficientNet-Lite3, int8, frozen: six photographs in tiles that share no pixel."""
+    """EfficientNet-Lite3, int8, frozen: six photographs in tiles without shared pixels."""
     names = ("astronaut.png", "brick.png", "chelsea.png", "coffee.png", "rocket.jpg", "flower.jpg")
     made = finetune(
         efficientnet(), photographs.folder(tmp_path, names, most=10), epochs=30, learning_rate=3e-3, progress=False
@@ -113,7 +113,7 @@ def test_a_pretrained_network_tells_photographs_apart(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_the_float_form_of_it_as_onnx_does_as_well(tmp_path: Path) -> None:
-    """TFLite int8 -> float variables -> ONNX -> fine-tuned: twelve photographs."""
+    """TFLite int8 -> float variables -> ONNX -> fine-tuned, on twelve photographs."""
     graph = linnet.from_tflite(efficientnet(), trainable="*")
     graph.to_onnx(tmp_path / "float.onnx")
     made = finetune(
@@ -127,13 +127,13 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     data = patterns(tmp_path / "data", 2)
     with pytest.raises(linnet.UsageError, match="4 folders"):
         finetune(model, data, classes=4)
-    with pytest.raises(linnet.UsageError, match="no such optimizer"):
+    with pytest.raises(linnet.UsageError, match="unknown optimizer"):
         finetune(model, data, optimizer="best")
-    with pytest.raises(linnet.UsageError, match="no such preset"):
+    with pytest.raises(linnet.UsageError, match="unknown preset"):
         finetune(model, data, preset="best")
     with pytest.raises(linnet.FileError):
         finetune(model, tmp_path / "nowhere")
-    with pytest.raises(linnet.UsageError, match="near"):
+    with pytest.raises(linnet.UsageError, match="similar names"):
         finetune(model, data, unfreeze=["conv1_wieghts"])
     speech = zoo.at_hand(lambda: zoo.fetch("nsnet2"))
     with pytest.raises(linnet.UsageError, match="colour image"):

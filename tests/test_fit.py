@@ -73,7 +73,7 @@ def test_calls_in_order() -> None:
 
 def test_early_stopping_and_the_best_values(tmp_path: Path) -> None:
     class Worse(linnet.Callback):
-        """Ruins the variables from the third epoch on."""
+        """Destroys the variables from the third epoch on."""
 
         def on_step(self, run: linnet.training.Run, metrics: Mapping[str, float]) -> None:
             if run.step > 2 * STEPS_PER_EPOCH:
@@ -94,7 +94,7 @@ def test_early_stopping_and_the_best_values(tmp_path: Path) -> None:
         found = linnet.evaluate(history.model, examples(20), store=history.store)
         assert found["loss"] == pytest.approx(history["val_loss"][best], rel=1e-6)
     last = linnet.load_checkpoint(tmp_path / "run" / f"checkpoint-{history.step:08d}.lnt")
-    assert last.variables["net/dense/bias"][0] > 30  # checkpoints are of the run, not of its best
+    assert last.variables["net/dense/bias"][0] > 30  # checkpoints hold the run's state, not its best
     history.store.load(tmp_path / "run" / f"checkpoint-{history.step:08d}.lnt")
     history.load_best()
     assert linnet.evaluate(history.model, examples(20), store=history.store)["loss"] == pytest.approx(found["loss"])
@@ -141,7 +141,7 @@ def test_forms_of_data(tmp_path: Path) -> None:
         found = linnet.fit(build, given, epochs=2, **arguments)
         assert found["loss"] == wanted["loss"] and found.step == 14
     stored = linnet.fit(tmp_path / "model.lnt", arrays, epochs=2, batch_size=8)
-    np.testing.assert_allclose(stored["loss"], wanted["loss"], rtol=1e-5)  # not simplified, as a C program runs it
+    np.testing.assert_allclose(stored["loss"], wanted["loss"], rtol=1e-5)  # not simplified, as in a C program
     assert stored.graph.variables["net/dense/bias"].value.any()
 
 
@@ -179,7 +179,7 @@ def test_tensorboard_events(tmp_path: Path) -> None:
     assert [step for step, _ in found["step/loss"]] == [5, 10]
     np.testing.assert_allclose([v for _, v in found["validation/accuracy"]], history["val_accuracy"], rtol=1e-6)
     np.testing.assert_allclose([v for _, v in found["loss"]], history["loss"], rtol=1e-6)
-    with pytest.raises(linnet.UsageError, match="no folder to write to"):
+    with pytest.raises(linnet.UsageError, match="no directory to write to"):
         linnet.fit(build, examples(), callbacks=[linnet.TensorBoard()])
 
 

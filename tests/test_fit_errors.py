@@ -1,4 +1,4 @@
-"""What goes wrong in training says what, where, and what to do, and nothing that was saved is lost."""
+"""Errors in training say what, where, and what to do, and nothing that was saved is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fit_script import build, examples
 
 
 def test_a_loss_that_is_not_finite_names_step_and_op(tmp_path: Path) -> None:
-    """w grows by 1 in each step; sqrt of 5 - w is NaN in step 7, whose loss does not see it: that of step 8 does."""
+    """w grows by 1 per step. sqrt of 5 - w is NaN in step 7, but only the loss of step 8 shows it."""
     graph = linnet.Graph()
     x = graph.placeholder("x", ("batch",))
     with graph.scope("net"):
@@ -50,7 +50,9 @@ def test_divergence_and_usual_infinities() -> None:
 def test_data_that_is_not_finite_is_named() -> None:
     arrays = examples()
     arrays["x"][17, 1, 2, 2] = np.nan
-    with pytest.raises(linnet.TrainingError, match=r"in step 3 \(epoch 1\); .*input 'x' holds nan in example 1 of the"):
+    with pytest.raises(
+        linnet.TrainingError, match=r"in step 3 \(epoch 1\); .*input 'x' contains nan in example 1 of the"
+    ):
         linnet.fit(build, arrays, batch_size=8, shuffle=False)
 
 
@@ -59,7 +61,7 @@ def test_labels_out_of_range(tmp_path: Path) -> None:
     arrays["t"][20] = 7
     with pytest.raises(linnet.GraphError) as raised:
         linnet.fit(build, arrays, batch_size=8, shuffle=False, directory=tmp_path)
-    assert "in batch 3 of epoch 1 (step 3)" in str(raised.value) and "'t' holds 0 to 7" in str(raised.value)
+    assert "in batch 3 of epoch 1 (step 3)" in str(raised.value) and "'t' has values 0 to 7" in str(raised.value)
     assert raised.value.status == "index_out_of_range"
     assert linnet.load_checkpoint(tmp_path / "checkpoint-00000002.lnt").metadata["step"] == "2"
 
@@ -73,18 +75,21 @@ def changed(**arrays: Any) -> dict[str, Any]:
     [
         (
             changed(x=np.zeros((52, 2, 4, 5), np.float32)),
-            r"'x'.*another shape, in batch 1 .*\[\?, 2, 5, 5\], got \[8, 2, 4",
+            r"'x'.*wrong shape, in batch 1 .*\[\?, 2, 5, 5\], got \[8, 2, 4",
         ),
-        (changed(x=np.zeros((52, 2, 5, 5))), r"'x'.*another element type.*f32.*got f64.*astype"),
-        (changed(t=np.zeros(52, np.float32)), "'t'.*another element type.*i32.*got f32"),
-        (changed(t=np.full(52, 1 << 40)), "numbers of i32, got 1099511627776"),
-        (changed(t=None), r"lacks the input 't', in batch 1 .*; expected x and t, got x"),
-        (changed(y=np.zeros(52)), r"the data has 'y', which is no input of the model, .*; expected x or t"),
+        (changed(x=np.zeros((52, 2, 5, 5))), r"'x'.*wrong dtype.*f32.*got f64.*astype"),
+        (changed(t=np.zeros(52, np.float32)), "'t'.*wrong dtype.*i32.*got f32"),
+        (changed(t=np.full(52, 1 << 40)), "values in the range of i32, got 1099511627776"),
+        (changed(t=None), r"has no array for input 't', in batch 1 .*; expected x and t, got x"),
+        (
+            changed(y=np.zeros(52)),
+            r"the data has an array named 'y', but the model has no such input.*; expected x or t",
+        ),
         (changed(t=np.zeros(51)), "52 in 'x', 51 in 't'"),
         ((np.zeros(3),), "for the inputs x, t.*got 1 arrays"),
-        (12, "no data to train on.*got int"),
+        (12, "training data has an unsupported type.*got int"),
         (lambda epoch: [], "epoch 0 of the data has no batch"),
-        (lambda epoch: [np.zeros(3)], "a batch is no mapping"),
+        (lambda epoch: [np.zeros(3)], "a batch must be a mapping"),
     ],
 )
 def test_wrong_data(given: Any, words: str) -> None:
@@ -98,20 +103,23 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     graph.signature("infer", {"x": x}, {"y": x * 2.0})
     (tmp_path / "file").write_text("")
     for make, words in (
-        (lambda: linnet.fit(graph, {"x": np.zeros(3)}), "no signature 'train' to train by; expected infer; .*minimize"),
-        (lambda: linnet.fit(build, examples(), validation=2.0), "no share"),
-        (lambda: linnet.fit(build, examples(), eval="test", validation=0.5), "no signature 'test' to validate by"),
-        (lambda: linnet.fit(build, lambda e: [], validation=0.5), "no share of this data"),
-        (lambda: linnet.fit(lambda: 3, examples()), "gives no graph"),
-        (lambda: linnet.Saver(every=0), "no such interval"),
-        (lambda: linnet.Saver(keep=0), "no checkpoint would stay"),
+        (
+            lambda: linnet.fit(graph, {"x": np.zeros(3)}),
+            "no signature 'train' for training; expected infer; .*minimize",
+        ),
+        (lambda: linnet.fit(build, examples(), validation=2.0), "share is out of range"),
+        (lambda: linnet.fit(build, examples(), eval="test", validation=0.5), "no signature 'test' for validation"),
+        (lambda: linnet.fit(build, lambda e: [], validation=0.5), "cannot be a fraction of this kind of data"),
+        (lambda: linnet.fit(lambda: 3, examples()), "must return a graph"),
+        (lambda: linnet.Saver(every=0), "invalid interval"),
+        (lambda: linnet.Saver(keep=0), "keep must be at least 1"),
         (lambda: linnet.Saver(best=("loss", "least")), "unknown mode"),
         (lambda: linnet.EarlyStopping(patience=0), "patience"),
         (
             lambda: linnet.fit(build, examples(), callbacks=[linnet.EarlyStopping()]),
-            "no metric 'val_loss'.*expected loss",
+            "no metric named 'val_loss'.*expected loss",
         ),
-        (lambda: linnet.fit(build, examples())["acc"], "no metric 'acc'; expected step or epoch or loss"),
+        (lambda: linnet.fit(build, examples())["acc"], "no metric named 'acc'; expected step or epoch or loss"),
         (lambda: linnet.fit(build, examples()).load_best(), "no best checkpoint"),
     ):
         with pytest.raises(linnet.UsageError, match=words):
@@ -134,7 +142,7 @@ def test_a_loader_thread_ends_with_its_run() -> None:
 
 def test_a_run_that_failed_before_its_first_checkpoint_can_begin_anew(tmp_path: Path) -> None:
     wrong = examples() | {"x": np.zeros((len(examples()["t"]), 2), np.float32)}
-    with pytest.raises(linnet.UsageError, match="another shape"):
+    with pytest.raises(linnet.UsageError, match="wrong shape"):
         linnet.fit(build(), wrong, batch_size=8, directory=tmp_path, saver=linnet.Saver(every=100))
     for checkpoint in tmp_path.glob("*.lnt"):
         checkpoint.unlink()

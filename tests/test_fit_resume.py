@@ -1,4 +1,4 @@
-"""A run that is interrupted, killed or split is bit for bit the run that is not."""
+"""A run that is interrupted, killed or split gives the same bits as one that is not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = 20
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 20 steps, without a stop."""
+    """A run of 20 steps without interruption."""
     directory = tmp_path_factory.mktemp("straight") / "run"
     run(str(directory), STEPS, resume=False)
     return directory
@@ -37,10 +37,10 @@ def check(directory: Path, straight: Path, begun: int = 1) -> None:
 
 def test_twenty_steps_are_ten_and_ten_more(tmp_path: Path, straight: Path) -> None:
     first = run(str(tmp_path), 10, resume=False)
-    assert first.step == 10 and len(first.records) == 2  # an epoch, and what stands behind the last step
+    assert first.step == 10 and len(first.records) == 2  # an epoch, and whatever follows the last step
     history = run(str(tmp_path), STEPS)
     check(tmp_path, straight)
-    assert [r["step"] for r in history.steps] == list(range(1, 21))  # those of the first part too
+    assert [r["step"] for r in history.steps] == list(range(1, 21))  # including those of the first part
     assert run(str(tmp_path), STEPS).step == STEPS  # nothing left to do
     check(tmp_path, straight, 2)
 
@@ -60,16 +60,16 @@ def script(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 def test_killed_without_warning(tmp_path: Path, straight: Path) -> None:
     assert script(tmp_path, "SIGKILL", "13").returncode == -9
-    assert not (tmp_path / "checkpoint-00000013.lnt").exists()  # begins again behind step 10
+    assert not (tmp_path / "checkpoint-00000013.lnt").exists()  # resumes after step 10
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"kind": "st')  # and a line was being written
+        file.write('{"kind": "st')  # and a line was only partly written
     run(str(tmp_path), STEPS)
     check(tmp_path, straight)
 
 
 @pytest.mark.soak
 def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """Twelve times, most of them while something is being written, as every step writes a checkpoint."""
+    """Kills the run twelve times, mostly during a write, because every step writes a checkpoint."""
     code = "import sys; from tests.fit_script import run; run(sys.argv[1], 600, every=1)"
     run(str(tmp_path / "straight"), 600, every=1, resume=False)
     rng = np.random.default_rng(0)
@@ -120,7 +120,8 @@ def test_a_stream_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_the_native_trainer_goes_on_and_is_gone_on_from(tmp_path: Path) -> None:
-    """Epochs by turns of linnet.fit and linnet-train are the epochs of either: the same checkpoint, but for its metadata."""
+    """Alternating epochs of linnet.fit and linnet-train equal the epochs of either: the same checkpoint, except for its
+    metadata."""
     arrays = {**examples(50), "t": examples(50)["t"].astype(np.int32)}
     np.savez(tmp_path / "data.npz", **arrays)
     model = tmp_path / "model.lnt"
@@ -157,7 +158,7 @@ def test_the_native_trainer_goes_on_and_is_gone_on_from(tmp_path: Path) -> None:
     assert found.metadata["step"] == wanted.metadata["step"] == "18" and found.model == wanted.model
     for name, value in wanted.variables.items():
         np.testing.assert_array_equal(found.variables[name], value, err_msg=name)
-    with pytest.raises(linnet.UsageError, match=r"another order of data; expected .*'batch': 4.*'batch': 8"):
+    with pytest.raises(linnet.UsageError, match=r"another order of the data; expected .*'batch': 4.*'batch': 8"):
         path = native(2, python(1, True))
         linnet.fit(model, data.Loader(data.Arrays(arrays), 4, seed=11, drop_last=True), resume=path)
 
@@ -181,7 +182,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(tmp_path: Path) -> N
     for name in ("dense/weight", "dense_1/bias"):
         np.testing.assert_allclose(parts.store[name], whole.store[name], rtol=1e-3, atol=1e-5)
 
-    class Broken(linnet.data.Arrays):  # at the sixth batch: two of the second step's are added up
+    class Broken(linnet.data.Arrays):  # at the sixth batch, when two batches of the second step are accumulated
         def take(self, indices: Any) -> data.Batch:
             if 23 in indices:
                 raise RuntimeError("broken")
@@ -195,13 +196,11 @@ def test_accumulated_gradients_are_those_of_one_large_batch(tmp_path: Path) -> N
     for name, value in parts.store.as_dict().items():
         np.testing.assert_array_equal(found.store[name], value, err_msg=name)
     assert found["loss"] == parts["loss"] and found.steps == parts.steps
-    with pytest.raises(linnet.UsageError, match="no signature 'apply' to train by accumulated gradients"):
+    with pytest.raises(linnet.UsageError, match="no signature 'apply' for training with accumulated gradients"):
         linnet.fit(build, examples(), accumulate=2)
     linked = accumulating()
     linked.variables["dense/weight"].value = np.full((50, 8), np.float32(np.inf))
-    with pytest.raises(
-        linnet.TrainingError, match=r"became nan in step 1 .*first result that is not finite is that of op"
-    ):
+    with pytest.raises(linnet.TrainingError, match=r"became nan in step 1 .*first non-finite result is that of op"):
         linnet.fit(linked, examples(48), accumulate=2)
 
 
@@ -210,10 +209,13 @@ def test_another_run_is_not_continued(tmp_path: Path) -> None:
     linnet.fit(build, examples(), **arguments)
     before = {p: p.read_bytes() for p in tmp_path.iterdir()}
     for changed, words in (
-        ({}, "holds a run already.*checkpoint-00000004.lnt.*resume=True"),
-        ({"resume": True, "data": examples(40)}, "cannot go on: data, examples changed; .*examples 52.*examples 40"),
-        ({"resume": True, "seed": 1}, "cannot go on: seed, data_seed changed"),
-        ({"resume": True, "batch_size": 4}, "batch_size changed"),
+        ({}, "already holds a run.*checkpoint-00000004.lnt.*resume=True"),
+        (
+            {"resume": True, "data": examples(40)},
+            "cannot be resumed because these settings changed: data, examples; .*examples 52.*examples 40",
+        ),
+        ({"resume": True, "seed": 1}, "cannot be resumed because these settings changed: seed, data_seed"),
+        ({"resume": True, "batch_size": 4}, "batch_size"),
     ):
         given = {"data": examples(), **arguments, **changed}
         with pytest.raises(linnet.UsageError, match=words):
@@ -224,5 +226,5 @@ def test_another_run_is_not_continued(tmp_path: Path) -> None:
     elsewhere = {**arguments, "directory": tmp_path / "new", "seed": 1, "steps": 6}
     history = linnet.fit(build, examples(), resume=tmp_path / "checkpoint-00000004.lnt", **elsewhere)
     assert history.step == 6
-    with pytest.raises(linnet.UsageError, match="nothing to resume"):
+    with pytest.raises(linnet.UsageError, match="resume needs a directory"):
         linnet.fit(build, examples(), resume=True)

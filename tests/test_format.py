@@ -1,5 +1,5 @@
-"""The .lnt container: what Python writes is what the specification says, what it reads back is what was written,
-and a damaged or foreign file is refused with the code for what is wrong."""
+"""The .lnt container: Python writes it as specified and reads back what it wrote,
+and a damaged or foreign file is refused with the right error code."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet._encode import decode_attributes, encode_node
 from linnet._generated.fb import Node as FbNode
 from linnet._generated.op_table import OPS
-from linnet.file import HEADER, from_bytes, function_order, to_bytes
-from linnet.graph import DTYPE_IDS, Graph, Node, Quantization, Tensor
+from linnet.facade import Graph
+from linnet.file.layout import HEADER
+from linnet.file.reader import from_bytes
+from linnet.file.writer import function_order, to_bytes
+from linnet.ir.dtypes import DTYPE_IDS, Quantization
+from linnet.ir.encode import decode_attributes, encode_node
+from linnet.ir.function import Node, Tensor
 from tests.graphs import GRAPHS
 from tests.native import need, run
 from tests.sync_protocol import crc32c
@@ -28,7 +32,7 @@ def every_feature() -> Graph:
     """A graph that uses every field of the format; made by hand, so that it needs no C library."""
     graph = Graph()
     graph.metadata = {"b": "2", "a": "1 é"}
-    later = graph.function("later")  # declared before its user: the writer puts it behind
+    later = graph.function("later")  # declared before its user: the writer puts it after
     main = graph.function("main")
     x = main.placeholder("x", "f32", ("n", None, 3))
     unknown = main.placeholder("u", "i64", None)
@@ -66,7 +70,7 @@ def every_feature() -> Graph:
 
 
 def shape_of_graph(graph: Graph) -> object:
-    """Everything a graph says, as plain data that compares equal for equal graphs."""
+    """All content of a graph as plain data that compares equal for equal graphs."""
 
     def quantization(q: Quantization | None) -> object:
         return None if q is None else (q.scale.tolist(), q.zero.tolist(), q.axis, q.bits)
@@ -120,7 +124,7 @@ def test_same_graph_same_bytes() -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_built_graphs_round_trip(name: str) -> None:
     content = GRAPHS[name]().to_bytes()
-    assert from_bytes(content).to_bytes() == content
+    assert to_bytes(from_bytes(content)) == content
 
 
 def test_header_and_segments_are_as_specified() -> None:
@@ -134,7 +138,7 @@ def test_header_and_segments_are_as_specified() -> None:
     from linnet._generated.fb import Model
 
     model = Model.Model.GetRootAs(structure)
-    assert model.SegmentsLength() == 3  # w and same are one; half; state; zeros are not stored
+    assert model.SegmentsLength() == 3  # three values: w (shared with `same`), half and state; zeros are not stored
     end = start + size
     for i in range(model.SegmentsLength()):
         segment = model.Segments(i)
@@ -152,7 +156,7 @@ def test_header_and_segments_are_as_specified() -> None:
                 vector = tensor._tab.Vector(tensor._tab.Offset(18))
                 assert vector % 16 == 0
                 inline += 1
-        for i in range(function.NodesLength()):  # what a node names stands behind it
+        for i in range(function.NodesLength()):  # functions that a node names come after it
             node = function.Nodes(i)
             for name, value in _functions_named(node).items():
                 assert value > f, name
@@ -273,7 +277,7 @@ def test_missing_file_and_unreadable_folder(tmp_path: Path) -> None:
 
 
 def test_random_damage_never_escapes_as_another_exception() -> None:
-    """With the checksum made right again, so that the reader behind it is what is tried."""
+    """The checksum is corrected, so that the reader after it is tested."""
     content = to_bytes(every_feature())
     _, _, _, start, size, *_ = HEADER.unpack_from(content)
     generator = np.random.default_rng(1)
@@ -309,7 +313,7 @@ def test_malformed_graph_is_not_written(tmp_path: Path) -> None:
     graph = every_feature()
     main = graph.functions[1]
     main.nodes.reverse()
-    with pytest.raises(linnet.GraphError, match="before it is made"):
+    with pytest.raises(linnet.GraphError, match="before it is created"):
         graph.save(tmp_path / "m.lnt")
     assert os.listdir(tmp_path) == []
     graph = Graph()
@@ -327,7 +331,7 @@ def test_unwritable_folder(tmp_path: Path) -> None:
 
 
 def test_import_is_light() -> None:
-    """`import linnet` pulls in neither onnx nor rich nor the command line."""
+    """`import linnet` loads neither onnx nor rich nor the command line."""
     import sys
 
     code = (

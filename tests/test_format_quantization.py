@@ -1,5 +1,5 @@
-"""What the reader of files says of numbers at the ends of their ranges: zero points of every stored type, scales per axis,
-shifts of map programs, depths of calls, variables that are assigned. The writer here writes what it is given."""
+"""How the file reader handles numbers at the ends of their ranges: zero points of every stored type, scales per axis, shifts
+of map programs, depths of calls, assigned variables. The writer here writes any value."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 import linnet
 from linnet._generated.op_table import OPCODES
-from linnet.file import HEADER
-from linnet.graph import Graph, Node, Quantization, Tensor, numpy_dtype
+from linnet.facade import Graph
+from linnet.file.layout import HEADER
+from linnet.ir.dtypes import Quantization, numpy_dtype
+from linnet.ir.function import Node, Tensor
 
 RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-(1 << 15), (1 << 15) - 1), "u16": (0, (1 << 16) - 1)}
 
@@ -49,23 +51,23 @@ def test_scales_are_as_many_as_the_axis_is_long(axis: int) -> None:
     linnet.Model(quantized("i8", [0] * size, axis=axis))
     for count in (size - 1, size + 1, 5 * size):
         if count == 1:
-            continue  # one for all
-        with pytest.raises(linnet.FileError, match=f"number of scales is not the size.*got {count}"):
+            continue  # one scale for all
+        with pytest.raises(linnet.FileError, match=f"number of scales differs from the size.*got {count}"):
             linnet.Model(quantized("i8", [0] * count, axis=axis))
 
 
 @pytest.mark.parametrize("axis", [-1, 2, 3])
 def test_the_axis_of_scales_is_one_of_the_tensor(axis: int) -> None:
-    with pytest.raises(linnet.FileError, match="axis is outside the rank"):
+    with pytest.raises(linnet.FileError, match="axis is out of range"):
         linnet.Model(quantized("i8", [0, 0], axis=axis))
 
 
 def _programmed(*steps: tuple[str, int, int, int], integers: tuple[int, ...] = ()) -> bytes:
-    """A map from i32 to i32 by a program that nobody has looked at: opcodes with their operands."""
+    """A map from i32 to i32 with an unchecked program: opcodes with their operands."""
     graph = Graph()
     main = graph.function("main")
     x, y = main.placeholder("x", "i32", (4,)), main.tensor("y", "i32", (4,))
-    i32 = linnet.graph.DTYPE_IDS["i32"]
+    i32 = linnet.ir.dtypes.DTYPE_IDS["i32"]
     program = tuple(n for code, *operands in steps for n in (OPCODES[code][0], i32, *operands))
     y.node = Node("map", [x], [y], {"program": program, "integers": integers, "dtypes": (i32,)})
     main.nodes, main.outputs = [y.node], [y]
@@ -80,9 +82,9 @@ def _shifted(shift: int) -> bytes:
 
 def test_a_store_makes_no_value() -> None:
     linnet.Model(_programmed(("load", 0, 0, 0), ("cast", 0, 0, 0), ("store", 1, 0, 0)))
-    with pytest.raises(linnet.Error, match="holds no value yet"):
+    with pytest.raises(linnet.Error, match="has no value yet"):
         linnet.Model(_programmed(("load", 0, 0, 0), ("store", 0, 0, 0), ("cast", 1, 0, 0)))
-    with pytest.raises(linnet.Error, match="holds no value yet"):
+    with pytest.raises(linnet.Error, match="has no value yet"):
         linnet.Model(_programmed(("load", 0, 0, 0), ("cast", 1, 0, 0), ("store", 1, 0, 0)))
 
 
@@ -118,7 +120,7 @@ def test_a_function_assigns_a_variable_once() -> None:
 
 
 def _calling(depth: int, each: Callable[[int], int]) -> bytes:
-    """A chain of `depth` functions, of which number i calls the next one each(i) times."""
+    """A chain of `depth` functions, in which function i calls the next one each(i) times."""
     graph = Graph()
     functions = [graph.function(f"f{i}") for i in range(depth)]
     for i, function in enumerate(functions):
@@ -135,15 +137,15 @@ def _calling(depth: int, each: Callable[[int], int]) -> bytes:
 
 def test_calls_end_at_a_depth_and_at_a_number() -> None:
     linnet.Model(_calling(65, lambda i: 1))
-    with pytest.raises(linnet.Error, match="call each other too often"):
+    with pytest.raises(linnet.Error, match="nested function calls"):
         linnet.Model(_calling(66, lambda i: 1))
-    with pytest.raises(linnet.Error, match="call each other too often"):
+    with pytest.raises(linnet.Error, match="nested function calls"):
         linnet.Model(_calling(40, lambda i: 2))
 
 
 @pytest.mark.parametrize("kept", [1, 2, 4])
 def test_zero_points_are_as_many_as_scales(kept: int) -> None:
-    """The writer writes no such file: the length of the vector is changed behind it."""
+    """The writer cannot write such a file, so the length of the vector is changed afterwards."""
     content = quantized("i8", [70, 71, 72], axis=1)
     start, size, crc = HEADER.unpack_from(content)[3:6]
     structure = content[start : start + size]
@@ -152,5 +154,5 @@ def test_zero_points_are_as_many_as_scales(kept: int) -> None:
     changed = structure.replace(vector, np.int32(kept).tobytes() + vector[4:])
     fields = list(HEADER.unpack_from(content))
     fields[5] = zlib.crc32(changed)
-    with pytest.raises(linnet.FileError, match="as many zero points as scales"):
+    with pytest.raises(linnet.FileError, match="number of zero points"):
         linnet.Model(HEADER.pack(*fields) + changed + content[start + size :])

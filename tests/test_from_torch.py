@@ -1,5 +1,5 @@
-"""`linnet.from_torch` against torch itself. torch is no requirement of the tests, for it is large: .ci/run and `make soak`
-install it, `make test EXTRAS=torch` does too, and without it these tests say so."""
+"""`linnet.from_torch` against torch. torch is large and therefore not a requirement of the tests: .ci/run, `make soak` and
+`make test EXTRAS=torch` install it; without it these tests are skipped with a message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ needs_torch = pytest.mark.skipif(
 def compare(
     module: Any, example: tuple[Any, ...], other: tuple[Any, ...] | None = None, shapes: Any = None
 ) -> Mapping[str, Any]:
-    """Converts, runs on `other` (default: the example), holds every output to 1e-4 of its range; returns linnet's outputs."""
+    """Converts, runs on `other` (default: the example), compares every output to 1e-4 of its range, and returns linnet's
+    outputs."""
     module.eval()
     graph = linnet.from_torch(module, example, shapes)
     signature, other = graph.signatures["infer"], other or example
@@ -127,7 +128,7 @@ def test_failures_keep_the_exporters_message() -> None:
 
 
 def _vision(name: str) -> Any:
-    """A network of torchvision, its batch norms calibrated so that outputs differ; its C++ ops are not needed."""
+    """A network of torchvision with batch norms calibrated so that outputs differ; its C++ ops are not needed."""
     for op in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, op):
             torch.library.define(f"torchvision::{op}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -138,7 +139,7 @@ def _vision(name: str) -> Any:
     with torch.no_grad():
         net(torch.randn(4, 3, 224, 224))
         if name.startswith("vit"):
-            nn.init.normal_(net.heads.head.weight)  # zeros otherwise
+            nn.init.normal_(net.heads.head.weight)  # otherwise zeros
     return net
 
 

@@ -1,5 +1,5 @@
-"""The functions that build graphs (linnet.ops) give what NumPy's and SciPy's formulas of the same name give.
-Every public function of elementwise.py and shaping.py has a case: a function without one fails the first test."""
+"""The functions that build graphs (linnet.ops) give the results of the same formulas in NumPy and SciPy.
+Every public function of elementwise.py and shaping.py has a case; a function without one fails the first test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet import elementwise, ops, shaping
+from linnet import ops
+from linnet.builder import elementwise, shaping
 
 X = np.random.default_rng(0).uniform(-3, 3, (2, 3, 4)).astype(np.float32)
 POSITIVE, UNIT = np.abs(X) + np.float32(0.1), (X / 3.1).astype(np.float32)
@@ -79,7 +80,7 @@ OTHER: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def run(build: Callable[..., linnet.Tensor], *values: np.ndarray) -> np.ndarray:
-    """What a graph of one signature gives for inputs of these values."""
+    """Runs a graph of one signature on inputs with these values."""
     graph = linnet.Graph()
     dtypes = ["bool" if v.dtype == bool else "f32" for v in values]
     inputs = [graph.placeholder(f"x{i}", v.shape, d) for i, (v, d) in enumerate(zip(values, dtypes, strict=True))]
@@ -154,5 +155,5 @@ def test_errors_say_what_is_wrong() -> None:
     x = linnet.Graph().placeholder("x", (2, 3))
     with pytest.raises(linnet.Error, match=r"split evenly.*multiple of 2.*got 3.*list"):
         ops.split(x, 2, 1)
-    with pytest.raises(linnet.Error, match="two numbers"):
+    with pytest.raises(linnet.Error, match="both are numbers"):
         ops.where(x > 0, 1.0, 2.0)

@@ -1,5 +1,5 @@
-"""Damaged .lnt files: 100,000 random changes and truncations under AddressSanitizer and UBSan, opened, planned and run.
-No crash, no hang, no leak, no record without words. `make soak` tries a hundred times as many."""
+"""Damaged .lnt files: 100,000 random changes and truncations are opened, planned and run under AddressSanitizer and UBSan.
+No crash, no hang, no leak, no error record without text. `make soak` tries a hundred times as many."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SEEDS = (
 TOTAL = 100_000
 
 
-KINDS = ["address", "address-clang"]  # every sanitizer finds something that the other does not
+KINDS = ["address", "address-clang"]  # every sanitizer finds something that the others do not
 
 
 def _driver(name: str, kind: str) -> Path:
-    """tests/fuzz/NAME.c on the sanitized library."""
+    """Builds tests/fuzz/NAME.c with the sanitized library."""
     return build(kind, name) / name
 
 
@@ -43,7 +43,7 @@ def fuzzer() -> Path:
 
 
 def _fuzz(fuzzer: Path, name: str, count: int, seed: int, folder: Path) -> dict[str, int]:
-    """{what happened: how often}. Fails when the fuzzer does, with the command that shows it again."""
+    """{outcome: count}. Fails if the fuzzer fails, with the command that reproduces it."""
     path = folder / f"{name}.lnt"
     path.write_bytes(bytes_of(name))
     command = [str(fuzzer), str(path), str(count), str(seed)]
@@ -68,7 +68,7 @@ def _fuzz(fuzzer: Path, name: str, count: int, seed: int, folder: Path) -> dict[
 def test_damaged_files(name: str, fuzzer: Path, tmp_path: Path) -> None:
     found = _fuzz(fuzzer, name, TOTAL // len(SEEDS), 1, tmp_path)
     print(f"{name}: {found}")
-    # Neither all refused at the door (then nothing behind the checksum was tried) nor all let in.
+    # Some files must be refused and some accepted: if all are refused early, nothing after the checksum is tested.
     assert found["opened"] > TOTAL // len(SEEDS) // 50 and found["planned"] > 0 and found["runs"] > 0
     assert found.get("corrupt", 0) > TOTAL // len(SEEDS) // 50
 
@@ -81,7 +81,7 @@ def test_damaged_files_at_length(name: str, seed: int, fuzzer: Path, tmp_path: P
 
 
 def test_damaged_files_under_clang(tmp_path: Path) -> None:
-    """A tenth as many, of other seeds."""
+    """A tenth as many, with other seeds."""
     for name in SEEDS:
         _fuzz(_driver("fuzz_model", "address-clang"), name, TOTAL // len(SEEDS) // 10, 1000, tmp_path)
 

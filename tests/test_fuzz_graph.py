@@ -1,5 +1,5 @@
-"""Graphs whose structure was changed (tests/fuzz/mutate_graph.py: attributes, shapes, quantization, programs, sub-graphs),
-planned and run with hostile inputs and shapes that data decides, under both compilers' sanitizers."""
+"""Graphs with mutated structure (tests/fuzz/mutate_graph.py: attributes, shapes, quantization, programs, subgraphs),
+planned and run with hostile inputs and data-dependent shapes, under both compilers' sanitizers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.native import SANITIZED, build
 
 COUNT = 1200
 KINDS = ["address", "address-clang"]
-# Allocations are counted by the driver itself, whose children end too often to be searched for leaks.
+# The driver itself counts allocations: its children end too often for leak detection.
 QUIET = {**os.environ, **SANITIZED, "ASAN_OPTIONS": "detect_leaks=0:exitcode=99"}
 
 
 def _exercise(kind: str, paths: list[Path], seed: int = 1, rounds: int = 1) -> dict[str, int]:
-    """{what happened: how often}. Fails, and keeps the files named, when anything was found."""
+    """{outcome: count}. If there was a finding, fails and keeps the named files."""
     driver = str(build(kind, "fuzz_graph") / "fuzz_graph")
 
     def part(number: int) -> str:
@@ -48,7 +48,7 @@ def mutants(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_changed_graphs(kind: str, mutants: list[Path]) -> None:
     counts = _exercise(kind, mutants)
     print(f"{kind}: {counts}")
-    # Neither all refused at the door nor all let in: planning and running are what is tried.
+    # Some must be refused and some accepted: planning and running are under test.
     assert counts["opened"] > COUNT // 2 and counts["planned"] > COUNT // 4 and counts["runs"] > COUNT // 4
 
 

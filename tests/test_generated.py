@@ -1,4 +1,4 @@
-"""Generated files are what the generator writes today: a changed .toml whose outputs were not regenerated fails here."""
+"""Generated files match the generator: a changed .toml without regenerated outputs fails here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_generated_files_are_current() -> None:
 
 
 def test_generator_names_what_is_missing() -> None:
-    """Without flatc the generator says how to get it, in one line."""
+    """Without flatc the generator says in one line how to get it."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "schema" / "generate.py"), "--check"],
         capture_output=True, text=True, check=False, timeout=60, env={"PATH": ""},

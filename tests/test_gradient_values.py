@@ -1,5 +1,5 @@
-"""Gradients against finite differences, one function per rule, at points where a wrong sign, a lost factor or a swapped operand
-shows. tests/test_gradients.py looks at everything; this is what is quick."""
+"""Gradients against finite differences, one function per rule, at points that expose a wrong sign, a lost factor or swapped
+operands. tests/test_gradients.py covers everything; this file is quick."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 import linnet
 from linnet import ops
 from linnet.autodiff import gradients
-from linnet.graph import Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
 
 RNG = np.random.default_rng(9)
 X, W, V = RNG.standard_normal((4, 4)), RNG.standard_normal((4, 4)), RNG.standard_normal((4, 4))
@@ -24,7 +25,7 @@ def constant(x: Tensor, value: Any) -> Tensor:
 
 
 def weighted(y: Tensor) -> Tensor:
-    """A sum in which every element counts otherwise."""
+    """A sum in which every element has another weight."""
     size = int(np.prod(y.static_shape or ()))
     return (y * constant(y, np.linspace(0.5, 2, size).reshape(y.static_shape or ()))).sum()
 

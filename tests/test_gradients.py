@@ -1,5 +1,5 @@
-"""Finite differences of every case of gradient_cases.py, first and second order, fixed and open sizes; and that the cases
-have all that the op table allows."""
+"""Finite differences of every case of gradient_cases.py, first and second order, with fixed and open sizes. Also checks that the
+cases cover the whole op table."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 
 from linnet._generated.op_table import DERIVATIVES, OPS
 from linnet.autodiff.rules import RULES
-from linnet.graph import Graph, Node
-from linnet.mapping import Program
+from linnet.facade import Graph
+from linnet.ir.function import Node
+from linnet.ir.program import Program
 from tests.gradient_cases import CASES, Case
 from tests.test_autodiff import check
 
@@ -34,7 +35,7 @@ WITHOUT: dict[str, str] = {
     "quantize": "a rounded value has no slope to compare with: test_autodiff_quantized.py",
     "dequantize": "as quantize",
 }
-"""What has no case, and why."""
+"""Exceptions without a case, and why."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
@@ -79,7 +80,7 @@ def matches(what: str, known: str) -> bool:
 
 
 def seen(node: Node) -> list[str]:
-    """What of the op table a node has."""
+    """The entries of the op table that a node covers."""
     row = OPS[node.op]
     found = [node.op]
     for name, (_, kind, default, _) in row["attributes"].items():
@@ -96,7 +97,7 @@ def seen(node: Node) -> list[str]:
 
 
 def required(op: str) -> list[str]:
-    """What the op table has of an op."""
+    """The entries of the op table for an op."""
     row = OPS[op]
     found = [op]
     for name, (_, kind, _, values) in row["attributes"].items():

@@ -1,4 +1,4 @@
-"""Graphs that random ones (tests/onnx_graphs) found linnet wrong on, cut down to what matters, one line each on what was wrong.
+"""Graphs on which random tests (tests/onnx_graphs) found linnet wrong, reduced to the essential part, with one line on the fault.
 The expected values are ONNX Runtime's, except where a test says otherwise."""
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
         {"x": RNG.normal(size=(1, 1, 4, 4)).astype(np.float32)},
     ),
     "one_scale_and_a_zero_point_of_open_length": (
-        "refused: the zero point has another shape than the scale", 21,
+        "refused: the shapes of the zero point and the scale differ", 21,
         "g (uint16[4,1,2] x, uint16[N] z) => (float[4,1,2] y) <float[1] s = {0.06}> { y = DequantizeLinear(x, s, z) }",
         {"x": np.arange(8, dtype=np.uint16).reshape(4, 1, 2), "z": np.array([4], np.uint16)},
     ),
@@ -142,7 +142,7 @@ def test_graph(name: str) -> None:
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("producer", ["pytorch", "another"])
 def test_aligned_corners_of_a_scale_that_leaves_a_part_of_a_pixel(producer: str, mode: str) -> None:
-    """PyTorch's align_corners counts whole pixels, as ONNX Runtime does for every model; ONNX's reference does not round."""
+    """PyTorch's align_corners counts whole pixels, as ONNX Runtime does for every model. ONNX's reference does not round."""
     text = (
         '<ir_version: 8, opset_import: ["": 18]> g (float[N,1,H,W] x) => (float[N,1,P,Q] y) <float[4] s = {1,1,1.7,0.6}>'
         f'{{ y = Resize<mode: string = "{mode}", coordinate_transformation_mode: string = "align_corners">(x, , s) }}'
@@ -159,7 +159,7 @@ def test_aligned_corners_of_a_scale_that_leaves_a_part_of_a_pixel(producer: str,
 
 
 def test_an_output_that_is_listed_twice() -> None:
-    """PyTorch exports a value that is returned twice as two outputs of one name; that was refused."""
+    """PyTorch exports a value that is returned twice as two outputs with one name; linnet used to refuse it."""
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] y, float[2] z, float[2] y) { y = Neg(x) z = Abs(x) }'
     )
@@ -168,8 +168,8 @@ def test_an_output_that_is_listed_twice() -> None:
 
 
 def test_what_pytorch_exports_though_it_is_no_onnx() -> None:
-    """Sums of truth values, which were truth values; f32 weights that a batch norm was folded into beside bf16 data, refused.
-    ONNX Runtime refuses both; the expected values are PyTorch's."""
+    """Two former faults: sums of truth values were truth values, and f32 weights of a folded batch norm with bf16 data were
+    refused. ONNX Runtime refuses both models; the expected values are PyTorch's."""
     text = '<ir_version: 8, opset_import: ["": 18]> g (float[N,M] x) => (bool[N,M] y) <float z = {0}, int32 a = {1}>'
     model = onnx.parser.parse_model(text + "{ b = Greater(x, z) y = CumSum(b, a) }")
     found = linnet.Session(linnet.from_onnx(model)).run({"x": np.array([[1, -1, 2, 3]], np.float32)})["y"]

@@ -1,5 +1,5 @@
-"""Sizes that only grow with the inputs, which make the largest shape bound the others: found in graphs as exporters write them,
-and denied where a smaller input may make something larger. What is found is held against plans."""
+"""Sizes that only grow with the inputs, so that the largest shape bounds all others: detected in graphs as exporters write them,
+and rejected if a smaller input may make something larger. The results are compared with plans."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import onnx.parser
 import pytest
 
 import linnet
-from linnet import bounding, growth
-from linnet.bounds import COUNTED, Space, resolve
-from linnet.planner import Planner
+from linnet.session import bounding, growth
+from linnet.session.bounds import COUNTED, Space, resolve
+from linnet.session.planner import Planner
 from tests.test_bounds import HEAD
 from tests.test_bounds_hold import random_chain
 
 
 def _frames_hold(model: linnet.Model, ranges: Any, count: int, rng: random.Random) -> int:
-    """Plans in the frame of the largest shape for random smaller ones: how many took no more, region by region."""
+    """Plans random smaller shapes in the frame of the largest; returns how many took no more, region by region."""
     planner = Planner(model, threads=2)
     space = Space(resolve(ranges, model.inputs()), model.dim_names("infer"))
     most = bounding.info_of(planner._make_plan(space.corner, None, frame=space.corner))
@@ -30,7 +30,7 @@ def _frames_hold(model: linnet.Model, ranges: Any, count: int, rng: random.Rando
         try:
             planner._make_plan(shape, None)
         except linnet.Error:
-            continue  # a shape that the model does not take
+            continue  # a shape that the model does not accept
         info = bounding.info_of(planner._make_plan(shape, None, frame=space.corner))
         assert all(getattr(info, name) <= getattr(most, name) for name in COUNTED), shape
         made += 1
@@ -45,8 +45,8 @@ def test_frames_of_random_graphs_hold() -> None:
         assert _frames_hold(linnet.Model(graph), {"x": "?,?,2..70,2..90"}, 12, rng) == 12
 
 
-# Shape arithmetic as exporters write it, over x[N, M]; s: its shape, n and m: its sizes, nv and mv as vectors of one, minus1,
-# at0, at1 the same of constants, z: a scalar.
+# Shape arithmetic as exporters write it, over x[N, M]. s: its shape; n and m: its sizes; nv and mv: the sizes as 1-element
+# vectors; minus1, at0, at1: constant vectors; z: a scalar.
 GROWS = {
     "flatten": "to = Concat <axis = 0> (nv, minus1)  y = Reshape (x, to)",
     "expand": "c = Constant <value = int64[1] {7}> ()  to = Concat <axis = 0> (c, nv)  y = Expand (z, to)",
@@ -82,7 +82,7 @@ RANKS = {"range": 1, "scale": 1, "frames": 1, "countdown": 1, "complement": 1, "
 
 
 def _arithmetic(body: str, name: str) -> linnet.Graph:
-    """The graph of these lines, in an order in which operands come first."""
+    """The graph of these lines, ordered so that operands come first."""
     lines, made, known = re.findall(r"\w+ = \w+(?: <.*?>)? \([^)]*\)", f"{KNOWN}  {body}"), [], {"x"}
     while lines:
         line = next(line for line in lines if set(re.findall(r"\w+", line[line.rindex("(") :])) <= known)
@@ -108,12 +108,12 @@ def test_sizes_that_may_shrink_are_not_promised(name: str, monkeypatch: pytest.M
     assert growth.obstacle(graph, "infer")
     dims = "1..30,1..30"
     small = linnet.Session(graph, threads=1, bounds={"x": dims}).bound
-    assert small is not None and small.every and not small.unbounded  # planned one by one it has a bound
+    assert small is not None and small.every and not small.unbounded  # planned shape by shape, it has a bound
     monkeypatch.setattr(bounding, "MOST_SHAPES", 100)
     session = linnet.Session(graph, threads=1, bounds={"x": dims})
     assert session.bound is not None and "900 shapes" in session.bound.unbounded
-    assert re.search(r"up to \d+ shapes of this model are planned one by one", session.bound.unbounded)
-    for n, m in ((30, 30), (3, 29), (29, 3), (1, 1)):  # and nothing is refused where nothing is promised
+    assert re.search(r"up to \d+ shapes of this model can be planned one by one", session.bound.unbounded)
+    for n, m in ((30, 30), (3, 29), (29, 3), (1, 1)):  # without a bound nothing is refused
         try:
             session.run({"x": np.ones((n, m), np.float32)})
         except linnet.GraphError as error:
@@ -121,7 +121,7 @@ def test_sizes_that_may_shrink_are_not_promised(name: str, monkeypatch: pytest.M
 
 
 def test_what_is_folded_at_small_shapes_only() -> None:
-    """A table as long as the input is folded where it is short: the frame does as its largest shape does."""
+    """A table as long as the input is folded only if it is short; the frame behaves as at its largest shape."""
     numbers = ", ".join("1" for _ in range(256))
     text = f"""g (float[N, 1] x) => (float[N, 256] y) {{
       s = Shape (x)  zero = Constant <value = int64 {{0}}> ()  one = Constant <value = int64 {{1}}> ()

@@ -1,5 +1,5 @@
-"""The public headers: C99, C11 and C++ compile them alone and without a warning; the API stays small.
-Common code is plain: no instruction beyond the baseline outside the files whose name says so."""
+"""The public headers compile alone as C99, C11 and C++ without warnings, and the API stays small.
+Only files whose name says so contain instructions beyond the baseline ISA."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_library_exports_the_headers_and_nothing_else(library: str, headers:
     assert exported == {name for header in headers for name in _functions(header)}
 
 
-# VEX- and EVEX-encoded instructions begin with v in objdump's listing; verr and verw do too, and are old.
+# VEX- and EVEX-encoded instructions begin with v in objdump's listing; verr and verw do too, but are old.
 _BEYOND = re.compile(
     r"\t(v(?!err|erw|mcall|mrun|mload|msave|mresume|mxo)[a-z0-9]+|\S+\s.*%[yz]mm|andn|bextr|bzhi|mulx|pdep|pext)\b"
 )
@@ -79,7 +79,7 @@ def _instructions(path: Path) -> str:
 
 
 def _objects(library: str) -> list[Path]:
-    """The object files of `linnet_objects` or `linnet_sync_objects`; those of sources that are gone are not among them."""
+    """The object files of `linnet_objects` or `linnet_sync_objects`, without those of deleted sources."""
     folder = build("release") / "CMakeFiles" / f"{library}.dir"
     found = [path for path in sorted(folder.rglob("*.o")) if (ROOT / path.relative_to(folder)).with_suffix("").exists()]
     assert found
@@ -87,7 +87,7 @@ def _objects(library: str) -> list[Path]:
 
 
 def test_common_code_is_plain_x86_64() -> None:
-    """Every object but those of NAME__ISA.c holds instructions of the x86-64 baseline (SSE2) only."""
+    """Every object except those of NAME__ISA.c contains only instructions of the x86-64 baseline (SSE2)."""
     need("objdump")
     objects = [path for library in _LIBRARIES for path in _objects(library)]
     plain = [path for path in objects if not _ISA_FILE.search(path.name)]
@@ -96,7 +96,7 @@ def test_common_code_is_plain_x86_64() -> None:
         for line in _instructions(path).splitlines():
             found = _BEYOND.search(line) or _SSE3_TO_SSE42.search(line)
             assert not found, f"{path.name}: {line.strip()}"
-    # The search can find: the files that are allowed AVX do use it.
+    # Check of the search itself: files that may use AVX do use it.
     fast = [path for path in objects if "__avx" in path.name]
     assert fast and all(any(_BEYOND.search(line) for line in _instructions(path).splitlines()) for path in fast)
 
@@ -108,12 +108,12 @@ def test_avx2_files_hold_no_avx512() -> None:
 
 
 def _symbols(path: Path) -> list[tuple[str, str]]:
-    """(name, section) of the machine code; nm would list what the link-time optimizer sees instead."""
+    """(name, section) pairs from the machine code; nm would list the link-time optimizer's symbols instead."""
     lines = [line.split() for line in run(["objdump", "-t", str(path)]).splitlines()]
     # value, flags (any number of columns), section, size, visibility if not default, name
     starts = [next((i for i, word in enumerate(line) if word[0] in ".*"), 0) for line in lines if len(line) > 3]
     lines = [line for line in lines if len(line) > 3]
-    # __snprintf_chk is what snprintf becomes under _FORTIFY_SOURCE
+    # _FORTIFY_SOURCE turns snprintf into __snprintf_chk
     return [
         (re.sub(r"^__(\w+)_chk$", r"\1", line[-1]), line[at])
         for line, at in zip(lines, starts, strict=True)
@@ -122,7 +122,7 @@ def _symbols(path: Path) -> list[tuple[str, str]]:
 
 
 def test_only_the_allocator_allocates() -> None:
-    """malloc and its kin are called from core/memory.c alone, so the host's allocator sees every byte."""
+    """Only base/memory.c calls malloc and related functions, so the host's allocator sees every byte."""
     need("objdump")
     callers = {}
     for path in _objects("linnet_objects"):
@@ -135,21 +135,21 @@ def test_only_the_allocator_allocates() -> None:
 
 @pytest.mark.parametrize("library", _LIBRARIES)
 def test_no_global_state_and_no_output(library: str) -> None:
-    """No writable data in any object, and none calls what prints, reads the environment or ends the process."""
+    """No object has writable data, and none calls functions that print, read the environment or end the process."""
     need("objdump")
     forbidden = {"printf", "fprintf", "puts", "putchar", "perror", "getenv", "secure_getenv", "exit", "abort", "_exit",
                  "__assert_fail", "stdout", "stderr", "signal", "sigaction", "rand", "srand", "setlocale"}  # fmt: skip
     for path in _objects(library):
         for name, section in _symbols(path):
             assert not (section == "*UND*" and name in forbidden), f"{path.name} uses {name}"
-            # Tables of pointers are relocated, then read-only (.data.rel.ro); anything else is mutable state.
+            # Tables of pointers are relocated and then read-only (.data.rel.ro); anything else is mutable state.
             writable = section == "*COM*" or re.match(r"\.(bss|tbss|tdata|data(?!\.rel\.ro))", section)
             assert not writable, f"{path.name}: writable data {name}"
 
 
 def test_sync_reaches_the_system_in_a_few_files_only() -> None:
-    """Sockets, files, clocks and threads are used in posix_*.c and transport_*.c of runtime_c/sync; the rest is portable
-    and runs in the simulator (tests/sim) with a clock that is handed in."""
+    """Only posix_*.c and transport_*.c of runtime_c/sync use sockets, files, clocks and threads. The rest is portable and runs
+    in the simulator (tests/sim) with a clock that is passed in."""
     need("objdump")
     system = {"socket", "connect", "bind", "listen", "accept", "accept4", "send", "recv", "sendmsg", "recvmsg", "read",
               "write", "writev", "readv", "poll", "epoll_wait", "open", "open64", "fopen", "fopen64", "close", "mmap", "mmap64",

@@ -1,5 +1,5 @@
-"""Every op that takes an index takes all that are in range, refuses the first one on either side, and names it: by the fast
-kernels and by the references, while running and as a constant. A refused training step changes nothing."""
+"""Every op that takes an index accepts all indices in range, and refuses the first one on either side by name: in fast and in
+reference kernels, at run time and as a constant. A refused training step changes nothing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ import pytest
 
 import linnet
 from linnet import SGD, ops
-from linnet.errors import Error
-from linnet.graph import Graph, Tensor, numpy_dtype
+from linnet.clib.errors import Error
+from linnet.facade import Graph
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.function import Tensor
 
-N, COUNT = 5, 6  # what the indices choose from, and how many there are
+N, COUNT = 5, 6  # number of rows to choose from, and number of indices
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """make(graph, indices): what the op gives for COUNT indices (or one), of which those from low to high are right.
-    expected(indices): the same by NumPy; None where another test knows the values."""
+    """make(graph, indices): the op's result for COUNT indices (or one), where indices from low to high are valid.
+    expected(indices): the same in NumPy; None if another test knows the values."""
 
     make: Callable[[Graph, Tensor], Tensor]
     low: int = -N
@@ -30,11 +32,11 @@ class Case:
     shape: tuple[int, ...] = (COUNT,)
     expected: Callable[[Array], Array] | None = None
     dtypes: tuple[str, ...] = ("i32", "i64")
-    words: str = "index"  # of the error
+    words: str = "index"  # of the error message
 
 
 def table(dtype: str, *rest: int) -> Array:
-    """N rows, with a number of its own at each place."""
+    """N rows with a different number in each place."""
     return np.arange(N * int(np.prod(rest))).reshape((N, *rest)).astype(numpy_dtype(dtype))
 
 
@@ -108,12 +110,12 @@ def regions() -> Case:
         low=0,
         expected=lambda i: np.broadcast_to(i.astype(np.float32)[:, None, None, None], (len(i), 2, 1, 1)),
         dtypes=("i64",),
-        words="batch of a region",
+        words="batch index of a region",
     )
 
 
 def lengths(dtype: str, hidden: int) -> Case:
-    """f32 has a fast kernel; f64 only the reference."""
+    """f32 has a fast kernel; f64 has only the reference."""
     rng = np.random.default_rng(hidden)
     p = rng.standard_normal((N, COUNT, hidden)).astype(numpy_dtype(dtype))
     weights = rng.standard_normal((1, hidden, hidden)).astype(numpy_dtype(dtype))
@@ -146,7 +148,7 @@ def largest() -> Case:
         shape=(),
         expected=lambda i: np.sort(x)[:, ::-1][:, : int(i)],
         dtypes=("i64",),
-        words="top_k asks for more",
+        words="top_k: k is negative or larger",
     )
 
 
@@ -177,7 +179,7 @@ CASES = {
 
 
 def at(case: Case, place: int, value: int, dtype: str) -> Array:
-    """Indices that are right, but for `value` at one place."""
+    """Valid indices, except for `value` in one place."""
     if case.shape == ():
         return np.array(value, numpy_dtype(dtype))
     found = np.linspace(max(case.low, 0), case.high, COUNT).astype(numpy_dtype(dtype))
@@ -214,7 +216,7 @@ def test_all_in_range_and_nothing_beside(name: str, constant: bool) -> None:
 
 
 def test_the_other_side_of_a_length_is_not_an_index() -> None:
-    """An index that is as negative as an i64 may be does not wrap around."""
+    """The most negative i64 index does not wrap around."""
     for value in (-(1 << 63), (1 << 63) - 1):
         for name in ("take f32", "take rows f64", "take from the start", "put elements none", "put nd rows add"):
             with pytest.raises(Error, match="index"):
@@ -249,7 +251,7 @@ def test_labels_are_from_0_to_the_last_class(loss: Callable[[Tensor, Tensor], Te
 
 @pytest.mark.parametrize("value", [-N - 1, N])
 def test_a_refused_step_changes_no_variable(value: int) -> None:
-    """Updates may be written over variables once all indices are known to be right: not one step earlier."""
+    """Updates may overwrite variables once all indices are known to be valid, and not one step earlier."""
     graph = Graph()
     ids = graph.placeholder("ids", (COUNT,), "i64")
     e, w = graph.variable("e", table("f32", 3)), graph.variable("w", np.ones(3, np.float32))
@@ -267,7 +269,7 @@ def test_a_refused_step_changes_no_variable(value: int) -> None:
 
 @pytest.mark.parametrize("rank", [1, 3])
 def test_axes_are_from_minus_the_rank_to_the_rank(rank: int) -> None:
-    """Of every op with an axis: no more, no less."""
+    """The valid axes of every op with an axis: no more, no less."""
     makes: list[Callable[[Tensor, int], Any]] = [
         lambda x, a: ops.softmax(x, axis=a),
         lambda x, a: ops.layer_norm(x, axis=a),

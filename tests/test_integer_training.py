@@ -1,4 +1,4 @@
-"""An int8 model goes on training where it runs: weights stay int8, the loss falls, inference is the integer model's."""
+"""An int8 model trains further on the device: weights stay int8, the loss falls, and inference equals the integer model's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.test_quantize_aware import _ends, digits, network, train
 
 
 def quantized(steps: int = 25) -> linnet.Graph:
-    """An int8 network that is not yet well trained."""
+    """An int8 network that is not fully trained."""
     graph = network()
     values = train(graph, steps, 0.003, *_ends(graph))
     return linnet.quantize(graph, [{"x": digits()[0][:256]}], values=values)
@@ -33,7 +33,7 @@ def prepared(path: Path, master: bool, optimizer: linnet.Optimizer) -> linnet.Gr
 
 @pytest.mark.parametrize("master", [False, True])
 def test_int8_weights_train_in_place(tmp_path: Path, master: bool) -> None:
-    """The file alone trains: model, store and sessions of the C library, no graph."""
+    """The file alone is enough for training: model, store and sessions of the C library, without a graph."""
     prepared(tmp_path / "m.lnt", master, linnet.Momentum(0.02, 0.9))
     model = linnet.Model(tmp_path / "m.lnt")
     store = linnet.Store(model)
@@ -61,7 +61,7 @@ def test_int8_weights_train_in_place(tmp_path: Path, master: bool) -> None:
 
 
 def test_stochastic_rounding_keeps_steps_that_are_smaller_than_a_quantum(tmp_path: Path) -> None:
-    """The mean of many steps of a twentieth of a quantum: nearest rounding would stand still."""
+    """The mean of many steps of a twentieth of a quantum is right; with rounding to nearest, weights would not move."""
     graph = linnet.Graph()
     x = graph.placeholder("x", (1, 64))
     w = graph.constant(np.random.default_rng(0).uniform(-1, 1, (64, 32)).astype(np.float32), "w")
@@ -98,7 +98,7 @@ def test_what_is_no_quantized_graph_is_refused() -> None:
 
 
 def test_the_native_tool_trains_integers(tmp_path: Path) -> None:
-    """C alone: linnet-train takes the file, and its checkpoint holds int8 weights with which inference is better."""
+    """In C alone: linnet-train trains the file, and its checkpoint's int8 weights improve inference."""
     program = build("release", "linnet-train") / "linnet-train"
     prepared(tmp_path / "m.lnt", False, linnet.Momentum(0.02, 0.9))
     images, labels, tests, wanted = digits()
@@ -130,7 +130,8 @@ def test_the_native_tool_trains_integers(tmp_path: Path) -> None:
 
 
 def test_integer_weights_take_a_quarter_of_the_room(tmp_path: Path) -> None:
-    """Variables of the training file: int8 weights and the optimizer's state, against f32 weights and the same."""
+    """Compares variable bytes of the training file: int8 weights and the optimizer's state, against f32 weights and the same
+    state."""
     graph = prepared(tmp_path / "m.lnt", False, linnet.SGD(0.02))
     stored = sum(v.value.nbytes for v in graph.variables.values())
     floats = sum(v.value.size * 4 for v in graph.variables.values())

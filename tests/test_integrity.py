@@ -1,5 +1,5 @@
-"""Damage to a .lnt file is noticed: every byte of a small one, random bits of a real one, files cut short or gone on, by
-`linnet verify`, by the load option, when a file is opened by copy. Old files, and those without digests, still load."""
+"""Damage to a .lnt file is noticed: every byte of a small file, random bits of a real one, truncated or extended files; by
+`linnet verify`, by the load option, and on opening by copy. Old files and files without digests still load."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet._digests import crc32c
 from linnet._generated.fb import Model as FbModel
-from linnet._generated.ffi import ffi
-from linnet._library import exception, library
-from linnet.file import HEADER
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception, library
+from linnet.file.digests import crc32c
+from linnet.file.layout import HEADER
 from tests import nets, sync_protocol
 from tests.native import ROOT, build, run
 
@@ -28,7 +28,7 @@ GOLDEN = ROOT / "tests" / "golden" / "v1.lnt"
 
 
 def small() -> linnet.Graph:
-    """Constants and a variable, of sizes that leave bytes between them."""
+    """Constants and a variable, with sizes that leave padding between them."""
     graph = linnet.Graph(seed=3)
     x = graph.placeholder("x", (1, 9))
     first = graph.constant(np.random.default_rng(1).standard_normal((9, 11)).astype(np.float32), "first")
@@ -38,7 +38,7 @@ def small() -> linnet.Graph:
 
 
 def open_copy(content: bytes) -> None:
-    """linnet_model_open_memory with a copy, and no config."""
+    """linnet_model_open_memory with a copy and no config."""
     out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
     if library().linnet_model_open_memory(ffi.from_buffer(content), len(content), 1, ffi.NULL, out, error):
         raise exception(error)
@@ -67,12 +67,12 @@ def noticed(call: Callable[[], Any]) -> bool:
 
 
 def test_every_bit_of_a_small_file(tmp_path: Path) -> None:
-    """Header, structure with the digests, weights, initial values, and what lies between: each bit on its own."""
+    """Flips each bit of the header, the structure with the digests, weights, initial values, and the padding between."""
     content = small().to_bytes()
     path = tmp_path / "m.lnt"
     parts = segments(content)
-    assert len(parts) == 2 and any(s.Size() % 64 for s in parts)  # there are bytes between
-    versions = range(8 * 8, 12 * 8)  # format_version: a later one is no damage, but not all of it can be checked
+    assert len(parts) == 2 and any(s.Size() % 64 for s in parts)  # there is padding between
+    versions = range(8 * 8, 12 * 8)  # format_version: a later version is not damage, but cannot be fully checked
     for bit in range(8 * len(content)):
         damaged = flipped(content, bit)
         path.write_bytes(damaged)
@@ -95,7 +95,7 @@ def _written(path: Path, content: bytes) -> Path:
 
 
 def test_random_bits_of_a_real_model(tmp_path: Path) -> None:
-    """MobileNetV2: 300 bits anywhere in the file. All are noticed, and many of them would have changed what comes out."""
+    """MobileNetV2: flips 300 bits anywhere in the file. All are noticed, and many would have changed the results."""
     graph, feeds = linnet.from_onnx(nets.NETS["mobilenet_v2"]()), nets.inputs()
     content, path = bytearray(graph.to_bytes()), tmp_path / "m.lnt"
     path.write_bytes(content)
@@ -117,14 +117,14 @@ def test_random_bits_of_a_real_model(tmp_path: Path) -> None:
                     changed += any(not np.array_equal(before[name], after[name]) for name in before)
             file.seek(at)
             file.write(bytes([content[at]]))
-    assert changed > 5  # else the bits were none that matter
+    assert changed > 5  # otherwise the bits would not matter
     linnet.Session(path, verify=True)
 
 
 def test_the_command(tmp_path: Path, linnet_command: Command) -> None:
     content, path = small().to_bytes(), tmp_path / "m.lnt"
     done = linnet_command("verify", _written(path, content))
-    assert done.returncode == 0 and "whole" in done.stdout and "2 segments" in done.stdout
+    assert done.returncode == 0 and "intact" in done.stdout and "2 segments" in done.stdout
     part = segments(content)[0]
     done = linnet_command("verify", _written(path, flipped(content, 8 * part.Offset() + 17)))
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
@@ -157,7 +157,7 @@ def test_native_run_verifies_when_asked(tmp_path: Path) -> None:
     words = ["--random", "--output-dir", str(tmp_path / "out")]
     run([tool, str(_written(path, content)), "--verify", *words])
     _written(path, flipped(content, 8 * segments(content)[0].Offset() + 22))
-    run([tool, str(path), *words])  # mapped, not read: that is the default for a path
+    run([tool, str(path), *words])  # memory-mapped, not read: the default for a path
     run([tool, str(path), "--verify", *words], status=1)
 
 
@@ -170,7 +170,7 @@ def test_checkpoints_are_checked_alike(tmp_path: Path, linnet_command: Command) 
     content = path.read_bytes()
     part = segments(content)[0]
     assert part.DigestKind() == 2 and part.Digest() == sync_protocol.crc32c(content[part.Offset() :][: part.Size()])
-    for at in (part.Offset() + 5, len(content) - 1, 50):  # a value, the zeros behind it, the header's reserve
+    for at in (part.Offset() + 5, len(content) - 1, 50):  # a value, the zeros after it, the header's reserved bytes
         done = linnet_command("verify", _written(path, flipped(content, 8 * at)))
         assert done.returncode == 1 and "use an earlier checkpoint" in done.stderr
         with pytest.raises(linnet.FileError, match="use an earlier checkpoint"):
@@ -195,7 +195,7 @@ def with_digests(content: bytes, kind: int, digest: Callable[[bytes], int]) -> b
 
 
 def test_files_of_older_writers(tmp_path: Path, linnet_command: Command) -> None:
-    """CRC-32, which version 0.1 wrote first: read, and checked."""
+    """CRC-32, which version 0.1 wrote first, is still read and checked."""
     content = GOLDEN.read_bytes()
     assert {s.DigestKind() for s in segments(content)} == {1}
     assert linnet.Model(GOLDEN).verify().segments == len(segments(content))
@@ -212,7 +212,7 @@ def test_files_of_older_writers(tmp_path: Path, linnet_command: Command) -> None
 
 @pytest.mark.parametrize("kind", [0, 9])
 def test_files_without_digests_load_and_verify_says_so(kind: int, tmp_path: Path, linnet_command: Command) -> None:
-    """None, or of a kind that only later versions know."""
+    """No digests, or a kind that only later versions know."""
     path = _written(tmp_path / "m.lnt", with_digests(small().to_bytes(), kind, lambda part: 0))
     feeds = {"x": np.ones((1, 9), np.float32)}
     expected = linnet.Session(small()).run(feeds)["y"]
@@ -222,11 +222,11 @@ def test_files_without_digests_load_and_verify_says_so(kind: int, tmp_path: Path
     linnet.Graph.load(path).save(tmp_path / "again.lnt")
     linnet.Model(tmp_path / "again.lnt", verify=True)
     for call in (lambda: linnet.Model(path).verify(), lambda: linnet.Model(path, verify=True)):
-        with pytest.raises(linnet.FileError, match=r"carries no digests.*2 of 2 segments without.*save"):
+        with pytest.raises(linnet.FileError, match=r"segments without a digest.*2 of 2 segments without.*save"):
             call()
     done = linnet_command("verify", path)
-    assert done.returncode == 1 and "carries no digests" in done.stderr
-    assert "2 of 2 segments carry no digest" in linnet_command("inspect", path).stdout
+    assert done.returncode == 1 and "segments without a digest" in done.stderr
+    assert "2 of 2 segments have no digest" in linnet_command("inspect", path).stdout
 
 
 def test_the_digest_stands_for_what_has_no_digest_of_its_own() -> None:
@@ -237,7 +237,7 @@ def test_the_digest_stands_for_what_has_no_digest_of_its_own() -> None:
 
 def test_a_newer_format_is_read_but_not_vouched_for(tmp_path: Path) -> None:
     content = bytearray(small().to_bytes())
-    content[8], content[50] = 3, 1  # format_version; a reserved byte that version 3 may have put to use
+    content[8], content[50] = 3, 1  # format_version; a reserved byte that a version 3 may use
     linnet.Model(bytes(content))
     with pytest.raises(linnet.FileError, match="newer format") as caught:
         linnet.Model(bytes(content)).verify()
@@ -245,7 +245,8 @@ def test_a_newer_format_is_read_but_not_vouched_for(tmp_path: Path) -> None:
 
 
 def test_checksums_take_no_time_that_counts() -> None:
-    """By half bytes, as once, it took 18 times as long as zlib's; by the processor's instructions less than it."""
+    """Processed in half bytes, as in the past, it took 18 times as long as zlib's; with the processor's instructions it takes
+    less."""
     data = np.random.default_rng(0).integers(0, 256, 30_000_000, np.uint8)
     assert crc32c(b"123456789") == 0xE3069283 and crc32c(b"") == 0
 

@@ -1,4 +1,4 @@
-"""Sizes beyond those of tests/c: where fast kernels cut channels, rows and sums into pieces, against the references."""
+"""Sizes beyond those of tests/c, for which fast kernels split channels, rows and sums, against the references."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph, Tensor
-from linnet.model import isa_names
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
+from linnet.session.model import isa_names
 
 RNG = np.random.default_rng(4)
 
 
 def same(make: Any, *shape: int, tolerance: float = 1e-5) -> None:
-    """On every ISA what the reference says."""
+    """Results on every ISA equal the reference."""
     graph = Graph()
     x = graph.placeholder("x", shape, "f32")
     graph.signature("infer", {"x": x}, {"y": make(x)})
@@ -40,7 +41,7 @@ def test_pools_of_many_channels(kind: str, channels: int) -> None:
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 2047, 2048, 2049, 4113])
 def test_long_lines(size: int) -> None:
     same(lambda x: ops.softmax(x, axis=1), 3, size)
-    same(lambda x: ops.softmax(x * 60.0, axis=1), 3, size)  # most of them nothing beside the largest
+    same(lambda x: ops.softmax(x * 60.0, axis=1), 3, size)  # most are negligible compared with the largest
     same(lambda x: ops.layer_norm(x, axis=1)[0], 3, size)
     same(lambda x: ops.reduce(x - 5.0, kind="max", axes=[1]), 3, size)
     same(lambda x: ops.reduce(x, kind="sum", axes=[0]), size, 9, tolerance=1e-4)
@@ -48,7 +49,7 @@ def test_long_lines(size: int) -> None:
 
 @pytest.mark.parametrize("k", [33, 500, 2000])
 def test_long_sums_are_of_short_ones(k: int) -> None:
-    """0.1 a thousand times: one after the other in f32 that is off by 1e-5, in blocks by less than 1e-6."""
+    """The sum of a thousand times 0.1: added one by one in f32 it is off by 1e-5, in blocks by less than 1e-6."""
     graph = Graph()
     x = graph.placeholder("x", (5, k), "f32")
     tenth = np.float32(0.1)

@@ -1,5 +1,5 @@
-"""Graphs of many nodes import, are written, read, loaded and planned in time linear in their size: four times as many nodes take
-at most eight times as long, of the processor's time; what compares each with each takes sixteen times."""
+"""Large graphs are imported, written, read, loaded and planned in time linear in their size: four times as many nodes take at
+most eight times as long in processor time. A quadratic algorithm takes sixteen times."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
-from linnet.mapping import Program
-from linnet.outline import MOST_PROBLEMS
+from linnet.converters.problems import MOST_PROBLEMS
+from linnet.ir.program import Program
 from tests.tflite_models import G, O, T, build
 
-MOST = 8  # times as long for four times as many
+MOST = 8  # longest ratio for four times as many nodes
 F32 = TensorProto.FLOAT
 Nodes = list[onnx.NodeProto]
 Values = list[onnx.ValueInfoProto]
@@ -43,7 +43,7 @@ def model(
 def chain(
     n: int, step: Callable[[int, str, str], Nodes], constants: dict[str, np.ndarray] | None = None, **more: Any
 ) -> Any:
-    """t0 to tn, with what `step` makes between two of them."""
+    """Values t0 to tn, with the nodes that `step` makes between two of them."""
     nodes = [made for i in range(n) for made in step(i, f"t{i}", f"t{i + 1}")]
     shape = more.get("shape", (4, 4))
     return model(nodes, [value("t0", shape)], [value(f"t{n}", shape)], constants)
@@ -54,7 +54,7 @@ def pointwise(n: int) -> onnx.ModelProto:
 
 
 def weights(n: int) -> onnx.ModelProto:
-    """Matrix products with a weight and a bias each, the bias folded into the product."""
+    """Matrix products with a weight and a bias each; the bias is folded into the product."""
     rng = np.random.default_rng(0)
     constants = {f"w{i}": rng.standard_normal((16, 16)).astype(np.float32) for i in range(n // 2)}
     constants |= {f"b{i}": np.full(16, i, np.float32) for i in range(n // 2)}
@@ -115,7 +115,7 @@ def pieces(n: int) -> onnx.ModelProto:
 
 
 def held(n: int) -> onnx.ModelProto:
-    """The second half reads what the first half made, the newest first: half of all values are held at once."""
+    """The second half reads the results of the first half, newest first: half of all values are held at once."""
     half = n // 2
     nodes = [node("Softmax", [f"t{i}"], [f"t{i + 1}"]) for i in range(half)]
     last = f"t{half}"
@@ -126,13 +126,13 @@ def held(n: int) -> onnx.ModelProto:
 
 
 def ports(n: int) -> onnx.ModelProto:
-    """As many inputs and outputs as nodes, every other node the same."""
+    """As many inputs and outputs as nodes; every other node is a duplicate."""
     nodes = [node("Softmax", [f"x{i // 2 * 2}"], [f"y{i}"]) for i in range(n)]
     return model(nodes, [value(f"x{i}") for i in range(n)], [value(f"y{i}") for i in range(n)])
 
 
 def wide(n: int) -> onnx.ModelProto:
-    """One value read by many nodes, all of which one node reads."""
+    """Many nodes read one value, and one node reads all their results."""
     nodes = [node("Gather", ["x", f"k{i}"], [f"t{i}"]) for i in range(n)]
     nodes.append(node("Concat", [f"t{i}" for i in range(n)], ["y"], axis=0))
     return model(
@@ -182,12 +182,12 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def held_to(times: Callable[[int], dict[str, float]], n: int) -> None:
-    """Each step at n and at 4n; a second look where a busy machine, or a collection of garbage, may have taken the time."""
-    times(n // 4)  # what is loaded once
+    """Measures each step at n and 4n, and again if a busy machine or a garbage collection may have taken the time."""
+    times(n // 4)  # loads everything that is loaded only once
     ratios: dict[str, float] = {}
     for _ in range(2):
         small, large = times(n), times(4 * n)
-        for step, taken in large.items():  # little time says little
+        for step, taken in large.items():  # short times are not significant
             ratios[step] = min(taken / max(small[step], 0.03), ratios.get(step, np.inf))
         if all(ratio <= MOST for ratio in ratios.values()):
             return
@@ -213,7 +213,7 @@ def test_from_onnx_to_a_plan(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["held", "pieces", "weights"])
 def test_a_plan_of_many_nodes(name: str) -> None:
-    """Planning is so fast that what grows with the square shows only in larger graphs."""
+    """Planning is so fast that quadratic growth shows only in larger graphs."""
 
     def times(n: int) -> dict[str, float]:
         made = linnet.Model(linnet.from_onnx(ONNX[name](n), optimize=False))
@@ -232,7 +232,7 @@ def test_from_tflite(kind: str) -> None:
 
 
 def test_a_training_step() -> None:
-    """Look-ups in as many tables as there are layers, their gradients and updates; 4,000 took 46 s."""
+    """Look-ups in one table per layer, with gradients and updates; 4,000 used to take 46 s."""
 
     def built(n: int) -> linnet.Graph:
         graph = linnet.Graph()
@@ -255,7 +255,7 @@ def test_a_training_step() -> None:
 
 
 def test_a_chain_of_maps_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instructions that are looked at while 1,000 maps become a few: not hundreds for each."""
+    """Instructions inspected while 1,000 maps are merged into a few: not hundreds for each."""
     count = 0
     add = Program.add
 
@@ -271,7 +271,7 @@ def test_a_chain_of_maps_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("kind", ["missing", "unknown"])
 def test_problems_are_listed_up_to_a_bound(kind: str) -> None:
-    """5,000 of them took 40 s."""
+    """5,000 of them used to take 40 s."""
     n = 5000
     if kind == "missing":
         nodes = [node("Add", ["x", f"gone{i}"], [f"t{i}"]) for i in range(n)]

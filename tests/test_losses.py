@@ -1,4 +1,4 @@
-"""Losses against PyTorch: values per example and gradients, with every option; labels that are no class; sampled softmax
+"""Losses against PyTorch: values per example and gradients, with every option and with labels that are no class; sampled softmax
 against its definition."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 import linnet
 from linnet import losses, ops
 from linnet.autodiff import gradients
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
@@ -134,12 +134,12 @@ CASES: dict[str, Case] = {
 
 
 def compare(case: Case, dtype: Any, tolerance: float) -> None:
-    """Values, and the gradients of their sum, weighted so that every one counts differently."""
+    """Compares values, and the gradients of their sum with a different weight for each."""
     build, reference, arrays = case
     arrays = [a.astype(dtype) if a.dtype.kind == "f" else a for a in arrays]
     graph = Graph()
     inputs = {
-        f"x{i}": graph.placeholder(f"x{i}", a.shape, linnet.graph.dtype_of(a.dtype)) for i, a in enumerate(arrays)
+        f"x{i}": graph.placeholder(f"x{i}", a.shape, linnet.ir.dtypes.dtype_of(a.dtype)) for i, a in enumerate(arrays)
     }
     loss = build(*inputs.values())
     weights = np.random.default_rng(1).uniform(0.5, 1.5, loss.shape).astype(dtype)
@@ -166,7 +166,7 @@ def test_equals_pytorch_in_f32(name: str) -> None:
 
 
 def test_kl_of_a_target_with_zeros() -> None:
-    """PyTorch gives the value too, but a gradient of NaN."""
+    """PyTorch gives the same value, but a gradient of NaN."""
     graph = Graph()
     q, t = graph.placeholder("q", (3,)), graph.placeholder("t", (3,))
     loss = losses.kl_divergence(q, t)
@@ -183,7 +183,7 @@ def test_large_logits_stay_finite() -> None:
     for case, other in ((losses.softmax_cross_entropy, np.array([1])), (losses.sigmoid_cross_entropy, x * 0 + 0.5)):
         graph = Graph()
         logits = graph.placeholder("x", (1, 3))
-        target = graph.placeholder("t", other.shape, linnet.graph.dtype_of(other.dtype))
+        target = graph.placeholder("t", other.shape, linnet.ir.dtypes.dtype_of(other.dtype))
         loss = case(logits, target)
         (slope,) = gradients(loss.sum(), [logits])
         graph.signature("infer", {"x": logits, "t": target}, {"loss": loss, "slope": slope})
@@ -210,7 +210,7 @@ def test_a_label_that_is_no_class_is_an_error_and_changes_nothing(label: int) ->
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("blank", [0, 3])
 def test_ctc_equals_pytorch(dtype: Any, blank: int) -> None:
-    """Labels of several lengths, with repetitions, none at all, one that just fits and one that does not."""
+    """Labels of several lengths: with repetitions, empty, one that just fits and one that does not."""
     rng = np.random.default_rng(2)
     logits = rng.standard_normal((9, 6, 4)).astype(dtype)
     classes = np.array([c for c in range(4) if c != blank])
@@ -227,7 +227,7 @@ def test_ctc_equals_pytorch(dtype: Any, blank: int) -> None:
         fits = torch.tensor(np.isfinite(expected.detach().numpy()))
         torch.where(fits, expected * torch.tensor(weights), 0.0).sum().backward()
         graph = Graph()
-        kind = linnet.graph.dtype_of(dtype)
+        kind = linnet.ir.dtypes.dtype_of(dtype)
         inputs = {
             "logits": graph.placeholder("logits", (None, None, 4), kind), "labels": graph.placeholder("labels", (None, 5), "i64"),
             "times": graph.placeholder("times", (None,), "i64"), "lengths": graph.placeholder("lengths", (None,), "i64"),
@@ -290,7 +290,7 @@ def test_candidates_are_log_uniform_and_new_each_step() -> None:
 
 
 def test_sampled_softmax_trains_a_large_output_layer() -> None:
-    """The full loss falls although no step looks at more than 40 of 2,000 classes."""
+    """The full loss falls although each step uses at most 40 of 2,000 classes."""
     rng = np.random.default_rng(5)
     graph = Graph(seed=1)
     x, labels = graph.placeholder("x", (32, 8)), graph.placeholder("labels", (32,), "i64")

@@ -1,5 +1,5 @@
-"""A run that would take more memory than the machine has is refused before it begins, with both numbers: overcommit would give
-it, and the process be killed for it later."""
+"""A run that would take more memory than the machine has is refused before it starts, with both numbers. With overcommit the
+allocation would succeed, and the process would be killed later."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 import linnet
-from linnet._library import library
-from linnet.cli import cli
+from linnet.cli.main import cli
+from linnet.clib.library import library
 from tests.capi import Allocator, Chain, Failure, ffi, text
 
 MNIST = Path(__file__).parent.parent / "examples" / "mnist_small" / "mnist_small.onnx"
-EACH = 37_632  # bytes of intermediate tensors that one picture takes
+EACH = 37_632  # bytes of intermediate tensors per image
 
 
 def test_what_the_machine_does_not_have_is_refused(tmp_path: Path) -> None:
@@ -36,9 +36,11 @@ def test_what_the_machine_does_not_have_is_refused(tmp_path: Path) -> None:
     has, needs = (int(re.findall(r"\d+", part)[0]) for part in (caught.value.expected, caught.value.got))
     assert has < needs and needs > n * EACH and abs(has - available) < available // 4
     assert "smaller" in caught.value.hint
-    with pytest.raises(linnet.ResourceError, match=r"more memory than the machine has left.*give smaller bounds"):
+    with pytest.raises(
+        linnet.ResourceError, match=r"more memory than the machine has (left|available).*narrow the bounds"
+    ):
         linnet.Session(linnet.from_onnx(MNIST), bounds={"input": f"1..{n},?,?,?"})
-    assert session.run({"input": x[:3000]})  # 110 MB: looked into, and there
+    assert session.run({"input": x[:3000]})  # 110 MB: checked and available
     path = tmp_path / "m.lnt"
     linnet.from_onnx(MNIST).save(path)
     result = CliRunner().invoke(cli, ["plan", str(path), "--input", f"input={n},?,?,?", "--json"])
@@ -50,7 +52,7 @@ def _resident() -> int:
 
 
 def test_a_hosts_allocator_is_taken_at_its_word() -> None:
-    """Whether there is so much is its business: it is asked, and may say no."""
+    """The machine decides whether this much memory is available: it is asked and may refuse."""
     asked: list[int] = []
 
     @ffi.callback("void *(void *, size_t, size_t)")
@@ -68,5 +70,5 @@ def test_a_hosts_allocator_is_taken_at_its_word() -> None:
             chain.make_session()
         with pytest.raises(Failure) as caught:
             chain.make_session(allocator=host)
-        assert caught.value.status == 401 and text(caught.value.record.what) == "no memory for a session"
+        assert caught.value.status == 401 and text(caught.value.record.what) == "cannot allocate a session"
     assert max(asked) > n * EACH and not allocator.live

@@ -1,5 +1,5 @@
-"""Random map programs (tests/maps): operands broadcast in every pattern, sizes around the strip, all types, against NumPy, the
-reference and one another on every ISA level; plainly, under sanitizers of both compilers, and as ARM code."""
+"""Random map programs (tests/maps): operands broadcast in every pattern, sizes around the strip, all types. Every ISA level is
+compared with NumPy, the reference and the others; plain, under sanitizers of both compilers, and as ARM code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.graph import Graph
-from linnet.mapping import pointwise
+from linnet.builder.mapping import pointwise
+from linnet.facade import Graph
 from tests.maps.graphs import write
 from tests.native import SANITIZED, build, need
 
@@ -21,7 +21,7 @@ BATCH = 50
 
 
 def _batches(folder: Path, first: int, count: int) -> list[Path]:
-    """Files of BATCH programs each."""
+    """Files with BATCH programs each."""
     paths = []
     for seed in range(first, first + count, BATCH):
         paths.append(folder / f"{seed}.lnt")
@@ -60,7 +60,7 @@ def test_random_programs_on_arm(cpu: str, batches: list[Path]) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(40))
 def test_random_programs_at_length(part: int, tmp_path: Path) -> None:
-    """200,000 programs; every fifth batch runs under a sanitizer too."""
+    """200,000 programs; every fifth batch also runs under a sanitizer."""
     paths = _batches(tmp_path, 10_000 + 5000 * part, 5000)
     _run([str(build("release", "fuzz_map") / "fuzz_map")], paths)
     _run([str(build("address", "fuzz_map") / "fuzz_map")], paths[::10])
@@ -68,7 +68,7 @@ def test_random_programs_at_length(part: int, tmp_path: Path) -> None:
 
 
 def test_lines_of_different_lengths() -> None:
-    """The strip was a multiple of the last operand's line alone: off by 56, where rounding is 4e-6."""
+    """The strip used to be a multiple of only the last operand's line: off by 56, where rounding errors are 4e-6."""
     rng, graph = np.random.default_rng(0), Graph()
     arrays = {"x": (3, 100, 2), "a": (100, 2), "b": (2,)}
     feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in arrays.items()}

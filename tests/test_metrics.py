@@ -1,4 +1,4 @@
-"""Metrics against what NumPy counts, on one batch and over several."""
+"""Metrics against NumPy, on one batch and over several."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import linnet
 from linnet import metrics, ops
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 CLASSES = 5
 
@@ -20,7 +20,7 @@ def batch(size: int, seed: int) -> dict[str, Any]:
     return {
         "x": np.round(logits, 1),
         "t": rng.integers(0, CLASSES - 1, size).astype(np.int32),
-    }  # ties; class 4 never is
+    }  # ties; class 4 never occurs
 
 
 def inputs(graph: Graph) -> dict[str, Any]:
@@ -107,5 +107,5 @@ def test_labels_that_are_none_are_refused() -> None:
     floats = graph.placeholder("floats", ("batch",))
     for metric in (metrics.accuracy, metrics.correct, lambda x, t: metrics.top_k_accuracy(x, t, 2)):
         for labels in (wide, floats, logits):
-            with pytest.raises(linnet.UsageError, match="labels do not fit the logits"):
+            with pytest.raises(linnet.UsageError, match="labels do not match the logits"):
                 metric(logits, labels)

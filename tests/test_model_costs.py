@@ -1,5 +1,5 @@
-"""What converting and planning costs, by the report's own measurement (tests.report_models), and that docs/models.md is whole.
-docs/models.md has the figures of all models; two are measured here, against the limits that the project sets."""
+"""The cost of converting and planning, measured like the report (tests.report_models), and completeness of docs/models.md.
+docs/models.md has the figures of all models; two are measured here against the project's limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests import report_models, zoo
 
-SECONDS, TIMES_THE_FILE = 10, 4  # that converting ResNet-50 may take, and may hold
+SECONDS, TIMES_THE_FILE = 10, 4  # limits of time and memory for converting ResNet-50
 
 
 def test_converting_resnet50_is_quick_and_small(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_figures_of_a_model_with_two_sets_of_shapes(tmp_path: Path) -> None:
 
 
 def test_page_has_every_model() -> None:
-    """A model that was added needs a new page: `python -m tests.report_models --write`."""
+    """A new model needs a new page: `python -m tests.report_models --write`."""
     lines = report_models.PAGE.read_text().splitlines()
     found = {line.split("|")[1].strip() for line in lines if line.startswith("| ")}
     assert set(report_models.names()) <= found, set(report_models.names()) - found

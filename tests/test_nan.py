@@ -1,4 +1,4 @@
-"""NaN that comes in comes out, on every ISA, with the limits of an activation behind the op and at every width."""
+"""NaN inputs give NaN outputs on every ISA, at every width, and with an activation's limits after the op."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph
-from linnet.model import isa_names
+from linnet.facade import Graph
+from linnet.session.model import isa_names
 
 
 @pytest.mark.parametrize("columns", [1, 7, 32, 45])
@@ -30,7 +30,7 @@ def test_limits_keep_nan(columns: int) -> None:
 
 @pytest.mark.parametrize("k", [1000, 3000, 20_001])
 def test_limits_come_after_the_whole_sum(k: int) -> None:
-    """Long sums are taken in parts: the limits of an activation are for their end, not for a part of them."""
+    """Long sums are computed in parts: the limits of an activation apply to the end result, not to a part."""
     a = np.concatenate([np.full(k // 2, 1.0), np.full(k - k // 2, -1.0)]).astype(np.float32)[None].repeat(20, 0)
     b = np.linspace(0.5, 1.5, k * 40).reshape(k, 40).astype(np.float32)
     graph = Graph()
@@ -44,7 +44,7 @@ def test_limits_come_after_the_whole_sum(k: int) -> None:
 
 @pytest.mark.parametrize("op", ["conv", "depthwise", "grouped", "conv_transpose", "depthwise_transpose"])
 def test_limits_of_pictures_keep_nan(op: str) -> None:
-    """Some kernels apply limits themselves, others give their tile to a map."""
+    """Some kernels apply limits themselves, others pass their tile to a map."""
     rng = np.random.default_rng(1)
     graph = Graph()
     picture = rng.standard_normal((1, 8, 6, 6)).astype(np.float32)

@@ -10,7 +10,8 @@ import pytest
 
 import linnet
 from linnet import nn, ops
-from linnet.graph import Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is the reference of layers: pip install torch", exc_type=ImportError
@@ -37,7 +38,7 @@ def check(
     """pairs: variable -> PyTorch's parameter, and how its array (or its gradient's) becomes the variable's."""
     graph = Graph()
     shape = ["batch", *x.shape[1:]] if open_batch else x.shape
-    tensor = graph.placeholder("x", shape, linnet.graph.dtype_of(x.dtype))
+    tensor = graph.placeholder("x", shape, linnet.ir.dtypes.dtype_of(x.dtype))
     y = build(tensor)
     assert set(pairs) == {v.name for v in graph.trainable_variables}
     for name, (parameter, form) in pairs.items():
@@ -63,7 +64,7 @@ def check(
     if not integers:
         expected.append(given.grad.numpy())
     for name, i, value in zip([*pairs, "x"], range(len(expected)), expected, strict=False):
-        scale = max(float(np.abs(value).max()), 0.05)  # what is 0 but for rounding is compared absolutely
+        scale = max(float(np.abs(value).max()), 0.05)  # values that are 0 except for rounding are compared absolutely
         np.testing.assert_allclose(found[f"d{i}"] / scale, value / scale, rtol=1e-4, atol=tolerance, err_msg=name)
     if updates is not None:
         updates(graph, session.variables)
@@ -220,7 +221,8 @@ def test_batch_norm_of_features_trains_as_pytorch(shape: tuple[int, ...], open_b
 def test_batch_norm_of_a_vector_is_refused(training: bool) -> None:
     graph = Graph()
     with pytest.raises(
-        linnet.UsageError, match=r"'x': batch_norm does not take this rank; expected 2 to 8 dimensions, got \[3\]"
+        linnet.UsageError,
+        match=r"'x': batch_norm does not support inputs of this rank; expected 2 to 8 dimensions, got \[3\]",
     ):
         nn.batch_norm(graph.placeholder("x", (3,)), training)
     assert not graph.variables
@@ -317,15 +319,15 @@ def test_a_bad_layer_says_what_is_wrong() -> None:
     graph = Graph()
     x, open_ = graph.placeholder("x", ("batch", 4, 8, 8)), graph.placeholder("open", (2, None))
     for build, words in (
-        (lambda: nn.dense(open_, 3), "whose size is open"),
+        (lambda: nn.dense(open_, 3), "the size of that axis is open"),
         (lambda: nn.dense(x, 0), "units of dense.*above 0, got 0"),
         (lambda: nn.conv(x, 6, 3, groups=4), "4 channels and 6 filters"),
-        (lambda: nn.conv(x, 6, (3, 3, 3)), "size has 3 numbers; expected 1 or 2"),
+        (lambda: nn.conv(x, 6, (3, 3, 3)), "size has 3 numbers.*expected 2 numbers or one"),
         (lambda: nn.conv(x, 6, 3, padding="SAME"), "unknown padding"),
         (lambda: nn.conv(open_, 6, 3), "3 to 5 dimensions"),
         (lambda: nn.dropout(x, 1.0, True), "0 <= rate < 1"),
         (lambda: nn.embedding(x, 3, 4), "expected i32 or i64, got f32"),
-        (lambda: nn.dense(x.cast("i32"), 3), "needs floats"),
+        (lambda: nn.dense(x.cast("i32"), 3), "needs a float input"),
         (lambda: nn.multi_head_attention(x[:, 0], heads=3), "divisor of 8, got 3 heads"),
         (lambda: nn.dense(x, 3, weight_start=np.zeros((8, 4))), r"expected f32 \[8, 3\], got float64 \[8, 4\]"),
         (lambda: nn.group_norm(x, 3), "a divisor of 4"),

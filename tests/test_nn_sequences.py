@@ -10,20 +10,22 @@ import pytest
 
 import linnet
 from linnet import nn
-from linnet.graph import Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
 from tests.test_nn import Array, check, same, some, torch, torch_seeded, turned
 
-GATES = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}  # ONNX's order, in PyTorch's numbers
+GATES = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}  # ONNX's gate order, as PyTorch's indices
 
 
 def gates(kind: str, count: int) -> Callable[[Array], Array]:
-    """Rows in ONNX's order of gates."""
+    """Rows in ONNX's gate order."""
     return lambda a: np.concatenate([np.split(a, count)[i] for i in GATES[kind]])
 
 
 def recurrent_pairs(kind: str, module: Any, layers: int, directions: int) -> dict[str, Any]:
-    """Variables of nn.lstm, gru or rnn, and what they are of PyTorch's parameters: name -> (parameters, form). PyTorch keeps two
-    biases, whose sum is linnet's, but for the hidden gate of a GRU."""
+    """Maps variables of nn.lstm, gru or rnn to PyTorch's parameters: name -> (parameters, form).
+
+    PyTorch has two biases; linnet's is their sum, except for the hidden gate of a GRU."""
     order, parameters = gates(kind, len(GATES[kind])), dict(module.named_parameters())
     pairs: dict[str, Any] = {}
     for i in range(layers):
@@ -50,7 +52,7 @@ def recurrent_pairs(kind: str, module: Any, layers: int, directions: int) -> dic
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
 def test_recurrent(kind: str, layers: int, bidirectional: bool) -> None:
-    """Results and states, and the gradients of the input, the first states and every variable."""
+    """Compares results and states, and the gradients of the input, the first states and every variable."""
     module = torch_seeded(
         lambda: getattr(torch.nn, kind)(4, 5, num_layers=layers, bidirectional=bidirectional, batch_first=True)
     )
@@ -92,7 +94,7 @@ def test_recurrent(kind: str, layers: int, bidirectional: bool) -> None:
         np.testing.assert_allclose(found[name], value.detach().numpy(), rtol=1e-5, atol=1e-6)
     expected = {name: form(*(p.grad.numpy() for p in parameters)) for name, (parameters, form) in pairs.items()}
     for name in pairs:
-        if name.endswith("/bias"):  # each of the two gets the whole gradient of their sum
+        if name.endswith("/bias"):  # both biases get the full gradient of their sum
             half = len(pairs[name][0]) // 2
             order = gates(kind, len(GATES[kind]))
             expected[name] = np.concatenate([order(p.grad.numpy()) for p in pairs[name][0][:half]])
@@ -142,7 +144,7 @@ def test_attention_masks() -> None:
     graph = Graph()
     x, mask = graph.placeholder("x", (1, 2, 4)), graph.constant(np.zeros((2, 2), bool))
     graph.signature("infer", {"x": x}, {"y": nn.scaled_dot_product_attention(x, x, x, mask=mask)})
-    assert np.isfinite(linnet.Session(graph).run({"x": some(1, 2, 4)})["y"]).all()  # nothing to look at: no NaN
+    assert np.isfinite(linnet.Session(graph).run({"x": some(1, 2, 4)})["y"]).all()  # no key to attend to: no NaN
 
 
 def _packed(prefix: str, module: Any) -> tuple[dict[str, Any], list[tuple[str, Any, Callable[[Array], Array]]]]:

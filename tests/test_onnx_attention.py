@@ -1,5 +1,5 @@
-"""com.microsoft's attention against ONNX Runtime: prompts and decoding loops whose caches grow, in one session each.
-ai.onnx's Attention with a cache, which is lowered through its function body, goes the same way."""
+"""com.microsoft's attention against ONNX Runtime: prompts and decoding loops with growing caches, in one session each.
+Also ai.onnx's Attention with a cache, which is lowered through its function body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Both:
-    """A model of one node in linnet and in ONNX Runtime; every dimension of its inputs is open unless `fixed` names it."""
+    """A model of one node in linnet and in ONNX Runtime. Every input dimension is open unless `fixed` names it."""
 
     def __init__(
         self, op: str, order: list[str], example: Arrays, outputs: list[str], constants: Arrays | None = None,
@@ -122,7 +122,7 @@ def test_multi_head_attention_of_packed_and_projected_operands() -> None:
     for feeds in (
         {"qkv": np.stack(parts, 3)},
         {"q": both["q"], "kv": np.stack(parts[1:], 3)},
-    ):  # ONNX Runtime: GPU only
+    ):  # ONNX Runtime supports it only on GPUs
         node = helper.make_node("MultiHeadAttention", list(feeds), ["y"], domain="com.microsoft", num_heads=4)
         infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape) for n, v in feeds.items()]
         graph = helper.make_graph(
@@ -156,7 +156,7 @@ def test_rotary_embedding(interleaved: int, partial: bool) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("extra", [{}, {"softcap": 2.0}, {"local_window_size": 3}])
 def test_group_query_attention_decodes(rotary: int, packed: bool, shared: bool, extra: dict[str, Any]) -> None:
-    """shared: the cache has its full length from the start, and rows of it are filled to different lengths."""
+    """shared: the cache has its full length from the start, and its rows are filled to different lengths."""
     fill = filler(5)
     heads, groups, size, longest = 4, 2, 16, 12
     angles = np.outer(np.arange(longest), 1.0 / 100 ** (np.arange(size // 2) / size)).astype(np.float32)
@@ -186,7 +186,7 @@ def test_group_query_attention_decodes(rotary: int, packed: bool, shared: bool, 
         names = [o.name for o in both.theirs.get_outputs()]
         expected = dict(zip(names, both.theirs.run(None, feeds), strict=True))
         mine = both.mine.run(feeds)
-        for row, n in enumerate(lengths):  # what lies behind a row's end is not defined
+        for row, n in enumerate(lengths):  # values after a row's end are undefined
             shown = n if prompt else step
             np.testing.assert_allclose(mine["y"][row, :shown], expected["y"][row, :shown], rtol=2e-4, atol=2e-5)
             for name in ("present_k", "present_v"):
@@ -196,7 +196,7 @@ def test_group_query_attention_decodes(rotary: int, packed: bool, shared: bool, 
 
 
 def test_attention_of_onnx_decodes() -> None:
-    """ai.onnx Attention of opset 23 with past and present keys, two heads of the query to a key."""
+    """ai.onnx Attention of opset 23 with past and present keys, and two query heads per key."""
     fill = filler(6)
     keys = values = np.zeros((2, 2, 0, 8), np.float32)
     both = None

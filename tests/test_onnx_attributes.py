@@ -1,5 +1,5 @@
-"""Every attribute that changes a result, at a value that is not its default, against ONNX Runtime: a converter or a kernel that
-ignores one is found out. Models of one node; sizes are odd, so that halves, remainders and edges occur."""
+"""Every attribute that changes a result, at a non-default value, against ONNX Runtime, so that a converter or kernel that ignores
+one fails. Models have one node; sizes are odd, so that halves, remainders and edges occur."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ X2, X3, X4 = floats(3, 7), floats(2, 5, 7), floats(2, 4, 7, 9)
 def one(
     op: str, inputs: dict[str, Array], outputs: int = 1, opset: int = 18, constants: Any = None, **attributes: Any
 ) -> None:
-    """The node's results are ONNX Runtime's, by the fast kernels and by the references. inputs: by name, in order; constants:
-    further ones."""
+    """Compares the node's results in fast and reference kernels with ONNX Runtime.
+
+    inputs: by name, in order. constants: further ones."""
     names = [*inputs, *(constants or {})]
     results = [f"y{i}" for i in range(outputs)]
     types = {name: (onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in inputs.items()}
@@ -83,7 +84,7 @@ def test_running_sums(op: str, axis: int) -> None:
 
 
 def test_reductions_of_u64() -> None:
-    """ONNX Runtime has none: what NumPy says."""
+    """ONNX Runtime has none: use NumPy"""
     x = np.array([[1, 2**63 + 5, 2**64 - 1], [2**63, 3, 2**62]], np.uint64)
     for kind in ("max", "min"):
         graph = linnet.Graph()
@@ -96,7 +97,7 @@ def test_reductions_of_u64() -> None:
 
 @pytest.mark.parametrize("largest", [0, 1])
 def test_indices_of_extremes(largest: int) -> None:
-    x = RNG.integers(0, 4, (3, 17)).astype(np.float32)  # many that are equal
+    x = RNG.integers(0, 4, (3, 17)).astype(np.float32)  # many equal values
     x[:, -1] = 9 if largest else -9  # the last one counts too
     for k in (1, 5, 17):
         one("TopK", {"x": x}, 2, constants={"k": np.array([k])}, axis=-1, largest=largest)
@@ -158,7 +159,7 @@ POOLS: list[dict[str, Any]] = [
 def test_pools(attributes: dict[str, Any]) -> None:
     kernel = [3, 2] if "auto_pad" in attributes else [3, 3]
     one("MaxPool", {"x": X4}, kernel_shape=kernel, **attributes)
-    if "ceil_mode" not in attributes or "pads" not in attributes:  # ONNX Runtime's averages differ from ONNX there
+    if "ceil_mode" not in attributes or "pads" not in attributes:  # ONNX Runtime's averages differ from ONNX here
         one("AveragePool", {"x": X4}, opset=19, kernel_shape=kernel, **attributes)
         one("AveragePool", {"x": X4}, opset=19, kernel_shape=kernel, count_include_pad=1, **attributes)
     one("LpPool", {"x": X4}, kernel_shape=kernel, p=3, **attributes)
@@ -270,7 +271,7 @@ def test_resizes(attributes: dict[str, Any]) -> None:
 
 
 def test_quantization() -> None:
-    """Halves, ends of the range, and quotients that x * (1 / scale) rounds otherwise."""
+    """Halves, ends of the range, and quotients that x * (1 / scale) would round differently."""
     scale = np.float32(0.1)
     x = np.concatenate([np.arange(-300, 300) * scale / 2, np.float32([1e9, -1e9, 0, 0.05])]).astype(np.float32)
     for zero in (np.int8(3), np.uint8(100), np.int8(-128)):
@@ -307,7 +308,7 @@ def test_global_pools() -> None:
 
 
 def test_boxes() -> None:
-    """Overlaps just at the threshold stay; scores just at theirs go; two classes, each with a limit of its own."""
+    """Boxes with an overlap at the threshold stay, boxes with a score at theirs go; two classes, each with its own limit."""
     boxes = np.float32([[[0, 0, 1, 2], [0, 0, 1, 1], [0, 1, 1, 2], [4, 4, 5, 5], [4, 4, 5, 5.25]]])
     scores = np.float32([[[0.9, 0.8, 0.7, 0.5, 0.4], [0.1, 0.5, 0.9, 0.2, 0.6]]])
     for most in (1, 2, 5):
@@ -321,7 +322,7 @@ def test_boxes() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
 def test_windows_of_channels(size: int) -> None:
-    """LRN by its formula: of an even window, which ONNX Runtime refuses, the longer half lies behind."""
+    """LRN by its formula. An even window, which ONNX Runtime refuses, has its longer half at the end."""
     x = floats(2, 6, 3, 2)
     proto = build([node("LRN", "x", "y", size=size, alpha=0.4, beta=0.6, bias=1.5)], {"x": list(x.shape)}, ["y"])
     found = linnet.Session(linnet.from_onnx(proto)).run({"x": x})["y"]

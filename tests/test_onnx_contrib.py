@@ -1,5 +1,5 @@
-"""Further ops of com.microsoft against ONNX Runtime; those that it runs on GPUs only, against their formula in NumPy.
-Attention has a file of its own (test_onnx_attention.py), integers another (test_onnx_quantized.py)."""
+"""More ops of com.microsoft against ONNX Runtime, or against their formula in NumPy if it runs them only on GPUs.
+Attention is in test_onnx_attention.py, integer ops are in test_onnx_quantized.py."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_older_names() -> None:
 def test_inverse(n: int) -> None:
     x = f32(3, n, n) + np.eye(n, dtype=np.float32)
     if n > 1:
-        x[0, 0, 0] = 0  # needs a pivot
+        x[0, 0, 0] = 0  # needs pivoting
     (found,) = mine("Inverse", {"x": x})
     np.testing.assert_allclose(found @ x, np.broadcast_to(np.eye(n), x.shape), atol=2e-3)
 
@@ -120,7 +120,7 @@ def test_around_norms_and_activations() -> None:
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic_quantize_lstm(direction: str, per_channel: bool) -> None:
-    """ONNX Runtime rounds the hidden state to 8 bits in every step; linnet does not: they differ by that rounding."""
+    """ONNX Runtime rounds the hidden state to 8 bits in every step and linnet does not: they differ by that rounding."""
     from tests.test_onnx_quantized import Builder, reference
 
     d, n, hidden, batch, time = 2 if direction == "bidirectional" else 1, 12, 8, 3, 6
@@ -184,7 +184,7 @@ def test_gather_of_quantized_blocks(bits: int, zeros: bool) -> None:
 
 
 def test_layer_norm_that_onnx_runtime_fuses_into_an_old_model() -> None:
-    """The optimizer writes ai.onnx's LayerNormalization also where the opset is older than that."""
+    """The optimizer writes ai.onnx's LayerNormalization even if the model's opset is older than the op."""
     node = helper.make_node("LayerNormalization", ["x", "scale", "bias"], ["y"], epsilon=1e-5, axis=-1)
     tensors = [numpy_helper.from_array(f32(6), n) for n in ("scale", "bias")]
     infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 6]) for n in ("x", "y")]

@@ -1,5 +1,5 @@
-"""Ops that detectors, sets and spectra use, against ONNX Runtime on random inputs; sizes that depend on data are met twice.
-Where ONNX Runtime has no kernel, ONNX's reference evaluator or NumPy stands in."""
+"""Ops for detectors, sets and spectra against ONNX Runtime on random inputs, including data-dependent sizes.
+If ONNX Runtime has no kernel, ONNX's reference evaluator or NumPy replaces it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 def model_of(
     op: str, inputs: Arrays, outputs: int, initial: Arrays | None = None, names: Any = None, **attributes: Any
 ) -> onnx.ModelProto:
-    """A model of one node; inputs are fed, `initial` are constants; names: operands in order ("" for one left out)."""
+    """A model of one node. inputs: fed. initial: constants. names: operands in order ("" if left out)."""
     initial = initial or {}
     names = names or [*inputs, *initial]
     results = [f"y{i}" for i in range(outputs)]
@@ -74,7 +74,7 @@ def test_suppression_of_nothing_and_of_nan() -> None:
     feeds = {"boxes": np.zeros((1, 6, 4), np.float32), "scores": np.full((1, 1, 6), np.nan, np.float32)}
     limits = {"most": np.array([6]), "iou": np.array([0.5], np.float32), "low": np.array([0.1], np.float32)}
     session = linnet.Session(linnet.from_onnx(model_of("NonMaxSuppression", feeds, 1, limits)))
-    assert session.run(feeds)["y0"].shape == (0, 3)  # no score is above the limit
+    assert session.run(feeds)["y0"].shape == (0, 3)  # no score exceeds the limit
     feeds["scores"][0, 0, 2:4] = 0.7
     assert session.run(feeds)["y0"].tolist() == [[0, 0, 2], [0, 0, 3]]  # boxes without area do not overlap
     feeds = {"boxes": np.zeros((1, 0, 4), np.float32), "scores": np.zeros((1, 1, 0), np.float32)}
@@ -84,7 +84,7 @@ def test_suppression_of_nothing_and_of_nan() -> None:
 def soft_nms(
     boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, low: float, sigma: float
 ) -> list[tuple[int, float]]:
-    """TensorFlow's NonMaxSuppressionWithScores: the best score is taken again and again, those that overlap it fall."""
+    """TensorFlow's NonMaxSuppressionWithScores: takes the best score repeatedly and lowers scores of overlapping boxes."""
     alive = {i: float(s) for i, s in enumerate(scores) if s > low}
     taken: list[tuple[int, float]] = []
     while alive and len(taken) < most:
@@ -106,8 +106,9 @@ def soft_nms(
 
 
 def test_padded_and_soft_suppression() -> None:
-    """What TFLite's NON_MAX_SUPPRESSION_V4 and V5 need: a fixed number of rows, and scores that fall by overlap."""
-    from linnet.graph import Graph, emit
+    """Features needed by TFLite's NON_MAX_SUPPRESSION_V4 and V5: a fixed number of rows, and scores lowered by overlap."""
+    from linnet.facade import Graph
+    from linnet.ir.function import emit
 
     rng = np.random.default_rng(3)
     boxes, scores = boxes_of(rng, 1, 30), rng.random((1, 1, 30)).astype(np.float32)
@@ -153,11 +154,11 @@ def test_roi_align(mode: str, ratio: int, half: str) -> None:
 def test_regions_are_range_checked() -> None:
     feeds = {"x": np.zeros((2, 1, 4, 4), np.float32), "rois": np.zeros((1, 4), np.float32), "batch": np.array([2])}
     session = linnet.Session(linnet.from_onnx(model_of("RoiAlign", feeds, 1)))
-    with pytest.raises(linnet.Error, match=r"batch of a region.*got 2"):
+    with pytest.raises(linnet.Error, match=r"batch index of a region.*got 2"):
         session.run(feeds)
     feeds["batch"][0] = 0
     feeds["rois"][0, 2:] = 1e30
-    with pytest.raises(linnet.Error, match="samples of a region"):
+    with pytest.raises(linnet.Error, match="number of samples per bin"):
         session.run(feeds)
     feeds["rois"][:] = np.nan
     assert session.run(feeds)["y0"].shape == (1, 1, 1, 1)
@@ -220,7 +221,7 @@ def test_deform_conv(groups: tuple[int, int], masked: bool) -> None:
 
 
 def col2im(x: np.ndarray, image: Any, block: Any, strides: Any, dilations: Any, pads: Any, counts: Any) -> np.ndarray:
-    """Adds every element where its block's place and its place in the block say."""
+    """Adds every element at the position given by its block's place and its place in the block."""
     dims = len(image)
     x = x.reshape(x.shape[0], -1, *block, *counts)
     y = np.zeros((*x.shape[:2], *image), x.dtype)
@@ -256,7 +257,7 @@ def test_det(n: int) -> None:
     x = rng.standard_normal((4, 2, n, n))
     x[0, 0, 0] = 0  # singular
     if n > 1:
-        x[1, :, 0, 0] = 0  # needs a pivot
+        x[1, :, 0, 0] = 0  # needs pivoting
     model = model_of("Det", {"x": x}, 1)
     model.graph.input[0].type.tensor_type.shape.CopyFrom(
         helper.make_tensor_value_info("x", 1, [None, 2, n, n]).type.tensor_type.shape

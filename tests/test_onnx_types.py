@@ -1,5 +1,5 @@
-"""Element types that ONNX has and linnet has not (int4, float8, ...), and BitCast: against ONNX's reference and ONNX Runtime.
-What ONNX's own vectors leave out: every rounding, random tensors, blocks, storage in the file, and refusals."""
+"""Element types that only ONNX has (int4, float8, ...), and BitCast: against ONNX's reference and ONNX Runtime.
+Covers what ONNX's own vectors omit: every rounding, random tensors, blocks, storage in the file, and refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def model(
     initializers: list[TensorProto] | None = None,
     opset: int = 28,
 ) -> onnx.ModelProto:
-    """A model; inputs: {name: (element type, shape)}. Outputs are declared without a type."""
+    """A model. inputs: {name: (element type, shape)}. Outputs are declared without a type."""
     graph = helper.make_graph(
         nodes,
         "g",
@@ -82,7 +82,7 @@ def test_casts_to_floats_round_as_ml_dtypes(kind: narrow.Kind, saturate: int, dt
         warnings.simplefilter("ignore")
         x = every_rounding().astype(dtype)
     modes = ["up"]
-    if kind.mantissa == 0:  # what becomes of inf is in the op's table, which the reference does not follow
+    if kind.mantissa == 0:  # the op's table defines inf, and the reference does not follow it
         x, modes = np.abs(x[np.isfinite(x)]), ["up", "down", "nearest"]
     number = helper.np_dtype_to_tensor_dtype(x.dtype)
     for mode in modes:
@@ -145,7 +145,7 @@ def test_moves_keep_type_and_bits(kind: narrow.Kind) -> None:
 
 @pytest.mark.parametrize("kind", [*INTEGERS, *FLOATS], ids=names([*INTEGERS, *FLOATS]))
 def test_through_branches_and_loops(kind: narrow.Kind) -> None:
-    """An If, a Loop and a Scan carry codes; what they give still knows its type."""
+    """An If, a Loop and a Scan carry codes, and their results keep the type."""
     constant = numpy_helper.from_array(np.ones(4, np.float32).astype(kind.numpy), "c")
     then = helper.make_graph([helper.make_node("Identity", ["x"], ["a"])], "t", [], [onnx.ValueInfoProto(name="a")])
     other = helper.make_graph([helper.make_node("Identity", ["c"], ["b"])], "e", [], [onnx.ValueInfoProto(name="b")])
@@ -330,12 +330,12 @@ def test_bit_casts(bits: int) -> None:
 
 def test_a_bit_cast_to_another_width_is_refused() -> None:
     node = helper.make_node("BitCast", ["x"], ["y"], to=TensorProto.INT64, name="it")
-    with pytest.raises(linnet.ConversionError, match="32 bits as a type of 64 bits"):
+    with pytest.raises(linnet.ConversionError, match="cannot turn 32 bits into 64 bits"):
         linnet.from_onnx(model([node], {"x": (1, [2])}, ["y"]))
 
 
 def movers(kind: narrow.Kind) -> dict[str, tuple[list[onnx.NodeProto], list[TensorProto]]]:
-    """Ops on x [3, 4] (and z [1, 4]) of the type, as ONNX's schemas allow them, or linnet besides."""
+    """Ops on x [3, 4] (and z [1, 4]) of the type that ONNX's schemas allow, or that linnet also supports."""
     ones = numpy_helper.from_array(np.ones((1, 4), np.float32).astype(kind.numpy), "z")
     one = numpy_helper.from_array(np.ones(1, np.float32).astype(kind.numpy), "value")
 
@@ -405,14 +405,14 @@ def test_microscaling_weights() -> None:
 
 
 def test_the_bits_of_a_value_in_any_layout() -> None:
-    """copy kind bitcast is a view where it may be: of inputs, of dying values, of transposes, of channels-last results."""
+    """copy of kind bitcast is a view where possible: of inputs, values at their last use, transposes, channels-last results."""
     generator = np.random.default_rng(9)
     x, w = (generator.standard_normal(s).astype(np.float32) for s in ((2, 8, 10, 10), (16, 8, 3, 3)))
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
         helper.make_node("BitCast", ["c"], ["b"], to=TensorProto.INT32),
         helper.make_node("BitwiseAnd", ["b", "mask"], ["m"]),
-        helper.make_node("BitCast", ["m"], ["a"], to=TensorProto.FLOAT),  # the sign bit is gone
+        helper.make_node("BitCast", ["m"], ["a"], to=TensorProto.FLOAT),  # the sign bit is lost
         helper.make_node("Transpose", ["c"], ["t"], perm=[3, 1, 0, 2]),
         helper.make_node("BitCast", ["t"], ["u"], to=TensorProto.UINT32),
         helper.make_node("BitCast", ["x"], ["raw"], to=TensorProto.INT32),
@@ -431,7 +431,7 @@ def test_the_runtime_refuses_bits_of_another_width() -> None:
     graph = linnet.Graph()
     x = graph.function().placeholder("x", "f32", (2,))
     for wrong in ("f64", "i16", "bool"):
-        with pytest.raises(linnet.GraphError, match="another width"):
-            linnet.graph.emit("copy", [x], {"kind": "bitcast", "dtype": wrong})
+        with pytest.raises(linnet.GraphError, match="different widths"):
+            linnet.ir.function.emit("copy", [x], {"kind": "bitcast", "dtype": wrong})
     with pytest.raises(linnet.GraphError):
-        linnet.graph.emit("copy", [x], {"kind": "bitcast"})
+        linnet.ir.function.emit("copy", [x], {"kind": "bitcast"})

@@ -1,5 +1,5 @@
-"""Four steps of every optimizer against its definition in NumPy, on gradients that are fed: no other library is needed. The
-epsilons are large, so that it matters where they stand."""
+"""Four steps of every optimizer against its definition in NumPy, on gradients that are fed; no other library is needed.
+The epsilons are large, so that their position in the formula matters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(5)
@@ -110,7 +110,7 @@ def test_steps_are_those_of_the_definition(name: str) -> None:
     make, definition = CASES[name]
     graph = Graph()
     g = graph.placeholder("g", START.shape, "f64")
-    loss = (graph.variable("w", START) * g).sum()  # whose gradient is g
+    loss = (graph.variable("w", START) * g).sum()  # its gradient is g
     graph.signature("train", {"g": g}, {"loss": loss}, updates=make().minimize(loss))
     session = linnet.Session(graph, "train")
     for given, expected in zip(GRADIENTS, definition, strict=True):

@@ -10,7 +10,7 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
@@ -26,7 +26,7 @@ def start(dtype: Any) -> dict[str, Any]:
 
 
 def problem(w: Any, b: Any, x: Any, t: Any, tanh: Callable[[Any], Any]) -> Any:
-    """A loss that is not convex, in the operators that linnet and PyTorch share."""
+    """A non-convex loss, in operators that linnet and PyTorch share."""
     return ((tanh(x @ w + b) - t) ** 2).mean()
 
 
@@ -140,14 +140,14 @@ def test_fifty_steps_equal_pytorch(name: str) -> None:
 
 @pytest.mark.parametrize("history", [1, 3, 60])
 def test_lbfgs_equals_pytorch(history: int) -> None:
-    """In f64, for the recursion amplifies rounding; one batch, as a quasi-Newton method needs."""
+    """In f64, because the recursion amplifies rounding; one batch, as a quasi-Newton method needs."""
     found = ours(linnet.LBFGS(0.1, history), np.float64, same=True)
     expected = theirs(lambda p: torch.optim.LBFGS(p, 0.1, max_iter=1, history_size=history), np.float64, same=True)
     compare(found, expected)
 
 
 def test_lbfgs_follows_rosenbrocks_valley() -> None:
-    """Rosenbrock's function, whose minimum gradient descent does not find in thousands of steps, is least at (1, ..., 1)."""
+    """Rosenbrock's function is minimal at (1, ..., 1); gradient descent does not get there in thousands of steps."""
     graph = Graph()
     x = graph.variable("x", np.array([-1.2, 1.0]))
     loss = (100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2).sum()
@@ -160,7 +160,8 @@ def test_lbfgs_follows_rosenbrocks_valley() -> None:
 
 
 def test_lbfgs_finds_the_minimum_of_a_logistic_regression() -> None:
-    """That of Newton's method, in NumPy. SciPy 1.17's fmin_l_bfgs_b takes 13 iterations, with line searches, to the same."""
+    """The reference is the minimum found by Newton's method in NumPy. SciPy 1.17's fmin_l_bfgs_b gets there in 13 iterations,
+    with line searches."""
     rng = np.random.default_rng(0)
     rows = np.column_stack([rng.normal(size=(60, 4)), np.ones(60)])
     signs = np.where(rows @ [1.0, -2.0, 0.5, 0.0, 0.0] + 0.3 * rng.normal(size=60) > 0, 1.0, -1.0)

@@ -1,5 +1,5 @@
-"""Session.run(feeds, fetches): only what the fetches need is executed, and fed; one plan per feeds, fetches and shapes; and
-threads that run different signatures over one store at the same time."""
+"""Session.run(feeds, fetches): only the inputs and steps that the fetches need are used; one plan per feeds, fetches and
+shapes; and threads that run different signatures over one store at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ X = np.float32([1, 2, 3, 4])
 
 
 def branches() -> linnet.Graph:
-    """cheap needs x; dear needs y, an index that may be out of range, and a loop that stacks."""
+    """`cheap` needs x. `dear` needs y, an index that may be out of range, and a loop that stacks."""
     graph = linnet.Graph()
     x, y, i = graph.placeholder("x", (4,)), graph.placeholder("y", ("n",)), graph.placeholder("i", (), "i64")
     cheap = ops.relu(x, name="cheap")
@@ -31,14 +31,14 @@ def branches() -> linnet.Graph:
 
 def test_only_what_the_fetches_need_is_executed() -> None:
     session = linnet.Session(branches(), trace=True)
-    assert session.run({"x": X}, ["cheap"])["cheap"].tolist() == X.tolist()  # nothing else has to be fed
+    assert session.run({"x": X}, ["cheap"])["cheap"].tolist() == X.tolist()  # nothing else must be fed
     assert [(step.name, step.runs) for step in session.steps] == [("cheap", 1)]
-    with pytest.raises(linnet.UsageError, match=r"input 'y' is missing"):
+    with pytest.raises(linnet.UsageError, match=r"no value is given for input 'y'"):
         session.run({"x": X}, ["dear"])
     whole = {"x": X, "y": X, "i": np.int64(9)}
     with pytest.raises(linnet.GraphError, match="9"):
         session.run(whole)
-    found = session.run(whole, ["dear", "last"])  # the index out of range is not looked at
+    found = session.run(whole, ["dear", "last"])  # the out-of-range index is not used
     assert found["last"] == 10 and list(found) == ["dear", "last"]
     assert not {"picked", "cheap"} & {step.name for step in session.steps}
     assert session.run({"y": X}, ["doubled"])["doubled"].tolist() == (2 * X).tolist()  # any tensor may be fetched
@@ -53,7 +53,9 @@ def test_of_a_loop_only_what_is_read_is_made() -> None:
         session = linnet.Session(graph)
         session.run(long, [name])
         memory[name] = session.memory["activations"] + session.memory["io"]
-    assert memory["rows"] >= memory["last"] + 3000  # 1,000 rows of 4 bytes, less what the smaller plan aligns
+    assert (
+        memory["rows"] >= memory["last"] + 3000
+    )  # 1,000 rows of 4 bytes, less the alignment padding of the smaller plan
 
 
 def test_updates_are_made_whatever_is_fetched() -> None:
@@ -77,12 +79,12 @@ def test_one_plan_per_feeds_fetches_and_shapes(monkeypatch: pytest.MonkeyPatch) 
             for fetches in (["dear"], ["last"], ["dear", "last"]):
                 assert set(session.run(feeds, fetches)) == set(fetches)
         session.run({"x": X}, ["cheap"])
-    assert len(made) == 7  # two shapes of three fetches, and one
+    assert len(made) == 7  # two shapes for each of three fetches, and one more
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["a session each", "sessions shared"])
 def test_threads_run_different_signatures_over_one_store(shared: bool) -> None:
-    """Every update keeps b = 2 a and c = a a, a reader never sees anything else, and no update is lost."""
+    """Every update keeps b = 2 a and c = a a. A reader never sees anything else, and no update is lost."""
     graph = linnet.Graph()
     size, each = 256, 500
     a, b, c = (graph.variable(n, np.zeros(size, np.float32)) for n in "abc")
@@ -120,8 +122,8 @@ def test_threads_run_different_signatures_over_one_store(shared: bool) -> None:
 
 
 def test_inference_beside_training_sees_whole_steps_only() -> None:
-    """Every answer given while another thread trains is, to the bit, that after some number of steps, which only grows.
-    Packed copies of the weights and moving averages are part of it."""
+    """Every result computed while another thread trains equals, bit for bit, the result after some number of steps, which only
+    grows. This includes packed copies of the weights and moving averages."""
     graph = linnet.Graph(seed=1)
     x, t = graph.placeholder("x", (16, 64)), graph.placeholder("t", (16,), "i32")
 
@@ -166,7 +168,7 @@ def test_inference_beside_training_sees_whole_steps_only() -> None:
     began.wait()
     for step in range(steps):
         train.run(batch)
-        if step % 25 == 0:  # however busy the machine is, all take turns
+        if step % 25 == 0:  # all threads get a turn, however busy the machine is
             before = [len(own) for own in answers]
             while any(len(own) == n for own, n in zip(answers, before, strict=True)):
                 time.sleep(0)

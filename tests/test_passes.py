@@ -1,4 +1,4 @@
-"""Passes and map programs: a rewritten graph computes what it computed, has fewer nodes, and still says where they came from."""
+"""Passes and map programs: a rewritten graph gives the same results, has fewer nodes, and still records their sources."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import pytest
 
 import linnet
 from linnet import ops, passes
-from linnet.graph import Function, Graph, Quantization, Tensor, emit, numpy_dtype
-from linnet.mapping import Instruction, Program, Store, pointwise, program_of
+from linnet.builder.mapping import pointwise, program_of
+from linnet.facade import Graph
+from linnet.ir.dtypes import Quantization, numpy_dtype
+from linnet.ir.function import Function, Tensor, emit
+from linnet.ir.program import Instruction, Program, Store
 
 
 def build(
     body: Callable[[Function, Tensor], Tensor | list[Tensor]], shape: tuple[int | str | None, ...] = (2, 3, 4)
 ) -> Graph:
-    """A graph of one input x f32 and what `body` makes of it."""
+    """A graph of one input x f32 and the result of `body`."""
     graph = Graph()
     main = graph.function()
     made = body(main, main.placeholder("x", "f32", shape))
@@ -26,7 +29,7 @@ def build(
 
 
 def check(graph: Graph, nodes: int | None = None, *, exact: bool = True, shape: tuple[int, ...] = (2, 3, 4)) -> Graph:
-    """Runs the graph, simplifies it, runs it again: the same results, and so many nodes."""
+    """Runs the graph, simplifies it, and runs it again: the same results, and this many nodes."""
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 2
     before = linnet.Session(graph.to_bytes()).run({"x": x})
     passes.run(graph)
@@ -56,8 +59,8 @@ def test_expressions_compute_what_they_say(opcode: str) -> None:
     np.testing.assert_allclose(y.data, UNARY[opcode](x), rtol=2e-6, atol=2e-7)
 
 
-def _attributes(body: Callable[..., linnet.mapping.Expr]) -> dict[str, object]:  # type: ignore[name-defined]
-    from linnet.mapping import Expr
+def _attributes(body: Callable[..., linnet.ir.expr.Expr]) -> dict[str, object]:  # type: ignore[name-defined]
+    from linnet.ir.expr import Expr
 
     program = Program()
     value = body(Expr(program, program.add(Instruction("load", "f32"))))
@@ -158,7 +161,7 @@ NUMBERS = ["f32", "f64", "f16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "
 @pytest.mark.parametrize("target", [*NUMBERS, "bool"])
 @pytest.mark.parametrize("source", NUMBERS)
 def test_a_fused_cast_is_the_lone_cast(source: str, target: str) -> None:
-    """It saturates, wraps, rounds and reads u64 as the op alone does, behind a map and before one."""
+    """A fused cast saturates, wraps, rounds and reads u64 as the op alone does, after a map and before one."""
     wide = [0, 1, 3.9, -3.9, 200, -200, 7e4, 2**31 + 9, -(2**31) - 9, 2**32 + 7, 2**62 + 1, 2.0**63 + 4096, 2.0**64]
     if source in ("f32", "f64", "f16"):
         with np.errstate(over="ignore"):
@@ -266,7 +269,7 @@ def test_equal_things_become_one() -> None:
     graph = Graph()
     main = graph.function()
     x = main.placeholder("x", "f32", (2,))
-    main.outputs = [ops.relu(x), ops.relu(x)]  # two outputs stay two
+    main.outputs = [ops.relu(x), ops.relu(x)]  # two outputs remain two
     graph.signature("infer", main, outputs=["a", "b"])
     passes.run(graph)
     assert list(linnet.Session(graph).run({"x": np.float32([1, -1])})) == ["a", "b"]
@@ -293,13 +296,13 @@ def test_what_looks_like_an_identity_stays() -> None:
         2,
     )
     check(build(lambda f, x: ops.transpose(x)), 1)
-    check(build(lambda f, x: ops.copy([x], kind="identity")[0]), 1)  # an output must be made by something
+    check(build(lambda f, x: ops.copy([x], kind="identity")[0]), 1)  # a node must produce an output
 
 
 def test_constants_fold_within_the_limit() -> None:
     big = np.ones((200, 200), np.float32)
     graph = build(lambda f, x: ops.add(x, ops.reshape(ops.mean(ops.transpose(f.constant(big))), (1,))))
-    assert any(node.op == "copy" for node in graph.functions[0].nodes)  # 160 kB: emit leaves the transpose
+    assert any(node.op == "copy" for node in graph.functions[0].nodes)  # 160 kB: emit keeps the transpose
     check(graph)
     graph = build(
         lambda f, x: ops.add(
@@ -353,7 +356,7 @@ def test_program_of_a_cast() -> None:
 
 @pytest.mark.parametrize("stored", ["i8", "f16"])
 def test_rows_are_looked_up_before_they_are_widened(stored: str) -> None:
-    """A table in 8 or 16 bits with a scale per row, one for all rows and a scalar: it stays as narrow as it is stored."""
+    """A table in 8 or 16 bits with a scale per row, a scale for all rows, and a scalar: it stays as narrow as stored."""
     random = np.random.default_rng(3)
     graph = Graph()
     main = graph.function()

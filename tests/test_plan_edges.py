@@ -1,5 +1,5 @@
-"""Where a plan may put things and when a step may write: values that are asked for beside what is made of them, views that
-would begin inside a line, updates in front of what may fail, maps that load behind a store."""
+"""Where a plan may place tensors and when a step may write: fetched values with views on them, views that would start inside a
+line, updates before a step that may fail, maps that load after a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 import linnet
 from linnet import ops
 from linnet._generated.op_table import OPCODES
-from linnet.graph import DTYPE_IDS, Graph, Node
+from linnet.facade import Graph
+from linnet.ir.dtypes import DTYPE_IDS
+from linnet.ir.function import Node
 
 RNG = np.random.default_rng(7)
 
@@ -28,7 +30,7 @@ def test_a_value_that_is_asked_for_is_made_although_a_map_reads_it(reference: bo
     z = ops.relu(y)
     graph.signature("infer", {"x": x}, {"y": y, "z": z, "both": z + y})
     for fetches in (["y", "z"], None, ["z"], ["y"]):
-        given = floats(3, 8)  # others each time: memory that is used again holds the results of before
+        given = floats(3, 8)  # different values each time: reused memory holds earlier results
         found = linnet.Session(graph, reference=reference, fetches=fetches).run({"x": given})
         expected = {"y": given @ w, "z": np.maximum(given @ w, 0), "both": np.maximum(given @ w, 0) + given @ w}
         assert set(found) == set(fetches or expected)
@@ -38,7 +40,7 @@ def test_a_value_that_is_asked_for_is_made_although_a_map_reads_it(reference: bo
 
 @pytest.mark.parametrize(("rows", "copies"), [(16, 0), (5, 1)])
 def test_views_begin_on_a_line(rows: int, copies: int) -> None:
-    """`rows` rows of one f32 each are cut off in front: 64 bytes, or 20, which no kernel counts on."""
+    """Cuts off `rows` rows of one f32 each at the front: 64 bytes, or 20, which kernels do not expect."""
     graph = Graph()
     x = graph.placeholder("x", (64, 1), "f32")
     whole = ops.softmax(x, axis=0)
@@ -58,7 +60,7 @@ def _lookup(graph: Graph, ids: Any) -> Any:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_update_that_indices_depend_on_is_undone_when_they_are_wrong(threads: int) -> None:
-    """The new value has to be made in front of the look-up: it may not go into the variable until that has not failed."""
+    """The new value is computed before the look-up, but must not be written to the variable until the look-up has succeeded."""
     graph = Graph()
     v = graph.variable("v", np.zeros(3, np.int64))
     x = graph.placeholder("x", (3,), "i64")
@@ -78,8 +80,8 @@ def test_an_update_that_indices_depend_on_is_undone_when_they_are_wrong(threads:
 @pytest.mark.parametrize("fetched", [False, True])
 @pytest.mark.parametrize(("from_end", "wrong"), [(True, 5), (True, -6), (False, 5), (False, -1)])
 def test_an_update_beside_a_look_up_waits_for_all_its_indices(fetched: bool, from_end: bool, wrong: int) -> None:
-    """The update comes first in the graph, and indices are checked early to let it: by the very bounds of the look-up.
-    One that is fetched too is copied into its variable at the end."""
+    """The update comes first in the graph, and indices are checked early, with the look-up's bounds, to allow it. If the value
+    is also fetched, it is copied into its variable at the end."""
     graph = Graph()
     ids = graph.placeholder("ids", (4,), "i64")
     v = graph.variable("v", floats(1000))
@@ -101,11 +103,11 @@ def test_an_update_beside_a_look_up_waits_for_all_its_indices(fetched: bool, fro
 
 @pytest.mark.parametrize("n", [1, 16, 100, 5000])
 def test_a_map_that_loads_behind_a_store_keeps_its_operands(n: int) -> None:
-    """y = a, then z = -b, by a program that loads b when y is stored already: y may not lie over b."""
+    """y = a, then z = -b, by a program that loads b after y is stored: y must not share memory with b."""
     graph = Graph()
     main = graph.function("main")
     x, w = main.placeholder("x", "f32", (n,)), main.placeholder("w", "f32", (n,))
-    a, b = ops.softmax(x, axis=0), ops.softmax(w, axis=0)  # b is a value of the arena that dies here, a lives on
+    a, b = ops.softmax(x, axis=0), ops.softmax(w, axis=0)  # b is a value of the arena at its last use; a is used later
     f32 = DTYPE_IDS["f32"]
     program: tuple[int, ...] = ()
     for code, first, second in (

@@ -1,5 +1,5 @@
-"""Random graphs, planned with everything on and with nothing on: layouts, views, in-place writing and fusion change no result.
-Whatever a pass gets wrong about lifetimes or strides shows up as another number."""
+"""Random graphs, planned with all optimizations and with none: layouts, views, in-place writing and fusion change no result.
+An error in lifetimes or strides shows up as a different number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Function, Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Function, Tensor
 
 SEEDS = range(120)
 
@@ -18,7 +19,7 @@ def _weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 class Builder:
-    """Adds random nodes over 4-D tensors [1, C, H, W]; every tensor made is a candidate operand of the next."""
+    """Adds random nodes over 4-D tensors [1, C, H, W]; every new tensor is a candidate operand of the next."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -27,7 +28,7 @@ class Builder:
         self.tensors: list[Tensor] = []
 
     def pick(self) -> Tensor:
-        """Recent tensors are likelier, so that chains as well as skips come out."""
+        """Recent tensors are more likely, so that both chains and skips occur."""
         back = int(self.rng.geometric(0.4))
         return self.tensors[-min(back, len(self.tensors))]
 

@@ -1,4 +1,4 @@
-"""A plan's total is what is taken, to the byte, whatever is folded: constants of sizes that are no multiple of a line."""
+"""A plan's total equals the memory taken, to the byte, whatever is folded: constants with sizes that do not fill a line."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from linnet import ops
-from linnet._ops import emit
-from linnet.graph import Graph
+from linnet.facade import Graph
+from linnet.ir.function import emit
 from tests.capi import Allocator, Chain
 
 

@@ -1,5 +1,5 @@
-"""Planning is bounded in memory and in work: small files that describe gigabytes of constants, or millions of nodes, are planned
-otherwise or refused. Memory is measured in a child process, work by what the plan says of itself."""
+"""Planning is bounded in memory and work: small files that describe gigabytes of constants, or millions of nodes, are planned
+differently or refused. Memory is measured in a child process, work by the plan's own figures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import linnet
-from linnet import _ops
+from linnet.builder.mapping import pointwise
 from linnet.converters.onnx.rules import spectral
 from linnet.converters.tflite import operation as tflite_operation
-from linnet.graph import Function, Graph, Tensor
-from linnet.mapping import pointwise
+from linnet.facade import Graph
+from linnet.ir.function import Function, Tensor, emit
 from tests.capi import Allocator, Chain, Failure
 from tests.tflite_models import G, O, T, build
 
@@ -27,8 +27,8 @@ MB = 1 << 20
 
 
 def node(op: str, inputs: list[Tensor | None], function: Function, **attributes: Any) -> Tensor:
-    """One that stays a node where its operands are constants."""
-    return _ops.emit(op, inputs, attributes, 1, function=function, fold=False)[0]
+    """A node that is kept even if its operands are constants."""
+    return emit(op, inputs, attributes, 1, function=function, fold=False)[0]
 
 
 def add(a: Tensor, b: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def finished(graph: Graph, main: Function, y: Tensor) -> bytes:
 
 
 def expanding() -> bytes:
-    """16 MB of ones from one number, then four times as much, four times, then a sum."""
+    """16 MB of ones from one number, then four times as many, four times over, then a sum."""
     graph = Graph()
     main = graph.function("main")
     x, t = main.placeholder("x", "f32", (1,)), main.constant(np.ones(1, np.float32))
@@ -55,7 +55,7 @@ def expanding() -> bytes:
 
 
 def chain_of_constants(n: int) -> bytes:
-    """n results of 8 MB, one made of the other: two of them are needed at a time, and the work has a bound of its own."""
+    """n results of 8 MB, each made from the previous one: two are needed at a time, and the work has its own bound."""
     graph = Graph()
     main = graph.function("main")
     x, t = main.placeholder("x", "f32", (1,)), main.constant(np.ones(1, np.float32))
@@ -72,7 +72,7 @@ def body(graph: Graph, name: str) -> tuple[Function, Tensor, Tensor]:
 
 
 def loops(*trips: int) -> bytes:
-    """Loops inside of one another, all of constants: the innermost adds one."""
+    """Nested loops over constants only: the innermost adds one."""
     graph = Graph()
     inner, condition, state = body(graph, "inner")
     inner.outputs = [
@@ -138,7 +138,8 @@ print(json.dumps(found))
 @pytest.mark.parametrize("max_bytes", [0, 40 * MB])
 @pytest.mark.parametrize("name", FILES)
 def test_planning_takes_little_whatever_the_file_says(name: str, max_bytes: int, tmp_path: Any) -> None:
-    """These took 4 to 14 GB and 15 to 60 s: at most 160 MB more than before, and a few seconds (of two busy cores)."""
+    """These used to take 4 to 14 GB and 15 to 60 s; now at most 160 MB more than before, and a few seconds (on two busy
+    cores)."""
     (tmp_path / "m.lnt").write_bytes(FILES[name]())
     (tmp_path / "small.lnt").write_bytes(loops(2))
     assert (tmp_path / "m.lnt").stat().st_size < 64_000
@@ -156,7 +157,7 @@ def test_planning_takes_little_whatever_the_file_says(name: str, max_bytes: int,
 
 @pytest.mark.parametrize("trips", [(3, 4), (20, 30), (300, 200), (1000, 1000), (2, 3, 4, 5)])
 def test_loops_of_constants_give_their_result_either_way(trips: tuple[int, ...]) -> None:
-    """As a constant where they are short, else by running."""
+    """Short ones become a constant, others are computed at run time."""
     session = linnet.Session(loops(*trips))
     assert session.run({"x": np.zeros(1, np.float32)})["y"] == np.prod(trips)
     assert session.plan_info["steps"] == (1 if np.prod(trips) <= 1000 else 2)
@@ -173,7 +174,7 @@ def test_folded_values_are_given_back_when_they_have_been_read() -> None:
     """A chain of 10 results of 8 MB, of which planning holds two or three at a time, and the plan none."""
 
     class Watched(dict[int, int]):
-        """What is live, and the most that was."""
+        """The live bytes, and their maximum."""
 
         now = most = 0
 
@@ -204,7 +205,7 @@ def test_the_nodes_of_calls_have_a_bound_that_is_named() -> None:
 
 @pytest.mark.parametrize("fail_at", range(0, 400, 7))
 def test_no_memory_while_a_loop_is_tried(fail_at: int) -> None:
-    """The loop is gone through in vain, forgotten, and planned as a step: wherever memory ends, nothing is left behind."""
+    """The loop is tried, given up, and planned as a step; wherever memory runs out, nothing leaks."""
     allocator = Allocator(fail_at)
     try:
         with Chain(loops(40, 900), allocator) as chain:
@@ -228,7 +229,7 @@ print(json.dumps({"bytes": used, "file": len(graph.to_bytes())}))
 
 @pytest.mark.parametrize("length", [1 << 24, 1 << 14])
 def test_a_long_transform_has_no_table_in_the_file(length: int, tmp_path: Any) -> None:
-    """DFT of constant length 2^24 over 8 samples: a matrix of 2^28 numbers took 6.3 GB while converting."""
+    """A DFT of constant length 2^24 over 8 samples: a matrix of 2^28 numbers used to take 6.3 GB during conversion."""
     nodes = [helper.make_node("DFT", ["x", "length"], ["y"], axis=1)]
     info = helper.make_tensor_value_info
     shapes = [info("x", 1, [1, 8, 1])], [info("y", 1, None)]
@@ -257,7 +258,8 @@ def test_the_matrix_that_a_run_computes_is_the_same(monkeypatch: pytest.MonkeyPa
 
 
 def test_constants_that_rules_make_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of FILLs of 4 MB each stay expansions of one number, and what has no other form is refused with its size."""
+    """Hundreds of FILLs of 4 MB each stay expansions of one number; larger constants without another form are refused with the
+    size."""
     monkeypatch.setattr(tflite_operation, "MOST_MADE", 50_000)
     dims = T("dims", "i32", (2,), value=np.array([150, 150], np.int32))
     one = T("one", "f32", (), value=np.array(1, np.float32))

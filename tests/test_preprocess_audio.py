@@ -1,4 +1,4 @@
-"""Sound in front of a model (linnet.preprocess.audio) against NumPy in f64, written from the definitions of librosa, torchaudio,
+"""Audio steps before a model (linnet.preprocess.audio) against NumPy in f64, written from the definitions of librosa, torchaudio,
 TensorFlow and SciPy; and MLPerf Tiny's keyword spotting from a recording to a word, in both tools."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet import media
+from linnet.data import media
 from linnet.preprocess import Features, audio, librosa_mel, mlperf_tiny_mfcc, whisper_mel
 from tests import zoo
 from tests.test_preprocess import identity
@@ -30,7 +30,7 @@ def sound(samples: int, rate: int = 16000, seed: int = 1) -> np.ndarray:
 
 
 def spectrum(x: np.ndarray, f: Features) -> np.ndarray:
-    """|DFT| ** power of every frame, f64 [bins, frames], by NumPy's FFT."""
+    """|DFT| ** power of every frame, f64 [bins, frames], with NumPy's FFT."""
     fft = f.fft or f.window
     shape = {"hann": (0.5, 0.5), "hamming": (0.54, 0.46), "rectangular": (1.0, 0.0)}[f.window_function]
     window = shape[0] - shape[1] * np.cos(2 * np.pi * np.arange(f.window) / f.window)
@@ -58,7 +58,7 @@ def mel_of_hertz(scale: str, hertz: float) -> float:
 
 
 def filterbank(f: Features, rate: int) -> np.ndarray:
-    """The triangles one weight at a time."""
+    """The triangles, one weight at a time."""
     fft, high = f.fft or f.window, rate / 2 if f.high is None else f.high
     ends = [mel_of_hertz(f.mel_scale, e) for e in (f.low, high)]
     points = [ends[0] + (ends[1] - ends[0]) * i / ((f.mels or 0) + 1) for i in range((f.mels or 0) + 2)]
@@ -129,7 +129,7 @@ CASES: dict[str, tuple[int, Features]] = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("length", [9000, 16001])
 def test_features_follow_their_definitions(name: str, length: int) -> None:
-    """Within 1e-4 of the range, for any length of sound through one file."""
+    """Within 1e-4 of the range, for sounds of any length through one file."""
     rate, f = CASES[name]
     x = sound(length, rate)
     expected = expected_of(x, f, rate)
@@ -140,7 +140,7 @@ def test_features_follow_their_definitions(name: str, length: int) -> None:
 
 
 def test_layouts_and_lengths() -> None:
-    """Frames first or last; a model with a fixed number of frames takes any length, cut or filled with zeros."""
+    """Frames first or last. A model with a fixed number of frames accepts any length, truncated or padded with zeros."""
     f = Features(400, 160, mels=20, centre=None)
     for length in (5000, 8000, 100, 20000):
         x = sound(length)
@@ -157,7 +157,7 @@ def test_layouts_and_lengths() -> None:
 
 
 def test_whisper_drops_its_last_frame() -> None:
-    """Three seconds instead of thirty: all samples count, and of 301 frames the model takes 300."""
+    """Three seconds instead of thirty: all samples are used, and the model takes 300 of the 301 frames."""
     x, f = sound(40000), whisper_mel()
     unbounded = dataclasses.replace(f, range=None, mean=0.0, std=1.0)
     expected = expected_of(np.pad(x, (0, 8000)), unbounded, 16000)[:, :300]
@@ -178,7 +178,7 @@ def test_samples_as_they_are_and_as_integers() -> None:
 
 
 def polyphase(x: np.ndarray, up: int, down: int) -> np.ndarray:
-    """scipy.signal.resample_poly with its default window: zeros put between, filtered, every down-th taken; f64."""
+    """scipy.signal.resample_poly with its default window: inserts zeros, filters, takes every down-th sample; f64."""
     most = max(up, down)
     half = 10 * most
     h = np.sinc(np.arange(-half, half + 1) / most) * np.kaiser(2 * half + 1, 5.0)
@@ -205,17 +205,17 @@ def test_resampling_is_polyphase(source: int, rate: int, length: int) -> None:
 @pytest.mark.parametrize(
     ("words", "shape", "options"),
     [
-        ("window is wrong", (1, 80, "t"), {"features": Features(0)}),
-        ("fft is wrong; expected at least the window, 400, got 256", (1, 80, "t"), {"features": Features(fft=256)}),
-        ("high is wrong; expected low < high <= 8000", (1, 80, "t"), {"features": Features(high=9000)}),
-        ("mfcc is wrong; expected 1 to 80", (1, 81, "t"), {"features": Features(mfcc=81)}),
+        ("window is invalid", (1, 80, "t"), {"features": Features(0)}),
+        ("fft is invalid; expected at least the window, 400, got 256", (1, 80, "t"), {"features": Features(fft=256)}),
+        ("high is invalid; expected low < high <= 8000", (1, 80, "t"), {"features": Features(high=9000)}),
+        ("mfcc is invalid; expected 1 to 80", (1, 81, "t"), {"features": Features(mfcc=81)}),
         ("unknown window function", (1, 80, "t"), {"features": Features(window_function="blackman")}),
         ("unknown mel_scale", (1, 80, "t"), {"features": Features(mel_scale="bark")}),
-        ("mean is wrong; expected 1 or 80 numbers, got 3", (1, 80, "t"), {"features": Features(mean=[1, 2, 3])}),
-        ("cannot tell where the frames", (1, 40, 40), {"features": Features(mels=40)}),
-        ("cannot tell where the frames", (1, 64, "t"), {}),
-        ("cannot tell where the samples", (2, 64), {"features": None}),
-        ("the rates are wrong", (1, 80, "t"), {"source_rate": 44101}),
+        ("mean is invalid; expected 1 or 80 numbers, got 3", (1, 80, "t"), {"features": Features(mean=[1, 2, 3])}),
+        ("holds the frames", (1, 40, 40), {"features": Features(mels=40)}),
+        ("holds the frames", (1, 64, "t"), {}),
+        ("holds the samples", (2, 64), {"features": None}),
+        ("the sample rates are invalid", (1, 80, "t"), {"source_rate": 44101}),
         ("unknown dtype", (1, 80, "t"), {"dtype": "i8"}),
         ("unknown layout", (1, 80, "t"), {"layout": "NCHW"}),
     ],
@@ -240,7 +240,8 @@ def _recording(path: Path, samples: np.ndarray, rate: int = 16000, channels: int
 
 @pytest.mark.parametrize("decoder", ["soundfile", "wave"])
 def test_wav_files_by_either_decoder(decoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the extra `audio` and without: the same samples, and the same kind of error for what is no PCM of 8 to 32 bits."""
+    """With and without the extra `audio`: the same samples, and the same kind of error for files that are not PCM of 8 to 32
+    bits."""
     pytest.importorskip("soundfile", reason="one of the two decoders: pip install soundfile (1 MB)")
     if decoder == "wave":
         monkeypatch.setattr(media.importlib.util, "find_spec", lambda name: None)
@@ -260,7 +261,7 @@ def test_wav_files_by_either_decoder(decoder: str, tmp_path: Path, monkeypatch: 
 
 
 def test_sound_files(tmp_path: Path) -> None:
-    """8, 16 and 32 bits, several channels, in both tools; another rate is refused with the way out."""
+    """8, 16 and 32 bits, several channels, in both tools; another rate is refused with advice."""
     audio(identity((1, "n")), "input", None).save(tmp_path / "echo.lnt")
     x = np.round(sound(500) * 100) / 128
     for dtype, scale, zero in ((np.uint8, 128, 128), (np.int16, 2**15, 0), (np.int32, 2**31, 0)):
@@ -287,8 +288,8 @@ def test_sound_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["int8", "fp32"])
 def test_a_spoken_word_is_recognised(kind: str, tmp_path: Path) -> None:
-    """The front end gives what the definition gives, to the quantum; "yes" is heard, and "no" as one of the two best (the
-    networks take this recording for "go", also from features computed by NumPy)."""
+    """The front end equals its definition, to the quantum; "yes" is recognized, and "no" is one of the two best (the networks
+    take this recording for "go", also with features computed by NumPy)."""
     model = linnet.from_tflite(zoo.shared(f"mlperftiny_kws_{kind}.tflite"))
     [output] = model.signatures["infer"].outputs
     graph = audio(model, "input_1", mlperf_tiny_mfcc())

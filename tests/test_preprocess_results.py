@@ -1,5 +1,5 @@
-"""Steps behind a model (linnet.preprocess): text by CTC, masks on the photo, boxes of the usual detectors in photo pixels, each
-against NumPy written from its definition; faces on a photograph whose contents are known."""
+"""Steps after a model (linnet.preprocess): text by CTC, masks on the photo, boxes of common detectors in photo pixels, each
+against NumPy code written from its definition; and faces on a photograph with known contents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 import linnet
 from linnet._fetch import fetch_member
-from linnet.graph import Graph, emit
+from linnet.facade import Graph
+from linnet.ir.function import emit
 from linnet.preprocess import boxes, ctc, image, keep_outputs, mask
 from tests import zoo
 from tests.test_preprocess import MEAN, STD, identity
@@ -66,13 +67,13 @@ def test_text_is_printed_by_both_tools(tmp_path: Any) -> None:
     assert code == 0 and "hello world" in text, error
     with pytest.raises(linnet.UsageError, match="expected 28 labels, got 5"):
         ctc(identity((1, "t", 28)), "output", labels=list("abcde"))
-    with pytest.raises(linnet.UsageError, match="cannot be read as text"):
+    with pytest.raises(linnet.UsageError, match="cannot be decoded as text"):
         ctc(identity((2, 3, 28)), "output", labels=list(alphabet))
 
 
 @pytest.mark.network
 def test_lines_of_text_are_read_off_pictures(tmp_path: Any) -> None:
-    """PP-OCR's recogniser with its steps in the file: a PNG in, the words out, without Python."""
+    """PP-OCR's recogniser with its steps in the file: from a PNG to words, without Python."""
     path = zoo.at_hand(lambda: zoo.fetch("ppocr_v4_rec"))
     characters = next(entry.value for entry in onnx.load(path).metadata_props if entry.key == "character").splitlines()
     graph = image(linnet.from_onnx(path), "x", resize=(48, None), colour="BGR", mean=0.5, std=0.5, antialias=False)
@@ -91,7 +92,7 @@ def test_lines_of_text_are_read_off_pictures(tmp_path: Any) -> None:
 
 @pytest.mark.network
 def test_a_bird_is_cut_out_of_a_photograph(tmp_path: Any) -> None:
-    """U2-Net: the macaw, the reddest and bluest thing on the photo, by both tools; a picture of the mask is written."""
+    """U2-Net finds the macaw, the reddest and bluest thing on the photo, in both tools; an image of the mask is written."""
     path = zoo.at_hand(lambda: zoo.fetch("u2netp"))
     graph = image(linnet.from_onnx(path), "input.1", mean=MEAN, std=STD, filter="bicubic")
     first = graph.signatures["infer"].outputs[0]
@@ -115,13 +116,13 @@ def test_outputs_may_be_left_out() -> None:
     graph = keep_outputs(both, ["classes", "output"])
     assert list(linnet.Session(graph).run({"input": x})) == ["classes", "output"]
     assert len(keep_outputs(both, ["output"]).signatures["infer"].function.nodes) == 1
-    for words, names in (("no output 'y'", ["y"]), ("which outputs", []), ("which outputs", "output")):
+    for words, names in (("no output named 'y'", ["y"]), ("no outputs to keep", []), ("no outputs to keep", "output")):
         with pytest.raises(linnet.UsageError, match=words):
             keep_outputs(both, names)
 
 
 def darkness() -> Graph:
-    """A segmentation "network": how dark the photo is, at a quarter of the size, f32 [1,1,24,32]."""
+    """A segmentation "network": the darkness of the photo, at a quarter of the size, f32 [1,1,24,32]."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("input", "f32", (1, 3, 96, 128))
@@ -153,9 +154,9 @@ def test_a_mask_without_a_photo_keeps_its_size() -> None:
     graph = mask(identity((1, 5, 7, 3)), "output", layout="NHWC", channel=2, activation="softmax", threshold=0.3)
     expected = np.exp(x[0, ..., 2]) / np.exp(x[0]).sum(-1) > 0.3
     np.testing.assert_array_equal(linnet.Session(graph).run({"input": x})["mask"], expected * 255)
-    with pytest.raises(linnet.UsageError, match="layout of the output"):
+    with pytest.raises(linnet.UsageError, match="layout does not match the output"):
         mask(identity((1, 5, 7)), "output")
-    with pytest.raises(linnet.UsageError, match="'input' is no photo"):
+    with pytest.raises(linnet.UsageError, match="'input' is not a photo"):
         mask(identity((1, 1, 5, 7)), "output", input="input")
 
 
@@ -163,7 +164,7 @@ def test_a_mask_without_a_photo_keeps_its_size() -> None:
 
 
 def outputs_only(arrays: dict[str, np.ndarray], height: int, width: int) -> Graph:
-    """A "network" whose outputs are constants, whatever the photo; its input is f32 [1,3,height,width]."""
+    """A "network" with constant outputs, whatever the photo; its input is f32 [1,3,height,width]."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("input", "f32", (1, 3, height, width))
@@ -194,7 +195,7 @@ def select(found: np.ndarray, scores: np.ndarray, least: float, most: float, lim
 
 
 def to_photo(points: np.ndarray, photo: tuple[int, int], canvas: tuple[int, int]) -> np.ndarray:
-    """x, y pairs in the last axis from a letterbox to the photo."""
+    """Maps x, y pairs in the last axis from a letterbox to the photo."""
     factor = min(canvas[0] / photo[0], canvas[1] / photo[1])
     new = [round(side * factor) for side in photo]
     shift = [(canvas[1] - new[1]) // 2, (canvas[0] - new[0]) // 2]
@@ -284,13 +285,13 @@ def test_ssd(coding: str) -> None:
     if coding == "mediapipe":
         points = (raw[:, 4:].reshape(-1, 2, 2) + places[:, None, :2])[rows] - [0, 32]
         np.testing.assert_allclose(got["keypoints"], points, atol=1e-3)
-    with pytest.raises(linnet.UsageError, match=r"anchors are wrong; expected \[896, 4\]"):
+    with pytest.raises(linnet.UsageError, match=r"anchors have the wrong shape; expected \[896, 4\]"):
         boxes.ssd(outputs_only({"b": raw[None], "s": logits[None]}, 128, 128), "b", "s", anchors[:5])
 
 
 @pytest.mark.parametrize("kind", ["scrfd", "yunet"])
 def test_faces_by_strides(kind: str) -> None:
-    """Every cell by a loop over rows, columns and anchors."""
+    """Decodes every cell with loops over rows, columns and anchors."""
     rng = np.random.default_rng(4)
     arrays: dict[str, np.ndarray] = {}
     outputs: dict[int, list[str]] = {}
@@ -335,14 +336,14 @@ def test_faces_by_strides(kind: str) -> None:
 def test_wrong_use_of_boxes() -> None:
     raw = {"y": np.zeros((1, 8, 10))}
     for words, call in (
-        ("no output 'z'", lambda g: boxes.yolo(g, "z")),
+        ("no output named 'z'", lambda g: boxes.yolo(g, "z")),
         ("unknown layout; expected 'v8' or 'v5'", lambda g: boxes.yolo(g, "y", layout="v2")),
         ("unknown option 'threshold'", lambda g: boxes.yolo(g, "y", threshold=0.5)),
         ("expected 4 labels, got 1", lambda g: boxes.yolo(g, "y", labels=["one"])),
         ("unknown coding", lambda g: boxes.ssd(g, "y", "y", np.zeros((8, 4)), coding="centernet")),
-        ("a stride has 2 or 3 outputs", lambda g: boxes.scrfd(g, {8: ["y"]})),
-        ("a stride has 4 outputs", lambda g: boxes.yunet(g, {8: ["y"]})),
-        ("is no photo", lambda g: boxes.yolo(g, "y", input="input")),
+        ("each stride needs 2 or 3 output names", lambda g: boxes.scrfd(g, {8: ["y"]})),
+        ("each stride needs 4 output names", lambda g: boxes.yunet(g, {8: ["y"]})),
+        ("is not a photo", lambda g: boxes.yolo(g, "y", input="input")),
     ):
         with pytest.raises(linnet.UsageError, match=words):
             call(outputs_only(raw, 64, 64))
@@ -352,11 +353,11 @@ def test_wrong_use_of_boxes() -> None:
 
 # ---- a face on a photograph
 
-FACE = (175, 130, 355, 335)  # x0, y0, x1, y1 of the face in grace_hopper.bmp, by eye
+FACE = (175, 130, 355, 335)  # x0, y0, x1, y1 of the face in grace_hopper.bmp, estimated by eye
 
 
 def _detector(name: str) -> tuple[Graph, str]:
-    """A real face detector with the steps around it, and the name of its input."""
+    """A real face detector with its steps, and the name of its input."""
     strides = (8, 16, 32)
     if name == "mediapipe":
         path = zoo.at_hand(lambda: fetch_member("mediapipe", "*/face_detection_short_range.tflite", "0.10.14"))
@@ -381,7 +382,7 @@ def _detector(name: str) -> tuple[Graph, str]:
 @pytest.mark.network
 @pytest.mark.parametrize("name", ["mediapipe", "yunet", "scrfd_500m"])
 def test_a_face_is_found_on_a_photograph(name: str, tmp_path: Any) -> None:
-    """One face on the portrait, none on the cat, by linnet-run and by Python; keypoints lie inside the box."""
+    """One face on the portrait and none on the cat, in linnet-run and in Python; keypoints are inside the box."""
     graph, input_name = _detector(name)
     graph.save(tmp_path / "face.lnt")
     done = native(tmp_path, "face.lnt", "--input", zoo.shared("grace_hopper.bmp"))

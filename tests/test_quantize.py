@@ -1,7 +1,7 @@
 """The quantizer: parameters, what becomes integer, the table of overrides, calibration errors, and accuracy.
 
-Networks are small ONNX graphs made here; float results of linnet itself are the reference (they are held against ONNX
-Runtime elsewhere).
+Networks are small ONNX graphs made here. The reference is linnet's own float results, which other tests compare with ONNX
+Runtime.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
-from linnet.calibrate import Range, batches_for, load_batches
-from linnet.graph import emit
-from linnet.quantization_table import Row, Table
-from linnet.quantize import activation_parameters, weight_parameters
+from linnet.ir.function import emit
+from linnet.quantization.calibrate import Range, batches_for, load_batches
+from linnet.quantization.scheme import activation_parameters, weight_parameters
+from linnet.quantization.table import Row, Table
 from tests.graphs import pointwise
 
 RNG = np.random.default_rng(7)
@@ -143,7 +143,7 @@ def two_convolutions(middle: str) -> linnet.Graph:
     ("middle", "dtype", "folded"), [("Relu", "i8", True), ("Relu", "i16", False), ("HardSwish", "i8", False)]
 )
 def test_relu_is_expressed_by_the_output_range(middle: str, dtype: str, folded: bool) -> None:
-    """Folded into the integer output where saturation does the same; a symmetric i16 range cannot."""
+    """A clamp is folded into the integer output if saturation does the same; a symmetric i16 range cannot do it."""
     graph = two_convolutions(middle)
     small = linnet.quantize(graph, batches(), dtype=dtype)
     first = next(n for n in small.signatures["infer"].function.nodes if n.op == "conv")
@@ -191,23 +191,23 @@ def test_table_round_trip_and_errors(tmp_path: Path) -> None:
     path.write_text("conv1 i7\n")
     with pytest.raises(linnet.Error, match="line 1"):
         Table.read(path)
-    with pytest.raises(linnet.Error, match="cannot be read"):
+    with pytest.raises(linnet.Error, match="cannot read the quantization table"):
         Table.read(tmp_path / "none.txt")
 
 
 def test_calibration_errors(network: linnet.Graph, tmp_path: Path) -> None:
     bad = batches(2)
     bad[1]["x"][0, 0, 0, 0] = np.nan
-    with pytest.raises(linnet.Error, match=r"batch 1 holds NaN"):
+    with pytest.raises(linnet.Error, match=r"batch 1 contains NaN"):
         linnet.quantize(network, bad, dtype="i8")
     with pytest.raises(linnet.Error, match="no calibration batch"):
         linnet.quantize(network, [], dtype="i8")
     with pytest.raises(linnet.Error, match="needs calibration"):
         linnet.quantize(network, None, dtype="i16")
-    with pytest.raises(linnet.Error, match="unknown element type"):
+    with pytest.raises(linnet.Error, match="cannot quantize to this dtype"):
         linnet.quantize(network, None, dtype="i7")
     np.savez(tmp_path / "c.npz", z=np.zeros(3))
-    with pytest.raises(linnet.Error, match="no batch for an input"):
+    with pytest.raises(linnet.Error, match="no batch for this input"):
         load_batches(tmp_path / "c.npz", ["x"])
     np.savez(tmp_path / "d.npz", **{"x:0": np.zeros(3), "x:1": np.ones(4)})
     assert [b["x"].shape for b in load_batches(tmp_path / "d.npz", ["x"])] == [(3,), (4,)]
@@ -242,7 +242,7 @@ def test_shape_arithmetic_in_floats_survives_f16() -> None:
 @pytest.mark.parametrize("dtype", ["i8", "i16"])
 @pytest.mark.parametrize("factor", [0.0, 1e-6, 1e-14])
 def test_a_channel_with_tiny_weights_keeps_its_bias(dtype: str, factor: float) -> None:
-    """At the scale of its weights the bias would not fit the accumulator; at scale 1 it would be rounded away."""
+    """At the scale of its weights the bias would not fit the accumulator; at scale 1 it would be rounded to nothing."""
     rng = np.random.default_rng(0)
     w = rng.standard_normal((8, 4)).astype(np.float32)
     w[:, 2] *= factor
@@ -258,7 +258,7 @@ def test_a_channel_with_tiny_weights_keeps_its_bias(dtype: str, factor: float) -
 
 
 def test_maps_stored_as_integers_are_calibrated_without_any_integer_layer() -> None:
-    """Two readers of one large pointwise result: it is stored as integers though the graph has no conv and no matmul."""
+    """One large pointwise result with two readers is stored as integers even though the graph has no conv and no matmul."""
     graph = linnet.Graph()
     main = graph.function()
     x = main.placeholder("x", "f32", (8, 1024))
@@ -274,7 +274,7 @@ def test_maps_stored_as_integers_are_calibrated_without_any_integer_layer() -> N
 
 
 def test_a_quantized_graph_goes_to_f16(network: linnet.Graph) -> None:
-    """Layers that compute in integers already stay so; what is float around them is stored as f16."""
+    """Layers that already compute in integers stay unchanged; floats around them are stored as f16."""
     small = linnet.quantize(network, batches(), dtype="i8")
     half = linnet.Session(linnet.quantize(small, dtype="f16")).run(batches()[0])["y"]
     np.testing.assert_allclose(half, linnet.Session(small).run(batches()[0])["y"], atol=2e-3)
@@ -295,12 +295,12 @@ def test_calibration_file_of_odd_arrays_is_refused(tmp_path: Path, value: np.nda
 def test_calibration_file_cut_short_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "whole.npz", x=np.zeros((2, 3), np.float32))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:100])
-    with pytest.raises(linnet.UsageError, match="cannot be read"):
+    with pytest.raises(linnet.UsageError, match="cannot read the calibration file"):
         load_batches(tmp_path / "cut.npz", ["x"])
 
 
 def test_weights_beyond_f16_keep_their_layer_in_f32() -> None:
-    """Clipping them to 65504 would be a wrong result without a word."""
+    """Weights above f16's range keep their layer in f32: clipping them to 65504 would silently give wrong results."""
     rng = np.random.default_rng(11)
     graph, feeds = linnet.Graph(), {"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32)}
     function = graph.function()

@@ -1,5 +1,5 @@
-"""Quantization-aware training: fake quantization against PyTorch's, the integer model against what was trained, and accuracy
-against quantization after training where that is hard."""
+"""Quantization-aware training: fake quantization against PyTorch's, the integer model against the trained one, and accuracy
+against post-training quantization where that is hard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import linnet
 from linnet import nn
 from linnet._fetch import fetch_member
-from linnet.quantize_aware import fake_quantize, fake_quantize_weights
+from linnet.quantization.aware import fake_quantize, fake_quantize_weights
 from tests import zoo
 
 
@@ -99,11 +99,11 @@ def test_weights_have_a_scale_per_channel_and_the_range_learns() -> None:
     scale[scale == 0] = 1
     assert np.allclose(result["y"], np.rint(w.value / scale) * scale, atol=1e-6)
     assert np.allclose(result["dw"], 1)
-    assert (result["dl"], result["dh"]) == (2, 2)  # how many lie outside on either side
+    assert (result["dl"], result["dh"]) == (2, 2)  # how many are outside on either side
 
 
 def test_what_is_trained_is_what_the_integers_compute(tmp_path: Path) -> None:
-    """Before and after training: the int8 model and the fake-quantized forward differ by roundings at ties alone."""
+    """Before and after training, the int8 model and the fake-quantized forward differ only by roundings at ties."""
     images = digits()[0]
     graph = network()
     values = train(graph, 60, 0.01, *_ends(graph))
@@ -126,7 +126,7 @@ def test_what_is_trained_is_what_the_integers_compute(tmp_path: Path) -> None:
     span = simulated.max() - simulated.min()
     assert np.abs(found - simulated).max() < span / 100 and np.mean(np.abs(found - simulated)) < span / 2000
     assert np.mean(found.argmax(-1) == simulated.argmax(-1)) > 0.995
-    aware.save(tmp_path / "aware.lnt")  # the file remembers as well
+    aware.save(tmp_path / "aware.lnt")  # the file stores it too
     again = linnet.quantize(linnet.Graph.load(tmp_path / "aware.lnt"), values=trained)
     assert np.array_equal(linnet.Session(again).run({"x": digits()[2]})["logits"], found)
 
@@ -147,7 +147,7 @@ def _ends(graph: linnet.Graph) -> tuple[linnet.Tensor, linnet.Tensor]:
 def test_training_regains_what_quantization_after_training_loses(
     bits: int, outlier: float, ranges: str, gain: float
 ) -> None:
-    """Weights of two and of three bits; one calibration picture that is 100 times too bright."""
+    """Weights of two and of three bits; one calibration image that is 100 times too bright."""
     graph = network()
     values = train(graph, 250, 0.01, *_ends(graph))
     feeds = [{"x": digits()[0][:256]}, {"x": digits()[0][:1] * outlier}]
@@ -169,6 +169,6 @@ def test_bad_arguments() -> None:
     with pytest.raises(linnet.UsageError, match="no calibration batch"):
         linnet.quantize_aware(graph, [])
     aware = linnet.quantize_aware(graph, feeds)
-    with pytest.raises(linnet.UsageError, match="another type"):
+    with pytest.raises(linnet.UsageError, match="another dtype"):
         linnet.quantize(aware, dtype="i16")
     assert set(aware.signatures) == {"infer", "float"}

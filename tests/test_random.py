@@ -1,5 +1,5 @@
-"""The op `random` and the ONNX ops over it: Philox's published answers, the same bits everywhere, and distributions.
-Tests of distributions have fixed seeds, and bounds that a right generator fails in one of a million seeds."""
+"""The op `random` and the ONNX ops based on it: Philox's published answers, the same bits everywhere, and distributions.
+Tests of distributions use fixed seeds, and bounds that a correct generator exceeds for one seed in a million."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pytest
 from onnx import TensorProto, helper
 
 import linnet
-from linnet.graph import Graph, emit
+from linnet.facade import Graph
+from linnet.ir.function import emit
 
 MASK = 0xFFFFFFFF
 WORST = 5.0  # standard deviations
 
 
 def philox(counter: tuple[int, ...], key: tuple[int, int]) -> list[int]:
-    """Philox4x32-10 as the paper writes it (Salmon et al. 2011), one block."""
+    """Philox4x32-10 as in the paper (Salmon et al. 2011), one block."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -81,7 +82,7 @@ def test_normal_is_box_muller() -> None:
 
 
 def kolmogorov_smirnov(values: np.ndarray, distribution: object) -> float:
-    """sqrt(n) times the greatest distance of the empirical distribution function; above 2.7 in one of a million."""
+    """sqrt(n) times the largest distance of the empirical distribution function; above 2.7 for one seed in a million."""
     x = np.sort(values.astype(np.float64).reshape(-1))
     f = np.array([distribution(v) for v in x])  # type: ignore[operator]
     n = len(x)
@@ -97,7 +98,7 @@ def test_distributions() -> None:
     assert abs(uniform.mean() - 0.5) < WORST * math.sqrt(1 / 12 / n)
     assert abs(uniform.var() - 1 / 12) < WORST * math.sqrt(1 / 180 / n)
     assert abs(normal.mean()) < WORST / math.sqrt(n) and abs(normal.var() - 1) < WORST * math.sqrt(2 / n)
-    for lag in (1, 2, 3, 4, 1000):  # neighbours, and neighbours of neighbours, do not know of each other
+    for lag in (1, 2, 3, 4, 1000):  # neighbours, and their neighbours, are uncorrelated
         assert abs(np.mean(normal[lag:] * normal[:-lag])) < WORST / math.sqrt(n - lag)
     for other in ({"seed": 18}, {"stream": 1}, {"counter": 1}):
         assert abs(np.mean(normal * draw("normal", (n,), **{"seed": 17, **other}))) < WORST / math.sqrt(n)

@@ -1,5 +1,5 @@
 """RNN, GRU and LSTM against ONNX Runtime: every attribute, lengths, initial states, layouts.
-Fast kernels and the reference are held against the same results."""
+Fast kernels and the reference are compared with the same results."""
 
 from __future__ import annotations
 

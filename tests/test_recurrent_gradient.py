@@ -1,5 +1,5 @@
 """Backpropagation through RNN, GRU and LSTM: the reference against finite differences in f64 and against PyTorch; the fast
-kernels, forward over variable weights and back, against the reference at sizes around their tiles."""
+kernels (forward with variable weights, and backward) against the reference at sizes around their tiles."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def graph_of(kind: str, direction: str, arrays: Arrays, dtype: str, dynamic: bool = False, relu: bool = False) -> Graph:
-    """`infer` gives loss, which takes all outputs, gates and cells included, and the gradient of every float operand."""
+    """`infer` gives a loss of all outputs, including gates and cells, and the gradient of every float operand."""
     graph = Graph()
     main = graph.function()
     feeds: dict[str, Tensor] = {}
@@ -85,7 +86,7 @@ def test_reference_against_finite_differences(kind: str, direction: str, operand
             assert got == pytest.approx((near[0] - near[1]) / (2 * step), rel=2e-6, abs=2e-7), f"{name}[{flat}]"
 
 
-# Around the tiles of every set of micro-kernels: 4 x 8, 8 x 8, 6 x 16, 14 x 32.
+# Sizes around the tiles of every set of micro-kernels: 4 x 8, 8 x 8, 6 x 16, 14 x 32.
 SIZES = [
     (1, 1, 1),
     (3, 2, 7),
@@ -133,7 +134,7 @@ def test_against_pytorch(kind: str) -> None:
     peer = getattr(torch.nn, kind.upper())(width, hidden, bidirectional=True)
     x = torch.randn(time, batch, width)
     (peer(x)[0] ** 2).sum().backward()
-    order = {"rnn": [0], "gru": [1, 0, 2], "lstm": [0, 3, 1, 2]}[kind]  # PyTorch's gates to ONNX's
+    order = {"rnn": [0], "gru": [1, 0, 2], "lstm": [0, 3, 1, 2]}[kind]  # order of PyTorch's gates in ONNX
 
     def gates(t: Any) -> np.ndarray[Any, Any]:
         blocks = np.split(t.detach().numpy(), len(order))
@@ -176,7 +177,7 @@ def test_against_pytorch(kind: str) -> None:
 @pytest.mark.parametrize("operands", ["", "initial_h initial_c lengths"])
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_second_derivatives_of_the_kernels(kind: str, operands: str) -> None:
-    """A gradient penalty in f32, its first derivatives by the fast kernels, against central differences in f64."""
+    """A gradient penalty in f32, with first derivatives by the fast kernels, against central differences in f64."""
     exact = arrays_of(kind, 5, 3, 8, 2, operands)
 
     def session(dtype: str, reference: bool) -> linnet.Session:

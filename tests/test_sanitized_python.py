@@ -1,5 +1,5 @@
-"""Tests written in Python once more, on a library with the sanitizers of either compiler: what random shapes, training and
-recurrent layers reach in the fast kernels, the C suite alone does not. `make soak` takes many more of them."""
+"""Runs Python tests on libraries built with the sanitizers of either compiler: random shapes, training and recurrent layers reach
+code of the fast kernels that the C suite alone does not. `make soak` runs many more of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.native import ROOT, SANITIZED, build, run
 
 COMPILERS = {"address": ("cc", "libasan.so"), "address-clang": ("clang", "libclang_rt.asan-x86_64.so")}
 FILES = {"address": ["graph_regressions"], "address-clang": ["graph_regressions", "recurrent_gradient"]}
-# Files that start no compiler, which would be sanitized too.
+# Files whose tests start no compiler: it would be sanitized too.
 MORE = [
     "autodiff", "data", "finetune", "gradients", "losses", "nn", "nn_sequences",
     "onnx_attention", "onnx_contrib", "onnx_detection", "onnx_nodes", "onnx_quantized", "onnx_rules", "onnx_sequences",
@@ -33,7 +33,7 @@ def _run(kind: str, names: list[str], folder: Path) -> None:
     log = folder / "sanitizer"
     env = {
         **os.environ, **SANITIZED, "LD_PRELOAD": preload, "LINNET_LIBRARY": str(library), "LINNET_TEST_TREE": "1",
-        # Python itself leaks; a report goes to a file, since pytest captures what a dying process says.
+        # Python itself leaks. Reports go to a file, because pytest captures the output of a dying process.
         "ASAN_OPTIONS": f"detect_leaks=0:exitcode=99:allocator_may_return_null=1:log_path={log}",
         "UBSAN_OPTIONS": f"{SANITIZED['UBSAN_OPTIONS']}:log_path={log}",
     }  # fmt: skip

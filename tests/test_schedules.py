@@ -1,4 +1,4 @@
-"""Schedules against PyTorch's schedulers, step for step, and as the learning rate of a graph."""
+"""Schedules against PyTorch's schedulers, step by step, and as the learning rate of a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import linnet
 from linnet import schedules as s
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 STEPS = 60
 CASES: dict[str, tuple[s.Schedule, Callable[[Any, Any], Any]]] = {
@@ -93,9 +93,9 @@ def _minimized(rate: Any) -> Any:
     ("make", "message"),
     [
         (lambda: s.step(0.1, 0), "'every'.*1 or more, got 0"),
-        (lambda: s.piecewise([0.1, 0.01], [5, 6]), "1 rising steps, got \\[5, 6\\]"),
+        (lambda: s.piecewise([0.1, 0.01], [5, 6]), "1 increasing steps, got \\[5, 6\\]"),
         (lambda: linnet.SGD(-1.0), "'learning_rate'.*0 or more, got -1.0"),
-        (lambda: linnet.SGD("fast"), "no learning rate"),
+        (lambda: linnet.SGD("fast"), "learning rate has the wrong type"),
         (lambda: linnet.Adam(betas=(0.9,)), "two betas"),
         (lambda: _minimized(np.ones(2, np.float32)), r"one number; expected a float of shape \[\], got f32 \(2,\)"),
     ],

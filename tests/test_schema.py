@@ -1,5 +1,5 @@
 """The file format only grows: today's schema reads every released file, and no id ever gets a second meaning.
-The released schemas lie in schema/released/; the rules they follow are in schema/README.md."""
+The released schemas are in schema/released/; schema/README.md has the rules."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_schema_conforms_to_released(released: Path) -> None:
 
 
 def test_conform_sees_a_changed_id(tmp_path: Path) -> None:
-    """The check above can fail: an op that takes another's number, and a field of another type, are refused."""
+    """Shows that the check above can fail: an op that takes another's number, and a field of another type, are refused."""
     need("flatc")
     shutil.copytree(SCHEMA / "generated", tmp_path / "generated")
     shutil.copy(SCHEMA / "linnet.fbs", tmp_path)
@@ -66,7 +66,7 @@ def test_conform_sees_a_changed_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("released", RELEASED, ids=lambda path: path.name)
 def test_ids_are_never_reused(released: Path) -> None:
-    """flatc knows neither enum words inside an attribute, nor removed rows, nor map opcodes: these are compared here."""
+    """flatc knows neither enum words inside an attribute, nor removed rows, nor map opcodes: this test compares them."""
     today = _ops(SCHEMA)
     for name, old in _ops(released).items():
         assert name in today, f"op {name} is in {released.name}: keep its file, and say in its doc that it is retired"
@@ -89,7 +89,7 @@ def test_ids_are_never_reused(released: Path) -> None:
 
 
 def test_every_op_says_all_that_it_must() -> None:
-    """What a new op's .toml may get wrong without the generator's noticing."""
+    """Faults of a new op's .toml that the generator must notice."""
     dtypes = ["f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
     for name, row in _ops(SCHEMA).items():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name), name
@@ -97,7 +97,7 @@ def test_every_op_says_all_that_it_must() -> None:
         assert row["dtypes"] and set(row["dtypes"]) <= set(dtypes), f"{name}: unknown dtype"
         assert row["outputs"], f"{name}: no output"
         for operands in (row["inputs"], row["outputs"]):
-            # A required operand behind an optional one could not be told from it.
+            # A required operand after an optional one would be ambiguous.
             optional = [bool(o.get("optional")) for o in operands]
             assert optional == sorted(optional), f"{name}: a required operand stands behind an optional one"
             assert not any(o.get("variadic") for o in operands[:-1]), f"{name}: only the last operand may be variadic"
@@ -110,7 +110,7 @@ def test_every_op_says_all_that_it_must() -> None:
 
 
 def test_every_op_has_one_shape_rule_and_a_reference_kernel() -> None:
-    """An op of the schema without its C file would not link; here it is said by name."""
+    """An op of the schema without its C file would fail to link; the generator reports it by name."""
     sources = "\n".join(path.read_text() for path in (ROOT / "runtime_c").rglob("*.c"))
     for name in _ops(SCHEMA):
         found = len(re.findall(rf"^linnet_status ln_infer_{name}\(const ln_infer", sources, re.MULTILINE))
@@ -118,6 +118,6 @@ def test_every_op_has_one_shape_rule_and_a_reference_kernel() -> None:
 
 
 def test_run_helper_reports_failure() -> None:
-    """`native.run` is what many tests stand on: a failing command must fail them."""
+    """Many tests rely on `native.run`: a failing command must fail them."""
     with pytest.raises(pytest.fail.Exception):
         run(["false"])

@@ -1,4 +1,4 @@
-"""Names, sharing of variables between builds of one model, what is trainable, and updates that are no optimizer's."""
+"""Names, sharing of variables between builds of one model, trainable variables, and updates without an optimizer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ def test_reuse_shares_variables_and_only_those() -> None:
             assert graph.variable("b", np.ones(2, np.float32)) is deep
             with graph.scope("own", reuse=False):
                 graph.variable("c", 1.0)
-        with pytest.raises(linnet.UsageError, match="no variable 'net/v' to share"):
+        with pytest.raises(linnet.UsageError, match="no variable named 'net/v' to share"):
             graph.variable("v", np.zeros(2))
-        with pytest.raises(linnet.UsageError, match=r"no variable 'net/other/w'.*expected net/w"), graph.scope("other"):
+        with (
+            pytest.raises(linnet.UsageError, match=r"no variable named 'net/other/w'.*expected net/w"),
+            graph.scope("other"),
+        ):
             graph.variable("w", init.he((3, 2)))
         with pytest.raises(linnet.UsageError, match=r"expected f32 \[3, 2\], got f32 \[2, 3\]"):
             graph.variable("w", init.he((2, 3)))
         with pytest.raises(linnet.UsageError, match=r"expected f32 \[3, 2\], got f64 \[3, 2\]"):
             graph.variable("w", init.he((3, 2), "f64"))
-    with pytest.raises(linnet.UsageError, match=r"exists already.*reuse=True"), graph.scope("net"):
+    with pytest.raises(linnet.UsageError, match=r"already exists.*reuse=True"), graph.scope("net"):
         graph.variable("w", init.he((3, 2)))
     assert not graph.reuse and list(graph.variables) == ["net/w", "net/block/deep/b", "net/block/deep/own/c"]
 
@@ -68,7 +71,10 @@ def test_side_updates_go_with_what_they_belong_to() -> None:
     linnet.Session(model, "one", store=store).run({"x": 1.0})
     assert (store["average"], store["count"]) == (1.0, 1)
     linnet.Session(model, "both", store=store).run({"x": 1.0})
-    assert (store["average"], store["count"]) == ((1.0 * 0.5 + 1.0) * 0.5 + 1.5, 2)  # in order; the counter once
+    assert (store["average"], store["count"]) == (
+        (1.0 * 0.5 + 1.0) * 0.5 + 1.5,
+        2,
+    )  # in order; the counter appears once
 
     graph.side_update(average, there)
     with pytest.raises(linnet.UsageError, match="two values"):

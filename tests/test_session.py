@@ -1,5 +1,5 @@
-"""Sessions from Python: feeds that fit and feeds that do not, fetches, changing shapes, variables that train, shared stores,
-threads that do not change results, and what a plan says about itself."""
+"""Sessions from Python: valid and invalid feeds, fetches, changing shapes, variables that train, shared stores, threads that
+do not change results, and a plan's figures about itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph
-from linnet.mapping import pointwise
+from linnet.builder.mapping import pointwise
+from linnet.facade import Graph
 from tests.graphs import bytes_of, feeds
 
 
 def affine() -> Graph:
-    """a f32 [2,3], b f32 [2,3] -> sum = a + b, product = (a + b) * a; "middle" is a tensor inside."""
+    """a f32 [2,3], b f32 [2,3] -> sum = a + b, product = (a + b) * a; "middle" is an inner tensor."""
     graph = Graph()
     main = graph.function()
     a, b = main.placeholder("a", "f32", (2, 3)), main.placeholder("b", "f32", (2, 3))
@@ -97,7 +97,7 @@ def test_wrong_feeds_say_what_is_wrong(
     for word in words:
         assert word in str(error.value)
     assert "\n" not in str(error.value)
-    np.testing.assert_array_equal(session.run({"a": A, "b": B})["sum"], A + B)  # still of use
+    np.testing.assert_array_equal(session.run({"a": A, "b": B})["sum"], A + B)  # still usable
 
 
 def test_integer_feeds_out_of_range() -> None:
@@ -150,7 +150,7 @@ def test_every_dtype_goes_in_and_out() -> None:
     for dtype in ("f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"):
         x = main.placeholder(dtype, dtype, (2, 2))
         main.outputs.append(ops.transpose(x, name=f"{dtype}_out"))
-        values[dtype] = np.array([[0, 1], [1, 1]]).astype(linnet.graph.numpy_dtype(dtype))  # type: ignore[attr-defined]
+        values[dtype] = np.array([[0, 1], [1, 1]]).astype(linnet.ir.dtypes.numpy_dtype(dtype))  # type: ignore[attr-defined]
     graph.signature("infer", main)
     found = linnet.Session(graph).run(values)
     for dtype, value in values.items():
@@ -172,7 +172,7 @@ def test_scalars_and_empty_tensors() -> None:
 
 def test_new_shapes_are_planned_and_kept() -> None:
     session = linnet.Session(bytes_of("dynamic"))
-    with pytest.raises(linnet.UsageError, match="no plan yet"):
+    with pytest.raises(linnet.UsageError, match="nothing is planned yet"):
         _ = session.memory
     for n in (1, 5, 1, 7, 5):
         x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32)
@@ -225,7 +225,7 @@ def test_shapes_that_depend_on_data() -> None:
 
 
 def linear_training() -> Graph:
-    """Fits y = w * x by SGD on the mean square error; the gradient is written out by hand."""
+    """Fits y = w * x with SGD on the mean square error, with a hand-written gradient."""
     graph = Graph()
     weight = graph.variable("w", np.float32([0.0]))
     infer = graph.function("infer")
@@ -251,7 +251,9 @@ def test_sgd_trains_a_weight_that_another_session_sees() -> None:
     for _ in range(60):
         x = generator.standard_normal(8).astype(np.float32)
         found = train.run({"x": x, "target": x * 3})
-        assert found["loss"] == pytest.approx(float(np.mean((x * weight - x * 3) ** 2)), rel=1e-4)  # of the old weight
+        assert found["loss"] == pytest.approx(
+            float(np.mean((x * weight - x * 3) ** 2)), rel=1e-4
+        )  # with the old weight
         weight -= np.float32(0.1) * np.float32(np.mean(2 * (x * weight - x * 3) * x))
         assert found["w"][0] == pytest.approx(weight, rel=1e-4)
         losses.append(float(found["loss"]))

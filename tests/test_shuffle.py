@@ -1,4 +1,5 @@
-"""The order of examples: a permutation for every count, another for every seed and epoch, evenly spread, and fixed for ever."""
+"""The order of examples: a permutation for every count, different for every seed and epoch, evenly distributed, and fixed
+forever."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from linnet.shuffle import permutation
+from linnet.data.shuffle import permutation
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 16, 17, 63, 64, 65, 1000, 60_000])
@@ -23,7 +24,8 @@ def test_every_example_once(count: int) -> None:
 
 
 def test_all_orders_are_as_likely() -> None:
-    """All 24 orders of 4 over 4,800 seeds (chi-squared with 23 degrees of freedom: 49.7 at 0.1 %), and no example stays."""
+    """All 24 orders of 4 over 4,800 seeds (chi-squared with 23 degrees of freedom: 49.7 at 0.1 %), and no example keeps its
+    place."""
     counts = Counter(tuple(permutation(4, seed, 0)) for seed in range(4800))
     assert set(counts) == set(itertools.permutations(range(4)))
     assert sum((n - 200) ** 2 / 200 for n in counts.values()) < 49.7
@@ -34,7 +36,7 @@ def test_all_orders_are_as_likely() -> None:
 
 
 def test_the_order_never_changes() -> None:
-    """Runs are resumed by versions and platforms to come: these numbers are fixed."""
+    """Later versions and other platforms resume runs: these numbers are fixed."""
     assert permutation(10, 0, 0).tolist() == EXPECTED_10
     assert permutation(60_000, 7, 3, 0, 4).tolist() == EXPECTED_60000
 

@@ -1,8 +1,9 @@
-"""The library stays small: bytes on disk, what it links, and what `import linnet` drags in.
-The time of the import is a benchmark (tests/bench_peers.py); what it loads is a test."""
+"""Each part of the library stays within its budget of bytes; what the library links, and what `import linnet` loads.
+The time of the import is a benchmark (tests/bench_peers.py); the loaded modules are tested here."""
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import subprocess
@@ -12,27 +13,44 @@ from pathlib import Path
 import pytest
 
 from tests.native import build, need, run
+from tests.part_sizes import BUDGETS, STRIP, sizes, stripped, table
 
-# Everything for x86-64 (SSE2, AVX2, AVX-512, VNNI) may take 600 KB: safety checks are worth their bytes. Budgets by part come
-# with the split of the library into parts.
-# What distributed training adds is a library of its own, and stays well below the first.
-LIMITS = {"liblinnet.so": 600_000, "liblinnet_sync.so": 230_000}
-STRIP = {"release": "strip", "aarch64": "aarch64-linux-gnu-strip"}
+LIBRARIES = ("liblinnet.so", "liblinnet_sync.so")
+MACHINES = {"release": "x86_64", "aarch64": "aarch64"}
 
 
-@pytest.mark.parametrize("library", LIMITS)
-@pytest.mark.parametrize("kind", STRIP)
-def test_stripped_library_is_small(kind: str, library: str, tmp_path: Path) -> None:
-    need(STRIP[kind])
-    stripped = tmp_path / library
-    shutil.copy(build(kind) / library, stripped)
-    run([STRIP[kind], str(stripped)])
-    size = stripped.stat().st_size
-    print(f"{kind} {library}, stripped: {size} bytes")
-    assert 2_000 < size <= LIMITS[library]
+@pytest.mark.parametrize("part", ["everything", "sync"])
+@pytest.mark.parametrize("kind", MACHINES)
+def test_stripped_library_is_small(kind: str, part: str) -> None:
+    machine = MACHINES[kind] if kind != "release" else platform.machine()
+    need(STRIP[machine])
+    size = stripped(build(kind) / LIBRARIES[part == "sync"], machine)
+    print(f"{kind} {part}, stripped: {size} bytes")
+    assert 2_000 < size <= BUDGETS[machine][part]
 
 
-@pytest.mark.parametrize("library", LIMITS)
+def test_baseline_is_small() -> None:
+    """What every build has: the whole API, the kernels of the baseline ISA, the references."""
+    machine = platform.machine()
+    need(STRIP[machine])
+    size = stripped(build("baseline", "linnet") / "liblinnet.so", machine)
+    print(f"baseline, stripped: {size} bytes")
+    assert 2_000 < size <= BUDGETS[machine]["baseline"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("machine", BUDGETS)
+def test_every_part_is_in_its_budget(machine: str) -> None:
+    if machine != "aarch64" and machine != platform.machine():
+        pytest.skip(f"no cross build for {machine}")
+    need(STRIP[machine])
+    found = sizes(machine)
+    print(table(machine, found))
+    over = [part for part, most in BUDGETS[machine].items() if found[part] > most]
+    assert not over, f"over budget: {', '.join(over)}\n{table(machine, found)}"
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_it_links_libc_and_libm_only(library: str) -> None:
     need("readelf")
     text = run(["readelf", "-d", str(build("release") / library)])
@@ -54,13 +72,13 @@ def test_sync_finds_the_library_in_its_own_folder(tmp_path: Path) -> None:
     need("readelf")
     text = run(["readelf", "-d", str(build("release") / "liblinnet_sync.so")])
     assert re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.+?)\]", text) == ["$ORIGIN"]
-    for library in LIMITS:
+    for library in LIBRARIES:
         shutil.copy(build("release") / library, tmp_path / (library + ".0" if library == "liblinnet.so" else library))
     code = f"import ctypes; ctypes.CDLL({str(tmp_path / 'liblinnet_sync.so')!r}).linnet_sync_version"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("library", LIMITS)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_no_executable_stack_and_no_text_relocations(library: str) -> None:
     need("readelf")
     text = run(["readelf", "-lW", "-d", str(build("release") / library)])

@@ -1,5 +1,5 @@
-"""Sessions on a snapshot: they run while a training step of the same store is under way, and see what was committed last,
-all of it or nothing; their memory is stated. Many threads at once: tests/c/test_shared_store.c, under ThreadSanitizer."""
+"""Sessions on a snapshot: they run during a training step of the same store, see the last commit completely or not at all, and
+report their memory. tests/c/test_shared_store.c tests many threads under ThreadSanitizer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pytest
 
 import linnet
 from linnet import nn, ops
-from linnet._library import library
-from linnet.graph import Graph
+from linnet.clib.library import library
+from linnet.facade import Graph
 from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib
 
-SIZE = 1 << 19  # enough for two threads: a step goes through parallel_for
+SIZE = 1 << 19  # enough work for two threads: a step uses parallel_for
 WAIT = 30.0
 
 
 def counters() -> Graph:
-    """train: a and b grow by x. eval: both. fails: would set a, but looks up row 9 of 4 first."""
+    """train: a and b grow by x. eval: returns both. fails: would set a, but first looks up row 9 of 4."""
     graph = Graph()
     x, i = graph.placeholder("x", ()), graph.placeholder("i", (1,), "i64")
     a, b = (graph.variable(name, np.zeros(SIZE, np.float32)) for name in "ab")
@@ -136,7 +136,7 @@ def test_a_signature_without_variables_needs_none() -> None:
 
 
 class Held:
-    """A training session whose thread stands still in the middle of a step: in its `at`-th call of parallel_for."""
+    """A training session whose thread stops in the middle of a step: in its `at`-th call of parallel_for."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.reached, self.go, self.calls, self.at = threading.Event(), threading.Event(), 0, at
@@ -193,7 +193,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[Held]:
 
 
 def test_a_reader_completes_in_the_middle_of_a_step(held: Held) -> None:
-    """The writer is provably inside: what it has written over shows in the store's memory, and it holds the lock."""
+    """The writer is certainly inside the step: overwritten values show in the store's memory, and it holds the lock."""
     (locks, plan), (reads, other) = held.reader(0), held.reader(1)
     thread = held.start()
     try:
@@ -201,7 +201,7 @@ def test_a_reader_completes_in_the_middle_of_a_step(held: Held) -> None:
         assert sorted(memory) == [0, held.at], "the updates are not written in place one after the other"
         for _ in range(3):
             assert run_within(reads, 10_000) == (0, (0, 0))
-        assert run_within(locks, 50)[0] == 702  # who takes the lock waits
+        assert run_within(locks, 50)[0] == 702  # anyone who takes the lock waits
         assert held.status is None
     finally:
         held.go.set()
@@ -214,7 +214,7 @@ def test_a_reader_completes_in_the_middle_of_a_step(held: Held) -> None:
 
 
 def test_a_step_completes_in_the_middle_of_a_reader(model: linnet.Model) -> None:
-    """A reader on a snapshot that computes for long, and sees one state from its beginning to its end."""
+    """A long computation on a snapshot sees one state from beginning to end."""
     graph = Graph()
     limit = graph.placeholder("limit", (), "i64")
     w = graph.variable("w", np.ones(4, np.float32))
@@ -253,14 +253,14 @@ def test_every_byte_of_it_is_stated(threads: int) -> None:
         info = chain.info()
         assert info.total == allocator.bytes
         assert info.snapshot > 2 * 4 * SIZE and info.snapshot < 2 * 4 * SIZE + 1000
-        assert info.committed == 2 * 4 * SIZE  # not what the signature does not read
+        assert info.committed == 2 * 4 * SIZE  # without variables that the signature does not read
         plain = Chain(data)
         plain.make_plan("eval", threads=threads)
         assert info.total - info.snapshot - info.committed - plain.info().total < 1000
         plain.close()
         held = lib().linnet_store_bytes(chain.store)
         assert held == info.variables + info.committed
-        # The last snapshot goes: at the next commit, so does what the store kept for it.
+        # When the last snapshot is closed, the next commit frees what the store kept for it.
         lib().linnet_session_free(chain.session)
         chain.session = NULL
         one = np.zeros(SIZE, np.float32)
@@ -322,7 +322,7 @@ def test_a_session_of_other_variables_shares_none(model: linnet.Model) -> None:
     with Chain(graph.to_bytes()) as chain:
         chain.make_store().make_plan("a", snapshot=1).make_session()
         first, plan = chain.session, chain.plan
-        with pytest.raises(Failure, match="share_snapshot is a session of other variables"):
+        with pytest.raises(Failure, match="share_snapshot is a session that reads other variables"):
             chain.make_plan("b", snapshot=1).make_session(share_snapshot=first)
         lib().linnet_session_free(first)
         lib().linnet_plan_free(plan)

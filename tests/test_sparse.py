@@ -1,5 +1,5 @@
-"""Sparse gradients: rows from the gather to the optimizer; the sparse step equals the dense one, or torch.optim.SparseAdam,
-and touches no other row."""
+"""Sparse gradients: rows from the gather to the optimizer. The sparse step equals the dense one, or torch.optim.SparseAdam, and
+touches no other row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 import linnet
 from linnet import SGD, AdaGrad, Adam, Momentum, ops
 from linnet.autodiff import SparseRows, gradients
-from linnet.graph import Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
 from linnet.optimizers import Gradient
 
 ROWS, WIDTH, STEPS = 11, 3, 50
@@ -23,7 +24,7 @@ def table(dtype: Any = np.float32) -> np.ndarray[Any, Any]:
 
 
 def batches() -> list[np.ndarray[Any, Any]]:
-    """Numbers with repetitions, and rows 9 and 10 never."""
+    """Row numbers with repetitions, without rows 9 and 10."""
     rng = np.random.default_rng(1)
     return [rng.integers(0, 9, (2, 4)) for _ in range(STEPS)]
 
@@ -32,7 +33,7 @@ def model(graph: Graph, dense: bool) -> tuple[Tensor, Tensor]:
     ids = graph.placeholder("ids", (2, 4), "i64")
     e = graph.variable("e", table())
     read = e.tensor()
-    if dense:  # a sum with zeros in between hides from the rule that it is a variable
+    if dense:  # an added sum with zeros hides the variable from the rule
         read = ops.add(read, graph.constant(np.zeros((ROWS, WIDTH), np.float32)))
     taken = ops.tanh(ops.gather(read, ids))
     return ids, (taken * taken * taken).sum() + taken.mean()
@@ -105,7 +106,7 @@ def test_lazy_momentum_leaves_other_rows_alone() -> None:
 
 
 def pieces(sparse: bool) -> tuple[Graph, Tensor, list[Gradient]]:
-    """A table read by two gathers, one of them of negative numbers."""
+    """A table read by two gathers, one with negative row numbers."""
     graph = Graph()
     ids = graph.placeholder("ids", (5,), "i32")
     e = graph.variable("e", table())
@@ -147,7 +148,7 @@ def test_anything_else_gets_a_tensor() -> None:
 
 
 def test_a_tied_table_is_dense() -> None:
-    """Read by a gather and, as the output layer, by a matmul."""
+    """A table read by a gather and, as the output layer, by a matmul."""
     graph = Graph()
     ids = graph.placeholder("ids", (4,), "i64")
     e = graph.variable("e", table())
@@ -179,7 +180,7 @@ def test_an_id_out_of_range_changes_nothing() -> None:
 
 @pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: AdaGrad(0.1), lambda: Adam(0.1, lazy=True)])
 def test_memory_of_a_step_does_not_depend_on_the_rows(make: Callable[[], linnet.Optimizer]) -> None:
-    """The rows are written where the variable is: no copy of the table exists while running."""
+    """The rows are written in place: no copy of the table exists at run time."""
 
     def memory(rows: int) -> dict[str, int]:
         graph = Graph()
@@ -196,7 +197,7 @@ def test_memory_of_a_step_does_not_depend_on_the_rows(make: Callable[[], linnet.
 
 
 def test_a_check_that_allows_negative_indices_is_none_for_one_that_does_not() -> None:
-    """The first gather takes -1 for the last row, the second must refuse it before the variable is written over."""
+    """The first gather accepts -1 as the last row; the second must refuse it before the variable is overwritten."""
     graph = Graph()
     ids = graph.placeholder("ids", (2,), "i64")
     e = graph.variable("e", table())

@@ -1,4 +1,4 @@
-"""A variable that one thread writes while others read: they see whole values, old or new."""
+"""One thread writes a variable while others read it: they see whole values, old or new."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 import linnet
 
-SIZE = 1 << 20  # long enough for a switch of threads in the middle of a copy
+SIZE = 1 << 20  # large enough for a thread switch in the middle of a copy
 
 
 def test_readers_see_whole_values() -> None:

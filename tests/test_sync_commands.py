@@ -1,4 +1,4 @@
-"""`linnet serve` and `linnet worker`: a job from the shell, with a key, in rounds too; and what they say when it cannot be."""
+"""`linnet serve` and `linnet worker`: a job from the shell, with a key, also in rounds; and their error messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORKERS, STEPS, BATCH = 2, 12, 16
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """model.lnt and data.npz: 128 points of two kinds."""
+    """model.lnt and data.npz: 128 points of two classes."""
     path = tmp_path_factory.mktemp("job")
     graph = linnet.Graph(seed=1)
     x, t = graph.placeholder("x", ("batch", 6)), graph.placeholder("t", ("batch",), "i32")
@@ -80,11 +80,11 @@ def test_a_job_from_the_shell(folder: Path, extra: tuple[object, ...], started: 
         assert records[-1]["loss"] < records[0]["loss"] and records[0]["sent"] > 0
     server.send_signal(signal.SIGTERM)
     out, err = server.communicate(timeout=60)
-    assert server.returncode == 0 and out.strip() == f"ended after {STEPS} updates", err
+    assert server.returncode == 0 and out.strip() == f"stopped after {STEPS} updates", err
 
 
 def test_a_worker_goes_on_where_the_job_is(folder: Path, tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
-    """Half of the steps, everybody away, the other half: as if nothing had been."""
+    """Half of the steps, then a stop of all processes, then the other half: the same as without a stop."""
     address = f"unix:{tmp_path}/s"
     stores = []
     for parts in ([6, 12], [12]):
@@ -97,7 +97,7 @@ def test_a_worker_goes_on_where_the_job_is(folder: Path, tmp_path: Path, started
                 _, err = worker.communicate(timeout=120)
                 assert worker.returncode == 0, err
             server.send_signal(signal.SIGINT)
-            assert server.communicate(timeout=60)[0].strip() == f"ended after {steps} updates"
+            assert server.communicate(timeout=60)[0].strip() == f"stopped after {steps} updates"
         with linnet.sync.Server(folder / "model.lnt", folder=state) as again:
             stores.append(again.store.as_dict())
     for name, value in stores[0].items():
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_one_line(folder: Path, tmp_path: Path, started: list[
 
     assert "linnet: error" in failing(work(folder, f"unix:{tmp_path}/nobody", 0, "--lost", "0.2"))
     assert "insecure" in failing(command("serve", folder / "model.lnt", "--listen", "*:0"))
-    assert "no such compression" in failing(work(folder, ":1", 0, "--compression", "zip"))
+    assert "unknown compression" in failing(work(folder, ":1", 0, "--compression", "zip"))
     assert "update" in failing(command("serve", plain_file(tmp_path)))
     out, err = work(folder, ":1", WORKERS).communicate(timeout=60)
     assert not out and len(err.strip().splitlines()) == 1 and f"0 to {WORKERS - 1}" in err
@@ -148,7 +148,7 @@ def plain_file(folder: Path) -> Path:
 def test_ctrl_c_ends_a_worker_that_waits(folder: Path, started: list[subprocess.Popen[str]]) -> None:
     server, address = serve(folder, "--workers", WORKERS)
     started.append(server)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child that ignores it would go on doing so
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child that ignores it would continue to do so
     try:
         waiting = work(folder, address, 0)
     finally:

@@ -1,5 +1,5 @@
-"""The encodings of gradients against references written in NumPy from the description in compress.h: byte for byte, for
-any values; error feedback; and what is refused."""
+"""The encodings of gradients against NumPy references written from the description in compress.h: byte for byte, for any values;
+error feedback; and refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ f32 = np.float32
 
 
 def _bf16(values: np.ndarray) -> np.ndarray:
-    """u16: to the nearest, half to even, by exact comparison in f64 of both neighbours; finite stays finite."""
+    """u16: to nearest, half to even, by exact comparison of both neighbours in f64; finite values stay finite."""
     down = values.view(np.uint32) >> 16
     up = np.minimum(down + 1, (down & 0x8000) | 0x7F7F)
 
@@ -60,7 +60,7 @@ def _topk(values: np.ndarray, fraction: float) -> bytes:
 
 
 def _onebit(values: np.ndarray) -> tuple[np.ndarray, bytes]:
-    """(pairs of means in f64, the words of signs)"""
+    """(pairs of means in f64, words of signs)"""
     pairs, words = [], b""
     for start in range(0, values.size, 1024):
         block = values[start : start + 1024]
@@ -101,7 +101,7 @@ def test_the_bytes_are_those_of_the_description(values: np.ndarray) -> None:
 @settings(max_examples=60)
 @given(_values, st.sampled_from(ALL), st.floats(0.125, 2))
 def test_round_trips(values: np.ndarray, compression: str, weight: float) -> None:
-    """message + residual = what went in; the size is as stated; adding is decoding, weighing and adding."""
+    """message + residual = the input; the size is as stated; adding equals decoding, weighing and adding."""
     weight = float(f32(weight))
     residual = (values[::-1] * f32(0.01)).copy()
     total = values + residual
@@ -131,7 +131,8 @@ def test_any_bytes_are_decoded_or_refused(data: bytes, count: int, compression: 
 
 @pytest.mark.parametrize("compression", ALL[1:])
 def test_nothing_is_lost_over_many_steps(compression: str) -> None:
-    """The mean of what arrives goes to the mean of what was sent, as 1 / steps; without a residual it does not."""
+    """With a residual the mean of the received values approaches the mean of the sent ones as 1 / steps; without one it does
+    not."""
     random = np.random.default_rng(3)
     constant = random.normal(size=5000).astype(f32)
     residual, sums = np.zeros_like(constant), [np.zeros_like(constant), np.zeros_like(constant)]
@@ -148,8 +149,9 @@ def test_nothing_is_lost_over_many_steps(compression: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("gzip", "no such compression"), ("topk:", "no such compression"), ("topk:x", "no such compression"),
-     ("topk:0", r"\(0, 1\]"), ("topk:1.5", r"\(0, 1\]"), ("topk:nan", "no such"), ("i8:3", "no such"), ("", "no such")],
+    [("gzip", "unknown compression"), ("topk:", "unknown compression"), ("topk:x", "unknown compression"),
+     ("topk:0", r"\(0, 1\]"), ("topk:1.5", r"\(0, 1\]"), ("topk:nan", "unknown"), ("i8:3", "unknown"),
+     ("", "unknown")],
 )  # fmt: skip
 def test_names(text: str, message: str) -> None:
     with pytest.raises(linnet.UsageError, match=message):
@@ -172,13 +174,13 @@ def test_wrong_arrays_are_refused() -> None:
         encode(np.zeros(20, f32)[::2], "f16")
     with pytest.raises(linnet.UsageError, match="shape"):
         encode(values, "f16", np.zeros(11, f32))
-    with pytest.raises(linnet.UsageError, match="same memory"):
+    with pytest.raises(linnet.UsageError, match="share memory"):
         encode(values, "f16", values)
     frozen = np.zeros(10, f32)
     frozen.flags.writeable = False
     with pytest.raises(linnet.UsageError, match="writable"):
         encode(values, "f16", frozen)
-    with pytest.raises(linnet.UsageError, match="another shape"):
+    with pytest.raises(linnet.UsageError, match="wrong shape"):
         decode(encode(values, "f16"), 10, "f16", add_to=np.zeros(9, f32))
     with pytest.raises(linnet.SyncError, match="expected 20 bytes of f16 for 10 values, got 18 bytes"):
         decode(bytes(18), 10, "f16")

@@ -1,4 +1,4 @@
-"""Compressed gradients train as well as plain ones: MNIST, four workers, error feedback; and bytes per step as stated."""
+"""Compressed gradients train as well as plain ones (MNIST, four workers, error feedback), with the stated bytes per step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def outcome(compression: str, epochs: int) -> Outcome:
     return train(datasets.mnist(), compression, epochs=epochs)
 
 
-# Of the bytes of plain gradients, what a step sends.
+# Bytes sent per step, as a fraction of plain gradients.
 SENT = {"f16": 1 / 2, "bf16": 1 / 2, "i8": 1 / 3.9, "topk:0.01": 1 / 125, "1bit": 1 / 30}
 
 

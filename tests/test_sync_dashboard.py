@@ -1,4 +1,4 @@
-"""`linnet top` on paper: what the tables say of reports as a server writes them."""
+"""The text of `linnet top`: its tables for reports in the form that a server writes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_stragglers_are_slower_than_two_thirds_of_the_median() -> None:
 def test_headline_says_by_which_rule_steps_close() -> None:
     workers = [worker(i) for i in range(3)]
     assert "synchronous  3 of 3 workers  up 0:01:40" in text([report(workers)])
-    assert "2 of 3 close a step" in text([report(workers, mode="quorum", quorum=2)])
+    assert "2 of 3 complete a step" in text([report(workers, mode="quorum", quorum=2)])
     assert "staleness at most 4" in text([report(workers, mode="asynchronous", bound=4, elastic=True)])
 
 

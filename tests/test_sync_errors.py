@@ -1,5 +1,5 @@
-"""Every status code 6xx of linnet.h is provoked by what can happen to a user; a code without a provoker fails. Each error names
-the address, says what is wrong and what to do, in one line."""
+"""A situation that a user can meet provokes every status code 6xx of linnet.h; a code without a test fails. Each error names the
+address, says what is wrong and what to do, in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CODES = {name: code for name, code in ALL_CODES.items() if code // 100 == 6}
 
 @contextmanager
 def answering(text: bytes) -> Iterator[str]:
-    """A server of something else, that says `text` to whoever connects."""
+    """A server of another protocol, which sends `text` to every client."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:

@@ -1,5 +1,5 @@
-"""examples/c/worker.c: at most 80 lines, trains with others on a server; here, sanitized, and on 64-bit ARM beside a worker in
-Python on this machine."""
+"""examples/c/worker.c: at most 80 lines, trains with others on a server; on this machine, sanitized, and on 64-bit ARM
+together with a worker in Python on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH, STEPS = 64, 30
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """digits.lnt, images, labels: 500 blurred bars in ten places."""
+    """digits.lnt, images, labels: 500 blurred bars in ten positions."""
     path = tmp_path_factory.mktemp("digits")
     graph = linnet.Graph(seed=3)
     x, t = graph.placeholder("x", ("batch", 28, 28)), graph.placeholder("t", ("batch",), "i32")
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def feeds(folder: Path, step: int, number: int) -> dict[str, np.ndarray]:
-    """What the example takes for a step."""
+    """The example's feeds for a step."""
     images = np.frombuffer((folder / "images").read_bytes(), np.uint8, offset=16).reshape(-1, 28, 28)
     labels = np.frombuffer((folder / "labels").read_bytes(), np.uint8, offset=8)
     rows = ((step * 7919 + np.arange(BATCH)) * 31 + number * 17) % len(images)
@@ -141,7 +141,7 @@ def run_usage(program: Path) -> str:
 
 
 def test_a_worker_on_arm_and_one_in_python_here(folder: Path) -> None:
-    """64-bit ARM under qemu, in C, and this machine, in Python: one model, within 1e-5 of one process."""
+    """64-bit ARM under qemu in C, and this machine in Python: one model, within 1e-5 of one process."""
     need("qemu-aarch64", "aarch64-linux-gnu-gcc")
     program = compiled("aarch64-linux-gnu-gcc", "aarch64", folder / "worker-arm")
     emulated = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "cortex-a53", str(program)]

@@ -1,5 +1,5 @@
-"""kill -9 of workers, of the server, of all of them, and of the network between them, at moments of chance: every push that
-was to count does, once. Server and workers are the native programs, each side in a network namespace of its own."""
+"""kill -9 of workers, of the server and of all, and cuts of the network between them, at random moments: every push counts
+exactly once. Server and workers are the native programs, each side in its own network namespace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAULTS = ("worker", "server", "both", "network")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """model.lnt, whose gradient is its input; the programs."""
+    """model.lnt, whose gradient is its input; and the programs."""
     made = tmp_path_factory.mktemp("faults")
     graph = linnet.Graph()
     x = graph.placeholder("x", (SIZE,))
@@ -42,13 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expected(steps: int) -> np.ndarray:
-    """What is left of 0 after so many steps: less the mean of the workers' numbers, exactly."""
+    """The exact value after this many steps from 0: minus the sum of the means of the workers' numbers."""
     step, number, i = np.ogrid[:steps, :WORKERS, :SIZE]
     return -((step * 31 + number * 17 + i) % 64).astype(np.float64).mean(1).sum(0)
 
 
 class Cluster:
-    """A server and workers as processes, between them a network that can be cut."""
+    """A server and workers as processes, with a network between them that can be cut."""
 
     def __init__(self, folder: Path, place: Path, wire: tuple[str, str] | None) -> None:
         self.folder, self.place, self.wire = folder, place, wire
@@ -102,7 +102,7 @@ class Cluster:
         return int(status(self.local)["version"])
 
     def finish(self) -> int:
-        """Lets them work a little more, and end; the steps they made."""
+        """Lets them run a little longer and end; returns their steps."""
         end = self.version() + 300
         (self.place / "part").write_text(f"{end}\n")
         (self.place / "part").rename(self.place / "end")
@@ -123,7 +123,7 @@ class Cluster:
 
 @pytest.fixture
 def wire() -> Iterator[tuple[str, str]]:
-    """Two network namespaces, and a cable between them."""
+    """Two network namespaces connected by a virtual cable."""
     need("ip")
     names = (f"linnet-s{os.getpid()}", f"linnet-w{os.getpid()}")
     if os.geteuid() or subprocess.run(["ip", "netns", "add", names[0]], check=False).returncode:
@@ -193,7 +193,7 @@ def test_two_hundred_faults(folder: Path, tmp_path: Path, wire: tuple[str, str])
 
 
 def test_the_sum_tells_one_push(folder: Path) -> None:
-    """A push left out, or counted twice, would show."""
+    """A push that is lost or counted twice would show."""
     model = linnet.Model(folder / "model.lnt")
     assert re.fullmatch("[0-9a-f]{32}", model.metadata("digest") or "")
     for steps in (1, 50):

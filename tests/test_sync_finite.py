@@ -1,5 +1,5 @@
-"""Finite pushes leave finite variables: sums and updates that overflow are dropped, in every mode of training and in every
-encoding, and the job goes on. tests/c/test_sync_finite.c has the same of the server's core, by the byte."""
+"""Finite pushes keep variables finite: sums and updates that overflow are dropped, in every mode of training and with every
+encoding, and the job continues. tests/c/test_sync_finite.c tests the server's core byte by byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import linnet
 from linnet import SGD, AdaGrad, Adam, Momentum, ops
-from linnet.graph import Graph
+from linnet.facade import Graph
 from linnet.sync import Ring, RingTrainer, Server, Worker
 from tests.test_sync_ring import ranks
 from tests.test_sync_server import together
@@ -19,7 +19,7 @@ SIZE, HUGE = 2000, 3e38
 
 
 def pushing(optimizer: linnet.Optimizer, dtype: str = "f32") -> Graph:
-    """The gradient of w is what is fed as x; that of the table, in rows, what is fed as y."""
+    """The gradient of w is the feed x; the gradient of the table, in rows, is the feed y."""
     graph = Graph(seed=1)
     x, ids, y = (
         graph.placeholder("x", (SIZE,), dtype),
@@ -39,7 +39,7 @@ def feed(x: float, y: float = 1.0, dtype: str = "f32") -> dict[str, np.ndarray]:
 
 
 def check(server: Server, steps: int, dropped: int) -> None:
-    """All is finite, so many steps were dropped, and the others are made."""
+    """Everything is finite, this many steps were dropped, and the others were applied."""
     status = server.status()
     assert (status["steps_not_finite"], status["version"]) == (dropped, steps - dropped), status
     for spec in server.model.variables:
@@ -49,7 +49,7 @@ def check(server: Server, steps: int, dropped: int) -> None:
 def train(
     graph: Graph, server: Server, pushes: list[list[dict[str, np.ndarray]]], weights: list[float]
 ) -> list[list[str]]:
-    """What each of the workers hears of each of its pushes."""
+    """The answers that each worker got for each of its pushes."""
 
     def work(k: int) -> list[str]:
         with Worker(graph, server.address, number=k, timeout=30) as worker:
@@ -72,7 +72,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_update_that_overflows_is_taken_back(name: str, tmp_path: Path) -> None:
-    """Dense and sparse; and the journal brings a server back to the same bits."""
+    """Dense and sparse; and the journal restores a server to the same bits."""
     optimizer, large = OPTIMIZERS[name]
     graph = pushing(optimizer())
     pushes = [feed(1), feed(large), feed(1, -large), feed(2), feed(large), feed(2)]
@@ -92,7 +92,7 @@ def test_an_update_that_overflows_is_taken_back(name: str, tmp_path: Path) -> No
 
 
 def test_what_a_large_gradient_leaves_overflows_later() -> None:
-    """The momentum of an update that was applied: ordinary gradients after it are tried, too."""
+    """The momentum of an applied update: ordinary gradients after it are tested, too."""
     graph = pushing(Momentum(0.9, 0.9))
     with Server(graph) as server:
         heard = train(graph, server, [[feed(2.9e38), *[feed(1)] * 6]], [1.0])[0]
@@ -105,7 +105,9 @@ def test_large_gradients_that_an_update_stands_are_applied() -> None:
         assert train(pushing(SGD(0.5)), server, [[feed(1e38), feed(-1e38), feed(0, 1e38)]], [1.0]) == [["applied"] * 3]
         check(server, 3, 0)
         np.testing.assert_array_equal(server.store["w"], np.zeros(SIZE, np.float32))
-        assert server.store["table"][3, 0] == np.float32(-0.5e38) - np.float32(1)  # 1 twice, which is lost beside it
+        assert server.store["table"][3, 0] == np.float32(-0.5e38) - np.float32(
+            1
+        )  # 1 twice, which is lost next to the large value
 
 
 @pytest.mark.parametrize(("pushed", "weights"), [
@@ -145,7 +147,7 @@ def test_backup_workers_and_groups() -> None:
 
 
 def test_federated_rounds() -> None:
-    """What a worker has changed by itself, from one end of the numbers to the other."""
+    """A worker's own changes, from one end of the number range to the other."""
     graph = pushing(SGD(1.0))
     with Server(graph) as server, Worker(graph, server.address, keep_pulled=True, timeout=30) as worker:
         for value, outcome in ((-1.0, "applied"), (HUGE, "applied"), (-HUGE, "not_finite"), (2.0, "applied")):
@@ -159,7 +161,7 @@ def test_federated_rounds() -> None:
 
 @pytest.mark.parametrize("compression", ["f16", "bf16", "i8", "topk:0.01", "1bit"])
 def test_what_compression_makes_of_large_gradients(compression: str) -> None:
-    """With error feedback, which may overflow itself: a step is applied or dropped, and none ends the job."""
+    """With error feedback, which may overflow itself: a step is applied or dropped, and no overflow ends the job."""
     graph = pushing(SGD(1e-3))
     random = np.random.default_rng(1)
     with Server(graph) as server, Worker(graph, server.address, compression=compression, timeout=30) as worker:
@@ -183,7 +185,7 @@ def test_a_ring_drops_what_overflows(tmp_path: Path) -> None:
     def work(rank: int) -> tuple[int, np.ndarray]:
         with Ring(f"unix:{tmp_path}/ring", rank, 2, timeout=20) as ring:
             trainer = RingTrainer(graph, ring, threads=1)
-            # The update's overflow first, as long as w is 0 and the loss is finite beside it.
+            # The update overflows first, while w is 0 and the loss is still finite.
             for value, weight in ((1e38, 1), (1, 1), (HUGE, 1), (1, 2e38), (1, 1e-44), (1, 1)):
                 trainer.step({"x": np.full(SIZE, value, np.float32)}, weight=weight)
                 for spec in trainer.model.variables:
@@ -191,5 +193,5 @@ def test_a_ring_drops_what_overflows(tmp_path: Path) -> None:
             return trainer.not_finite, trainer.store["w"].copy()
 
     first, second = ranks(2, work)
-    assert first[0] == second[0] == 3  # tiny weights of the same size make a mean
+    assert first[0] == second[0] == 3  # tiny but equal weights still give a mean
     np.testing.assert_array_equal(first[1], second[1])

@@ -1,5 +1,5 @@
-"""linnet.fit in a job of several: the same bits as one process that accumulates, in every arrangement of servers; each mode
-learns; a run goes on from the servers' snapshots. Workers are threads here, and processes in the last tests."""
+"""linnet.fit in a job of several processes: the same bits as one process that accumulates, for every arrangement of servers; each
+mode learns; runs resume from the servers' snapshots. Workers are threads here, and processes in the last tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import linnet
 from linnet import data, nn, ops
-from linnet.graph import Graph
+from linnet.facade import Graph
 from linnet.sync import Cluster, Strategy
 from linnet.training import History
 
@@ -24,7 +24,7 @@ TABLE = "embedding/weight"
 
 
 def examples(count: int = 160) -> dict[str, Any]:
-    """Points in the plane with one of three labels, and three numbers of words that say the same."""
+    """Points in the plane with one of three labels, and three word numbers that encode the same."""
     rng = np.random.default_rng(0)
     t = rng.integers(0, 3, count)
     x = rng.standard_normal((count, 6)) + 2 * np.eye(3, 6)[t]
@@ -61,7 +61,7 @@ def together(
     folder: Path, make: Callable[[], Graph] = build, servers: int = 0, strategy: Strategy | None = None,
     workers: int = WORKERS, **arguments: Any,
 ) -> list[History]:  # fmt: skip
-    """What `fit` gives in each process of a job, workers first; here each is a thread. servers: 0 for one in worker 0."""
+    """The results of `fit` in each process of a job, workers first; here each is a thread. servers: 0 for one inside worker 0."""
     addresses = tuple(f"unix:{folder}/{k}" for k in range(max(servers, 1)))
     places = [
         Cluster("worker", rank, workers, addresses, hosts_server=not servers and not rank, source="test")
@@ -95,7 +95,7 @@ def together(
 
 
 def same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Every variable that both have is the same bits, accumulators and counters of processes aside."""
+    """All variables that both have are equal bit for bit, except accumulators and counters of processes."""
     names = [n for n in expected if "accumulated" not in n and n != "random/counter" and n in found]
     assert any(name.startswith("hidden") for name in names)
     for name in names:
@@ -116,7 +116,7 @@ def test_workers_are_one_process_that_accumulates(servers: int, tmp_path: Path) 
         same(history.store, parameters)
     assert found[0]["val_loss"] == one["val_loss"] and not any("val_loss" in r for h in found[1:] for r in h.records)
     if servers == 0:
-        same(found[0].store, one.store)  # the optimizer's state as well
+        same(found[0].store, one.store)  # including the optimizer's state
     assert found[0].traffic["applied"] == 24 and found[0].traffic["late"] == 0
 
 
@@ -130,7 +130,7 @@ def test_remote_tables_are_local_ones(tmp_path: Path) -> None:
             trained = found[0].graph.variables[TABLE].value
             np.testing.assert_array_equal(trained, one.store[TABLE])
             continue
-        with pytest.raises(linnet.UsageError, match="the servers hold this variable"):
+        with pytest.raises(linnet.UsageError, match="this variable is on the servers"):
             _ = found[0].graph
         parts = linnet.sync.partition(build(remote=True), servers)
         whole = linnet.sync.join(
@@ -201,22 +201,22 @@ def test_what_makes_no_job_is_refused(tmp_path: Path) -> None:
         with pytest.raises(linnet.UsageError, match=match):
             linnet.fit(graph or build(), examples(), cluster=place, **arguments)
 
-    refused("workers take the place of accumulation; expected 1 or 2, got 3", accumulate=3)
-    refused("a job trains by its own signatures", train="accumulate")
-    refused("cannot be dealt out", strategy=Strategy(groups=3))
-    refused("cannot be dealt out", strategy=Strategy(backup=2))
-    refused("federated rounds need whole tables", build(remote=True), strategy=Strategy("federated"))
-    refused("an epoch has fewer batches than there are workers", batch_size=160)
+    refused("accumulate cannot be combined with several workers; expected 1 or 2, got 3", accumulate=3)
+    refused("a job with several processes always trains", train="accumulate")
+    refused("cannot be divided into groups", strategy=Strategy(groups=3))
+    refused("cannot be divided into groups", strategy=Strategy(backup=2))
+    refused("federated rounds do not support remote tables", build(remote=True), strategy=Strategy("federated"))
+    refused("an epoch has fewer batches than the number of workers", batch_size=160)
     plain = Graph()
     x = plain.placeholder("x", (3,))
     w = plain.variable("w", np.ones(3, np.float32))
     loss = (x * w).sum()
     plain.signature("train", {"x": x}, {"loss": loss}, updates=linnet.SGD().minimize(loss))
-    refused("no signature 'grad' to train in company by", plain)
+    refused("no signature 'grad' for distributed training", plain)
     for options, match in (
-        ({"mode": "both"}, "no such mode"), ({"mode": "asynchronous", "backup": 1}, "backup makes no sense"),
-        ({"staleness": 3}, "staleness makes no sense"), ({"local_steps": 2}, "local_steps makes no sense"),
-        ({"compression": "zip"}, "no such compression"), ({"durability": "maybe"}, "durability makes no sense"),
+        ({"mode": "both"}, "unknown mode"), ({"mode": "asynchronous", "backup": 1}, "backup is not valid"),
+        ({"staleness": 3}, "staleness is not valid"), ({"local_steps": 2}, "local_steps is not valid"),
+        ({"compression": "zip"}, "unknown compression"), ({"durability": "maybe"}, "durability is not valid"),
     ):  # fmt: skip
         with pytest.raises(linnet.UsageError, match=match):
             Strategy(**options)  # type: ignore[arg-type]

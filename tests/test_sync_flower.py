@@ -1,4 +1,4 @@
-"""linnet.flower: FedAvg of Flower over two clients, in this process, against the same rounds written in NumPy."""
+"""linnet.flower: Flower's FedAvg over two clients, in this process, against the same rounds in NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flwr.serverapp.grid import Grid
 from flwr.serverapp.strategy import FedAvg
 
 import linnet.flower
-from linnet.shuffle import permutation
+from linnet.data.shuffle import permutation
 
 RATE, COUNTS = 0.25, (30, 10)
 
@@ -39,14 +39,14 @@ def part(number: int) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def batches(data: dict[str, Any], epoch: int) -> Iterable[dict[str, Any]]:
-    """Whole batches of ten in the order of linnet.fit."""
+    """Full batches of ten in the order of linnet.fit."""
     chosen = permutation(len(data["x"]), 5, epoch)
     for i in range(0, len(chosen) - 9, 10):
         yield {name: values[chosen[i : i + 10]] for name, values in data.items()}
 
 
 class InProcess(Grid):
-    """Hands messages to a ClientApp and replies back."""
+    """Passes messages to a ClientApp and returns its replies."""
 
     def __init__(self, app: Any, nodes: int) -> None:
         self.app, self.nodes, self.errors = app, nodes, list[Any]()
@@ -87,7 +87,7 @@ class InProcess(Grid):
 
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process of Flower is told when it starts."""
+    """The configuration that a Flower process gets at its start."""
     from flwr.supercore.task_identity import TaskIdentity
 
     for name in ("_task_id", "_run_id", "_node_id"):
@@ -128,7 +128,7 @@ def test_what_travels_and_what_is_refused() -> None:
     x = other.placeholder("x", ("batch",))
     v = other.variable("v", np.zeros(2, np.float32))
     linnet.training.signatures(other, (x.mean() * v).sum(), linnet.SGD(1.0), {"x": x})
-    with pytest.raises(linnet.UsageError, match="another model"):
+    with pytest.raises(linnet.UsageError, match="a different model"):
         linnet.flower.assign(other, record)
     wrong = linnet.flower.arrays(other)
     with pytest.raises(linnet.UsageError, match="shape"):

@@ -1,5 +1,5 @@
-"""Hostile sessions leave a running job undisturbed: its parameters are the bits that they are without them, no worker loses
-its connection, and the server's memory and descriptors stay bounded. `make soak` runs ten thousand of each kind."""
+"""Hostile sessions do not disturb a running job: its parameters keep their bits, no worker loses its connection, and the server's
+memory and descriptors stay bounded. `make soak` runs ten thousand of each kind."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from linnet import Adam
-from linnet.cli_sync_key import write_key
-from linnet.errors import SyncError
-from linnet.graph import Graph
+from linnet.cli.sync_key import write_key
+from linnet.clib.errors import SyncError
+from linnet.facade import Graph
 from linnet.sync import Link, Worker, status
 from tests.native import SANITIZED
 from tests.native import build as build_native
@@ -42,7 +42,7 @@ def graph() -> Graph:
 
 @pytest.fixture(scope="module")
 def expected(graph: Graph) -> Arrays:
-    """The parameters after STEPS steps that nobody disturbs."""
+    """The parameters after STEPS undisturbed steps."""
     reference = Cluster(graph, [graph], WORKERS)
     for step in range(STEPS):
         reference.step([feed(graph, step, k, WORKERS) for k in range(WORKERS)])
@@ -50,8 +50,8 @@ def expected(graph: Graph) -> Arrays:
 
 
 class Serving:
-    """A server in a process of its own, so that its death and its memory are seen: `linnet serve`, or `native`, a build of
-    linnet-serve. Steps close with the pushes of WORKERS workers."""
+    """A server in a separate process, so that its death and its memory can be observed: `linnet serve`, or `native`, a build of
+    linnet-serve. Steps close after the pushes of WORKERS workers."""
 
     def __init__(self, model: Path, *options: str, native: Path | None = None) -> None:
         command = [sys.executable, "-m", "linnet", "serve", "--workers", str(WORKERS), "--quorum", str(WORKERS)]
@@ -103,7 +103,7 @@ def _target(address: str) -> tuple[str, int] | str:
 
 
 def _train(graph: Graph, server: Serving, link: Link, sessions: int, done: list[int]) -> list[threading.Thread]:
-    """Workers whose steps are spread over the sessions. What goes wrong is in `failures` of the threads."""
+    """Workers whose steps are spread over the sessions. Exceptions of the threads are in `failures`."""
 
     def work(k: int) -> None:
         with Worker(graph.to_bytes(), server.address, number=k, timeout=60, link=link) as worker:
@@ -111,7 +111,7 @@ def _train(graph: Graph, server: Serving, link: Link, sessions: int, done: list[
                 while done[0] < sessions * step // STEPS and done[0] >= 0:
                     time.sleep(0.002)
                 worker.step(feed(graph, step, k, WORKERS), weight=1.0)
-            while 0 <= done[0] < sessions:  # its number is to be taken all the while
+            while 0 <= done[0] < sessions:  # its number must be taken all the time
                 time.sleep(0.01)
             info = worker.info
             assert (info.applied, info.late, info.not_finite) == (STEPS, 0, 0)
@@ -140,7 +140,7 @@ def _attack(
     session: Callable[[int], str],
     sanitized: bool = False,
 ) -> Counter[str]:
-    """Trains beside `sessions` calls of session(i), then checks parameters, memory and descriptors."""
+    """Trains during `sessions` calls of session(i), then checks parameters, memory and descriptors."""
     done, seen = [0], Counter[str]()
     threads = _train(graph, server, link, sessions, done)
     failures: list[BaseException] = threads[0].failures  # type: ignore[attr-defined]
@@ -204,7 +204,7 @@ def _inside(
 
 @pytest.mark.parametrize("listen", [":0", "unix:{}/s"])
 def test_hostile_members(listen: str, graph: Graph, expected: Arrays, tmp_path: Path) -> None:
-    """No key: whoever comes may say HELLO and join, as an authenticated worker may."""
+    """Without a key, anyone may say HELLO and join, like an authenticated worker."""
     _inside(graph, expected, tmp_path, PORTION, listen.format(tmp_path))
 
 
@@ -215,7 +215,7 @@ def test_ten_thousand_hostile_members(graph: Graph, expected: Arrays, tmp_path: 
 
 @pytest.mark.soak
 def test_hostile_members_of_a_sanitized_server(graph: Graph, expected: Arrays, tmp_path: Path) -> None:
-    """AddressSanitizer and UBSan see nothing: a finding ends the server with another status."""
+    """AddressSanitizer and UBSan find nothing: a finding would end the server with another status."""
     native = build_native("address", "linnet-serve") / "linnet-serve"
     _inside(graph, expected, tmp_path, ALL // 4, ":0", native)
     (tmp_path / "strangers").mkdir()
@@ -223,7 +223,7 @@ def test_hostile_members_of_a_sanitized_server(graph: Graph, expected: Arrays, t
 
 
 class Relay(threading.Thread):
-    """Stands between a worker and the server and records what the worker says."""
+    """A proxy between a worker and the server that records what the worker sends."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         super().__init__(daemon=True)
@@ -272,7 +272,7 @@ def _outside(graph: Graph, expected: Arrays, tmp_path: Path, sessions: int, nati
             enemy = Enemy(target, job, rng, held, old)
             if name in OUTSIDE:
                 OUTSIDE[name](enemy)
-            else:  # nothing of a recorded session is answered but by a handshake and its failure
+            else:  # a replayed session gets only a handshake and its failure as answer
                 enemy.send(bytes(relay.said[: rng.randrange(len(relay.said)) if name == "recorded_cut" else None]))
             enemy.close()
             while len(held) > 150:
@@ -287,7 +287,7 @@ def _outside(graph: Graph, expected: Arrays, tmp_path: Path, sessions: int, nati
 
 
 def test_hostile_strangers(graph: Graph, expected: Arrays, tmp_path: Path) -> None:
-    """With a key: nobody without it gets to say a frame."""
+    """With a key, nobody without it can send a frame."""
     _outside(graph, expected, tmp_path, PORTION)
 
 
@@ -299,14 +299,14 @@ def test_ten_thousand_hostile_strangers(graph: Graph, expected: Arrays, tmp_path
 @pytest.mark.soak
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "tls"])
 def test_who_dribbles_is_closed(keyed: bool, graph: Graph, tmp_path: Path) -> None:
-    """A handshake takes 10 s at most, however many bytes keep coming."""
+    """A handshake takes at most 10 s, however many bytes keep coming."""
     model, key = tmp_path / "model.lnt", tmp_path / "key"
     model.write_bytes(graph.to_bytes())
     write_key(key)
     with serving(model, *(("--key", str(key)) if keyed else ())) as server:
         link = Link(key if keyed else None)
         began, closed = time.monotonic(), list[float]()
-        # The beginnings of a greeting, and of a client's first record of TLS.
+        # The beginning of a greeting, and of a client's first TLS record.
         said = b"\x16\x03\x01\x10\x00\x01\x00\x0f\xfc\x03\x03" if keyed else frame("HELLO", bytes(96))
         dribbling = [socket.create_connection(_target(server.address)) for _ in range(20)]
         for at in range(200):

@@ -1,5 +1,5 @@
-"""What a server's folder promises: every byte of its journal and snapshot matters or is harmless, what was acknowledged is
-on the disk, damage is an error that names the place, --repair keeps the file aside, and no link is followed.
+"""Guarantees of a server's folder: every byte of its journal and snapshot matters or is harmless; acknowledged pushes are on
+disk; damage is an error that names the place; --repair keeps the old file; links are not followed.
 tests/c/test_sync_journal.c has journals of several pages; tests/sim tears them."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GRAPH = counting()
 
 @pytest.fixture
 def quick() -> Iterator[Path]:
-    """A folder in memory, if there is one: a thousand servers start in it, and each syncs its files."""
+    """A folder in memory, if possible: a thousand servers start in it, and each syncs its files."""
     memory = Path("/dev/shm")
     path = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
     yield path
@@ -37,7 +37,7 @@ def quick() -> Iterator[Path]:
 
 
 def state(server: Server) -> tuple[object, ...]:
-    """All that outlives a server."""
+    """Everything that survives a server."""
     about = server.status()
     known = [(w["worker"], w["group"]) for w in about["workers"]]
     groups = [(g["group"], g["step"]) for g in about["groups"]]
@@ -45,7 +45,7 @@ def state(server: Server) -> tuple[object, ...]:
 
 
 def kept(folder: Path, steps: int, save_at: int = 0) -> dict[str, bytes]:
-    """The files of a server that was killed after so many steps of two workers."""
+    """The files of a server that was killed after this many steps of two workers."""
     with Server(GRAPH, workers=2, folder=folder) as server:
 
         def work(k: int) -> None:
@@ -69,7 +69,7 @@ def started(folder: Path, files: dict[str, bytes], repair: bool = False) -> Serv
 
 @pytest.mark.parametrize("name", ["journal", "snapshot.lnt"])
 def test_every_byte_is_flipped(name: str, quick: Path) -> None:
-    """An error that names the file and the place, or the same state; never an older one."""
+    """Expects an error that names the file and the place, or the same state, but never an older one."""
     files = kept(quick / "job", 6, save_at=3)
     whole = started(quick / "x", files)
     expected = state(whole)
@@ -85,24 +85,24 @@ def test_every_byte_is_flipped(name: str, quick: Path) -> None:
             refused += 1
             assert str(quick / "x" / name) in str(error), str(error)
             assert re.search(r"\d|[0-9a-f]{8}", (error.got or "") + (error.expected or "")) and error.hint, str(error)
-            assert (quick / "x" / name).read_bytes() == data  # and nothing is changed by it
+            assert (quick / "x" / name).read_bytes() == data  # and nothing changes
             continue
         harmless += 1
         assert state(server) == expected, f"byte {at}"
         server.close()
-    # Of a snapshot the padding between its parts does not matter; of a journal, every byte does.
+    # In a snapshot the padding between its parts does not matter; in a journal, every byte does.
     print(f"{name}: {refused} flips refused, {harmless} harmless")
     assert harmless == 0 if name == "journal" else harmless < len(files[name]) // 2
     assert refused > 300
 
 
 def test_a_journal_of_an_earlier_version(tmp_path: Path) -> None:
-    """An empty one is begun anew; one with records is not read as something else."""
+    """An empty journal is started anew; one with records is not taken for something else."""
     files = kept(tmp_path / "job", 2)
     old = bytearray(files["journal"])
     old[4] = 1
     started(tmp_path / "x", {"journal": bytes(old[:64])}).close()
-    with pytest.raises(linnet.FileError, match=r"other_model.*older version of linnet.*end it in order"):
+    with pytest.raises(linnet.FileError, match=r"other_model.*older version of linnet.*end it normally"):
         started(tmp_path / "x", {"journal": bytes(old)})
 
 
@@ -117,7 +117,7 @@ def test_repair_keeps_the_damaged_file(tmp_path: Path) -> None:
         damaged = bytearray(files["journal"])
         damaged[lengths[record] + offset] ^= 4
         place = tmp_path / "x"
-        with pytest.raises(linnet.FileError, match=f"record at {lengths[record]} of {lengths[-1]}.*--repair"):
+        with pytest.raises(linnet.FileError, match=f"record at offset {lengths[record]} of {lengths[-1]}.*--repair"):
             started(place, {"journal": bytes(damaged)})
         with started(place, {"journal": bytes(damaged)}, repair=True) as server:
             assert server.status()["version"] == record
@@ -130,7 +130,7 @@ def test_repair_keeps_the_damaged_file(tmp_path: Path) -> None:
             assert server.status()["version"] == record and server.status()["left_out"] == 0
     with started(tmp_path / "x", files, repair=True) as server:  # nothing to repair
         assert server.status()["version"] == 4 and len(list((tmp_path / "x").glob("journal.damaged-*"))) == 0
-    # A snapshot cannot be gone on from without: repair says so, and leaves all as it is.
+    # A damaged snapshot cannot be skipped: --repair says so and changes nothing.
     files = kept(tmp_path / "other", 6, save_at=3)
     spoiled = bytearray(files["snapshot.lnt"])
     spoiled[100] ^= 1
@@ -140,7 +140,7 @@ def test_repair_keeps_the_damaged_file(tmp_path: Path) -> None:
 
 
 def test_the_command_repairs(tmp_path: Path) -> None:
-    """`linnet serve --repair` and `linnet-serve --repair`; without it both name the file and the way out."""
+    """`linnet serve --repair` and `linnet-serve --repair`. Without it both name the file and the remedy."""
     (tmp_path / "model.lnt").write_bytes(GRAPH.to_bytes())
     files = kept(tmp_path / "job", 2)
     damaged = files["journal"][:-40] + bytes([files["journal"][-40] ^ 1]) + files["journal"][-39:]
@@ -168,7 +168,8 @@ def test_the_command_repairs(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_is_ahead(tmp_path: Path) -> None:
-    """The server has lost an update that it had acknowledged: an error in both, and none where it was told so."""
+    """A server that lost an acknowledged update: worker and server report an error; with repair the server continues without
+    one."""
     link = Link(heartbeat=0.1, lease=0.4)
     server = Server(GRAPH, folder=tmp_path / "job", link=link, listen=f"unix:{tmp_path}/s")
     server.start()
@@ -190,18 +191,18 @@ def test_a_worker_that_is_ahead(tmp_path: Path) -> None:
             linnet.SyncError, match=r"refused.*server is behind: step 2 was acknowledged to worker 0"
         ) as caught:
             worker.step(ones(1.0))
-        assert "start the workers again" in caught.value.hint
+        assert "restart the workers" in caught.value.hint
         worker.close()
         if not repair:
             deadline = time.monotonic() + 10
-            with pytest.raises(linnet.FileError, match=r"corrupt.*acknowledged are missing.*--repair"):
+            with pytest.raises(linnet.FileError, match=r"corrupt.*acknowledged updates are missing.*--repair"):
                 while not server.wait(0.1):
                     assert time.monotonic() < deadline
-            # It did not save: what is on the disk is what was there.
+            # It did not save: the files on disk are unchanged.
             assert (tmp_path / "job" / "journal").read_bytes() == older
             assert not (tmp_path / "job" / "snapshot.lnt").exists()
             server.close()
-            # The worker's next life has no such memory, and another ahead one is made for the repaired server.
+            # The worker's next process has no such memory, so another worker that is ahead is made for the repaired server.
             with Server(GRAPH, folder=tmp_path / "more", link=link, listen=f"unix:{tmp_path}/s") as more:
                 worker = Worker(GRAPH, more.address, number=0, timeout=30, lost=20, link=link)
                 for i in range(3):
@@ -215,7 +216,7 @@ def test_a_worker_that_is_ahead(tmp_path: Path) -> None:
 
 
 def test_a_volatile_server_may_go_back(tmp_path: Path) -> None:
-    """Who keeps only snapshots, or nothing, has promised no more: workers follow it."""
+    """A server that keeps only snapshots, or nothing, has promised no more: workers follow it."""
     address = f"unix:{tmp_path}/s"
     server = Server(GRAPH, listen=address, folder=tmp_path / "job", durability="volatile")
     server.start()
@@ -235,8 +236,8 @@ def test_a_volatile_server_may_go_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("durability", ["fsync", "journal", "volatile"])
 def test_what_is_synced_and_when(durability: str, tmp_path: Path) -> None:
-    """Each step is on the disk before its answer: exactly one fdatasync of the journal. Of files that are replaced, the file
-    before its name; of the folder, the names."""
+    """Each step is on disk before its answer: exactly one fdatasync of the journal. Replaced files are synced before their
+    rename, and the folder for the names."""
     library = compile_c([ROOT / "tests" / "ext" / "sync_log.c"], tmp_path / "sync_log.so", "-shared", "-fPIC", "-ldl")
     (tmp_path / "model.lnt").write_bytes(GRAPH.to_bytes())
     tool, log, address = build("release", "linnet-serve") / "linnet-serve", tmp_path / "log", f"unix:{tmp_path}/socket"
@@ -266,7 +267,7 @@ def test_what_is_synced_and_when(durability: str, tmp_path: Path) -> None:
             for _ in range(20):
                 worker.step(ones(1.0))
                 assert lines() == (["fdatasync journal"] if durability == "fsync" else [])
-            worker.step(ones(float("nan")))  # what became of it is kept, too
+            worker.step(ones(float("nan")))  # its result is kept, too
             assert lines() == (["fdatasync journal"] if durability == "fsync" else [])
             worker.save()
             assert lines() == ["fsync snapshot.lnt.part", "fsync job", *head]
@@ -278,26 +279,26 @@ def test_what_is_synced_and_when(durability: str, tmp_path: Path) -> None:
 
 
 def test_no_link_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever can write to the folder makes the server write nowhere else. The folder itself may be a link."""
-    monkeypatch.chdir(tmp_path)  # errors have room for short names
+    """Links in the folder do not make the server write elsewhere. The folder itself may be a link."""
+    monkeypatch.chdir(tmp_path)  # errors have room only for short names
     tmp_path, victim = Path(), tmp_path / "victim"
     for name in ("lock", "epoch", "epoch.part", "journal", "snapshot.lnt"):
         victim.write_text("precious")
         place = tmp_path / f"folder-{name}"
         place.mkdir()
         (place / name).symlink_to(victim)
-        if name == "epoch.part":  # what a kill has left there is in the way of nobody
+        if name == "epoch.part":  # leftovers of a kill there do no harm
             Server(GRAPH, folder=place).close()
             assert not (place / name).exists()
         else:
-            with pytest.raises(linnet.FileError, match=rf"{name}'.*a symbolic link.*remove it"):
+            with pytest.raises(linnet.FileError, match=rf"{name}'.*a symbolic link.*remove the file"):
                 Server(GRAPH, folder=place)
         assert victim.read_text() == "precious", name
         (place / name).unlink(missing_ok=True)
         if name == "epoch.part":
             continue
-        os.mkfifo(place / name)  # which would hold it up for ever
-        with pytest.raises(linnet.FileError, match=rf"{name}'.*no regular file"):
+        os.mkfifo(place / name)  # which would block it forever
+        with pytest.raises(linnet.FileError, match=rf"{name}'.*not a regular file"):
             Server(GRAPH, folder=place)
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")

@@ -1,4 +1,4 @@
-"""What a server's folder holds: a journal that a snapshot makes short, an epoch above all before it, settings in range."""
+"""The contents of a server's folder: a journal that a snapshot shortens, an epoch above all earlier ones, settings in range."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from linnet import SGD
-from linnet.errors import Error
-from linnet.graph import Graph
+from linnet.clib.errors import Error
+from linnet.facade import Graph
 from linnet.sync import Link, Server, Worker
 from tests.test_sync_server import feed
 from tests.test_sync_signatures import build, plain
@@ -39,7 +39,7 @@ def test_epochs_rise_whatever_the_clock_says(graph: Graph, tmp_path: Path) -> No
     Server(graph, folder=tmp_path / "job").close()
     first = int(epoch.read_text())
     assert abs(first / 1000 - time.time()) < 100  # milliseconds
-    ahead = first + 10**9  # of a clock that was eleven days fast
+    ahead = first + 10**9  # from a clock that was eleven days fast
     epoch.write_text(f"{ahead}\n")
     for expected in (ahead + 1, ahead + 2):
         Server(graph, folder=tmp_path / "job").close()

@@ -1,4 +1,4 @@
-"""`linnet sync-key`, and what the command line and the C library make of keys that are good, missing or anybody's."""
+"""`linnet sync-key`, and how the command line and the C library treat keys that are valid, missing or readable by others."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from linnet import SGD
-from linnet.cli_sync_key import write_key
-from linnet.errors import FileError, GraphError, SyncError, UsageError
-from linnet.graph import Graph
+from linnet.cli.sync_key import write_key
+from linnet.clib.errors import FileError, GraphError, SyncError, UsageError
+from linnet.facade import Graph
 from linnet.sync import Link, Ring, Server, Worker, status
 from tests.native import need
 from tests.test_sync_ring import ranks
@@ -98,7 +98,7 @@ def _losses(graph: Graph, server: Server, link: Link, steps: int = 3) -> list[fl
 
 @pytest.mark.parametrize("address", [":0", "[::1]:0", "unix:{}/s", "shm:{}/m"])
 def test_a_job_with_a_key(address: str, graph: Graph, keys: tuple[Path, Path], tmp_path: Path) -> None:
-    """Training goes over TLS as without it, and who lacks the key is turned away at once, on every kind of address."""
+    """Training works over TLS as without it, and a client without the key is refused at once, for every kind of address."""
     address = address.format(tmp_path)
     with Server(graph, listen=address) as server:
         expected = _losses(graph, server, Link())
@@ -117,7 +117,7 @@ def test_a_job_with_a_key(address: str, graph: Graph, keys: tuple[Path, Path], t
 def test_beyond_this_machine_a_key_is_needed(graph: Graph, keys: tuple[Path, Path]) -> None:
     with pytest.raises(SyncError, match="--insecure"):
         Server(graph, listen="*:0")
-    with pytest.raises(SyncError, match="no key protects"):
+    with pytest.raises(SyncError, match="connections to other machines need a key"):
         Worker(graph.to_bytes(), "192.0.2.1:9", lost=1)
     for link in (Link(keys[0]), Link(insecure=True)):
         Server(graph, listen="*:0", link=link).close()
@@ -125,25 +125,25 @@ def test_beyond_this_machine_a_key_is_needed(graph: Graph, keys: tuple[Path, Pat
 
 @pytest.mark.parametrize("part", ["certificate", "private_key", "authority", "server_name"])
 def test_half_a_set_of_certificates_is_an_error(part: str, graph: Graph) -> None:
-    """Never a connection without protection that the user believes to have."""
-    with pytest.raises(UsageError, match="whole set of certificates"):
+    """There is never an unprotected connection that the user believes to be protected."""
+    with pytest.raises(UsageError, match="complete set of certificates"):
         Server(graph, link=Link(**{part: "x.pem"}))
 
 
 def test_a_key_that_others_may_read(graph: Graph, keys: tuple[Path, Path]) -> None:
     keys[0].chmod(0o644)
-    with pytest.raises(SyncError, match=r"expected mode 600 or 400, got mode 644; chmod 600 it"):
+    with pytest.raises(SyncError, match=r"expected mode 600 or 400, got mode 644; run chmod 600 on it"):
         Server(graph, link=Link(keys[0]))
 
 
 def test_without_openssl(graph: Graph, keys: tuple[Path, Path]) -> None:
-    with pytest.raises(GraphError, match=r"OpenSSL cannot be loaded.*install OpenSSL"):
+    with pytest.raises(GraphError, match=r"cannot load OpenSSL.*install OpenSSL"):
         Server(graph, link=Link(keys[0], libssl="/nowhere/libssl.so.3"))
 
 
 @pytest.mark.parametrize("content", [bytes(32), b"0" * 64 + b"\n", b"0" * 65, b"0" * 33 + b"\n", bytes(100)])
 def test_a_key_that_is_no_secret(content: bytes, graph: Graph, tmp_path: Path) -> None:
-    """Zeros, as an empty disk or a template has them, in bytes or digits: refused by both sides before anything is said."""
+    """A key of zeros, as from an empty disk or a template, in bytes or digits: both sides refuse it before sending anything."""
     path = tmp_path / "zeros"
     path.write_bytes(content)
     path.chmod(0o600)
@@ -206,16 +206,16 @@ def test_a_job_with_certificates(address: str, graph: Graph, certified: Path, tm
         assert _losses(graph, server, _link(certified, "worker")) == expected
         assert status(server.address, _link(certified, "worker", "server.example"))["version"] == 3
         with pytest.raises(
-            SyncError, match=r"mismatch.*expected a certificate of other.example.*--server-name"
+            SyncError, match=r"mismatch.*expected a certificate for other.example.*--server-name"
         ) as refused:
             _losses(graph, server, _link(certified, "worker", "other.example"))
         assert refused.value.status == "not_authenticated"
 
 
 def test_who_is_no_server(graph: Graph, certified: Path) -> None:
-    """A worker's certificate, of the same authority: for another name, for another purpose, or without a purpose."""
+    """A worker's certificate from the same authority: for another name, for another purpose, or without a purpose."""
     for name, words in (
-        ("other", "expected a certificate of 127.0.0.1"), ("plain", "expected a certificate of 127.0.0.1"),
+        ("other", "expected a certificate for 127.0.0.1"), ("plain", "expected a certificate for 127.0.0.1"),
         ("worker", "purpose"), ("posing", "purpose"),
     ):  # fmt: skip
         with Server(graph, link=_link(certified, name)) as server:
@@ -237,7 +237,7 @@ def test_a_server_is_no_worker(graph: Graph, certified: Path) -> None:
 
 
 def test_who_shows_no_certificate(graph: Graph, certified: Path) -> None:
-    """Another implementation of TLS, which trusts the server and shows it nothing: it gets no word, and no connection."""
+    """Another TLS implementation, which trusts the server but shows no certificate: it gets no data and no connection."""
     context = ssl.create_default_context(cafile=str(certified / "ca.pem"))
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     with Server(graph, link=_link(certified, "server")) as server:
@@ -247,7 +247,7 @@ def test_who_shows_no_certificate(graph: Graph, certified: Path) -> None:
                 context.load_cert_chain(certified / "worker.pem", certified / "worker.key")
             plain = socket.create_connection((host, int(port)), timeout=20)
             with context.wrap_socket(plain, server_hostname=host) as made:
-                made.sendall(bytes(64))  # no frame: who is let in hears so
+                made.sendall(bytes(64))  # no frame: an accepted client would get one
                 if shows:
                     assert made.recv(4) == b"LNSY"
                     continue
@@ -257,7 +257,7 @@ def test_who_shows_no_certificate(graph: Graph, certified: Path) -> None:
 
 
 def test_a_ring_with_certificates(certified: Path, tmp_path: Path) -> None:
-    """Every rank is a server to its left neighbour: one name for all, or the hosts of their addresses."""
+    """Every rank is a server for its left neighbour: one name for all, or the hosts of their addresses."""
 
     def work(rank: int, server_name: str | None = "ring.example") -> float:
         link = _link(certified, "peer", server_name)
@@ -267,7 +267,7 @@ def test_a_ring_with_certificates(certified: Path, tmp_path: Path) -> None:
     assert ranks(2, work) == [2.0, 2.0]
     found = ranks(2, lambda rank: work(rank, None))
     assert all(isinstance(error, SyncError) for error in found)
-    assert any("expected a certificate of localhost" in str(error) for error in found), found
+    assert any("expected a certificate for localhost" in str(error) for error in found), found
 
 
 def test_the_command_takes_a_name(graph: Graph, certified: Path) -> None:

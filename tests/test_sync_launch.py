@@ -1,5 +1,5 @@
-"""`linnet launch` with real processes: what they are told, what is shown, exit statuses, restarts, signals, and that nothing
-is left behind, whatever kills the launcher."""
+"""`linnet launch` with real processes: their environment, the output, exit statuses, restarts, signals, and that no process
+remains, whatever kills the launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MARK = "LINNET_TEST_MARK"
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that have inherited the mark of a test; found here in another way than the launcher's own."""
+    """Processes that have inherited the mark of a test, found here independently of the launcher."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -36,7 +36,7 @@ def wait_for(what: Callable[[], bool], seconds: float = 10) -> None:
 
 
 class Launcher:
-    """Runs `linnet launch` on a script, and knows all processes that come from it."""
+    """Runs `linnet launch` on a script, and tracks all processes that it starts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.mark = folder, uuid.uuid4().hex
@@ -50,7 +50,7 @@ class Launcher:
         )  # fmt: skip
 
     def run(self, script: str, *options: str, arguments: tuple[str, ...] = ()) -> tuple[int, list[str], list[str]]:
-        """Exit status and the lines of stdout and stderr, when no process is left."""
+        """Exit status and the lines of stdout and stderr, once no process is left."""
         ran = self.start(script, *options, arguments=arguments)
         out, err = ran.communicate(timeout=60)
         assert marked(self.mark) == []
@@ -83,7 +83,7 @@ def test_processes_know_their_place_and_lines_their_process(launcher: Launcher) 
     assert sorted(out) == [f"[worker {r}] worker {r} 3 {r} 3 {r == 0} -n 9 --lr=1" for r in range(3)]
     addresses = {line.split()[-1] for line in err}
     assert len(err) == 3 and len(addresses) == 1 and addresses.pop().startswith("unix:/")
-    # Servers are asked to end when the workers are done: not before they have said who they are.
+    # Servers are asked to end when the workers are done, but not before they have identified themselves.
     script += (
         "open(f'{c.role}{c.rank}', 'w').close()\n"
         "while not (os.path.exists('server0') and os.path.exists('server1')):\n    time.sleep(0.01)\n"
@@ -113,7 +113,7 @@ def test_the_first_failure_ends_all_and_is_the_status(launcher: Launcher) -> Non
     began = time.monotonic()
     status, _, err = launcher.run(script, "-n", "3", "--servers", "1")
     assert status == 7 and time.monotonic() - began < 20
-    assert "worker 1 ended with status 7" in err[-1] and "the other 3" in err[-1]
+    assert "worker 1 exited with status 7" in err[-1] and "the other 3" in err[-1]
     status, _, err = launcher.run(ROLE + "c.rank == 0 and os.kill(os.getpid(), 9)\ntime.sleep(60)\n", "-n", "2")
     assert status == 137 and "SIGKILL" in err[-1]
 
@@ -148,7 +148,7 @@ def test_who_does_not_end_is_killed(launcher: Launcher) -> None:
         "while not os.path.exists('up'):\n    time.sleep(0.01)\n"
     )
     status, _, err = launcher.run(script, "--servers", "1", "--grace", "0.3")
-    assert status == 137 and "did not end within 0.3 s" in err[-1]
+    assert status == 137 and "did not exit within 0.3 s" in err[-1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -190,7 +190,7 @@ def test_other_signals_reach_the_processes_and_a_second_one_is_not_waited_for(la
     assert ran.returncode == 130 and time.monotonic() - began < 8
 
 
-# A process that has left its group and session, and does not want to go.
+# A process that has left its group and session, and resists ending.
 STRAY = (
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "subprocess.Popen([sys.executable, '-c', \"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -201,7 +201,7 @@ STRAY = (
 def test_nothing_outlives_a_launch(launcher: Launcher) -> None:
     wait = "while not os.path.exists('stray'):\n    time.sleep(0.01)\n"
     status, _, _ = launcher.run(STRAY + wait, "-n", "1", "--grace", "0.2")
-    assert status == 0  # and run() has seen that nothing is left
+    assert status == 0  # and run() has checked that nothing is left
 
 
 def test_nothing_outlives_a_launcher_that_is_killed(launcher: Launcher) -> None:
@@ -284,7 +284,7 @@ def _trained(lines: list[str]) -> str:
 
 
 def test_one_script_trains_alike_however_it_is_started(launcher: Launcher) -> None:
-    """With a server in worker 0, with servers of their own, and under the other launchers: the same bits."""
+    """With a server in worker 0, with separate servers, and under the other launchers: the same bits."""
     status, out, err = launcher.run(FIT, "-n", "2")
     assert status == 0, err
     result = _trained(out)

@@ -1,4 +1,4 @@
-"""The second library as Python sees it: opened beside the first, and a clear error where it is missing."""
+"""The second library in Python: loaded next to the first, with a clear error if it is missing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import linnet
-from linnet._generated.ffi import ffi
-from linnet._library import library, library_path
+from linnet.clib.ffi import ffi
+from linnet.clib.library import library, library_path
 from linnet.sync import _library
 from linnet.sync._library import sync_library
 
@@ -38,7 +38,7 @@ def test_a_file_that_is_no_library_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_python_may_end_while_a_thread_waits_in_the_library() -> None:
-    """An interpreter that ends closes its libraries; a daemon thread inside of one must not lose the ground under it."""
+    """A Python process that exits unloads its libraries; this must not crash a daemon thread inside one of them."""
     code = """
 import threading, time, numpy as np
 from linnet.sync import Server, Worker

@@ -1,5 +1,5 @@
-"""MNIST by four processes: the example gives one process's bits, and its accuracy in each mode and compression. The table of
-docs/distributed.md comes from the soak here: `python -m tests.test_sync_mnist` prints it."""
+"""MNIST on four processes: the example gives the bits of one process, and its accuracy in each mode and compression. The table of
+docs/distributed.md comes from the soak test here: `python -m tests.test_sync_mnist` prints it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES: dict[str, list[str]] = {
 
 
 def example(arguments: list[str], workers: int = 0, launch: list[str] | None = None) -> dict[str, Any]:
-    """The last line of the example: accuracy, steps, bytes. workers: 0 for a process of its own."""
+    """The last line of the example: accuracy, steps, bytes. workers: 0 for a single process."""
     command = (
         [sys.executable, "-m", "linnet", "launch", "-n", str(workers), *(launch or []), "-m"]
         if workers
@@ -51,7 +51,7 @@ def example(arguments: list[str], workers: int = 0, launch: list[str] | None = N
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with 600 + 200 blurred bars in ten places, as MNIST's files."""
+    """A folder with 600 + 200 blurred bars in ten positions, in the format of MNIST's files."""
     import numpy as np
 
     folder, rng = tmp_path_factory.mktemp("digits"), np.random.default_rng(0)
@@ -88,7 +88,7 @@ def test_an_asynchronous_job_learns_by_eight_bits(digits: Path) -> None:
 
 
 def kill(launcher: int, role: str, rank: int) -> None:
-    """kill -9 of one process of a job."""
+    """Kills one process of a job with kill -9."""
     for place in Path("/proc").iterdir():
         try:
             words = (place / "environ").read_bytes().split(b"\0")
@@ -102,9 +102,10 @@ def kill(launcher: int, role: str, rank: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("servers", [0, 2])
 def test_processes_that_are_killed_change_nothing(servers: int, digits: Path, tmp_path: Path) -> None:
-    """At random moments, started again by `linnet launch`: the same bits as without. Two servers, or workers of which one has
-    the server. (Of a worker that dies between the answers of two servers one has the step, the other has not: what it
-    computes then is of two versions.)"""
+    """Processes are killed at random moments and restarted by `linnet launch`: the same bits as without kills.
+
+    With two servers, or with workers of which one has the server. (If a worker dies between the answers of two servers,
+    only one of them has the step; it then computes with two versions.)"""
     common = ["--data", str(digits), "--epochs", "150", "--accumulate", "4"]
     example([*common, "--save", str(tmp_path / "one.lnt")])
     command = [sys.executable, "-m", "linnet", "launch", "-n", "4", "--servers", str(servers), "--restarts", "50", "-m"]
@@ -126,7 +127,7 @@ def test_processes_that_are_killed_change_nothing(servers: int, digits: Path, tm
 
 
 def table(arguments: list[str]) -> Iterator[str]:
-    """Markdown rows: accuracy and bytes per step of each case, with one process first."""
+    """Markdown rows: accuracy and bytes per step of each case, a single process first."""
     one = example(["--accumulate", "4", *arguments])
     yield f"| one process, 4 batches a step | {one['accuracy']:.2f} % | {one['steps']:,} | | |"
     for name, options in CASES.items():

@@ -1,5 +1,5 @@
-"""Faults of servers and workers that only a test made for them notices: a journal whose values were changed, a client that
-shows no certificate, a weight that is no number."""
+"""Faults of servers and workers that only a specific test notices: a journal with changed values, a client without a
+certificate, a weight of NaN."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from linnet import SGD
-from linnet.errors import Error, UsageError
-from linnet.graph import Graph
+from linnet.clib.errors import Error, UsageError
+from linnet.facade import Graph
 from linnet.sync import Link, Server, Worker
 from tests.native import need
 from tests.test_sync_server import feed
@@ -26,7 +26,7 @@ def graph() -> Graph:
 
 
 def test_values_in_a_journal_are_under_its_checksum(graph: Graph, tmp_path: Path) -> None:
-    """Any byte of a record that others follow: a gradient that was changed is not applied."""
+    """Any byte of a record before others: a changed gradient is not applied."""
     path = tmp_path / "job" / "journal"
     with Server(graph, folder=path.parent) as server, Worker(graph, server.address, number=0, timeout=30) as worker:
         start = path.stat().st_size
@@ -50,7 +50,7 @@ def test_values_in_a_journal_are_under_its_checksum(graph: Graph, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, a server that it signed, and one that signed itself."""
+    """An authority, a server certificate signed by it, and a self-signed one."""
     need("openssl")
     folder = tmp_path_factory.mktemp("certificates")
     new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -68,7 +68,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(address: str, context: ssl.SSLContext) -> str:
-    """What a client of the standard library gets after its handshake."""
+    """What a client with the standard library's TLS receives after its handshake."""
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=10) as raw:
         try:
@@ -97,7 +97,7 @@ def test_a_client_shows_a_certificate_of_the_authority(certificates: Path, graph
 
 
 def test_a_key_belongs_to_its_identity(graph: Graph, tmp_path: Path) -> None:
-    """Who has the key and says another name of it is not let in."""
+    """A client with the right key but another key name is refused."""
     need("openssl")
     key = tmp_path / "key"
     key.write_text("0123456789abcdef" * 4)

@@ -1,5 +1,5 @@
-"""Networks that fail: connections that stall without a word, break, come back or do not, and bytes that change on the way.
-Synchronous training comes to the same bits. Namespaces and a pair of virtual interfaces are made here (as root, on Linux)."""
+"""Failing networks: connections that stall silently, break, return or not, and bytes that change in transit.
+Synchronous training gives the same bits. The tests make namespaces and a pair of virtual interfaces (as root, on Linux)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 from linnet import Adam
-from linnet.cli_sync_key import write_key
-from linnet.graph import Graph
+from linnet.cli.sync_key import write_key
+from linnet.facade import Graph
 from linnet.sync import Link, Server, Worker
 from tests.sync_reference import Arrays, Cluster
 from tests.test_sync_server import feed, together
@@ -48,7 +48,7 @@ def _expected(graph: Graph, steps: int) -> Arrays:
 
 
 class Faulty:
-    """A relay in front of a server. `fault` makes something happen to the connections that there are."""
+    """A relay in front of a server. `fault` does something to the existing connections."""
 
     FAULTS = ("cut", "reset", "stall", "flip", "half")
 
@@ -87,7 +87,7 @@ class Faulty:
         pairs, self.pairs = self.pairs, []
         if kind == "stall":
             self.open.clear()
-            time.sleep(self.rng.choice([0.05, 0.3, 1.0]))  # less and more than the lease
+            time.sleep(self.rng.choice([0.05, 0.3, 1.0]))  # shorter and longer than the lease
             self.open.set()
             self.pairs = pairs + self.pairs
         elif kind == "flip":
@@ -120,7 +120,7 @@ def _through_faults(graph: Graph, tmp_path: Path, keyed: bool, steps: int, fault
         def work(k: int) -> int:
             with Worker(graph.to_bytes(), relay.address, number=k, lost=30, timeout=60, link=link) as worker:
                 for step in range(steps):
-                    while step * faults > (len(made) + 1) * steps:  # steps and faults keep pace
+                    while step * faults > (len(made) + 1) * steps:  # steps and faults alternate
                         time.sleep(0.001)
                     worker.step(feed(graph, step, k, WORKERS), weight=1.0)
                     done[k] = step + 1
@@ -164,7 +164,7 @@ def test_connections_that_fail_two_hundred_times(keyed: bool, graph: Graph, tmp_
 
 
 class Net:
-    """Two namespaces, one cable. What is made here is taken down in `close`."""
+    """Two namespaces and a virtual cable. `close` removes everything."""
 
     SERVER, WORKER = "10.77.0.1", "10.77.0.2"
 
@@ -239,7 +239,7 @@ def _job(net: Net, graph: Graph, tmp_path: Path, *options: str) -> Iterator[tupl
 
 
 def _follow(process: subprocess.Popen[str], steps: list[int], k: int) -> Any:
-    """Counts the steps of worker k, to the JSON at its end."""
+    """Counts the steps of worker k until it prints its final JSON."""
     while line := _line(process):
         if not line.startswith("step"):
             return json.loads(line)
@@ -269,14 +269,14 @@ def _unplugged(net: Net, graph: Graph, tmp_path: Path, steps: int, outages: Sequ
         thread.join()
         assert [result.get("applied") for result in results] == [steps] * WORKERS, results
         assert sum(result["reconnects"] for result in results) > 0
-        server.communicate(timeout=30)  # closes its input: it ends
+        server.communicate(timeout=30)  # closing its input ends it
         with np.load(tmp_path / "model.npz") as found:
             for name, value in _expected(graph, steps).items():
                 np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def test_a_cable_that_is_unplugged_and_plugged_in(net: Net, graph: Graph, tmp_path: Path) -> None:
-    """Shorter than the lease, and longer: connections stall without a word. All over TLS, since it is a network."""
+    """Connections stall silently for shorter and for longer than the lease. All over TLS, because it is a network."""
     _unplugged(net, graph, tmp_path, 400, [0.2, 1.5])
 
 
@@ -287,7 +287,7 @@ def test_a_cable_with_a_loose_contact(net: Net, graph: Graph, tmp_path: Path) ->
 
 
 def test_a_cable_that_stays_unplugged(net: Net, graph: Graph, tmp_path: Path) -> None:
-    """A worker gives up after its time, with what happened; an elastic server is there for others."""
+    """A worker gives up after its timeout and says what happened; an elastic server continues for the others."""
     with _job(net, graph, tmp_path, "--elastic") as (server, work):
         worker = work(0, "--steps", "100000", "--lost", "2")
         assert _line(worker) == "step 0"

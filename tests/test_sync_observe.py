@@ -1,5 +1,5 @@
-"""Looking at a job that runs: `linnet top`, Prometheus' text, shares by speed, and a trace of both sides, all with real servers
-over loopback."""
+"""Observing a running job: `linnet top`, Prometheus' text, shares by speed, and a trace of both sides, with real servers over
+loopback."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ import pytest
 
 import linnet
 from linnet import nn
-from linnet.cli import _main
-from linnet.cli_top import Watch
+from linnet.cli.main import _main
+from linnet.cli.top import Watch
 from linnet.sync import Server, Timeline, Worker, status, timeline
 from tests.test_sync_server import together
 
@@ -77,7 +77,7 @@ def test_top_shows_a_running_job(capsys: pytest.CaptureFixture[str]) -> None:
         finally:
             go_on.set()
             with_workers.join()
-    assert "2 of 2 workers" in text and "2 of 2 close a step" in text and report["job"][:12] in text
+    assert "2 of 2 workers" in text and "2 of 2 complete a step" in text and report["job"][:12] in text
     lines = {number: next(line for line in text.splitlines() if f"box{number}" in line) for number in (0, 1)}
     for number, line in lines.items():
         cells = [cell.strip() for cell in line.split("│")[1:-1]]
@@ -106,7 +106,7 @@ def test_top_draws_on_a_terminal_until_interrupted() -> None:
     with Server(graph(), workers=1) as server:
         pid, terminal = pty.fork()
         if pid == 0:  # the child has the terminal
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs this in the background ignores it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background shell ignores the signal
             os.environ.update(COLUMNS="150", LINES="30", TERM="xterm")
             os.execv(sys.executable, [sys.executable, "-m", "linnet", "top", server.address, "--interval", "0.05"])
         seen, code, until = b"", None, time.monotonic() + 60
@@ -139,7 +139,7 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)
 
 
 def parse(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """Prometheus' text format 0.0.4, strictly: HELP and TYPE before a metric's samples, once; no sample twice."""
+    """Prometheus' text format 0.0.4, strictly: HELP and TYPE once before a metric's samples; no sample twice."""
     types: dict[str, str] = {}
     helped: set[str] = set()
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
@@ -223,7 +223,8 @@ def test_servers_without_metrics_have_no_address_for_them() -> None:
 
 
 def shares(rates: tuple[float, ...], steps: int) -> tuple[list[list[tuple[int, int, int]]], dict[str, np.ndarray]]:
-    """Workers that take `rates` seconds for an example, and compute the part of the global batch that the server gives them.
+    """Workers that take `rates` seconds per example and compute the part of the global batch that the server assigns.
+
     Returns the shares of each step by worker, and the trained variables."""
     found: list[list[tuple[int, int, int]]] = [[] for _ in rates]
 
@@ -231,7 +232,7 @@ def shares(rates: tuple[float, ...], steps: int) -> tuple[list[list[tuple[int, i
         with Worker(graph(), server.address, number=number, timeout=30) as worker:
             for step in range(steps):
                 share = worker.info.share
-                if share is None or not share[1]:  # before the first answer: equal parts
+                if share is None or not share[1]:  # equal parts before the first answer
                     part = BATCH // len(rates)
                     share = number * part, part, BATCH
                 found[number].append(share)
@@ -254,7 +255,7 @@ def test_a_worker_of_half_the_speed_gets_half_the_examples() -> None:
         assert all(part[2] == BATCH for part in parts)
     fast, slow = (np.mean([part[1] for part in parts[6:]]) for parts in found)
     assert 1.5 < fast / slow < 2.6
-    # The step takes what the slowest takes: 12 examples at half speed when shared out evenly.
+    # A step takes as long as the slowest worker: 12 examples at half speed if shared out evenly.
     even, now = 12 * rates[1], max(fast * rates[0], slow * rates[1])
     assert now < 0.8 * even
 
@@ -288,7 +289,10 @@ def test_trace_of_a_job_has_both_sides_on_one_clock(tmp_path: Path) -> None:
                 offsets.extend((entry.offset, entry.delay) for entry in worker.info.links)
 
         together(2, work)
-    for offset, delay in offsets:  # all clocks are one here: what is measured is at most the error that RFC 5905 bounds
+    for (
+        offset,
+        delay,
+    ) in offsets:  # all use one clock here, so the measured offset is at most the error bound of RFC 5905
         assert delay is not None and delay > 0 and abs(offset) <= delay / 2 + 1e-6
     for number, recorder in enumerate(recorders):
         recorder.save(tmp_path / f"{number}.json")
@@ -323,7 +327,7 @@ def test_fit_shares_batches_out_by_speed_and_records_its_steps(tmp_path: Path) -
     counts: list[list[int]] = [[] for _ in rates]
 
     class Slow(linnet.Callback):
-        """A machine that takes so long for an example; what it sleeps is a part of the next step's computing."""
+        """A machine that takes this long per example; its sleep is part of the next step's computing."""
 
         def __init__(self, number: int) -> None:
             self.number = number

@@ -1,5 +1,5 @@
-"""docs/protocol.md against itself and against the C code: layouts without gaps, the same numbers as in wire.h, and test
-vectors made from the document's own tables. tests/c/test_sync_wire.c checks the same bytes in C."""
+"""docs/protocol.md against itself and the C code: layouts without gaps, the same numbers as in wire.h, and test vectors made from
+the document's own tables. tests/c/test_sync_wire.c checks the same bytes in C."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LAYOUTS = (
 
 
 def _enum(first: str) -> list[str]:
-    """Names of the enum in wire.h that begins with `first`, without LN_SYNC_."""
+    """Names of the enum in wire.h that starts with `first`, without LN_SYNC_."""
     found = re.search(rf"enum \w* ?\{{\s*({first}.*?)\}}", _WIRE, re.S)
     assert found, first
     return re.findall(r"LN_SYNC_(\w+)", found[1])
@@ -51,7 +51,7 @@ def test_checksum(data: bytes, crc: int) -> None:
 
 @pytest.mark.parametrize("title", _LAYOUTS)
 def test_layouts_have_no_gaps(title: str) -> None:
-    """Each field begins where the last one ends, and the heading says the size."""
+    """Each field begins where the previous one ends, and the heading states the size."""
     at = 0
     for field in protocol.layout(title):
         assert field.offset in (at, None), f"{title}: {field.name} at {field.offset}, expected {at}"
@@ -77,7 +77,7 @@ def test_refusals_are_those_of_the_code() -> None:
 
 
 def test_directions_are_those_of_the_code() -> None:
-    """The table of states, against the masks that owners give to ln_sync_stream_expect."""
+    """Compares the table of states with the masks that owners pass to ln_sync_stream_expect."""
     masks = {
         name: set(re.findall(r"1u << LN_SYNC_(\w+)", text))
         for name, text in re.findall(r"#define LN_SYNC_(HANDSHAKE|FROM_\w+)(.*?)\)\n", _WIRE, re.S)
@@ -113,7 +113,7 @@ def test_encodings_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize("vector", protocol.vectors(), ids=lambda vector: vector.name)
 def test_vectors(vector: protocol.Vector) -> None:
-    """The document's bytes are those of its fields, packed by its tables."""
+    """The document's bytes equal those of its fields, packed by its tables."""
     assert vector.data == vector.made()
 
 
@@ -128,15 +128,15 @@ def test_the_manifest_digest() -> None:
 
 
 def test_the_stream_takes_no_memory() -> None:
-    """What reads and writes frames calls no allocator, by name or through others of the library."""
+    """Code that reads and writes frames calls no allocator, directly or through other functions of the library."""
     need("objdump")
     folder = build("release") / "CMakeFiles"
     sync = folder / "linnet_sync_objects.dir" / "runtime_c" / "sync"
     files = [sync / f"{name}.c.o" for name in ("wire", "payload", "stream", "stream_send", "digest")]
-    files.append(folder / "linnet_objects.dir" / "runtime_c" / "core" / "crc32.c.o")
+    files.append(folder / "linnet_objects.dir" / "runtime_c" / "base" / "crc32.c.o")
     allowed = {"memcpy", "memmove", "memset", "memchr", "strncpy", "strlen", "linnet_crc32c", "_GLOBAL_OFFSET_TABLE_"}
     for file in files:
         listing = run(["objdump", "-t", str(file)])
         names = {line.split()[-1] for line in listing.splitlines() if "*UND*" in line} - {"__stack_chk_fail"}
-        wanted = {re.sub(r"^__(\w+)_chk$", r"\1", name) for name in names}  # of _FORTIFY_SOURCE
+        wanted = {re.sub(r"^__(\w+)_chk$", r"\1", name) for name in names}  # added by _FORTIFY_SOURCE
         assert all(w in allowed or w.startswith(("ln_sync_", "stream_", "ln_crc32c_")) for w in wanted), wanted

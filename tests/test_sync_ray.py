@@ -1,5 +1,5 @@
-"""linnet.ray on a real Ray cluster of this machine: places, restarts of workers and servers that are killed, and
-adding and taking away workers."""
+"""linnet.ray on a real Ray cluster on this machine: placement, restarts of killed workers and servers, and adding and removing
+workers."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ STEPS = 150
 
 
 def adding(folder: Path, steps: int, elastic: bool = False) -> Any:
-    """A function for a job: each step takes the mean of the workers' numbers (rank + 1) from `w`. What the processes did is
-    in files: their ids, and how many steps the workers have made."""
+    """A function for a job: each step subtracts the mean of the workers' numbers (rank + 1) from `w`. Files record the
+    processes: their ids, and the steps that the workers have made."""
     graph = linnet.Graph(seed=0)
     x, w = graph.placeholder("x", ("batch",)), graph.variable("w", np.zeros(1, np.float32))
     linnet.sync.signatures(graph, (w * x).mean(), linnet.SGD(1.0), {"x": x})
@@ -119,7 +119,7 @@ def adding(folder: Path, steps: int, elastic: bool = False) -> Any:
 
 
 def step_of(folder: Path, rank: int) -> int:
-    """-1: it has made none, or is writing."""
+    """-1: no step yet, or it is writing."""
     path = folder / f"{rank}.step"
     text = path.read_text() if path.exists() else ""
     return int(text) if text else -1
@@ -134,7 +134,7 @@ def until_step(folder: Path, rank: int, step: int) -> None:
 
 @pytest.mark.parametrize("local", [True, False])
 def test_training_goes_on_when_workers_and_servers_are_killed(tmp_path: Path, local: bool) -> None:
-    """Every step counts once: the sum is what only exactly that gives."""
+    """Every step counts exactly once: only then is the sum right."""
     import linnet.ray
 
     with linnet.ray.Job(adding(tmp_path, STEPS), workers=2, servers=1, local=local, **SHARE) as job:

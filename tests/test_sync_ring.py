@@ -1,5 +1,5 @@
-"""The ring all-reduce: sums and bits, all transports, ranks that are missing, wrong, dead or silent, and a ring of those
-that are left. Ranks are threads (the C code holds no lock of Python), those that die are processes."""
+"""The ring all-reduce: sums and bits, all transports, ranks that are missing, wrong, dead or silent, and a new ring of the
+remaining ranks. Ranks are threads (the C code holds no lock of Python); ranks that die are processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from linnet.sync import Link, Ring
 def ranks(
     size: int, work: Callable[[int], Any], *, only: tuple[int, ...] | None = None, timeout: float = 60
 ) -> list[Any]:
-    """work(rank) in a thread each: what it returned, or the exception that it raised."""
+    """Runs work(rank) in a thread each; returns its results or exceptions."""
     found: list[Any] = [None] * size
 
     def one(rank: int) -> None:
@@ -62,7 +62,7 @@ def test_means_are_right_and_the_same_bits(size: int, tmp_path: Path) -> None:
 
 
 def _by_hand(inputs: list[np.ndarray]) -> np.ndarray:
-    """Segment s: begun by rank s, to which s + 1, s + 2, ... add theirs, each own + come; divided by the last."""
+    """Segment s starts at rank s; s + 1, s + 2, ... each add their own values to the received ones; the last rank divides."""
     size = len(inputs)
     parts = [np.array_split(array, size) for array in inputs]
     total = []
@@ -105,7 +105,7 @@ def test_transports(address: str, listen: str | None, tmp_path: Path) -> None:
 
 
 def test_meeting_over_tcp() -> None:
-    with socket.socket() as probe:  # the meeting's port must be known to all
+    with socket.socket() as probe:  # the rendezvous port must be known to all
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
@@ -117,7 +117,7 @@ def test_meeting_over_tcp() -> None:
 
 
 def test_encrypted(tmp_path: Path) -> None:
-    """TLS with one key; a rank with another key, or none, does not get in, and learns why."""
+    """TLS with one key. A rank with another key, or none, is refused and told why."""
     keys = []
     for number in range(2):
         key = tmp_path / f"key-{number}"
@@ -140,11 +140,11 @@ def test_encrypted(tmp_path: Path) -> None:
 
 
 def test_strangers_at_the_door_change_nothing(tmp_path: Path) -> None:
-    """Connections that say nothing, or nonsense, where rank 0 waits."""
+    """Silent connections and ones that send nonsense, where rank 0 waits."""
     path = f"{tmp_path}/ring"
 
     def work(rank: int) -> float:
-        if rank == 1:  # when the strangers are there
+        if rank == 1:  # after the strangers have connected
             until = time.monotonic() + 10
             while not Path(path).exists() and time.monotonic() < until:
                 time.sleep(0.01)
@@ -164,7 +164,7 @@ def test_strangers_at_the_door_change_nothing(tmp_path: Path) -> None:
 
 
 def test_rings_made_one_after_another(tmp_path: Path) -> None:
-    """A rank that has its ring goes on to the next: what its neighbours still need for theirs has left before."""
+    """A rank that has its ring starts the next one; data that its neighbours still need has already been sent."""
 
     def work(rank: int) -> int:
         for number in range(30):
@@ -179,7 +179,7 @@ def test_rings_made_one_after_another(tmp_path: Path) -> None:
 
 
 def test_ranks_of_different_speed_wait_for_one_another(tmp_path: Path) -> None:
-    """A fast rank begins the next all-reduce while a slow one is still in the last: its bytes wait."""
+    """A fast rank starts the next all-reduce while a slow one is still in the last: its bytes wait."""
 
     def work(rank: int) -> list[float]:
         out = []
@@ -201,10 +201,10 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     found = ranks(4, work, only=(0, 1, 3))
     assert time.monotonic() - start < 4
     assert isinstance(found[0], linnet.SyncError) and found[0].status == "timed_out"
-    assert "rank 2 did not come" in str(found[0]) and found[0].op_index == 2
+    assert "rank 2 did not join" in str(found[0]) and found[0].op_index == 2
     for rank in (1, 3):
         assert isinstance(found[rank], linnet.SyncError), found[rank]
-        assert "did not come" in str(found[rank])
+        assert "did not join" in str(found[rank])
 
 
 def test_a_ring_of_another_size_is_refused(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_arrays_of_different_sizes_are_refused(tmp_path: Path) -> None:
     assert time.monotonic() - start < 6
     for error in found:
         assert isinstance(error, linnet.SyncError) and error.status == "protocol_error", found
-        assert "rank 0 of 3 does not fit" in str(error) and "1336 bytes where rank 1 awaits 1332" in str(error), found
-        assert "one size and dtype" in str(error)
+        assert "rank 0 of 3 does not fit" in str(error) and "1336 bytes, but rank 1 expects 1332" in str(error), found
+        assert "same size and dtype" in str(error)
 
 
 def test_who_leaves_is_named(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_who_leaves_is_named(tmp_path: Path) -> None:
                 return "left"
             with pytest.raises(linnet.SyncError, match="rank 2 of 4") as caught:
                 ring.all_reduce(np.zeros(10_000_000, np.float32))
-            with pytest.raises(linnet.SyncError, match="rank 2 of 4"):  # and it stays so
+            with pytest.raises(linnet.SyncError, match="rank 2 of 4"):  # and it remains so
                 ring.all_reduce(np.zeros(10, np.float32))
             return f"{caught.value.status} {caught.value.op_index}"
 
@@ -263,8 +263,8 @@ while True:
     ("victim", "how"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (3, signal.SIGKILL), (2, signal.SIGSTOP)]
 )
 def test_the_others_go_on_without_a_dead_rank(victim: int, how: signal.Signals, tmp_path: Path) -> None:
-    """Killed: noticed at once. Stopped, so that nothing but silence shows it: within the timeout. All know which it was,
-    in the same words, and sum on in a new ring."""
+    """A killed rank is noticed at once, a stopped one, which is only silent, within the timeout. All ranks name the same one
+    in the same words, and continue in a new ring."""
     size, timeout = 4, 5.0
     process = subprocess.Popen(
         [sys.executable, "-c", _VICTIM, f"unix:{tmp_path}/a", str(victim), str(size)], stdout=subprocess.PIPE, text=True
@@ -307,9 +307,9 @@ def test_the_others_go_on_without_a_dead_rank(victim: int, how: signal.Signals, 
 
 
 def test_wrong_calls(tmp_path: Path) -> None:
-    with pytest.raises(linnet.UsageError, match="rank 2 of 2"):
+    with pytest.raises(linnet.UsageError, match="rank 2, size 2"):
         Ring("unix:x", 2, 2)
-    with pytest.raises(linnet.UsageError, match="picks"):
+    with pytest.raises(linnet.UsageError, match="rank 0 cannot use port 0"):
         Ring("127.0.0.1:0", 0, 2)
     with pytest.raises(linnet.UsageError, match="time is out of range"):
         Ring("unix:x", 0, 2, timeout=0)
@@ -319,11 +319,11 @@ def test_wrong_calls(tmp_path: Path) -> None:
         assert ring.all_reduce(np.ones(3, np.float32), "mean").tolist() == [1, 1, 1]
         for array, operation, message in (
             (np.ones(3, np.float16), "sum", "float16"), (np.ones((4, 4), np.float32).T[1:], "sum", "strided"),
-            (np.ones(3, np.int64), "mean", "cannot reduce"), (np.ones(3, np.float32), "max", "no such operation"),
+            (np.ones(3, np.int64), "mean", "cannot reduce"), (np.ones(3, np.float32), "max", "unknown operation"),
         ):  # fmt: skip
             with pytest.raises(linnet.UsageError, match=message):
                 ring.all_reduce(array, operation)  # type: ignore[arg-type]
-        with pytest.raises(linnet.UsageError, match="no other rank"):
+        with pytest.raises(linnet.UsageError, match="must be another rank"):
             ring.without(0, "unix:x")
     with pytest.raises(linnet.UsageError, match="closed"):
         ring.all_reduce(np.ones(3, np.float32))

@@ -1,4 +1,4 @@
-"""linnet.fit by Strategy("ring"): the training of one process that accumulates, validation by worker 0, going on, stopping."""
+"""linnet.fit with Strategy("ring"): the training of one process that accumulates, validation by worker 0, resuming, stopping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import linnet
 from linnet import nn
-from linnet.graph import Graph
+from linnet.facade import Graph
 from linnet.sync import Cluster, Strategy
 from tests.test_sync_fit import together
 
@@ -75,12 +75,12 @@ def test_early_stopping_ends_the_ring(tmp_path: Path) -> None:
 
     found = ring(tmp_path, epochs=100, callbacks=[Enough()])
     assert found[0].stopped == "enough" and found[0].step == 5
-    assert all(history.stopped.startswith("worker 0 ended") and history.step == 5 for history in found[1:])
+    assert all(history.stopped.startswith("worker 0 has ended") and history.step == 5 for history in found[1:])
 
 
 def test_what_makes_no_ring_is_refused(tmp_path: Path) -> None:
     for options in ({"backup": 1}, {"groups": 2}, {"compression": "i8"}, {"staleness": 1}):
-        with pytest.raises(linnet.UsageError, match="makes no sense for ring training"):
+        with pytest.raises(linnet.UsageError, match="is not valid for ring training"):
             Strategy("ring", **options)  # type: ignore[arg-type]
     server = Cluster("server", 0, 2, (f"unix:{tmp_path}/s",), source="test")
     with pytest.raises(linnet.UsageError, match="a ring has no servers"):

@@ -1,5 +1,5 @@
 """Training over a ring: the same bits in every rank, the numbers of one process that accumulates, weights, moving averages,
-random numbers, and going on when a rank is lost."""
+random numbers, and continuing after the loss of a rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANKS, STEPS = 3, 6
 
 
 def model(optimizer: linnet.Optimizer | None = None, *, dropout: float = 0.0, normalized: bool = False) -> bytes:
-    """8 -> 16 -> 3, perhaps with batch normalisation and dropout. Signatures of linnet.sync, and `accumulate`, `apply`."""
+    """8 -> 16 -> 3, optionally with batch normalisation and dropout. Signatures of linnet.sync, and `accumulate`, `apply`."""
     graph = linnet.Graph(seed=3)
     x, t = graph.placeholder("x", ("batch", 8)), graph.placeholder("t", ("batch",), "i32")
     y = nn.dense(x, 16, activation="tanh")
@@ -39,7 +39,7 @@ def batch(step: int, rank: int, size: int = 16) -> dict[str, np.ndarray]:
 
 
 def train(tmp_path: Path, content: bytes, size: int = RANKS, **options: Any) -> list[Any]:
-    """Of each rank: its variables and losses after STEPS steps."""
+    """The variables and losses of each rank after STEPS steps."""
 
     def work(rank: int) -> tuple[dict[str, np.ndarray], list[float]]:
         with Ring(f"unix:{tmp_path}/ring", rank, size, timeout=20) as ring:
@@ -79,7 +79,7 @@ def test_ranks_equal_one_another_and_one_process(optimizer: linnet.Optimizer, dr
 
 
 def test_parts_of_different_sizes_are_weighed(tmp_path: Path) -> None:
-    """With weights of 8 and 24 the step is that of one batch of 32."""
+    """With weights of 8 and 24 the step equals that of one batch of 32."""
     content = model(linnet.SGD(0.5))
     whole = batch(0, 0, 32)
     parts = [{k: v[:8] for k, v in whole.items()}, {k: v[8:] for k, v in whole.items()}]
@@ -150,7 +150,7 @@ def test_rank_0s_variables_are_taken(tmp_path: Path) -> None:
 
 
 def test_the_others_go_on_when_a_rank_leaves(tmp_path: Path) -> None:
-    """What a rank did that the others did not do is undone: all have the bits of the new rank 0, and go on from its step."""
+    """A rank's steps that the others did not make are undone: all get the bits of the new rank 0 and continue from its step."""
     content = model()
 
     def work(rank: int) -> Any:
@@ -183,13 +183,13 @@ def test_what_a_ring_cannot_train(tmp_path: Path) -> None:
         graph = linnet.Graph()
         x = graph.placeholder("x", (2,))
         graph.signature("infer", {"x": x}, {"y": x + 1.0})
-        with pytest.raises(linnet.UsageError, match="in company"):
+        with pytest.raises(linnet.UsageError, match="no signatures for distributed training"):
             RingTrainer(graph, ring)
         graph = linnet.Graph()
         ids = graph.placeholder("ids", (4,), "i64")
         loss = nn.embedding(ids, 10, 3).sum()
         linnet.sync.signatures(graph, loss, linnet.SGD(0.1), {"ids": ids})
-        with pytest.raises(linnet.UsageError, match=r"dense gradients only.*linnet.sync.Server"):
+        with pytest.raises(linnet.UsageError, match=r"supports only dense gradients.*linnet.sync.Server"):
             RingTrainer(graph, ring)
         trainer = RingTrainer(model(), ring)
         with pytest.raises(linnet.UsageError, match="weight"):

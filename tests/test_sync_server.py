@@ -1,4 +1,4 @@
-"""A server over sockets computes what the reference does in one process, bit for bit; what it keeps in its folder outlives it."""
+"""A server over sockets computes the same bits as the reference in one process, and the contents of its folder survive it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ import pytest
 
 import linnet
 from linnet import SGD, Adam, Momentum
-from linnet._generated.ffi import ffi
-from linnet.graph import Graph
+from linnet.clib.ffi import ffi
+from linnet.facade import Graph
 from linnet.sync._library import sync_library
 from linnet.sync.link import Link
 from linnet.sync.server import Server
@@ -42,7 +42,7 @@ MODELS: dict[str, Callable[[], Graph]] = {
 
 
 def together(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """Runs work(0), work(1), ... in threads; raises what one raised."""
+    """Runs work(0), work(1), ... in threads; raises the first exception."""
     results: list[Any] = [None] * count
     failures: list[BaseException] = []
 
@@ -99,7 +99,7 @@ def test_steps_are_those_of_the_reference(name: str, workers: int) -> None:
 
 @pytest.mark.parametrize("name", ["averages", "rows", "remote"])
 def test_shards_together_are_the_reference(name: str) -> None:
-    """Two servers, each with its own variables and a part of the table's rows; two workers that know both."""
+    """Two servers, each with its own variables and a part of the table's rows, and two workers that use both."""
     graph, workers = MODELS[name](), 2
     parts = linnet.sync.partition(graph, 2, split=[] if name == "averages" else ["embedding/weight"])
     reference = Cluster(parts.worker, parts.servers, workers)
@@ -126,8 +126,8 @@ def test_shards_together_are_the_reference(name: str) -> None:
 
 
 def counting() -> Graph:
-    """loss = sum(w * x), SGD of rate 1: w is less by the mean of what workers pushed as x, so sums of small whole numbers
-    come out exactly if each push counted once."""
+    """loss = sum(w * x), SGD with rate 1: w decreases by the mean of the pushed x, so sums of small whole numbers are exact if
+    each push counts once."""
     graph = Graph(seed=1)
     x = graph.placeholder("x", (4,))
     loss = (graph.variable("w", np.zeros(4, np.float32)).tensor(x) * x).sum()
@@ -146,7 +146,7 @@ def test_late_pushes_of_backup_workers_are_dropped_and_counted() -> None:
 
         def work(k: int) -> dict[str, int]:
             with Worker(data, server.address, number=k, timeout=30) as worker:
-                if k == 2:  # the others go on without it
+                if k == 2:  # the others continue without it
                     worker.pull()
                     worker.session().run(ones(1.0))
                     computed.set()
@@ -163,7 +163,9 @@ def test_late_pushes_of_backup_workers_are_dropped_and_counted() -> None:
         status = server.status()
         np.testing.assert_array_equal(server.store["w"], np.full(4, -status["version"], np.float32))
     assert counts[2]["late"] >= 1
-    assert status["late"] <= sum(c["late"] for c in counts)  # who hears in time that it is late does not push
+    assert status["late"] <= sum(
+        c["late"] for c in counts
+    )  # a worker that learns in time that it is late does not push
     assert status["applied"] == sum(c["applied"] for c in counts) == 2 * status["version"]
 
 
@@ -171,7 +173,7 @@ def test_asynchronous_pushes_are_applied_once_each() -> None:
     graph, steps = counting(), 40
     data = graph.to_bytes()
     with Server(graph, mode="asynchronous") as server:
-        all_here = threading.Barrier(4)  # the number of one that has left is free
+        all_here = threading.Barrier(4)  # the number of a worker that has left is free
 
         def work(k: int) -> int:
             with Worker(data, server.address, timeout=30) as worker:
@@ -315,7 +317,7 @@ def test_a_server_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[int], list[Arrays], Path]:
-    """A folder as kill -9 leaves it after some steps, the journal's length after each of them, and the values then."""
+    """A folder as kill -9 leaves it after some steps, with the journal's length and the values after each of them."""
     folder = tmp_path_factory.mktemp("journal")
     graph, lengths, states = MODELS["rows"](), list[int](), list[Arrays]()
     path = folder / "job" / "journal"
@@ -358,7 +360,7 @@ def test_a_damaged_journal_is_refused(journal: tuple[bytes, list[int], list[Arra
         damaged = bytearray(data)
         damaged[at] ^= 1
         (tmp_path / "journal").write_bytes(damaged)
-        with pytest.raises(linnet.FileError, match=r"corrupt.*journal.*the record at \d+ of \d+.*--repair"):
+        with pytest.raises(linnet.FileError, match=r"corrupt.*journal.*the record at offset \d+ of \d+.*--repair"):
             Server(MODELS["rows"](), folder=tmp_path)
     (tmp_path / "journal").write_bytes(data)
     with pytest.raises(linnet.FileError, match="other_model"):
@@ -367,7 +369,7 @@ def test_a_damaged_journal_is_refused(journal: tuple[bytes, list[int], list[Arra
 
 def test_two_servers_cannot_hold_one_folder(tmp_path: Path) -> None:
     with Server(counting(), folder=tmp_path / "a") as server:
-        with pytest.raises(linnet.SyncError, match=r"superseded.*holds this folder") as caught:
+        with pytest.raises(linnet.SyncError, match=r"superseded.*uses this folder") as caught:
             Server(counting(), folder=tmp_path / "a")
         assert caught.value.code == 606
         assert server.status()["version"] == 0
@@ -392,7 +394,7 @@ def test_metrics_and_status() -> None:
 
 
 def test_metrics_without_descriptors_do_not_spin() -> None:
-    """A question that cannot be taken waits; meanwhile the server sleeps, and goes on afterwards."""
+    """A request that cannot be served waits; meanwhile the server sleeps, and it continues afterwards."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with Server(counting(), metrics=":0") as server:
         address = sync_library().linnet_server_address(server._pointer, -1)
@@ -427,7 +429,7 @@ def test_a_lease_is_longer_than_a_heartbeat() -> None:
 
 
 class Process:
-    """linnet-serve on a Unix socket, killed and started again at will."""
+    """linnet-serve on a Unix socket, killed and restarted at will."""
 
     def __init__(self, model: Path, folder: Path, *options: str) -> None:
         tool = str(build("release", "linnet-serve") / "linnet-serve")
@@ -448,7 +450,7 @@ class Process:
 
 
 def _memory(process: subprocess.Popen[str]) -> int:
-    """Bytes that are resident."""
+    """Resident bytes."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
     assert found
     return int(found[1]) << 10
@@ -464,7 +466,7 @@ MANY = [
 
 @pytest.mark.parametrize(("mode", "workers", "steps", "lost"), MANY)
 def test_many_workers_lose_and_double_nothing(mode: str, workers: int, steps: int, lost: int, tmp_path: Path) -> None:
-    """Worker k pushes k + 1; of a thousand pushes `lost` lose their connection before the answer comes."""
+    """Worker k pushes k + 1; `lost` of a thousand pushes lose their connection before the answer arrives."""
     (tmp_path / "model.lnt").write_bytes(counting().to_bytes())
     load = str(build("release", "load_sync_server") / "load_sync_server")
     server = Process(
@@ -493,7 +495,7 @@ def test_many_workers_lose_and_double_nothing(mode: str, workers: int, steps: in
 
 @pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.soak)])
 def test_killed_servers_lose_nothing(kills: int, tmp_path: Path) -> None:
-    """kill -9 at random moments of a running training: the bits are those of one that nobody killed."""
+    """kill -9 at random moments of a training run: the same bits as a run without kills."""
     graph, workers, steps = MODELS["rows"](), 2, max(40, kills * 8)
     (tmp_path / "model.lnt").write_bytes(graph.to_bytes())
     reference = Cluster(graph, [graph], workers)
@@ -536,8 +538,10 @@ def test_the_tool_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "model.lnt").write_bytes(counting().to_bytes())
     model = str(tmp_path / "model.lnt")
     for arguments, status, words in [
-        ([], 2, "which model?"), ([model, model], 2, "one model"), ([model, "--bogus"], 2, "unknown option --bogus"),
-        ([model, "--mode", "none"], 2, "sync or async"), ([model, "--backup", "1"], 2, "leaves nobody"),
+        ([], 2, "no model file given"), ([model, model], 2, "expected one model file"),
+        ([model, "--bogus"], 2, "unknown option '--bogus'"),
+        ([model, "--mode", "none"], 2, "sync or async"),
+        ([model, "--backup", "1"], 2, "--backup 1 must be less than --workers 1"),
         ([model, "--listen"], 2, "--listen"), ([model, "--memory", "much"], 2, "--memory"),
         ([model, "--listen", "0.0.0.0:0"], 1, "--insecure"), ([model, "--memory", "3"], 1, "max_bytes"),
         ([model + "x"], 1, "cannot open"), (["--status", f"unix:{tmp_path}/no"], 1, "unreachable"),

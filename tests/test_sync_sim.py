@@ -1,5 +1,5 @@
-"""The cores of server and worker in a simulated network with a clock of its own (tests/sim): thousands of seeded runs, in all
-modes, with connections and processes that die at any moment. A run that fails prints how to see it again."""
+"""The cores of server and worker in a simulated network with its own clock (tests/sim): thousands of seeded runs, in all
+modes, with connections and processes that die at any moment. A failing run prints how to repeat it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph
+from linnet.facade import Graph
 from tests.native import SANITIZED, build, run
 
 # As in tests/sim/sim.h.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.cli import _main
+from linnet.cli.main import _main
 from linnet.sync import simulate as sim
 from linnet.sync.simulate import published, units
 from linnet.sync.simulate.compute import Draws
@@ -35,7 +35,7 @@ def setting(
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs `linnet ARGUMENTS` in this process: what it prints, or, where it fails, the one line on stderr."""
+    """Runs `linnet ARGUMENTS` in this process; returns its output or, if it fails, the one line on stderr."""
 
     def run(*arguments: str, status: int = 0) -> str:
         assert _main(arguments) == status
@@ -51,7 +51,7 @@ def poisson(rate: float, count: int, seed: int) -> list[float]:
 
 
 def through(link: FairLink | FifoLink, arrivals: list[float]) -> np.ndarray:
-    """When each transfer is done, in order of arrival."""
+    """The end of each transfer, in order of arrival."""
     done: list[float] = [0.0] * len(arrivals)
     for i, time in enumerate(arrivals):
         while link.next <= time:
@@ -70,7 +70,7 @@ def through(link: FairLink | FifoLink, arrivals: list[float]) -> np.ndarray:
 
 
 def test_a_step_without_variance_is_computing_plus_transfers() -> None:
-    """n workers share a port of 1 GB/s fairly: everybody has its 10 MB after n * 10 ms, both ways."""
+    """n workers share a port of 1 GB/s fairly: each has its 10 MB after n * 10 ms, in both directions."""
     for n, servers in ((1, 1), (8, 1), (8, 4), (5, 10)):
         made = setting(sim.Compute(0.2), sim.Traffic(1e7, 1e7), workers=n, servers=servers, latency=1e-3)
         transfer = max(n * 1e7 / servers / 1e9, 1e7 / 1e9)  # the servers' ports, or the worker's own
@@ -84,8 +84,8 @@ def test_costs_of_the_server_add_up() -> None:
         aggregate=1e-9, apply=3e-9, overhead=5e-3,
     )  # fmt: skip
     share, step = m / k, 0.0
-    # Replies go out 1 ms apart, each takes 4 ms of the worker's own port; pushes come back as far apart, and the thread takes
-    # 1 ms and the sum of 2 MB for each: 3 ms, longer than what lies between two pushes.
+    # Replies leave 1 ms apart, and each takes 4 ms on the worker's own port. Pushes return with the same spacing, and the
+    # thread takes 1 ms plus the sum of 2 MB for each: 3 ms, longer than the spacing of the pushes.
     link = [t + 0.0 for t in fair_departures([1e-3 * (i + 1) for i in range(n)], share, 1e9, 5e8)]
     ways = 2 * (1e-4 + k * 2e-5)
     sends = [t + ways + 0.1 + 5e-3 for t in link]
@@ -97,7 +97,7 @@ def test_costs_of_the_server_add_up() -> None:
 
 
 def test_fifo_ports_stagger_workers_so_that_pushes_meet_no_queue() -> None:
-    """The k-th worker has its parameters after k transfers and pushes as much later: n + 1 transfers a step, not 2 n."""
+    """The k-th worker has its parameters after k transfers and pushes equally later: n + 1 transfers per step, not 2 n."""
     n = 10
     for sharing, transfers in (("fifo", n + 1), ("fair", 2 * n)):
         made = setting(sim.Compute(1.0), sim.Traffic(1e7, 1e7), workers=n, sharing=sharing)
@@ -125,7 +125,7 @@ def test_first_step_closes_with_the_quorums_last_push(backup: int) -> None:
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
 def test_waiting_at_a_port_is_that_of_the_textbooks(load: float) -> None:
-    """First come, first served: M/D/1, wait rho s / (2 (1 - rho)). Fairly shared: M/D/1-PS, s / (1 - rho) in all."""
+    """First come, first served: M/D/1, wait rho s / (2 (1 - rho)). Fairly shared: M/D/1-PS, s / (1 - rho) in total."""
     arrivals = poisson(load, 300_000, seed=1)
     fifo = through(FifoLink(1.0, 1.0, 1e9), arrivals) - np.asarray(arrivals)
     assert fifo.mean() - 1 == pytest.approx(load / (2 * (1 - load)), rel=0.05)
@@ -140,8 +140,8 @@ def test_the_two_accounts_of_a_fair_port_agree(cap: float) -> None:
 
 
 def test_asynchronous_workers_at_a_fair_port_are_machine_repairmen() -> None:
-    """Workers that compute for any time with mean Z and a port shared fairly, S seconds a push: a product form (BCMP), so
-    throughput is that of M/M/1//N, whatever the distributions."""
+    """Workers with any distribution of computing time (mean Z) and a fairly shared port, S seconds per push: a product form
+    (BCMP), so the throughput is that of M/M/1//N."""
     n, think, service = 20, 1.0, 0.05
     made = setting(
         sim.Compute(think / math.exp(0.08), "lognormal:0.4"), sim.Traffic(0, service * 1e9), sim.Mode("async"), workers=n,
@@ -155,7 +155,7 @@ def test_asynchronous_workers_at_a_fair_port_are_machine_repairmen() -> None:
 
 
 def test_two_independent_accounts_of_a_synchronous_step_agree() -> None:
-    """The event engine and the arithmetic over arrays, with every cost set, fair and first come, first served."""
+    """The event engine against the array arithmetic, with every cost set, fair and first come, first served."""
     for sharing in ("fair", "fifo"):
         hardware = sim.Hardware(workers=40, servers=6, sharing=sharing, overhead=1e-3)
         made = sim.Setting(
@@ -174,7 +174,7 @@ def test_ring_takes_two_rounds_for_each_neighbour() -> None:
 
 
 def test_tree_passes_two_levels_of_ports() -> None:
-    """16 workers, 4 to an aggregator, one server: 4 transfers at each level, each way."""
+    """16 workers, 4 per aggregator, one server: 4 transfers at each level, in each direction."""
     made = setting(sim.Compute(0.1), sim.Traffic(1e7, 1e7), sim.Mode("tree", fan_in=4), workers=16)
     assert sim.run(made, steps=2).median == pytest.approx(0.1 + 16 * 0.01, rel=1e-9)
 
@@ -224,7 +224,7 @@ def test_nothing_is_lost_or_invented(mode: sim.Mode, overlap: float) -> None:
 
 
 def test_staleness_of_equal_workers_is_their_number_less_one() -> None:
-    """Between a worker's pull and its push every other applies one update."""
+    """Between a worker's pull and its push every other worker applies one update."""
     made = setting(sim.Compute(0.1, "lognormal:0.1"), sim.Traffic(1e5, 1e5), sim.Mode("async"), workers=12)
     assert sim.run(made, steps=300).staleness == pytest.approx(11, abs=0.1)
 
@@ -254,7 +254,7 @@ def test_a_worker_that_knows_it_is_late_sends_nothing() -> None:
 
 
 def test_examples_by_speed_make_all_machines_equally_fast() -> None:
-    """Speeds 1/f: a step takes n / sum(1/f), the harmonic mean of the factors, instead of the greatest."""
+    """Speeds 1/f: a step takes n / sum(1/f), the harmonic mean of the factors, instead of the largest."""
     compute = sim.Compute(1.0, spread=0.5)
     factors = np.asarray(Draws(compute, 10, 1, 0).row(0))
     for balanced, step in ((False, factors.max()), (True, 10 / (1 / factors).sum())):
@@ -279,7 +279,7 @@ def test_seed_decides_everything() -> None:
 
 
 def test_steps_take_as_long_in_every_mode_and_among_any_number_of_workers() -> None:
-    """So that a comparison is of what is compared."""
+    """Compared settings get the same random numbers."""
     rows = []
     for mode, workers in ((sim.Mode(), 5), (sim.Mode("async"), 5), (sim.Mode("async"), 130)):
         hardware = sim.Hardware(workers=workers)
@@ -319,7 +319,7 @@ def test_measured_times_are_drawn_as_they_are(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-        assert sim.read_times(tmp_path / name) == values[1:], name  # without the first, which plans
+        assert sim.read_times(tmp_path / name) == values[1:], name  # without the first step, which plans
     compute = sim.Compute(measured=values[1:])
     assert set(compute.draw(100, np.random.default_rng(0))) == {0.1, 0.2, 0.3}
     assert compute.mean == pytest.approx(0.2)
@@ -363,11 +363,11 @@ def test_missing_step_times() -> None:
     [
         (lambda: sim.Compute(-1), "negative"),
         (lambda: sim.Compute(1, "pareto:1"), "finite mean"),
-        (lambda: sim.Compute(1, "lognormal"), "no scatter"),
-        (lambda: sim.Compute(1, "lognormal:x"), "no scatter"),
-        (lambda: sim.Compute(1, "stragglers:2,1"), "no scatter"),
-        (lambda: sim.Compute(1, "stragglers:0.9,1,2"), "no scatter"),
-        (lambda: sim.Compute(1, "stragglers:0.1"), "no scatter"),
+        (lambda: sim.Compute(1, "lognormal"), "not a valid distribution"),
+        (lambda: sim.Compute(1, "lognormal:x"), "not a valid distribution"),
+        (lambda: sim.Compute(1, "stragglers:2,1"), "not a valid distribution"),
+        (lambda: sim.Compute(1, "stragglers:0.9,1,2"), "not a valid distribution"),
+        (lambda: sim.Compute(1, "stragglers:0.1"), "not a valid distribution"),
         (lambda: sim.Compute(1, "normal:1"), "constant, lognormal"),
         (lambda: sim.Compute(measured=[1, math.nan]), "measured"),
         (lambda: sim.Traffic(pull=-1), "pull"),
@@ -376,7 +376,7 @@ def test_missing_step_times() -> None:
         (lambda: sim.Hardware(overlap=2), "overlap"),
         (lambda: sim.Hardware(sharing="luck"), "fair or fifo"),
         (lambda: sim.Mode("both"), "sync, async"),
-        (lambda: sim.Mode("async", backup=1), "no backup"),
+        (lambda: sim.Mode("async", backup=1), "does not support backup"),
         (lambda: sim.Mode("async", staleness=-1), "staleness"),
         (lambda: sim.Mode(local_steps=3), "federated"),
         (lambda: sim.Mode(late="wait"), "skip or drop"),
@@ -391,7 +391,7 @@ def test_missing_step_times() -> None:
         (lambda: sim.ratio("topk:2"), "topk"),
         (lambda: sim.ratio("onebit", parameters=True), "none, f16"),
         (lambda: units.size("ten"), "size"),
-        (lambda: units.rate("0gbit"), "carry"),
+        (lambda: units.rate("0gbit"), "must be above 0"),
         (lambda: units.seconds("5 parsec"), "duration"),
     ],
 )  # fmt: skip
@@ -424,7 +424,7 @@ def test_compression_ratios_are_those_of_the_encodings() -> None:
 
 
 def test_null_steps_of_osdi() -> None:
-    """Scalar 1.8 to 8.8 ms, 100 MB 147 to 613 ms, 1 GB 1.01 to 7.16 s, sparse 5 to 20 ms whatever the table's size."""
+    """Published: scalar 1.8 to 8.8 ms, 100 MB 147 to 613 ms, 1 GB 1.01 to 7.16 s, sparse 5 to 20 ms for any size of the table."""
     found = published.null_step(steps=5)
     for series in found.series:
         assert all(a <= b * (1 + 1e-9) for a, b in itertools.pairwise(series.simulated)), "no worker makes it faster"
@@ -435,8 +435,8 @@ def test_null_steps_of_osdi() -> None:
 
 
 def test_backup_workers_of_osdi() -> None:
-    """The shortest step is with 4 backups of 50 workers, 1.93 s, at most 15 % below none; the best normalised speed-up is
-    with 3, about 9.5 %; the fifth is slightly worse."""
+    """Published: the shortest step has 4 backups of 50 workers, 1.93 s, at most 15 % below none. The best normalised speed-up
+    has 3, about 9.5 %; a fifth makes it slightly worse."""
     found = published.backup(steps=2000)
     step, gain = (series.simulated for series in found.series)
     assert published.best_backup(found) == (4, 3)
@@ -475,7 +475,7 @@ def test_sparse_models_gain_300_with_500_and_go_on() -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with `grad` and `train`: w f32 [64, 32], b f32 [32], and an embedding f32 [1000, 8] with 6 look-ups a step."""
+    """A file with `grad` and `train`: w f32 [64, 32], b f32 [32], and an embedding f32 [1000, 8] with 6 look-ups per step."""
     graph = linnet.Graph(seed=1)
     x = graph.placeholder("x", (4, 64))
     ids = graph.placeholder("ids", (6,), "i32")
@@ -510,7 +510,7 @@ def test_a_model_without_a_training_step(tmp_path: Path) -> None:
     x = graph.placeholder("x", (1,))
     graph.signature("infer", {"x": x}, {"y": x * 2})
     graph.save(tmp_path / "infer.lnt")
-    with pytest.raises(linnet.UsageError, match="no step of training"):
+    with pytest.raises(linnet.UsageError, match="no signature for a training step"):
         step_of(tmp_path / "infer.lnt")
 
 
@@ -565,7 +565,7 @@ def test_command_predicts_a_models_speed_up(command: Callable[..., str], trained
     slow, fast = (json.loads(command(*line, "--link", link, "--json")) for link in ("1mbit", "100gbit"))
     assert slow["model"]["compute_to_transfer"] < fast["model"]["compute_to_transfer"]
     assert slow["results"][1]["speedup"] < fast["results"][1]["speedup"]
-    assert "computing to transfer" in command(*line)
+    assert "ratio of computation to transfer" in command(*line)
 
 
 def test_command_shows_published_results(command: Callable[..., str]) -> None:
@@ -616,6 +616,6 @@ def test_command_takes_costs(command: Callable[..., str], tmp_path: Path) -> Non
     line = ("simulate", "--workers", "4", "--bytes", "1KB", "--steps", "3", "--json")
     plain, dear = (json.loads(command(*line, *more))["results"][0] for more in ((), ("--costs", str(path))))
     assert dear["step_seconds"]["median"] > plain["step_seconds"]["median"] + 0.04
-    for text, reason in (('{"mesage": 1}', "unknown costs"), ("[1]", "no object")):
+    for text, reason in (('{"mesage": 1}', "the file of costs has unknown names"), ("[1]", "must hold a JSON object")):
         path.write_text(text)
         assert reason in command(*line, "--costs", str(path), status=1)

@@ -1,4 +1,5 @@
-"""Traces of distributed steps: both sides on one clock whatever the clocks say, spans that add up, and what they predict."""
+"""Traces of distributed steps: both sides on one timeline whatever their clocks show, consistent spans, and predictions from
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import linnet
-from linnet.cli import _main
+from linnet.cli.main import _main
 from linnet.sync import timeline
 from linnet.sync.timeline import Timeline
 from linnet.sync.worker import LinkInfo, WorkerInfo
@@ -27,7 +28,7 @@ def link(shard: int, offset: float, delay: float | None, clock: list[float]) -> 
 def info(
     worker: int, step: int, links: list[LinkInfo], compute: float, push: float, wait: float, pull: float, end: float
 ) -> WorkerInfo:
-    """After a step; times in ms."""
+    """A report after a step; times in ms."""
     return WorkerInfo(
         worker, step, step, "applied", "plain", 0, step, 0, 0, 0, 0, 0, 0, compute / 1e3, push / 1e3, wait / 1e3, pull / 1e3,
         end / 1e3, None, 2, 0, tuple(links),
@@ -35,9 +36,9 @@ def info(
 
 
 def traces(skew: dict[int, int], shards: int = 2, steps: int = 3) -> list[dict[str, Any]]:
-    """Two workers and servers whose steps are known on one true clock (ms): pull 0-2, compute 2-10 (worker 1: 2-14), push 2 ms
-    each, servers gather until 16, update 17-19 and answer at 20, which arrives at 21. skew: what a machine's clock shows
-    ahead of the true one, ms; workers are 0 and 1, servers 10 and 11."""
+    """Two workers and servers with known steps on one true clock (ms): pull 0-2, compute 2-10 (worker 1: 2-14), push 2 ms
+    each. Servers gather until 16, update 17-19 and answer at 20, which arrives at 21. skew: how far a machine's clock is
+    ahead, in ms; workers are 0 and 1, servers 10 and 11."""
     found = []
     for worker, computed in ((0, 10), (1, 14)):
         recorder = Timeline("box")
@@ -83,7 +84,7 @@ def test_both_sides_are_on_one_clock(skew: dict[int, int]) -> None:
 
 
 def test_answers_bound_a_clock_that_heartbeats_measured_badly() -> None:
-    """An exchange of 10 ms errs by 4; an answer that took 0.2 ms from push to arrival leaves 0.1 at most."""
+    """An exchange of 10 ms has an error of 4. An answer that took 0.2 ms from push to arrival leaves at most 0.1."""
     recorder = Timeline()
     recorder.record(info(0, 1, [link(0, 54, 10, [0.0] * 5)], 1, 0.1, 0.1, 0, 1000))
     assert recorder._content()["clocks"] == {"0": 54_000_000}
@@ -91,7 +92,7 @@ def test_answers_bound_a_clock_that_heartbeats_measured_badly() -> None:
     assert recorder._content()["clocks"] == {"0": pytest.approx(50_000_000, abs=1)}
     recorder.record(
         info(0, 1, [link(0, 54, 10, [0, 0, 0, 0, 5000])], 1, 1, 0.2, 0, 1100)
-    )  # cannot be: the clock was set
+    )  # impossible: the clock was set
     assert recorder._content()["clocks"] == {"0": pytest.approx(50_000_000, abs=1)}
 
 
@@ -109,7 +110,7 @@ def test_summary_adds_up_and_predicts(skew: dict[int, int]) -> None:
     assert found.workers == 2 and found.steps == 4
     assert found.step == pytest.approx(0.021)
     assert found.compute == pytest.approx((8 + 12) / 2e3)
-    # Worker 0 has pushed at 12 and waits until 16, worker 1 is the last; updated is at 19, and 2 of 21 are left.
+    # Worker 0 has pushed at 12 and waits until 16 for worker 1, the last. The update ends at 19; 2 of 21 remain.
     assert found.others == pytest.approx(2e-3) and found.update == pytest.approx(3e-3)
     assert found.transfer == pytest.approx((4 + 2) / 1e3)
     assert found.ratio == pytest.approx(10 / 9) and found.speedup == pytest.approx(2 * 10 / 21)
@@ -136,10 +137,10 @@ def test_files_are_chrome_traces_and_can_be_joined(tmp_path: Path, capsys: pytes
     arguments = ["timeline", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "-o", str(tmp_path / "all.json")]
     assert _main(arguments) == 0
     text = capsys.readouterr().out
-    assert "computing to transfer" in text and "1.11" in text and "0.95" in text
+    assert "ratio of computation to transfer" in text and "1.11" in text and "0.95" in text
     made = json.loads((tmp_path / "all.json").read_text())
     assert made["traceEvents"] == timeline.events(traces(SKEWS[1]))
-    for event in made["traceEvents"]:  # what Perfetto's importer requires
+    for event in made["traceEvents"]:  # required by Perfetto's importer
         assert event["ph"] in "XsfM" and isinstance(event["pid"], int) and isinstance(event["tid"], int)
         assert event["ph"] == "M" or event["ts"] >= 0
         assert event["ph"] != "X" or event["dur"] >= 0
@@ -156,7 +157,7 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "nowhere.json" in failure(capsys, str(tmp_path / "nowhere.json"))
     for text in ("{", "[]", '{"format": "other"}', '{"traceEvents": []}'):
         (tmp_path / "bad.json").write_text(text)
-        assert "not a trace of linnet" in failure(capsys, str(tmp_path / "bad.json"))
+        assert "not a trace written by linnet" in failure(capsys, str(tmp_path / "bad.json"))
     Timeline().save(tmp_path / "empty.json")
     assert "no steps" in failure(capsys, str(tmp_path / "empty.json"))
 

@@ -1,5 +1,5 @@
-"""Workers in processes of their own, which are killed, on servers that are killed: training ends with the same bits as in
-one process. Several shards, remote tables, staleness, federated rounds; and a batch cut into pieces is the whole batch."""
+"""Workers in separate processes that are killed, on servers that are killed: training gives the same bits as in one process.
+Several shards, remote tables, staleness, federated rounds; and a batch cut into pieces equals the whole batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 
 import linnet
 from linnet import SGD, Adam, Momentum
-from linnet.graph import Graph
+from linnet.facade import Graph
 from linnet.sync import Server, Worker, partition
 from tests.native import ROOT
 from tests.sync_reference import Arrays, Cluster
@@ -99,7 +99,7 @@ def same(found: Any, cluster: Cluster, shard: int = 0) -> None:
 
 
 def test_killed_workers_change_nothing(tmp_path: Path) -> None:
-    """kill -9 at moments of chance; a new process takes the number."""
+    """kill -9 at random moments; a new process takes the number."""
     graph, steps, workers = build(plain, lambda: Adam(0.05)), 60, 3
     path = tmp_path / "model.lnt"
     graph.save(path)
@@ -131,7 +131,7 @@ def serve(model: Path, folder: Path, address: str, workers: int) -> tuple[subpro
 
 
 def test_a_killed_server_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    """The server is killed again and again, and goes on from its folder; workers find it at its address."""
+    """The server is killed repeatedly and continues from its folder; workers find it at its address."""
     graph, steps, workers = build(plain, lambda: Adam(0.05)), 60, 2
     path, address = tmp_path / "model.lnt", f"unix:{tmp_path}/s"
     graph.save(path)
@@ -148,7 +148,7 @@ def test_a_killed_server_loses_nothing_and_doubles_nothing(tmp_path: Path) -> No
             processes[0], _ = serve(path, tmp_path / "state", address, workers)
         finish(processes[1:])
         processes[0].send_signal(signal.SIGTERM)
-        assert processes[0].stdout and processes[0].stdout.read().strip() == f"ended after {steps} updates"
+        assert processes[0].stdout and processes[0].stdout.read().strip() == f"stopped after {steps} updates"
         assert processes[0].wait(30) == 0
     with Server(path, folder=tmp_path / "state") as again:
         same(again.store, reference(graph, [graph], workers, steps))
@@ -156,7 +156,7 @@ def test_a_killed_server_loses_nothing_and_doubles_nothing(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("remote", [False, True])
 def test_several_shards(remote: bool) -> None:
-    """Groups over three servers, a table split by rows; in one case no worker has the table."""
+    """Groups on three servers, a table split by rows; in one case no worker has the table."""
     whole = build(embedded, lambda: Adam(0.05, lazy=True), remote=remote)
     parts, workers, steps = partition(whole, 3, split=["embedding/weight"]), 2, 6
     servers = [Server(graph, workers=workers) for graph in parts.servers]
@@ -165,7 +165,7 @@ def test_several_shards(remote: bool) -> None:
     addresses = [server.address for server in servers]
 
     def work(k: int) -> None:
-        order = addresses[k:] + addresses[:k]  # any order will do
+        order = addresses[k:] + addresses[:k]  # in any order
         with Worker(parts.worker.to_bytes(), order, number=k, timeout=60) as worker:
             assert ("embedding/weight" in worker.store) is not remote
             for step in range(steps):
@@ -196,7 +196,7 @@ def test_the_server_of_shard_0_gives_numbers() -> None:
 
 
 def test_pieces_of_a_batch_are_the_whole_batch() -> None:
-    """Four workers with a quarter each are one process with all of it, within 1e-5."""
+    """Four workers with a quarter each equal one process with the whole batch, within 1e-5."""
     graph, workers, steps = build(plain, lambda: Adam(0.01)), 4, 10
     with Server(graph, workers=workers) as server:
 
@@ -216,7 +216,7 @@ def test_pieces_of_a_batch_are_the_whole_batch() -> None:
 
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_bounded_staleness(staleness: int) -> None:
-    """A worker is never more steps ahead of the slowest than it may be; all updates count."""
+    """A worker is never more steps ahead of the slowest than allowed; all updates count."""
     graph, workers, steps = build(plain, lambda: SGD(0.01)), 3, 12
     ahead: list[int] = []
     done = [0] * workers
@@ -225,7 +225,7 @@ def test_bounded_staleness(staleness: int) -> None:
 
         def work(k: int) -> None:
             with Worker(graph.to_bytes(), server.address, number=k, timeout=60) as worker:
-                while server.status()["members"] < workers:  # a worker that joins later begins where the others are
+                while server.status()["members"] < workers:  # a worker that joins later starts at the others' step
                     time.sleep(0.002)
                 barrier.wait(60)
                 for step in range(steps):
@@ -239,13 +239,13 @@ def test_bounded_staleness(staleness: int) -> None:
 
         threads(workers, work)
         assert server.status()["version"] == workers * steps
-        # `done` of the slowest is written after its answer: one more step may have been closed.
+        # `done` of the slowest is written after its answer: one more step may be closed already.
         assert max(ahead) <= staleness + 1
         assert staleness == 0 or max(ahead) > 0
 
 
 def test_federated_averaging() -> None:
-    """Rounds of local steps, weighted by examples: the mean of what each worker came to."""
+    """Rounds of local steps, weighted by examples: the mean of the workers' results."""
     graph, workers, rounds = build(plain, lambda: SGD(1.0), local=SGD(0.1)), 2, 3
     sizes = [8, 4]
 

@@ -1,5 +1,5 @@
-"""The worker (runtime_c/sync/worker_*.c, linnet.sync.Worker) against a server written in plain Python by docs/protocol.md:
-what travels, what is skipped, what is repeated after a loss, and what is said when servers do not fit."""
+"""The worker (runtime_c/sync/worker_*.c, linnet.sync.Worker) against a server in plain Python written from docs/protocol.md:
+what is sent, what is skipped, what is repeated after a loss, and the messages when servers do not match."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 import linnet
 from linnet import nn, ops
-from linnet.errors import FileError, SyncError, UsageError
-from linnet.graph import Graph
+from linnet.clib.errors import FileError, SyncError, UsageError
+from linnet.facade import Graph
 from linnet.sync import Compression, Worker
 from linnet.sync.compression import decode, encode
 from linnet.sync.contract import variable_of
@@ -23,11 +23,11 @@ from linnet.sync.worker import WorkerInfo
 from tests.sync_plain_server import AVERAGED, DENSE, NONE, ROWS, Broken, Connection, PlainServer
 
 Array = np.ndarray[Any, Any]
-LOST = 3.0  # seconds: enough for a loaded machine, and no test waits for it unless it says so
+LOST = 3.0  # seconds, enough for a loaded machine; no test waits for it unless it says so
 
 
 def dense_model(optimizer: linnet.Optimizer | None = None) -> linnet.Model:
-    """y = x w + b, the mean of squares."""
+    """y = x w + b, with the mean of squares."""
     graph = Graph(seed=3)
     x, t = graph.placeholder("x", ("batch", 6)), graph.placeholder("t", ("batch", 3))
     error = nn.dense(x, 3) - t
@@ -73,7 +73,7 @@ def server_of(model: linnet.Model, **options: Any) -> PlainServer:
 
 
 def reference(model: linnet.Model, steps: int, lr: float = 0.5) -> dict[str, Array]:
-    """The same steps in one process, by NumPy."""
+    """The same steps in one process, in NumPy."""
     session = linnet.Session(model, "grad")
     for k in range(steps):
         out = session.run(batch(k))
@@ -113,7 +113,7 @@ def test_steps_are_those_of_one_process(model: linnet.Model) -> None:
 
 def test_what_has_not_changed_does_not_travel(model: linnet.Model) -> None:
     with server_of(model) as server, Worker(model, server.address, lost=LOST) as worker:
-        worker.pull()  # the file's values, told by their digests
+        worker.pull()  # the file's values, identified by their digests
         assert (worker.info.tensors_pulled, worker.info.tensors_same) == (0, 2)
         name = next(iter(server.tensors))
         server.tensors[name] += 1
@@ -134,7 +134,7 @@ def test_pull_and_push_by_themselves(model: linnet.Model) -> None:
 
 
 def break_at(name: str, times: int = 1, skip: int = 0) -> Callable[[Connection, str], None]:
-    """Breaks the connection when the (skip + 1)-th frame `name` has come, so many times."""
+    """Breaks the connection at the (skip + 1)-th frame `name`, this many times."""
     left, passing = times, skip
 
     def hook(connection: Connection, seen: str) -> None:
@@ -153,7 +153,7 @@ def break_at(name: str, times: int = 1, skip: int = 0) -> Callable[[Connection, 
 @pytest.mark.parametrize("frame", ["HELLO", "READY", "PULL", "PUSH", "COMMIT", "applied"])
 @pytest.mark.parametrize("skip", [0, 1])
 def test_a_lost_connection_changes_nothing(model: linnet.Model, frame: str, skip: int) -> None:
-    """Wherever it breaks (before the update, or behind it and before the ACK) each step counts once."""
+    """Wherever it breaks (before the update, or between the update and the ACK), each step counts once."""
     with server_of(model) as server:
         server.hook = break_at(frame, 3, skip)
         with Worker(model, server.address, number=7, lost=20) as worker:
@@ -179,7 +179,7 @@ def test_the_last_acknowledged_step_is_told(model: linnet.Model) -> None:
 
 
 def test_a_pull_is_whole_or_repeated(model: linnet.Model) -> None:
-    """A connection that breaks in the middle of a tensor: its digest then differs, and it comes again."""
+    """A connection that breaks inside a tensor: its digest then differs, and it is sent again."""
     with server_of(model) as server:
         for value in server.tensors.values():
             value += 1
@@ -206,7 +206,7 @@ def test_a_pull_is_whole_or_repeated(model: linnet.Model) -> None:
 
 
 def test_a_step_that_was_decided_is_not_repeated(model: linnet.Model) -> None:
-    """A worker that was killed behind its COMMIT: its successor is told what became of it, and goes on."""
+    """A worker killed after its COMMIT: its successor is told the result, and continues."""
     with server_of(model) as server:
         with Worker(model, server.address, number=1, lost=LOST) as worker:
             worker.step(batch(0))
@@ -228,7 +228,7 @@ def test_late_pushes_are_dropped_and_said(model: linnet.Model) -> None:
 
 
 def test_a_push_that_is_late_already_is_cut_short() -> None:
-    """The step is closed while its gradient is on the way: the rest stays here, and the worker goes on with new values."""
+    """The step closes while the gradient is being sent: the rest is not sent, and the worker continues with new values."""
     graph = Graph(seed=3)
     x = graph.placeholder("x", ("batch", 1024))
     linnet.sync.signatures(graph, (nn.dense(x, 2048) * 1.0).mean(), linnet.SGD(0.5), {"x": x})
@@ -292,7 +292,7 @@ def test_rows_of_a_remote_table() -> None:
 
 
 def test_federated_rounds_push_differences(model: linnet.Model) -> None:
-    """What local steps changed is pushed as pulled less now; the server's SGD(1) then is federated averaging."""
+    """Changes of local steps are pushed as pulled values minus current ones; the server's SGD(1) is then federated averaging."""
     with server_of(model, lr=1.0) as server:
         with Worker(model, server.address, keep_pulled=True, lost=LOST) as worker:
             local = linnet.Session(model, "train")
@@ -305,7 +305,10 @@ def test_federated_rounds_push_differences(model: linnet.Model) -> None:
                     np.testing.assert_allclose(server.tensors[name], local.variables[name], rtol=1e-6, atol=1e-7)
             for name in server.tensors:
                 assert (server.tensors[name] != start[name]).any()
-        with Worker(model, server.address, lost=LOST) as worker, pytest.raises(UsageError, match="not kept"):
+        with (
+            Worker(model, server.address, lost=LOST) as worker,
+            pytest.raises(UsageError, match="no copy of the pulled values"),
+        ):
             worker.push()
 
 
@@ -332,7 +335,7 @@ def test_averaged_values_are_pushed() -> None:
 
 @pytest.mark.parametrize("compression", ["f16", "bf16", "i8", "topk:0.05", "1bit"])
 def test_compressed_gradients_keep_what_they_lose(compression: str) -> None:
-    """What was sent and what is kept back add up to the gradients, over several steps; small tensors travel plain."""
+    """Sent values plus residuals equal the gradients, over several steps; small tensors are sent uncompressed."""
     graph = Graph(seed=3)
     x = graph.placeholder("x", ("batch", 64))
     linnet.sync.signatures(graph, (nn.dense(x, 32) * 1.0).mean(), linnet.SGD(0.5), {"x": x})
@@ -377,7 +380,7 @@ def test_clock_offset(model: linnet.Model) -> None:
 
 
 def test_a_silent_server_is_left(model: linnet.Model) -> None:
-    """Connected, and nothing comes: after the lease it counts as lost."""
+    """A connection without data counts as lost after the lease."""
     with server_of(model, heartbeat=50) as server:
         server.hook = lambda connection, name: time.sleep(1) if name == "PULL" and len(server.hellos) < 3 else None
         with Worker(model, server.address, lost=20) as worker:
@@ -425,7 +428,7 @@ def test_servers_that_do_not_fit(model: linnet.Model) -> None:
 def test_two_servers_of_one_shard(model: linnet.Model) -> None:
     with server_of(model, shards=2) as first, server_of(model, shards=2) as second:
         error = failing([first.address, second.address], model)
-        assert error.code == 101 and "one shard" in error.what
+        assert error.code == 101 and "same shard" in error.what
     with server_of(model, shards=2) as first, server_of(model, shards=2, shard=1) as second:
         error = failing([first.address, second.address], model)
         assert error.code == 101 and "both have" in error.what
@@ -462,7 +465,7 @@ def test_time_limit(model: linnet.Model) -> None:
 
 
 def test_ctrl_c_ends_a_call_that_waits() -> None:
-    """Python's handlers run while C waits for a worker that never comes, and the worker can be used again."""
+    """Python's signal handlers run while C waits for a worker that never comes, and the worker can be used again."""
     code = """
 import signal, threading, time, numpy as np, os
 from linnet.sync import Server, Worker
@@ -494,7 +497,7 @@ def test_readers_pull_and_never_push(model: linnet.Model) -> None:
         worker.pull()
         same(server.tensors, worker.store.as_dict())
         assert server.hellos[0]["role"] == 3
-        with pytest.raises(UsageError, match="reader"):
+        with pytest.raises(UsageError, match="a read-only worker"):
             worker.step(batch())
 
 
@@ -511,7 +514,7 @@ def test_wrong_use(model: linnet.Model) -> None:
         for call in (worker.pull, worker.save, lambda: worker.info):
             with pytest.raises(UsageError, match="closed"):
                 call()
-    with pytest.raises(UsageError, match="its servers"):
+    with pytest.raises(UsageError, match="number of server addresses"):
         Worker(model, [])
     graph = Graph()
     x = graph.placeholder("x", (1,))

@@ -1,5 +1,5 @@
-"""The language models of the examples beside PyTorch: the same weights, passages and optimizer, the same losses within 2 %.
-Text is this repository's own documentation where the novel cannot be fetched; 1,000 steps are a soak."""
+"""The language models of the examples against PyTorch: with the same weights, passages and optimizer, losses agree within 2 %.
+The text is this repository's documentation if the novel cannot be fetched; 1,000 steps are a soak test."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TorchTransformer(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 def losses(which: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Loss of every step: linnet's, PyTorch's."""
+    """The loss of every step: linnet's, PyTorch's."""
     text = words()
     count = len(text.characters)
     optimizer: Any

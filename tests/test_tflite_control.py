@@ -1,5 +1,5 @@
 """Control flow and state of TFLite models: WHILE, IF, CALL and CALL_ONCE, with variables inside, against LiteRT's reference
-kernels over several runs. Where no comparison is possible, the expected numbers are worked out by hand."""
+kernels over several runs. If no comparison is possible, the expected numbers are computed by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADD = {"activation": "none"}
 
 
 def compare(model: bytes, *steps: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """Runs both over the steps, state kept between them; gives linnet's results."""
+    """Runs both over the steps, keeping state between them; returns linnet's results."""
     made = litert.Interpreter(
         model_content=model, num_threads=1, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
     )
@@ -63,7 +63,7 @@ def variable(name: str = "v") -> O:
 
 
 def start(value: float = 10) -> G:
-    """total = value * value, computed while the model is made ready."""
+    """total = value * value, computed when the model is initialized."""
     tensors = [T("v", "resource"), T("c", "f32", [2], value=np.full(2, value, np.float32)), T("s", "f32", [2])]
     return G(tensors, [variable(), O("MUL", ["c", "c"], ["s"], ADD), O("ASSIGN_VARIABLE", ["v", "s"], [])], [], [])
 
@@ -87,7 +87,7 @@ def test_a_variable_may_start_with_a_computed_value() -> None:
 
 
 def test_branches_read_and_assign_variables() -> None:
-    """The else branch leaves the variable alone."""
+    """The else branch does not touch the variable."""
     main = G(
         [T("c", "bool", []), T("x", "f32", [2]), T("y", "f32", [2]), T("v", "resource"), T("after", "f32", [2])],
         [O("CALL_ONCE", [], [], {"subgraph": 3}), O("IF", ["c", "x"], ["y"], {"then_subgraph": 1, "else_subgraph": 2}),
@@ -101,7 +101,7 @@ def test_branches_read_and_assign_variables() -> None:
 
 
 def test_a_loop_assigns_a_variable() -> None:
-    """Each iteration adds x; the handle is made inside and outside."""
+    """Each iteration adds x. The handle is made inside and outside."""
     test, _ = counted()
     test.tensors = [T("i", "i32", []), T("n", "i32", []), T("x", "f32", [2]), T("more", "bool", [])]
     inner = added("ADD")

@@ -1,5 +1,5 @@
-"""The TFLite importer by itself: float16 and sparse weights, state, branches, open shapes, what it refuses, damaged files,
-and the command line. Nothing here needs TensorFlow or LiteRT."""
+"""The TFLite importer alone: float16 and sparse weights, state, branches, open shapes, refusals, damaged files, and the command
+line. Nothing here needs TensorFlow or LiteRT."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tflite_models import G, O, T, build
 
 
 def dense(value: np.ndarray, **keys: object) -> bytes:
-    """y = relu(x @ w.T) with w as given."""
+    """y = relu(x @ w.T) with the given w."""
     names = {"float32": "f32", "float16": "f16", "int8": "i8"}
     tensors = [
         T("x", "f32", [2, 3]), T("w", names[str(value.dtype)], value.shape, value=value, **keys), T("y", "f32", [2, 4]),
@@ -47,7 +47,7 @@ def test_float16_weights_become_floats_while_converting() -> None:
 
 
 def test_hybrid_weights_stay_integers_and_activations_are_rounded_to_8_bits() -> None:
-    """Row by row, symmetrically: what LiteRT does is held in test_tflite_ops.py."""
+    """Rounds row by row, symmetrically; test_tflite_ops.py compares with LiteRT."""
     stored = np.clip(W * 9, -127, 127).astype(np.int8)
     scale = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
     graph = linnet.from_tflite(dense(stored, scale=scale, zero=0))
@@ -60,7 +60,7 @@ def test_hybrid_weights_stay_integers_and_activations_are_rounded_to_8_bits() ->
 
 
 def accumulator() -> bytes:
-    """total += x; gives the new total. CALL_ONCE starts it at 10."""
+    """total += x; returns the new total. CALL_ONCE initializes it to 10."""
     ports = [T("x", "f32", [2]), T("once", "resource"), T("old", "f32", [2]), T("y", "f32", [2])]
     variable = O("VAR_HANDLE", [], ["once"], {"shared_name": "total", "container": ""})
     main = G(ports, [
@@ -98,7 +98,7 @@ def test_open_dimensions_stay_open_and_can_be_fixed() -> None:
     assert graph.functions[0].inputs[0].shape == (None, 4)
     assert linnet.Session(graph).run({"x": np.zeros((5, 4), np.float32)})["y"].shape == (5, 4)
     assert linnet.from_tflite(model, {"x": (3, 4)}).functions[0].outputs[0].shape == (3, 4)
-    with pytest.raises(linnet.UsageError, match="no input 'z'"):
+    with pytest.raises(linnet.UsageError, match="names 'z', but the model has no input"):
         linnet.from_tflite(model, {"z": (3, 4)})
     with pytest.raises(linnet.UsageError, match="rank"):
         linnet.from_tflite(model, {"x": (3,)})
@@ -147,7 +147,7 @@ def test_every_problem_is_reported_at_once() -> None:
         linnet.from_tflite(build(G(tensors, operators, ["x"], ["y"])))
     assert [p.op for p in caught.value.problems] == ["LSH_PROJECTION", "SKIP_GRAM", "RESHAPE"]
     assert all(p.hint for p in caught.value.problems)
-    assert "'s', which no input" in caught.value.problems[2].reason
+    assert "'s', but no input" in caught.value.problems[2].reason
 
 
 def test_files_that_are_no_model(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_mutated_files_give_an_error_record_or_a_graph(seed: int) -> None:
 
 
 def test_the_command_takes_tflite_files(tmp_path: Path, linnet_command: Callable[..., CompletedProcess[str]]) -> None:
-    source, target = tmp_path / "m.bin", tmp_path / "m.lnt"  # recognised by its identifier
+    source, target = tmp_path / "m.bin", tmp_path / "m.lnt"  # recognized by its identifier
     source.write_bytes(dense(W))
     done = linnet_command("convert", source, "-o", target)
     assert done.returncode == 0, done.stderr

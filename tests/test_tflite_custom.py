@@ -1,5 +1,5 @@
-"""Custom ops of TFLite models: those of speech against LiteRT; those of MediaPipe, which LiteRT has not, against loops over
-their public definition, and one against the builtin op that it contains."""
+"""Custom ops of TFLite models: those for speech against LiteRT; those of MediaPipe, which LiteRT lacks, against loops over their
+public definition, and one against the builtin op that it contains."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_landmarks_are_transformed(width: int) -> None:
 
 
 def test_a_region_is_cut_out() -> None:
-    """A part of the region lies outside of the tensor."""
+    """Part of the region is outside the tensor."""
     rng = np.random.default_rng(8)
     x = rng.standard_normal((1, 12, 10, 3)).astype(np.float32)
     m = np.zeros((1, 4, 4), np.float32)
@@ -146,7 +146,8 @@ def test_a_region_is_cut_out() -> None:
 
 
 def test_the_matrix_of_a_region_around_landmarks() -> None:
-    """As a product of its steps: to the centre of the region, scaled to the box, turned, moved to the middle of the box."""
+    """The matrix as a product of its steps: to the centre of the region, scaled to the box, rotated, moved to the middle of
+    the box."""
     rng = np.random.default_rng(9)
     x = (rng.random((1, 20, 3)) * 100).astype(np.float32)
     subset, wide, high, target = [3, 7, 11, 2, 19], 16, 12, 0.2

@@ -1,5 +1,5 @@
-"""Non-maximum suppression and detection post-processing of TFLite against LiteRT, on boxes of which many overlap.
-Ties and limits that are met exactly are among them, for there kernels that look alike part."""
+"""Non-maximum suppression and detection post-processing of TFLite against LiteRT, on many overlapping boxes.
+They include ties and limits that are met exactly, where similar kernels differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tflite_models import G, O, T, build
 
 
 def boxes(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Corners of boxes around a few places, some with their corners swapped."""
+    """Corners of boxes around a few positions, some with swapped corners."""
     centre = rng.integers(1, 4, (count, 2)) + rng.normal(0, 0.15, (count, 2))
     size = rng.uniform(0.3, 0.7, (count, 2))
     made = np.concatenate([centre - size, centre + size], 1).astype(np.float32)
@@ -26,7 +26,7 @@ def boxes(rng: np.random.Generator, count: int) -> np.ndarray:
 @pytest.mark.parametrize(("most", "least"), [(6, 0.3), (40, 0.6), (30, 2.0)])
 @pytest.mark.parametrize("sigma", [None, 0.0, 0.5])
 def test_suppression(sigma: float | None, most: int, least: float) -> None:
-    """V4 without sigma, V5 with it; more are asked for than there are; none is good enough."""
+    """V4 without sigma, V5 with it; more boxes are requested than exist; none is good enough."""
     rng, count = np.random.default_rng(6), 50
     tensors = [
         T("b", "f32", [count, 4]), T("s", "f32", [count]), T("n", "i32", [], value=np.int32(most)),
@@ -89,7 +89,7 @@ def test_detection_postprocess(dtype: str, mode: str, background: int) -> None:
     assert found >= 3 and results[3].tolist() == expected[3].tolist()
     for got, wanted in zip(results[:3], expected[:3], strict=True):
         assert got.shape == wanted.shape
-        used = found * per_box  # the fast kernel leaves what is behind as it was
+        used = found * per_box  # the fast kernel leaves later entries unchanged
         np.testing.assert_allclose(got[0, :used], wanted[0, :used], rtol=1e-5, atol=1e-6)
         assert not got[0, used:].any()
 

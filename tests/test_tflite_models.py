@@ -1,5 +1,5 @@
-"""Whole TFLite models against LiteRT's reference kernels: the MLPerf Tiny networks of the shared folder, and models out of
-packages, at several shapes where dimensions are open. Integer networks agree bit for bit, float ones to 1e-4 of the range."""
+"""Whole TFLite models against LiteRT's reference kernels: the MLPerf Tiny networks of the shared folder, and models from
+packages, at several shapes if dimensions are open. Integer networks agree bit for bit, float ones to 1e-4 of the range."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def interpreter(path: Path, shape: Sequence[int] | None = None, every: bool = Fa
 
 
 def open_shapes(path: Path, shapes: Sequence[Sequence[int]]) -> None:
-    """One graph whose dimensions stay open, and one session of it, at several shapes of the first input."""
+    """One graph with open dimensions, and one session of it, at several shapes of the first input."""
     graph = linnet.from_tflite(path)
     assert None in graph.functions[0].inputs[0].shape
     session, name = linnet.Session(graph), graph.signatures["infer"].inputs[0]
@@ -58,7 +58,7 @@ def agrees(got: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def feeds(made, seed: int = 5, picture: bool = False) -> list[np.ndarray]:
-    """Noise around 0, or, for a network of pictures, in [0, 1)."""
+    """Noise around 0 or, for a network of images, in [0, 1)."""
     rng = np.random.default_rng(seed)
     values = []
     for detail in made.get_input_details():
@@ -103,7 +103,7 @@ def test_tiny_network_agrees_at_other_batch_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in TINY if n.endswith("int8")])
 def test_every_tensor_of_a_tiny_integer_network_is_the_same(name: str) -> None:
-    """The outputs of a classifier on noise saturate and would hide a difference; all tensors in between do not."""
+    """The outputs of a classifier on noise saturate and would hide a difference; the inner tensors do not."""
     every_tensor(tiny(name))
 
 
@@ -150,8 +150,8 @@ def test_model_of_a_package_agrees_at_other_shapes(name: str, shapes: list[tuple
 
 @pytest.mark.network
 def test_pitches_of_several_sounds_agree() -> None:
-    """Small differences grow in this network, which normalises logarithms: linnet is closer to LiteRT's reference kernels than
-    twice what LiteRT's optimised ones are."""
+    """This network amplifies small differences because it normalises logarithms: linnet is closer to LiteRT's reference
+    kernels than twice the distance of LiteRT's optimised ones."""
     path = of_package("basic_pitch")
     graph = linnet.from_tflite(path)
     session, sound = linnet.Session(graph), next(iter(zoo.inputs("basic_pitch").values()))
@@ -171,8 +171,8 @@ def test_pitches_of_several_sounds_agree() -> None:
 
 @pytest.mark.network
 def test_models_with_ops_that_litert_has_not() -> None:
-    """MediaPipe's face mesh with attention, whose custom ops cut out the eyes and the lips and put their points back into the
-    picture: it finds the face where the plain mesh does, and the segmentation of a person finds the same person."""
+    """MediaPipe's face mesh with attention, whose custom ops cut out the eyes and the lips and map their points back to the
+    image. It finds the face where the plain mesh does, and the segmentation of a person finds the same person."""
     picture = zoo.shared("grace_hopper.bmp")
     image = (
         pytest.importorskip("PIL.Image", reason="reads the picture: pip install pillow").open(picture).convert("RGB")

@@ -20,7 +20,7 @@ ACTIVATIONS = ("none", "relu", "relu6")
 
 
 class Network:
-    """Grows by one operator at a time; `spread` is about how large the numbers of a tensor are."""
+    """Builds a network operator by operator. `spread` is the approximate size of a tensor's numbers."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.kind, self.rng = kind, np.random.default_rng(seed)
@@ -31,7 +31,7 @@ class Network:
         self.x = self.tensor([2, 12, 10, 4], 1.0)
 
     def tensor(self, shape: Sequence[int], spread: float, like: T | None = None) -> T:
-        """like: of the same quantization."""
+        """like: a tensor with the same quantization."""
         scale, zero = None, 0
         if like is not None:
             scale, zero = like.scale, like.zero
@@ -98,7 +98,7 @@ class Network:
         return self.add(op, [x], y, padding=0, stride_w=2, stride_h=2, filter_w=2, filter_h=2, activation="none")
 
     def pointwise(self, x: T) -> T:
-        """The sum or the product with another function of x."""
+        """The sum or the product of x with another function of it."""
         other = self.add("LEAKY_RELU", [x], self.tensor(x.shape, self.spread[x.name]), alpha=0.3)
         op = str(self.rng.choice(["ADD", "SUB", "MUL"]))
         spread = self.spread[x.name]
@@ -108,7 +108,7 @@ class Network:
         )
 
     def joined(self, x: T) -> T:
-        """x beside its own transformation, of one quantization."""
+        """x concatenated with a function of it, with the same quantization."""
         other = self.tensor(x.shape, self.spread[x.name], x)
         self.add("RELU", [x], other)
         *lead, c = x.shape

@@ -19,7 +19,7 @@ litert = pytest.importorskip(
 
 
 def reference(model: bytes, feeds: Sequence[np.ndarray], reference_kernel: bool = True) -> list[np.ndarray]:
-    """Outputs by LiteRT's reference kernels."""
+    """Computes outputs with LiteRT's reference kernels."""
     resolver = litert.OpResolverType
     try:
         if not reference_kernel:
@@ -27,7 +27,7 @@ def reference(model: bytes, feeds: Sequence[np.ndarray], reference_kernel: bool 
         interpreter = litert.Interpreter(
             model_content=model, num_threads=1, experimental_op_resolver_type=resolver.BUILTIN_REF
         )
-    except ValueError:  # a few ops have one kernel only, which is not among the reference ones
+    except ValueError:  # a few ops have only one kernel, which is not a reference kernel
         kinds = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         interpreter = litert.Interpreter(model_content=model, num_threads=1, experimental_op_resolver_type=kinds)
     details = interpreter.get_input_details()
@@ -57,7 +57,9 @@ class Case:
     tensors: Sequence[T]
     operator: O
     tolerance: float = 1e-5
-    reference_kernel: bool = True  # False: that of LRN sums one channel less than the optimised one, and TensorFlow
+    reference_kernel: bool = (
+        True  # False: LRN's reference kernel sums one channel less than the optimised one and TensorFlow
+    )
 
     def model(self) -> bytes:
         constants = {t.name for t in self.tensors if t.value is not None}
@@ -311,7 +313,7 @@ case("int32 ADD", "ADD", [T("a", "i32", [9]), T("b", "i32", [9]), T("y", "i32", 
 
 
 def computed(name: str, op: str, x: T, operands: Sequence[Any], y: Sequence[int], **options: Any) -> None:
-    """A case whose integer operands are known only while running: each is the sum of a constant and an input of zeros."""
+    """A case whose integer operands are known only at run time: each is the sum of a constant and an input of zeros."""
     COMPUTED.append((name, op, x, [np.asarray(v, np.int32) for v in operands], y, options))
 
 
@@ -464,12 +466,12 @@ def test_an_op_that_does_not_know_complex_numbers_refuses_them() -> None:
     operators = [O("RFFT2D", ["x", "n"], ["z"]), O("SQUARE", ["z"], ["w"]), O("REAL", ["w"], ["y"])]
     with pytest.raises(linnet.ConversionError) as caught:
         linnet.from_tflite(build(G(tensors, operators, ["x"], ["y"])))
-    assert [(p.op, p.reason) for p in caught.value.problems] == [("SQUARE", "its operands are complex numbers")]
+    assert [(p.op, p.reason) for p in caught.value.problems] == [("SQUARE", "it does not support complex operands")]
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_weights_quantized_by_blocks_agree(keep: bool) -> None:
-    """Two blocks of 32 in a row. LiteRT's reference resolver does not know them, its optimised one does."""
+    """Two blocks of 32 per row. LiteRT's optimised resolver supports them, its reference resolver does not."""
     given = np.random.default_rng(9)
     w, scale = given.integers(-8, 8, (6, 64)).astype(np.int8), given.uniform(0.01, 0.05, (6, 2)).astype(np.float16)
     tensors = [
@@ -487,7 +489,7 @@ def test_weights_quantized_by_blocks_agree(keep: bool) -> None:
 @pytest.mark.parametrize("op", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"])
 @pytest.mark.parametrize("seeds", [(7, 0), (-3, 1 << 20)])
 def test_random_numbers_are_those_of_the_first_run(op: str, seeds: tuple[int, int]) -> None:
-    """Later runs draw others, of the same distribution."""
+    """Later runs draw other numbers of the same distribution."""
     weights = np.float32([[0.1, 1.5, -0.3, 0.7], [2, -1, 0, 0.5]])
     drawing = op == "MULTINOMIAL"
     tensors = [c("w", weights, np.float32), c("n", 1001 if drawing else [3, 333])]

@@ -1,5 +1,5 @@
 """Random TFLite operators and chains on quantized integers against LiteRT's reference kernels, bit for bit (docs/tflite.md).
-The numbers are drawn from fixed seeds; `make soak` takes many more of them."""
+The seeds are fixed; `make soak` runs many more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SINGLE = [(op, dtype) for op, dtypes in drawing.DTYPES.items() for dtype in dtyp
 
 
 def outcome(r: Draw, outputs: list[drawing.T]) -> tuple[np.ndarray, np.ndarray]:
-    """What linnet and LiteRT make of it."""
+    """The results of linnet and LiteRT."""
     model, inputs = drawing.model(r, outputs)
     feeds = drawing.feeds(r, inputs)
     (wanted,) = reference(model, list(feeds.values()))
@@ -48,7 +48,7 @@ def test_random_operators_give_the_same_bits(op: str, dtype: str) -> None:
 
 
 def test_scales_of_a_fully_connected_layer_are_multiplied_in_f64() -> None:
-    """With one scale for all weights. A product of scales in f32 is one quantum off in 1 of 7,000 sums of 16-bit activations."""
+    """With one scale for all weights. A product of scales in f32 is one quantum off for 1 of 7,000 sums of 16-bit activations."""
     rng = np.random.default_rng(0)
     for model in range(60):
         sx, sw = (float(np.float32(2.0 ** rng.uniform(-9, -5))) for _ in range(2))

@@ -1,5 +1,5 @@
-"""Recurrent TFLite layers, floats and hybrid, against LiteRT's reference kernels over several runs, with the state kept between
-them: LSTM with coupled gates, peepholes, projection, layer normalisation and clipping, RNN, SVDF, and both directions."""
+"""Recurrent TFLite layers, float and hybrid, against LiteRT's reference kernels over several runs that keep the state: LSTM with
+coupled gates, peepholes, projection, layer normalisation and clipping, RNN, SVDF, and both directions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Made:
         self.add(f"state{len(self.operands)}", T("", "f32", shape, variable=True))
 
     def lstm(self, coupled: bool, peephole: bool, projection: bool) -> int:
-        """The weights of one direction; gives the number of outputs."""
+        """Adds the weights of one direction; returns the number of outputs."""
         out = OUT if projection else CELLS
         for columns in (IN, out):
             self.weight([CELLS, columns], not coupled)
@@ -74,7 +74,7 @@ class Made:
 
 
 def compare(model: bytes, steps: int = 3, tolerance: float = 1e-4) -> None:
-    """Runs both on the same random inputs; the results are not all alike."""
+    """Runs both on the same random inputs; the results must vary."""
     made = litert.Interpreter(
         model_content=model, num_threads=1, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
     )
@@ -86,7 +86,7 @@ def compare(model: bytes, steps: int = 3, tolerance: float = 1e-4) -> None:
         for detail in made.get_input_details():
             value = rng.standard_normal(detail["shape"]).astype(np.float32)
             if step == 1:
-                value[:1] = 0  # a row of zeros is a case of its own for hybrid kernels
+                value[:1] = 0  # a row of zeros is a special case in hybrid kernels
             feeds[detail["name"]] = value
             made.set_tensor(detail["index"], value)
         made.invoke()
@@ -108,7 +108,7 @@ CASES = {
 
 
 def same_bits(model: bytes, rng: np.random.Generator, shape: Sequence[int], runs: int) -> set[int]:
-    """Feeds x, i8, to linnet and to LiteRT's reference kernels, state and all; the values of y that were seen."""
+    """Feeds x (i8) to linnet and to LiteRT's reference kernels, with state; returns the values of y."""
     made = litert.Interpreter(
         model_content=model, num_threads=1, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
     )
@@ -234,7 +234,7 @@ def test_svdf_of_integers() -> None:
 @pytest.mark.parametrize("name", ["plain", "coupled", "peephole", "projection", "clipped", "clipped peephole"])
 @pytest.mark.parametrize("op", ["LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
 def test_integer_lstm_is_the_same_bit_by_bit(op: str, name: str) -> None:
-    """Not: peepholes with a projection, of which LiteRT's kernel looks at as many cells as there are outputs."""
+    """Peepholes with a projection are omitted: LiteRT's kernel then reads only as many cells as there are outputs."""
     rng = np.random.default_rng(5)
     coupled, peephole = name in ("coupled", "clipped peephole"), name.endswith("peephole")
     projection, out = name in ("projection", "clipped"), OUT if name in ("projection", "clipped") else CELLS

@@ -1,5 +1,5 @@
-"""Products and averages of quantized tensors at scales where TFLite's own roundings show: a quarter of a million results each,
-against LiteRT's reference kernels, every one the same."""
+"""Products and averages of quantized tensors at scales that expose TFLite's own roundings: a quarter of a million results
+each, all equal to LiteRT's reference kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(op: str, tensors: list[T], feed: np.ndarray[Any, Any] | None = None, *
 
 
 def scales(seed: int) -> tuple[float, float, float]:
-    """Of x, of the weight, and of results that fill their range."""
+    """Scales of x, of the weight, and of results that fill their range."""
     rng = np.random.default_rng(seed)
     sx, sw = (float(np.float32(rng.uniform(0.001, 0.1))) for _ in range(2))
     return sx, sw, float(np.float32(sx * sw * rng.uniform(200, 600)))
@@ -52,7 +52,7 @@ def test_convolutions(dtype: str, seed: int) -> None:
     check("CONV_2D", tensors, padding=1, stride_w=1, stride_h=1, dilation_w=1, dilation_h=1, activation="none")
 
 
-# Of x, the weight and the result: found by search. At some sum x * w the product of the first two, rounded to a float as
+# Scales of x, the weight and the result, found by search: at some sum x * w, rounding the product of the first two to a float, as
 # TFLite does for u8, gives another integer than the exact product.
 ROUNDED = [
     (0.018957391381263733, 0.047496285289525986, 0.13442616164684296),

@@ -1,5 +1,5 @@
-"""The native tools: linnet-run reads and writes NumPy's files, linnet-bench reports; wrong use is one line and a status.
-What they compute is compared with the same file run through Python."""
+"""The native tools: linnet-run reads and writes NumPy's files, linnet-bench reports; wrong usage gives one line and a status.
+Results are compared with the same file run in Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.graph import Graph, emit
+from linnet.facade import Graph
+from linnet.ir.function import emit
 from tests.graphs import bytes_of, feeds
 from tests.native import build
 
@@ -39,7 +40,7 @@ def _given(folder: Path, values: dict[str, np.ndarray]) -> list[str]:
 
 @pytest.mark.parametrize("name", ["mlp", "conv_net", "conv_net_i8", "gather", "dynamic", "data_dependent"])
 def test_run_computes_what_python_computes(name: str, tmp_path: Path) -> None:
-    """Also for shapes that the file leaves open and for results whose shape depends on data."""
+    """Also for open shapes in the file and for results whose shape depends on data."""
     model, values = _model(tmp_path, name), feeds(name)
     done = _tool(
         "linnet-run", model, *_given(tmp_path, values), "--output-dir", "results", "--threads", 1, cwd=tmp_path
@@ -67,14 +68,14 @@ def test_run_computes_what_python_computes(name: str, tmp_path: Path) -> None:
 def test_every_npy_that_numpy_writes_comes_back(value: np.ndarray, tmp_path: Path) -> None:
     graph = Graph()
     main = graph.function()
-    x = main.placeholder("x", linnet.graph.dtype_of(value.dtype), value.shape)
+    x = main.placeholder("x", linnet.ir.dtypes.dtype_of(value.dtype), value.shape)
     main.outputs.append(emit("copy", [x], {"kind": "identity"}, name="y")[0])
     graph.signature("infer", main, outputs=["the/output"])
     graph.save(tmp_path / "same.lnt")
     done = _tool("linnet-run", "same.lnt", *_given(tmp_path, {"x": value}), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     [path] = (tmp_path / "out").iterdir()
-    assert path.name == "the_output.0.npy"  # a name that is no file name
+    assert path.name == "the_output.0.npy"  # a name that is not a valid file name
     got = np.load(path, allow_pickle=False)
     assert got.dtype == value.dtype and got.shape == value.shape
     np.testing.assert_array_equal(got, value)
@@ -95,12 +96,12 @@ def test_random_inputs_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
     [
         (USAGE, "no model", []),
         (USAGE, "unknown option '--fast'", ["mlp.lnt", "--fast"]),
-        (USAGE, "--threads: expected a number from 1", ["mlp.lnt", "--threads", "0"]),
-        (USAGE, "--threads: expected a number", ["mlp.lnt", "--threads", "2x"]),
+        (USAGE, "--threads: expected a whole number from 1", ["mlp.lnt", "--threads", "0"]),
+        (USAGE, "--threads: expected a whole number", ["mlp.lnt", "--threads", "2x"]),
         (USAGE, "--threads needs a value", ["mlp.lnt", "--threads"]),
         (USAGE, "NAME=FILE", ["mlp.lnt", "--input", "x="]),
         (FAILED, "absent: cannot open", ["mlp.lnt", "--input", "absent"]),
-        (USAGE, "one model at a time", ["mlp.lnt", "other.lnt"]),
+        (USAGE, "expected one model file", ["mlp.lnt", "other.lnt"]),
         (USAGE, "--input x is given twice", ["mlp.lnt", "--input", "x=x.npy", "--input", "x.npy"]),
         (USAGE, "the shape of 'x' is given twice", ["mlp.lnt", "--shape", "x=4,8", "--shape", "x=4,8"]),
         (USAGE, "--shape x", ["mlp.lnt", "--shape", "x=1,b"]),
@@ -111,13 +112,13 @@ def test_random_inputs_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
         (FAILED, "has no input 'z'", ["mlp.lnt", "--input", "z=x.npy"]),
         (FAILED, "absent.npy: cannot open", ["mlp.lnt", "--input", "x=absent.npy"]),
         (FAILED, "words.npy: it is not a .npy file", ["mlp.lnt", "--input", "x=words.npy"]),
-        (FAILED, "short.npy: its size is not that of its shape", ["mlp.lnt", "--input", "x=short.npy"]),
-        (FAILED, "fortran.npy: it is in Fortran order", ["mlp.lnt", "--input", "x=fortran.npy"]),
-        (FAILED, "objects.npy: element type '|O' is not one", ["mlp.lnt", "--input", "x=objects.npy"]),
+        (FAILED, "short.npy: the file size does not match the shape", ["mlp.lnt", "--input", "x=short.npy"]),
+        (FAILED, "fortran.npy: the array is in Fortran order", ["mlp.lnt", "--input", "x=fortran.npy"]),
+        (FAILED, "objects.npy: element type '|O' is not supported", ["mlp.lnt", "--input", "x=objects.npy"]),
         (FAILED, "expected f32 [4, 8], got f32 [2, 8]", ["mlp.lnt", "--input", "x=small.npy"]),
         (FAILED, "expected f32 [4, 8], got f64 [4, 8] in double.npy; save", ["mlp.lnt", "--input", "x=double.npy"]),
         (FAILED, "unknown_name", ["mlp.lnt", "--random", "--isa-max", "mmx"]),
-        (FAILED, "cannot make the folder", ["mlp.lnt", "--random", "--output-dir", "absent/out"]),
+        (FAILED, "cannot create the folder", ["mlp.lnt", "--random", "--output-dir", "absent/out"]),
     ],
 )
 def test_wrong_use_is_one_line_and_a_status(status: int, words: str, arguments: list[str], tmp_path: Path) -> None:
@@ -159,8 +160,8 @@ def test_bench_reports_what_python_reads(tmp_path: Path) -> None:
 
 
 def linnet_isas() -> list[str]:
-    """The levels of this machine, by the library's own word."""
-    from linnet._generated.ffi import ffi
+    """The ISA levels of this machine, as reported by the library."""
+    from linnet.clib.ffi import ffi
     from tests.capi import lib
 
     names: list[str] = []
@@ -180,9 +181,9 @@ def test_bench_wants_open_shapes_in_words(tmp_path: Path) -> None:
     corner = _tool("linnet-bench", model, "--shape", "x=2..5,3", "--seconds", 0.02, "--json", cwd=tmp_path)
     assert json.loads(corner.stdout)["memory"] == report["memory"]
     done = _tool("linnet-bench", model, "--shape", "x=5..2,3", cwd=tmp_path)
-    assert done.returncode == USAGE and "ranges 1..8" in done.stderr
+    assert done.returncode == USAGE and "ranges such as 1..8" in done.stderr
     by_data = _tool("linnet-bench", _model(tmp_path, "data_dependent"), "--seconds", 0.02, cwd=tmp_path)
-    assert "with later segments" in by_data.stdout, by_data.stdout
+    assert "including later segments" in by_data.stdout, by_data.stdout
 
 
 @pytest.mark.parametrize("name", ["linnet-run", "linnet-bench"])

@@ -1,5 +1,5 @@
-"""Pictures and sound given to linnet-run and `linnet run`: every kind of file, EXIF orientation, damage, and what is printed.
-Pillow and the wave module write the files and are the reference; the two tools are held against each other too."""
+"""Images and sound as inputs of linnet-run and `linnet run`: every kind of file, EXIF orientation, damage, and the output.
+Pillow and the wave module write the files and are the reference; the two tools are also compared with each other."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ import pytest
 from PIL import Image, ImageOps
 
 import linnet
-from linnet import media
-from linnet.graph import Graph, emit
+from linnet.data import media
+from linnet.facade import Graph
+from linnet.ir.function import emit
 from tests.native import SANITIZED, build, run
 
 RGB = np.random.default_rng(5).integers(0, 256, (23, 37, 3), dtype=np.uint8)
@@ -27,7 +28,7 @@ SMOOTH = np.stack([*np.meshgrid(np.arange(61) * 4, np.arange(45) * 5, indexing="
 
 
 def echo(folder: Path) -> Path:
-    """A model that gives the pixels of its photo back as f32 [1, H, W, 3]."""
+    """A model that returns the pixels of its photo as f32 [1, H, W, 3]."""
     graph = Graph()
     main = graph.function()
     x = main.placeholder("x", "f32", (1, "h", "w", 3))
@@ -54,7 +55,7 @@ def decoded(folder: Path, file: Path) -> np.ndarray:
 
 
 def test_the_tool_names_the_decoders_that_it_lacks(tmp_path: Path) -> None:
-    """A build without decoders still runs models, and says what to install; the library links none of them anyway."""
+    """A build without decoders still runs models and says what to install; the library itself never links decoders."""
     tools = Path(__file__).parent.parent / "runtime_c" / "tools"
     library = build("release") / "liblinnet.a"
     include = Path(__file__).parent.parent / "runtime_c" / "include"
@@ -103,7 +104,7 @@ def test_lossless_pictures(mode: str, kind: str, tmp_path: Path) -> None:
 
 
 def test_sixteen_bit_colours_keep_their_high_byte(tmp_path: Path) -> None:
-    """RGB of 16 bits, which Pillow does not write: the file by hand."""
+    """16-bit RGB, which Pillow cannot write: the file is made by hand."""
     rows = b"".join(b"\0" + (row.astype(np.uint16) * 256 + 200).astype(">u2").tobytes() for row in RGB)
     head = struct.pack(">IIBBBBB", RGB.shape[1], RGB.shape[0], 16, 2, 0, 0, 0)
     path = tmp_path / "deep.png"
@@ -121,7 +122,7 @@ def _chunk(name: bytes, content: bytes) -> bytes:
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
 @pytest.mark.parametrize("progressive", [False, True])
 def test_jpeg(mode: str, progressive: bool, tmp_path: Path) -> None:
-    """Two versions of libjpeg-turbo may round a colour differently by one; in practice they agree."""
+    """Two versions of libjpeg-turbo may differ by one in a colour; in practice they agree."""
     path = tmp_path / "x.jpg"
     Image.fromarray(SMOOTH.astype(np.uint8)).convert(mode).save(path, quality=92, progressive=progressive)
     with Image.open(path) as opened:
@@ -153,7 +154,8 @@ def _files(kind: str) -> bytes:
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "bmp"])
 def test_damaged_pictures_are_refused_or_read(kind: str, tmp_path: Path) -> None:
-    """Cut short, they are refused by both; with flipped bytes, never a crash (under AddressSanitizer), one line when refused."""
+    """Both tools refuse truncated files. With flipped bytes there is no crash (under AddressSanitizer), and one line on
+    refusal."""
     content, model = _files(kind), echo(tmp_path)
     path = tmp_path / f"bad.{kind}"
     for length in (20, 60, len(content) // 2, len(content) - 40):
@@ -190,7 +192,9 @@ def test_huge_pictures_are_refused_before_they_are_decoded(kind: str, tmp_path: 
     path = tmp_path / f"huge.{kind}"
     path.write_bytes(content)
     done = native(tmp_path, echo(tmp_path), "--input", path)
-    assert done.returncode == 1 and "40000 x 40000 pixels; at most 100 million" in done.stderr, done.stderr
+    assert done.returncode == 1 and "40000 x 40000 pixels, more than the limit of 100 million" in done.stderr, (
+        done.stderr
+    )
     with pytest.raises(linnet.UsageError, match=r"100 million|exceeds limit"):
         media.read_image(path)
 
@@ -225,7 +229,7 @@ def test_a_photo_that_was_not_given(tmp_path: Path) -> None:
     done = native(tmp_path, model, "--random", "--shape", "x=4,5,3")
     assert done.returncode == 0 and np.load(tmp_path / "out" / "y.npy").shape == (1, 4, 5, 3)
     code, _, error = cli(tmp_path, str(model))
-    assert code == 1 and "input 'x' is missing" in error
+    assert code == 1 and "no value is given for input 'x'" in error
 
 
 def cli(folder: Path, *arguments: str) -> tuple[int, str, str]:

@@ -1,5 +1,5 @@
-"""Training on 64-bit ARM under qemu, with linnet-train: the same losses as on this machine to 1e-5, step by step.
-As a Cortex-A53 and as `max`; the checkpoint of one machine goes on on the other."""
+"""Training on 64-bit ARM under qemu with linnet-train: the same losses as on this machine to 1e-5, step by step.
+As a Cortex-A53 and as `max`; either machine continues from the other's checkpoint."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_mlp_with_adam_trains_alike_and_goes_on_elsewhere(tmp_path: Path) -> 
 
 
 def lstm(path: Path) -> list[str]:
-    """A model that reads sequences both ways, and tells the sums of their first and second halves apart; how to train it."""
+    """A bidirectional LSTM that learns which half of a sequence has the larger sum; and its training arguments."""
     graph = linnet.Graph(seed=3)
     x, t = graph.placeholder("x", ("batch", 12, 5)), graph.placeholder("t", ("batch",), "i32")
     y, *_ = nn.lstm(x, 20, layers=2, bidirectional=True)

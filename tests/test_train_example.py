@@ -1,4 +1,5 @@
-"""examples/c/train.c: at most 80 lines, trains a model whose `train` signature Python made; here, sanitized, and on ARM."""
+"""examples/c/train.c: at most 80 lines, trains a model whose `train` signature Python made; on this machine, sanitized, and on
+ARM."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ STEPS = 25
 
 
 def digits(path: Path) -> Path:
-    """A folder with digits.lnt, images, labels: 500 blurred bars in ten places."""
+    """A folder with digits.lnt, images, labels: 500 blurred bars in ten positions."""
     from linnet import nn
 
     graph = linnet.Graph(seed=3)

@@ -1,4 +1,4 @@
-"""An LSTM language model and a transformer encoder beside PyTorch's: every gradient, and the losses of ten steps."""
+"""An LSTM language model and a transformer encoder against PyTorch's: every gradient, and the losses of ten steps."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_gradients_and_ten_losses_are_those_of_pytorch(name: str) -> None:
             difference = np.abs(found[f"gradient of {key}"] - reference).max()
             assert difference <= 1e-4 * np.abs(reference).max(), (key, difference)
         optimizer.step()
-    for key, parameter in peer.named_parameters():  # after ten steps the weights are the same as well
+    for key, parameter in peer.named_parameters():  # after ten steps the weights are also the same
         reference = as_linnet(key, parameter.detach().numpy())
         assert np.abs(session.variables[key] - reference).max() <= 1e-4 * np.abs(reference).max(), key
 
 
 def test_the_gradient_of_cross_entropy_is_one_map() -> None:
-    """No zeros, scatter and sum over the logits, and the log-probabilities' memory serves for the gradient too."""
+    """The gradient uses no zeros, scatter and sum over the logits, and reuses the memory of the log-probabilities."""
     graph = linnet.Graph()
     x, t = graph.placeholder("x", ("batch", 1000)), graph.placeholder("t", ("batch",), "i64")
     (slope,) = linnet.gradients(linnet.softmax_cross_entropy(x, t).mean(), [x])

@@ -1,5 +1,5 @@
-"""linnet-train: trains what Python trains, to the bit; resumes as if nothing had happened; keeps to its budget; says what is
-wrong. Data comes from .npz, .npy and idx files. Kills and failing disks are in test_checkpoint_faults.py."""
+"""linnet-train gives the same bits as Python, resumes without a difference, keeps to its memory budget, and reports errors.
+Data comes from .npz, .npy and idx files. Kills and failing disks are in test_checkpoint_faults.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 
 import linnet
 from linnet import nn, ops
-from linnet.shuffle import permutation
+from linnet.data.shuffle import permutation
 from linnet.training import signatures
 from tests.native import SANITIZED, build
 
@@ -28,11 +28,11 @@ STEPS = ROWS // BATCH
 
 
 def _wide(x: linnet.Tensor) -> linnet.Tensor:
-    """Activations that take more than the weights."""
+    """Activations larger than the weights."""
     image = ops.reshape(x, [0, 1, 8, 8])
     for _ in range(3):
         image = nn.conv(image, 8, 3, padding=1)
-        image = ops.tanh(image) * ops.sigmoid(image)  # worth being computed again
+        image = ops.tanh(image) * ops.sigmoid(image)  # worth recomputing
     return nn.max_pool(image, 4)
 
 
@@ -104,7 +104,7 @@ def losses(done: subprocess.CompletedProcess[str]) -> list[float]:
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str, status: int = 1) -> str:
-    """One line on standard error that has all the words."""
+    """Expects one line on standard error with all the words."""
     assert done.returncode == status, (done.returncode, done.stderr)
     assert done.stderr.startswith("linnet-train: error: ") and done.stderr.count("\n") == 1, done.stderr
     for word in words:
@@ -131,7 +131,7 @@ def in_python(folder: Path, epochs: int, seed: int) -> tuple[list[float], linnet
 
 
 def test_it_trains_as_python_does_to_the_bit(folder: Path, tmp_path: Path) -> None:
-    """Losses and variables after three epochs: same examples in the same order, same arithmetic; threads change nothing."""
+    """Losses and variables after three epochs: same examples, order and arithmetic; threads change nothing."""
     expected, store = in_python(folder, 3, 5)
     for threads in (1, 2):
         path = tmp_path / f"{threads}.ckpt"
@@ -171,7 +171,7 @@ def test_every_kind_of_file_gives_the_same_losses(folder: Path, tmp_path: Path) 
 
 
 def test_resuming_is_bit_identical(folder: Path, tmp_path: Path) -> None:
-    """Stopped after any step, also within an epoch, and gone on: the same losses and the same variables."""
+    """Stopped after any step, also within an epoch, and resumed: the same losses and variables."""
     steps = 2 * STEPS + 1
     whole = train(folder, *USUAL, "--steps", steps, "--seed", 3, "--checkpoint", tmp_path / "whole")
     expected, kept = losses(whole), linnet.load_checkpoint(tmp_path / "whole")
@@ -205,7 +205,7 @@ def test_a_signal_stops_it_with_a_checkpoint(folder: Path, tmp_path: Path) -> No
             message = tool.stderr.read()
         assert tool.returncode == 128 + number
         step = int(linnet.load_checkpoint(path).metadata["step"])
-        assert f"after step {step}; the checkpoint is of that step" in message
+        assert f"after step {step}; the checkpoint holds that step" in message
     expected = losses(train(folder, *USUAL, "--steps", step + 2))
     assert losses(train(folder, *USUAL, "--steps", step + 2, "--checkpoint", path)) == expected[step:]
 
@@ -223,7 +223,7 @@ def test_checkpoints_and_evaluation_come_when_they_are_due(folder: Path, tmp_pat
     store = linnet.Store(model)
     store.load(tmp_path / "a")
     expected = linnet.Session(model, "eval", store=store).run({"x": images.astype(np.float32) / 255, "t": labels})
-    assert evaluated[-1]["examples"] == 50  # also the batch of 18 at the end
+    assert evaluated[-1]["examples"] == 50  # including the final batch of 18
     np.testing.assert_allclose(evaluated[-1]["loss"], expected["loss"], rtol=1e-5)
     np.testing.assert_allclose(evaluated[-1]["accuracy"], expected["accuracy"], rtol=1e-6)
     only = train(folder, *USUAL, "--steps", 0, "--eval", tmp_path / "held.npz", "--checkpoint", tmp_path / "a")
@@ -239,7 +239,7 @@ def test_a_fixed_batch_and_numbers_as_inputs(folder: Path, tmp_path: Path) -> No
     np.testing.assert_allclose(losses(done), losses(train(folder, *USUAL)), rtol=1e-5)
     assert lines(done, "eval")[0]["examples"] == ROWS // BATCH * BATCH  # whole batches only
     other = train(folder, tmp_path / "fixed.lnt", "--data", "one.npz", "--batch", 16, "--set", "factor=2")
-    refused(other, "made for batches of 32", status=2)
+    refused(other, "is fixed at 32", status=2)
     refused(train(folder, tmp_path / "fixed.lnt", "--data", "one.npz"), "input 'factor'", "--set factor=NUMBER")
 
 
@@ -275,7 +275,8 @@ def test_trained_variables_are_used_by_linnet_run(folder: Path, tmp_path: Path) 
 
 
 def test_a_budget_is_met_by_recomputing_then_by_accumulation_or_refused(folder: Path, tmp_path: Path) -> None:
-    """Recomputing changes no bit, a step in parts is that of the whole batch; what training needs is what the refusal says."""
+    """Recomputing changes no bit, and a step in parts equals the whole batch; training needs exactly the memory named in the
+    refusal."""
     mlp(tmp_path / "wide.lnt", wide=True, accumulate=True)
     usual = (tmp_path / "wide.lnt", *USUAL[1:], "--threads", 1)
     whole = train(folder, *usual)
@@ -283,7 +284,7 @@ def test_a_budget_is_met_by_recomputing_then_by_accumulation_or_refused(folder: 
     assert full["part"] == BATCH and full["recomputed"] == 0
     none = train(folder, *usual, "--memory", 1000)
     need = int(re.search(r"training needs .*\((\d+) bytes\)", refused(none, "gradients accumulated over parts of"))[1])  # type: ignore[index]
-    refused(train(folder, *usual, "--memory", need * 4 // 5), "are not enough")
+    refused(train(folder, *usual, "--memory", need * 4 // 5), "is not enough")
     ways = []
     for budget in (need, *np.linspace(need, full["peak"], 7).astype(int)[1:-1].tolist(), full["peak"]):
         done = train(folder, *usual, "--memory", budget)
@@ -302,7 +303,7 @@ def test_a_budget_is_met_by_recomputing_then_by_accumulation_or_refused(folder: 
 def test_a_budget_without_accumulation_says_what_would_help(folder: Path, tmp_path: Path) -> None:
     mlp(tmp_path / "plain.lnt")
     done = train(folder, tmp_path / "plain.lnt", "--data", "one.npz", "--batch", BATCH, "--memory", "50kB")
-    refused(done, "--memory: 0.05 MB are not enough", "smaller --batch", "'accumulate' and 'apply'")
+    refused(done, "--memory: 0.05 MB is not enough", "smaller --batch", "'accumulate' and 'apply'")
 
 
 LENET = """
@@ -320,7 +321,7 @@ linnet.passes.run(graph).save(sys.argv[1])
 
 
 def lenet(path: Path, rows: int = 640) -> list[str]:
-    """LeNet-5 and data like MNIST; the arguments to train it."""
+    """LeNet-5 and data like MNIST; and its training arguments."""
     subprocess.run([sys.executable, "-c", LENET, str(path / "lenet.lnt")], check=True, timeout=120)
     rng = np.random.default_rng(0)
     idx(path / "x.idx", rng.integers(0, 256, (rows, 28, 28)).astype(np.uint8))
@@ -330,7 +331,7 @@ def lenet(path: Path, rows: int = 640) -> list[str]:
 
 
 def test_lenet_of_batch_64_stays_below_20_megabytes(tmp_path: Path) -> None:
-    """All of the process: code, libraries, file, buffers. 60,000 examples are not in memory (47 MB of file)."""
+    """Memory of the whole process: code, libraries, file, buffers. The 60,000 examples are not in memory (47 MB of file)."""
     command = [str(build("release", "linnet-train") / "linnet-train"), *lenet(tmp_path, 60_000)]
     with subprocess.Popen(
         [*command, "--steps", "1000000", "--threads", "2"], stdout=subprocess.PIPE, text=True
@@ -374,9 +375,11 @@ def test_nan_stops_with_step_op_and_tensor_and_keeps_the_checkpoint(folder: Path
     mlp(tmp_path / "wild.lnt", rate=1e30)
     kept = tmp_path / "kept"
     done = train(folder, tmp_path / "wild.lnt", "--data", "one.npz", "--batch", BATCH, "--log", 1, "--checkpoint", kept)
-    text = refused(done, "no checkpoint was kept", "smaller learning rate")
+    text = refused(done, "no checkpoint was written", "smaller learning rate")
     assert re.search(r"step \d+: (the loss is (NaN|infinite)|variable '.*' holds NaN or infinity)", text)
-    assert re.search(r"it is from step \d+: op \w+, tensor '.+': \d+ of its values are (NaN|infinite)", text), text
+    assert re.search(
+        r"it first appears in step \d+: op \w+, tensor '.+': \d+ of its values are (NaN|infinite)", text
+    ), text
     assert not kept.exists()
 
 
@@ -387,13 +390,13 @@ def test_nan_in_the_data_is_named_and_the_last_good_checkpoint_stays(folder: Pat
     bad = changed(folder, tmp_path / "bad.npz", x=x)
     done = train(folder, "model.lnt", "--data", bad, "--batch", BATCH, "--checkpoint", tmp_path / "a", "--every", 3)
     refused(done, "step 5: the loss is NaN", f"input 'x' holds NaN or infinity in row {order[4 * BATCH + 3]} of the data",
-            "a is as it was, of step 3", "correct the data")  # fmt: skip
+            "a still holds step 3", "correct the data")  # fmt: skip
     kept = linnet.load_checkpoint(tmp_path / "a")
     assert kept.metadata["step"] == "3" and all(np.isfinite(v).all() for v in kept.variables.values())
 
 
 def test_infinity_that_the_loss_does_not_show_is_not_saved(tmp_path: Path) -> None:
-    """The update overflows, the loss of that step is fine: such a checkpoint would be the last good one."""
+    """The update overflows although the loss of that step is finite: such a checkpoint would replace the last good one."""
     graph = linnet.Graph()
     x = graph.placeholder("x", ("batch", 1))
     w = graph.variable("weight", np.float32([1]))
@@ -401,7 +404,7 @@ def test_infinity_that_the_loss_does_not_show_is_not_saved(tmp_path: Path) -> No
     graph.save(tmp_path / "m.lnt")
     np.savez(tmp_path / "d.npz", x=np.zeros((8, 1), np.float32))
     done = train(tmp_path, "m.lnt", "--data", "d.npz", "--batch", 2, "--checkpoint", "a", "--every", 1)
-    refused(done, "step 2: variable 'weight' holds NaN or infinity", "a is as it was, of step 1", "from step 2: op ")
+    refused(done, "step 2: variable 'weight' holds NaN or infinity", "a still holds step 1", "in step 2: op ")
     assert linnet.load_checkpoint(tmp_path / "a").variables["weight"] == np.float32(1e30)
 
 
@@ -411,7 +414,7 @@ def test_data_that_does_not_fit(folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", data["x"])
     np.save(tmp_path / "t.npy", data["t"])
     for array, words in (
-        (data["x"].astype(np.float64), ("expected f32 [?, 8, 8]", "got f64 [220, 8, 8]", "save it as f32")),
+        (data["x"].astype(np.float64), ("expected f32 [?, 8, 8]", "got f64 [220, 8, 8]", "save the array as f32")),
         (data["x"].reshape(ROWS, 4, 16), ("expected f32 [?, 8, 8]", "got f32 [220, 4, 16]")),
         (data["x"][:, :7], ("expected f32 [?, 8, 8]", "got f32 [220, 7, 8]")),
         (np.float32(3), ("expected f32 [?, 8, 8]", "got f32 []")),
@@ -421,7 +424,10 @@ def test_data_that_does_not_fit(folder: Path, tmp_path: Path) -> None:
     ):
         refused(train(folder, *start, changed(folder, tmp_path / "bad.npz", x=array)), *words)
     refused(
-        train(folder, *start, changed(folder, tmp_path / "bad.npz", t=np.full(ROWS, 2**40))), "row ", "no i32", "'t'"
+        train(folder, *start, changed(folder, tmp_path / "bad.npz", t=np.full(ROWS, 2**40))),
+        "row ",
+        "does not fit the dtype i32",
+        "'t'",
     )
     np.savez(tmp_path / "half.npz", x=data["x"])
     refused(train(folder, *start, tmp_path / "half.npz"), "no array 't'; it has: x")
@@ -432,17 +438,17 @@ def test_data_that_does_not_fit(folder: Path, tmp_path: Path) -> None:
     refused(train(folder, *start, f"x={tmp_path}/x.npy,t={tmp_path}/absent.npy"), "absent.npy: cannot open")
     refused(train(folder, *start, f"x={tmp_path}/x.npy,x={tmp_path}/x.npy"), "given twice", status=2)
     (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-5])
-    refused(train(folder, *start, f"x={tmp_path}/cut.npy,t={tmp_path}/t.npy"), "cut short")
+    refused(train(folder, *start, f"x={tmp_path}/cut.npy,t={tmp_path}/t.npy"), "the file is truncated")
     (tmp_path / "cut.npz").write_bytes((folder / "one.npz").read_bytes()[:-300])
     refused(train(folder, *start, tmp_path / "cut.npz"), "cut.npz")
     (tmp_path / "x.gz").write_bytes(b"\x1f\x8b" + bytes(50))
     refused(train(folder, *start, f"x={tmp_path}/x.gz,t={tmp_path}/t.npy"), "gunzip")
     (tmp_path / "text").write_text("hello, this is no array")
-    refused(train(folder, *start, f"x={tmp_path}/text,t={tmp_path}/t.npy"), "no .npy, .npz or idx file")
+    refused(train(folder, *start, f"x={tmp_path}/text,t={tmp_path}/t.npy"), "not a .npy, .npz or idx file")
     refused(
         train(folder, "model.lnt", "--batch", 300, "--data", "one.npz"), "220 examples, fewer than one batch of 300"
     )
-    refused(train(folder, *start, "one.npz", "--scale", "x=1/255"), "holds f32 already")
+    refused(train(folder, *start, "one.npz", "--scale", "x=1/255"), "holds f32, and only integers are scaled")
 
 
 def test_models_that_cannot_be_trained(folder: Path, tmp_path: Path) -> None:
@@ -453,8 +459,8 @@ def test_models_that_cannot_be_trained(folder: Path, tmp_path: Path) -> None:
     graph.save(tmp_path / "m.lnt")
     refused(train(folder, tmp_path / "m.lnt", "--data", "one.npz", "--batch", 4), "no signature 'train'", "infer odd")
     odd = train(folder, tmp_path / "m.lnt", "--data", "one.npz", "--batch", 4, "--signature", "odd")
-    refused(odd, "signature 'odd' has no output 'loss'")
-    refused(train(folder, "model.lnt", "--data", "one.npz"), "any size: give --batch N", status=2)
+    refused(odd, "signature 'odd' has no scalar output 'loss'")
+    refused(train(folder, "model.lnt", "--data", "one.npz"), "no fixed batch size; give --batch N", status=2)
     refused(train(folder, "absent.lnt", "--data", "one.npz", "--batch", 4), "absent.lnt")
 
 
@@ -472,7 +478,9 @@ def test_checkpoints_that_cannot_be_gone_on_from(folder: Path, tmp_path: Path) -
     refused(half, "batches of 32 out of 220", "--fresh")
     assert path.read_bytes() == before
     linnet.Store(linnet.Model(folder / "model.lnt")).save(tmp_path / "python")
-    refused(train(folder, *USUAL, "--checkpoint", tmp_path / "python"), "does not say where training stood")
+    refused(
+        train(folder, *USUAL, "--checkpoint", tmp_path / "python"), "does not record step, seed, batch and examples"
+    )
     path.write_bytes(before[:-70])
     refused(train(folder, *USUAL, "--checkpoint", path), "truncated")
     half_way = len(before) // 2
@@ -501,7 +509,7 @@ def test_help_and_nothing() -> None:
 
 
 def test_a_full_disk_keeps_the_old_checkpoint(folder: Path, tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk: the error says how much is needed, the file is as it was."""
+    """A file size limit simulates a full disk: the error says how much is needed, and the file is unchanged."""
     path = tmp_path / "a"
     train(folder, *USUAL, "--steps", 2, "--checkpoint", path)
     before = path.read_bytes()
@@ -510,7 +518,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(folder: Path, tmp_path: Path) -> N
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=60,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
     )  # fmt: skip
-    refused(done, "write_failed", "larger than files may be here", "as it was")
+    refused(done, "write_failed", "larger than the system allows", "is unchanged")
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
@@ -519,7 +527,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["address", "thread"])
 def test_sanitized(kind: str, folder: Path, tmp_path: Path) -> None:
-    """Training, evaluation, saving, going on, accumulation, and the search for a NaN, each under the sanitizers."""
+    """Training, evaluation, saving, resuming, accumulation, and the search for a NaN, each under the sanitizers."""
     start = time.monotonic()
     expected = losses(train(folder, *USUAL, "--threads", 3))
     usual = (*USUAL, "--threads", 3, "--checkpoint", tmp_path / "a", "--every", 2, "--eval", "one.npz")
@@ -533,12 +541,12 @@ def test_sanitized(kind: str, folder: Path, tmp_path: Path) -> None:
     assert lines(small, "start")[0]["part"] < BATCH
     mlp(tmp_path / "wild.lnt", rate=1e30)
     wild = train(folder, tmp_path / "wild.lnt", "--data", "one.npz", "--batch", BATCH, "--threads", 2, kind=kind)
-    refused(wild, "it is from step")
+    refused(wild, "it first appears in step")
     print(f"{kind}: {time.monotonic() - start:.1f} s")
 
 
 def _damaged(content: bytes, rng: np.random.Generator) -> bytes:
-    """A few bytes changed, mostly where headers are, or the end cut off."""
+    """Changes a few bytes, mostly in headers, or cuts off the end."""
     bad = bytearray(content)
     for _ in range(rng.integers(1, 4)):
         ends = int(rng.choice([10, 128, 400, len(bad)]))
@@ -585,7 +593,7 @@ def test_damaged_data_at_length(seed: int, folder: Path, tmp_path: Path) -> None
 
 
 def test_every_budget_trains_or_refuses(folder: Path, tmp_path: Path) -> None:
-    """40 budgets under AddressSanitizer: whatever allocation fails, nothing leaks, and the answer is one line or a loss."""
+    """40 budgets under AddressSanitizer: whichever allocation fails, nothing leaks, and the output is one line or a loss."""
     mlp(tmp_path / "wide.lnt", wide=True, accumulate=True)
     usual = (tmp_path / "wide.lnt", "--data", "one.npz", "--batch", BATCH, "--threads", 1, "--steps", 1)
     ends = set()
@@ -593,6 +601,6 @@ def test_every_budget_trains_or_refuses(folder: Path, tmp_path: Path) -> None:
         done = train(folder, *usual, "--memory", budget, kind="address")
         assert done.returncode in (0, 1), done.stderr[-3000:]
         if done.returncode:
-            refused(done, "are not enough; training needs")
+            refused(done, "is not enough; training needs")
         ends.add(done.returncode)
     assert ends == {0, 1}

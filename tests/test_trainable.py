@@ -1,4 +1,4 @@
-"""Imported models that are trained: constants as variables, heads, freezing. Held against PyTorch and ONNX Runtime."""
+"""Training imported models: constants as variables, heads, freezing; compared with PyTorch and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 import linnet
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the exporter about itself
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter's warnings about itself
 
 torch = pytest.importorskip("torch", reason="these tests need PyTorch: pip install linnet[torch]")
 
 
 def _module(seed: int = 0) -> torch.nn.Module:
-    """A small network with batch norms whose statistics are not the identity."""
+    """A small network with batch norms with non-trivial statistics."""
     torch.manual_seed(seed)
     nn = torch.nn
     module = nn.Sequential(
@@ -99,7 +99,7 @@ def test_patterns_choose_and_what_matches_nothing_is_an_error_with_near_names() 
         linnet.from_onnx(model, trainable=["8.weigth"])
     assert "8.weight" in raised.value.hint
     graph = linnet.from_onnx(model, trainable="8.*")
-    with pytest.raises(linnet.UsageError, match=r"near: .*logits"):
+    with pytest.raises(linnet.UsageError, match=r"similar names: .*logits"):
         graph.find("logit")
 
 
@@ -145,7 +145,7 @@ def test_a_new_head_on_trained_features_drops_the_old_weights() -> None:
     graph = linnet.from_onnx(_onnx(_module(), 1, 3, 8, 8), trainable="*")
     linnet.replace_head(graph, 3)
     assert "8.weight" not in graph.variables and "3.weight" in graph.variables
-    with pytest.raises(linnet.UsageError, match="at least 2"):
+    with pytest.raises(linnet.UsageError, match="at least two classes; expected 2 or more"):
         linnet.replace_head(graph, 1)
 
 
@@ -195,7 +195,7 @@ def _qdq(seed: int = 0) -> onnx.ModelProto:
 
 
 def test_a_quantized_model_trains_as_floats() -> None:
-    """Integer weights become float variables; saturation, which is the network's relu, stays."""
+    """Integer weights become float variables; saturation, which is the network's relu, remains."""
     model, x = _qdq(), _x(1, 3, 8, 8)
     graph = linnet.from_onnx(model, trainable="*")
     assert sorted(graph.variables) == ["b0", "b1", "w0", "w1"]
@@ -211,7 +211,7 @@ def test_a_quantized_model_trains_as_floats() -> None:
 
 
 def test_rounded_floats_are_the_integers() -> None:
-    """With roundings kept, the float form gives what the integers give."""
+    """With roundings kept, the float form gives the same results as the integers."""
     from linnet.passes.floats import to_floats
     from linnet.passes.weights import declare, to_main
 
@@ -228,7 +228,7 @@ def test_rounded_floats_are_the_integers() -> None:
 
 
 def test_stop_gradient_is_the_identity_without_a_derivative() -> None:
-    from linnet.straight_through import on_grid, stop_gradient
+    from linnet.builder.straight_through import on_grid, stop_gradient
 
     graph = linnet.Graph()
     x = graph.placeholder("x", (4,))

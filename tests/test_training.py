@@ -1,5 +1,5 @@
-"""What surrounds an update rule: one map per variable, clipping, weight decay, accumulation, loss scaling, names, errors, and
-an optimizer of one's own."""
+"""Parts around an update rule: one map per variable, clipping, weight decay, accumulation, loss scaling, names, errors, and
+user-defined optimizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 import linnet
 from linnet import clip, ops, training
 from linnet.autodiff import gradients
-from linnet.graph import Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
 
 SHAPES = {"w": (5, 7), "b": (7,)}
 
@@ -55,7 +56,7 @@ OPTIMIZERS: dict[str, Callable[..., linnet.Optimizer]] = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_update_is_one_map(name: str) -> None:
-    """Weight decay, a schedule, clipping, all slots: one step of the plan for each variable reads and writes them."""
+    """With weight decay, a schedule, clipping and all slots, one step of the plan per variable reads and writes them."""
     graph = Graph()
     inputs, loss = model(graph)
     rate = linnet.schedules.cosine(0.1, 100)
@@ -186,7 +187,7 @@ def test_a_static_loss_scale_changes_nothing() -> None:
 
 
 def test_a_scale_keeps_gradients_alive_in_16_bits() -> None:
-    """A gradient of 1e-9 is 0 in f16, and is there when it was scaled."""
+    """A gradient of 1e-9 is 0 in f16, but is kept with loss scaling."""
 
     def weight(scale: float | None) -> float:
         graph = Graph()
@@ -201,7 +202,7 @@ def test_a_scale_keeps_gradients_alive_in_16_bits() -> None:
 
 
 def test_a_dynamic_scale_skips_overflow_and_grows() -> None:
-    """A step whose gradient is not finite changes nothing but the scale, which falls; two good ones raise it."""
+    """A step with a non-finite gradient only lowers the scale; two good steps raise it."""
     graph = Graph()
     x = graph.placeholder("x", ())
     w = graph.variable("w", np.float32(2.0))
@@ -245,9 +246,9 @@ def test_only_what_is_trainable_is_trained() -> None:
     assert [v.name for v in linnet.SGD().minimize(loss, [frozen])] == ["sgd_2/step", "a"]
     with pytest.raises(linnet.UsageError, match=r"no gradient of the loss.*from 'b'"):
         linnet.SGD().minimize((free > 0.0).cast("f32") * 2.0)
-    with pytest.raises(linnet.UsageError, match="no trainable variable"):
+    with pytest.raises(linnet.UsageError, match="any trainable variable"):
         linnet.SGD().minimize(frozen * 1.0)
     with pytest.raises(linnet.UsageError, match=r"one number; expected shape \[\], got \[3\]"):
         linnet.SGD().minimize(graph.variable("v", np.zeros(3)) * 1.0)
-    with pytest.raises(linnet.UsageError, match=r"'b'.*another shape; expected \[\], got \[2\]"):
+    with pytest.raises(linnet.UsageError, match=r"'b'.*wrong shape; expected \[\], got \[2\]"):
         linnet.SGD().apply({free: graph.constant(np.zeros(2, np.float32))})

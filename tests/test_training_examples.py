@@ -1,5 +1,5 @@
-"""The training examples: their commands learn what they say, and draw. Short here; the whole of each is a soak.
-Those that fetch data need the package index, and skip where it is out of reach."""
+"""The training examples: their commands learn what they claim, and draw plots. Short runs here; full runs are soak tests.
+Examples that fetch data need the package index, and skip if it cannot be reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.native import ROOT
 
 
 def command(name: str, folder: Path, *arguments: object) -> str:
-    """What it prints; its picture must have more than one colour."""
+    """Returns its output; its image must have more than one colour."""
     picture = folder / "curve.png"
     words = [sys.executable, "-m", f"examples.training.{name}", "--out", str(picture), *map(str, arguments)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
@@ -72,7 +72,7 @@ def test_mean_shift_is_numpys() -> None:
 
 def test_a_pole_is_balanced(tmp_path: Path) -> None:
     text = command("policy_gradient", tmp_path)
-    assert number(r"stood (\d+) steps at first", text) < 60
+    assert number(r"stood (\d+) steps in the first episodes", text) < 60
     assert number(r"(\d+) of 200 in the last five", text) > 150
 
 
@@ -136,9 +136,9 @@ def test_smoothing_is_a_running_mean() -> None:
 
 def test_bad_data_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"GIF89a..")
-    with pytest.raises(linnet.FileError, match=r"is no idx file"):
+    with pytest.raises(linnet.FileError, match=r"is not an idx file"):
         datasets.mnist(tmp_path)
-    with pytest.raises(datasets.FetchError, match="holds no train-images"):
+    with pytest.raises(datasets.FetchError, match="has no file train-images"):
         datasets.mnist(tmp_path / "nowhere")
     done = subprocess.run(
         [sys.executable, "-m", "examples.training.char_lstm", "--text", "nowhere.txt"], cwd=ROOT, capture_output=True,

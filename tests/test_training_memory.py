@@ -1,4 +1,4 @@
-"""Memory of training whole networks: what a step takes, and that a budget changes no bit of it.
+"""Memory of training whole networks: the size of a step, and that a budget changes no bit of it.
 The planner's own tests, over random graphs, are in test_updates.py."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _feeds(session: linnet.Session) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_budget_changes_no_bit(name: str) -> None:
-    """At the least that the planner can do, and half way to it."""
+    """At the planner's minimum, and half way to it."""
     model = linnet.Model(graph_of(name, twin(name, SMALL[name]), SMALL[name]))
     usual = linnet.Session(model, "train", threads=2, store=linnet.Store(model))
     with pytest.raises(linnet.GraphError, match="more memory than the bound") as refused:
@@ -50,7 +50,7 @@ def test_a_budget_changes_no_bit(name: str) -> None:
     [("lenet5", 6, 6), ("mobilenet_v2", 480, 130), ("resnet18", 250, 135), ("alexnet", 330, 310)],
 )
 def test_what_a_step_takes(name: str, most: int, least: int) -> None:
-    """In MB, at the batch of the benchmark (PyTorch's processes: LeNet-5 325, MobileNetV2 1,070); nothing is run."""
+    """In MB, at the benchmark's batch size (PyTorch's processes: LeNet-5 325, MobileNetV2 1,070); nothing is run."""
     graph = graph_of(name, twin(name))
     session = linnet.Session(graph, "train", threads=2)
     assert session.memory["total"] < most * 1e6

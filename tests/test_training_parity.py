@@ -1,5 +1,5 @@
-"""Training steps of whole convolutional networks beside PyTorch's: every gradient, then ten losses of plain SGD.
-Both begin with PyTorch's initial weights; batch normalisation is in training mode, its moving averages are compared too."""
+"""Training steps of whole convolutional networks against PyTorch's: every gradient, then ten losses of plain SGD.
+Both start with PyTorch's initial weights. Batch normalisation is in training mode; its moving averages are compared too."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import linnet  # noqa: E402
 from tests.train_models import batch, graph_of, twin  # noqa: E402
 
 RATES = {"lenet5": 0.01, "resnet18": 2e-5, "mobilenet_v2": 1e-6}
-"""Of SGD. Where few samples make a statistic, steps magnify rounding: with 0.01 the losses of MobileNetV2 in PyTorch's f32
-are 2.5 % away from those in its f64 after one step, and those of ResNet-18 0.3 % after three. With these they fall by
-2 to 10 % in ten steps."""
+"""Learning rates of SGD. With few samples per statistic, steps amplify rounding: with 0.01 the losses of MobileNetV2 in PyTorch's
+f32 differ by 2.5 % from those in its f64 after one step, and those of ResNet-18 by 0.3 % after three. With these rates they
+fall by 2 to 10 % in ten steps."""
 Found = tuple[list[dict[str, Any]], dict[str, Any]]
 
 
@@ -29,7 +29,7 @@ def made(name: str, shape: tuple[int, ...]) -> Any:
     peer = twin(name, shape)
     for layer in peer.layers:
         if isinstance(layer, torch.nn.Dropout):
-            layer.p = 0.0  # its random numbers are each engine's own
+            layer.p = 0.0  # each engine has its own random numbers
     return peer
 
 
@@ -59,8 +59,8 @@ def by_linnet(name: str, peer: Any, x: Any, t: Any, steps: int) -> Found:
 
 
 def errors(got: dict[str, Any], expected: dict[str, Any]) -> dict[str, float]:
-    """Per tensor: the length of the difference, relative to the tensor's. Some gradients are zero but for rounding (of a
-    bias before a batch normalisation): lengths below a thousandth of all gradients' together count as that."""
+    """Per tensor: the norm of the difference, relative to the tensor's. Some gradients are zero except for rounding (of a bias
+    before a batch normalisation): norms below a thousandth of the norm of all gradients count as that."""
     lengths = {key: float(np.linalg.norm(np.asarray(value, np.float64))) for key, value in expected.items()}
     least = 1e-3 * float(np.linalg.norm([v for key, v in lengths.items() if key != "loss"]))
     return {
@@ -71,8 +71,8 @@ def errors(got: dict[str, Any], expected: dict[str, Any]) -> dict[str, float]:
 
 
 def test_f64() -> None:
-    """MobileNetV2 where rounding decides nothing: in f32 values next to the corners of relu6 fall on either side, and its
-    gradients are no nearer to PyTorch's f32 than these are to its f64, about 1e-3."""
+    """MobileNetV2 in f64, where rounding decides nothing: in f32, values next to the corners of relu6 fall on either side, and
+    its gradients are no closer to PyTorch's f32 than these are to its f64, about 1e-3."""
     name, shape = "mobilenet_v2", (4, 3, 64, 64)
     peer, (x, t) = made(name, shape).double(), batch(name, shape)
     (got, averages), (expected, means) = by_linnet(name, peer, x, t, 3), by_torch(name, peer, x, t, 3)

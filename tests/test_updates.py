@@ -1,5 +1,5 @@
-"""Updates of variables: written in place, in another order, recomputed or not, they give the same bits, see the values from
-before the run, and a run that fails changes nothing. Random graphs over small whole numbers, where f32 is exact."""
+"""Updates of variables: written in place, reordered, recomputed or not, they give the same bits and see the values from before
+the run; a failing run changes nothing. Random graphs over small whole numbers, where f32 is exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.graph import Graph, Tensor, Variable
+from linnet.facade import Graph
+from linnet.ir.function import Tensor, Variable
 from tests.capi import Allocator, Chain, Failure
 
 SIDE = 6
@@ -39,7 +40,7 @@ class RandomStep:
         self.updates: dict[Variable, Tensor] = {v: self.update(v) for v in chosen}
         self.fetched = [self.pick() for _ in range(int(self.rng.integers(1, 3)))]
         outputs: dict[str, Tensor] = {f"y{i}": t for i, t in enumerate(self.fetched)}
-        if self.rng.random() < 0.2:  # a new value that is handed out too
+        if self.rng.random() < 0.2:  # a new value that is also an output
             outputs["new"] = self.updates[chosen[0]]
         if looks_up:
             outputs["row"] = ops.gather(self.pick(), self.ids, axis=0)
@@ -53,10 +54,10 @@ class RandomStep:
     def node(self) -> Tensor:
         a, b = self.pick(), self.pick()
         match int(self.rng.integers(13)):
-            case 10:  # one step with a body, which reads what is around it
+            case 10:  # one step with a body that reads outer values
                 carry, rows = linnet.scan(lambda c, row: (ops.clip(c @ b - row, -9, 9), ops.clip(c * row, -9, 9)), a, b)
                 return carry if self.rng.random() < 0.5 else rows[int(self.rng.integers(self.side))]
-            case 11:  # known only while running: the rest is a later segment
+            case 11:  # known only at run time: the rest is a later segment
                 if not self.segments or self.rng.random() < 0.7:
                     return a
                 return linnet.cond(self.x.sum() > 0, lambda: ops.clip(a + b, -9, 9), lambda: ops.clip(a - b, -9, 9))
@@ -83,13 +84,13 @@ class RandomStep:
         new = self.pick()
         match int(self.rng.integers(6)):
             case 0:
-                return new  # perhaps the value of another variable, or of two
+                return new  # possibly the value of another variable, or of two
             case 1:
                 return ops.transpose(v.tensor(self.x), [1, 0])
             case 2:
                 rows = ops.gather(v.tensor(self.x), self.ids, axis=0)
                 index = ops.reshape(self.ids, [self.side, 1])
-                return linnet.graph.emit(
+                return linnet.ir.function.emit(
                     "scatter", [v.tensor(self.x), index, ops.clip(rows * new, -9, 9)], {"kind": "nd"}
                 )[0]
             case _:
@@ -139,7 +140,7 @@ def test_a_failed_run_changes_no_variable(seed: int) -> None:
 
 @pytest.mark.parametrize("looked_up", [False, True])
 def test_a_gradient_step_holds_no_second_copy_of_its_variables(looked_up: bool) -> None:
-    """Nor does it hold a gradient until the rows that were looked up get theirs, last of all."""
+    """A gradient is not held until the looked-up rows get theirs, last of all."""
     side = 256
     graph = Graph()
     x = graph.placeholder("x", (4,), "i64") if looked_up else graph.placeholder("x", (4, side))
@@ -162,7 +163,7 @@ def test_a_gradient_step_holds_no_second_copy_of_its_variables(looked_up: bool) 
 
 
 def _needed(data: Any, signature: str) -> int:
-    """What the refusal of a budget of nothing says."""
+    """The message that refuses a budget of 0."""
     with pytest.raises(linnet.GraphError) as refused:
         linnet.Session(data, signature, threads=1, max_bytes=1)
     return int(refused.value.got.split()[0])
@@ -219,7 +220,7 @@ def _chain(allocator: Allocator, budget: int) -> Chain:
 
 
 def test_a_recomputing_step_takes_what_its_plan_says() -> None:
-    """Half of the activations of a deep network, and every byte of it foretold."""
+    """Half of the activations of a deep network; every byte is predicted."""
     with _chain(Allocator(), 0) as usual:
         before, loss = usual.info(), usual.output().copy()
     allocator = Allocator()
@@ -252,7 +253,7 @@ def test_any_allocation_of_a_recomputing_plan_may_fail() -> None:
 
 @pytest.mark.parametrize("activation", [ops.relu, ops.tanh, ops.sigmoid, lambda x: ops.clip(x, -0.5, 0.5)])
 def test_an_activation_keeps_its_result_and_not_its_operand(activation: Any) -> None:
-    """So a layer holds one tensor until its gradient, and the activation is computed in the product's epilogue."""
+    """A layer holds one tensor until its gradient, and the activation is computed in the product's epilogue."""
     graph, rows, side, depth = Graph(), 512, 32, 8
     x = graph.placeholder("x", (rows, side))
     layers = [graph.variable(f"w{i}", linnet.init.glorot((side, side))) for i in range(depth)]

@@ -1,5 +1,5 @@
-"""Variables are taken wherever tensors are: every function of ops, nn, losses and metrics, alone and inside loops; and what a
-gradient cannot see of them is refused."""
+"""Variables are accepted wherever tensors are: by every function of ops, nn, losses and metrics, alone and inside loops; uses
+that a gradient cannot see are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 import linnet
 from linnet import losses, metrics, nn, ops
-from linnet.graph import Graph, Tensor, Variable
+from linnet.facade import Graph
+from linnet.ir.function import Tensor, Variable
 
 ARRAYS = [np.ones((2, 3), np.float32), np.ones((2, 3, 4, 4), np.float32), np.zeros(2, np.int32)]
 
@@ -25,7 +26,7 @@ def functions(module: ModuleType) -> list[Callable[..., Any]]:
 
 
 def attempt(function: Callable[..., Any], arrays: tuple[np.ndarray[Any, Any], ...], variables: bool) -> str:
-    """The type of what comes of it, or of the error: for variables or constants of these values."""
+    """The type of the result or of the error, for variables or constants with these values."""
     graph = Graph()
     made = [graph.variable(f"v{i}", a) if variables else graph.placeholder(f"v{i}", a.shape, str(a.dtype)[0] + "32")
             for i, a in enumerate(arrays)]  # fmt: skip
@@ -66,7 +67,7 @@ def test_a_layer_that_does_nothing_still_gives_a_tensor() -> None:
 def test_variables_know_their_shape() -> None:
     v = Graph().variable("v", np.ones((2, 3), np.float32))
     assert (v.shape, v.static_shape, v.rank, v.dtype) == ((2, 3), (2, 3), 2, "f32")
-    with pytest.raises(linnet.UsageError, match="belongs to no graph"):
+    with pytest.raises(linnet.UsageError, match="does not belong to a graph"):
         ops.relu(Variable("alone", np.ones(2, np.float32)))
 
 
@@ -95,7 +96,7 @@ def test_a_variable_is_a_loss() -> None:
 
 
 def test_a_variable_that_a_branch_reads_by_itself_is_refused() -> None:
-    """Functions that were built by hand, as importers build them, may read variables; their gradient would be lost."""
+    """Functions built by hand, as importers build them, may read variables; their gradient would be lost."""
     graph = Graph()
     x, v = graph.placeholder("x", (3,)), graph.variable("v", np.ones(3, np.float32))
     w = graph.variable("w", np.ones(3, np.float32))
@@ -107,7 +108,9 @@ def test_a_variable_that_a_branch_reads_by_itself_is_refused() -> None:
         branches.append(function)
     (y,) = ops.if_((x.sum() > 0.0), [x * w], then_function=branches[0], else_function=branches[1], outputs=1)
     for attempt in (lambda: linnet.gradients(y.sum(), [v]), lambda: linnet.SGD(0.1).minimize(y.sum())):
-        with pytest.raises(linnet.GraphError, match="'v' is read inside function 'then', where no gradient reaches it"):
+        with pytest.raises(
+            linnet.GraphError, match="'v' is read inside function 'then', where no gradient can reach it"
+        ):
             attempt()
     assert linnet.gradients(y.sum(), [w])[0].shape == (3,)
 
@@ -135,12 +138,12 @@ def test_what_is_no_tensor_is_refused_in_words() -> None:
     for value in wrong:
         for attempt in (lambda v: ops.matmul(x, v) if v is not None else ops.relu(v), lambda v: nn.dense(v, 3),
                         lambda v: metrics.accuracy(x, v)):  # fmt: skip
-            with pytest.raises(linnet.UsageError, match="wants a tensor or variable"):
+            with pytest.raises(linnet.UsageError, match="must be a tensor or variable"):
                 attempt(value)
 
 
 def test_a_comparison_is_no_truth_value() -> None:
     x = Graph().placeholder("x", ())
-    with pytest.raises(linnet.UsageError, match=r"no truth value while the graph is built.*linnet\.cond"):
+    with pytest.raises(linnet.UsageError, match=r"no truth value while the graph is being built.*linnet\.cond"):
         bool(x > 0.0)
     assert x in [x] and x == x

@@ -1,5 +1,5 @@
 """A table of zeros takes no memory before its rows are used: in a store, in a server, through checkpoints and snapshots.
-Measured by the system, in processes of their own: what is resident grows by less than a tenth of the table."""
+Measured by the system in separate processes: resident memory grows by less than a tenth of the table."""
 
 from __future__ import annotations
 

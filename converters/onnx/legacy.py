@@ -1,5 +1,5 @@
-"""What nodes of opsets below 7 mean by attributes that later opsets dropped: operands are brought into today's form.
-Then `axis` said where the dimensions of the second operand begin; today they always end with those of the first."""
+"""Converts operands of nodes from opsets below 7 to today's form.
+Their attribute `axis` gave the position of the second operand's dimensions; today those always align at the end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from linnet.converters.onnx.operation import rank_of
 if TYPE_CHECKING:
     from linnet.converters.onnx.operation import Operation
 
-NUMPY_SINCE = 7  # the opset in which broadcasting became NumPy's
+NUMPY_SINCE = 7  # the opset that introduced NumPy's broadcasting
 BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"})
 
 
 def enter(op: Operation) -> None:
-    """Before a rule runs."""
+    """Called before a rule runs."""
     if op.opset >= NUMPY_SINCE or op.node.domain not in ("", "ai.onnx"):
         return
     if op.node.op_type == "Gemm":
-        op.ignore("broadcast")  # the third operand broadcasts as NumPy's do
+        op.ignore("broadcast")  # the third operand follows NumPy's broadcasting
     elif op.node.op_type == "PRelu":
         _shift(op, 1)
     elif op.node.op_type in BINARY:
@@ -29,7 +29,7 @@ def enter(op: Operation) -> None:
 
 
 def _shift(op: Operation, axis: int) -> None:
-    """Moves the dimensions of operand 1 to those of operand 0 from `axis` on. A single number needs no place."""
+    """Aligns the dimensions of operand 1 with operand 0 from `axis` on. A single number needs no alignment."""
     a, b = op.input(0), op.input(1)
     rank, own = rank_of(a, "input 0"), rank_of(b, "input 1")
     behind = rank - own - (axis + rank if axis < 0 else axis)

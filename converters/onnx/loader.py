@@ -1,5 +1,5 @@
-"""Reads an ONNX model from disk: the protobuf, and tensors that lie in files beside it.
-External data is read only from inside the model's own folder, and only where offset and length fit the file."""
+"""Reads an ONNX model from disk: the protobuf, and tensors stored in separate files.
+External data is read only from inside the model's folder, and only if offset and length fit the file."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from linnet.clib.errors import FileError
 from linnet.converters.onnx.narrow import KINDS
 from linnet.converters.onnx.operation import array_of, storage_of
 from linnet.converters.onnx.problems import Unsupported
-from linnet.errors import FileError
-from linnet.graph import numpy_dtype
+from linnet.converters.recognition import format_of
+from linnet.ir.dtypes import numpy_dtype
 
 
 def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
-    """The model and its folder, without external data. Raises FileError."""
+    """Returns the model and its folder, without external data. Raises FileError."""
     path = Path(path)
     if not path.exists():
         raise FileError("there is no such file", tensor=str(path), code=201, hint="check the path")
     if path.is_dir():
         _other_format(path)
     if not path.is_file():
-        raise FileError("is no regular file", tensor=str(path), code=202, hint="give the path of an .onnx file")
+        raise FileError("is not a regular file", tensor=str(path), code=202, hint="give the path of an .onnx file")
     if path.stat().st_size == 0:
-        raise FileError("is empty", tensor=str(path), code=205, hint="export the model again, or copy it again")
+        raise FileError("is empty", tensor=str(path), code=205, hint="export the model or copy the file again")
     again = "export the model again" if path.suffix.lower() == ".onnx" else "give an .onnx or .tflite file"
     model = onnx.ModelProto()
     try:
@@ -36,22 +37,21 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
         raise FileError(f"cannot be read: {error.strerror}", tensor=str(path), code=202) from None
     except Exception:  # protobuf raises DecodeError, or ValueError above 2 GiB
         _other_format(path)
-        raise FileError("is no ONNX model, or is damaged", tensor=str(path), code=206, hint=again) from None
+        raise FileError("is not an ONNX model, or is damaged", tensor=str(path), code=206, hint=again) from None
     if not model.HasField("graph"):
-        raise FileError("is no ONNX model: it has no graph", tensor=str(path), code=206, hint=again)
+        raise FileError("is not an ONNX model: it has no graph", tensor=str(path), code=206, hint=again)
     return model, str(path.resolve().parent)
 
 
 def _other_format(path: Path) -> None:
-    """Raises FileError where a file that is no ONNX model is known to be of another format."""
-    from linnet.converters import formats, tflite
-
-    if path.suffix.lower() != ".pb" and formats.importer_of(path) is tflite:  # .pb: importer_of itself would ask here
-        raise FileError("is a TFLite model", tensor=str(path), code=203, hint="give it to linnet.from_tflite")
+    """Raises FileError if the file is known to have another format."""
+    # .pb is excluded because recognizing it would call `load` again
+    if path.suffix.lower() != ".pb" and format_of(path, lambda _: False) == "tflite":
+        raise FileError("is a TFLite model", tensor=str(path), code=203, hint="convert it with linnet.from_tflite")
 
 
 def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray[Any], str]:
-    """Value and linnet dtype of an initializer, wherever its bytes lie. Raises Unsupported."""
+    """The value and linnet dtype of an initializer, wherever its bytes are stored. Raises Unsupported."""
     what = f"tensor {proto.name!r}"
     if any(d < 0 for d in proto.dims):
         raise Unsupported(f"{what} has a negative dimension: {list(proto.dims)}", "export the model again")
@@ -62,37 +62,39 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
             raise Unsupported(f"{what} is damaged: {error}", "export the model again") from None
     dtype, kind = storage_of(proto.data_type, what), KINDS.get(proto.data_type)
     if folder is None:
-        raise Unsupported(f"{what} lies in another file", "give the path of the model, not the loaded proto")
+        raise Unsupported(f"{what} is stored in another file", "pass the path of the model, not a loaded ModelProto")
     entries = {e.key: e.value for e in proto.external_data}
     root = Path(folder).resolve()
     try:
         file = (root / entries.get("location", "")).resolve()
         there = file.is_file()
-    except (ValueError, OSError) as error:  # a NUL, or too long for a path
+    except (ValueError, OSError) as error:  # the path contains a NUL or is too long
         raise Unsupported(
-            f"{what} lies in a file that cannot be read: {error}", "put its data beside the model"
+            f"{what} is stored in a file that cannot be read: {error}", "put the data file in the model's folder"
         ) from None
     if root not in file.parents:
         raise Unsupported(
-            f"{what} lies outside the model's folder: {entries.get('location')!r}",
-            "put its data beside the model",
+            f"{what} is stored outside the model's folder: {entries.get('location')!r}",
+            "put the data file in the model's folder",
         )
     if not there:
-        raise Unsupported(f"the file {entries.get('location')!r} of {what} is missing", "put it beside the model")
+        raise Unsupported(
+            f"the data file {entries.get('location')!r} of {what} is missing", "put it in the model's folder"
+        )
     element = numpy_dtype(dtype)
     count = 1
     for d in proto.dims:
         count *= d
-    size = count * element.itemsize if kind is None else -(-count * kind.bits // 8)  # several to a byte
+    size = count * element.itemsize if kind is None else -(-count * kind.bits // 8)  # several elements per byte
     try:
         offset = int(entries.get("offset", "0"))
         length = int(entries.get("length", str(size)))
     except ValueError:
-        raise Unsupported(f"{what} has a malformed offset or length", "export the model again") from None
+        raise Unsupported(f"the offset or length of {what} is not a number", "export the model again") from None
     if offset < 0 or length != size or offset + length > file.stat().st_size:
         raise Unsupported(
-            f"{what} needs {size} bytes at {offset} of {file.name}, which has {file.stat().st_size}",
-            "the data file is cut short or belongs to another model",
+            f"{what} needs {size} bytes at offset {offset} of {file.name}, which has {file.stat().st_size} bytes",
+            "the data file is truncated or belongs to another model: copy it again",
         )
     if count == 0:
         return np.zeros(tuple(proto.dims), element), dtype
@@ -104,5 +106,5 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
 
 
 def text_of(name: str | bytes) -> str:
-    """A name as text: protobuf gives bytes where a damaged file holds no UTF-8."""
+    """A name as text. protobuf returns bytes if a damaged file holds invalid UTF-8."""
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else name

@@ -1,5 +1,5 @@
-"""Element types that linnet's tensors have not: integers of 2 and 4 bits, floats of 4, 6 and 8 bits.
-Such a tensor is held as one byte per element (`codes`), and the importer keeps its type beside it (`Importer.kinds`)."""
+"""Element types that linnet's tensors do not have: integers of 2 and 4 bits, floats of 4, 6 and 8 bits.
+A tensor of such a type holds one byte per element (`codes`); the importer stores the type separately (`Importer.kinds`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy.typing as npt
 from onnx import TensorProto, helper
 
 from linnet.converters.onnx.problems import Unsupported
-from linnet.graph import Tensor
-from linnet.mapping import REGISTER, Expr, Instruction, Program, Store
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
+from linnet.ir.program import REGISTER, Instruction, Program, Store
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.operation import Operation
@@ -25,10 +26,11 @@ Array = npt.NDArray[Any]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A narrow element type. Integers are held sign-extended as i8 or u8, floats as their bits in u8.
+    """A narrow element type. Integers are stored sign-extended as i8 or u8, floats as their bits in u8.
 
-    The numbers describe floats: sign, exponent and mantissa bits as in ONNX's names, top the code of the largest number,
-    nan and inf the codes of these (nan None: the type has none). OCP 8-bit and Microscaling formats; fnuz: arXiv 2206.02915.
+    The numbers describe floats. Sign, exponent and mantissa bits are as in ONNX's names; top is the code of the largest number;
+    nan and inf are the codes of these values (nan None: the type has no NaN). The types are OCP 8-bit and Microscaling formats;
+    fnuz: arXiv 2206.02915.
     """
 
     name: str
@@ -47,26 +49,26 @@ class Kind:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The element type (of ml_dtypes) of arrays that users see."""
+        """The element type (from ml_dtypes) of arrays that users see."""
         dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(self.number)
         return dtype
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Least and largest integer."""
+        """Smallest and largest integer."""
         return (
             (-1 << (self.bits - 1), (1 << (self.bits - 1)) - 1) if self.storage == "i8" else (0, (1 << self.bits) - 1)
         )
 
     def codes(self, values: npt.ArrayLike) -> Array:
-        """The bytes that hold an array of this type. Arrays of bytes are taken for codes already."""
+        """Encodes an array as bytes. An array of bytes is assumed to be codes already."""
         array = np.asarray(values)
         if array.dtype == self.numpy and not self.integer:
             return array.view(np.uint8)
         return array.astype(np.int8 if self.storage == "i8" else np.uint8)
 
     def values(self, codes: Array) -> Array:
-        """The reverse of `codes`."""
+        """The inverse of `codes`."""
         return codes.astype(self.numpy) if self.integer else codes.astype(np.uint8).view(self.numpy)
 
 
@@ -90,27 +92,68 @@ def _kinds() -> dict[int, Kind]:
 KINDS = _kinds()
 BY_NAME = {kind.name: kind for kind in KINDS.values()}
 
-# fmt: off
-# Ops that give elements as they are: what they give has the type of their first operand.
-MOVERS = frozenset({
-    "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
-    "Identity", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
-    "TensorScatter", "Transpose", "Unsqueeze",
-})
-# Ops whose rules look at the types themselves, or do not look at elements at all.
-AWARE = frozenset({
-    "BitCast", "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "DequantizeLinear",
-    "GatherBlockQuantized",
-    "If", "IsInf", "IsNaN", "Loop", "Optional", "OptionalGetElement", "OptionalHasElement", "QuantizeLinear",
-    "Scan", "SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert", "SequenceLength",
-    "SequenceMap", "Shape", "Size", "SplitToSequence",
-})
+# Ops that only move elements: their result has the type of the first operand.
+MOVERS = frozenset(
+    {
+        "Concat",
+        "DepthToSpace",
+        "Dropout",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "Pad",
+        "Reshape",
+        "ReverseSequence",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "TensorScatter",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+# Ops whose rules handle narrow types, or never read the elements.
+AWARE = frozenset(
+    {
+        "BitCast",
+        "Cast",
+        "CastLike",
+        "ConcatFromSequence",
+        "Constant",
+        "ConstantOfShape",
+        "DequantizeLinear",
+        "GatherBlockQuantized",
+        "If",
+        "IsInf",
+        "IsNaN",
+        "Loop",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "QuantizeLinear",
+        "Scan",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SequenceMap",
+        "Shape",
+        "Size",
+        "SplitToSequence",
+    }
+)
 # fmt: on
-METADATA = "type."  # followed by the name of an input or output: its type
+METADATA = "type."  # prefix of the metadata key for the type of an input or output
 
 
 def enter(op: Operation) -> None:
-    """Before a rule runs. Raises Unsupported where it would compute with codes as if they were numbers."""
+    """Called before a rule runs. Raises Unsupported if the rule would treat codes as numbers."""
     kinds, op_type = op.importer.kinds, op.node.op_type
     operands = [t for t in op.inputs if isinstance(t, Tensor)]
     found = {kinds[t].name for t in operands if t in kinds}
@@ -119,16 +162,18 @@ def enter(op: Operation) -> None:
     if op_type in ("IsInf", "IsNaN"):
         op.inputs = [decoded(op, t, kinds[t]) if t in kinds else t for t in operands]
         return
-    hint = "Cast (or DequantizeLinear) it to float32 first"
+    hint = "convert it to float32 first, with Cast or DequantizeLinear"
     if op_type not in MOVERS and op_type not in AWARE:
-        raise Unsupported(f"{op_type} on the element type {', '.join(sorted(found))}", hint)
+        raise Unsupported(f"{op_type} does not support the element type {', '.join(sorted(found))}", hint)
     plain = {t.dtype for t in operands if t not in kinds and t.dtype in ("i8", "u8")}
     if op_type in MOVERS and len(found | plain) > 1:
-        raise Unsupported(f"{op_type} of different element types: {', '.join(sorted(found | plain))}", hint)
+        raise Unsupported(
+            f"{op_type} has operands of different element types: {', '.join(sorted(found | plain))}", hint
+        )
 
 
 def leave(op: Operation, results: Sequence[Value]) -> None:
-    """After a rule has run: notes the type of what a mover gives."""
+    """Called after a rule has run. Records the type of the results of a mover."""
     kind = op.kind(0) if op.node.op_type in MOVERS else None
     for tensor in results:
         if isinstance(tensor, Tensor) and kind is not None and tensor.dtype == kind.storage:
@@ -136,7 +181,7 @@ def leave(op: Operation, results: Sequence[Value]) -> None:
 
 
 def decoded(op: Operation, codes: Tensor, kind: Kind, dtype: str = "f32") -> Tensor:
-    """The numbers of a tensor of a narrow type: f32 (or dtype), or the integers as they are held."""
+    """The numbers of a tensor of a narrow type: f32 (or dtype) for floats, the stored integers for integers."""
     if kind.integer:
         return codes
     size = 1 << kind.bits
@@ -148,9 +193,9 @@ def decoded(op: Operation, codes: Tensor, kind: Kind, dtype: str = "f32") -> Ten
 
 
 def encoded(op: Operation, x: Tensor, kind: Kind, saturate: bool = True, round_mode: str = "up") -> Tensor:
-    """Numbers as codes of a narrow type, rounded half to even; what is too large is `top`, or inf or NaN.
+    """Encodes numbers as codes of a narrow type, rounding half to even. Too large values become `top`, or inf or NaN.
 
-    Integers keep their low bits, floats are truncated first. round_mode (up, down, nearest): of float8e8m0 alone.
+    Integers keep their low bits; floats are truncated first. round_mode (up, down, nearest): only for float8e8m0.
     """
     if kind.integer:
         return op.map(
@@ -160,7 +205,7 @@ def encoded(op: Operation, x: Tensor, kind: Kind, saturate: bool = True, round_m
     bits = op.emit("copy", [x], kind="bitcast", dtype="i32")
     if kind.mantissa == 0:
         if round_mode not in ("up", "down", "nearest"):
-            raise op.unsupported(f"round_mode {round_mode!r}", "use up, down or nearest")
+            raise op.unsupported(f"round_mode {round_mode!r} is not supported", "use up, down or nearest")
         return op.map([bits], lambda p, u: _power(u, saturate, round_mode), "u8")
     top_bit, drop = 1 << (kind.bits - 1), 23 - kind.mantissa
 
@@ -175,7 +220,7 @@ def encoded(op: Operation, x: Tensor, kind: Kind, saturate: bool = True, round_m
         else:
             code = (code > kind.top).select(kind.nan if kind.inf is None else kind.inf, code)
         is_nan = size > 0x7F800000
-        if kind.nan == top_bit:  # fnuz: neither a negative zero nor a sign of NaN
+        if kind.nan == top_bit:  # fnuz types have no negative zero and no signed NaN
             plain = (code | sign) * code.ne(0)
             return (is_nan | code.eq(kind.nan)).select(kind.nan, plain)
         return is_nan.select(sign ^ (top_bit if kind.nan is None else kind.nan), code | sign)
@@ -184,7 +229,7 @@ def encoded(op: Operation, x: Tensor, kind: Kind, saturate: bool = True, round_m
 
 
 def _power(u: Expr, saturate: bool, round_mode: str) -> Expr:
-    """The e8m0 code of the bits of an f32: its exponent, rounded. Codes are 2^(code - 127), 255 is NaN."""
+    """The e8m0 code for the bits of an f32: its rounded exponent. A code means 2^(code - 127); 255 is NaN."""
     exponent, rest, size = u.binary("shift_right", 23) & 0xFF, u & 0x7FFFFF, u & 0x7FFFFFFF
     if round_mode == "up":
         exponent = exponent + (rest > 0)
@@ -201,7 +246,7 @@ def _low_bits(v: Expr, kind: Kind) -> Expr:
 
 
 def bit_cast(op: Operation, x: Tensor, source: Kind | None, target: Kind | None, dtype: str) -> Tensor:
-    """The same bits, where one side is a narrow type; dtype is the storage of the result."""
+    """Reinterprets bits if one side is a narrow type. dtype: the storage type of the result."""
     if target is not None and target.integer:
         return op.map([x], lambda p, v: _low_bits(v, target), dtype)
     mask = (1 << source.bits) - 1 if source is not None else 0xFF

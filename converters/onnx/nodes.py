@@ -1,5 +1,5 @@
-"""What the protobuf messages of ONNX's nodes, graphs and function bodies say: names, versions, types, sizes.
-The importer walks them; nothing here knows of the graph being made."""
+"""Helpers that read names, versions, types and sizes from the protobuf messages of ONNX nodes, graphs and functions.
+The importer uses them; nothing here depends on the graph being built."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from linnet.converters.onnx import narrow
 from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import DTYPES
 from linnet.converters.onnx.values import Listed, Maybe, Packed, Value
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 MAIN = ("", "ai.onnx")
 NUMBERS = {name: number for number, name in DTYPES.items()}
 
 
 def schema_of(op_type: str, opset: int) -> Any:
-    """The definition of an ai.onnx op at an opset; the newest where it is younger than that."""
+    """The definition of an ai.onnx op at an opset, or its newest definition if it did not exist yet."""
     try:
         return defs.get_schema(op_type, opset, "")
     except defs.SchemaError:
@@ -28,7 +28,7 @@ def schema_of(op_type: str, opset: int) -> Any:
 
 
 def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Numbers beyond what onnx's tables take are as good as the largest: a newer opset than linnet reads is a problem anyway."""
+    """Opset numbers by domain, clipped to the range of onnx's tables. The importer reports larger numbers as a problem."""
     return {("" if o.domain in MAIN else o.domain): min(max(o.version, 0), 2**31 - 1) for o in imports}
 
 
@@ -38,13 +38,13 @@ def label(node: NodeProto) -> str:
 
 
 def size_of(graph: onnx.GraphProto | FunctionProto) -> int:
-    """Nodes of a graph, with those of its subgraphs."""
+    """Number of nodes of a graph, including its subgraphs."""
     inner = (a.g for n in graph.node for a in n.attribute if a.type == a.GRAPH)
     return len(graph.node) + sum(map(size_of, inner))
 
 
 def reads(node: NodeProto) -> set[str]:
-    """Names that a node reads, those its subgraphs take from outside included."""
+    """Names that a node reads, including those that its subgraphs capture."""
     names = {n for n in node.input if n}
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs:
@@ -86,7 +86,7 @@ def proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
 
 
 def has_body(op_type: str, domain: str) -> bool:
-    """Whether ONNX defines the op by a function, by which it can be lowered."""
+    """Whether ONNX defines the op by a function body, which can replace it."""
     schema = defs.get_schema(op_type, domain)
     return bool(schema.has_function or schema.has_context_dependent_function)
 
@@ -98,7 +98,7 @@ def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:
 
 
 def substituted(node: NodeProto, given: Mapping[str, onnx.AttributeProto]) -> NodeProto:
-    """A node of a function body with references to the function's attributes replaced by their values."""
+    """A node of a function body with references to attributes replaced by their values."""
     result = NodeProto()
     result.CopyFrom(node)
     del result.attribute[:]

@@ -1,5 +1,5 @@
-"""What a rule sees of one ONNX node: its operands, attributes and opset, and the means to emit runtime ops.
-Attributes that a rule never asked for are reported, so that nothing of a model is dropped silently."""
+"""A rule's view of one ONNX node: operands, attributes, opset, and methods that emit runtime ops.
+Attributes that a rule does not read are reported, so that nothing is dropped silently."""
 
 from __future__ import annotations
 
@@ -14,42 +14,43 @@ from onnx import AttributeProto, numpy_helper
 from linnet.converters.onnx.narrow import KINDS, Kind
 from linnet.converters.onnx.problems import Unknown, Unsupported
 from linnet.converters.onnx.values import Maybe, Value
-from linnet.graph import Dim, Function, Quantization, Tensor, emit
+from linnet.ir.dtypes import Dim, Quantization
+from linnet.ir.function import Function, Tensor, emit
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Importer, Scope
 
-# ONNX element types that linnet has.
+# ONNX element types that linnet supports.
 DTYPES: dict[int, str] = {
     1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64", 12: "u32",
     13: "u64", 16: "bf16",
 }  # fmt: skip
-MOST_MADE = 1 << 26  # elements of constants that rules make which are not in the file, of a whole model
-IMPLICIT = {"consumed_inputs"}  # attributes of old opsets that never meant anything
+MOST_MADE = 1 << 26  # limit of elements in constants that rules make, for a whole model
+IMPLICIT = {"consumed_inputs"}  # attributes of old opsets that have no effect
 
 
 def dtype_name(number: int, what: str = "it") -> str:
-    """linnet's name of an ONNX element type. Raises Unsupported for string, complex, float8, 4-bit, ... types."""
+    """linnet's name of an ONNX element type. Raises Unsupported for strings, complex numbers, float8, 4-bit and other types."""
     if number not in DTYPES:
         try:
             name = onnx.TensorProto.DataType.Name(number).lower()
         except ValueError:
             name = f"number {number}"
         raise Unsupported(
-            f"{what} has the element type {name}, which linnet has not",
+            f"{what} has the element type {name}, which linnet does not support",
             "use one of " + ", ".join(DTYPES.values()),
         )
     return DTYPES[number]
 
 
 def storage_of(number: int, what: str = "it") -> str:
-    """linnet's dtype that holds an ONNX element type: its own, or that of a narrow type's codes. Raises Unsupported."""
+    """The linnet dtype that stores an ONNX element type: the same type, or that of a narrow type's codes. Raises Unsupported."""
     return KINDS[number].storage if number in KINDS else dtype_name(number, what)
 
 
 def array_of(proto: onnx.TensorProto, what: str = "a tensor") -> tuple[npt.NDArray[Any], str]:
-    """The value and linnet dtype of a TensorProto; bf16 as uint16 bit patterns, narrow types as their codes. Raises
-    Unsupported, ValueError."""
+    """The value and linnet dtype of a TensorProto. bf16 becomes uint16 bit patterns, narrow types become codes.
+    Raises Unsupported or ValueError."""
     dtype = storage_of(proto.data_type, what)
     if (kind := KINDS.get(proto.data_type)) is not None:
         return kind.codes(numpy_helper.to_array(proto)), dtype
@@ -79,22 +80,24 @@ class Operation:
     # -- operands
 
     def input(self, index: int) -> Tensor:
-        """Operand `index`, which must be there."""
+        """Operand `index`. Raises Unsupported if it is missing."""
         tensor = self.optional(index)
         if tensor is None:
-            raise Unsupported(f"input {index} is missing", "every required input must be given")
+            raise Unsupported(f"input {index} is missing", "this input is required: export the model again")
         return tensor
 
     def optional(self, index: int) -> Tensor | None:
-        """Operand `index`, or None when the node leaves it out. Raises Unsupported for a sequence or optional."""
+        """Operand `index`, or None if the node leaves it out. Raises Unsupported for a sequence or optional."""
         value = self.any(index)
         if value is not None and not isinstance(value, Tensor):
             what = "an optional" if isinstance(value, Maybe) else "a sequence"
-            raise Unsupported(f"input {index} is {what}, not a tensor", "take a tensor out of it first")
+            raise Unsupported(
+                f"input {index} is {what}, not a tensor", "get a tensor first, with SequenceAt or OptionalGetElement"
+            )
         return value
 
     def any(self, index: int) -> Value:
-        """Operand `index`, whatever it is."""
+        """Operand `index`, of any type."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def all_inputs(self) -> list[Tensor]:
@@ -102,16 +105,16 @@ class Operation:
         return [self.input(i) for i in range(len(self.inputs))]
 
     def rank(self, index: int = 0) -> int:
-        """Rank of operand `index`. Raises Unsupported when it is unknown."""
+        """Rank of operand `index`. Raises Unsupported if it is unknown."""
         return rank_of(self.input(index), f"input {index}")
 
     def value(self, index: int) -> npt.NDArray[Any] | None:
-        """The value of operand `index` when it is a constant."""
+        """The value of operand `index` if it is a constant, else None."""
         tensor = self.optional(index)
         return None if tensor is None else tensor.data
 
     def ints(self, index: int) -> list[int] | None:
-        """The integers of a constant operand, flattened; None when it is absent or no constant."""
+        """The integers of a constant operand, flattened; None if it is absent or not a constant."""
         value = self.value(index)
         return None if value is None else [int(v) for v in value.reshape(-1)]
 
@@ -119,38 +122,36 @@ class Operation:
         """The value of an operand that must be constant. Raises Unsupported otherwise."""
         value = self.value(index)
         if value is None:
-            raise Unknown(
-                f"{what} (input {index}) is not a constant", "make it an initializer, or fix the input shapes"
-            )
+            raise Unknown(f"{what} (input {index}) is not a constant", "make it an initializer, or set input_shapes")
         return value
 
     def kind(self, index: int) -> Kind | None:
-        """The element type of operand `index` when it is one that linnet's tensors have not."""
+        """The narrow element type of operand `index`, or None."""
         tensor = self.any(index)
         return self.importer.kinds.get(tensor) if isinstance(tensor, Tensor) else None
 
     def of_kind(self, tensor: Tensor, kind: Kind | None) -> Tensor:
-        """The tensor, noted as codes of a narrow type."""
+        """Marks the tensor as codes of a narrow type and returns it."""
         if kind is not None:
             self.importer.kinds[tensor] = kind
         return tensor
 
     def kind_of(self, name: str) -> Kind | None:
-        """The narrow type of an attribute that is a tensor."""
+        """The narrow type of a tensor attribute, or None."""
         return KINDS.get(self._given[name].t.data_type) if name in self._given else None
 
     def wants(self, index: int) -> bool:
-        """Whether the node gives a name to output `index`."""
+        """Whether output `index` is used: the node names it."""
         return index < len(self.node.output) and bool(self.node.output[index])
 
     # -- attributes
 
     def has(self, name: str) -> bool:
-        """Whether the node itself gives the attribute."""
+        """Whether the node sets the attribute."""
         return name in self._given
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """The attribute, else the schema's default, else `default`: int, float, str, list, (array, dtype) or GraphProto."""
+        """The attribute, or the schema's default, or `default`: int, float, str, list, (array, dtype) or GraphProto."""
         self.read.add(name)
         if name in self._given:
             return self._decode(self._given[name])
@@ -171,21 +172,21 @@ class Operation:
         return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
 
     def ignore(self, *names: str) -> None:
-        """Declares attributes that need no attention here."""
+        """Marks attributes as read that need no handling."""
         self.read.update(names)
 
     def unread(self) -> list[str]:
-        """Given attributes that the rule did not ask for."""
+        """Attributes of the node that the rule has not read."""
         return [name for name in self._given if name not in self.read and name not in IMPLICIT]
 
     # -- emitting
 
     def emit_all(self, op: str, inputs: Sequence[Tensor | None], outputs: int = 1, **attributes: Any) -> list[Tensor]:
-        """A runtime op with this node's provenance; all its outputs."""
+        """Emits a runtime op with this node's provenance and returns all its outputs."""
         return emit(op, list(inputs), attributes, outputs, function=self.function)
 
     def emit(self, op: str, inputs: Sequence[Tensor | None], **attributes: Any) -> Tensor:
-        """A runtime op with one output."""
+        """Emits a runtime op with one output."""
         return self.emit_all(op, inputs, 1, **attributes)[0]
 
     def constant(
@@ -195,41 +196,41 @@ class Operation:
         quantization: Quantization | None = None,
         name: str = "",
     ) -> Tensor:
-        """A constant; bf16 values are given as numbers and stored as bit patterns."""
+        """Adds a constant. bf16 values are passed as numbers and stored as bit patterns."""
         data = np.asarray(value)
         if dtype == "bf16" and data.dtype != np.uint16:
             bits = np.asarray(data, np.float32).view(np.uint32).astype(np.uint64)
             data = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
         elif dtype is not None and dtype != "bf16":
-            from linnet.graph import numpy_dtype
+            from linnet.ir.dtypes import numpy_dtype
 
             data = data.astype(numpy_dtype(dtype))
         return self.function.constant(data, name, dtype, quantization)
 
     def may_make(self, count: int) -> bool:
-        """Whether a constant of so many elements may be made, within what all of a model may be; it is counted if so."""
+        """Whether a constant of this many elements fits into the limit for the whole model. If so, it is counted."""
         if not 0 <= count <= MOST_MADE - self.importer.made:
             return False
         self.importer.made += count
         return True
 
     def limit(self, count: int, what: str) -> int:
-        """The count of elements of a constant that a rule is about to make. Raises Unsupported beyond the bound."""
+        """Returns the element count of a constant that a rule is about to make. Raises Unsupported above the limit."""
         if not self.may_make(count):
             raise Unsupported(
-                f"{what} would make a constant of {count} elements; a model is given {MOST_MADE} in all",
-                "make it smaller, or an input of the model",
+                f"{what} needs a constant of {count} elements; the limit for a whole model is {MOST_MADE}",
+                "make it smaller, or make it an input of the model",
             )
         return count
 
     def unsupported(self, reason: str, hint: str = "") -> Unsupported:
         return Unsupported(reason, hint)
 
-    def unknown(self, reason: str, hint: str = "give the shapes of the model's inputs (input_shapes)") -> Unknown:
+    def unknown(self, reason: str, hint: str = "set the shapes of the model's inputs with input_shapes") -> Unknown:
         return Unknown(reason, hint)
 
     def fallback(self) -> Sequence[Value]:
-        """Lowers this node through the function body that its ONNX schema has. Raises Unsupported without one."""
+        """Lowers this node through the function body of its ONNX schema. Raises Unsupported if there is none."""
         self.read.update(self._given)
         return self.importer.expand(self)
 
@@ -273,7 +274,7 @@ class Operation:
         return self.emit("copy", [x], kind="expand", shape=list(shape))
 
     def shape_of(self, x: Tensor, start: int = 0, end: int | None = None) -> Tensor:
-        """Dimensions [start, end) of x as 1-D i64; a constant when they are known."""
+        """Dimensions [start, end) of x as 1-D i64; a constant if they are known."""
         if x.shape is not None:
             dims: Sequence[Dim] = x.shape[slice(start, end)]
             if all(isinstance(d, int) for d in dims):
@@ -288,7 +289,7 @@ class Operation:
         return x if x.dtype == dtype else self.emit("cast", [x], dtype=dtype)
 
     def map(self, inputs: Sequence[Tensor], body: Callable[..., Any], dtype: str | None = None) -> Tensor:
-        """One map node with one output; see program.pointwise."""
+        """Emits one map node with one output; see program.pointwise."""
         from linnet.converters.onnx.program import pointwise
 
         result = pointwise(self, inputs, body, dtype)
@@ -297,7 +298,7 @@ class Operation:
 
 
 def rank_of(tensor: Tensor, what: str) -> int:
-    """Rank of a tensor. Raises Unsupported when it is unknown."""
+    """Rank of a tensor. Raises Unsupported if it is unknown."""
     if tensor.rank is None:
-        raise Unknown(f"the rank of {what} is not known", "give the shapes of the model's inputs (input_shapes)")
+        raise Unknown(f"the rank of {what} is unknown", "set the shapes of the model's inputs with input_shapes")
     return tensor.rank

@@ -1,5 +1,5 @@
-"""The main graph of an ONNX model as `linnet.outline` has it.
-The report draws it, so it must come about whether or not the model converts."""
+"""Describes the main graph of an ONNX model for `linnet.outline`.
+The report draws it, so it must work even if the model does not convert."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import onnx
 
 from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.nodes import label, reads
-from linnet.outline import Outline, OutlineNode
+from linnet.converters.outline import Outline, OutlineNode
 
 
 def outline(model: onnx.ModelProto) -> Outline:
-    """Every node in the file's order; initializers and Constant nodes are left out."""
+    """All nodes in the order of the file, without initializers and Constant nodes."""
     graph = model.graph
     fixed = {t.name for t in graph.initializer} | {o for n in graph.node if n.op_type == "Constant" for o in n.output}
     shapes = {info.name: _shape(info) for info in (*graph.value_info, *graph.output)}
@@ -38,7 +38,7 @@ def outline(model: onnx.ModelProto) -> Outline:
 
 
 def _inside(node: onnx.NodeProto) -> Iterable[str]:
-    """Labels of the nodes of its subgraphs, however deep."""
+    """Labels of all nodes in its subgraphs, at any depth."""
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs:
             for inner in graph.node:

@@ -1,27 +1,29 @@
-"""Constants of 2 and 4 bits, several to a byte in the file: a few nodes unpack them, once, while a plan is made.
-Only what is dequantized or decoded is packed; integer kernels keep their bytes, which stay in the mapped file."""
+"""Packs constants that need only 2 or 4 bits, several per byte in the file. A few nodes unpack them once, during planning.
+Only operands of dequantize and map are packed. Integer kernels read bytes, which stay in the memory-mapped file."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from linnet.graph import Function, Graph, Node, Tensor, emit
-from linnet.mapping import Expr, pointwise
+from linnet.builder.mapping import pointwise
+from linnet.facade import Graph
+from linnet.ir import traits
+from linnet.ir.expr import Expr
+from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.passes.rewrite import splice
 
-SMALLEST = 1024  # elements; below, the nodes cost more than the bytes
-READERS = frozenset({"dequantize", "map"})
+SMALLEST = 1024  # elements; for smaller constants the nodes cost more than the saved bytes
 
 
 def pack(graph: Graph) -> None:
-    """Packs what can be packed, in every function."""
+    """Packs every suitable constant in every function."""
     for function in graph.functions:
         readers, given = function.consumers(), set(function.outputs)
         place = {node: i for i, node in enumerate(function.nodes)}
-        before: dict[Node, list[Node]] = {}  # what unpacks for a node and those behind it
+        before: dict[Node, list[Node]] = {}  # the unpacking nodes to insert before a node
         for tensor in [t for t in function.tensors() if t.data is not None and t.quantization is None]:
             bits = bits_of(tensor)
-            fits = readers.get(tensor) and all(n.op in READERS for n in readers[tensor]) and tensor not in given
+            fits = readers.get(tensor) and all(n.op in traits.DECODES for n in readers[tensor]) and tensor not in given
             if bits and fits:
                 nodes, function.nodes = function.nodes, []
                 unpacked = unpack(function, tensor, bits)
@@ -33,7 +35,7 @@ def pack(graph: Graph) -> None:
 
 
 def bits_of(tensor: Tensor) -> int:
-    """Bits per element that hold a constant of bytes: 2, 4, or 0 when it needs 8 or is small."""
+    """Bits per element that suffice for a byte constant: 2 or 4; 0 if it needs 8 or is small."""
     data = tensor.data
     if data is None or tensor.dtype not in ("i8", "u8") or data.size < SMALLEST:
         return 0
@@ -46,13 +48,15 @@ def bits_of(tensor: Tensor) -> int:
 
 
 def unpack(function: Function, tensor: Tensor, bits: int) -> Tensor:
-    """Nodes that give the constant from its packed bytes, first element in the lowest bits."""
+    """Emits nodes that unpack the constant from its packed bytes, first element in the lowest bits."""
     assert tensor.data is not None and tensor.static_shape is not None
     parts, mask = 8 // bits, (1 << bits) - 1
     flat = tensor.data.reshape(-1).view(np.uint8) & np.uint8(mask)
     flat = np.pad(flat, (0, -flat.size % parts)).reshape(-1, parts)
     packed = np.bitwise_or.reduce(flat << (np.arange(parts, dtype=np.uint8) * np.uint8(bits)), axis=1, dtype=np.uint8)
-    stored = function.tensor(f"{tensor.name}_packed", "u8", (packed.size, 1))  # gets its data below: nothing folds
+    stored = function.tensor(
+        f"{tensor.name}_packed", "u8", (packed.size, 1)
+    )  # gets its data only at the end, so that nothing is folded
 
     def body(byte: Expr) -> tuple[Expr, ...]:
         if tensor.dtype == "u8":

@@ -1,22 +1,13 @@
-"""What stands in the way of a conversion: problems are collected over the whole model and raised together.
-`Unsupported` is what a rule raises; the importer turns it into a `Problem` and goes on with the next node."""
+"""Problems of a conversion are collected over the whole model and raised together.
+A rule raises `Unsupported`; the importer turns it into a `Problem` and continues with the next node."""
 
 from __future__ import annotations
 
-from linnet.errors import ConversionError, Problem
-from linnet.outline import MOST_PROBLEMS, more_problems
+from linnet.clib.errors import ConversionError, Problem
+from linnet.converters.problems import MOST_PROBLEMS, Unsupported, more_problems
 
 __all__ = ["MOST_PROBLEMS", "ConversionError", "Problem", "Unknown", "Unsupported", "more_problems"]
 
 
-class Unsupported(Exception):
-    """A rule met something that it cannot express. `hint` says what the user can do about it."""
-
-    def __init__(self, reason: str, hint: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.hint = hint
-
-
 class Unknown(Unsupported):
-    """A rule needs a shape or value that is not known. Behind a node that failed this is no problem of its own."""
+    """A rule needs an unknown shape or value. After a failed node this is not reported as a separate problem."""

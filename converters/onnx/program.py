@@ -1,5 +1,5 @@
-"""Pointwise expressions of rules: linnet.mapping's expressions, with one-element constants as immediates.
-Bodies get a `Values` first, for constants and coordinates, then one expression per operand."""
+"""Pointwise expressions for rules: linnet.mapping's expressions, with one-element constants as immediates.
+A body gets a `Values` first, for constants and coordinates, then one expression per operand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.graph import Tensor
-from linnet.mapping import REGISTER, Expr, Instruction, Program, Store
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
+from linnet.ir.program import REGISTER, Instruction, Program, Store
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.operation import Operation
@@ -21,7 +22,7 @@ FLOATS = ("f32", "f64", "f16", "bf16")
 
 
 class Values:
-    """Makes expressions that need no operand."""
+    """Makes expressions without operands."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -35,7 +36,7 @@ class Values:
 
 
 def float_value(tensor: Tensor) -> npt.NDArray[Any] | None:
-    """The value of a constant, with bf16 bit patterns as f32 numbers; None for what is no constant."""
+    """The value of a constant, with bf16 bit patterns as f32 numbers; None for other tensors."""
     if tensor.data is None:
         return None
     if tensor.dtype == "bf16":
@@ -44,7 +45,7 @@ def float_value(tensor: Tensor) -> npt.NDArray[Any] | None:
 
 
 def _immediate(tensor: Tensor, others: Sequence[Tensor]) -> float | int | None:
-    """The number of a one-element constant that cannot widen the iteration shape spanned by the other operands."""
+    """The number of a one-element constant, if omitting the operand does not change the iteration shape; else None."""
     if tensor.data is None or tensor.data.size != 1:
         return None
     if not any(o is not tensor and o.data is None and (o.rank or 0) >= tensor.data.ndim for o in others):
@@ -61,9 +62,9 @@ def pointwise(
     body: Callable[..., Any],
     dtypes: str | Sequence[str] | None = None,
 ) -> Any:
-    """One map node. body(values, *expressions) returns an expression, or a tuple of them, one per output.
+    """Emits one map node. body(values, *expressions) returns one expression, or a tuple with one per output.
 
-    dtypes: element types of the outputs (default: that of the first input). Returns a tensor, or a list for a list.
+    dtypes: element types of the outputs (default: that of the first input). Returns a tensor, or a list if dtypes is a list.
     """
     program, expressions = Program(), []
     operands: dict[Tensor, int] = {}

@@ -1,5 +1,5 @@
-"""Quantized models as they are: dequantize -> op -> quantize becomes the op on the stored integers, nothing is re-quantized.
-Scales, zero points and integer weights are the model's own (Jacob et al. 2018; ONNX QLinear ops; requant float_rne)."""
+"""Fuses quantized models: dequantize -> op -> quantize becomes one op on the stored integers. Nothing is quantized anew.
+Scales, zero points and integer weights are those of the model (Jacob et al. 2018; ONNX QLinear ops; requant float_rne)."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet._ops import evaluate_node
-from linnet.errors import GraphError
-from linnet.graph import FOLD_LIMIT, Function, Node, Quantization, Tensor, emit, numpy_dtype
-from linnet.mapping import Expr, Instruction, Program, Store, pointwise, program_of
+from linnet.builder.mapping import pointwise, program_of
+from linnet.clib.errors import GraphError
+from linnet.ir import traits
+from linnet.ir.dtypes import FOLD_LIMIT, Quantization, numpy_dtype
+from linnet.ir.expr import Expr
+from linnet.ir.function import Function, Node, Tensor, emit
+from linnet.ir.infer import evaluate_node
+from linnet.ir.program import Instruction, Program, Store
 from linnet.passes.rewrite import join_sources
 
 Array = npt.NDArray[Any]
 LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767)}
-PRODUCTS = frozenset({"conv", "conv_transpose", "matmul"})
-BIAS_LIMIT = 2.0**30  # a bias beyond this leaves no room for the sum in 32 bits
+BIAS_LIMIT = 2.0**30  # a larger bias could overflow the 32-bit sum
 
 
 def fuse_quantized(function: Function) -> None:
-    """Rewrites quantize, dequantize and what stands between them, wherever their parameters are constants."""
-    if any(node.op in ("quantize", "dequantize") for node in function.nodes):
+    """Rewrites quantize, dequantize and the ops between them if their parameters are constants."""
+    if any(node.op in traits.CONVERTS for node in function.nodes):
         _Fuser(function).run()
 
 
 class _Fuser:
-    """Walks the nodes in order and emits them anew. A dequantized tensor exists only as its integers (`stored`) until a
-    node asks for its real numbers; what will be quantized next (`sink`) is stored as integers by the node that makes it."""
+    """Walks the nodes in order and emits them anew. A dequantized tensor exists only as integers (`stored`) until a node needs
+    its real numbers. If the readers of a tensor quantize it (`sink`), the node that makes it stores integers directly."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
         self.nodes = function.nodes
         self.readers = function.consumers()
         self.outputs = set(function.outputs)
-        self.new: dict[Tensor, Tensor] = {}  # old tensor: the one in its place
-        self.stored: dict[Tensor, Tensor] = {}  # old f32 tensor: the quantized integers it stands for
+        self.new: dict[Tensor, Tensor] = {}  # old tensor: its replacement
+        self.stored: dict[Tensor, Tensor] = {}  # old f32 tensor: the quantized integers that represent it
         self.skipped: set[Node] = set()
-        self.kept: set[Node] = set()  # old nodes that stay
+        self.kept: set[Node] = set()  # old nodes that are kept
 
     def run(self) -> None:
         self.function.nodes = []
@@ -64,10 +67,10 @@ class _Fuser:
         self.function.outputs = outputs
 
     def integers(self, node: Node) -> bool:
-        """Emits the node on integers where that can be. False: it stays what it is."""
+        """Emits the node on integers if possible. Returns False if the node must stay as it is."""
         if any(t is not None and t.function is not self.function for t in node.inputs):
             return False
-        if node.op in PRODUCTS:
+        if node.op in traits.PRODUCTS:
             return self.product(node)
         rule = getattr(self, f"on_{node.op}", None)
         return bool(rule(node)) if rule is not None else False
@@ -78,7 +81,7 @@ class _Fuser:
         return self.new.get(tensor, tensor)
 
     def real(self, tensor: Tensor) -> Tensor:
-        """The tensor as its consumers know it: what exists only as integers is dequantized."""
+        """The tensor as real numbers: dequantized if it exists only as integers."""
         made = self.new.get(tensor)
         if made is not None:
             return made
@@ -89,7 +92,7 @@ class _Fuser:
         assert quantization is not None
         if source.data is not None and (source.data.nbytes * 4 <= FOLD_LIMIT or not self.only_multiplied(tensor)):
             made = self.function.constant(dequantized(source.data, quantization), tensor.name)
-        elif source.data is not None:  # stays narrow in the file: a plan widens it
+        elif source.data is not None:  # the constant stays narrow in the file; planning widens it
             made = emit("dequantize", [source], {}, 1, "", self.function, dtypes=["f32"])[0]
         elif quantization.axis is None and source.dtype in LIMITS:
             program = _identity(load=True)
@@ -100,18 +103,18 @@ class _Fuser:
         return self.new[tensor]
 
     def only_multiplied(self, tensor: Tensor) -> bool:
-        """Whether only matrix products and look-ups read it, perhaps transposed: nothing is ever folded into those weights,
-        as a batch norm is into a convolution's."""
+        """Whether only matrix products and look-ups read the tensor, possibly transposed. Nothing is ever folded into such
+        weights, whereas a batch norm can be folded into the weights of a convolution."""
         readers = self.readers.get(tensor, [])
         moved = [r.outputs[0] for r in readers if r.op == "copy" and r.attributes["kind"] == "transpose"]
-        products = sum(r.op in ("matmul", "gather") for r in readers)
+        products = sum(r.op in traits.MATRICES | traits.LOOKS_UP for r in readers)
         whole = bool(readers) and tensor not in self.outputs and products + len(moved) == len(readers)
         return whole and all(self.only_multiplied(t) for t in moved)
 
     def emit(
         self, op: str, inputs: Iterable[Tensor | None], attributes: dict[str, Any], dtype: str, q: Quantization | None
     ) -> Tensor:
-        """One node with one output; computed at once when everything it reads is constant."""
+        """Emits a node with one output. It is computed at once if all its inputs are constant."""
         made = emit(op, list(inputs), dict(attributes), 1, "", self.function, [q], [dtype])[0]
         made.quantization = q
         node = made.node
@@ -126,17 +129,17 @@ class _Fuser:
         return made
 
     def named(self, made: Tensor, old: Tensor) -> Tensor:
-        """`made` under the name of what it replaces, with what is known of its shape."""
+        """Gives `made` the name of the tensor that it replaces, and the known part of its shape."""
         made.name = self.function.unique(old.name)
         if made.shape is None or None in made.shape:
             made.shape = old.shape if old.shape is not None else made.shape
         return made
 
     def with_quantization(self, tensor: Tensor, q: Quantization) -> Tensor:
-        """The same integers, known to have this scale and zero point."""
+        """The same integers, marked with this scale and zero point."""
         if tensor.data is not None:
             return self.function.constant(tensor.data, tensor.name, tensor.dtype, q)
-        if tensor.quantization is None and tensor.node is not None and tensor.node.op in ("map", "quantize"):
+        if tensor.quantization is None and tensor.node is not None and tensor.node.op in traits.ENCODES:
             tensor.quantization = q
         if tensor.quantization is not None and same(tensor.quantization, q):
             return tensor
@@ -161,7 +164,7 @@ class _Fuser:
         if x is None or q is None or x.dtype != "f32" or y.dtype not in LIMITS:
             return False
         x_real = self.now(x)
-        if x_real.data is not None:  # weights that are quantized in the graph, as training tools write them
+        if x_real.data is not None:  # weights that the graph quantizes, as training tools write them
             self.new[y] = self.function.constant(quantized(x_real.data, q, y.dtype), y.name, y.dtype, q)
             return True
         if q.axis is not None:
@@ -172,15 +175,17 @@ class _Fuser:
             return True
         alone = x not in self.outputs and len(self.readers.get(x, ())) == 1
         made_by = x_real.node.op if x_real.node is not None else ""
-        if alone and (made_by == "map" or (made_by in PRODUCTS and (x_real is not x or x_real.node in self.kept))):
+        if alone and (
+            made_by == "map" or (made_by in traits.PRODUCTS and (x_real is not x or x_real.node in self.kept))
+        ):
             result = self.emit("map", [x_real], _identity(store=True).attributes([y.dtype]), y.dtype, q)
-        else:  # the op `quantize` divides, exactly as ONNX says
+        else:  # the op `quantize` divides exactly as ONNX defines
             result = self.emit("quantize", [x_real], {"dtype": y.dtype}, y.dtype, q)
         self.new[y] = self.named(result, y)
         return True
 
     def requantized(self, source: Tensor, q: Quantization, dtype: str, old: Tensor) -> Tensor:
-        """Integers of one scale as integers of another."""
+        """Converts integers to another scale."""
         assert source.quantization is not None
         if source.dtype == dtype and same(source.quantization, q):
             return source
@@ -188,7 +193,7 @@ class _Fuser:
         return self.named(self.emit("map", [source], program.attributes([dtype]), dtype, q), old)
 
     def sink(self, tensor: Tensor) -> tuple[Quantization, str] | None:
-        """How the tensor is stored when nothing but equal quantize nodes reads it."""
+        """The quantization and dtype to store the tensor with, if only equal quantize nodes read it."""
         readers = self.readers.get(tensor, [])
         if tensor in self.outputs or not readers or tensor.dtype != "f32":
             return None
@@ -203,7 +208,7 @@ class _Fuser:
         return found
 
     def sunk(self, tensor: Tensor, made: Tensor) -> None:
-        """`made` is what the quantize nodes behind the tensor would give."""
+        """Uses `made` in place of the results of the quantize nodes that read the tensor."""
         for reader in self.readers[tensor]:
             self.skipped.add(reader)
             self.new[reader.outputs[0]] = made
@@ -218,13 +223,15 @@ class _Fuser:
         wide = x.dtype == "i16"
         if x.dtype not in LIMITS or w.dtype not in ("i8", "u8") or x.quantization.axis is not None:
             return False
-        if w.data is None and (node.op != "matmul" or wide):
+        if w.data is None and (node.op not in traits.MATRICES or wide):
             return False
-        if node.op == "matmul" and (x.rank is None or w.rank is None or min(x.rank, w.rank) < 2):
+        if node.op in traits.MATRICES and (x.rank is None or w.rank is None or min(x.rank, w.rank) < 2):
             return False
         w = signed(w)
         assert w.quantization is not None
-        if w.quantization.axis is not None and not _axis_fits(node, w, w.quantization.axis):
+        if w.quantization.axis is not None and w.quantization.axis != traits.weight_axis(
+            node.op, node.attributes, w.rank or 0
+        ):
             return False
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         integer_bias = None
@@ -242,7 +249,7 @@ class _Fuser:
                 self.skipped.add(clamp)
                 self.function.source = join_sources(node.source, clamp.source)
         q, dtype = target if target is not None else (None, "f32")
-        mixed = node.op == "matmul" and not np.all(w.quantization.zero == w.quantization.zero[0])
+        mixed = node.op in traits.MATRICES and not np.all(w.quantization.zero == w.quantization.zero[0])
         if mixed and not wide and dtype != "i16":
             made = self.columns(node, x, w, integer_bias, dtype, q)
         else:
@@ -259,8 +266,10 @@ class _Fuser:
     def columns(
         self, node: Node, x: Tensor, w: Tensor, bias: Tensor | None, dtype: str, q: Quantization | None
     ) -> Tensor:
-        """A product whose weight columns have zero points of their own, which only the reference kernel takes: with one for
-        all, minus the rest times the sums of x, which are a product with ones. Exact in i32, then requantized as always."""
+        """Emits a product whose weight columns have different zero points, which only the reference kernel supports.
+
+        It uses one common zero point and then subtracts the rest times the row sums of x, which are a product with ones. This is
+        exact in i32 and is then requantized as usual."""
         assert w.data is not None and w.quantization is not None and x.quantization is not None
         zeros = w.quantization.zero.astype(np.int32)
         common = int(np.median(zeros))
@@ -289,7 +298,7 @@ class _Fuser:
         return made
 
     def bias(self, bias: Tensor, x: Quantization, w: Quantization, wide: bool) -> Tensor | None:
-        """The bias as integers at scale x * w: the model's own, where they have that scale."""
+        """The bias as integers at scale x * w. The model's own integers are used if they have that scale."""
         scale = np.float64(x.scale[0]) * w.scale.astype(np.float64)
         source = self.stored.get(bias)
         if source is not None and source.data is not None and source.quantization is not None:
@@ -311,7 +320,7 @@ class _Fuser:
     # ---- pointwise ops ---------------------------------------------------------------------------------------------
 
     def on_map(self, node: Node) -> bool:
-        """Integers are loaded dequantized and stored quantized."""
+        """Loads integers dequantized and stores them quantized."""
         program = program_of(node)
         assert program is not None
         targets = [self.sink(t) for t in node.outputs]
@@ -350,7 +359,7 @@ class _Fuser:
     # ---- movement: integers pass as they are -------------------------------------------------------------------------
 
     def keep(self, old: Tensor, made: Tensor) -> bool:
-        """`made` holds the integers of `old`; a quantize node behind it finds them by itself."""
+        """Records that `made` holds the integers of `old`. A quantize node after it finds them."""
         self.stored[old] = self.named(made, old)
         return True
 
@@ -392,7 +401,7 @@ class _Fuser:
         return True
 
     def concat(self, node: Node) -> bool:
-        """All parts at one scale: that of the result when it is stored, else that of the parts if they agree."""
+        """Brings all parts to one scale: that of the result if it is stored, else the scale that all parts share."""
         parts = [t for t in node.inputs if t is not None]
         found = [self.stored.get(t) for t in parts]
         sources = [t for t in found if t is not None and t.quantization is not None and t.quantization.axis is None]
@@ -418,8 +427,8 @@ class _Fuser:
         return self.keep(node.outputs[0], made)
 
     def on_pool(self, node: Node) -> bool:
-        """Maxima pass as they are. Averages over windows are those of the real numbers, rounded with the zero point added
-        already, which decides ties (QLinearAveragePool of ONNX Runtime); that over everything is a mean."""
+        """Maxima keep their integers. Averages over windows use the real numbers and add the zero point before rounding, which
+        decides ties (QLinearAveragePool of ONNX Runtime). An average over everything is a mean."""
         x, y = node.inputs[0], node.outputs[0]
         source = self.stored.get(x) if x is not None else None
         if x is None or source is None or source.quantization is None or len(node.outputs) != 1:
@@ -439,14 +448,14 @@ class _Fuser:
         return True
 
     def rounded(self, x: Tensor, body: Callable[[Expr], Expr], q: Quantization, dtype: str) -> Tensor:
-        """Integers that a map computes by itself, saturated."""
+        """Saturated integers that a map computes itself."""
         low, high = LIMITS[dtype]
         made: Tensor = pointwise([x], lambda v: body(v).max(low).min(high), dtype, function=self.function)
         made.quantization = q
         return made
 
     def on_resize(self, node: Node) -> bool:
-        """Nearest neighbours pass as they are; what interpolates does so on the real numbers, as ONNX Runtime does."""
+        """Nearest neighbours keep their integers. Interpolation works on the real numbers, as in ONNX Runtime."""
         x = node.inputs[0]
         source = self.stored.get(x) if x is not None else None
         if (
@@ -474,7 +483,7 @@ class _Fuser:
         return True
 
     def mean(self, node: Node, source: Tensor, axes: list[int], q: Quantization, dtype: str) -> bool:
-        """The mean over axes of known lengths, kept: sums of integers by one factor (QLinearGlobalAveragePool)."""
+        """The mean over axes of known lengths, kept: integer sums times one factor (QLinearGlobalAveragePool)."""
         count = 1
         for axis in axes:
             length = None if source.shape is None else source.shape[axis]
@@ -490,7 +499,7 @@ class _Fuser:
         return True
 
     def on_reduce(self, node: Node) -> bool:
-        """Sums and means read the integers; the result is f32."""
+        """Sums and means read integers and give f32."""
         x = node.inputs[0]
         source = self.stored.get(x) if x is not None else None
         if source is None or source.quantization is None or source.quantization.axis is not None:
@@ -511,7 +520,7 @@ class _Fuser:
 
 
 def parameters(node: Node) -> Quantization | None:
-    """The constant parameters of a quantize or dequantize node; None where they are computed, per block, or senseless."""
+    """The constant parameters of a quantize or dequantize node; None if they are computed, per block, or invalid."""
     if node.attribute("block"):
         return None
     scale = node.inputs[1] if len(node.inputs) > 1 else None
@@ -541,7 +550,7 @@ def same(a: Quantization, b: Quantization) -> bool:
 
 
 def whole_window(node: Node, x: Tensor) -> list[int] | None:
-    """The axes of an average pool whose one window is all of x; None for any other."""
+    """The axes of an average pool whose single window covers all of x; None for other pools."""
     rank, kernel = x.rank, list(node.attribute("kernel"))
     if rank is None or x.shape is None or any(node.attribute("pads")) or rank != len(kernel) + 2:
         return None
@@ -573,7 +582,7 @@ def quantized(data: Array, q: Quantization, dtype: str) -> Array:
 
 
 def exactly(value: float, q: Quantization, dtype: str) -> int | None:
-    """The stored integer of a number that has one, else None."""
+    """The stored integer that represents a number exactly, or None."""
     number = float(np.rint(np.float32(value) / q.scale[0])) + float(q.zero[0])
     low, high = LIMITS.get(dtype, (0, -1))
     if not low <= number <= high or np.float32((number - float(q.zero[0])) * float(q.scale[0])) != np.float32(value):
@@ -582,7 +591,7 @@ def exactly(value: float, q: Quantization, dtype: str) -> int | None:
 
 
 def signed(w: Tensor) -> Tensor:
-    """Constant u8 weights as i8 with the zero point 128 lower: the same differences, and i8 kernels everywhere."""
+    """Converts constant u8 weights to i8 with a zero point lower by 128. The differences stay the same; i8 kernels suffice."""
     if w.dtype != "u8" or w.data is None or w.quantization is None:
         return w
     q = w.quantization
@@ -590,17 +599,8 @@ def signed(w: Tensor) -> Tensor:
     return w.function.constant(shifted, w.name, "i8", Quantization(q.scale, q.zero - np.int32(128), q.axis, q.bits))
 
 
-def _axis_fits(node: Node, w: Tensor, axis: int) -> bool:
-    """Whether the kernels take weights with one scale per slice of this axis."""
-    if node.op == "conv":
-        return axis == 0
-    if node.op == "conv_transpose":
-        return axis == 1 and int(node.attribute("group")) == 1
-    return w.rank == 2 and axis == (0 if node.attribute("transpose_b") else 1)
-
-
 def _saturates(limits: tuple[float, float], q: Quantization, dtype: str) -> bool:
-    """Whether the ends of the stored range already do what the clamp does (rounding is monotonic)."""
+    """Whether the stored range already saturates at the limits of the clamp (rounding is monotonic)."""
     low, high = LIMITS[dtype]
     with np.errstate(over="ignore"):
         least, most = (np.rint(np.float32(v) / q.scale[0]) + q.zero[0] for v in limits)
@@ -608,7 +608,7 @@ def _saturates(limits: tuple[float, float], q: Quantization, dtype: str) -> bool
 
 
 def clamp_limits(node: Node) -> tuple[float, float] | None:
-    """(low, high) of a map that only clamps its one f32 input; None for any other node."""
+    """(low, high) of a map that only clamps its single f32 input; None for any other node."""
     if node.op != "map" or len(node.inputs) != 1 or len(node.outputs) != 1 or node.outputs[0].dtype != "f32":
         return None
     program = program_of(node)
@@ -633,7 +633,7 @@ def clamp_limits(node: Node) -> tuple[float, float] | None:
 
 
 def _identity(load: bool = False, store: bool = False) -> Program:
-    """A program that passes one value on: dequantized when loaded, quantized when stored."""
+    """A program that copies a value, dequantized when loaded or quantized when stored."""
     program = Program()
     register = program.add(Instruction("load_dequantized" if load else "load", "f32"))
     program.stores = [Store(register, store)]

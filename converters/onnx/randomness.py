@@ -1,5 +1,5 @@
-"""Where the random numbers of a converted model come from: one seed, a stream per node, and a variable that counts the runs.
-Inside a loop the count is mixed with the iteration, so that no two iterations draw the same."""
+"""Random numbers of a converted model: a seed, one stream per node, and a variable that counts the runs.
+Inside a loop the count is mixed with the iteration, so that every iteration draws different numbers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from linnet.graph import Function, Tensor, emit
-from linnet.mapping import pointwise
+from linnet.builder.mapping import pointwise
+from linnet.ir.function import Function, Tensor, emit
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Importer
 
-VARIABLE = "random_counter"  # i64 scalar; set it to repeat, or to continue, a sequence of runs
-GOLDEN = 2654435761  # 2^32 / the golden ratio: keeps the counts of nested loops apart (Knuth, TAOCP 3, 6.4)
+VARIABLE = "random_counter"  # i64 scalar; set it to repeat or continue a sequence of runs
+GOLDEN = 2654435761  # 2^32 / the golden ratio: separates the counts of nested loops (Knuth, TAOCP 3, 6.4)
 
 
 class Randomness:
-    """Counter and streams of one conversion."""
+    """The counter and streams of one conversion."""
 
     def __init__(self, importer: Importer) -> None:
         self.importer = importer
@@ -26,7 +26,7 @@ class Randomness:
         self.streams = 0
 
     def draw(self, kind: str, shape: Tensor, seed: int) -> Tensor:
-        """A `random` node: uniform and normal give f32. shape: 1-D i64."""
+        """Emits a `random` node; kinds uniform and normal give f32. shape: 1-D i64."""
         self.streams += 1
         function = self.importer.function
         attributes = {"kind": kind, "seed": seed, "stream": self.streams}
@@ -37,7 +37,7 @@ class Randomness:
         return emit("random", operands, attributes, 1, function=function)[0]
 
     def counter(self, function: Function) -> Tensor:
-        """The i64 scalar that tells this run, and this iteration, from all others."""
+        """The i64 scalar that differs for every run and iteration."""
         if function not in self.counters:
             body = self.importer.bodies.get(function)
             if body is None:
@@ -52,7 +52,7 @@ class Randomness:
         return self.counters[function]
 
     def advance(self) -> None:
-        """At the end of the model: the next run draws other numbers."""
+        """Called at the end of the model: increments the counter, so that the next run draws other numbers."""
         function = self.importer.function
         if function in self.counters:
             counter = self.counters[function]

@@ -1,4 +1,4 @@
-"""The table of rules: which function lowers which ONNX op, from which opset version on.
+"""The table of rules: which function lowers which ONNX op, and from which opset version.
 A rule takes an `Operation` and returns its outputs: one tensor, or a list in the order of the ONNX op's outputs."""
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 Rule = Callable[["Operation"], "Value | Sequence[Value]"]
 
 RULES: dict[str, list[tuple[int, Rule]]] = {}  # op type: (since, rule), newest first; "domain:type" outside ai.onnx
-LIKE: dict[str, str] = {}  # "domain:type": the ai.onnx op whose attributes and defaults it shares
+LIKE: dict[str, str] = {}  # "domain:type": the ai.onnx op with the same attributes and defaults
 NEWEST_OPSET = 28
 MICROSOFT = "com.microsoft"
 
 
 def key_of(op_type: str, domain: str = "") -> str:
-    """The name of an op in the tables."""
+    """The key of an op in these tables."""
     return f"{domain}:{op_type}" if domain else op_type
 
 
 def rule(*op_types: str, since: int = 1, domain: str = "", like: str = "") -> Callable[[Rule], Rule]:
     """Registers a function as the rule of the named ops, from opset `since` until the next newer rule.
 
-    domain: other than ai.onnx, whose ops have no schema here; like: the ai.onnx op that lends them its attributes' defaults.
+    domain: a domain other than ai.onnx, whose ops have no schema here. like: the ai.onnx op that supplies attribute defaults.
     """
 
     def register(function: Rule) -> Rule:
@@ -34,7 +34,7 @@ def rule(*op_types: str, since: int = 1, domain: str = "", like: str = "") -> Ca
             name = key_of(op_type, domain)
             versions = RULES.setdefault(name, [])
             if any(version == since for version, _ in versions):
-                raise ValueError(f"{name} has a rule for opset {since} already")
+                raise ValueError(f"{name} already has a rule for opset {since}")
             versions.append((since, function))
             versions.sort(key=lambda entry: -entry[0])
             if like:
@@ -45,7 +45,7 @@ def rule(*op_types: str, since: int = 1, domain: str = "", like: str = "") -> Ca
 
 
 def find(op_type: str, opset: int, domain: str = "") -> Rule | None:
-    """The newest rule of an op that is not newer than the opset; None when there is none."""
+    """The newest rule of an op that is not newer than the opset, or None."""
     for since, function in RULES.get(key_of(op_type, domain), ()):
         if since <= opset:
             return function

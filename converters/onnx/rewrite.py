@@ -1,25 +1,30 @@
-"""Rewrites after the rules: linnet's general passes, and those that exporters' habits call for.
-Each makes a pattern of nodes into fewer; none changes what the graph computes beyond rounding."""
+"""Rewrites that run after the rules: linnet's general passes, and passes for patterns that exporters write.
+Each turns a pattern of nodes into fewer nodes. Results change only by rounding."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from linnet import passes
-from linnet._ops import evaluate_node
+from linnet.clib.errors import GraphError
 from linnet.converters.onnx.layer_norms import find_layer_norms
 from linnet.converters.onnx.quantized import fuse_quantized
-from linnet.errors import GraphError
-from linnet.graph import FOLD_TOTAL, Function, Graph, Tensor
+from linnet.facade import Graph
+from linnet.ir.function import Function, Tensor
+from linnet.ir.graph import FOLD_TOTAL
+from linnet.ir.infer import evaluate_node
 from linnet.passes.affine import absorb, normalizations_to_maps
 from linnet.passes.weights import compute_weights
 
-MOVES = frozenset({"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"})  # copies that do not grow
+MOVES = frozenset(
+    {"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"}
+)  # copies that do not enlarge a tensor
 
 
 def rewrite(graph: Graph, weights: bool = True) -> None:
-    """All rewrites, in the order in which they open the way for one another. weights: False leaves weights as they are in the
-    file, with no batch norm folded into them, so that they can be trained."""
+    """Runs all rewrites, in an order in which each enables the next.
+
+    weights: False keeps weights as they are in the file, with no batch norm folded into them, so that they can be trained."""
     for function in graph.functions:
         passes.remove_identities(function)
         passes.remove_dead(function)
@@ -38,8 +43,9 @@ def rewrite(graph: Graph, weights: bool = True) -> None:
 
 
 def fold_weights(function: Function) -> None:
-    """Moves the elements of constants of any size now: a transposed weight is a weight. A file that moves its weights again and
-    again gets no more than twice their bytes (and FOLD_TOTAL); the rest is done while planning."""
+    """Moves the elements of constants of any size at conversion time, such as a transposed weight.
+
+    A file that moves its weights repeatedly gets at most twice their bytes plus FOLD_TOTAL; the rest is done during planning."""
     table: dict[Tensor, Tensor] = {}
     given = set(function.outputs)
     left = FOLD_TOTAL + 2 * sum(t.data.nbytes for t in function.tensors() if t.data is not None)
@@ -53,7 +59,7 @@ def fold_weights(function: Function) -> None:
         try:
             values = evaluate_node(node)
         except GraphError:
-            continue  # it fails while running as well, if it ever runs
+            continue  # it would fail at run time too
         if values is not None:
             y = node.outputs[0]
             left -= values[0].nbytes

@@ -1,5 +1,5 @@
-"""What a name of an ONNX graph may stand for besides a tensor: sequences and optionals, made of tensors.
-Runtime ops see only tensors; branches and loops carry such a value as its tensors, in a form that both sides have."""
+"""Values of an ONNX graph that are not tensors: sequences and optionals, which are made of tensors.
+Runtime ops see only tensors. Branches and loops carry a value as its tensors, in a form that fits both sides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from linnet.converters.onnx.problems import Unknown, Unsupported
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.narrow import Kind
@@ -21,7 +21,7 @@ MAX_RANK = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Listed:
-    """A sequence whose length is known while converting: its tensors. dtype, kind: of the elements, also of none."""
+    """A sequence of known length: its tensors. dtype, kind: type of the elements, known even without elements."""
 
     items: tuple[Tensor, ...]
     dtype: str
@@ -30,8 +30,10 @@ class Listed:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Packed:
-    """A sequence of any length. values [total]: the elements' numbers, one after the other; shapes [n, rank] i64: a row of
-    dimensions per element. With rank None elements differ in rank, and a row is [rank, 8 dimensions] with ones behind."""
+    """A sequence of any length.
+
+    values [total]: the numbers of all elements, one after the other. shapes [n, rank] i64: the dimensions of each element.
+    With rank None the elements differ in rank, and each row is [rank, 8 dimensions], padded with ones."""
 
     values: Tensor
     shapes: Tensor
@@ -40,7 +42,7 @@ class Packed:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Maybe:
-    """An optional of which only a run knows whether it holds a value. present: a bool; without, `value` is empty."""
+    """An optional whose presence is known only at run time. present: a bool; `value` is empty if it is false."""
 
     present: Tensor
     value: Tensor | Listed | Packed
@@ -64,7 +66,7 @@ def leaves(value: Value) -> list[Tensor]:
 
 
 def rebuilt(value: Value, tensors: Iterator[Tensor]) -> Value:
-    """The same value made of other tensors, taken in the order of `leaves`."""
+    """The same value with other tensors, taken in the order of `leaves`."""
     if value is None:
         return None
     if isinstance(value, Tensor):
@@ -79,11 +81,13 @@ def rebuilt(value: Value, tensors: Iterator[Tensor]) -> Value:
 
 
 class Form(NamedTuple):
-    """How a value is made of tensors. kind: tensor, list, packed; None in place of a form: an absent optional."""
+    """The structure of a value. kind: tensor, list or packed. None instead of a form: an absent optional."""
 
     kind: str
     dtype: str
-    ranks: tuple[int | None, ...]  # of the tensor, of every element of a list, of all elements of a packed sequence
+    ranks: tuple[
+        int | None, ...
+    ]  # one for the tensor, for every element of a list, or for all elements of a packed sequence
     maybe: bool = False
     narrow: Kind | None = None
 
@@ -103,24 +107,24 @@ def form_of(value: Value) -> Form | None:
 
 
 def joined(a: Form | None, b: Form | None) -> Form | None:
-    """The form that holds values of both forms. Raises Unsupported when there is none."""
+    """The form that can hold values of both forms. Raises Unsupported if there is none."""
     if a is None or b is None:
         some = a or b
         return None if some is None else some._replace(maybe=True)
     maybe = a.maybe or b.maybe
     if (a.kind == "tensor") != (b.kind == "tensor"):
-        raise Unsupported("a value is a sequence in one place and a tensor in another", "give the same type in both")
+        raise Unsupported("a value is a sequence in one place and a tensor in another", "use one type in both places")
     if a.kind == "tensor" or (a.kind == b.kind == "list" and len(a.ranks) == len(b.ranks)):
         ranks = tuple(m if m == n else None for m, n in zip(a.ranks, b.ranks, strict=True))
         return a._replace(ranks=ranks, maybe=maybe)
-    every = {r for form in (a, b) for r in form.ranks}  # those of an empty list say nothing
+    every = {r for form in (a, b) for r in form.ranks}  # an empty list has no ranks
     rank = every.pop() if len(every) == 1 else None
     full = b if a.kind == "list" and not a.ranks else a
     return Form("packed", full.dtype, (rank,), maybe)
 
 
 def shaped(op: Operation, value: Value, form: Form | None) -> Value:
-    """A value in a form that `joined` gave for it and another one."""
+    """Converts a value to a form that `joined` returned for it."""
     if form is None:
         return None
     inner = form._replace(maybe=False)
@@ -139,7 +143,7 @@ def shaped(op: Operation, value: Value, form: Form | None) -> Value:
 
 
 def nothing(op: Operation, form: Form) -> Value:
-    """An empty value, for the place of an absent one."""
+    """An empty value in place of an absent one."""
 
     def empty(rank: int | None) -> Tensor:
         return op.constant(np.zeros([0] * (1 if rank is None else rank), np.int8), form.dtype)
@@ -152,7 +156,7 @@ def nothing(op: Operation, form: Form) -> Value:
 
 
 def packed(op: Operation, value: Listed | Packed, rank: int | None, dtype: str = "") -> Packed:
-    """A sequence as one of any length, whose elements have the rank, or any."""
+    """Converts a sequence to a packed one, whose elements have the given rank (None: any)."""
     if isinstance(value, Packed):
         if value.rank == rank:
             return value
@@ -187,16 +191,16 @@ def row_of(op: Operation, tensor: Tensor, rank: int | None) -> Tensor:
 
 
 def as_sequence(value: Value, what: str) -> Listed | Packed:
-    """The value, which must be a sequence. Raises Unsupported."""
+    """Returns the value, which must be a sequence. Raises Unsupported otherwise."""
     if isinstance(value, (Listed, Packed)):
         return value
     if value is None or isinstance(value, Maybe):
-        raise Unsupported(f"{what} is an optional that may hold nothing", "take its element: OptionalGetElement")
-    raise Unknown(f"{what} is a tensor, not a sequence", "give a sequence")
+        raise Unsupported(f"{what} is an optional that may be empty", "get its element with OptionalGetElement")
+    raise Unknown(f"{what} is a tensor, not a sequence", "pass a sequence")
 
 
 def merged_kinds(op: Operation, results: Sequence[Tensor], *sources: Sequence[Tensor]) -> None:
-    """Notes narrow types of results that stand for tensors of the sources, place for place."""
+    """Records the narrow types of results that correspond, place by place, to tensors of the sources."""
     for index, result in enumerate(results):
         for source in sources:
             kind = op.importer.kinds.get(source[index])

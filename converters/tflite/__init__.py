@@ -1,5 +1,5 @@
-"""TFLite models into linnet graphs: `from_tflite`.
-Reading the file, the walk over its operators, the rules per op and the rewrites that follow are one module each."""
+"""`from_tflite` converts TFLite models into linnet graphs.
+Reading the file, walking its operators, the rules per op and the rewrites that follow have a module each."""
 
 from __future__ import annotations
 
@@ -8,26 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from linnet import passes
+from linnet.clib.errors import FileError
+from linnet.converters.outline import Conversion
+from linnet.converters.recognition import is_tflite
 from linnet.converters.tflite.importer import Importer
 from linnet.converters.tflite.outline import outline
 from linnet.converters.tflite.problems import ConversionError, Problem
 from linnet.converters.tflite.schema import Model
-from linnet.errors import FileError
-from linnet.graph import Graph
-from linnet.outline import Conversion
+from linnet.facade import Graph
 
 __all__ = ["ConversionError", "Problem", "examine", "from_tflite", "is_tflite"]
-
-
-def is_tflite(path: str | Path) -> bool:
-    """Whether a file bears TFLite's identifier, or, where it cannot be read, its extension."""
-    try:
-        with open(path, "rb") as file:
-            if file.read(8)[4:] == b"TFL3":
-                return True
-    except OSError:
-        pass
-    return Path(path).suffix.lower() in (".tflite", ".lite")
 
 
 def from_tflite(
@@ -38,13 +28,12 @@ def from_tflite(
 ) -> Graph:
     """Converts a TFLite model (a path, or the file's bytes) into a graph with the signature "infer".
 
-    Inputs and outputs are named by the file's signature, where it has one, else by their tensors; they keep their element
-    types and quantization. Dimensions that the file leaves open stay open where every rule can do without their size, and
-    have the size in the file otherwise. input_shapes: {input name: shape} in place of the file's. optimize: False keeps
-    one runtime node per step of a rule, for debugging. trainable: names of constants, with `*` and `?`, that become variables
-    ("*": all weights), so that the graph can be trained: see `linnet.passes.trainable`. Raises `FileError` when the
-    file cannot be read, and `ConversionError`, whose `.problems` lists everything that stands in the way, when the
-    model cannot be converted.
+    Inputs and outputs are named by the file's signature if it has one, else by their tensors. They keep their element types
+    and quantization. Dimensions that the file leaves open stay open if no rule needs their size; otherwise they get the size
+    in the file. input_shapes: {input name: shape} replaces the file's shapes. optimize: False keeps one runtime node per step of
+    a rule, for debugging. trainable: names of constants, with `*` and `?`, that become variables ("*": all weights), so that
+    the graph can be trained: see `linnet.passes.trainable`. Raises `FileError` when the file cannot be read, and
+    `ConversionError`, whose `.problems` lists every problem, when the model cannot be converted.
     """
     conversion = examine(model, input_shapes, optimize)
     if conversion.problems:
@@ -55,7 +44,8 @@ def from_tflite(
 def examine(
     model: str | Path | bytes, input_shapes: Mapping[str, Sequence[int]] | None = None, optimize: bool = True
 ) -> Conversion:
-    """As `from_tflite`, but problems are returned beside what could be converted. Raises `FileError`."""
+    """Like `from_tflite`, but returns the problems together with the part of the graph that could be converted.
+    Raises `FileError`."""
     name = ""
     if not isinstance(model, bytes):
         name = str(model)
@@ -71,7 +61,7 @@ def examine(
     if importer.has_open_shapes(list(input_shapes or ())):
         importer = Importer(parsed, open_shapes=True)
         graph = importer.convert(input_shapes)
-        if importer.problems:  # some rules need sizes: those in the file are what TFLite's interpreter begins with
+        if importer.problems:  # some rules need sizes; TFLite's interpreter starts with those in the file
             importer = Importer(parsed)
             graph = importer.convert(input_shapes)
     else:
@@ -81,8 +71,8 @@ def examine(
         graph.metadata["producer"] = importer.model.description
     if importer.hybrid:
         graph.metadata["tflite.hybrid"] = (
-            f"{len(importer.hybrid)} operators have integer weights and float activations, which are rounded to 8 bits on "
-            "the way, as in TFLite"
+            f"{len(importer.hybrid)} operators have integer weights and float activations, which are rounded to 8 bits "
+            "as in TFLite"
         )
     if optimize and not importer.problems:
         from linnet.converters.tflite.rewrite import rewrite

@@ -1,5 +1,5 @@
-"""Complex numbers between RFFT2D and what makes real numbers of them: f32 with the two parts along a last dimension of 2.
-Ops that only move or add numbers do so with either part."""
+"""Complex numbers between RFFT2D and the ops that return real numbers: f32 with both parts along a last dimension of 2.
+Ops that only move or add numbers are applied to each part."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from linnet.converters.tflite.problems import Unsupported
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 if TYPE_CHECKING:
     from linnet.converters.tflite.operation import Operation
     from linnet.converters.tflite.registry import Rule
 
 COMPLEX = "COMPLEX64"
-OWN = frozenset({"CAST", "REAL", "IMAG", "COMPLEX_ABS"})  # rules that know complex numbers
+OWN = frozenset({"CAST", "REAL", "IMAG", "COMPLEX_ABS"})  # ops whose rules handle complex numbers
 BY_PARTS = frozenset({
     "ADD", "BROADCAST_TO", "CONCATENATION", "EXPAND_DIMS", "GATHER", "NEG", "PACK", "PAD", "RESHAPE", "REVERSE_V2", "SLICE",
     "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "SUB", "TILE", "TRANSPOSE", "UNPACK",
@@ -23,13 +23,15 @@ BY_PARTS = frozenset({
 
 
 def run(rule: Rule, op: Operation) -> list[Tensor]:
-    """The results of a rule. Raises Unsupported for a rule that would take complex operands for real ones."""
+    """Runs a rule and returns its results. Raises Unsupported for complex operands of a rule that expects real numbers."""
     tensors = op.scope.subgraph.tensors
     places = [i for i, index in enumerate(op.spec.inputs) if index >= 0 and tensors[index].type_name == COMPLEX]
     if not places or op.spec.op in OWN:
         return _listed(rule(op))
     if op.spec.op not in BY_PARTS:
-        raise Unsupported("its operands are complex numbers", "take their parts (tf.math.real, tf.math.imag) before it")
+        raise Unsupported(
+            "it does not support complex operands", "take their parts first, with tf.math.real and tf.math.imag"
+        )
     halves = []
     for part in (0, 1):
         half = copy.copy(op)

@@ -1,5 +1,5 @@
-"""Fixed-point arithmetic of the TFLite kernels, for tables that are computed while converting.
-Definitions: TFLite's quantization_util and gemmlowp's fixedpoint.h; linnet's C side has the same (ops/requant.h)."""
+"""Fixed-point arithmetic of the TFLite kernels, for tables that are computed during conversion.
+Definitions: TFLite's quantization_util and gemmlowp's fixedpoint.h. linnet's C library has the same functions (requant.h)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767)}
-LIMITS = {**RANGES, "i32": (-(1 << 31), (1 << 31) - 1)}  # of all integers that QUANTIZE makes
+LIMITS = {**RANGES, "i32": (-(1 << 31), (1 << 31) - 1)}  # ranges of all integer types that QUANTIZE produces
 Integers = npt.NDArray[np.int64]
 
 
@@ -37,7 +37,7 @@ def doubling_high_multiply(a: Any, b: int, bits: int = 32) -> Integers:
 
 
 def rounding_shift(x: Any, exponent: int) -> Integers:
-    """gemmlowp's RoundingDivideByPOT: half away from zero."""
+    """gemmlowp's RoundingDivideByPOT: rounds half away from zero."""
     x = np.asarray(x, np.int64)
     mask = (1 << exponent) - 1
     result: Integers = (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))
@@ -45,14 +45,16 @@ def rounding_shift(x: Any, exponent: int) -> Integers:
 
 
 def round_away(x: Any) -> npt.NDArray[Any]:
-    """Nearest integer, half away from zero, as C's round."""
+    """Rounds to the nearest integer, half away from zero, like C's round."""
     result: npt.NDArray[Any] = np.trunc(x) + np.where(np.abs(x - np.trunc(x)) >= 0.5, np.sign(x), 0)
     return result
 
 
 def table_16(function: Callable[[Any], Any], scale: float, zero: int) -> npt.NDArray[np.int16]:
-    """513 values of a function of (v - zero) * scale, v = -32768, -32640, ..., 32767, at the scale 2 / 65535, between which
-    16-bit kernels interpolate. Each is moved by half of the error in the middle of its interval (LUTPopulate)."""
+    """A table of 513 values, between which 16-bit kernels interpolate (LUTPopulate).
+
+    The values are those of a function of (v - zero) * scale for v = -32768, -32640, ..., 32767, at the scale 2 / 65535. Each is
+    shifted by half of the error in the middle of its interval."""
     ends = [scale * (edge - zero) for edge in (-32768, 32767)]
     step = (ends[1] - ends[0]) / 512
     at = ends[0] + np.arange(512) * step
@@ -65,7 +67,8 @@ def table_16(function: Callable[[Any], Any], scale: float, zero: int) -> npt.NDA
 
 
 def table_of_floats(function: Callable[[Any], Any], scale: np.float32, out_scale: np.float32) -> npt.NDArray[np.int16]:
-    """table_16 with every step in f32 and a scale of the result, as kernels of single functions fill it. Zero points are 0."""
+    """Like table_16, with every step in f32 and a scale for the result, as kernels of single functions fill it. Zero points
+    are 0."""
     f = np.float32
     least, most = f(scale * f(-32768)), f(scale * f(32767))
     step = f(f(most - least) / f(512))
@@ -81,14 +84,14 @@ def table_of_floats(function: Callable[[Any], Any], scale: np.float32, out_scale
 
 
 class Fixed:
-    """gemmlowp's fixed-point functions on arrays of 16- or 32-bit values. Results have no integer bits: ONE stands for 1."""
+    """gemmlowp's fixed-point functions on arrays of 16- or 32-bit values. Results have no integer bits: `one` represents 1."""
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
         self.one, self.least = (1 << bits - 1) - 1, -(1 << bits - 1)
 
     def constant(self, raw: int) -> int:
-        """A 32-bit constant at this width."""
+        """Converts a 32-bit constant to this width."""
         return raw if self.bits == 32 else min(int(rounding_shift(raw, 16)), self.one)
 
     def multiply(self, a: Any, b: Any) -> Integers:
@@ -99,17 +102,17 @@ class Fixed:
         return result
 
     def up(self, x: Any, exponent: int) -> Integers:
-        """Times 2^exponent, saturated."""
+        """x * 2^exponent, saturated."""
         result: Integers = np.clip(np.asarray(x, np.int64) << exponent, self.least, self.one)
         return result
 
     def exp_on_negative(self, a: Integers, integer_bits: int) -> Integers:
-        """e^a for a <= 0 with so many integer bits."""
+        """e^a for a <= 0, where a has `integer_bits` integer bits."""
         multiply, constant = self.multiply, self.constant
         fraction_bits = self.bits - 1 - integer_bits
         quarter = 1 << (fraction_bits - 2)
         inside = (a & (quarter - 1)) - quarter
-        x = self.up(inside, integer_bits) + (1 << self.bits - 4)  # Taylor's series around -1/8
+        x = self.up(inside, integer_bits) + (1 << self.bits - 4)  # Taylor series around -1/8
         x2 = multiply(x, x)
         x3, x4 = multiply(x2, x), multiply(x2, x2)
         series = rounding_shift(multiply(rounding_shift(x4, 2) + x3, constant(715827883)) + x2, 1)
@@ -126,7 +129,7 @@ class Fixed:
         return np.where(a == 0, self.one, result)
 
     def reciprocal(self, a: Integers) -> Integers:
-        """2 / (1 + a) for a in [0, 1], with two integer bits: Newton's division."""
+        """2 / (1 + a) for a in [0, 1], with two integer bits, by Newton's method."""
         multiply, constant = self.multiply, self.constant
         total = a + self.one
         half = np.where(total >= 0, (total + 1) >> 1, -((1 - total) >> 1))
@@ -137,13 +140,13 @@ class Fixed:
 
 
 def quotients(tops: Any, bottoms: Any, fixed: int, shift: int) -> Integers:
-    """tops / bottoms times fixed * 2^(shift - 31), as TFLite's DivElementwise: by the reciprocal of the divisor in Q31. What is
-    divided by 0, which TFLite refuses, saturates."""
+    """tops / bottoms * fixed * 2^(shift - 31), as in TFLite's DivElementwise: multiplies by the reciprocal of the divisor in Q31.
+    A division by 0, which TFLite refuses, saturates."""
     whole = Fixed(32)
     a, b = (np.array(v, np.int64) for v in np.broadcast_arrays(tops, bottoms))
     a = np.where(b < 0, -a, a)
     size = np.maximum(abs(b), 1)
-    zeros = 32 - np.frexp(size.astype(np.float64))[1].astype(np.int64)  # leading ones of 32 bits
+    zeros = 32 - np.frexp(size.astype(np.float64))[1].astype(np.int64)  # leading zero bits of 32
     inverse = whole.up(whole.reciprocal((size << zeros) - (1 << 31)), 1)
     room = 31 - np.frexp(np.where(a >= 0, a, -a - 1).astype(np.float64))[1].astype(np.int64)
     high = whole.multiply(whole.multiply(a << room, inverse), fixed)
@@ -154,7 +157,7 @@ def quotients(tops: Any, bottoms: Any, fixed: int, shift: int) -> Integers:
 
 
 def inverse_root(value: int) -> tuple[int, int]:
-    """(multiplier, left shift) of 1 / sqrt(value), by Newton's steps (GetInvSqrtQuantizedMultiplierExp)."""
+    """(multiplier, left shift) of 1 / sqrt(value), by Newton's method (GetInvSqrtQuantizedMultiplierExp)."""
     if value <= 1:
         return (1 << 31) - 1, 0
     fixed, shift = Fixed(32), 11
@@ -171,24 +174,24 @@ def inverse_root(value: int) -> tuple[int, int]:
 
 
 def multiply(x: int, fixed: int, shift: int) -> int:
-    """MultiplyByQuantizedMultiplier with double rounding, of one number."""
+    """MultiplyByQuantizedMultiplier with double rounding, for one number."""
     high = doubling_high_multiply(x << max(shift, 0), fixed)
     return int(rounding_shift(high, max(-shift, 0)))
 
 
-NEWTON = (1515870810, -1010580540)  # 48/17 and -32/17 with two integer bits: the start of a division
+NEWTON = (1515870810, -1010580540)  # 48/17 and -32/17 with two integer bits: the initial values of a division
 _SHORT = Fixed(16)
 _INPUTS = np.arange(-32768, 32768)
 
 
 def logistic_table(integer_bits: int = 3) -> npt.NDArray[np.int16]:
-    """gemmlowp's logistic, with 15 fraction bits, of the 16-bit inputs -32768, ..., 32767."""
+    """gemmlowp's logistic, with 15 fraction bits, for the 16-bit inputs -32768, ..., 32767."""
     positive = _SHORT.up(_SHORT.reciprocal(_SHORT.exp_on_negative(-np.abs(_INPUTS), integer_bits)), 1)
     result = np.where(_INPUTS > 0, positive, _SHORT.one - positive)
     return np.where(_INPUTS == 0, 1 << 14, result).astype(np.int16)
 
 
 def tanh_table(integer_bits: int) -> npt.NDArray[np.int16]:
-    """As logistic_table."""
+    """gemmlowp's tanh, in the form of logistic_table."""
     t = _SHORT.up(_SHORT.reciprocal(_SHORT.exp_on_negative(-np.abs(_INPUTS), integer_bits + 1)) - (1 << 13), 2)
     return np.where(_INPUTS == 0, 0, np.where(_INPUTS < 0, -t, t)).astype(np.int16)

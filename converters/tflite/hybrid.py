@@ -1,5 +1,5 @@
-"""Hybrid (dynamic range) products of TFLite: float activations by integer weights. The activations are rounded to 8 bits on the
-way, per row or per batch element, and the sums of integers are exact (tensor_utils: Symmetric- and AsymmetricQuantizeFloats)."""
+"""Hybrid (dynamic range) products of TFLite: float activations times integer weights. Activations are rounded to 8 bits, per row
+or per batch element, and the integer sums are exact (tensor_utils: Symmetric- and AsymmetricQuantizeFloats)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from linnet.builder.mapping import pointwise
 from linnet.converters.tflite.operation import Operation, round_away
-from linnet.graph import Quantization, Tensor
-from linnet.mapping import Expr, pointwise
+from linnet.ir.dtypes import Quantization
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
-UNIT = Quantization(np.ones(1, np.float32), np.zeros(1, np.int32))  # integers that are taken as they are
+UNIT = Quantization(np.ones(1, np.float32), np.zeros(1, np.int32))  # marks integers that are used without scaling
 
 
 class Rounded(NamedTuple):
-    """x = (integers - offset) * scale. offset: None when it is 0."""
+    """x = (integers - offset) * scale. offset: None if it is 0."""
 
     integers: Tensor
     scale: Tensor
@@ -25,7 +27,7 @@ class Rounded(NamedTuple):
 
 
 def rounded(op: Operation, x: Tensor, axes: Sequence[int], asymmetric: bool) -> Rounded:
-    """8-bit integers for the numbers of x; scale and offset are computed over `axes`, which they keep as 1."""
+    """Rounds x to 8-bit integers. Scale and offset are computed over `axes`, which stay as dimensions of 1."""
     if not asymmetric:
         size = op.reduce(op.map([x], abs), "max", axes)
         scale = op.map([size], lambda r: r.eq(0).select(1.0, r / 127.0))
@@ -60,23 +62,24 @@ def _stored(op: Operation, integers: Tensor) -> Tensor:
 
 
 def applies(x: Tensor, dtype: npt.DTypeLike, quantization: Quantization | None) -> bool:
-    """Whether a product is hybrid."""
+    """Whether a product of x and weights of this dtype and quantization is hybrid."""
     return x.dtype == "f32" and np.dtype(dtype) in (np.int8, np.uint8) and quantization is not None
 
 
 def signed(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The weights; old files say u8 where they hold i8, and TFLite reads them so."""
+    """The weights as signed integers. Old files declare u8 for i8 weights, and TFLite reads them as i8."""
     return value.view(np.int8) if value.dtype == np.uint8 else value
 
 
 def matmul(
     op: Operation, x: Tensor, w: Tensor, scale: npt.NDArray[Any], bias: Tensor | None, **attributes: Any
 ) -> Tensor:
-    """x @ w in the last two dimensions, rows of x rounded; w: i8, [k, n] or, with transpose_b, [n, k]; scale: f32 [1] or [n]."""
+    """x @ w in the last two dimensions, with rows of x rounded. w: i8 [k, n], or [n, k] with transpose_b. scale: f32 [1] or
+    [n]."""
     op.importer.hybrid.append(op.output().name)
     rank = x.rank
     if rank is None:
-        raise op.unsupported("the rank of input 0 is not known", "fix the input shapes (input_shapes)")
+        raise op.unsupported("the rank of input 0 is unknown", "set the input shapes with input_shapes")
     rows = rounded(op, x, [rank - 1], op.option("asymmetric"))
     weights = op.constant(w.data, UNIT) if w.data is not None else op.emit("copy", [w], UNIT, kind="identity")
     sums = op.emit("matmul", [rows.integers, weights], output_dtype="i32", **attributes)
@@ -93,8 +96,8 @@ def matmul(
 def matmul_by_blocks(
     op: Operation, x: Tensor, value: npt.NDArray[Any], scale: npt.NDArray[Any], bias: Tensor | None
 ) -> Tensor:
-    """x [m, k] @ value.T for i8 weights [n, k] of which each block of a row has a scale: scale [n, blocks]. One product of
-    integers per block, then their sum (EvalBlockwise4Bit)."""
+    """x [m, k] @ value.T for i8 weights [n, k] in which each block of a row has a scale. scale: [n, blocks]. One integer product
+    per block, then their sum (EvalBlockwise4Bit)."""
     op.importer.hybrid.append(op.output().name)
     outs, blocks = scale.shape
     size = value.shape[1] // blocks
@@ -118,7 +121,7 @@ def scaled(
     op: Operation, sums: Tensor, x: Rounded, scale: npt.NDArray[Any], totals: Tensor | None, bias: Tensor | None,
     numbers: Callable[[Expr, Expr, Expr], Expr],
 ) -> Tensor:  # fmt: skip
-    """Sums of integers as numbers: numbers(sum - offset * total of the weights, scale of x, scale of w) + bias."""
+    """Converts integer sums to numbers: numbers(sum - offset * total of the weights, scale of x, scale of w) + bias."""
     operands = [sums, x.scale, op.constant(np.asarray(scale, np.float32).reshape(-1))]
     if x.offset is not None and totals is not None:
         operands += [x.offset, totals]
@@ -139,8 +142,8 @@ def conv(
     op: Operation, x: Tensor, value: npt.NDArray[Any], scale: npt.NDArray[Any], bias: Tensor | None, asymmetric: bool,
     attributes: dict[str, Any], numbers: Callable[[Expr, Expr, Expr], Expr],
 ) -> Tensor:  # fmt: skip
-    """value: i8 [out, in/group, k...]. Asymmetric: zeros are padded before rounding, where they do not change the range and
-    become the offset."""
+    """A hybrid convolution. value: i8 [out, in/group, k...]. If asymmetric, zeros are padded before rounding: they do not change
+    the range and become the offset."""
     op.importer.hybrid.append(op.output().name)
     rank = value.ndim
     if asymmetric:
@@ -156,7 +159,7 @@ def conv(
 
 
 def padded(op: Operation, x: Tensor, kernel: Sequence[int], attributes: dict[str, Any]) -> Tensor:
-    """x [n, spatial..., c] with the zeros that SAME asks for; `attributes` then ask for none."""
+    """x [n, spatial..., c] padded with the zeros of SAME. Removes the padding from `attributes`."""
     mode = attributes.pop("auto_pad")
     if mode == "valid":
         return x
@@ -164,7 +167,7 @@ def padded(op: Operation, x: Tensor, kernel: Sequence[int], attributes: dict[str
     for i, (k, stride, dilation) in enumerate(zip(kernel, attributes["strides"], attributes["dilations"], strict=True)):
         size = None if x.shape is None else x.shape[1 + i]
         if not isinstance(size, int):
-            raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
+            raise op.unsupported("the size of the input is unknown", "set the input shapes with input_shapes")
         total = max((-(-size // stride) - 1) * stride + dilation * (k - 1) + 1 - size, 0)
         begins.append(total // 2)
         ends.append(total - total // 2)

@@ -1,5 +1,5 @@
-"""Walks a TFLite model operator by operator and runs the rule of each; collects all problems instead of stopping at the first.
-An operator that fails gives placeholders with the declared dtype and shape, so that the rest is checked too."""
+"""Walks a TFLite model, runs the rule of every operator and collects all problems instead of stopping at the first.
+A failed operator yields placeholders with the declared dtype and shape, so that later operators are checked too."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.errors import GraphError, UsageError
 from linnet.converters.tflite import complex_numbers, rules
 from linnet.converters.tflite.hints import nearest
 from linnet.converters.tflite.operation import Operation
@@ -25,56 +26,60 @@ from linnet.converters.tflite.schema import (
     SubgraphSpec,
     TensorSpec,
 )
-from linnet.errors import GraphError, UsageError
-from linnet.graph import Function, Graph, Tensor, Variable, dtype_of, emit, numpy_dtype
+from linnet.facade import Graph
+from linnet.ir.dtypes import dtype_of, numpy_dtype
+from linnet.ir.function import Function, Tensor, Variable, emit
+from linnet.ir.graph import graph_of
 
-MAX_DEPTH = 16  # of subgraphs inside subgraphs
-MAX_SUBGRAPHS = 1024  # calls of subgraphs in all
+MAX_DEPTH = 16  # limit on the nesting of subgraphs
+MAX_SUBGRAPHS = 1024  # limit on the total number of subgraph calls
 
 
-Value = Tensor | str  # in the place of a resource, the name of the variable
+Value = Tensor | str  # for a resource, the name of its variable
 
 
 class State:
-    """The variables of one function: an entry point, a branch or the body of a loop. An entry point reads the variables
-    themselves and assigns them at its end; other functions take those they touch as inputs and give what they assign."""
+    """The variables of one function: an entry point, a branch or the body of a loop. An entry point reads the variables and
+    assigns them at its end. Other functions take the variables they use as inputs and return those they assign."""
 
     def __init__(self, kind: str = "entry") -> None:
-        self.kind = kind  # "entry", "nested", or "first": the subgraph of CALL_ONCE, which gives first values
-        self.current: dict[str, Tensor] = {}  # the value at this point of the run
-        self.captured: dict[str, Tensor] = {}  # nested: the input of each variable that is touched
+        self.kind = kind  # "entry", "nested", or "first" (the subgraph of CALL_ONCE, which sets initial values)
+        self.current: dict[str, Tensor] = {}  # the values at this point of the run
+        self.captured: dict[str, Tensor] = {}  # nested: the input for each variable in use
         self.assigned: dict[str, None] = {}  # names, in the order of their first assignment
 
 
 class Scope:
-    """One subgraph while it is converted into a function, or into a part of one."""
+    """One subgraph during its conversion to a function or to part of one."""
 
     def __init__(self, function: Function, subgraph: SubgraphSpec, number: int, state: State, depth: int = 0) -> None:
         self.function, self.subgraph, self.number = function, subgraph, number
         self.state, self.depth = state, depth
         self.values: dict[int, Tensor] = {}
-        self.handles: dict[int, str] = {}  # resource tensors: the name of the variable behind
-        self.path = ""  # of the operators that led to this subgraph, for problems
+        self.handles: dict[int, str] = {}  # resource tensors: the names of their variables
+        self.path = ""  # path of operators that led to this subgraph, for problems
 
 
 class Importer:
-    """One conversion: the graph being made and the problems found."""
+    """One conversion: the graph being built and the problems found."""
 
     def __init__(self, model: Model, open_shapes: bool = False) -> None:
         self.model, self.open_shapes = model, open_shapes
         self.graph = Graph()
         self.problems: list[Problem] = []
-        self.tainted: set[int] = set()  # ids of tensors that a failed operator, or one after it, should have made
-        self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
-        self.initial: dict[str, npt.NDArray[Any]] = {}  # variables: values that CALL_ONCE assigns
-        self.hybrid: list[str] = []  # operators whose weights are integers while they compute in floats
-        self.made = 0  # elements of constants that rules made, see Operation.may_make
-        self.entered = 0  # subgraphs converted because an operator names them
-        self.initialized: set[int] = set()  # subgraphs that CALL_ONCE has run
+        self.tainted: set[int] = (
+            set()
+        )  # ids of placeholders for outputs of failed operators and of operators after them
+        self.keep: list[Tensor] = []  # keeps tainted tensors alive, so that their ids stay unique
+        self.initial: dict[str, npt.NDArray[Any]] = {}  # initial values of variables that CALL_ONCE assigns
+        self.hybrid: list[str] = []  # operators with integer weights that compute in floats
+        self.made = 0  # elements of constants that rules have made; see Operation.may_make
+        self.entered = 0  # number of subgraphs entered from an operator
+        self.initialized: set[int] = set()  # subgraphs that CALL_ONCE has already run
         rules.load()
 
     def convert(self, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
-        """The graph: "infer" is subgraph 0, other signatures of the file keep their keys."""
+        """Builds the graph: subgraph 0 becomes "infer", other signatures of the file keep their keys."""
         known = {s.subgraph: s for s in reversed(self.model.signatures)}
         self.entry(0, "infer", known.get(0), dict(input_shapes or {}))
         for signature in self.model.signatures:
@@ -85,12 +90,12 @@ class Importer:
         return self.graph
 
     def has_open_shapes(self, fixed: Sequence[str]) -> bool:
-        """Whether an input of the model has a dimension that the file leaves open (inputs named in `fixed` aside)."""
+        """Whether the file leaves a dimension of an input open. False if `fixed` names any input."""
         subgraph = self.model.subgraphs[0]
         return not fixed and any(-1 in subgraph.tensors[i].signature for i in subgraph.inputs)
 
     def entry(self, number: int, key: str, names: SignatureSpec | None, shapes: dict[str, Sequence[int]]) -> None:
-        """One entry point: a function with the subgraph's inputs and outputs."""
+        """Creates an entry point: a function with the subgraph's inputs and outputs."""
         subgraph = self.model.subgraphs[number]
         function = self.graph.function("main" if number == 0 else key)
         scope = Scope(function, subgraph, number, State())
@@ -99,7 +104,9 @@ class Importer:
         unknown = [name for name in shapes if name not in labels]
         if unknown:
             raise UsageError(
-                f"there is no input {unknown[0]!r}", code=102, expected=", ".join(labels), hint="see input_shapes"
+                f"input_shapes names {unknown[0]!r}, but the model has no input of this name",
+                code=102,
+                expected=", ".join(labels),
             )
         for label, index in zip(labels, subgraph.inputs, strict=True):
             spec = subgraph.tensors[index]
@@ -110,12 +117,15 @@ class Importer:
             shape = tuple(own) if given_shape is None else tuple(int(d) for d in given_shape)
             if len(shape) != len(spec.shape):
                 raise UsageError(
-                    f"the shape given for {label!r} has another rank", code=104, tensor=label,
+                    f"the shape that input_shapes gives for {label!r} has the wrong rank", code=104, tensor=label,
                     expected=str(list(spec.shape)), got=str(list(shape)),
                 )  # fmt: skip
             if not spec.dtype or spec.dtype in NARROW:
                 self.problem(
-                    "graph", label, f"the input is of type {spec.type_name}", "linnet has no such element type"
+                    "graph",
+                    label,
+                    f"the input has the unsupported type {spec.type_name}",
+                    "export the model with a supported type",
                 )
             tensor = function.placeholder(
                 label, spec.dtype if spec.dtype and spec.dtype not in NARROW else "f32", shape
@@ -130,7 +140,7 @@ class Importer:
         self.graph.signature(key, function, labels, results)
 
     def outputs_of(self, scope: Scope) -> list[Tensor]:
-        """The subgraph's outputs; one that cannot be had is a problem."""
+        """The subgraph's outputs. An output that cannot be resolved is a problem."""
         outputs: list[Tensor] = []
         taken = set(scope.function.inputs)
         for index in scope.subgraph.outputs:
@@ -152,13 +162,13 @@ class Importer:
 
     @property
     def full(self) -> bool:
-        """Whether so many problems were found that no more are looked for."""
+        """Whether the maximum number of problems has been found, so that the search stops."""
         return len(self.problems) >= MOST_PROBLEMS
 
     # -- values
 
     def resolve(self, scope: Scope, index: int) -> Tensor:
-        """The tensor of an index, making constants at their first use. Raises Unsupported."""
+        """Returns the tensor of an index. Creates constants on first use. Raises Unsupported."""
         if index in scope.values:
             return scope.values[index]
         spec = scope.subgraph.tensors[index]
@@ -169,10 +179,10 @@ class Importer:
         elif spec.is_variable:
             made = self.state(scope, spec)
         elif spec.type_name == "RESOURCE":
-            raise Unsupported(f"{spec.name!r} is a resource", "only variables are supported")
+            raise Unsupported(f"{spec.name!r} is a resource other than a variable", "use only variables as resources")
         else:
             raise Unsupported(
-                f"reads {spec.name!r}, which no input, constant or operator gives",
+                f"it reads {spec.name!r}, but no input, constant or operator produces it",
                 "the model is damaged: export it again",
             )
         scope.values[index] = made
@@ -192,11 +202,11 @@ class Importer:
         return f"{scope.number}/{spec.name}"
 
     def read_variable(self, scope: Scope, name: str, spec: TensorSpec | None = None) -> Tensor:
-        """The value of a variable at this point; the first mention, which needs the declaration, makes the variable."""
+        """The current value of a variable. The first use creates the variable, for which it needs the declaration."""
         state = scope.state
         if name not in state.current:
             if name not in self.graph.variables and spec is None:
-                raise Unsupported(f"variable {name!r} is read before it has a shape", "export the model again")
+                raise Unsupported(f"variable {name!r} is read before its shape is known", "export the model again")
             if state.kind == "first":
                 assert spec is not None
                 value = self.initial.get(name, np.zeros(spec.shape, numpy_dtype(spec.dtype)))
@@ -210,55 +220,57 @@ class Importer:
         return state.current[name]
 
     def touch(self, function: Function, state: State, name: str) -> None:
-        """Makes a variable an input of a branch or a body."""
+        """Makes a variable an input of a branch or loop body."""
         variable = self.graph.variables[name]
         made = function.placeholder(name, dtype_of(variable.value.dtype), variable.value.shape)
         made.quantization = variable.quantization
         state.captured[name] = state.current[name] = made
 
     def assign_variable(self, scope: Scope, name: str, value: Tensor) -> None:
-        """The variable holds the value from here on."""
+        """Sets the current value of the variable."""
         state = scope.state
         if state.kind == "first":
             self.initial[name] = self.computed(value)
             state.current[name] = value
             return
         if value.static_shape is None:
-            raise Unsupported(f"variable {name!r} is assigned a value of unknown shape", "fix the input shapes")
+            raise Unsupported(
+                f"variable {name!r} is assigned a value of unknown shape", "set the input shapes with input_shapes"
+            )
         variable = self.variable(name, value.dtype, value.static_shape, None)
         if variable.value.shape != value.static_shape or variable.value.dtype != numpy_dtype(value.dtype):
             declared = f"{dtype_of(variable.value.dtype)} {list(variable.value.shape)}"
             raise Unsupported(
-                f"variable {name!r} is {declared} and is assigned {value.dtype} {list(value.static_shape)}",
-                "give it one shape",
+                f"variable {name!r} is {declared}, but the value assigned is {value.dtype} {list(value.static_shape)}",
+                "use one type and shape for the variable",
             )
         if variable.quantization is None:
             variable.quantization = value.quantization
         if state.kind == "nested":
-            self.read_variable(scope, name)  # a branch that leaves the variable alone gives what came in
+            self.read_variable(scope, name)  # a branch that does not assign the variable returns its incoming value
         state.current[name] = value
         state.assigned[name] = None
 
     def commit(self, scope: Scope) -> None:
-        """At the end of an entry point: what was assigned goes to the variables."""
+        """Called at the end of an entry point: writes the assigned values to the variables."""
         for name in scope.state.assigned:
             value, variable = scope.state.current[name], self.graph.variables[name]
             made = emit("assign", [scope.function.read(variable), value], {}, function=scope.function)[0]
             made.quantization = value.quantization
 
     def computed(self, value: Tensor) -> npt.NDArray[Any]:
-        """The value of a tensor that depends on constants alone, by running what makes it."""
-        from linnet.session import Session
+        """Computes a tensor that depends only on constants, by running its function."""
+        from linnet.session.session import Session
 
         if value.data is not None:
             return value.data
         function = value.function
         if value.node is None or function.inputs:
-            raise Unsupported("a variable starts with a value that is not known", "start it with a constant")
+            raise Unsupported("the initial value of a variable is unknown", "initialize it with a constant")
         function.outputs = [value]
-        function.graph.signatures.clear()
-        function.graph.signature("infer", function, [], ["value"])
-        return np.asarray(Session(function.graph).run({})["value"])
+        graph_of(function).signatures.clear()
+        graph_of(function).signature("infer", function, [], ["value"])
+        return np.asarray(Session(graph_of(function)).run({})["value"])
 
     def variable(self, name: str, dtype: str, shape: tuple[int, ...], spec: TensorSpec | None) -> Variable:
         if name not in self.graph.variables:
@@ -268,8 +280,8 @@ class Importer:
                 value = np.zeros(shape, numpy_dtype(dtype))
             if tuple(value.shape) != tuple(shape) or value.dtype != numpy_dtype(dtype):
                 raise Unsupported(
-                    f"variable {name!r} is {dtype} {list(shape)} and starts as {value.dtype} {list(value.shape)}",
-                    "give it one shape",
+                    f"variable {name!r} is {dtype} {list(shape)}, but its initial value is {value.dtype} {list(value.shape)}",
+                    "use one type and shape for the variable",
                 )
             made = self.graph.variable(name, value)
             made.quantization = spec.quantization if spec is not None else None
@@ -278,7 +290,7 @@ class Importer:
     # -- subgraphs
 
     def initialize(self, number: int) -> None:
-        """Runs the subgraph of CALL_ONCE, which gives variables their first values, once in a conversion."""
+        """Runs the subgraph of CALL_ONCE, which sets initial values of variables, once per conversion."""
         if number in self.initialized:
             return
         self.initialized.add(number)
@@ -288,23 +300,24 @@ class Importer:
         self.run(scope)
 
     def subgraph(self, number: int) -> SubgraphSpec:
-        """A subgraph that an operator names. Raises Unsupported when there is none, or when they call each other on and on."""
+        """A subgraph that an operator names. Raises Unsupported if it does not exist, or if there are too many calls."""
         self.entered += 1
         if self.entered > MAX_SUBGRAPHS:
-            raise Unsupported(f"subgraph {number} is one of too many, or calls itself", "export the model again")
+            raise Unsupported(f"subgraph {number} calls itself, or there are too many calls", "export the model again")
         if not 0 <= number < len(self.model.subgraphs):
             raise Unsupported(
-                f"subgraph {number} of {len(self.model.subgraphs)}", "the model is damaged: export it again"
+                f"there is no subgraph {number}; the model has {len(self.model.subgraphs)}",
+                "the model is damaged: export it again",
             )
         return self.model.subgraphs[number]
 
     def inline(
         self, outer: Scope, number: int, operands: Sequence[Value], function: Function, state: State, name: str
     ) -> list[Value]:
-        """The results of a subgraph whose operators become nodes of `function`."""
+        """Inlines a subgraph into `function` and returns its results."""
         subgraph = self.subgraph(number)
         if outer.depth >= MAX_DEPTH or len(subgraph.inputs) != len(operands):
-            raise Unsupported(f"subgraph {number} does not fit its caller, or calls itself", "export it again")
+            raise Unsupported(f"subgraph {number} does not match its caller, or calls itself", "export the model again")
         scope = Scope(function, subgraph, number, state, outer.depth + 1)
         scope.path = f"{outer.path}{name}/"
         for index, operand in zip(subgraph.inputs, operands, strict=True):
@@ -318,14 +331,14 @@ class Importer:
     # -- operators
 
     def run(self, scope: Scope) -> None:
-        with np.errstate(all="ignore"):  # scales of a damaged file overflow; multipliers made of them are refused
+        with np.errstate(all="ignore"):  # scales of a damaged file may overflow; rules refuse the resulting multipliers
             for number, spec in enumerate(scope.subgraph.operators):
                 if self.full:
                     break
                 self.operator(scope, spec, number)
 
     def operator(self, scope: Scope, spec: OperatorSpec, number: int) -> None:
-        """Runs one operator's rule and enters its outputs."""
+        """Runs one operator's rule and adds its outputs to the scope."""
         outputs = [scope.subgraph.tensors[i] for i in spec.outputs]
         label = scope.path + (outputs[0].name if outputs else f"operator {number}")
         function = scope.function
@@ -335,7 +348,7 @@ class Importer:
         try:
             operands: list[Tensor | None] = []
             for index in spec.inputs:
-                if index < 0 or index in scope.handles:  # a rule asks the scope for what is behind a handle
+                if index < 0 or index in scope.handles:  # a rule looks up the handle in the scope
                     operands.append(None)
                     continue
                 operands.append(self.resolve(scope, index))
@@ -353,7 +366,7 @@ class Importer:
             if not tainted:
                 self.problem(spec.op, label, str(error), "check the operator's operands and options")
         except (TypeError, ValueError, IndexError, KeyError, AssertionError, ArithmeticError, struct.error) as error:
-            # The rules read options and constants of a file that nobody checked; what they stumble over is its fault.
+            # Rules read unchecked options and constants, so these exceptions are the fault of the file.
             if not tainted:
                 reason = f"its operands or options are malformed ({type(error).__name__}: {error})"
                 self.problem(spec.op, label, reason, "export the model again")
@@ -375,7 +388,7 @@ class Importer:
             scope.values[index] = tensor
 
     def placeholder(self, scope: Scope, spec: TensorSpec) -> Tensor:
-        """A tensor that stands for one that could not be made."""
+        """A tensor in place of one that could not be made."""
         dtype = spec.dtype if spec.dtype and spec.dtype not in NARROW else "f32"
         tensor = scope.function.tensor(spec.name, dtype, tuple(d if d >= 0 else None for d in spec.shape))
         tensor.quantization = spec.quantization
@@ -385,7 +398,7 @@ class Importer:
 
 
 def own_output(function: Function, tensor: Tensor, taken: Container[Tensor]) -> Tensor:
-    """The tensor, or a copy of it where it is an input or an output already (`taken`), or a variable."""
+    """The tensor, or a copy if it is an input, a variable, or already an output (`taken`)."""
     if tensor.data is None and (tensor in taken or tensor.variable is not None):
         q = tensor.quantization
         return emit("copy", [tensor], {"kind": "identity"}, function=function, quantization=[q] if q else ())[0]
@@ -393,13 +406,16 @@ def own_output(function: Function, tensor: Tensor, taken: Container[Tensor]) -> 
 
 
 def check_size(shape: Sequence[int]) -> None:
-    """Refuses a tensor that only a damaged file would ask for."""
+    """Refuses a tensor size that only a damaged file can contain."""
     if any(d < 0 for d in shape) or math.prod(shape) * 8 > MAX_BYTES:
-        raise Unsupported(f"a tensor of shape {list(shape)}", "the model is damaged: export it again")
+        raise Unsupported(
+            f"a tensor has the shape {list(shape)}, which is negative or too large",
+            "the model is damaged: export it again",
+        )
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """The names, with _1, _2, ... on those that came before."""
+    """Makes names unique by appending _1, _2, ... to repeated ones."""
     seen: set[str] = set()
     result = []
     for name in names:

@@ -1,5 +1,5 @@
-"""One TFLite operator while its rule runs: operands, options, declared outputs, and runtime ops in one word each.
-Quantized tensors are integers that carry their quantization; `real` gives their numbers, `store` goes back."""
+"""A rule's view of one TFLite operator: operands, options, declared outputs, and methods that emit runtime ops.
+Quantized tensors are integers with a quantization. `real` returns their numbers and `store` quantizes again."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.builder.mapping import pointwise
 from linnet.converters.tflite.fixed_point import LIMITS, RANGES, quantize_multiplier
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.schema import ACTIVATIONS, OperatorSpec, TensorSpec, option
-from linnet.graph import Function, Quantization, Tensor, dtype_of, emit, numpy_dtype
-from linnet.mapping import REGISTER, Expr, Program, Store, pointwise
+from linnet.ir.dtypes import Quantization, dtype_of, numpy_dtype
+from linnet.ir.expr import Expr
+from linnet.ir.function import Function, Tensor, emit
+from linnet.ir.program import REGISTER, Program, Store
 
-MOST_ELEMENTS, MOST_MADE = 1 << 24, 1 << 26  # of a constant that a rule makes, and of all of them in a model
+MOST_ELEMENTS, MOST_MADE = (
+    1 << 24,
+    1 << 26,
+)  # limits of elements: of one constant that a rule makes, and of all such constants in a model
 
 if TYPE_CHECKING:
     from linnet.converters.tflite.importer import Importer, Scope
 
 
 class Operation:
-    """What a rule sees of an operator."""
+    """A rule's view of an operator."""
 
     def __init__(
         self,
@@ -40,7 +46,7 @@ class Operation:
     # -- operands
 
     def input(self, index: int) -> Tensor:
-        """Operand `index`, which must be there."""
+        """Operand `index`. Raises Unsupported if it is missing."""
         tensor = self.optional(index)
         if tensor is None:
             raise Unsupported(f"input {index} is missing", "the model is damaged: export it again")
@@ -50,64 +56,67 @@ class Operation:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def ints(self, index: int) -> list[int] | None:
-        """The integers of a constant operand; None when it is absent or no constant."""
+        """The integers of a constant operand; None if it is absent or not a constant."""
         tensor = self.optional(index)
         return None if tensor is None or tensor.data is None else [int(v) for v in tensor.data.reshape(-1)]
 
     def require(self, index: int, what: str) -> npt.NDArray[Any]:
-        """The value of an operand that must be constant."""
+        """The value of an operand that must be constant. Raises Unsupported otherwise."""
         value = self.input(index).data
         if value is None:
             raise Unsupported(
-                f"{what} (input {index}) is not a constant", "fix the input shapes, or export it as a constant"
+                f"{what} (input {index}) is not a constant", "export it as a constant, or set input_shapes"
             )
         return value
 
     def rank(self, index: int = 0) -> int:
         rank = self.input(index).rank
         if rank is None:
-            raise Unsupported(f"the rank of input {index} is not known", "fix the input shapes (input_shapes)")
+            raise Unsupported(f"the rank of input {index} is unknown", "set the input shapes with input_shapes")
         return rank
 
     def axis(self, value: int, rank: int) -> int:
-        """A dimension number, counted from the front."""
+        """An axis, converted to count from the front."""
         if not -rank <= value < rank:
-            raise Unsupported(f"axis {value} of a tensor of rank {rank}", "the model is damaged: export it again")
+            raise Unsupported(
+                f"axis {value} is out of range for a tensor of rank {rank}", "the model is damaged: export it again"
+            )
         return value % rank
 
     def option(self, name: str) -> Any:
         return option(self.spec, name)
 
     def output(self, index: int = 0) -> TensorSpec:
-        """The declared output."""
+        """The declaration of output `index`."""
         if index >= len(self.outputs):
             raise Unsupported(f"output {index} is missing", "the model is damaged: export it again")
         return self.outputs[index]
 
     def limit(self, count: int) -> int:
-        """A count of elements that a rule is about to make, which only a damaged file makes large."""
+        """Returns the element count of a constant that a rule is about to make. Raises Unsupported above the limit, which only a
+        damaged file reaches."""
         if not self.may_make(count):
             raise Unsupported(
-                f"it would make a constant of {count} elements; one may have {MOST_ELEMENTS}, those of a model {MOST_MADE}",
-                "check the model",
+                f"it needs a constant of {count} elements; the limit is {MOST_ELEMENTS}, and {MOST_MADE} for a whole model",
+                "check the sizes in the model",
             )
         return count
 
     def may_make(self, count: int) -> bool:
-        """Whether a constant of so many elements may be made; it is counted if so."""
+        """Whether a constant of this many elements fits into the limits. If so, it is counted."""
         if not 0 <= count <= min(MOST_ELEMENTS, MOST_MADE - self.importer.made):
             return False
         self.importer.made += count
         return True
 
     def within(self, function: Function) -> Operation:
-        """The same operator, emitting into another function: the body of a loop."""
+        """The same operator, but emitting into another function (the body of a loop)."""
         other = copy.copy(self)
         other.function = function
         return other
 
     def keep(self, index: int, value: Tensor) -> None:
-        """Writes the state that operand `index` reads: a variable tensor, which the next run begins with."""
+        """Assigns the state that operand `index` reads: a variable tensor, whose value the next run starts with."""
         place = self.spec.inputs[index]
         spec = self.scope.subgraph.tensors[place]
         if spec.is_variable:
@@ -138,7 +147,7 @@ class Operation:
         return self.function.constant(np.asarray(value), quantization=quantization)
 
     def map(self, inputs: Sequence[Tensor], body: Callable[..., Any], dtype: str | None = None) -> Tensor:
-        """One map over stored values: integers as they are, not dequantized. One-element constants become immediates."""
+        """Emits one map over stored values: integers are not dequantized. One-element constants become immediates."""
 
         def immediate(t: Tensor) -> bool:
             wider = any(o is not t and o.data is None and (o.rank or 0) >= (t.rank or 0) for o in inputs)
@@ -166,8 +175,8 @@ class Operation:
         self, inputs: Sequence[Tensor], tables: Sequence[npt.NDArray[Any]], body: Callable[..., Expr | Sequence[Expr]],
         *dtypes: str,
     ) -> list[Tensor]:  # fmt: skip
-        """One map whose body also gets a function per table: from an index to the element there."""
-        # `table` reads an input without broadcasting it, so the node is made by hand
+        """Emits one map whose body also gets a function per table, which maps an index to the element there."""
+        # the opcode `table` reads its input without broadcasting it, so the node is built by hand
         program, count = Program(), len(inputs)
         loaded = [Expr.load(program, t.dtype, i) for i, t in enumerate(inputs)]
 
@@ -182,13 +191,13 @@ class Operation:
         return self.emit_all("map", operands, len(dtypes), **program.attributes(dtypes))
 
     def lookup(self, x: Tensor, table: npt.NDArray[Any], least: int) -> Tensor:
-        """table[x - least] for an integer tensor; the result has the table's element type."""
+        """table[x - least] for an integer tensor. The result has the table's element type."""
         return self.map_with_tables([x], [table], lambda v, t: t(v - least), dtype_of(table.dtype))[0]
 
     # -- quantization
 
     def real(self, tensor: Tensor) -> Tensor:
-        """The numbers of a tensor: dequantized when it is quantized, f32 otherwise (integers are cast)."""
+        """The numbers of a tensor: dequantized if it is quantized, else as f32 or f64."""
         if tensor.quantization is not None:
             axis = tensor.quantization.axis
             if tensor.data is not None:
@@ -197,7 +206,7 @@ class Operation:
         return tensor if tensor.dtype in ("f32", "f64") else self.cast(tensor, "f32")
 
     def store(self, value: Tensor, index: int = 0) -> Tensor:
-        """Real numbers as the declared output wants them: rounded half away from zero, as TFLite quantizes."""
+        """Converts real numbers to the declared output type. Quantization rounds half away from zero, as in TFLite."""
         spec = self.output(index)
         if spec.quantization is None or spec.dtype not in RANGES:
             return self.cast(value, spec.dtype)
@@ -211,14 +220,14 @@ class Operation:
         return self.quantized(self.map([value], body, spec.dtype), spec)
 
     def quantized(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
-        """The same stored integers, said to have the declared quantization."""
+        """The same stored integers, marked with the declared quantization."""
         if tensor.data is not None:
             return self.function.constant(tensor.data, dtype=tensor.dtype, quantization=spec.quantization)
         tensor.quantization = spec.quantization
         return tensor
 
     def as_declared(self, tensor: Tensor, index: int = 0) -> Tensor:
-        """A tensor whose elements were only moved: the quantization of the output is that of the input."""
+        """Gives a tensor of moved elements the declared quantization, requantizing if the input's differs."""
         spec = self.output(index)
         if tensor.dtype == spec.dtype and spec.quantization is not None:
             if tensor.quantization is None or same_quantization(tensor.quantization, spec.quantization):
@@ -227,13 +236,13 @@ class Operation:
         return tensor
 
     def requantize(self, x: Tensor, spec: TensorSpec) -> Tensor:
-        """Integers of one quantization as integers of another, as TFLite's Requantize."""
+        """Converts integers to another quantization, as TFLite's Requantize does."""
         assert x.quantization is not None and spec.quantization is not None
         sx, zx = per_tensor(x.quantization, "the input")
         sy, zy = per_tensor(spec.quantization, "the output")
         fixed, shift = quantize_multiplier(float(sx) / float(sy))
         if spec.dtype not in LIMITS:
-            raise Unsupported(f"integers of type {spec.dtype} as the result", "export it again")
+            raise Unsupported(f"integers cannot be requantized to {spec.dtype}", "export the model again")
         low, high = LIMITS[spec.dtype]
 
         def body(v: Expr) -> Expr:
@@ -243,7 +252,7 @@ class Operation:
         return self.quantized(self.map([x], body if spec.dtype == "i32" else narrow, spec.dtype), spec)
 
     def activate(self, y: Tensor, name: str | None = None, index: int = 0) -> Tensor:
-        """The fused activation: a clamp of numbers, or of integers by the output's quantization."""
+        """Applies the fused activation: a clamp of numbers, or of integers with the output's quantization."""
         kind = name or self.activation()
         if kind == "none":
             return y
@@ -258,7 +267,7 @@ class Operation:
         if kind == "tanh":
             return self.map([y], lambda v: v.tanh())
         if bounds is None:
-            raise Unsupported(f"the fused activation {kind!r}", "export the model without it")
+            raise Unsupported(f"the fused activation {kind!r} is not supported", "export the model without it")
         least, most = bounds
         integer = y.dtype in ("i32", "i64")
         least_number, most_number = (int(least), None if most is None else int(most)) if integer else (least, most)
@@ -267,18 +276,20 @@ class Operation:
         return self.map([y], lambda v: v.max(least_number).min(most_number))
 
     def activation(self) -> str:
-        """Name of the fused activation."""
+        """The name of the fused activation."""
         number = self.option("activation")
         return ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "?"
 
     def limits(self, kind: str, index: int = 0) -> tuple[int, int]:
-        """Stored values between which a fused activation leaves an integer output (CalculateActivationRangeQuantized)."""
+        """The range of stored values after a fused activation (CalculateActivationRangeQuantized)."""
         spec = self.output(index)
         low, high = RANGES[spec.dtype]
         if kind == "none":
             return low, high
         if spec.quantization is None:
-            raise Unsupported(f"output {spec.name!r} has a fused activation and no quantization", "export it again")
+            raise Unsupported(
+                f"output {spec.name!r} has a fused activation but no quantization", "export the model again"
+            )
         scale, zero = per_tensor(spec.quantization, "the output")
 
         def stored(number: float) -> int:
@@ -291,10 +302,10 @@ class Operation:
             return max(low, stored(0.0)), min(high, stored(6.0))
         if kind == "relu_n1_to_1":
             return max(low, stored(-1.0)), min(high, stored(1.0))
-        raise Unsupported(f"the fused activation {kind!r} on integers", "export the model without it")
+        raise Unsupported(f"the fused activation {kind!r} is not supported on integers", "export the model without it")
 
     def is_quantized(self, index: int = 0) -> bool:
-        """Whether operand `index` is an integer with quantization."""
+        """Whether operand `index` is an integer with a quantization."""
         tensor = self.input(index)
         return tensor.quantization is not None and tensor.dtype in RANGES
 
@@ -333,22 +344,24 @@ class Operation:
 
 
 def scaled(x: Expr, fixed: int, shift: int) -> Expr:
-    """An i32 times fixed * 2^(shift - 31). Beyond what a shift can do, which only scales of unused tensors ask for, TFLite's
-    result is undefined; here it is saturated."""
+    """An i32 times fixed * 2^(shift - 31). TFLite's result is undefined for larger shifts, which only scales of unused tensors
+    need; here it saturates."""
     return x.sign() * (1 << 30) if shift > 30 else x.fixed_multiply(fixed, -shift)
 
 
 def round_away(x: Expr) -> Expr:
-    """Nearest whole number, half away from zero, of an f32."""
+    """Rounds an f32 to the nearest whole number, half away from zero."""
     whole = x.trunc()
     rest = x - whole
     return (abs(rest) < 0.5).select(whole, whole + x.sign())
 
 
 def per_tensor(quantization: Quantization, what: str) -> tuple[np.float32, int]:
-    """(scale, zero point). Raises Unsupported for a quantization per axis."""
+    """(scale, zero point). Raises Unsupported for quantization per axis."""
     if quantization.axis is not None or quantization.scale.size != 1:
-        raise Unsupported(f"{what} is quantized per axis", "only weights may be")
+        raise Unsupported(
+            f"{what} is quantized per axis", "quantize it per tensor: only weights may have a scale per axis"
+        )
     return np.float32(quantization.scale.reshape(-1)[0]), int(quantization.zero.reshape(-1)[0])
 
 

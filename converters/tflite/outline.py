@@ -1,17 +1,17 @@
-"""Subgraph 0 of a TFLite model as `linnet.outline` has it.
-The report draws it, so it must come about whether or not the model converts."""
+"""Describes subgraph 0 of a TFLite model for `linnet.outline`.
+The report draws it, so it must work even if the model does not convert."""
 
 from __future__ import annotations
 
+from linnet.converters.outline import Outline, OutlineNode
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.schema import Model, TensorSpec
-from linnet.outline import Outline, OutlineNode
 
 
 def outline(model: Model) -> Outline:
-    """Every operator in the file's order; constants are left out."""
+    """All operators in the order of the file, without constants."""
     graph = model.subgraphs[0]
-    names = [f"{index}:{spec.name}" for index, spec in enumerate(graph.tensors)]  # names need not be distinct
+    names = [f"{index}:{spec.name}" for index, spec in enumerate(graph.tensors)]  # names may repeat
     nodes = [
         OutlineNode(
             op=spec.op,
@@ -29,5 +29,5 @@ def outline(model: Model) -> Outline:
 def _constant(model: Model, spec: TensorSpec) -> bool:
     try:
         return model.has_data(spec)
-    except Unsupported:  # its data are damaged, which is one of the problems
+    except Unsupported:  # its data is damaged, which is reported as a problem
         return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from linnet.converters.tflite.operation import Operation
-    from linnet.graph import Tensor
+    from linnet.ir.function import Tensor
 
 Rule = Callable[["Operation"], "Tensor | Sequence[Tensor]"]
 RULES: dict[str, Rule] = {}
@@ -20,7 +20,7 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
         for op in ops:
             if op in RULES:
-                raise ValueError(f"{op} has a rule already")
+                raise ValueError(f"{op} already has a rule")
             RULES[op] = function
         return function
 

@@ -1,15 +1,15 @@
-"""Rewrites after the rules: linnet's general passes, and constants of any size computed now.
-None changes what the graph computes."""
+"""Rewrites that run after the rules: linnet's general passes, and constants of any size that are computed now.
+They do not change what the graph computes."""
 
 from __future__ import annotations
 
 from linnet import passes
 from linnet.converters.onnx.rewrite import fold_weights
-from linnet.graph import Graph
+from linnet.facade import Graph
 
 
 def rewrite(graph: Graph) -> None:
-    """All rewrites, in the order in which they open the way for one another."""
+    """Runs all rewrites, in an order in which each enables the next."""
     for function in graph.functions:
         passes.remove_identities(function)
         passes.remove_dead(function)

@@ -1,4 +1,4 @@
-"""What a TFLite file says, read with the `flatbuffers` package by field ids of the public TFLite schema (version 3).
+"""Reads a TFLite file with the `flatbuffers` package, by the field ids of the public TFLite schema (version 3).
 `Reader` is a checked view of one table; `Model` is the whole file as plain Python objects."""
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy.typing as npt
 from flatbuffers import number_types
 from flatbuffers.table import Table
 
+from linnet.clib.errors import FileError
 from linnet.converters.tflite.problems import Unsupported
-from linnet.errors import FileError
-from linnet.graph import Quantization
+from linnet.ir.dtypes import Quantization
 
-MAX_TABLES = 1 << 20  # entries of a vector of tables: far above any real model
-MAX_BYTES = 1 << 30  # of a tensor that is made while converting
+MAX_TABLES = 1 << 20  # limit of entries in a vector of tables, far above any real model
+MAX_BYTES = 1 << 30  # limit for a tensor made during conversion
 
-# The number of an op is its place.
+# The index of an op is its number.
 OPS = [
     "ADD", "AVERAGE_POOL_2D", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "DEPTH_TO_SPACE", "DEQUANTIZE",
     "EMBEDDING_LOOKUP", "FLOOR", "FULLY_CONNECTED", "HASHTABLE_LOOKUP", "L2_NORMALIZATION", "L2_POOL_2D",
@@ -45,7 +45,7 @@ OPS = [
     "RELU_0_TO_1", "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_SUM", "ATAN2",
     "UNSORTED_SEGMENT_MIN", "SIGN", "BITCAST", "BITWISE_XOR", "RIGHT_SHIFT",
 ]  # fmt: skip
-# Those that came later, of which few can be run by TFLite's own interpreter.
+# Later ops, of which TFLite's own interpreter can run only a few.
 LATER = [
     "LOGISTIC", "ADD", "DIVIDE", "MULTIPLY", "MAXIMUM", "RESHAPE", "CLAMP", "CONCATENATE", "BROADCAST_IN_DIM", "CONVOLUTION",
     "SLICE", "CUSTOM_CALL", "REDUCE", "ABS", "AND", "COSINE", "EXPONENTIAL", "FLOOR", "LOG", "MINIMUM", "NEGATE", "OR",
@@ -58,13 +58,17 @@ DTYPES = {
     0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 9: "i8", 10: "f64", 12: "u64", 15: "u32",
     16: "u16", 17: "i4", 18: "bf16", 19: "i2", 20: "u4",
 }  # fmt: skip
-NARROW = {"i4": ("i8", 4), "i2": ("i8", 2), "u4": ("u8", 4)}  # of constants: the type that holds them, and bits
+NARROW = {
+    "i4": ("i8", 4),
+    "i2": ("i8", 2),
+    "u4": ("u8", 4),
+}  # narrow types of constants: the type that holds them, and their bits
 TYPE_NAMES = {
     5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT", 21: "FLOAT8_E4M3FN", 22: "FLOAT8_E5M2",
 }  # fmt: skip
 ACTIVATIONS = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
 
-# Fields of the builtin options that rules ask for: (field id, kind). A default that is not 0 stands third.
+# Fields of the builtin options that rules read: (field id, kind), and the default if it is not 0.
 _CONV = {"padding": (0, "i8"), "stride_w": (1, "i32"), "stride_h": (2, "i32")}
 _LSTM = {"activation": (0, "i8"), "cell_clip": (1, "f32"), "projection_clip": (2, "f32")}
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -142,22 +146,22 @@ _FLAGS: dict[str, Any] = {
 
 
 class Reader:
-    """One table of the file: fields by id, each checked against the end of the file."""
+    """One table of the file. Fields are read by id and checked against the end of the file."""
 
     def __init__(self, content: bytes, position: int) -> None:
         if not 0 < position <= len(content) - 4:
-            raise ValueError("a table lies outside the file")
+            raise ValueError("a table is outside the file")
         fields = position - struct.unpack_from("<i", content, position)[0]
         if not 0 <= fields <= len(content) - 4 or fields + struct.unpack_from("<H", content, fields)[0] > len(content):
-            raise ValueError("the fields of a table lie outside the file")
+            raise ValueError("the fields of a table are outside the file")
         self.content, self.table = content, Table(content, position)
 
     def _at(self, field: int, width: int = 4) -> int:
-        """Position of a field's value of so many bytes, or 0 when the table leaves it out."""
+        """Position of a field's value of `width` bytes, or 0 if the table omits the field."""
         offset: int = self.table.Offset(4 + 2 * field)
         position = self.table.Pos + offset
         if offset and not 0 < position <= len(self.content) - width:
-            raise ValueError("a field lies outside the file")
+            raise ValueError("a field is outside the file")
         return position if offset else 0
 
     def scalar(self, field: int, kind: str, default: Any = 0) -> Any:
@@ -171,14 +175,14 @@ class Reader:
             return None
         start = self.table.Indirect(at)
         if not 0 < start <= len(self.content) - 4:
-            raise ValueError("a vector lies outside the file")
+            raise ValueError("a vector is outside the file")
         (count,) = struct.unpack_from("<I", self.content, start)
         if start + 4 + count * width > len(self.content):
             raise ValueError("a vector ends outside the file")
         return start + 4, count
 
     def array(self, field: int, dtype: npt.DTypeLike) -> npt.NDArray[Any] | None:
-        """A vector of numbers, read-only, without a copy."""
+        """A vector of numbers as a read-only view."""
         kind = np.dtype(dtype).newbyteorder("<")
         found = self._vector(field, kind.itemsize)
         return None if found is None else np.frombuffer(self.content, kind, found[1], found[0])
@@ -207,7 +211,7 @@ class Reader:
 
 @dataclasses.dataclass
 class TensorSpec:
-    """A tensor as the file declares it. dtype: linnet's name (those of NARROW for constants), "" when linnet has none."""
+    """A tensor as declared in the file. dtype: linnet's name (or one of NARROW, for constants); "" if linnet has no such type."""
 
     name: str
     dtype: str
@@ -218,13 +222,13 @@ class TensorSpec:
     buffer: int
     is_variable: bool
     sparsity: Reader | None
-    blocks: tuple[int, int] | None = None  # of weights quantized by blocks of a row: (index of the scales, block size)
+    blocks: tuple[int, int] | None = None  # for weights quantized in blocks of a row: (index of the scales, block size)
 
 
 @dataclasses.dataclass
 class OperatorSpec:
-    """An operator: op name, tensor indices (-1: left out), its options table, and what a custom op has instead of one.
-    intermediates: tensors that only lend their quantization, of recurrent integer ops."""
+    """An operator: op name, tensor indices (-1: left out), options table, and the option bytes of a custom op.
+    intermediates: tensors of recurrent integer ops that are used only for their quantization."""
 
     op: str
     inputs: list[int]
@@ -254,25 +258,28 @@ class SignatureSpec:
 
 
 class Model:
-    """A parsed file. Raises FileError when it is no TFLite file or is damaged."""
+    """A parsed file. Raises FileError if it is not a TFLite file or is damaged."""
 
     def __init__(self, content: bytes, name: str = "") -> None:
         self.content, self.file = content, name
         if len(content) < 16 or content[4:8] != b"TFL3":
             raise FileError(
-                "is no TFLite model: the identifier TFL3 is missing", tensor=name, code=203, hint="give a .tflite file"
+                "is not a TFLite model: the identifier TFL3 is missing",
+                tensor=name,
+                code=203,
+                hint="use a .tflite file",
             )
         try:
             self._read(Reader(content, struct.unpack_from("<I", content, 0)[0]))
         except (struct.error, ValueError, IndexError, OverflowError, TypeError) as error:
             raise FileError(
-                f"is a damaged TFLite model: {error}", tensor=name, code=206, hint="export it again"
+                f"is a damaged TFLite model: {error}", tensor=name, code=206, hint="export the model again"
             ) from None
 
     def _read(self, root: Reader) -> None:
         version = root.scalar(0, "u32")
         if version != 3:
-            raise ValueError(f"schema version {version} is not 3")
+            raise ValueError(f"the schema version is {version}; expected 3")
         codes = [max(c.scalar(0, "i8"), c.scalar(3, "i32")) for c in root.children(1)]
         names = [c.string(1) for c in root.children(1)]
         self.ops = [
@@ -292,14 +299,14 @@ class Model:
         def indices(values: list[int] | None, least: int = 0) -> list[int]:
             for value in values or ():
                 if not least <= value < len(tensors):
-                    raise ValueError(f"tensor index {value} of {len(tensors)}")
+                    raise ValueError(f"tensor index {value} is out of range; there are {len(tensors)} tensors")
             return values or []
 
         operators = []
         for entry in table.children(3):
             code = entry.scalar(0, "u32")
             if code >= len(self.ops):
-                raise ValueError(f"op code index {code} of {len(self.ops)}")
+                raise ValueError(f"op code index {code} is out of range; there are {len(self.ops)} op codes")
             inputs, outputs = indices(entry.ints(1), -1), indices(entry.ints(2))
             custom = entry.array(5, np.uint8)
             operators.append(OperatorSpec(
@@ -312,7 +319,7 @@ class Model:
         shape = tuple(table.ints(0) or ())
         kind, buffer = table.scalar(1, "i8"), table.scalar(2, "u32")
         if buffer >= max(len(self.buffers), 1):
-            raise ValueError(f"buffer {buffer} of {len(self.buffers)}")
+            raise ValueError(f"buffer {buffer} is out of range; there are {len(self.buffers)} buffers")
         signature = tuple(table.ints(7) or shape)
         described = table.child(4)
         quantization = _quantization(described, DTYPES.get(kind, ""), len(shape))
@@ -327,14 +334,14 @@ class Model:
         inputs, outputs = ({m.scalar(1, "u32"): m.string(0) for m in table.children(f)} for f in (0, 1))
         subgraph = table.scalar(4, "u32")
         if subgraph >= len(self.subgraphs):
-            raise ValueError(f"subgraph {subgraph} of {len(self.subgraphs)}")
+            raise ValueError(f"subgraph {subgraph} is out of range; there are {len(self.subgraphs)} subgraphs")
         return SignatureSpec(table.string(2), subgraph, inputs, outputs)
 
     def has_data(self, spec: TensorSpec) -> bool:
         return spec.buffer > 0 and self._bytes(spec).size > 0
 
     def _bytes(self, spec: TensorSpec) -> npt.NDArray[Any]:
-        """Raw bytes of a constant: in the buffer, or, in files above 2 GiB, behind the flatbuffer."""
+        """Raw bytes of a constant: in its buffer or, in files above 2 GiB, after the flatbuffer."""
         try:
             return self._raw(spec)
         except (struct.error, ValueError, IndexError) as error:
@@ -345,30 +352,36 @@ class Model:
         offset, size = table.scalar(1, "u64"), table.scalar(2, "u64")
         if offset > 1:
             if offset + size > len(self.content):
-                raise Unsupported(f"the data of {spec.name!r} ends outside the file", "the file is cut short")
+                raise Unsupported(
+                    f"the data of {spec.name!r} ends outside the file", "the file is truncated: copy it again"
+                )
             return np.frombuffer(self.content, np.uint8, size, offset)
         data = table.array(0, np.uint8)
         return np.zeros(0, np.uint8) if data is None else data
 
     def value(self, spec: TensorSpec) -> npt.NDArray[Any]:
-        """The value of a constant; narrow integers are widened, sparse weights made dense. Raises Unsupported."""
+        """The value of a constant. Narrow integers are widened and sparse weights are made dense. Raises Unsupported."""
         from linnet.converters.tflite.sparse import densify
-        from linnet.graph import numpy_dtype
+        from linnet.ir.dtypes import numpy_dtype
 
         if not spec.dtype:
-            raise Unsupported(f"constant {spec.name!r} is of type {spec.type_name}", "linnet has no such element type")
+            raise Unsupported(
+                f"constant {spec.name!r} has the unsupported type {spec.type_name}", "export it with a supported type"
+            )
         raw = self._bytes(spec)
         if any(d < 0 for d in spec.shape):
-            raise Unsupported(f"constant {spec.name!r} has a negative dimension: {list(spec.shape)}", "export it again")
+            raise Unsupported(
+                f"constant {spec.name!r} has a negative dimension: {list(spec.shape)}", "export the model again"
+            )
         count = 1
         for d in spec.shape:
             count *= d
-        if spec.dtype in NARROW:  # the first element lies in the lowest bits of a byte
+        if spec.dtype in NARROW:  # the first element is in the lowest bits of a byte
             holder, bits = NARROW[spec.dtype]
             parts = np.stack([raw >> bits * i & (1 << bits) - 1 for i in range(8 // bits)], -1).reshape(-1)
             if parts.size // (8 // bits) != -(-count * bits // 8):
                 raise Unsupported(
-                    f"constant {spec.name!r} has {raw.size} bytes for {count} elements", "export it again"
+                    f"constant {spec.name!r} has {raw.size} bytes for {count} elements", "export the model again"
                 )
             half = 1 << bits - 1
             values: npt.NDArray[Any] = parts if holder == "u8" else (parts ^ half).astype(np.int8) - np.int8(half)
@@ -376,11 +389,13 @@ class Model:
         else:
             dtype = numpy_dtype(spec.dtype)
             if raw.size % dtype.itemsize:
-                raise Unsupported(f"constant {spec.name!r} has {raw.size} bytes of {spec.dtype}", "export it again")
+                raise Unsupported(
+                    f"constant {spec.name!r} of {spec.dtype} has {raw.size} bytes", "export the model again"
+                )
             values = np.frombuffer(raw.tobytes(), dtype.newbyteorder("<")).astype(dtype)
         if spec.sparsity is not None:
             if count * values.itemsize > MAX_BYTES:
-                raise Unsupported(f"constant {spec.name!r} is too large when dense", "export it dense")
+                raise Unsupported(f"constant {spec.name!r} is too large when dense", "export the constant dense")
             return densify(values, spec.shape, spec.sparsity, spec.name)
         if values.size != count:
             got = f"{values.size} elements for shape {list(spec.shape)}"
@@ -395,18 +410,18 @@ def _quantization(table: Reader | None, dtype: str, rank: int) -> Quantization |
     if scale is None or scale.size == 0:
         return None
     if not np.all(np.isfinite(scale)) or not np.all(scale > 0):
-        return None  # a placeholder of converters, not a quantization
+        return None  # a placeholder that converters write, not a quantization
     zeros: npt.NDArray[Any] = np.zeros(scale.size, np.int64) if zero is None or zero.size == 0 else zero
     if rank == 1:
-        axis = 0  # some files write that of the weights for a bias too
+        axis = 0  # some files write the axis of the weights for a bias too
     if scale.size > 1 and not 0 <= axis < rank:
-        raise ValueError(f"quantized dimension {axis} of {rank}")
+        raise ValueError(f"quantized dimension {axis} is out of range for rank {rank}")
     stored = np.broadcast_to(zeros, scale.shape).astype(np.int32)
     return Quantization(scale.astype(np.float32), stored, axis if scale.size > 1 else None)
 
 
 def option(operator: OperatorSpec, name: str) -> Any:
-    """A field of the operator's options, with the schema's default. Lists are None when absent. Raises KeyError."""
+    """A field of the operator's options, or the schema's default. Lists are None if absent. Raises KeyError."""
     entry = OPTIONS[operator.op][name]
     field, kind = entry[0], entry[1]
     table = operator.options

@@ -1,5 +1,5 @@
-"""Sparse constants of TFLite made dense: traversal order, block map, and per dimension dense or compressed (CSR) storage.
-The format is described in the comments of the public TFLite schema (SparsityParameters, DimensionMetadata)."""
+"""Makes sparse constants of TFLite dense, from traversal order, block map, and dense or compressed (CSR) storage per dimension.
+The comments of the public TFLite schema describe the format (SparsityParameters, DimensionMetadata)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from linnet.converters.tflite.problems import Unsupported
 if TYPE_CHECKING:
     from linnet.converters.tflite.schema import Reader
 
-MOST_PLACES = 1 << 22  # of a level, unless there are as many values
+MOST_PLACES = 1 << 22  # limit of positions per level; the number of values may raise it
 _INDEX_TYPES: dict[int, Any] = {1: np.int32, 2: np.uint16, 3: np.uint8}
 
 
 def densify(values: npt.NDArray[Any], shape: tuple[int, ...], sparsity: Reader, name: str) -> npt.NDArray[Any]:
-    """The dense array of `shape`. Raises Unsupported when the description does not fit."""
-    damaged = Unsupported(f"the sparse constant {name!r} is damaged", "export it again, or dense")
+    """Returns the dense array of `shape`. Raises Unsupported if the description does not fit."""
+    damaged = Unsupported(f"the sparse constant {name!r} is damaged", "export the constant again, or export it dense")
     order, blocks = sparsity.ints(0) or [], sparsity.ints(1) or []
     levels = sparsity.children(2)
     rank = len(shape)
     if sorted(order) != list(range(rank + len(blocks))) or len(levels) != len(order):
         raise damaged
-    # parent[k]: coordinates (in traversal order) of every stored position of the levels so far
+    # coordinates (in traversal order) of every stored position of the levels so far
     coordinates = np.zeros((1, 0), np.int64)
     sizes = [0] * len(order)
     for level, (dimension, table) in enumerate(zip(order, levels, strict=True)):
@@ -67,7 +67,7 @@ def densify(values: npt.NDArray[Any], shape: tuple[int, ...], sparsity: Reader, 
 
 
 def _vector(table: Reader, type_field: int, field: int) -> npt.NDArray[np.int64] | None:
-    """A SparseIndexVector union: a table whose only field is the vector."""
+    """Reads a SparseIndexVector union, whose member is a table with one vector."""
     kind, child = table.scalar(type_field, "u8"), table.child(field)
     if child is None or kind not in _INDEX_TYPES:
         return None

@@ -1,7 +1,7 @@
 /* embed.c - linnet inside a C program: opens a model, runs it on one input, prints the most likely class.
  *
  *   cc -std=c99 embed.c -Iruntime_c/include build/liblinnet.a -lm -lpthread -o embed
- *   ./embed model.lnt input.f32        input.f32: the model's first input as raw little-endian floats
+ *   ./embed model.lnt input.f32        input.f32 has the model's first input as raw little-endian floats
  */
 #include <stdio.h>
 
@@ -22,8 +22,7 @@ static int classify(linnet_session *session, const linnet_plan *plan, FILE *inpu
     linnet_plan_input(plan, 0, &in);
     /* The session's own buffer is filled in place: no copy. */
     if (fread(linnet_session_input(session, 0), 1, in.bytes, input) != in.bytes) {
-        fprintf(stderr, "embed: the input file is shorter than the %lu bytes of %s\n", (unsigned long)in.bytes,
-                in.name);
+        fprintf(stderr, "embed: the input file is too short; %s has %lu bytes\n", in.name, (unsigned long)in.bytes);
         return 1;
     }
     if (linnet_run(session, &error)) return complain(&error);
@@ -43,7 +42,7 @@ int main(int count, char **arguments) {
     int status = 1;
     FILE *input = count == 3 ? fopen(arguments[2], "rb") : NULL;
     if (!input)
-        fprintf(stderr, "embed: give a .lnt file and a readable file of raw floats\n");
+        fprintf(stderr, "embed: usage: embed MODEL.lnt INPUT.f32; INPUT.f32 must be a readable file of raw floats\n");
     else if (linnet_model_open(arguments[1], NULL, &model, &error) || linnet_plan_create(model, NULL, &plan, &error) ||
              linnet_session_create(plan, NULL, NULL, &session, &error))
         complain(&error);

@@ -1,10 +1,10 @@
-/* train.c - trains a model on the device. Python made the file: gradients and optimizer are in its signature `train`
- * (docs/on_device_training.md), with inputs x, f32 [batch, ...], and t, i32 [batch], and the output loss.
+/* train.c - trains a model on the device. Python writes the file: its signature `train` contains gradients and
+ * optimizer (docs/on_device_training.md). It has inputs x, f32 [batch, ...], and t, i32 [batch], and the output loss.
  *
  *   cc train.c -Iruntime_c/include build/liblinnet.a -lm -lpthread -o train
  *   ./train digits.lnt train-images-idx3-ubyte train-labels-idx1-ubyte digits.ckpt 1000
  *
- * The data are idx files, as those of MNIST. What was trained is in the checkpoint; run again, it goes on from there.
+ * The data are idx files, like those of MNIST. Trained variables are in the checkpoint, where the next run continues.
  */
 #include "linnet.h"
 
@@ -20,7 +20,7 @@ static int fail(const linnet_error *error) {
     return 1;
 }
 
-/* Example `row` of an idx file: the bytes behind its header of 4 bytes and 4 more for each dimension. */
+/* Example `row` of an idx file: `size` bytes, after a header of 4 bytes and 4 more for each dimension. */
 static int read_row(FILE *file, int dimensions, size_t size, size_t row, unsigned char *to) {
     return !fseek(file, (long)(4 + 4 * (size_t)dimensions + row * size), SEEK_SET) && fread(to, 1, size, file) == size;
 }
@@ -28,9 +28,9 @@ static int read_row(FILE *file, int dimensions, size_t size, size_t row, unsigne
 int main(int argc, char **argv) {
     static const linnet_shape shapes[2] = {{"x", 3, {BATCH, 28, 28}}, {"t", 1, {BATCH}}};
     linnet_model *model;
-    linnet_store *store;     /* the variables: weights, and what the optimizer remembers */
-    linnet_plan *plan;       /* every byte of a step, known before the first */
-    linnet_session *session; /* buffers: a step allocates nothing */
+    linnet_store *store;     /* the variables: weights, and the optimizer's state */
+    linnet_plan *plan;       /* the plan knows every byte of a step before the first step */
+    linnet_session *session; /* the buffers, so that a step allocates nothing */
     linnet_error error;
     linnet_plan_config config;
     linnet_plan_info info = {.struct_size = sizeof info};
@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
         return fail(&error);
     linnet_plan_get_info(plan, &info);
     printf("%zu examples, %.2f MB, %d threads\n", examples, (double)info.total / 1e6, (int)info.threads);
-    if (linnet_store_load(store, argv[4], &error) && error.code != LINNET_NOT_FOUND) /* none yet: from the beginning */
+    if (linnet_store_load(store, argv[4], &error) && error.code != LINNET_NOT_FOUND) /* no checkpoint: a new start */
         return fail(&error);
 
     float *x = linnet_session_input(session, 0); /* inputs are filled in place */
@@ -59,9 +59,9 @@ int main(int argc, char **argv) {
     const float *loss = linnet_session_output(session, 0);
     for (int step = 1, steps = atoi(argv[5]); step <= steps; step++) {
         for (size_t i = 0; i < BATCH; i++) {
-            const size_t row = (size_t)rand() % examples; /* linnet-train visits each example once an epoch */
+            const size_t row = (size_t)rand() % examples; /* linnet-train visits each example once per epoch */
             if (!read_row(images, 3, sizeof pixels, row, pixels) || !read_row(labels, 1, 1, row, &label)) {
-                fprintf(stderr, "train: example %zu cannot be read\n", row);
+                fprintf(stderr, "train: cannot read example %zu\n", row);
                 return 1;
             }
             for (size_t k = 0; k < sizeof pixels; k++) x[i * sizeof pixels + k] = (float)pixels[k] / 255;
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
         }
         if (linnet_run(session, &error)) return fail(&error); /* forward, backward, and the new variables */
         if (step % 100 == 0 || step == steps) printf("step %d: loss %.4f\n", step, (double)*loss);
-        /* The old checkpoint or the new one is whole, whenever the power fails. Only what training changes is in it. */
+        /* Even if the power fails, the old checkpoint or the new one is complete. It has only what training changes. */
         if ((step % 500 == 0 || step == steps) && linnet_store_save(store, argv[4], NULL, &error)) return fail(&error);
     }
     linnet_session_free(session);

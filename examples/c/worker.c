@@ -1,11 +1,11 @@
 /* worker.c - trains a model together with other machines: pulls parameters from a server, computes gradients on its own
- * data, pushes them. Python made the file with linnet.sync.signatures: `grad` has inputs x, f32 [batch, 28, 28], and t,
- * i32 [batch], the output loss, and the gradients. `linnet serve digits.lnt --workers 2` is the other side.
+ * data, pushes them. linnet.sync.signatures (Python) makes the file: `grad` has inputs x, f32 [batch, 28, 28], and t,
+ * i32 [batch], the output loss, and the gradients. `linnet serve digits.lnt --workers 2` is the server.
  *
  *   cc worker.c -Iruntime_c/include build/liblinnet_sync.a build/liblinnet.a -lm -lpthread -ldl -o worker
  *   ./worker digits.lnt 127.0.0.1:4000 0 train-images-idx3-ubyte train-labels-idx1-ubyte 1000
  *
- * 0 is this worker's number: started again with it after a crash, it goes on where it was. */
+ * 0 is this worker's number: a worker that is started again with it after a crash continues where it was. */
 #include "linnet_sync.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int fail(const linnet_error *error) {
     return 1;
 }
 
-/* Example `row` of an idx file: the bytes behind its header of 4 bytes and 4 more for each dimension. */
+/* Example `row` of an idx file: `size` bytes, after a header of 4 bytes and 4 more for each dimension. */
 static int read_row(FILE *file, int dimensions, size_t size, size_t row, unsigned char *to) {
     return !fseek(file, (long)(4 + 4 * (size_t)dimensions + row * size), SEEK_SET) && fread(to, 1, size, file) == size;
 }
@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
     const float *loss = linnet_session_output(session, 0);
     const uint64_t steps = strtoull(argv[6], NULL, 10);
     while (!linnet_worker_get_info(worker, &info) && info.step < steps) {
-        for (size_t i = 0; i < BATCH; i++) { /* other rows than the other workers', the same ones after a restart */
+        for (size_t i = 0; i < BATCH; i++) { /* rows differ between workers, and are the same after a restart */
             const size_t row = (size_t)((info.step * 7919 + i) * 31 + (size_t)with.worker * 17) % examples;
             if (!read_row(images, 3, sizeof pixels, row, pixels) || !read_row(labels, 1, 1, row, &label)) return 1;
             for (size_t k = 0; k < sizeof pixels; k++) x[i * sizeof pixels + k] = (float)pixels[k] / 255;
@@ -70,7 +70,7 @@ int main(int argc, char **argv) {
         if ((info.step + 1) % 100 == 0 || info.step + 1 == steps)
             printf("step %llu: loss %.4f\n", (unsigned long long)info.step + 1, (double)*loss);
     }
-    linnet_worker_free(worker); /* says goodbye: nobody waits for it any more */
+    linnet_worker_free(worker); /* leaves the job: no step waits for this worker any more */
     linnet_session_free(session);
     linnet_plan_free(plan);
     linnet_store_free(store);

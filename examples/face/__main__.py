@@ -1,5 +1,5 @@
 """`python -m examples.face [PHOTO ...] [--out FOLDER]`: faces as a table, and drawn into each photo with 468 points.
-Without a photo, that of Grace Hopper is taken which comes with Matplotlib (US Navy, public domain)."""
+Without a photo it uses the photo of Grace Hopper in Matplotlib (US Navy, public domain)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 import linnet
-from linnet import media
 from linnet._fetch import FetchError, fetch_member
+from linnet.data import media
 
 from .detect import Face, Faces
 
@@ -24,12 +24,12 @@ _BOX, _POINT, _MESH = (250, 200, 30), (230, 30, 60), (60, 230, 120)
 
 
 def sample_photo() -> Path:
-    """The photo that is used when none is given. Raises `FetchError`."""
+    """Returns the photo that is used if none is given. Raises `FetchError`."""
     return fetch_member("matplotlib", "matplotlib/mpl-data/sample_data/grace_hopper.jpg", "3.10.7")
 
 
 def draw(photo: np.ndarray, faces: Sequence[Face]) -> Image.Image:
-    """The photo with boxes, the detector's points, and the mesh's."""
+    """Returns the photo with boxes, the detector's points, and the mesh's points."""
     image = Image.fromarray(photo)
     pen = ImageDraw.Draw(image)
     for face in faces:
@@ -42,10 +42,12 @@ def draw(photo: np.ndarray, faces: Sequence[Face]) -> Image.Image:
 
 
 def main() -> int:
-    """Run by `python -m examples.face`; returns the exit status."""
+    """Runs `python -m examples.face`; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m examples.face", description=__doc__)
     parser.add_argument("photos", nargs="*", type=Path, help="JPEG, PNG or BMP")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder for the pictures (default: this one)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("."), help="folder for the pictures (default: the current one)"
+    )
     args = parser.parse_args()
     table = Table()
     table.add_column("photo")
@@ -60,7 +62,7 @@ def main() -> int:
             start = time.perf_counter()
             faces = network.find(photo)
             taken = f"{1e3 * (time.perf_counter() - start):.1f}"
-            name = path.stem.split("__")[-1]  # of a fetched file, without its folders
+            name = path.stem.split("__")[-1]  # the name of a fetched file, without its folders
             for face in faces:
                 box = ", ".join(f"{side:.0f}" for side in face.box)
                 table.add_row(name, box, f"{face.score:.3f}", f"{face.presence:.3f}", taken)

@@ -13,16 +13,16 @@ from PIL import Image
 import linnet
 from linnet._fetch import fetch_member
 
-_SIZE = 128  # of the detector's input
-_MESH = 192  # of the mesh network's input
+_SIZE = 128  # size of the detector's input
+_MESH = 192  # size of the mesh network's input
 _THRESHOLD, _OVERLAP = 0.5, 0.3
-_RIGHT_EYE, _LEFT_EYE = 0, 1  # of the six points that the detector gives
+_RIGHT_EYE, _LEFT_EYE = 0, 1  # indices in the six points that the detector gives
 
 
 @dataclass(frozen=True)
 class Face:
     """A face in pixels of the photo. box: left, top, right, bottom. points: f32 [6,2], eyes, nose, mouth, ears.
-    mesh: f32 [468,2]. score: of the detector; presence: of the mesh network; both 0..1."""
+    mesh: f32 [468,2]. score: the detector's; presence: the mesh network's score; both 0..1."""
 
     box: tuple[float, float, float, float]
     points: np.ndarray
@@ -32,28 +32,28 @@ class Face:
 
 
 def model_file(name: str) -> Path:
-    """A TFLite file of the mediapipe package. Raises `FetchError`."""
+    """Returns a TFLite file of the mediapipe package. Raises `FetchError`."""
     return fetch_member("mediapipe", f"mediapipe/modules/{name}.tflite", "0.10.14")
 
 
 class Faces:
-    """Both networks, converted at the first use. Raises `FetchError` where they cannot be had."""
+    """Both networks, converted at the first use. Raises `FetchError` if they cannot be fetched."""
 
     def __init__(self) -> None:
         steps = linnet.preprocess
         finder = linnet.from_tflite(model_file("face_detection/face_detection_short_range"))
-        # The photo comes as it is: the graph itself fits it into 128x128, and scales it to -1..1.
+        # The input is the unchanged photo: the graph itself fits it into 128x128, and scales it to -1..1.
         finder = steps.image(finder, "input", fit="letterbox", mean=0.5, std=0.5)
         self.finder = linnet.Session(steps.sigmoid(finder, "classificators"))
         mesh = linnet.from_tflite(model_file("face_landmark/face_landmark"))
         self.mesh = linnet.Session(steps.sigmoid(steps.image(mesh, "input_1"), "conv2d_31"))
 
     def find(self, photo: np.ndarray) -> list[Face]:
-        """The faces of a photo, u8 [H,W,3] RGB, the surest first."""
+        """Finds the faces of a photo, u8 [H,W,3] RGB, the highest score first."""
         results = self.finder.run({"input": photo})
         (boxes, points), scores = decode(results["regressors"][0]), results["classificators"][0, :, 0]
         size = np.array(photo.shape[1::-1], np.float32)
-        fitted = np.rint(size * _SIZE / size.max())  # the photo inside the network's input, in its middle
+        fitted = np.rint(size * _SIZE / size.max())  # the size of the photo in the middle of the network's input
         scale, shift = size / fitted, (_SIZE - fitted) // 2
         faces = []
         for i in _distinct(boxes, scores):
@@ -65,7 +65,7 @@ class Faces:
         return faces
 
     def _mesh(self, photo: np.ndarray, box: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, float]:
-        """The points of one face: of a square around it, turned so that the eyes are level."""
+        """Finds the points of one face, in a square around it that is rotated so that the eyes are level."""
         across = points[_LEFT_EYE] - points[_RIGHT_EYE]
         angle = math.atan2(across[1], across[0])
         side = 1.5 * max(box[2] - box[0], box[3] - box[1])
@@ -82,7 +82,7 @@ class Faces:
 
 
 def anchors() -> np.ndarray:
-    """f32 [896,2]: where the detector's outputs are centred, x and y in 0..1: 2 in each of 16x16 cells, 6 in each of 8x8."""
+    """Returns f32 [896,2], the centres of the detector's outputs, x and y in 0..1: 2 in each of 16x16 cells, 6 in each of 8x8."""
     rows = []
     for cells, each in ((16, 2), (8, 6)):
         y, x = np.mgrid[0:cells, 0:cells]
@@ -92,7 +92,7 @@ def anchors() -> np.ndarray:
 
 
 def decode(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes f32 [896,4] and points f32 [896,6,2], in pixels of the detector's input, of its output f32 [896,16]."""
+    """Converts the detector's output f32 [896,16] to boxes f32 [896,4] and points f32 [896,6,2], in pixels of its input."""
     centres = anchors() * _SIZE
     middle, size = raw[:, 0:2] + centres, raw[:, 2:4]
     boxes = np.concatenate([middle - size / 2, middle + size / 2], axis=1)
@@ -100,7 +100,7 @@ def decode(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _distinct(boxes: np.ndarray, scores: np.ndarray) -> list[int]:
-    """Greedy non-maximum suppression: the surest boxes that overlap no surer one."""
+    """Greedy non-maximum suppression: keeps the boxes that do not overlap one with a higher score."""
     areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
     kept: list[int] = []
     for i in np.argsort(-scores):

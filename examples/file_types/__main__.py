@@ -1,5 +1,5 @@
 """`python -m examples.file_types [FILE or FOLDER ...]`: a table of the types of these files, by their content alone.
-A folder stands for the files in it, to any depth; without arguments, the folder of linnet's own sources is taken."""
+A folder means all files in it, at any depth. Without arguments it uses the folder of linnet's own sources."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .detect import Detector
 
 
 def files(paths: list[Path]) -> Iterator[Path]:
-    """The files that are named, and those in the folders that are named, in order of their names."""
+    """Returns the given files, and the files in the given folders, in order of their names."""
     for path in paths:
         inside = sorted(p for p in path.rglob("*") if not any(part.startswith(".") for part in p.parts))
         yield from (p for p in ([path] if not path.is_dir() else inside) if not p.is_dir() and not p.is_symlink())
 
 
 def main() -> int:
-    """Run by `python -m examples.file_types`; returns the exit status."""
+    """Runs `python -m examples.file_types`; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m examples.file_types", description=__doc__)
     parser.add_argument("paths", nargs="*", type=Path, default=[Path(__file__).resolve().parents[1]])
-    parser.add_argument("--limit", type=int, default=100, help="files to look at, at most (default: 100)")
+    parser.add_argument("--limit", type=int, default=100, help="largest number of files to look at (default: 100)")
     args = parser.parse_args()
     try:
         detector = Detector()

@@ -1,5 +1,5 @@
 """From the bytes of a file to its type: the features, the network, and the thresholds of magika's own configuration.
-The same answers as the `magika` package in its mode HIGH_CONFIDENCE, which is what its command line uses."""
+It gives the same answers as the `magika` package in its mode HIGH_CONFIDENCE, which its command line uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FOLDER = "magika/models/standard_v3_3"
 
 @dataclass(frozen=True)
 class FileType:
-    """What a file is: magika's label, words for it, its MIME type, and the network's score in 0..1."""
+    """The type of a file: magika's label, its description, its MIME type, and the network's score in 0..1."""
 
     label: str
     description: str
@@ -28,7 +28,7 @@ class FileType:
 
 
 class Detector:
-    """The network and its configuration, fetched at the first use. Raises `FetchError` where it cannot be had."""
+    """The network and its configuration, fetched at the first use. Raises `FetchError` if it cannot be fetched."""
 
     def __init__(self) -> None:
         def fetched(member: str) -> Path:
@@ -40,7 +40,7 @@ class Detector:
         self.session = linnet.Session(graph)
 
     def identify(self, path: Path) -> FileType:
-        """The type of a file, of which at most its first and its last 4 KiB are read. Raises OSError."""
+        """Returns the type of a file. Reads at most its first and its last 4 KiB. Raises OSError."""
         block = self.config["block_size"]
         with path.open("rb") as file:
             first = file.read(block)
@@ -56,7 +56,7 @@ class Detector:
         score = float(scores.max())
         sure = score >= self.config["thresholds"].get(label, self.config["medium_confidence_threshold"])
         label = self.config["overwrite_map"].get(label, label)
-        if not sure:  # text or binary is all that can be said
+        if not sure:  # only text or binary can be told apart
             label = "txt" if self.known[label]["is_text"] else "unknown"
         return self._type(label, score)
 
@@ -75,7 +75,7 @@ class Detector:
 
 
 def _few_bytes(content: bytes) -> str:
-    """The label of what is too short for the network."""
+    """Returns the label of content that is too short for the network."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError:

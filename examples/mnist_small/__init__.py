@@ -1,2 +1,2 @@
-"""The small demo: a digit classifier of this project's own, which needs no package index.
-train: makes the two data files; layers: what it needs; digits: draws digits; demo: runs the net."""
+"""The small demo: this project's own digit classifier, which needs no package index.
+train: makes the two data files; layers: its layers; digits: draws digits; demo: runs the net."""

@@ -1,5 +1,5 @@
-"""`python -m examples.mnist_small`: run the digit demo alone.
-All options are those of `demo.main`."""
+"""`python -m examples.mnist_small`: runs only the digit demo.
+It has the options of `demo.main`."""
 
 from .demo import main
 

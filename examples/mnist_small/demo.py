@@ -1,5 +1,5 @@
-"""The digit demo's job: our own net in each number format labels drawn digits; a table and pictures.
-It needs nothing but this folder; quantization is calibrated on digits drawn from another seed."""
+"""The digit demo: our own net labels drawn digits in each number format; prints a table and writes pictures.
+It needs only this folder; quantization is calibrated on digits drawn from another seed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CELL, _COLUMNS, _HEADER = 64, 10, 34
 
 
 def main() -> int:
-    """Run by `python -m examples.mnist_small`; returns the exit status."""
+    """Runs `python -m examples.mnist_small`; returns the exit status."""
     run(report.options(report.parser("examples.mnist_small", __doc__ or "").parse_args()))
     return 0
 
 
 def run(options: report.Options) -> list[report.Row]:
-    """Label the samples at each number format, print the table, and write one contact sheet per format."""
+    """Labels the samples at each number format, prints the table, and writes one contact sheet per format."""
     with np.load(SAMPLES) as samples:
         images, labels = samples["images"], samples["labels"]
     graph = linnet.from_onnx(MODEL, input_shapes={INPUT: (1, 1, 28, 28)})
@@ -55,7 +55,7 @@ def feeds(image: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def contact_sheet(images: np.ndarray, labels: np.ndarray, guesses: np.ndarray, title: str, path: Path) -> None:
-    """Write a PNG of all digits u8 [N,28,28], each with its guess in the corner: green right, red wrong."""
+    """Writes a PNG of all digits u8 [N,28,28], each with the net's answer in the corner: green if right, red if wrong."""
     rows = -(-len(images) // _COLUMNS)
     sheet = Image.new("RGB", (_COLUMNS * _CELL, rows * _CELL + _HEADER), "white")
     draw_on = ImageDraw.Draw(sheet)

@@ -1,5 +1,5 @@
 """Draws digits with Pillow's built-in font, moved, turned, sheared and scaled at random, framed as in MNIST.
-Training mixes them with MNIST; the committed samples and the calibration pictures are made of them alone."""
+Training mixes them with MNIST; the committed samples and the calibration pictures consist only of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 _SIZE = 28
-_LARGE = 112  # digits are drawn four times as large, then shrunk once
+_LARGE = 112  # digits are drawn at four times their size, then shrunk
 
 
 def draw(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` digits: pictures u8 [count,28,28], white on black, and labels u8 [count], balanced."""
+    """Draws `count` digits: pictures u8 [count,28,28], white on black, and labels u8 [count], balanced."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % 10).astype(np.uint8)
     return np.stack([_draw(int(label), rng) for label in labels]), labels

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Layer:
-    """A step of the net; `backward` takes the gradient of the output and returns that of the input."""
+    """A step of the net; `backward` takes the gradient of the output and returns the gradient of the input."""
 
     def __init__(self, **values: np.ndarray) -> None:
         self.values = {name: value.astype(np.float32) for name, value in values.items()}
@@ -90,7 +90,7 @@ class Pointwise(Layer):
 
 
 class BatchNormRelu(Layer):
-    """Batch normalisation over (N, H, W), then ReLU; running statistics are kept beside the parameters."""
+    """Batch normalisation over (N, H, W), then ReLU; running statistics are stored with the parameters."""
 
     EPSILON = 1e-5
 
@@ -119,7 +119,7 @@ class BatchNormRelu(Layer):
 
 
 class Dense(Layer):
-    """Flatten and multiply; `weight` [H*W*C, out], `bias` [out]."""
+    """Flattens and multiplies; `weight` [H*W*C, out], `bias` [out]."""
 
     def __init__(self, rng: np.random.Generator, features: int, out: int) -> None:
         super().__init__(weight=rng.normal(0, np.sqrt(1 / features), (features, out)), bias=np.zeros(out))
@@ -141,7 +141,7 @@ class Adam:
         self.state = [{name: (np.zeros_like(v), np.zeros_like(v)) for name, v in la.values.items()} for la in layers]
 
     def step(self, rate: float) -> None:
-        """One update at learning rate `rate` from the gradients that the layers hold."""
+        """Makes one update at learning rate `rate` from the layers' gradients."""
         self.count += 1
         rate_now = np.float32(rate * np.sqrt(1 - 0.999**self.count) / (1 - 0.9**self.count))
         for layer, state in zip(self.layers, self.state, strict=True):
@@ -155,6 +155,6 @@ class Adam:
 
 
 def _windows(padded: np.ndarray) -> list[np.ndarray]:
-    """The nine shifted views [N,H,W,C] of a picture padded by 1."""
+    """Returns the nine shifted views [N,H,W,C] of a picture padded by 1."""
     height, width = padded.shape[1] - 2, padded.shape[2] - 2
     return [padded[:, ky : ky + height, kx : kx + width] for ky in range(3) for kx in range(3)]

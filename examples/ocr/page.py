@@ -1,4 +1,4 @@
-"""Renders the pages of text: the one that the demo reads, and others to calibrate quantization on.
+"""Renders pages of text: the page that the demo reads, and others to calibrate quantization.
 Only Pillow's built-in scalable font is used, so a page is the same on every machine."""
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-WIDTH, HEIGHT = 480, 704  # both multiples of 32, as the detector asks
+WIDTH, HEIGHT = 480, 704  # both multiples of 32, as the detector requires
 MARGIN, PITCH, FONT_SIZE = 28, 40, 22
-SPACE = 15  # pixels between words; the recogniser, made for Chinese, loses narrow spaces
+SPACE = 15  # pixels between words; the recogniser was made for Chinese and misses narrow spaces
 LINES = (HEIGHT - 2 * MARGIN) // PITCH
 
 DEMO_LINES = (
@@ -45,19 +45,19 @@ _WORDS = tuple(_VOCABULARY.split())
 
 @dataclass(frozen=True)
 class Page:
-    """A picture and what is written on it: `image` u8 [H,W,3] RGB, `lines` from top to bottom."""
+    """A picture and its text: `image` u8 [H,W,3] RGB, `lines` from top to bottom."""
 
     image: np.ndarray
     lines: tuple[str, ...]
 
 
 def demo_page() -> Page:
-    """The page that the demo reads: 16 lines, two of them upside down."""
+    """Returns the page that the demo reads: 16 lines, two of them upside down."""
     return _render(DEMO_LINES, DEMO_FLIPPED, seed=7)
 
 
 def calibration_pages(count: int, seed: int = 100) -> list[Page]:
-    """Pages of random words and numbers that share no line with the demo's page."""
+    """Returns pages of random words and numbers that have no line of the demo's page."""
     return [_calibration_page(seed + index) for index in range(count)]
 
 
@@ -82,7 +82,7 @@ def _calibration_page(seed: int) -> Page:
 
 
 def _render(lines: tuple[str, ...], flipped: tuple[int, ...], seed: int) -> Page:
-    """Print the lines on slightly uneven, noisy paper; those in `flipped` are turned by 180 degrees."""
+    """Prints the lines on slightly uneven, noisy paper; lines in `flipped` are rotated by 180 degrees."""
     font = ImageFont.load_default(size=FONT_SIZE)
     ink = Image.new("L", (WIDTH, HEIGHT), 0)
     for index, text in enumerate(lines):
@@ -92,7 +92,7 @@ def _render(lines: tuple[str, ...], flipped: tuple[int, ...], seed: int) -> Page
             ImageDraw.Draw(strip).text((x, PITCH // 2), word, fill=255, font=font, anchor="lm")
             x += font.getlength(word) + SPACE
         if index in flipped:
-            # Turned about its own middle, so that the line stays where it is on the page.
+            # Rotated about its own middle, so that the line keeps its place on the page.
             box = strip.getbbox()
             assert box is not None
             strip.paste(strip.crop(box).rotate(180), box)

@@ -1,5 +1,5 @@
-"""Reads a page with three networks: find the lines (DB), turn those upside down, recognise (CTC).
-Everything around the networks is numpy and Pillow; the networks are anything with `run(feeds)`."""
+"""Reads a page with three networks: they find the lines (DB), find those that are upside down, and recognise text (CTC).
+Everything around the networks is numpy and Pillow; a network is any object with `run(feeds)`."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from PIL import Image
 
 from .boxes import Box, text_boxes
 
-DET_SHAPE = (1, 3, 704, 480)  # the whole page, as page.py renders it
+DET_SHAPE = (1, 3, 704, 480)  # the size of a page from page.py
 CLS_SHAPE = (1, 3, 48, 192)
-REC_SHAPE = (1, 3, 48, 480)  # every line in one width, squeezed or padded, so that one plan serves all
+REC_SHAPE = (1, 3, 48, 480)  # every line has this width, squeezed or padded, so that one plan is enough
 INPUT = "x"  # the input's name in all three networks
 _FLIP_CONFIDENCE = 0.9
 
 
 class Runner(Protocol):
-    """What the pipeline needs of a network; `linnet.Session` is one."""
+    """The interface that the pipeline needs from a network; `linnet.Session` has it."""
 
     def run(self, feeds: dict[str, np.ndarray], /) -> dict[str, np.ndarray]:
-        """Compute the outputs from the inputs, both by name."""
+        """Computes the outputs from the inputs, both by name."""
         ...
 
 
 @dataclass
 class Recorder:
-    """A runner that hands on to another and keeps what it was fed: the calibration data of `quantize`."""
+    """A runner that calls another one and keeps its inputs: the calibration data for `quantize`."""
 
     runner: Runner
     feeds: list[dict[str, np.ndarray]] = field(default_factory=list)
 
     def run(self, feeds: dict[str, np.ndarray], /) -> dict[str, np.ndarray]:
-        """Keep a copy of the feeds and hand them on."""
+        """Keeps a copy of the feeds and calls the other runner."""
         self.feeds.append({name: value.copy() for name, value in feeds.items()})
         return self.runner.run(feeds)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line as read: where it stands (page pixels), its text, and whether it was upside down."""
+    """A recognised line: its position (page pixels), its text, and whether it was upside down."""
 
     box: Box
     text: str
@@ -59,7 +59,7 @@ class Reader:
     characters: list[str]
 
     def read(self, image: np.ndarray) -> list[Line]:
-        """Read a page, u8 [H,W,3] RGB; the lines come from top to bottom."""
+        """Reads a page, u8 [H,W,3] RGB; the lines are in order from top to bottom."""
         probability = _only(self.detector.run({INPUT: detector_input(image)}))[0, 0]
         scale = (image.shape[1] / probability.shape[1], image.shape[0] / probability.shape[0])
         lines = []
@@ -75,7 +75,7 @@ class Reader:
 
 
 def detector_input(image: np.ndarray) -> np.ndarray:
-    """u8 [H,W,3] RGB -> f32 DET_SHAPE, BGR, by the mean and deviation that the detector was trained with."""
+    """u8 [H,W,3] RGB -> f32 DET_SHAPE, BGR, with the mean and deviation that the detector was trained with."""
     height, width = DET_SHAPE[2:]
     if image.shape[:2] != (height, width):
         image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
@@ -104,17 +104,17 @@ def ctc_text(scores: np.ndarray, characters: list[str]) -> str:
 
 
 def characters_of(model: str | Path) -> list[str]:
-    """The characters of a PP-OCR recogniser, which its file has as metadata; the space is the last."""
+    """Returns the characters of a PP-OCR recogniser, from the metadata of its file; the space is the last."""
     import onnx
 
     for entry in onnx.load(str(model)).metadata_props:
         if entry.key == "character":
             return [*entry.value.splitlines(), " "]
-    raise ValueError(f"{model} has no metadata entry named 'character'")
+    raise ValueError(f"{model} has no metadata entry 'character'; expected a PP-OCR recogniser")
 
 
 def record(reader: Reader, images: list[np.ndarray]) -> dict[str, list[dict[str, np.ndarray]]]:
-    """Read `images` (u8 [H,W,3]) and return what each network was fed meanwhile, by its name in `Reader`."""
+    """Reads `images` (u8 [H,W,3]) and returns the inputs of each network, by its name in `Reader`."""
     recorders = {name: Recorder(getattr(reader, name)) for name in ("detector", "classifier", "recogniser")}
     recording = Reader(**recorders, characters=reader.characters)
     for image in images:

@@ -1,4 +1,4 @@
-"""How many characters of a page were read wrongly: the edit distance from what is written to what was read.
+"""Counts the wrong characters of a page: the edit distance from the true text to the recognised text.
 A line that was not found counts with all its characters."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def edit_distance(a: str, b: str) -> int:
-    """The fewest insertions, deletions and replacements of one character that turn `a` into `b`."""
+    """Returns the smallest number of insertions, deletions and replacements of one character that turn `a` into `b`."""
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a, 1):
         diagonal, row[0] = row[0], i
@@ -17,10 +17,10 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def characters_wrong(written: Sequence[str], read: Sequence[str]) -> int:
-    """The edit distance between two pages of lines, line breaks counted as characters."""
+    """Returns the edit distance between two pages of lines, with line breaks counted as characters."""
     return edit_distance("\n".join(written), "\n".join(read))
 
 
 def characters(written: Sequence[str]) -> int:
-    """The number of characters on a page, without line breaks."""
+    """Returns the number of characters on a page, without line breaks."""
     return sum(len(line) for line in written)

@@ -1,2 +1,2 @@
-"""Training, one command each: `python -m examples.training.softmax_mnist` and so on; `README.md` lists them.
-Every example prints what it learnt and draws its curve."""
+"""The training examples. One command runs each, such as `python -m examples.training.softmax_mnist`.
+`README.md` lists them. Every example prints its result and draws its learning curve."""

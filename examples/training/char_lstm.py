@@ -42,7 +42,7 @@ def build(characters: int, seed: int, units: int = UNITS) -> linnet.Graph:
 
 
 def write(model: linnet.Model, store: linnet.Store, known: text.Text, rng: np.random.Generator) -> str:
-    """300 characters, from the state of nothing read."""
+    """Returns 300 characters, starting from the initial state."""
     session = linnet.Session(model, "write", store=store)
     state = {"h": np.zeros((1, 1, UNITS), np.float32), "c": np.zeros((1, 1, UNITS), np.float32)}
     written = [known.characters.index(" ")]
@@ -54,7 +54,7 @@ def write(model: linnet.Model, store: linnet.Store, known: text.Text, rng: np.ra
 
 
 def main() -> int:
-    """Run by `python -m examples.training.char_lstm`."""
+    """Runs `python -m examples.training.char_lstm`."""
     arguments = text.parser(__doc__, "char_lstm", steps=1000, batch=32, length=64).parse_args()
     return text.learn("char_lstm", arguments, build, write)
 

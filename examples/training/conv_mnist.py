@@ -47,17 +47,17 @@ def build(steps: int, seed: int) -> linnet.Graph:
 
 
 def scaled(batch: data.Batch) -> data.Batch:
-    """Bytes to f32, with the channel that conv wants."""
+    """Converts bytes to f32, and adds the channel axis that conv needs."""
     return {"x": batch["x"][:, None] / np.float32(255), "t": batch["t"]}
 
 
 def main() -> int:
-    """Run by `python -m examples.training.conv_mnist`."""
+    """Runs `python -m examples.training.conv_mnist`."""
     parser = plot.options(__doc__, "conv_mnist", epochs=8)
-    parser.add_argument("--fashion", action="store_true", help="Fashion-MNIST: clothes in place of digits")
+    parser.add_argument("--fashion", action="store_true", help="use Fashion-MNIST: clothes instead of digits")
     parser.add_argument("--data", type=Path, help="folder of the idx files (default: fetched)")
-    parser.add_argument("--save", type=Path, help="where the trained model goes (.lnt)")
-    parser.add_argument("--train-on", type=int, default=60_000, help="so many pictures (%(default)s)")
+    parser.add_argument("--save", type=Path, help="write the trained model to this file (.lnt)")
+    parser.add_argument("--train-on", type=int, default=60_000, help="number of pictures to train on (%(default)s)")
     arguments = parser.parse_args()
     try:
         pictures = (datasets.fashion_mnist if arguments.fashion else datasets.mnist)(arguments.data)
@@ -85,7 +85,7 @@ def main() -> int:
     print(f"Picture: {arguments.out}")
     if arguments.save:
         history.graph.save(arguments.save)
-        print(f"Model: {arguments.save}, which goes on learning under linnet-train")
+        print(f"Model: {arguments.save}, which linnet-train can train further")
     return 0
 
 

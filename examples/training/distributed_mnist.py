@@ -1,5 +1,5 @@
-"""`linnet launch -n 4 -m examples.training.distributed_mnist [--mode asynchronous] [--compression i8]`: MNIST by several
-processes. The same script is one process without `linnet launch`, and as many as torchrun, mpirun or srun start under these."""
+"""`linnet launch -n 4 -m examples.training.distributed_mnist [--mode asynchronous] [--compression i8]`: MNIST with
+several processes. Without `linnet launch` the same script is one process; it also runs under torchrun, mpirun and srun."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from linnet import data, nn
 from linnet._fetch import FetchError
 from linnet.sync import Strategy
 
-BATCH = 25  # of each worker
+BATCH = 25  # examples per worker
 
 
 def build(rate: float, federated: bool, seed: int) -> linnet.Graph:
     """A convolutional network: the signatures of linnet.sync.signatures over {x [N, 28, 28], t i32 [N]}, and `infer` {x} ->
-    scores [N, 10]. federated: the server takes the mean of what workers did by themselves (McMahan et al. 2017)."""
+    scores [N, 10]. federated: the server takes the mean of the workers' local results (McMahan et al. 2017)."""
     graph = linnet.Graph(seed=seed)
     x, t = graph.placeholder("x", ("batch", 28, 28)), graph.placeholder("t", ("batch",), "i32")
     y = linnet.ops.expand_dims(x, 1)
@@ -39,28 +39,38 @@ def build(rate: float, federated: bool, seed: int) -> linnet.Graph:
 
 
 def scaled(batch: data.Batch) -> data.Batch:
-    """Bytes to f32."""
+    """Converts bytes to f32."""
     return {"x": batch["x"] / np.float32(255), "t": batch["t"]}
 
 
 def main() -> int:
-    """Run by `python -m examples.training.distributed_mnist`, as one process or as many."""
+    """Runs `python -m examples.training.distributed_mnist`, as one process or several."""
     parser = argparse.ArgumentParser(prog="python -m examples.training.distributed_mnist", description=__doc__)
     parser.add_argument("--mode", choices=["synchronous", "asynchronous", "federated"], default="synchronous")
-    parser.add_argument("--compression", default="none", help="of gradients: none, f16, bf16, i8, topk:0.01, 1bit")
-    parser.add_argument("--backup", type=int, default=0, help="workers of a step that are not waited for")
-    parser.add_argument("--groups", type=int, default=1, help="of workers that are synchronous inside")
-    parser.add_argument("--staleness", type=int, help="steps that an asynchronous worker may be ahead")
-    parser.add_argument("--local-steps", type=int, default=1, help="of a federated round")
+    parser.add_argument(
+        "--compression", default="none", help="compression of gradients: none, f16, bf16, i8, topk:0.01, 1bit"
+    )
+    parser.add_argument("--backup", type=int, default=0, help="number of workers that a step does not wait for")
+    parser.add_argument(
+        "--groups", type=int, default=1, help="number of groups; the workers of a group are synchronous"
+    )
+    parser.add_argument(
+        "--staleness", type=int, help="number of steps by which an asynchronous worker may be ahead of the slowest"
+    )
+    parser.add_argument(
+        "--local-steps", type=int, default=1, help="steps that a worker makes alone in a federated round"
+    )
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--train-on", type=int, default=60_000, help="so many digits")
+    parser.add_argument("--train-on", type=int, default=60_000, help="number of digits to train on")
     parser.add_argument("--test-on", type=int, default=10_000)
-    parser.add_argument("--accumulate", type=int, help="batches of a step; default: as many as there are workers")
+    parser.add_argument("--accumulate", type=int, help="batches per step (default: one per worker)")
     parser.add_argument("--data", type=Path, help="folder of the idx files (default: fetched)")
-    parser.add_argument("--directory", type=Path, help="of the run: checkpoints, records, the server's snapshots")
-    parser.add_argument("--save", type=Path, help="where the trained model goes (.lnt)")
+    parser.add_argument(
+        "--directory", type=Path, help="folder of the run, for checkpoints, records and the server's snapshots"
+    )
+    parser.add_argument("--save", type=Path, help="write the trained model to this file (.lnt)")
     arguments = parser.parse_args()
     try:
         digits = datasets.mnist(arguments.data)

@@ -1,5 +1,5 @@
 """`python -m examples.training.embedding`: vectors for words (Mikolov et al. 2013, continuous bag of words) of a novel.
-Frequent words have rows of their own, rare ones share hashed rows; gradients are sparse, so a step costs what it touches."""
+Frequent words have their own rows, rare words share hashed rows. Gradients are sparse: a step costs only what it touches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE, SIDE, SAMPLES = 32, 3, 256
 
 
 class Vocabulary:
-    """Words by falling frequency; what occurs fewer than `least` times is hashed into `buckets` rows behind them."""
+    """Words by falling frequency; words that occur fewer than `least` times are hashed into `buckets` rows after them."""
 
     def __init__(self, words: Sequence[str], buckets: int, least: int = 5) -> None:
         counts = collections.Counter(words)
@@ -39,7 +39,7 @@ class Vocabulary:
 def build(rows: int, seed: int) -> linnet.Graph:
     """Signatures: `train` {around i32 [N, 6], word i32 [N]} -> loss; `infer` {word} -> its vectors [N, 32].
 
-    Lazy Adam touches the rows of the batch and of the sampled classes only (losses.sampled_softmax).
+    Lazy Adam touches only the rows of the batch and of the sampled classes (losses.sampled_softmax).
     """
     graph = linnet.Graph(seed=seed)
     around = graph.placeholder("around", ("batch", 2 * SIDE), "i32")
@@ -56,21 +56,21 @@ def build(rows: int, seed: int) -> linnet.Graph:
 
 
 def batch(ids: np.ndarray, count: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Random places of the text: the word there, and the three on either side."""
+    """Draws random positions in the text: the word there, and the three words on either side."""
     at = rng.integers(SIDE, len(ids) - SIDE, count)
     sides = np.r_[-SIDE:0, 1 : SIDE + 1]
     return {"around": ids[at[:, None] + sides], "word": ids[at]}
 
 
 def neighbours(vectors: np.ndarray, words: Sequence[str], of: str, count: int = 6) -> list[str]:
-    """The words whose vectors point most nearly the same way."""
+    """Returns the words whose vectors have the most similar direction."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     near = np.argsort(-(unit @ unit[words.index(of)]))
     return [words[i] for i in near[1 : count + 1]]
 
 
 def time_of_a_step(rows: int, ids: np.ndarray, count: int) -> float:
-    """Milliseconds, the median of 20 steps of a fresh model whose tables have that many rows."""
+    """Returns the median milliseconds of 20 steps of a new model whose tables have this many rows."""
     session = linnet.Session(linnet.Model(build(rows, 0).to_bytes()), "train")
     rng, times = np.random.default_rng(0), []
     for _ in range(25):
@@ -82,7 +82,7 @@ def time_of_a_step(rows: int, ids: np.ndarray, count: int) -> float:
 
 
 def main() -> int:
-    """Run by `python -m examples.training.embedding`."""
+    """Runs `python -m examples.training.embedding`."""
     parser = plot.options(__doc__, "embedding", steps=3000, batch=256, buckets=100_000)
     parser.add_argument("--text", type=Path, help="a text file to learn from (default: Moby-Dick, fetched)")
     arguments = parser.parse_args()
@@ -94,7 +94,9 @@ def main() -> int:
     known = Vocabulary(words, arguments.buckets)
     ids = np.array([known[word] for word in words], np.int32)
     own, share = len(known.frequent), 100 * float((ids >= len(known.frequent)).mean())
-    print(f"{len(words):,} words: {own:,} of their own, {share:.0f} % of the text hashed into {known.buckets:,} rows")
+    print(
+        f"{len(words):,} words: {own:,} with their own row, {share:.0f} % of the text hashed into {known.buckets:,} rows"
+    )
 
     model = linnet.Model(build(known.rows, arguments.seed).to_bytes())
     store = linnet.Store(model)

@@ -1,5 +1,5 @@
-"""`python -m examples.training.gan`: two networks against each other (Goodfellow et al. 2014), built in Python alone.
-The generator learns eight clouds on a ring from noise; both losses, both updates and the noise live in one graph."""
+"""`python -m examples.training.gan`: two networks against each other (Goodfellow et al. 2014), built only in Python.
+The generator learns eight clouds on a ring from noise; both losses, both updates and the noise are in one graph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def discriminator(points: linnet.Tensor) -> linnet.Tensor:
 def build(seed: int) -> linnet.Graph:
     """Signatures: `train_discriminator` {real [N, 2]} -> loss, `train_generator` {} -> loss, `infer` {noise} -> points.
 
-    Each `train` updates the variables of its network only: that is all that makes a game of two minimisations.
+    Each `train_...` updates only the variables of its own network; this makes the two minimisations a game.
     """
     graph = linnet.Graph(seed=seed)
     real = graph.placeholder("real", (256, 2))
@@ -58,14 +58,14 @@ def build(seed: int) -> linnet.Graph:
 
 
 def ring(count: int, rng: np.random.Generator) -> np.ndarray:
-    """f32 [count, 2] drawn from the eight clouds."""
+    """Draws f32 [count, 2] from the eight clouds."""
     angle = 2 * np.pi * rng.integers(0, MODES, count) / MODES
     centre = RADIUS * np.stack((np.cos(angle), np.sin(angle)), 1)
     return (centre + WIDTH * rng.standard_normal((count, 2))).astype(np.float32)
 
 
 def covered(points: np.ndarray) -> tuple[int, float]:
-    """How many clouds hold at least 2 % of the points, and the share of points within four widths of a centre."""
+    """Returns the number of clouds with at least 2 % of the points, and the share of points within four widths of a centre."""
     angle = 2 * np.pi * np.arange(MODES) / MODES
     centres = RADIUS * np.stack((np.cos(angle), np.sin(angle)), 1)
     distance = np.linalg.norm(points[:, None] - centres, axis=2)
@@ -75,7 +75,7 @@ def covered(points: np.ndarray) -> tuple[int, float]:
 
 
 def main() -> int:
-    """Run by `python -m examples.training.gan`."""
+    """Runs `python -m examples.training.gan`."""
     arguments = plot.options(__doc__, "gan", steps=6000).parse_args()
     model = linnet.Model(build(arguments.seed).to_bytes())
     store = linnet.Store(model)

@@ -1,5 +1,5 @@
-"""`python -m examples.training.graph_abc`: a = (b + c) * (c + 2), the graph that introductions to TensorFlow begin with.
-The graph is built, run, differentiated, and c is learnt so that a becomes what we ask for."""
+"""`python -m examples.training.graph_abc`: a = (b + c) * (c + 2), a common first graph in introductions to TensorFlow.
+The graph is built, run and differentiated; then c is learnt so that a gets the wanted value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build() -> linnet.Graph:
 
 
 def main() -> int:
-    """Run by `python -m examples.training.graph_abc`."""
+    """Runs `python -m examples.training.graph_abc`."""
     arguments = plot.options(__doc__, "graph_abc", steps=60).parse_args()
     model = linnet.Model(build().to_bytes())
     store = linnet.Store(model)

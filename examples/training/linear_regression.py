@@ -1,5 +1,5 @@
-"""`python -m examples.training.linear_regression`: f(X | W) = Y + e, with |e|^2 made as small as it gets by training.
-Points are drawn about a known plane; what is learnt is compared with it and with the least squares of NumPy."""
+"""`python -m examples.training.linear_regression`: f(X | W) = Y + e, where training minimises |e|^2.
+Points are drawn around a known plane; the result is compared with it and with NumPy's least squares."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def build(features: int) -> linnet.Graph:
 
 
 def main() -> int:
-    """Run by `python -m examples.training.linear_regression`."""
+    """Runs `python -m examples.training.linear_regression`."""
     arguments = plot.options(__doc__, "linear_regression", features=3, points=500, steps=300).parse_args()
     rng = np.random.default_rng(arguments.seed)
     truth = rng.uniform(-3, 3, (arguments.features + 1, 1))

@@ -1,5 +1,5 @@
-"""`python -m examples.training.mean_shift`: clusters found by broadcasting alone, on the runtime that trains networks.
-Every point moves to the mean of all points, weighted by a Gaussian of the distance, until nothing moves (Cheng 1995)."""
+"""`python -m examples.training.mean_shift`: finds clusters only by broadcasting, on the runtime that trains networks.
+Every point moves to the mean of all points, weighted by a Gaussian of the distance, until no point moves (Cheng 1995)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import plot
 
 
 def build(points: np.ndarray, bandwidth: float) -> linnet.Graph:
-    """One signature `train` {} -> moved: every run moves the variable `points` [N, D] once; `moved` is the largest way."""
+    """One signature `train` {} -> moved: every run moves the variable `points` [N, D] once; `moved` is the largest distance."""
     graph = linnet.Graph()
     x = graph.variable("points", points)
     sample = graph.constant(points)
@@ -28,7 +28,7 @@ def build(points: np.ndarray, bandwidth: float) -> linnet.Graph:
 
 
 def sample_points(clusters: int, each: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Gaussian clouds on a plane, centres at least 2.4 apart: points f32 [clusters * each, 2], cloud of each i64."""
+    """Gaussian clouds on a plane, with centres at least 2.4 apart: points f32 [clusters * each, 2], cloud of each i64."""
     centres: list[np.ndarray] = []
     while len(centres) < clusters:
         centre = rng.uniform(-5, 5, 2)
@@ -39,7 +39,7 @@ def sample_points(clusters: int, each: int, rng: np.random.Generator) -> tuple[n
 
 
 def label(points: np.ndarray, tolerance: float) -> np.ndarray:
-    """Points nearer than `tolerance` are one cluster: its number per point."""
+    """Puts points nearer than `tolerance` into one cluster; returns the cluster number of each point."""
     centres: list[np.ndarray] = []
     labels = np.empty(len(points), np.int64)
     for i, point in enumerate(points):
@@ -51,7 +51,7 @@ def label(points: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def main() -> int:
-    """Run by `python -m examples.training.mean_shift`."""
+    """Runs `python -m examples.training.mean_shift`."""
     arguments = plot.options(__doc__, "mean_shift", clusters=6, each=100, steps=50).parse_args()
     points, truth = sample_points(arguments.clusters, arguments.each, np.random.default_rng(arguments.seed))
     model = linnet.Model(build(points, bandwidth=0.6).to_bytes())

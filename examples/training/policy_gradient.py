@@ -1,5 +1,5 @@
-"""`python -m examples.training.policy_gradient`: a pole learns to be balanced by REINFORCE (Williams 1992).
-The world is NumPy, sixteen carts at once; the policy and its gradient are a graph, with no line of C."""
+"""`python -m examples.training.policy_gradient`: learns to balance a pole by REINFORCE (Williams 1992).
+The simulation is NumPy, sixteen carts at once; the policy and its gradient are a graph, without any C code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linnet import nn, ops
 
 from . import plot
 
-LIMIT = 200  # steps of an episode
+LIMIT = 200  # most steps in an episode
 
 
 def build(seed: int) -> linnet.Graph:
@@ -22,7 +22,7 @@ def build(seed: int) -> linnet.Graph:
     right, advantage = graph.placeholder("right", ("batch",)), graph.placeholder("advantage", ("batch",))
     logit = nn.dense(nn.dense(state, 32, activation="tanh"), 1)[:, 0]
     graph.signature("infer", {"state": state}, {"right": ops.sigmoid(logit)})
-    surprise = ops.softplus(logit) - right * logit  # -log(probability of what was done)
+    surprise = ops.softplus(logit) - right * logit  # -log(probability of the action taken)
     loss = (surprise * advantage).mean()
     feeds = {"state": state, "right": right, "advantage": advantage}
     graph.signature("train", feeds, {"loss": loss}, updates=linnet.Adam(0.02).minimize(loss))
@@ -30,14 +30,14 @@ def build(seed: int) -> linnet.Graph:
 
 
 class Carts:
-    """Poles on carts, 20 ms a step (Barto, Sutton, Anderson 1983): state is place, speed, angle, angular speed."""
+    """Poles on carts, 20 ms a step (Barto, Sutton, Anderson 1983): state is position, speed, angle, angular speed."""
 
     def __init__(self, count: int, rng: np.random.Generator) -> None:
         self.state = rng.uniform(-0.05, 0.05, (count, 4))
         self.standing = np.ones(count, bool)
 
     def step(self, right: np.ndarray) -> None:
-        """Push each cart that still stands right (1) or left (0) with 10 N."""
+        """Pushes each cart whose pole still stands to the right (1) or left (0) with 10 N."""
         _, speed, angle, turn = self.state.T
         force = np.where(right > 0, 10.0, -10.0)
         mass, pole, half = 1.1, 0.1, 0.5
@@ -50,7 +50,7 @@ class Carts:
 
 
 def play(policy: linnet.Session, count: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Whole episodes of `count` carts: what `train` is fed with, and the length of each episode."""
+    """Plays whole episodes of `count` carts; returns the inputs of `train`, and the length of each episode."""
     carts = Carts(count, rng)
     states, pushes, alive = [], [], []
     while carts.standing.any() and len(states) < LIMIT:
@@ -75,7 +75,7 @@ def play(policy: linnet.Session, count: int, rng: np.random.Generator) -> tuple[
 
 
 def main() -> int:
-    """Run by `python -m examples.training.policy_gradient`."""
+    """Runs `python -m examples.training.policy_gradient`."""
     arguments = plot.options(__doc__, "policy_gradient", steps=60, carts=16).parse_args()
     model = linnet.Model(build(arguments.seed).to_bytes())
     store = linnet.Store(model)
@@ -88,7 +88,10 @@ def main() -> int:
         train.run(feeds)
         lengths.append(float(lived.mean()))
     taken = time.perf_counter() - start
-    print(f"{arguments.steps} updates in {taken:.1f} s: the pole stood {lengths[0]:.0f} steps at first,", end=" ")
+    print(
+        f"{arguments.steps} updates in {taken:.1f} s: the pole stood {lengths[0]:.0f} steps in the first episodes,",
+        end=" ",
+    )
     print(f"{np.mean(lengths[-5:]):.0f} of {LIMIT} in the last five")
     plot.draw(
         arguments.out, "A pole balanced by policy gradient",

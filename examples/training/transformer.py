@@ -1,5 +1,5 @@
 """`python -m examples.training.transformer [--text FILE]`: a small transformer learns to write a novel by characters.
-Two causal layers of four heads over passages of 64 characters, normalised before each part (Xiong et al. 2020)."""
+Two causal layers of four heads over passages of 64 characters, with normalisation before each part (Xiong et al. 2020)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build(characters: int, seed: int, size: int = 128, heads: int = 4, layers: i
 
 
 def write(model: linnet.Model, store: linnet.Store, known: text.Text, rng: np.random.Generator) -> str:
-    """300 characters; each sees the 63 before it."""
+    """Returns 300 characters; each depends on the 63 before it."""
     session = linnet.Session(model, "write", store=store)
     written = [known.characters.index(" ")]
     for _ in range(300):
@@ -52,7 +52,7 @@ def write(model: linnet.Model, store: linnet.Store, known: text.Text, rng: np.ra
 
 
 def main() -> int:
-    """Run by `python -m examples.training.transformer`."""
+    """Runs `python -m examples.training.transformer`."""
     arguments = text.parser(__doc__, "transformer", steps=1000, batch=32).parse_args()
     arguments.length = LENGTH
     return text.learn("transformer", arguments, build, write)

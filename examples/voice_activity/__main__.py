@@ -1,5 +1,5 @@
-"""`python -m examples.voice_activity [FILE.wav] [--out FILE.png]`: where somebody speaks, as a table and a picture.
-Without a file, a sound is made: sentences between silence, noise and a melody."""
+"""`python -m examples.voice_activity [FILE.wav] [--out FILE.png]`: finds speech; prints a table and draws a picture.
+Without a file it generates a sound: sentences between silence, noise and a melody."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import detect, picture, sound
 
 
 def main() -> int:
-    """Run by `python -m examples.voice_activity`; returns the exit status."""
+    """Runs `python -m examples.voice_activity`; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m examples.voice_activity", description=__doc__)
     parser.add_argument("wav", nargs="?", type=Path, help="a WAV file of 16-bit samples")
     parser.add_argument("--out", type=Path, default=Path("voice_activity.png"), help="the picture to write")
@@ -45,7 +45,7 @@ def main() -> int:
     Console(width=None if sys.stdout.isatty() else 100).print(table)
     try:
         picture.draw(samples, probability, found, truth, args.out)
-    except (OSError, ValueError) as error:  # ValueError: Pillow knows no format of that extension
+    except (OSError, ValueError) as error:  # ValueError: Pillow has no format with that extension
         print(f"voice_activity: cannot write {args.out}: {error}", file=sys.stderr)
         return 1
     if truth:

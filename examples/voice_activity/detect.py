@@ -1,4 +1,4 @@
-"""Speech probabilities, 32 ms at a time with a state carried on, and the spans of time that they make.
+"""Speech probabilities for every 32 ms, with a state that is carried over, and the spans of speech that follow from them.
 Blocks, context and thresholds are those of the silero-vad package (`get_speech_timestamps`)."""
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from linnet._fetch import fetch_member
 
 RATE = 16000
 BLOCK = 512  # samples per probability
-_CONTEXT = 64  # samples of the block before, which the network wants in front
-_THRESHOLD, _RELEASE = 0.5, 0.35  # a span begins at the first, and ends below the second ...
-_LEAST_SILENCE, _LEAST_SPEECH = 0.1, 0.25  # ... for so many seconds; shorter spans are dropped
+_CONTEXT = 64  # samples of the previous block, which the network needs before each block
+_THRESHOLD, _RELEASE = 0.5, 0.35  # a span begins at the first probability, and ends below the second ...
+_LEAST_SILENCE, _LEAST_SPEECH = 0.1, 0.25  # ... for this many seconds; shorter spans are dropped
 
 
 class Span(NamedTuple):
@@ -25,14 +25,14 @@ class Span(NamedTuple):
 
 
 def network() -> linnet.Session:
-    """The network. Raises `FetchError` where it cannot be had."""
+    """Returns the network. Raises `FetchError` if it cannot be fetched."""
     path = fetch_member("silero-vad", "silero_vad/data/silero_vad.onnx", "6.2.3")
     shapes = {"input": (1, _CONTEXT + BLOCK), "state": (2, 1, 128), "sr": ()}
     return linnet.Session(linnet.from_onnx(path, input_shapes=shapes))
 
 
 def probabilities(session: linnet.Session, sound: np.ndarray) -> np.ndarray:
-    """f32 [n] of speech for each block of `sound`, f32 [samples] in -1..1 at 16 kHz; the last block is padded."""
+    """Returns f32 [n], the probability of speech per block of `sound`, f32 [samples] in -1..1 at 16 kHz; pads the last block."""
     blocks = np.pad(sound, (_CONTEXT, -len(sound) % BLOCK)).astype(np.float32)
     state, rate = np.zeros((2, 1, 128), np.float32), np.array(RATE, np.int64)
     found = []
@@ -45,11 +45,11 @@ def probabilities(session: linnet.Session, sound: np.ndarray) -> np.ndarray:
 
 
 def spans(probability: np.ndarray) -> list[Span]:
-    """The spans of speech, by two thresholds: short gaps are bridged, short spans dropped."""
+    """Finds the spans of speech with two thresholds; closes short gaps and drops short spans."""
     step = BLOCK / RATE
     found: list[Span] = []
     start: float | None = None
-    silence: float | None = None  # since when the probability has been below the release
+    silence: float | None = None  # start of the time during which the probability has been below the second threshold
     for i, value in enumerate(probability.tolist()):
         now = i * step
         if value >= _THRESHOLD:

@@ -1,4 +1,4 @@
-"""A PNG of a sound: its waveform with the found spans shaded, and the probability of speech below, over time.
+"""Draws a PNG of a sound: its waveform with the found spans shaded, and below it the probability of speech over time.
 Drawn with Pillow alone, so that the example needs no plotting library."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BLUE, _GREEN, _SHADE, _GREY, _BLACK = (40, 110, 220), (20, 140, 60), (214, 240,
 
 
 def draw(sound: np.ndarray, probability: np.ndarray, found: Sequence[Span], truth: Sequence[Span], path: Path) -> None:
-    """Write the picture; spans of `truth`, where they are known, are lines under the waveform."""
+    """Writes the picture. The spans of `truth`, if known, are lines under the waveform."""
     seconds = max(len(sound) / RATE, 1e-9)
     image = Image.new("RGB", (_WIDTH, _HEIGHT), "white")
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=14)

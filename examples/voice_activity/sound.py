@@ -1,5 +1,5 @@
-"""A sound to try: three sentences between silence, noise and a melody, and WAV files of one's own.
-The sentences are spoken by `espeak-ng` where it is installed, else a plain formant synthesiser says vowels."""
+"""A test sound (three sentences between silence, noise and a melody), and a reader for WAV files.
+`espeak-ng` speaks the sentences if it is installed; otherwise a simple formant synthesiser speaks vowels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VOWELS = ((730, 1090, 2440), (270, 2290, 3010), (300, 870, 2240), (530, 1840, 2
 
 
 def sample_sound() -> tuple[np.ndarray, list[Span], str]:
-    """The sound, f32 [samples] at 16 kHz; where speech is in it; and who speaks."""
+    """Returns the sound, f32 [samples] at 16 kHz, the spans of speech in it, and the name of the speaker."""
     rng = np.random.default_rng(7)
     speaker = shutil.which("espeak-ng")
     second = np.arange(RATE) / RATE
@@ -40,22 +40,22 @@ def sample_sound() -> tuple[np.ndarray, list[Span], str]:
 
 
 def read_wav(data: bytes) -> np.ndarray:
-    """A WAV file of 16-bit samples as f32 [samples] at 16 kHz, its channels averaged. Raises ValueError."""
+    """Reads a WAV file of 16-bit samples as f32 [samples] at 16 kHz, and averages its channels. Raises ValueError."""
     try:
         with wave.open(io.BytesIO(data)) as file:
             rate, channels, width = file.getframerate(), file.getnchannels(), file.getsampwidth()
             frames = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as error:
-        raise ValueError(f"is no WAV file: {error}") from None
+        raise ValueError(f"is not a WAV file: {error}") from None
     if width != 2:
-        raise ValueError(f"has samples of {8 * width} bits; expected 16")
+        raise ValueError(f"has samples of {8 * width} bits, expected 16 bits")
     whole = len(frames) // (2 * channels) * channels
     values = np.frombuffer(frames, "<i2", whole).reshape(-1, channels).mean(axis=1) / 32768
     return resampled(values, rate)
 
 
 def resampled(values: np.ndarray, rate: int) -> np.ndarray:
-    """At 16 kHz: the spectrum is cut or padded, so that nothing folds back."""
+    """Resamples to 16 kHz: the spectrum is cut or padded, so that there is no aliasing."""
     if rate == RATE or not len(values):
         return values.astype(np.float32)
     count = round(len(values) * RATE / rate)
@@ -75,7 +75,7 @@ def _espeak(program: str, text: str) -> np.ndarray:
 
 
 def _vowels(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Glottal pulses of a falling pitch through three resonators per vowel (Klatt 1980), a syllable each 180 ms."""
+    """Sends glottal pulses of falling pitch through three resonators per vowel (Klatt 1980); a syllable takes 180 ms."""
     pieces = []
     for i in range(count):
         samples = int(RATE * rng.uniform(0.13, 0.2))
@@ -101,7 +101,7 @@ def _resonator(x: np.ndarray, frequency: float, width: float) -> np.ndarray:
 
 
 def load(path: Path) -> np.ndarray:
-    """`read_wav` of a file, whose name is in the error. Raises ValueError, OSError."""
+    """Calls `read_wav`, and adds the name of the file to its error. Raises ValueError, OSError."""
     try:
         return read_wav(path.read_bytes())
     except ValueError as error:

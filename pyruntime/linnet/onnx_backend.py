@@ -1,5 +1,5 @@
 """linnet as a backend of the onnx package: prepare, run_model, supports_device.
-Also the harness that ONNX's own conformance tests run through."""
+ONNX's own conformance tests run through it as well."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ import numpy.typing as npt
 import onnx
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from linnet.clib.errors import UsageError
 from linnet.converters.onnx import from_onnx, narrow
 from linnet.converters.onnx.interface import INPUTS, OUTPUTS
 from linnet.converters.onnx.values import MAX_RANK
-from linnet.errors import UsageError
-from linnet.graph import Graph, numpy_dtype
+from linnet.facade import Graph
+from linnet.ir.dtypes import numpy_dtype
 
 Array = npt.NDArray[Any]
 __all__ = ["LinnetBackend", "LinnetRep", "prepare", "run_model", "supports_device"]
 
 
 class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
-    """A converted model with its session."""
+    """A converted model and its session."""
 
     def __init__(self, graph: Graph, threads: int | None = None) -> None:
-        from linnet.session import Session
+        from linnet.session.session import Session
 
         self.graph = graph
         self.signature = graph.signatures["infer"]
@@ -41,10 +42,10 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         self.session = Session(graph, threads=threads)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Outputs in the model's order, for a list of values in the order of the inputs or a {name: value}.
+        """The outputs in the model's order. inputs: a list of values in the order of the inputs, or {name: value}.
 
-        bf16 and the narrow types (int4, float8e4m3fn, ...) are arrays of ml_dtypes; bf16 may be fed as uint16 bit patterns
-        too. Sequences are lists of arrays; an optional may be None.
+        bf16 and narrow types (int4, float8e4m3fn, ...) are ml_dtypes arrays; bf16 may also be fed as uint16 bit
+        patterns. Sequences are lists of arrays. An optional may be None.
         """
         if isinstance(inputs, Mapping):
             feeds = dict(inputs)
@@ -63,7 +64,8 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         return tuple(namedtupledict("Outputs", self.output_names)(*values))
 
     def _type(self, name: str) -> tuple[bool, bool, narrow.Kind | None]:
-        """Whether an input or output is an optional, whether a sequence, and its elements' type when it is narrow."""
+        """Whether an input or output is an optional, whether it is a sequence, and its element type if that is
+        narrow."""
         text, wrapped = self.graph.metadata.get(narrow.METADATA + name, ""), []
         for wrapper in ("optional(", "sequence("):
             wrapped.append(text.startswith(wrapper))
@@ -71,7 +73,7 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         return wrapped[0], wrapped[1], narrow.BY_NAME.get(text)
 
     def _fed(self, name: str, value: Any) -> dict[str, Array]:
-        """The session's inputs for one of the model's."""
+        """The session's inputs for one input of the model."""
         optional, sequence, kind = self._type(name)
         if not optional and not sequence:
             return {name: _stored(value, kind)}
@@ -79,9 +81,9 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         if f"{name}.present" in self.specs:
             feeds[f"{name}.present"] = np.array(value is not None)
         elif value is None and not optional:
-            raise UsageError("the input is no optional: it needs a value", code=105, tensor=name)
+            raise UsageError("the input is not optional and needs a value", code=105, tensor=name)
         parts = {n: t for n, t in self.specs.items() if n.startswith(f"{name}.") or n == name}
-        if value is None:  # nothing reads these
+        if value is None:  # nothing reads these inputs
             empty = {
                 n: [d if isinstance(d, int) else 0 for d in ((None,) if t.shape is None else t.shape)]
                 for n, t in parts.items()
@@ -103,7 +105,7 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         return feeds | {f"{name}.values": np.concatenate(flat), f"{name}.shapes": shapes}
 
     def _shown(self, name: str, results: Mapping[str, Array]) -> Any:
-        """One of the model's outputs from the session's."""
+        """One output of the model, assembled from the session's outputs."""
         optional, sequence, kind = self._type(name)
 
         def values(array: Array, stored: str) -> Array:
@@ -131,7 +133,7 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
 
 
 def _stored(value: Any, kind: narrow.Kind | None) -> Array:
-    """An array that the session takes, of an array or a TensorProto."""
+    """Converts an array or a TensorProto to an array that the session accepts."""
     array = np.asarray(onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value)
     if kind is not None:
         return kind.codes(array)
@@ -139,25 +141,27 @@ def _stored(value: Any, kind: narrow.Kind | None) -> Array:
 
 
 class LinnetBackend(Backend):  # type: ignore[misc]
-    """onnx.backend.base.Backend on linnet's C runtime."""
+    """onnx.backend.base.Backend on top of linnet's C runtime."""
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> LinnetRep:
-        """Converts and plans. kwargs: input_shapes, threads. Raises ConversionError with every problem of the model."""
+        """Converts and plans a model. kwargs: input_shapes, threads. Raises ConversionError with every problem of the
+        model."""
         if not cls.supports_device(device):
             raise UsageError(f"device {device!r} is not supported", code=101, expected="CPU", got=device)
         return LinnetRep(from_onnx(model, kwargs.get("input_shapes")), kwargs.get("threads"))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
-        """`prepare`, then one run."""
+        """Calls `prepare`, then runs once."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
     def run_node(
         cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """One node, on arrays for its named inputs, at the newest opset that linnet and the onnx package know."""
+        """Runs one node on arrays for its named inputs, at the newest opset that both linnet and the onnx package
+        support."""
         from linnet.converters.onnx.registry import NEWEST_OPSET
 
         arrays = [np.asarray(value) for value in inputs]

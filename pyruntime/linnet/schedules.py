@@ -1,5 +1,6 @@
-"""Learning rates that change, as graphs of the step: `linnet.Adam(linnet.schedules.cosine(1e-3, 10_000))`. The step is 0 in the
-first run. Meanings are those of PyTorch's schedulers, stepped once per run; a function of your own may take their place."""
+"""Learning rates that change over time, as graphs of the step: `linnet.Adam(linnet.schedules.cosine(1e-3, 10_000))`.
+The step is 0 in the first run. Meanings are those of PyTorch's schedulers, stepped once per run. A function of your own
+can be used instead."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from linnet.autodiff._tools import elementwise
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor
-from linnet.mapping import Expr
+from linnet.clib.errors import UsageError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
+from linnet.ir.graph import Graph
 from linnet.optimizers._step import number
 
 __all__ = [
@@ -34,18 +36,19 @@ __all__ = [
 
 
 class Schedule:
-    """A learning rate as a function of the step. rule: makes its expression of that of the step, both f64."""
+    """A learning rate as a function of the step. rule: returns the rate's expression for the step's expression, both
+    f64."""
 
     def __init__(self, rule: Callable[[Any], Any]) -> None:
         self.rule = rule
 
     def __call__(self, step: Tensor) -> Tensor:
-        """The rate at a step, an f64 scalar."""
+        """The rate at a step, as an f64 scalar tensor."""
         return elementwise([step.cast("f64")], lambda n: n.lift(self.rule(n)), "f64")
 
     def at(self, step: int) -> float:
-        """The rate at a step, computed now: for plots and logs."""
-        value = self(Graph().constant(np.float64(step))).data  # folded
+        """The rate at a step as a number, for plots and logs."""
+        value = self(Graph().constant(np.float64(step))).data  # a constant, by folding
         assert value is not None
         return float(value)
 
@@ -54,7 +57,7 @@ Rate = float | Schedule
 
 
 def constant(rate: float) -> Schedule:
-    """The same at every step."""
+    """The same rate at every step."""
     value = number("rate", rate, least=0.0)
     return Schedule(lambda n: value)
 
@@ -66,16 +69,16 @@ def step(rate: float, every: int, factor: float = 0.1) -> Schedule:
 
 
 def multi_step(rate: float, milestones: Sequence[int], factor: float = 0.1) -> Schedule:
-    """Times `factor` from each milestone on, MultiStepLR."""
+    """Multiplied by `factor` at each milestone, MultiStepLR."""
     return piecewise([rate * factor**i for i in range(len(milestones) + 1)], sorted(milestones))
 
 
 def piecewise(rates: Sequence[float], boundaries: Sequence[int]) -> Schedule:
-    """rates[0] before step boundaries[0], then rates[1] before boundaries[1], ...; the last one for ever."""
+    """rates[0] before step boundaries[0], then rates[1] before boundaries[1], ...; then the last rate."""
     if len(rates) != len(boundaries) + 1 or list(boundaries) != sorted(boundaries):
         raise UsageError(
-            "rates and boundaries do not fit together", code=101, tensor="boundaries",
-            expected=f"{len(rates) - 1} rising steps", got=repr(list(boundaries)),
+            "rates and boundaries do not match", code=101, tensor="boundaries",
+            expected=f"{len(rates) - 1} increasing steps", got=repr(list(boundaries)),
         )  # fmt: skip
 
     def rule(n: Expr) -> Expr:
@@ -93,7 +96,7 @@ def exponential(rate: float, factor: float) -> Schedule:
 
 
 def linear(rate: float, steps: int, start: float = 1.0 / 3.0, end: float = 1.0) -> Schedule:
-    """From start * rate to end * rate in a straight line over `steps`, then constant, LinearLR."""
+    """Linearly from start * rate to end * rate over `steps`, then constant, LinearLR."""
     count = _steps("steps", steps)
     return Schedule(lambda n: rate * (start + (end - start) * (n / count).min(1.0)))
 
@@ -105,22 +108,22 @@ def polynomial(rate: float, steps: int, power: float = 1.0) -> Schedule:
 
 
 def cosine(rate: float, steps: int, least: float = 0.0) -> Schedule:
-    """From rate down to `least` along half a cosine over `steps` (Loshchilov and Hutter 2017), and up again if it goes on,
-    CosineAnnealingLR."""
+    """Falls from `rate` to `least` along half a cosine over `steps` (Loshchilov and Hutter 2017), then rises again,
+    like PyTorch's CosineAnnealingLR."""
     count = _steps("steps", steps)
     return Schedule(lambda n: least + (rate - least) * _half_cosine(n / count))
 
 
 def cosine_restarts(rate: float, first: int, factor: int = 1, least: float = 0.0) -> Schedule:
-    """As cosine, begun again after `first` steps, and then each time after `factor` times as many,
-    CosineAnnealingWarmRestarts."""
+    """Like cosine, but starts again at `rate` after `first` steps. Each later cycle is `factor` times as long as
+    the one before, like PyTorch's CosineAnnealingWarmRestarts."""
     count = _steps("first", first)
 
     def rule(n: Expr) -> Expr:
         if factor == 1:
             return least + (rate - least) * _half_cosine(n % count / count)
-        # Cycle c begins at first * (factor ** c - 1) / (factor - 1). The small term keeps a logarithm that should be whole
-        # from falling short of it.
+        # Cycle c begins at first * (factor ** c - 1) / (factor - 1). The small term keeps a logarithm that should be an
+        # integer from falling just below it.
         cycle = ((n * ((factor - 1) / count) + 1.0).log() / math.log(factor) + 1e-9).floor()
         length = n.lift(float(factor)) ** cycle
         begin = (length - 1.0) * (count / (factor - 1))
@@ -139,8 +142,10 @@ def one_cycle(
     cosine: bool = True,
     three_phases: bool = False,
 ) -> Schedule:
-    """Up from rate / start to rate in the first part (`rise`) of `steps`, then down to rate / start / end (Smith and Topin
-    2018), OneCycleLR. three_phases: down as it went up, and then to the end. cosine: along cosines, else straight lines."""
+    """The rate rises from rate / start to rate in the first part (`rise`) of `steps`, then falls to rate / start / end
+    (Smith and Topin 2018), OneCycleLR. three_phases: it falls to rate / start in as many steps as it rose, then to the
+    end value.
+    cosine: along cosines instead of straight lines."""
     count, low = _steps("steps", steps), rate / start
     points: list[tuple[float, float]] = [(0.0, low), (rise * count - 1, rate)]
     if three_phases:
@@ -159,8 +164,8 @@ def one_cycle(
 
 
 def warm_up(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
-    """From start times the schedule's first rate up to it in a straight line, then the schedule from its beginning: LinearLR
-    and it in a SequentialLR."""
+    """The rate rises linearly from start times the schedule's first rate to that rate, and then follows the schedule.
+    Equals LinearLR and the schedule in a SequentialLR."""
     count = _steps("steps", steps)
     rule = schedule.rule if isinstance(schedule, Schedule) else constant(schedule).rule
 
@@ -172,7 +177,7 @@ def warm_up(schedule: Rate, steps: int, start: float = 0.0) -> Schedule:
 
 
 def hold(schedule: Schedule, steps: int) -> Schedule:
-    """The schedule of n // steps: one of epochs, when an epoch has so many steps."""
+    """The schedule of n // steps: a schedule of epochs, if an epoch has that many steps."""
     count = _steps("steps", steps)
     return Schedule(lambda n: schedule.rule((n / count).floor()))
 

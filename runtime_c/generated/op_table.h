@@ -3,7 +3,7 @@
 #ifndef LN_OP_TABLE_H
 #define LN_OP_TABLE_H
 
-#include "core/op.h"
+#include "kernel/op.h"
 
 enum ln_op_id {
     LN_OP_MAP = 1,
@@ -532,6 +532,25 @@ enum ln_map_opcode {
 
 extern const ln_op ln_ops[LN_OP_LIMIT];
 extern const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT];
+
+enum ln_op_family {
+    LN_FAMILY_MAP,
+    LN_FAMILY_COPY,
+    LN_FAMILY_PRODUCT,
+    LN_FAMILY_RECURRENT,
+    LN_FAMILY_REDUCTION,
+    LN_FAMILY_NORM,
+    LN_FAMILY_WINDOW,
+    LN_FAMILY_RESAMPLING,
+    LN_FAMILY_INDEXING,
+    LN_FAMILY_CONVERSION,
+    LN_FAMILY_CONTROL,
+    LN_FAMILY_VARIABLE,
+    LN_FAMILY_SHAPE,
+    LN_FAMILY_GENERATOR,
+    LN_FAMILY_GRADIENT,
+    LN_FAMILY_OTHER,
+};
 
 linnet_status ln_infer_map(const ln_infer *infer);
 linnet_status ln_infer_copy(const ln_infer *infer);

@@ -1,4 +1,4 @@
-/* linnet_sync_ext.h - for those who build on liblinnet_sync: the encodings that gradients travel in, without a network.
+/* linnet_sync_ext.h - the encodings of gradients, without a network; for code that builds on liblinnet_sync.
  * Workers and servers encode and decode by themselves; tests, simulators and adapters to other systems use these. */
 #ifndef LINNET_SYNC_EXT_H
 #define LINNET_SYNC_EXT_H
@@ -9,17 +9,17 @@
 extern "C" {
 #endif
 
-/* Most bytes that `count` f32 values take in an encoding (linnet_sync_compression); 0: no such encoding, fraction not
- * in (0, 1], or too many values. `fraction` is used by TOP_K alone. */
+/* Returns the most bytes that `count` f32 values take in an encoding (linnet_sync_compression). Returns 0 if the
+ * encoding is unknown, `fraction` is not in (0, 1], or there are too many values. Only TOP_K uses `fraction`. */
 LINNET_API size_t linnet_sync_encoded_bound(int encoding, double fraction, uint64_t count);
-/* Encodes values[i] + residual[i] and leaves in `residual` what was lost (error feedback; NULL: it is lost). Writes
- * *bytes bytes to out, which has room for `capacity`, at least the bound. values and residual must not overlap.
- * Errors: INVALID_ARGUMENT. */
+/* Encodes values[i] + residual[i], and stores what the encoding lost in `residual` (error feedback). With `residual`
+ * NULL the loss is not kept. Writes *bytes bytes to `out`, whose `capacity` must be at least the bound. `values` and
+ * `residual` must not overlap. Errors: INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_sync_encode(int encoding, double fraction, const float *values, float *residual,
                                             uint64_t count, void *out, size_t capacity, size_t *bytes,
                                             linnet_error *error);
-/* Decodes a message of `count` values: out[i] = value; or, with `weight`, out[i] += *weight * value. Any bytes may be
- * given: on an error nothing is written. Errors: INVALID_ARGUMENT, PROTOCOL_ERROR (says what is malformed). */
+/* Decodes a message of `count` values: out[i] = value, or with `weight`: out[i] += *weight * value. The bytes are not
+ * trusted; on an error nothing is written. Errors: INVALID_ARGUMENT, PROTOCOL_ERROR (says what is malformed). */
 LINNET_API linnet_status linnet_sync_decode(int encoding, const void *data, size_t bytes, const float *weight,
                                             float *out, uint64_t count, linnet_error *error);
 

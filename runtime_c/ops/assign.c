@@ -1,6 +1,6 @@
-/* assign.c - shape rule and reference kernel of `assign`. Plans commit assigned values at the end of a run
- * (core/run.c); the kernel only serves linnet_op_evaluate, where the new value is the value. */
-#include "core/kernel.h"
+/* assign.c - shape rule and reference kernel of `assign`. Plans commit assigned values at the end of a run (run/run.c).
+ * The kernel is only for linnet_op_evaluate, where the result is the new value. */
+#include "kernel/kernel.h"
 
 linnet_status ln_infer_assign(const ln_infer *infer) {
     const ln_tensor *variable = &infer->inputs[0], *value = &infer->inputs[1];
@@ -10,16 +10,16 @@ linnet_status ln_infer_assign(const ln_infer *infer) {
         fits = variable->dims[d] == value->dims[d] || variable->dims[d] < 0 || value->dims[d] < 0;
     if (!fits) {
         char wanted[96], given[96];
-        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "assign: the value has another shape than the variable");
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "assign: the shapes of the value and the variable differ");
         ln_expected(infer->error, "%s", ln_shape_text(variable->dims, variable->rank, wanted, sizeof wanted));
         return ln_got(infer->error, "%s", ln_shape_text(value->dims, value->rank, given, sizeof given)),
                LINNET_SHAPE_MISMATCH;
     }
     if (variable->dtype != value->dtype) {
-        ln_fail(infer->error, LINNET_WRONG_DTYPE, "assign: the value has another type than the variable");
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "assign: the dtypes of the value and the variable differ");
         ln_expected(infer->error, "%s", linnet_dtype_name(variable->dtype));
         ln_got(infer->error, "%s", linnet_dtype_name(value->dtype));
-        ln_hint(infer->error, "cast the value");
+        ln_hint(infer->error, "cast the value to the dtype of the variable");
         return LINNET_WRONG_DTYPE;
     }
     const ln_tensor *known = variable->rank >= 0 ? variable : value;
@@ -31,7 +31,7 @@ linnet_status ln_infer_assign(const ln_infer *infer) {
 
 static bool supports(const ln_call *call) { return call->epilogue == NULL; }
 
-/* Element by element in logical order, so that any strides work. */
+/* Copies element by element in logical order, so that any strides work. */
 static void copy(const ln_tensor *from, const ln_tensor *to, const char *in, char *out, int d, int64_t at_in,
                  int64_t at_out) {
     const size_t size = ln_dtype_size(from->dtype);

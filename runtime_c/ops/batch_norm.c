@@ -1,6 +1,6 @@
-/* batch_norm.c - shape rule and scalar reference of batch normalisation at inference: one line per channel. */
-/* Converters fold it into a conv where they can; this serves what is left. */
-#include "core/kernel.h"
+/* batch_norm.c - shape rule and scalar reference of batch normalisation at inference; each channel is one line. */
+/* Converters fold batch normalisation into a conv where possible; this op is for the remaining cases. */
+#include "kernel/kernel.h"
 
 #include <math.h>
 
@@ -13,7 +13,7 @@ linnet_status ln_infer_batch_norm(const ln_infer *infer) {
     y->rank = x->rank;
     if (x->rank < 0) return LINNET_OK;
     for (int i = 0; i < x->rank; i++) y->dims[i] = x->dims[i];
-    int axis = ln_axis(a->channel_axis, x->rank); /* -1 with rank 1: one channel */
+    int axis = ln_axis(a->channel_axis, x->rank); /* -1 with rank 1: there is one channel */
     if (axis < 0 && x->rank != 1) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "channel_axis is out of range");
         ln_expected(infer->error, "from %d to %d", -x->rank, x->rank - 1);
@@ -24,7 +24,7 @@ linnet_status ln_infer_batch_norm(const ln_infer *infer) {
         const ln_tensor *t = &infer->inputs[i];
         if (t->rank < 0 || (t->rank == 1 && (t->dims[0] < 0 || channels < 0 || t->dims[0] == channels))) continue;
         char text[96];
-        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s does not fit the channels of x", names[i]);
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of %s does not match the channels of x", names[i]);
         ln_expected(infer->error, "shape [%lld]", (long long)channels);
         return ln_got(infer->error, "%s", ln_shape_text(t->dims, t->rank, text, sizeof text));
     }
@@ -62,7 +62,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
             p[i] = ln_load_f64(b->inputs[i], call->inputs[i].dtype, channel * call->inputs[i].strides[0]);
         double factor = p[1] / sqrt(p[4] + a->epsilon), shift = p[2] - p[3] * factor;
         double v = ln_load_f64(b->inputs[0], x->dtype, in);
-        /* Up to f32 with the roundings of the fast kernel, so that the bits are the same. */
+        /* For f32 and narrower dtypes, rounds like the fast kernel, so that the bits are the same. */
         v = x->dtype == LINNET_F64 ? v * factor + shift : (double)((float)v * (float)factor + (float)shift);
         ln_store_f64(b->outputs[0], y->dtype, out, v);
     }

@@ -1,6 +1,6 @@
-/* call.c - shape rules of `call`, `if` and `while`. What they return depends on functions, which a rule does not see:
- * plans replace these nodes by the nodes of the function (core/expand.c) and infer those. */
-#include "core/op.h"
+/* call.c - shape rules of `call`, `if` and `while`. Their results depend on functions, which a rule does not see.
+ * Plans replace such a node by the nodes of the function (plan/expand.c), and infer the shapes of these nodes. */
+#include "kernel/op.h"
 
 static linnet_status unknown_outputs(const ln_infer *infer) {
     for (int i = 0; i < infer->n_outputs; ++i) infer->outputs[i].rank = -1;
@@ -10,7 +10,7 @@ static linnet_status unknown_outputs(const ln_infer *infer) {
 static linnet_status check_condition(const ln_infer *infer, int i) {
     if (i >= infer->n_inputs || infer->inputs[i].dtype == LINNET_NONE) return LINNET_OK;
     if (infer->inputs[i].dtype != LINNET_BOOL) {
-        ln_fail(infer->error, LINNET_WRONG_DTYPE, "%s: the condition is no bool", infer->op->name);
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "%s: the condition is not a bool", infer->op->name);
         ln_expected(infer->error, "bool");
         ln_got(infer->error, "%s", linnet_dtype_name(infer->inputs[i].dtype));
         return LINNET_WRONG_DTYPE;

@@ -1,13 +1,13 @@
-/* cast.c - shape rule and reference kernel of `cast`: elements to another type, as convert.h defines it.
+/* cast.c - shape rule and reference kernel of `cast`: converts elements to another dtype, as convert.h defines it.
  * The fast kernel is a map of one load and one store (map_convert.c). */
-#include "core/kernel.h"
-#include "ops/convert.h"
-#include "ops/index.h"
+#include "kernel/kernel.h"
+#include "kernel/common/convert.h"
+#include "kernel/common/index.h"
 
 linnet_status ln_infer_cast(const ln_infer *infer) {
     const ln_cast_attributes *a = infer->attributes;
     if (linnet_dtype_size((int)a->dtype) == 0) {
-        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "cast to an unknown element type");
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "cast to an unknown dtype");
         ln_expected(infer->error, "a linnet_dtype from 1 to 13");
         return ln_got(infer->error, "%lld", (long long)a->dtype);
     }

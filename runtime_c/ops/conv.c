@@ -1,7 +1,7 @@
 /* conv.c - shape rule and scalar reference of conv: 1 to 3 spatial dimensions, any group, floats and integers.
- * The fast kernels are in runtime_c/simd and kernels_*; all integer kernels equal this one bit by bit. */
-#include "ops/requant.h"
-#include "ops/window.h"
+ * The fast kernels are in runtime_c/fast and kernels_*. All integer kernels give the same bits as this one. */
+#include "kernel/common/requant.h"
+#include "kernel/common/window.h"
 
 linnet_status ln_infer_conv(const ln_infer *infer) {
     const ln_conv_attributes *a = infer->attributes;
@@ -18,7 +18,7 @@ linnet_status ln_infer_conv(const ln_infer *infer) {
     if (bias != NULL && bias->dtype != LINNET_NONE && bias->rank >= 0 &&
         (bias->rank != 1 || (bias->dims[0] >= 0 && window.out_channels >= 0 && bias->dims[0] != window.out_channels))) {
         char text[96];
-        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "bias does not fit w");
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of bias does not match w");
         ln_expected(infer->error, "shape [%lld], one value per output channel", (long long)window.out_channels);
         return ln_got(infer->error, "%s", ln_shape_text(bias->dims, bias->rank, text, sizeof text));
     }
@@ -26,7 +26,7 @@ linnet_status ln_infer_conv(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* What configure leaves for run. */
+/* The state that configure prepares for run. */
 typedef struct conv_state {
     ln_window window;
     ln_window_strides x, w, y;
@@ -93,9 +93,10 @@ static inline int64_t load_integer(const void *p, int dtype, int64_t i) {
 }
 
 #define LN_TYPED "ops/conv_typed.inc"
-#include "ops/typed.h"
+#include "kernel/common/typed.h"
 
-/* Padding is the zero point of x, so that it adds nothing: taps outside are left out. Unsigned sums wrap. */
+/* Padding is the zero point of x and therefore adds nothing, so taps outside the input are skipped. Unsigned sums wrap.
+ */
 static void integer_row(const ln_call *call, const ln_buffers *b, const conv_state *s, int64_t item) {
     const ln_window *w = &s->window;
     conv_row r = row_of(w, item);

@@ -1,7 +1,7 @@
 /* conv_gradient.c - shape rule and scalar reference of the gradient of conv with respect to its weights.
- * Fast kernels: gemm_driver_gradient.c, and simd/depthwise_gradient.inc.c for one channel per group. */
+ * Fast kernels: gemm_driver_gradient.c, and fast/tail/depthwise_gradient.inc.c for one channel per group. */
 #include "ops/conv_gradient.h"
-#include "ops/index.h"
+#include "kernel/common/index.h"
 
 linnet_status ln_window_conv_gradient(const ln_conv_gradient_attributes *a, const ln_tensor *x, const ln_tensor *g,
                                       ln_window *w, linnet_error *error) {
@@ -25,8 +25,8 @@ linnet_status ln_window_conv_gradient(const ln_conv_gradient_attributes *a, cons
     bool fits = g->rank == x->rank;
     for (int i = 0; fits && i < g->rank; i++) fits = y.dims[i] < 0 || g->dims[i] < 0 || y.dims[i] == g->dims[i];
     if (fits) return LINNET_OK;
-    ln_fail(error, LINNET_SHAPE_MISMATCH, "g has not the shape of what conv makes of x");
-    return ln_hint(error, "give the gradient of that conv's output");
+    ln_fail(error, LINNET_SHAPE_MISMATCH, "the shape of g differs from the output shape of the conv");
+    return ln_hint(error, "pass the gradient of the conv's output");
 }
 
 linnet_status ln_infer_conv_gradient(const ln_infer *infer) {
@@ -36,8 +36,8 @@ linnet_status ln_infer_conv_gradient(const ln_infer *infer) {
     y->dtype = x->dtype;
     y->rank = -1;
     if (g->dtype != x->dtype) {
-        ln_fail(infer->error, LINNET_WRONG_DTYPE, "g and x differ in type");
-        ln_expected(infer->error, "%s, as x", linnet_dtype_name(x->dtype));
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "the dtypes of g and x differ");
+        ln_expected(infer->error, "%s, like x", linnet_dtype_name(x->dtype));
         return ln_got(infer->error, "%s", linnet_dtype_name(g->dtype));
     }
     if (x->rank < 0) return LINNET_OK;

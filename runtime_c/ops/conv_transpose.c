@@ -1,7 +1,8 @@
 /* conv_transpose.c - shape rule and scalar reference of transposed convolution, floats and integers.
- * Written as a gather: every output position looks up the inputs that reach it, so that work items are independent. */
-#include "ops/requant.h"
-#include "ops/window.h"
+ * It is written as a gather: every output position reads the inputs that contribute to it. Work items are therefore
+ * independent. */
+#include "kernel/common/requant.h"
+#include "kernel/common/window.h"
 
 linnet_status ln_infer_conv_transpose(const ln_infer *infer) {
     const ln_conv_transpose_attributes *a = infer->attributes;
@@ -18,7 +19,7 @@ linnet_status ln_infer_conv_transpose(const ln_infer *infer) {
     if (bias != NULL && bias->dtype != LINNET_NONE && bias->rank >= 0 &&
         (bias->rank != 1 || (bias->dims[0] >= 0 && window.out_channels >= 0 && bias->dims[0] != window.out_channels))) {
         char text[96];
-        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "bias does not fit w");
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of bias does not match w");
         ln_expected(infer->error, "shape [%lld], one value per output channel", (long long)window.out_channels);
         return ln_got(infer->error, "%s", ln_shape_text(bias->dims, bias->rank, text, sizeof text));
     }
@@ -36,7 +37,8 @@ typedef struct transpose_state {
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
-/* Per-axis quantization counts the output channels along axis 1 of w, so it needs group 1 (or as many values). */
+/* Per-axis quantization has one value per output channel along axis 1 of w, so group must be 1 (or axis 1 must have as
+   many values as there are output channels). */
 static bool reference_supports(const ln_call *call) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
@@ -67,7 +69,7 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* The input coordinate that tap k brings to output position o; -1 when there is none. */
+/* The input coordinate that tap k contributes to output position o; -1 if there is none. */
 static int64_t source(const ln_window *w, int axis, int64_t o, int64_t k) {
     int64_t at = o + w->pad_begin[axis] - k * w->dilation[axis];
     if (at < 0 || at % w->stride[axis] != 0 || at / w->stride[axis] >= w->in[axis]) return -1;
@@ -75,7 +77,7 @@ static int64_t source(const ln_window *w, int axis, int64_t o, int64_t k) {
 }
 
 #define LN_TYPED "ops/conv_transpose_typed.inc"
-#include "ops/typed.h"
+#include "kernel/common/typed.h"
 
 static void integer_row(const ln_call *call, const ln_buffers *b, const transpose_state *s, int64_t item) {
     const ln_window *w = &s->window;

@@ -1,11 +1,12 @@
 /* copy.c - the reference kernel of `copy`: runs the rectangles of copy_plan.c element by element.
- * Shape rules are in copy_infer.c, the fast runner in runtime_c/simd/copy.inc.c. */
+ * The shape rules are in copy_infer.c, the fast runner in runtime_c/fast/tail/copy.inc.c. */
 #include "ops/copy_plan.h"
-#include "ops/index.h"
+#include "kernel/common/index.h"
 
 #include <string.h>
 
-/* What must be known at plan time is: the sizes follow from the output shapes, but not where things lie. */
+/* Whether the parameters that must be known at plan time are known. The output shapes give the sizes but not the
+ * offsets. */
 bool ln_copy_supports(const ln_call *call) {
     const ln_copy_attributes *a = call->attributes;
     if (call->epilogue || (a->kind != LN_COPY_KIND_CONCAT && call->inputs[0].rank < 0)) return false;
@@ -23,7 +24,7 @@ bool ln_copy_supports(const ln_call *call) {
 
 linnet_status ln_copy_configure(ln_call *call) {
     ln_copy_plan *plan;
-    int64_t total = 0; /* bytes written: a thread should get some 32 KiB at least */
+    int64_t total = 0; /* bytes written; a thread should get at least 32 KiB or so */
     linnet_status status = ln_copy_make_plan(call, &plan);
     if (status) return status;
     for (int i = 0; i < call->n_outputs; i++) total += ln_count(&call->outputs[i]) * plan->size;

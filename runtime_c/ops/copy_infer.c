@@ -1,7 +1,7 @@
-/* copy_infer.c - shape rules of `copy`: one function per kind, semantics of the ONNX op of the same name.
- * Also reads the parameters that come from attributes or operands, for the shape rules and for copy_plan.c. */
+/* copy_infer.c - shape rules of `copy`. There is one function per kind, with the semantics of the ONNX op of the same
+   name. This file also reads the parameters from attributes or operands, for the shape rules and for copy_plan.c. */
 #include "ops/copy_plan.h"
-#include "ops/index.h"
+#include "kernel/common/index.h"
 
 #include <string.h>
 
@@ -63,7 +63,7 @@ int ln_copy_slice(const ln_copy_attributes *a, const ln_tensor *inputs, int n_in
         return LN_COPY_UNKNOWN;
     }
     n = (int)n_starts;
-    /* Axes default to the first ones. */
+    /* The default axes are the first ones. */
     if (n_ends != n || n > n_axes || (n_axes != n && (given(inputs, n_inputs, 3) || a->axes.n > 0)) ||
         (n_steps != n && n_steps != 0))
         return LN_COPY_BAD;
@@ -88,7 +88,7 @@ int ln_copy_slice(const ln_copy_attributes *a, const ln_tensor *inputs, int n_in
             count[d] = s > e ? (int64_t)((uint64_t)(s - e - 1) / (0 - (uint64_t)by)) + 1 : 0;
         }
         start[d] = count[d] > 0 ? s : 0;
-        if (count[d] <= 1) step[d] = 1; /* a step that is never taken may be huge */
+        if (count[d] <= 1) step[d] = 1; /* the step may be huge if no second element is taken */
     }
     return LN_COPY_KNOWN;
 }
@@ -113,24 +113,24 @@ int ln_copy_pads(const ln_copy_attributes *a, const ln_tensor *inputs, int n_inp
 
 int64_t ln_copy_split_size(const ln_copy_attributes *a, const ln_tensor *inputs, int n_inputs, int n_outputs,
                            int64_t size, int i) {
-    if (given(inputs, n_inputs, 1)) /* may be longer than ln_int_operand takes */
+    if (given(inputs, n_inputs, 1)) /* the list may be longer than ln_int_operand reads */
         return inputs[1].data && ln_count(&inputs[1]) == n_outputs ? ln_known_int(&inputs[1], i) : -1;
     if (a->shape.n == n_outputs) return a->shape.v[i];
     if (size < 0) return -1;
-    int64_t chunk = ln_ceil_div(size, n_outputs); /* ONNX 18: the last one is smaller */
+    int64_t chunk = ln_ceil_div(size, n_outputs); /* ONNX 18: the last part is smaller */
     return clamp(size - (int64_t)i * chunk, 0, chunk);
 }
 
 static linnet_status bad(const ln_infer *infer, linnet_status code, const char *what, const char *expected) {
     char text[80];
-    ln_fail(infer->error, code, "copy: %s", what);
+    ln_fail(infer->error, code, "%s", what);
     ln_expected(infer->error, "%s", expected);
     return ln_got(infer->error, "input %s",
                   ln_shape_text(infer->inputs[0].dims, infer->inputs[0].rank, text, sizeof text)),
            code;
 }
 
-/* Rank of a shape operand that is not known by value: its length. */
+/* Rank of the result if the value of the shape operand is not known: the length of the operand. */
 static void unknown_shape(const ln_infer *infer, int operand, ln_tensor *y) {
     int64_t n = -1;
     if (given(infer->inputs, infer->n_inputs, operand) && infer->inputs[operand].rank == 1)
@@ -139,14 +139,14 @@ static void unknown_shape(const ln_infer *infer, int operand, ln_tensor *y) {
     for (int d = 0; d < y->rank; d++) y->dims[d] = -1;
 }
 
-/* Whether a dimension is 0, whatever the others are. */
+/* Whether at least one dimension is 0. */
 static bool is_empty(const ln_tensor *x) {
     for (int d = 0; d < x->rank; d++)
         if (x->dims[d] == 0) return true;
     return false;
 }
 
-/* Product of dims; -1 when one is unknown, -2 on overflow. Zero wins over unknown only when all are known. */
+/* Product of dims; -1 if one is unknown, -2 on overflow. The product is 0 only if all dims are known and one is 0. */
 static int64_t product(const int64_t *dims, int n) {
     uint64_t p = 1;
     bool zero = false;
@@ -170,26 +170,31 @@ static linnet_status infer_reshape(const ln_infer *infer, const ln_copy_attribut
         return LINNET_OK;
     }
     if (known == LN_COPY_BAD || n > LN_MAX_RANK)
-        return bad(infer, LINNET_SHAPE_MISMATCH, "reshape to too many dimensions", "at most 8");
+        return bad(infer, LINNET_SHAPE_MISMATCH, "reshape: the new shape has too many dimensions",
+                   "at most 8 dimensions");
     y->rank = (int8_t)n;
     bool copied[LN_MAX_RANK] = {false};
     for (int d = 0; d < n; d++) {
         y->dims[d] = v[d];
         if (v[d] == 0 && !a->allow_zero) {
             if (x->rank >= 0 && d >= x->rank)
-                return bad(infer, LINNET_SHAPE_MISMATCH, "reshape copies a dimension that the input does not have",
-                           "0 only at dimensions of the input");
+                return bad(infer, LINNET_SHAPE_MISMATCH, "reshape: a 0 in the new shape has no input dimension to copy",
+                           "0 only at positions below the rank of the input");
             copied[d] = x->rank >= 0;
             y->dims[d] = x->rank >= 0 ? x->dims[d] : -1;
         } else if (v[d] == -1) {
-            if (hole >= 0) return bad(infer, LINNET_BAD_ATTRIBUTE, "reshape with more than one -1", "one -1 at most");
+            if (hole >= 0)
+                return bad(infer, LINNET_BAD_ATTRIBUTE, "reshape: the new shape has more than one -1",
+                           "at most one -1");
             hole = d;
         } else if (v[d] < -1) {
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "reshape to a negative dimension", "dimensions >= -1");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "reshape: the new shape has a dimension below -1",
+                       "dimensions >= -1");
         }
     }
     if (x->rank < 0) return LINNET_OK;
-    /* Dimensions copied in place cancel out, so that an unknown or empty batch does not hide the rest. */
+    /* Copied dimensions cancel out. The other dimensions can therefore be computed even if the batch is unknown or
+       empty. */
     for (int d = 0; d < x->rank; d++)
         if (!(d < n && copied[d])) from[n_from++] = x->dims[d];
     bool other_unknown = false;
@@ -200,17 +205,18 @@ static linnet_status infer_reshape(const ln_infer *infer, const ln_copy_attribut
     }
     int64_t have = product(from, n_from), want = product(to, n_to);
     if (have == -2 || want == -2)
-        return bad(infer, LINNET_TOO_LARGE, "reshape of more elements than can be counted", "fewer than 2^62");
+        return bad(infer, LINNET_TOO_LARGE, "reshape: there are too many elements", "fewer than 2^62 elements");
     if (have < 0 || want < 0 || other_unknown) return LINNET_OK;
     if (hole >= 0) {
         if (want == 0 ? have != 0 : have % want != 0)
-            return bad(infer, LINNET_SHAPE_MISMATCH, "reshape cannot infer the dimension given as -1",
-                       "a number of elements that the other dimensions divide");
+            return bad(infer, LINNET_SHAPE_MISMATCH, "reshape: cannot infer the dimension given as -1",
+                       "a number of elements that the other dimensions divide evenly");
         y->dims[hole] = want == 0 ? 0 : have / want;
     } else if (have != want && !(is_empty(x) && is_empty(y))) {
         char text[80];
-        bad(infer, LINNET_SHAPE_MISMATCH, "reshape to another number of elements", "as many as the input has");
-        return ln_hint(infer->error, "the shape asked for is %s", ln_shape_text(y->dims, y->rank, text, sizeof text)),
+        bad(infer, LINNET_SHAPE_MISMATCH, "reshape: the new shape has a different number of elements",
+            "the number of elements of the input");
+        return ln_hint(infer->error, "the requested shape is %s", ln_shape_text(y->dims, y->rank, text, sizeof text)),
                LINNET_SHAPE_MISMATCH;
     }
     return LINNET_OK;
@@ -226,11 +232,12 @@ static linnet_status infer_transpose(const ln_infer *infer, const ln_copy_attrib
         return LINNET_OK;
     }
     if (a->perm.n != 0 && a->perm.n != x->rank)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "transpose with a perm of another length", "one entry per dimension");
+        return bad(infer, LINNET_BAD_ATTRIBUTE, "transpose: the length of perm differs from the rank",
+                   "one entry per dimension");
     for (int d = 0; d < x->rank; d++) {
         int from = a->perm.n ? ln_axis(a->perm.v[d], x->rank) : x->rank - 1 - d;
         if (from < 0 || seen >> from & 1u)
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "transpose with a perm that is no permutation", "each axis once");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "transpose: perm is not a permutation", "each axis once");
         seen |= 1u << from;
         y->dims[d] = x->dims[from];
     }
@@ -242,12 +249,12 @@ static linnet_status infer_concat(const ln_infer *infer, const ln_copy_attribute
     for (int i = 0; i < infer->n_inputs; i++) {
         const ln_tensor *x = &infer->inputs[i];
         if (x->dtype != infer->inputs[0].dtype)
-            return bad(infer, LINNET_WRONG_DTYPE, "concat of different element types", "one type for all operands");
+            return bad(infer, LINNET_WRONG_DTYPE, "concat: the operands have different dtypes",
+                       "the same dtype for all operands");
         if (x->rank < 0) continue;
         int axis = ln_axis(a->axis, x->rank);
         if (axis < 0)
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "concat along an axis that the tensors do not have",
-                       "an axis in range");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "concat: the axis is out of range", "an axis in [-rank, rank)");
         if (y->rank < 0) {
             ln_same_shape(x, y);
             continue;
@@ -262,8 +269,8 @@ static linnet_status infer_concat(const ln_infer *infer, const ln_copy_attribute
             if (y->dims[d] < 0) y->dims[d] = x->dims[d];
         }
         if (!fits)
-            return bad(infer, LINNET_SHAPE_MISMATCH, "concat of shapes that differ beside the axis",
-                       "equal dimensions");
+            return bad(infer, LINNET_SHAPE_MISMATCH, "concat: the shapes differ in other dimensions than the axis",
+                       "equal ranks, and equal dimensions except along the axis");
     }
     for (int i = 0; i < infer->n_inputs && y->rank >= 0; i++)
         if (infer->inputs[i].rank < 0) y->dims[ln_axis(a->axis, y->rank)] = -1;
@@ -279,28 +286,27 @@ static linnet_status infer_split(const ln_infer *infer, const ln_copy_attributes
     }
     int axis = ln_axis(a->axis, x->rank);
     if (axis < 0)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "split along an axis that the tensor does not have",
-                   "an axis in range");
+        return bad(infer, LINNET_BAD_ATTRIBUTE, "split: the axis is out of range", "an axis in [-rank, rank)");
     if (!given(infer->inputs, infer->n_inputs, 1) && a->shape.n != 0 && a->shape.n != infer->n_outputs)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "split with another number of sizes than outputs",
+        return bad(infer, LINNET_BAD_ATTRIBUTE, "split: the numbers of sizes and outputs differ",
                    "one size per output");
     if (given(infer->inputs, infer->n_inputs, 1) && infer->inputs[1].data &&
         ln_count(&infer->inputs[1]) != infer->n_outputs)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "split with another number of sizes than outputs",
+        return bad(infer, LINNET_BAD_ATTRIBUTE, "split: the numbers of sizes and outputs differ",
                    "one size per output");
     const int64_t least = given(infer->inputs, infer->n_inputs, 1) || a->shape.n == 0 ? -1 : 0; /* -1: not known yet */
     for (int i = 0; i < infer->n_outputs; i++) {
         ln_same_shape(x, &infer->outputs[i]);
         size = ln_copy_split_size(a, infer->inputs, infer->n_inputs, infer->n_outputs, x->dims[axis], i);
         if (size < least || (size >= 0 && size > INT64_MAX - sum))
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "split with a size that cannot be", "sizes >= 0");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "split: a size is negative or too large", "sizes >= 0");
         infer->outputs[i].dims[axis] = size;
         known = known && size >= 0;
         sum += size > 0 ? size : 0;
     }
     if (known && x->dims[axis] >= 0 && sum != x->dims[axis])
-        return bad(infer, LINNET_SHAPE_MISMATCH, "split sizes do not add up to the dimension",
-                   "their sum to be the dimension");
+        return bad(infer, LINNET_SHAPE_MISMATCH, "split: the sizes do not add up to the dimension",
+                   "sizes whose sum is the dimension");
     return LINNET_OK;
 }
 
@@ -311,12 +317,12 @@ static linnet_status infer_tile(const ln_infer *infer, const ln_copy_attributes 
     for (int d = 0; d < x->rank; d++) y->dims[d] = -1;
     if (known == LN_COPY_UNKNOWN || x->rank < 0) return LINNET_OK;
     if (known == LN_COPY_BAD || n != x->rank)
-        return bad(infer, LINNET_SHAPE_MISMATCH, "tile needs one repeat per dimension",
-                   "as many repeats as dimensions");
+        return bad(infer, LINNET_SHAPE_MISMATCH, "tile: the number of repeats differs from the rank",
+                   "one repeat per dimension");
     for (int d = 0; d < x->rank; d++) {
         if (v[d] < 0 || (x->dims[d] > 0 && v[d] > ((int64_t)1 << 48) / x->dims[d]))
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "tile with a repeat that cannot be",
-                       "repeats >= 0, of a sane size");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "tile: a repeat is negative or too large",
+                       "repeats >= 0 and dimensions of at most 2^48");
         y->dims[d] = v[d] == 0 ? 0 : x->dims[d] < 0 ? -1 : x->dims[d] * v[d];
     }
     return LINNET_OK;
@@ -330,13 +336,16 @@ static linnet_status infer_expand(const ln_infer *infer, const ln_copy_attribute
     int64_t v[2 * LN_MAX_RANK];
     int known = ln_copy_list(infer->inputs, infer->n_inputs, 1, &a->shape, v, &n);
     if (known == LN_COPY_BAD || n > LN_MAX_RANK)
-        return bad(infer, LINNET_SHAPE_MISMATCH, "expand to too many dimensions", "at most 8");
+        return bad(infer, LINNET_SHAPE_MISMATCH, "expand: the new shape has too many dimensions",
+                   "at most 8 dimensions");
     if (known == LN_COPY_UNKNOWN) {
         unknown_shape(infer, 1, &shape);
     } else {
         shape.rank = (int8_t)n;
         for (int d = 0; d < n; d++) {
-            if (v[d] < 0) return bad(infer, LINNET_BAD_ATTRIBUTE, "expand to a negative dimension", "dimensions >= 0");
+            if (v[d] < 0)
+                return bad(infer, LINNET_BAD_ATTRIBUTE, "expand: the new shape has a negative dimension",
+                           "dimensions >= 0");
             shape.dims[d] = v[d];
         }
     }
@@ -353,19 +362,19 @@ static linnet_status infer_squeeze(const ln_infer *infer, const ln_copy_attribut
     if (listed) {
         known = ln_copy_axes(infer->inputs, infer->n_inputs, 1, &a->axes, x->rank, axes, &n);
         if (known == LN_COPY_BAD)
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "squeeze of axes that the tensor does not have",
-                       "axes in range, each once");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "squeeze: an axis is out of range or listed twice",
+                       "axes in [-rank, rank), each once");
         if (known == LN_COPY_UNKNOWN) return LINNET_OK;
-        /* An empty list, given as operand, is the same as none. */
+        /* An empty list in an operand is the same as no list. */
         listed = !(given(infer->inputs, infer->n_inputs, 1) && ln_count(&infer->inputs[1]) == 0);
     }
     for (int k = 0; listed && k < n; k++) {
         if (x->dims[axes[k]] != 1 && x->dims[axes[k]] >= 0)
-            return bad(infer, LINNET_SHAPE_MISMATCH, "squeeze of a dimension that is not 1", "dimension 1");
+            return bad(infer, LINNET_SHAPE_MISMATCH, "squeeze: the dimension of an axis is not 1", "dimension 1");
         gone |= 1u << axes[k];
     }
     for (int d = 0; !listed && d < x->rank; d++) {
-        if (x->dims[d] < 0) return LINNET_OK; /* the rank depends on whether it is 1 */
+        if (x->dims[d] < 0) return LINNET_OK; /* the rank of the result depends on whether this dimension is 1 */
         gone |= x->dims[d] == 1 ? 1u << d : 0;
     }
     y->rank = 0;
@@ -383,12 +392,13 @@ static linnet_status infer_unsqueeze(const ln_infer *infer, const ln_copy_attrib
     if (known == LN_COPY_UNKNOWN || x->rank < 0) return LINNET_OK;
     int rank = x->rank + (int)n;
     if (known == LN_COPY_BAD || rank > LN_MAX_RANK)
-        return bad(infer, LINNET_SHAPE_MISMATCH, "unsqueeze to too many dimensions", "at most 8");
+        return bad(infer, LINNET_SHAPE_MISMATCH, "unsqueeze: the result has too many dimensions",
+                   "at most 8 dimensions");
     for (int64_t k = 0; k < n; k++) {
         int d = ln_axis(v[k], rank);
         if (d < 0 || added >> d & 1u)
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "unsqueeze at axes that the result does not have",
-                       "axes in range of the result, each once");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "unsqueeze: an axis is out of range or listed twice",
+                       "axes in [-rank, rank) of the result, each once");
         added |= 1u << d;
     }
     int from = 0;
@@ -404,20 +414,24 @@ static linnet_status infer_depth(const ln_infer *infer, const ln_copy_attributes
     if (x->rank < 0) return LINNET_OK;
     int axis = ln_axis(a->axis, x->rank);
     if (x->rank != 4 || (axis != 1 && axis != 3) || block < 1 || block > 32768)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "depth_to_space and space_to_depth take 4-D tensors",
-                   "rank 4, axis 1 or -1, block >= 1");
+        return bad(infer, LINNET_BAD_ATTRIBUTE,
+                   "depth_to_space or space_to_depth: the rank, axis or block is not supported",
+                   "rank 4, axis 1 or -1, block from 1 to 32768");
     for (int d = 0; d < 4; d++) {
         int64_t by = d == axis ? block * block : block, size = x->dims[d];
         y->dims[d] = size;
         if (d == 0 || size < 0) continue;
         if ((d == axis) == to_space) {
             if (size % by != 0)
-                return bad(infer, LINNET_SHAPE_MISMATCH, "the block does not divide the dimension",
-                           "a multiple of the block");
+                return bad(infer, LINNET_SHAPE_MISMATCH,
+                           "space_to_depth or depth_to_space: the block does not divide a dimension",
+                           "multiples of the block size, or of its square along the axis");
             y->dims[d] = size / by;
         } else {
             if (size > ((int64_t)1 << 48) / by)
-                return bad(infer, LINNET_TOO_LARGE, "a dimension becomes too large", "fewer than 2^48");
+                return bad(infer, LINNET_TOO_LARGE,
+                           "space_to_depth or depth_to_space: a dimension of the result is too large",
+                           "dimensions of at most 2^48");
             y->dims[d] = size * by;
         }
     }
@@ -429,15 +443,16 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
     const ln_tensor *x = &infer->inputs[0];
     ln_tensor *y = &infer->outputs[0];
     int64_t first[LN_MAX_RANK], second[LN_MAX_RANK], count[LN_MAX_RANK];
-    if (x->dtype == LINNET_NONE) return bad(infer, LINNET_SHAPE_MISMATCH, "the first operand is absent", "a tensor");
+    if (x->dtype == LINNET_NONE)
+        return bad(infer, LINNET_SHAPE_MISMATCH, "copy: the first operand is missing", "a tensor");
     if (a->kind != LN_COPY_KIND_SPLIT && infer->n_outputs != 1)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "only split has more than one output", "one output");
+        return bad(infer, LINNET_BAD_ATTRIBUTE, "copy: only split has more than one output", "one output");
     for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].dtype = x->dtype;
     switch (a->kind) {
     case LN_COPY_KIND_BITCAST:
         if (linnet_dtype_size((int)a->dtype) != linnet_dtype_size(x->dtype))
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "bitcast to a type of another width",
-                       "a type as wide as the input");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "bitcast: the two dtypes have different widths",
+                       "a dtype as wide as the input's dtype");
         y->dtype = (uint8_t)a->dtype;
         ln_same_shape(x, y);
         return LINNET_OK;
@@ -449,7 +464,7 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
     case LN_COPY_KIND_SLICE:
         y->rank = x->rank;
         if (x->rank >= 0 && ln_copy_slice(a, infer->inputs, infer->n_inputs, first, second, y->dims) == LN_COPY_BAD)
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "slice with lists that do not fit",
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "slice: starts, ends, axes or steps are wrong",
                        "starts, ends, axes, steps of one length, axes in range, no step 0");
         return LINNET_OK;
     case LN_COPY_KIND_PAD:
@@ -457,7 +472,8 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
         if (x->rank < 0) return LINNET_OK;
         switch (ln_copy_pads(a, infer->inputs, infer->n_inputs, first, second)) {
         case LN_COPY_BAD:
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "pad with lists that do not fit", "a begin and an end per axis");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "pad: pads or axes are wrong",
+                       "one begin and one end per axis, of at most 2^48");
         case LN_COPY_UNKNOWN:
             for (int d = 0; d < x->rank; d++) y->dims[d] = -1;
             return LINNET_OK;
@@ -467,10 +483,11 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
             count[d] = x->dims[d] + first[d] + second[d];
             y->dims[d] = x->dims[d] < 0 ? -1 : count[d];
             if (x->dims[d] >= 0 && count[d] < 0)
-                return bad(infer, LINNET_SHAPE_MISMATCH, "negative pads crop more than there is", "a result >= 0");
+                return bad(infer, LINNET_SHAPE_MISMATCH, "pad: negative pads remove more than the whole dimension",
+                           "dimensions >= 0 in the result");
             if (x->dims[d] == 0 && a->pad_mode != LN_COPY_PAD_MODE_CONSTANT && count[d] > 0)
-                return bad(infer, LINNET_SHAPE_MISMATCH, "only constant padding can extend an empty axis",
-                           "a size > 0");
+                return bad(infer, LINNET_SHAPE_MISMATCH, "pad: only constant padding can extend an empty axis",
+                           "a dimension > 0");
         }
         return LINNET_OK;
     case LN_COPY_KIND_EXPAND: return infer_expand(infer, a, x, y);

@@ -1,12 +1,13 @@
 /* copy_plan.c - turns a `copy` call into strided rectangles: offsets, dims and strides on both sides.
- * Every kind is one or more rectangles; dims are merged where both sides allow, so most calls end as a few memcpy. */
+ * Every kind is one or more rectangles. Dims are merged where both sides allow it, so most calls become a few memcpy.
+ */
 #include "ops/copy_plan.h"
-#include "ops/convert.h"
-#include "ops/index.h"
+#include "kernel/common/convert.h"
+#include "kernel/common/index.h"
 
 #include <string.h>
 
-/* Rectangles are made twice: once to count them, once to keep them. */
+/* Rectangles are made twice: first to count them, then to store them. */
 static void add(ln_copy_plan *plan, ln_copy_rectangle *r) {
     for (int d = 0; d < r->rank; d++)
         if (r->dims[d] == 0) return;
@@ -35,7 +36,8 @@ static void append(ln_copy_rectangle *r, int64_t size, int64_t source_stride, in
 
 /* ---- reshape ---- */
 
-/* Dims and strides without those of size 1, neighbours merged where they lie in one piece. Returns the new rank. */
+/* Dims and strides without dims of size 1; adjacent dims that are contiguous in memory are merged. Returns the new
+ * rank. */
 static int merged(const ln_tensor *t, int64_t *dims, int64_t *strides) {
     int n = 0;
     for (int d = 0; d < t->rank; d++) {
@@ -51,7 +53,7 @@ static int merged(const ln_tensor *t, int64_t *dims, int64_t *strides) {
     return n;
 }
 
-/* The common refinement of both shapes, from the innermost dim outwards; false when dims do not divide each other. */
+/* The common refinement of both shapes, from the innermost dim outwards; false if the dims do not divide each other. */
 static bool refine(const ln_tensor *x, const ln_tensor *y, ln_copy_rectangle *r) {
     int64_t xd[LN_MAX_RANK], xs[LN_MAX_RANK], yd[LN_MAX_RANK], ys[LN_MAX_RANK];
     int i = merged(x, xd, xs) - 1, j = merged(y, yd, ys) - 1;
@@ -88,7 +90,8 @@ static void plan_reshape(ln_copy_plan *plan, const ln_tensor *x, const ln_tensor
 
 /* ---- pad ---- */
 
-/* A run of output indices of one axis: from source index `source` on in steps of `step`; source -1: the constant. */
+/* A run of output indices along one axis: starts at source index `source` and advances by `step`. source -1: the
+ * constant. */
 typedef struct piece {
     int64_t target, count, source, step;
 } piece;
@@ -107,12 +110,12 @@ static int64_t padded_source(int64_t mode, int64_t i, int64_t n) {
     return i < n ? i : period - i;
 }
 
-/* Pieces of one axis; pieces may be NULL to count them. Cropping comes first, then padding of what is left. */
+/* The pieces of one axis; `pieces` may be NULL to count them. The axis is cropped first, and then padded. */
 static int64_t axis_pieces(int64_t mode, int64_t size, int64_t begin, int64_t end, piece *pieces) {
     int64_t low = ln_max(0, -begin), n = size - low - ln_max(0, -end), before = ln_max(0, begin);
     int64_t total = size + begin + end, count = 0;
     piece p = {0, 0, 0, 0};
-    if (n < 0) { /* more cropped on one side than there is: the other side's padding is all that remains */
+    if (n < 0) { /* one side crops more elements than the axis has, so only the padding of the other side remains */
         n = 0;
         low = 0;
         before = total;
@@ -184,7 +187,7 @@ static linnet_status plan_pad(ln_copy_plan *plan, ln_call *call, const ln_copy_a
 
 /* ---- the other kinds ---- */
 
-/* depth_to_space, of x with many channels to y with few; space_to_depth is the same with the sides exchanged. */
+/* depth_to_space, from x with many channels to y with few. space_to_depth is the same with x and y exchanged. */
 static void plan_depth(ln_copy_plan *plan, const ln_copy_attributes *a, const ln_tensor *deep, const ln_tensor *flat,
                        bool to_space) {
     int c = ln_axis(a->axis, 4), h = c == 1 ? 2 : 1, w = c == 1 ? 3 : 2;
@@ -299,7 +302,7 @@ void ln_copy_coalesce(ln_copy_rectangle *r) {
         exchange(r, n, d);
         n++;
     }
-    /* By target stride, greatest first (insertion sort keeps the order of equals). */
+    /* Sorts by target stride, largest first (insertion sort keeps the order of equal strides). */
     for (int i = 1; i < n; i++)
         for (int j = i; j > 0 && magnitude(r->target_strides[j]) > magnitude(r->target_strides[j - 1]); j--)
             exchange(r, j, j - 1);
@@ -341,7 +344,7 @@ void ln_copy_coalesce(ln_copy_rectangle *r) {
     }
 }
 
-/* Cuts the rectangle into work items of roughly 16 KiB, by shape alone. */
+/* Splits the rectangle into work items of about 16 KiB, depending only on the shape. */
 static void cut(ln_copy_plan *plan, ln_copy_rectangle *r) {
     int inner = r->shape == LN_COPY_TRANSPOSE ? 2 : 1;
     int64_t want = 16384 / plan->size, cut_dim = r->dims[r->rank - inner];

@@ -1,12 +1,12 @@
 /* copy_rectangles.c - the parts of the fast runner of copy that need no SIMD: memcpy runs, typed strided loops, and the
- * walk. Transposes by tiles in registers are in simd/copy.inc.c, per ISA level. */
+ * walk over rectangles. Transposes by tiles in registers are in fast/tail/copy.inc.c, per ISA level. */
 #include "ops/copy_plan.h"
 
 #include <string.h>
 
 /* ---- one row of a rectangle ---- */
 
-/* n elements; strides in elements. */
+/* Copies n elements; strides are in elements. */
 static void strided(const char *s, int64_t ss, char *t, int64_t ts, int64_t n, size_t size) {
 #define LN_STRIDED(type)                                                                                               \
     {                                                                                                                  \
@@ -31,12 +31,13 @@ static void strided(const char *s, int64_t ss, char *t, int64_t ts, int64_t n, s
 #undef LN_STRIDED
 }
 
-/* Lines of the longer side, in pieces that stay in the cache while the other side is stepped through. */
+/* Copies lines along the longer side. It works in pieces that stay in the cache while it steps through the other
+   side. */
 void ln_copy_corner(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns,
                     size_t size) {
     enum { PIECE = 512 };
     const int64_t width = (int64_t)size;
-    if (rows < columns) { /* the same the other way round: t[p][q] = s[q][p] is a line of t at a time */
+    if (rows < columns) { /* the same with rows and columns exchanged: t[p][q] = s[q][p], one line of t at a time */
         for (int64_t q = 0; q < columns; q += PIECE)
             for (int64_t p = 0; p < rows; p++)
                 strided(s + q * s_stride + p * width, s_stride / width, t + p * t_stride + q * width, 1,

@@ -1,9 +1,10 @@
 /* dequantize.c - shape rule and reference kernel of `dequantize`: (stored - zero) * scale.
- * Scale and zero come from operands (per tensor, axis or block, as ONNX) or from the input tensor's quantization. */
-#include "core/kernel.h"
-#include "ops/convert.h"
-#include "ops/index.h"
-#include "ops/quant_operands.h"
+ * Scale and zero point come from operands (per tensor, axis or block, like ONNX) or from the input tensor's
+ * quantization. */
+#include "kernel/kernel.h"
+#include "kernel/common/convert.h"
+#include "kernel/common/index.h"
+#include "kernel/common/quant_operands.h"
 
 linnet_status ln_infer_dequantize(const ln_infer *infer) {
     const ln_dequantize_attributes *a = infer->attributes;
@@ -11,7 +12,7 @@ linnet_status ln_infer_dequantize(const ln_infer *infer) {
     ln_same_shape(&infer->inputs[0], y);
     y->dtype = a->dtype == LINNET_NONE ? LINNET_F32 : (uint8_t)a->dtype;
     if (!ln_dtype_is_float(y->dtype)) {
-        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "dequantize gives floats");
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "dequantize: the output dtype is not a float");
         ln_expected(infer->error, "f32, f16 or bf16");
         return ln_got(infer->error, "%s", linnet_dtype_name(y->dtype) ? linnet_dtype_name(y->dtype) : "none");
     }
@@ -39,7 +40,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         int32_t zero;
         ln_quant_at(call, b, x, a->axis, a->block, i, &scale, &zero);
         int64_t stored = ln_load_i64(b->inputs[0], x->dtype, ln_offset_of(x, i));
-        /* i32 input has zero 0 in ONNX; the difference of the narrower types is exact in f32. */
+        /* An i32 input has zero point 0 in ONNX. For narrower dtypes, stored - zero is exact in f32. */
         float v = (float)(stored - zero) * scale;
         ln_store_float(b->outputs[0], y->dtype, ln_offset_of(y, i), v);
     }

@@ -1,7 +1,7 @@
 /* group_norm.c - shape rule and scalar reference of group normalisation; groups = 0 is instance normalisation. */
-/* f64 is computed in f64; other types in f32, with the bits of the fast kernels in simd/norm.inc.c. */
-#include "core/kernel.h"
-#include "ops/lane_sum.h"
+/* f64 is computed in f64; other types in f32, with the bits of the fast kernels in fast/tail/norm.inc.c. */
+#include "kernel/kernel.h"
+#include "kernel/common/lane_sum.h"
 
 #include <math.h>
 
@@ -22,7 +22,7 @@ linnet_status ln_infer_group_norm(const ln_infer *infer) {
     int64_t channels = x->dims[axis];
     if (a->groups < 0 ||
         (a->groups > 0 && channels >= 0 && (a->groups > ln_max(channels, 1) || channels % a->groups != 0))) {
-        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "groups does not divide the channels");
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "groups does not divide the number of channels");
         ln_expected(infer->error, "0 (one per channel), or a divisor of %lld", (long long)channels);
         return ln_got(infer->error, "%lld", (long long)a->groups);
     }
@@ -32,7 +32,8 @@ linnet_status ln_infer_group_norm(const ln_infer *infer) {
             (t->rank == 1 && (t->dims[0] < 0 || channels < 0 || t->dims[0] == channels)))
             continue;
         char text[96];
-        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s does not fit the channels of x", i == 1 ? "scale" : "bias");
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of %s does not match the channels of x",
+                i == 1 ? "scale" : "bias");
         ln_expected(infer->error, "shape [%lld]", (long long)channels);
         return ln_got(infer->error, "%s", ln_shape_text(t->dims, t->rank, text, sizeof text));
     }
@@ -73,8 +74,8 @@ static double parameter(const ln_call *call, const ln_buffers *b, int i, int64_t
     return ln_load_f64(b->inputs[i], call->inputs[i].dtype, channel * call->inputs[i].strides[0]);
 }
 
-/* Sum of x - mean, or of its squares, over element `first` to first + count of batch entry n, channel by channel. f64
- * goes one after the other. */
+/* Sum of x - mean, or of its squares, over elements [first, first + count) of batch entry n, channel by channel. f64 is
+ * summed sequentially. */
 static double group_sum(const ln_tensor *x, const void *data, int axis, int64_t n, int64_t first, int64_t size,
                         int64_t positions, double mean, bool squares) {
     double total = 0;

@@ -1,11 +1,12 @@
 /* layer_norm.c - shape rule and scalar reference of layer normalisation (and RMS normalisation) over trailing axes. */
-/* f64 is computed in f64; other types in f32, with the bits of the fast kernels in simd/norm.inc.c. */
-#include "core/kernel.h"
-#include "ops/lane_sum.h"
+/* f64 is computed in f64; other types in f32, with the bits of the fast kernels in fast/tail/norm.inc.c. */
+#include "kernel/kernel.h"
+#include "kernel/common/lane_sum.h"
 
 #include <math.h>
 
-/* scale and bias broadcast one way, to x, aligned at the right (ONNX LayerNormalization). */
+/* scale and bias are broadcast to the shape of x, aligned at the right; x itself is not broadcast (ONNX
+   LayerNormalization). */
 static linnet_status check_parameter(const ln_infer *infer, int i, int axis) {
     const ln_tensor *x = &infer->inputs[0], *t = i < infer->n_inputs ? &infer->inputs[i] : NULL;
     char text[96], text_x[96];
@@ -16,9 +17,9 @@ static linnet_status check_parameter(const ln_infer *infer, int i, int axis) {
         fits = t->dims[d] < 0 || size < 0 || t->dims[d] == 1 || t->dims[d] == size;
     }
     if (fits) return LINNET_OK;
-    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s does not broadcast to the normalised axes of x",
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of %s does not broadcast to the normalised axes of x",
             i == 1 ? "scale" : "bias");
-    ln_expected(infer->error, "the last %d dimensions of %s", x->rank - axis,
+    ln_expected(infer->error, "a shape that broadcasts to the last %d dimensions of %s", x->rank - axis,
                 ln_shape_text(x->dims, x->rank, text_x, sizeof text_x));
     return ln_got(infer->error, "%s", ln_shape_text(t->dims, t->rank, text, sizeof text));
 }
@@ -64,7 +65,7 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* Offset in t of the element with flat index i over the axes [begin, end) of x; t is aligned at the right of x and
+/* Offset in t of the element with flat index i over the axes [begin, end) of x. t is aligned at the right of x and
  * broadcasts. */
 static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end, int64_t i) {
     int64_t at = 0;
@@ -76,10 +77,10 @@ static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end
     return at;
 }
 
-/* One operation in f64 on f32 operands, rounded to f32, has the bits of the operation in f32. */
+/* An operation in f64 on f32 operands, rounded to f32, gives the same bits as the operation in f32. */
 static double rounded(double v, bool wide) { return wide ? v : (double)(float)v; }
 
-/* Sum of x - mean, or of its squares, over the line from `in` on. f64 goes one after the other. */
+/* Sum of x - mean, or of its squares, over the line that starts at `in`. f64 is summed sequentially. */
 static double line_sum(const ln_tensor *x, const void *data, int axis, int64_t in, int64_t count, double mean,
                        bool squares) {
     double total = 0;

@@ -1,32 +1,18 @@
-/* map.c - shape rule and reference kernel of `map`: the program, interpreted element by element in plain C.
- * The fast interpreter works on strips: map_compile.c, runtime_c/simd/map_strip.inc.c. */
-#include "ops/convert.h"
-#include "ops/index.h"
-#include "ops/map_shape.h"
-#include "simd/map_program.h"
+/* map.c - shape rule and reference kernel of `map`: interprets the program element by element in plain C.
+ * The fast interpreter works on strips (map/map_compile.c, map/map_strip.inc.c). */
+#include "kernel/common/convert.h"
+#include "kernel/common/index.h"
+#include "map/map_shape.h"
+#include "map/map_program.h"
 #include "simd/math.h"
-
-bool ln_map_broadcasts(const ln_map_attributes *map, int input) {
-    bool table = false;
-    for (int64_t k = 0; k + LN_MAP_WORDS <= map->program.n; k += LN_MAP_WORDS) {
-        const int64_t *in = map->program.v + k;
-        if ((in[0] == LN_MAP_LOAD || in[0] == LN_MAP_LOAD_DEQUANTIZED) && in[2] == input) return true;
-        table = table || (in[0] == LN_MAP_TABLE && in[3] == input);
-    }
-    return !table;
-}
-
-int ln_map_result_type(const int64_t *instruction) {
-    return instruction[0] >= LN_MAP_EQ && instruction[0] <= LN_MAP_IS_INF ? LINNET_I32 : (int)instruction[1];
-}
 
 linnet_status ln_infer_map(const ln_infer *infer) {
     const ln_map_attributes *map = infer->attributes;
     ln_tensor shape;
     memset(&shape, 0, sizeof shape);
     if (map->shape.n > LN_MAX_RANK || map->dtypes.n != infer->n_outputs) {
-        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "map with a shape or a list of types that does not fit");
-        return ln_expected(infer->error, "at most %d dimensions, and one type per output", LN_MAX_RANK),
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "map: `shape` or `dtypes` has the wrong length");
+        return ln_expected(infer->error, "at most %d dimensions, and one dtype per output", LN_MAX_RANK),
                LINNET_BAD_ATTRIBUTE;
     }
     shape.rank = (int8_t)map->shape.n;
@@ -71,7 +57,8 @@ static cell load(const void *data, int dtype, int64_t at, int type) {
     return y;
 }
 
-/* Quantization of element `coordinates` of tensor t: per tensor or per axis, the axis counted in t's own shape. */
+/* The quantization entry for element `coordinates` of tensor t, whose quantization is per tensor or per axis. The axis
+   refers to t's own shape. */
 static int64_t quant_entry(const ln_tensor *t, const int64_t *coordinates, int rank) {
     if (t->quant->scheme != LN_QUANT_AXIS) return 0;
     int axis = ln_axis(t->quant->axis, t->rank);
@@ -87,7 +74,7 @@ static void store_quantized(void *data, const ln_tensor *t, int64_t at, int64_t 
     ln_store_wrapped(data, t->dtype, at, (int64_t)q + zero);
 }
 
-/* Unary opcodes leave words 3 and 4 unused, binary ones word 4. */
+/* Unary opcodes do not use words 3 and 4; binary opcodes do not use word 4. */
 static const cell *argument(const cell *r, int64_t count, int64_t word) {
     return &r[word >= 0 && word < count ? word : 0];
 }
@@ -95,7 +82,7 @@ static const cell *argument(const cell *r, int64_t count, int64_t word) {
 static cell compute(const int64_t *in, const cell *r, int64_t count, int a_type) {
     cell y = {.l = 0};
     ln_map_step step = {.code = (uint8_t)in[0], .type = (uint8_t)in[1], .from = (uint8_t)a_type};
-    ln_map_arithmetic__scalar(&step, 1, &r[in[2]], argument(r, count, in[3]), argument(r, count, in[4]), &y);
+    ln_map_arithmetic(&step, 1, &r[in[2]], argument(r, count, in[3]), argument(r, count, in[4]), &y);
     return y;
 }
 
@@ -112,7 +99,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
             coordinates[d] = rest % shape->dims[d];
             rest /= shape->dims[d];
         }
-        /* An output may lie where an input does, so every load comes before the first store. */
+        /* An output may share its memory with an input, so every load comes before the first store. */
         for (int pass = 0; pass < 2; pass++) {
             for (int64_t k = 0; k < count; k++) {
                 const int64_t *in = program + k * LN_MAP_WORDS;

@@ -1,11 +1,11 @@
 /* matmul.c - shape rule and scalar reference of matmul: NumPy's rules with transposes and bias, floats and integers.
- * The packed GEMM is in kernels_x86 and kernels_arm; integer kernels equal this one bit by bit. */
+ * The packed GEMM is in kernels_x86 and kernels_arm; integer kernels give the same bits as this one. */
 #include "ops/matmul.h"
-#include "ops/requant.h"
+#include "kernel/common/requant.h"
 
 #include <string.h>
 
-/* Dimension `from_end` (1: last) after the transpose; 1-D operands keep their single one. */
+/* Dimension `from_end` (1: last) after the transpose; a 1-D operand always uses its only dimension. */
 static int axis_from_end(const ln_tensor *t, bool transpose, int from_end) {
     return t->rank - (transpose && t->rank >= 2 ? 3 - from_end : from_end);
 }
@@ -29,7 +29,7 @@ linnet_status ln_infer_matmul(const ln_infer *infer) {
     if (a->rank == 0 || b->rank == 0) {
         ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "an operand is a scalar");
         ln_expected(infer->error, "at least one dimension each");
-        return ln_hint(infer->error, "multiply by a scalar with a map");
+        return ln_hint(infer->error, "use a map to multiply by a scalar");
     }
     int64_t k_a = a->dims[axis_from_end(a, attributes->transpose_a, 1)];
     int64_t k_b = b->rank == 1 ? b->dims[0] : b->dims[axis_from_end(b, attributes->transpose_b, 2)];
@@ -51,7 +51,7 @@ linnet_status ln_infer_matmul(const ln_infer *infer) {
     if (b->rank >= 2) n = y->dims[y->rank++] = b->dims[axis_from_end(b, attributes->transpose_b, 1)];
     if (bias == NULL || bias->dtype == LINNET_NONE || bias->rank < 0) return LINNET_OK;
     if (bias->rank != 1 || (bias->dims[0] != 1 && bias->dims[0] >= 0 && n >= 0 && bias->dims[0] != n)) {
-        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "bias does not fit the columns of b");
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of bias does not match the columns of b");
         ln_expected(infer->error, "shape [%lld] or [1]", (long long)n);
         return ln_got(infer->error, "%s", ln_shape_text(bias->dims, bias->rank, text_a, sizeof text_a));
     }
@@ -110,7 +110,7 @@ enum matmul_kind { MATMUL_FLOAT, MATMUL_PLAIN_INTEGER, MATMUL_QUANTIZED };
 typedef struct matmul_state {
     ln_matmul_view view;
     enum matmul_kind kind;
-    int64_t bias_stride; /* 0 when it has one element */
+    int64_t bias_stride; /* 0 if the bias has one element */
     ln_requant requant;
 } matmul_state;
 
@@ -147,9 +147,9 @@ static linnet_status reference_configure(ln_call *call) {
 }
 
 #define LN_TYPED "ops/matmul_typed.inc"
-#include "ops/typed.h"
+#include "kernel/common/typed.h"
 
-/* Sums wrap in 64 bits, and are cut to the width of the output: the same as wrapping at that width. */
+/* Sums wrap in 64 bits and are truncated to the width of the output, which is the same as wrapping at that width. */
 static void integer_row(const ln_call *call, const ln_buffers *b, const matmul_state *s, int64_t item) {
     const ln_matmul_view *v = &s->view;
     int a_dtype = call->inputs[0].dtype, b_dtype = call->inputs[1].dtype;

@@ -1,15 +1,15 @@
-/* moments.c - mean and variance per channel and the sums of batch normalisation's backward: shape rule, plan,
- * reference. Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983: shifted data, parts put
- * together. */
+/* moments.c - mean and variance per channel, and the sums for the backward pass of batch normalisation: shape rule,
+ * plan, reference. The method (shifted data, combined parts) is from Chan, Golub and LeVeque, "Algorithms for computing
+ * the sample variance", 1983. */
 #include "ops/moments.h"
-#include "ops/index.h"
+#include "kernel/common/index.h"
 
 #include <math.h>
 
 enum { PART_VALUES = 16384, MOST_PARTS = 16 };
 
 static linnet_status bad_operand(const ln_infer *infer, const char *name, const char *expected) {
-    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s is missing, or does not fit x", name);
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s is missing, or its dtype or shape does not match x", name);
     return ln_expected(infer->error, "%s", expected);
 }
 
@@ -32,10 +32,10 @@ linnet_status ln_infer_moments(const ln_infer *infer) {
         bool fits = g != NULL && g->dtype == x->dtype && (g->rank < 0 || x->rank < 0 || g->rank == x->rank);
         for (int i = 0; fits && i < x->rank && i < g->rank; i++)
             fits = g->dims[i] < 0 || x->dims[i] < 0 || g->dims[i] == x->dims[i];
-        if (!fits) return bad_operand(infer, "g", "the type and shape of x");
+        if (!fits) return bad_operand(infer, "g", "the dtype and shape of x");
         fits = mean != NULL && mean->dtype == x->dtype && (mean->rank < 0 || mean->rank == 1);
         fits = fits && (mean->rank < 0 || channels < 0 || mean->dims[0] < 0 || mean->dims[0] == channels);
-        if (!fits) return bad_operand(infer, "mean", "the type of x, shape [channels]");
+        if (!fits) return bad_operand(infer, "mean", "the dtype of x, shape [channels]");
     }
     for (int o = 0; o < infer->n_outputs; o++) {
         infer->outputs[o].dtype = x->dtype;
@@ -45,7 +45,8 @@ linnet_status ln_infer_moments(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* Elements from position to position, where channels lie innermost and all positions evenly; 0: they do not. */
+/* Distance in elements between positions, if channels are innermost and all positions are evenly spaced; otherwise 0.
+ */
 static int64_t row_of(const ln_tensor *t, int axis) {
     if (axis == t->rank - 1 ? !ln_is_dense(t) : axis != 1 || t->rank < 3 || !ln_is_channels_last(t)) return 0;
     return t->dims[axis];
@@ -105,7 +106,7 @@ void ln_moments_finish(const ln_call *call, const ln_buffers *b, int64_t begin, 
                 const double own = part[p->channels] / count, away = part[0] + own - sum;
                 rest += part[2 * p->channels] - own * part[p->channels] + away * away * count;
             }
-            rest = rest > 0 ? rest / n : rest * 0; /* NaN stays */
+            rest = rest > 0 ? rest / n : rest * 0; /* NaN stays NaN */
         }
         if (first != NULL) first[c] = (float)sum;
         if (second != NULL) second[c] = (float)rest;

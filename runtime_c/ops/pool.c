@@ -1,6 +1,6 @@
 /* pool.c - shape rule and scalar reference of max, average and Lp pooling.
- * Padding never wins a maximum, and counts in an average only with count_include_pad. */
-#include "ops/window.h"
+ * Padding is never the maximum, and counts in an average only with count_include_pad. */
+#include "kernel/common/window.h"
 
 #include <math.h>
 
@@ -12,13 +12,13 @@ linnet_status ln_infer_pool(const ln_infer *infer) {
     y->rank = -1;
     if (a->kind == LN_POOL_KIND_LP && (a->p < 1 || !ln_dtype_is_float(x->dtype))) {
         ln_fail(infer->error, a->p < 1 ? LINNET_BAD_ATTRIBUTE : LINNET_WRONG_DTYPE,
-                "lp pooling needs floats and p >= 1");
+                "lp pooling needs a float dtype and p >= 1");
         return ln_got(infer->error, "p %lld, %s", (long long)a->p, linnet_dtype_name(x->dtype));
     }
     if (indices != NULL) {
         if (a->kind != LN_POOL_KIND_MAX) {
-            ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "only max pooling has indices");
-            return ln_hint(infer->error, "drop the second output");
+            ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "only max pooling has an indices output");
+            return ln_hint(infer->error, "remove the second output");
         }
         indices->dtype = LINNET_I64;
         indices->rank = -1;
@@ -58,7 +58,7 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* The flat index that ONNX MaxPool reports: into x in its logical order; storage_order 1 turns the spatial axes. */
+/* The flat index that ONNX MaxPool reports, into x in its logical order; storage_order 1 reverses the spatial axes. */
 static int64_t flat_index(const ln_window *w, int64_t storage_order, int64_t n, int64_t c, int64_t z, int64_t y,
                           int64_t x) {
     int64_t plane = w->in[0] * w->in[1] * w->in[2];
@@ -76,7 +76,8 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     const ln_window *w = &s->window;
     int dtype = call->inputs[0].dtype;
     bool is_float = ln_dtype_is_float(dtype);
-    /* f32, f16 and bf16 are summed in f32, tap by tap, as vector kernels do: the same bits on every ISA. */
+    /* f32, f16 and bf16 are summed in f32, tap by tap, like the vector kernels, so that every ISA gives the same bits.
+     */
     bool single = is_float && dtype != LINNET_F64 && a->kind == LN_POOL_KIND_AVERAGE;
     for (int64_t item = begin; item < end; item++) {
         int64_t oy = item % w->out[1], oz = item / w->out[1] % w->out[0];
@@ -107,7 +108,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
             if (a->count_include_pad)
                 count = ln_window_padded(w, 0, oz) * ln_window_padded(w, 1, oy) * ln_window_padded(w, 2, ox);
             const ln_quant *quant = call->inputs[0].quant;
-            if (!is_float && quant != NULL && quant->zero != NULL) /* padding is a real 0 */
+            if (!is_float && quant != NULL && quant->zero != NULL) /* padding has the real value 0 */
                 sum += (double)(count - inside) * quant->zero[0];
             double value = a->kind == LN_POOL_KIND_MAX       ? best
                            : a->kind == LN_POOL_KIND_AVERAGE ? (count > 0 ? sum / (double)count : 0)

@@ -1,6 +1,6 @@
 /* pool_gradient.c - shape rule, plan and scalar reference of the gradient of max and average pooling.
- * Windows may overlap: an element sums what its windows give it, in the order of their positions. */
-#include "ops/index.h"
+ * Windows may overlap. An element sums the contributions of its windows in the order of the windows' positions. */
+#include "kernel/common/index.h"
 #include "ops/pool.h"
 
 #include <math.h>
@@ -23,8 +23,8 @@ linnet_status ln_infer_pool_gradient(const ln_infer *infer) {
     dx->dtype = x->dtype;
     dx->rank = -1;
     if (g->dtype != x->dtype) {
-        ln_fail(infer->error, LINNET_WRONG_DTYPE, "g and x differ in type");
-        ln_expected(infer->error, "%s, as x", linnet_dtype_name(x->dtype));
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "the dtypes of g and x differ");
+        ln_expected(infer->error, "%s, like x", linnet_dtype_name(x->dtype));
         return ln_got(infer->error, "%s", linnet_dtype_name(g->dtype));
     }
     if (x->rank < 0) return LINNET_OK;
@@ -37,11 +37,11 @@ linnet_status ln_infer_pool_gradient(const ln_infer *infer) {
     bool fits = g->rank < 0 || g->rank == x->rank;
     for (int i = 0; fits && i < g->rank; i++) fits = y.dims[i] < 0 || g->dims[i] < 0 || y.dims[i] == g->dims[i];
     if (fits) return LINNET_OK;
-    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "g has not the shape of what pool makes of x");
-    return ln_hint(infer->error, "give the gradient of that pool's output");
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of g differs from the output shape of the pool");
+    return ln_hint(infer->error, "pass the gradient of the pool's output");
 }
 
-/* Shared by the reference and the SIMD kernels: an item is one image, or LN_POOL_CHUNK of its channels. */
+/* Shared by the reference and the SIMD kernels. A work item is one image, or LN_POOL_CHUNK of its channels. */
 static linnet_status plan(ln_call *call, int64_t chunk) {
     const ln_pool_attributes a = as_pool(call->attributes);
     ln_pool_plan *p = call->state = ln_call_state(call, sizeof *p);
@@ -81,7 +81,7 @@ static bool reference_supports(const ln_call *call) {
 
 static linnet_status reference_configure(ln_call *call) { return plan(call, 1); }
 
-/* The gradient of one window of one channel. */
+/* Adds the gradient of one window of one channel. */
 static void spread(const ln_pool_plan *p, const ln_buffers *b, int dtype, int64_t n, int64_t c, const int64_t *o) {
     const ln_window *w = &p->window;
     int64_t low[3], high[3], best_at = -1, inside = 1;

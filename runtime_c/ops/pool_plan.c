@@ -1,5 +1,5 @@
-/* pool_plan.c - which pools the SIMD kernels take, and their geometry: the part that does not depend on the ISA.
- * The loops are in simd/pool.inc.c. */
+/* pool_plan.c - decides which pools the SIMD kernels support, and computes their geometry, which does not depend on the
+ * ISA. The loops are in fast/tail/pool.inc.c. */
 #include "ops/pool.h"
 
 #include <math.h>
@@ -13,8 +13,8 @@ bool ln_pool_supports(const ln_call *call) {
     int axis = a->channel_axis == 1 ? 1 : x->rank - 1;
     if (x->rank < 3 || x->rank > 5 || (x->dims[axis] != 1 && (x->strides[axis] != 1 || y->strides[axis] != 1)))
         return false;
-    /* Integers are summed and divided in f32. Sums stay below 2^24; and a quotient that is no tie is at least
-     * 1 / (2 count) away from one, more than half a unit in its last place: so rounding is exact. */
+    /* Integers are summed and divided in f32. Sums stay below 2^24. A quotient that is not a tie is at least 1 / (2
+       count) away from a tie. This is more than half a unit in its last place, so rounding is exact. */
     int64_t taps = 1, limit = x->dtype == LINNET_I16 ? 500 : 32768;
     for (int64_t i = 0; i < a->kernel.n; i++)
         taps = taps > 32768 || a->kernel.v[i] > 32768 ? 65536 : taps * a->kernel.v[i];

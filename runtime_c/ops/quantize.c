@@ -1,9 +1,10 @@
 /* quantize.c - shape rule and reference kernel of `quantize`: saturate(round_half_even(x / scale) + zero).
- * Scale and zero come from operands (per tensor, axis or block, as ONNX) or from the output tensor's quantization. */
-#include "core/kernel.h"
-#include "ops/convert.h"
-#include "ops/index.h"
-#include "ops/quant_operands.h"
+ * Scale and zero point come from operands (per tensor, axis or block, like ONNX) or from the output tensor's
+ * quantization. */
+#include "kernel/kernel.h"
+#include "kernel/common/convert.h"
+#include "kernel/common/index.h"
+#include "kernel/common/quant_operands.h"
 
 #include <math.h>
 
@@ -17,9 +18,9 @@ linnet_status ln_infer_quantize(const ln_infer *infer) {
     else if (zero && zero->dtype != LINNET_NONE)
         y->dtype = zero->dtype;
     else if (y->dtype == LINNET_NONE)
-        y->dtype = LINNET_U8; /* ONNX: uint8 when nothing says otherwise */
+        y->dtype = LINNET_U8; /* ONNX: uint8 if nothing is specified */
     if (y->dtype != LINNET_I8 && y->dtype != LINNET_U8 && y->dtype != LINNET_I16 && y->dtype != LINNET_U16) {
-        ln_fail(infer->error, LINNET_WRONG_DTYPE, "quantize stores into a type it is not defined for");
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "quantize: the output dtype is not supported");
         ln_expected(infer->error, "i8, u8, i16 or u16");
         return ln_got(infer->error, "%s", linnet_dtype_name(y->dtype) ? linnet_dtype_name(y->dtype) : "none");
     }
@@ -49,7 +50,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         int32_t zero;
         ln_quant_at(call, b, y, a->axis, a->block, i, &scale, &zero);
         float q = rintf((float)ln_load_f64(b->inputs[0], x->dtype, ln_offset_of(x, i)) / scale);
-        /* Compared before the conversion, so that NaN and infinities are defined: NaN gives the lowest value. */
+        /* Compares before the conversion, so that NaN and infinities are defined: NaN gives the lowest value. */
         int64_t stored = !(q > (float)(low - zero)) ? low : q >= (float)(high - zero) ? high : (int64_t)q + zero;
         ln_store_wrapped(b->outputs[0], y->dtype, ln_offset_of(y, i), stored);
     }

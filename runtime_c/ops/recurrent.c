@@ -1,4 +1,4 @@
-/* recurrent.c - shape rule and scalar reference of `recurrent` (RNN, GRU, LSTM), in double for every type.
+/* recurrent.c - shape rule and scalar reference of `recurrent` (RNN, GRU, LSTM), in double for every dtype.
  * The fast kernel is in recurrent_f32.c; both compile recurrent_steps.inc. */
 #include "ops/recurrent.h"
 
@@ -10,7 +10,7 @@ static const int gates_of[] = {1, 3, 4}, activations_per[] = {1, 2, 3};
 static linnet_status wrong_shape(const ln_infer *infer, const char *what, const int64_t *want, int rank,
                                  const ln_tensor *got) {
     char expected[96], text[96];
-    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "recurrent: %s has a shape that does not fit the others", what);
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "recurrent: the shape of %s does not match the other operands", what);
     ln_expected(infer->error, "%s", ln_shape_text(want, rank, expected, sizeof expected));
     return ln_got(infer->error, "%s", ln_shape_text(got->dims, got->rank, text, sizeof text));
 }
@@ -20,7 +20,7 @@ linnet_status ln_recurrent_check(const ln_infer *infer, int i, const char *what,
     const ln_tensor *t = &infer->inputs[i];
     if (i >= infer->n_inputs || t->dtype == LINNET_NONE) return LINNET_OK;
     if (lengths ? t->dtype != LINNET_I32 && t->dtype != LINNET_I64 : t->dtype != infer->inputs[0].dtype) {
-        ln_fail(infer->error, LINNET_WRONG_DTYPE, "recurrent: %s has another element type than it must", what);
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "recurrent: %s has the wrong dtype", what);
         ln_expected(infer->error, "%s", linnet_dtype_name(lengths ? LINNET_I32 : infer->inputs[0].dtype));
         return ln_got(infer->error, "%s", linnet_dtype_name(t->dtype));
     }
@@ -39,7 +39,7 @@ static linnet_status check_attributes(const ln_infer *infer, int64_t directions)
     for (int64_t i = 0; good && i < a->activations.n; i++)
         good = a->activations.v[i] >= 0 && a->activations.v[i] < LN_ACTIVATION_COUNT;
     if (good) return LINNET_OK;
-    ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "recurrent: activations, alpha, beta or clip are not as they must be");
+    ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "recurrent: activations, alpha, beta or clip is wrong");
     ln_expected(infer->error, "%lld activations from 0 to %d, as many alpha and beta, clip at least 0",
                 (long long)count, LN_ACTIVATION_COUNT - 1);
     return ln_got(infer->error, "%lld, %lld and %lld, clip %g", (long long)a->activations.n, (long long)a->alpha.n,

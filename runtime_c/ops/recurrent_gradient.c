@@ -1,4 +1,4 @@
-/* recurrent_gradient.c - shape rule and scalar reference of `recurrent_gradient`, in double for every type.
+/* recurrent_gradient.c - shape rule and scalar reference of `recurrent_gradient`, in double for every dtype.
  * The fast kernel is in recurrent_gradient_f32.c; both compile recurrent_back.inc. */
 #include "ops/recurrent.h"
 
@@ -33,7 +33,7 @@ linnet_status ln_infer_recurrent_gradient(const ln_infer *infer) {
     for (int i = 0; i < (int)(sizeof operands / sizeof *operands); i++) {
         if (operands[i].needed && (i >= infer->n_inputs || infer->inputs[i].dtype == LINNET_NONE)) {
             ln_fail(infer->error, LINNET_MISSING_INPUT, "recurrent_gradient: operand %s is missing", operands[i].name);
-            return ln_hint(infer->error, "take outputs y, gates and cells of the recurrent node");
+            return ln_hint(infer->error, "pass the outputs y, gates and cells of the recurrent node");
         }
         if (i >= infer->n_inputs) continue;
         const linnet_status status =
@@ -53,7 +53,7 @@ linnet_status ln_infer_recurrent_gradient(const ln_infer *infer) {
 #define REAL double
 #include "ops/recurrent_back.inc"
 
-/* Elements along the last dimension from element `at`: zeros when the operand is absent. */
+/* Reads n elements along the last dimension from element `at`; zeros if the operand is absent. */
 static void fetch(const ln_call *call, const ln_buffers *b, int operand, int64_t at, int64_t n, double *out) {
     const bool has = ln_recurrent_has(call, operand);
     const ln_tensor *t = &call->inputs[operand];
@@ -67,7 +67,7 @@ static void put(const ln_call *call, const ln_buffers *b, int output, int64_t at
     for (int64_t i = 0; i < n; i++) ln_store_f64(b->outputs[output], t->dtype, at + i * t->strides[t->rank - 1], x[i]);
 }
 
-/* Where a row's state of one step begins ([time, directions, batch, hidden]), and its initial or last state. */
+/* Offset of a row's state at one step ([time, directions, batch, hidden]), and of its initial or last state. */
 static int64_t step_at(const ln_tensor *t, int64_t time, int64_t d, int64_t row) {
     return time * t->strides[0] + d * t->strides[1] + row * t->strides[2];
 }
@@ -112,7 +112,7 @@ static linnet_status run_row(const ln_call *call, const ln_buffers *b, int64_t d
                             .dq = dq,
                             .dh_plain = total,
                             .relu = a->relu};
-    /* total: gradient of the state as far as it is known */
+    /* total: the gradient of the state accumulated so far */
     fetch(call, b, LN_GRAD_DY_H, state_at(&in[LN_GRAD_DY_H], d, row), n, total);
     fetch(call, b, LN_GRAD_DY_C, state_at(&in[LN_GRAD_DY_C], d, row), n, dc);
     memset(dp, 0, (size_t)width * sizeof *dp);

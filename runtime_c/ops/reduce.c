@@ -1,10 +1,10 @@
 /* reduce.c - shape rule and reference kernel of `reduce`: every kind, any axes, any strides, any dtype.
- * Floats up to 32 bits are summed in the order of lane_sum.h, f64 one after the other, integers in i64 with wrapping.
+ * Floats of up to 32 bits are summed in the order of lane_sum.h, f64 sequentially, and integers in i64 with wrapping.
  */
-#include "core/kernel.h"
-#include "ops/convert.h"
-#include "ops/index.h"
-#include "ops/lane_sum.h"
+#include "kernel/kernel.h"
+#include "kernel/common/convert.h"
+#include "kernel/common/index.h"
+#include "kernel/common/lane_sum.h"
 #include "ops/reduce_axes.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
         y->dtype = x->dtype;
     bool known = ln_reduce_mask(a, infer->inputs, infer->n_inputs, &mask, &bad);
     if (bad) {
-        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "reduce over an axis that the tensor does not have");
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "reduce: an axis is out of range");
         return ln_expected(infer->error, "axes in [-%d, %d)", x->rank, x->rank);
     }
     if (x->rank < 0 || (!known && (!a->keep_dims || x->rank == 0))) {
@@ -60,11 +60,14 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
         bool gone = known && (mask >> d & 1u);
         reduced += gone;
         if (gone && !a->keep_dims) continue;
-        y->dims[rank++] = !known ? -1 : gone ? 1 : x->dims[d]; /* unknown even where it is 1: the node has to wait */
+        y->dims[rank++] = !known ? -1
+                          : gone ? 1
+                                 : x->dims[d]; /* unknown even if the dim is 1, so the node has to
+                                                  wait */
     }
     y->rank = (int8_t)rank;
     if (arg && known && reduced != 1 && x->rank > 1) {
-        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "argmax and argmin take one axis");
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "argmax and argmin reduce exactly one axis");
         return ln_got(infer->error, "%d axes", reduced);
     }
     return LINNET_OK;
@@ -86,13 +89,13 @@ static linnet_status configure(ln_call *call) {
 typedef struct walk {
     const void *data;
     const ln_tensor *x;
-    ln_tensor inner; /* x with the dims that stay set to 1 */
+    ln_tensor inner; /* x, with the kept dims set to 1 */
     int64_t base, count;
 } walk;
 
 static int64_t element_at(const walk *w, int64_t k) { return w->base + ln_offset_of(&w->inner, k); }
 
-/* Value as double, dequantized when the tensor says how and the output is f32. */
+/* Value as double, dequantized if the tensor has quantization and the output is f32. */
 static double value_at(const walk *w, int64_t k, bool dequantize) {
     int64_t at = element_at(w, k);
     if (!dequantize) return ln_load_f64(w->data, w->x->dtype, at);
@@ -101,8 +104,8 @@ static double value_at(const walk *w, int64_t k, bool dequantize) {
     return (double)((float)(stored - (q->zero ? q->zero[0] : 0)) * q->scale[0]);
 }
 
-/* Sums and extremes of what f32 holds, in the order that all kernels keep. Sums of quantized values are of whole
- * numbers, and take the scale at the end. */
+/* Sums and extremes of values that f32 can hold, in the order that all kernels use. Sums of quantized values are sums
+ * of whole numbers, and the scale is applied at the end. */
 static double reduce_lanes(const walk *w, int64_t kind, bool dequantize) {
     bool whole = dequantize && (kind == LN_REDUCE_KIND_SUM || kind == LN_REDUCE_KIND_MEAN);
     bool largest = kind == LN_REDUCE_KIND_MAX, extreme = largest || kind == LN_REDUCE_KIND_MIN;
@@ -145,7 +148,7 @@ static double reduce_floats(const walk *w, int64_t kind, bool dequantize) {
             double v = value_at(w, k, dequantize);
             largest = v > largest || !(v == v) ? v : largest;
         }
-        if (!(fabs(largest) < INFINITY)) return largest; /* empty, infinite or NaN: that is the result */
+        if (!(fabs(largest) < INFINITY)) return largest; /* if the sum is empty, infinite or NaN, this is the result */
     }
     for (int64_t k = 0; k < w->count; k++) {
         double v = value_at(w, k, dequantize);
@@ -203,12 +206,12 @@ static int64_t reduce_ints(const walk *w, int64_t kind) {
     return (int64_t)acc;
 }
 
-/* NaN counts as the extreme, the first one (or the last, when the last is asked for). */
+/* NaN counts as the extreme; the first NaN wins (or the last, if the last index is requested). */
 static int64_t reduce_arg(const walk *w, bool largest, bool last) {
     int64_t best = 0;
     bool is_float = ln_dtype_is_float(w->x->dtype);
     for (int64_t k = 1; k < w->count; k++) {
-        int order; /* of element k against the best: 1 better, 0 equal */
+        int order; /* element k compared with the best so far: 1 better, 0 equal */
         if (is_float) {
             double u = value_at(w, k, false), v = value_at(w, best, false);
             bool nan_u = !(u == u), nan_v = !(v == v);
@@ -253,7 +256,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
                              reduce_arg(&w, a->kind == LN_REDUCE_KIND_ARGMAX, a->select_last_index != 0));
         else if (dequantize || ln_dtype_is_float(x->dtype))
             ln_store_float(b->outputs[0], y->dtype, at, reduce_floats(&w, a->kind, dequantize));
-        else if (logs || a->kind == LN_REDUCE_KIND_L2) /* integers are cut off, as ONNX does, not rounded */
+        else if (logs || a->kind == LN_REDUCE_KIND_L2) /* integers are truncated, like ONNX, not rounded */
             ln_store_float(b->outputs[0], y->dtype, at,
                            trunc(logs ? reduce_floats(&w, a->kind, false) : sqrt((double)reduce_ints(&w, a->kind))));
         else

@@ -1,31 +1,32 @@
-/* reduce_axes.h - what the shape rule and the kernels of `reduce` share.
+/* reduce_axes.h - shared by the shape rule and the kernels of `reduce`.
  * The axes come from the attribute or from the second input. */
 #ifndef LN_REDUCE_AXES_H
 #define LN_REDUCE_AXES_H
 
-#include "core/kernel.h"
+#include "kernel/kernel.h"
 
-/* Bit d of mask: dimension d of input 0 is reduced. False when that is not known yet, or *bad when an axis is wrong. */
+/* Computes the mask: bit d is set if dimension d of input 0 is reduced. Returns false if the axes are not known yet.
+   Sets *bad if an axis is out of range. */
 bool ln_reduce_mask(const ln_reduce_attributes *a, const ln_tensor *inputs, int n_inputs, uint32_t *mask, bool *bad);
 
-/* A reduction as the fast kernels see it, neighbouring dims of one class merged: kept dims in the order of memory,
- * reduced dims in logical order, which is the order of summation (lane_sum.h) in every layout. */
+/* A reduction as the fast kernels see it. Kept dims are in memory order. Reduced dims are in logical order, which is
+   the order of summation (lane_sum.h) in every layout. Adjacent dims of one class are merged. */
 typedef struct ln_reduce_plan {
     int kept, reduced;
     int64_t kept_dims[LN_MAX_RANK], kept_x[LN_MAX_RANK], kept_y[LN_MAX_RANK];
     int64_t reduced_dims[LN_MAX_RANK], reduced_x[LN_MAX_RANK]; /* at least one, [1] by default */
-    int64_t count;                                             /* reduced elements of one result */
-    bool columns; /* rows of `inner` neighbouring results are reduced together; else one result at a time */
+    int64_t count;                                             /* reduced elements per result */
+    bool columns; /* rows of `inner` adjacent results are reduced together; otherwise one result at a time */
     int64_t inner, inner_y;
-    int64_t block, blocks; /* columns of one work item, and how often they go into `inner` */
+    int64_t block, blocks; /* columns of one work item, and the number of such blocks in `inner` */
     float scale;           /* of quantized x */
     int32_t zero;
 } ln_reduce_plan;
 
-/* False when the kind or the dtype is none of the fast ones. */
+/* Returns false if no fast kernel supports the kind or the dtype. */
 bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *plan);
 
-/* From the sum, or the extreme, of `count` elements to the result, for floats. */
+/* Computes the result from the sum or the extreme of `count` elements, for floats. */
 double ln_reduce_result(int64_t kind, double total, float scale, int64_t count);
 
 #endif

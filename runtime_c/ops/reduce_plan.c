@@ -1,4 +1,4 @@
-/* reduce_plan.c - brings a reduction into the form that the fast kernels take (runtime_c/simd/reduce.inc.c).
+/* reduce_plan.c - brings a reduction into the form that the fast kernels support (runtime_c/fast/tail/reduce.inc.c).
  * Kept dims are sorted by their stride in memory, so that channels-last pooling is a sum of rows. */
 #include "ops/reduce_axes.h"
 
@@ -9,7 +9,7 @@ typedef struct dim {
     int64_t size, x, y;
 } dim;
 
-/* Appends a dim, merged into the one before where memory goes on without a gap. */
+/* Appends a dim, or merges it into the previous dim if they are contiguous in memory. */
 static void add_dim(int64_t *sizes, int64_t *xs, int64_t *ys, int *n, dim d) {
     int last = *n - 1;
     if (last >= 0 && xs[last] == d.x * d.size && (!ys || ys[last] == d.y * d.size)) {
@@ -71,7 +71,7 @@ bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
         }
     for (int i = 0; i < n; i++) add_dim(p->kept_dims, p->kept_x, p->kept_y, &p->kept, kept[i]);
     if (p->reduced == 0) p->reduced_dims[p->reduced++] = 1;
-    /* A few columns are not worth a vector each. */
+    /* A few columns do not justify a vector. */
     if (p->kept > 0 && p->kept_x[p->kept - 1] == 1 && p->kept_dims[p->kept - 1] >= 8) {
         p->columns = true;
         p->inner = p->kept_dims[--p->kept];

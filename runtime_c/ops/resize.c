@@ -10,11 +10,11 @@ typedef struct resize_plan {
     int n_axes;
     int axes[LN_MAX_RANK];
     bool known, by_scale;
-    float scale[LN_MAX_RANK]; /* per axis of x; 1 where it is not resized */
-    int64_t out[LN_MAX_RANK]; /* -1: not known */
+    float scale[LN_MAX_RANK]; /* per axis of x; 1 if the axis is not resized */
+    int64_t out[LN_MAX_RANK]; /* -1: not known yet */
 } resize_plan;
 
-/* Optional operand i; NULL when absent or an empty list (ONNX's older way to leave one out). */
+/* Optional operand i; NULL if absent or an empty list (ONNX's older way of leaving an operand out). */
 static const ln_tensor *operand(const ln_tensor *inputs, int n_inputs, int i) {
     if (i >= n_inputs || inputs[i].dtype == LINNET_NONE || (inputs[i].rank == 1 && inputs[i].dims[0] == 0)) return NULL;
     return &inputs[i];
@@ -34,8 +34,8 @@ static linnet_status take_axes(const ln_resize_attributes *a, const ln_tensor *x
         bool twice = false;
         for (int j = 0; j < i; j++) twice |= p->axes[j] == axis;
         if (axis < 0 || twice) {
-            ln_fail(error, LINNET_BAD_ATTRIBUTE, "axes has a value that is out of range or comes twice");
-            ln_expected(error, "different values from %d to %d", -x->rank, x->rank - 1);
+            ln_fail(error, LINNET_BAD_ATTRIBUTE, "axes has a value that is out of range or listed twice");
+            ln_expected(error, "distinct values from %d to %d", -x->rank, x->rank - 1);
             return ln_got(error, "%lld", (long long)a->axes.v[i]);
         }
         p->axes[i] = axis;
@@ -51,7 +51,8 @@ static linnet_status bad_size(int axis, const char *text, linnet_error *error) {
 
 static linnet_status apply_scale(const ln_tensor *x, int axis, double value, resize_plan *p, linnet_error *error) {
     p->scale[axis] = (float)value;
-    if (!(value > 0) || !isfinite(p->scale[axis])) return bad_size(axis, "comes from a scale out of range", error);
+    if (!(value > 0) || !isfinite(p->scale[axis]))
+        return bad_size(axis, "comes from a scale that is out of range", error);
     if (x->dims[axis] < 0) return LINNET_OK;
     float size = floorf(p->scale[axis] * (float)x->dims[axis]);
     if (!(size < 2147483648.0f)) return bad_size(axis, "is too large", error);
@@ -110,7 +111,7 @@ static linnet_status resolve(const ln_resize_attributes *a, const ln_tensor *inp
     int64_t n = a->scales.n;
     if (n == 0 && scales == NULL) {
         ln_fail(error, LINNET_BAD_ATTRIBUTE, "neither sizes nor scales are given");
-        return ln_hint(error, "give one of them, as attribute or as operand");
+        return ln_hint(error, "give one of them, as an attribute or an operand");
     }
     if (n == 0) {
         n = ln_count(scales);
@@ -150,7 +151,7 @@ bool ln_resize_known(const ln_call *call) {
     return roi != NULL && roi->data != NULL && ln_count(roi) == 2 * p.n_axes;
 }
 
-/* Where output coordinate o of an axis lies on the input. */
+/* The position on the input that corresponds to output coordinate o of an axis. */
 static float source(const ln_resize_attributes *a, int64_t o, int64_t in, int64_t out, float scale, bool by_scale,
                     const double *roi) {
     float at = (float)o, size = (float)in, resized = by_scale ? scale * size : (float)out;
@@ -177,7 +178,7 @@ static float cubic(float x, float a) {
 
 static float triangle(float x) { return fmaxf(0, 1 - fabsf(x)); }
 
-/* The left neighbour of a coordinate lies strictly below it, so that the ratio is in (0, 1]. */
+/* The left neighbour of a coordinate is strictly below it, so that the ratio is in (0, 1]. */
 static int64_t nearest(float at, int64_t mode) {
     float left = ceilf(at) - 1, ratio = at - left;
     bool right = ratio == 1 || mode == LN_RESIZE_NEAREST_CEIL ||
@@ -186,7 +187,7 @@ static int64_t nearest(float at, int64_t mode) {
     return (int64_t)left + right;
 }
 
-/* Taps reach from first to first + taps - 1 relative to the left neighbour. Antialiasing widens the filter by 1 /
+/* The taps go from first to first + taps - 1 relative to the left neighbour. Antialiasing widens the filter by 1 /
  * scale. */
 static void filter_extent(const ln_resize_attributes *a, float scale, int *first, int *taps) {
     float radius = a->mode == LN_RESIZE_MODE_CUBIC ? 2 : 1, shrink = a->antialias ? fminf(scale, 1) : 1;
@@ -211,7 +212,7 @@ static void fill_weights(const ln_resize_attributes *a, float at, float scale, i
     for (int t = 0; t < taps && normalise; t++) weight[t] = (float)((double)weight[t] / sum);
 }
 
-/* Linear interpolation as it is by default: between the two neighbours of the coordinate, moved into the input. */
+/* Default linear interpolation between the two neighbours of the coordinate, which are clamped to the input. */
 static bool plain_linear(const ln_resize_attributes *a) {
     return a->mode == LN_RESIZE_MODE_LINEAR && !a->antialias && !a->exclude_outside;
 }
@@ -226,7 +227,8 @@ static void fill_linear(float at, int64_t in, int32_t *index, float *weight) {
 
 static bool crops(const ln_resize_attributes *a) { return a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE; }
 
-/* Axis i of p->axes; every mode maps o to o when the size stays and no scale says otherwise. */
+/* Whether axis i of p->axes needs resampling. Every mode maps o to o if the size does not change and no scale differs
+ * from 1. */
 static bool moves(const ln_call *call, const resize_plan *p, int i) {
     int axis = p->axes[i];
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0], *roi = roi_of(call);
@@ -235,7 +237,7 @@ static bool moves(const ln_call *call, const resize_plan *p, int i) {
     return x->dims[axis] != y->dims[axis] || !whole || (p->by_scale && p->scale[axis] != 1);
 }
 
-/* Of images, ONNX Runtime interpolates linearly along height and width together, also when one of them stays. */
+/* For images, ONNX Runtime interpolates linearly along height and width together, even if only one of them changes. */
 static bool is_active(const ln_call *call, const resize_plan *p, int i) {
     int axis = p->axes[i], rank = call->inputs[0].rank;
     bool beside = false, image = (rank == 4 || rank == 2) && axis >= rank - 2 && plain_linear(call->attributes);
@@ -275,7 +277,7 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
         }
         if (!is_active(call, &p, i)) continue;
         int first, taps;
-        if (a->antialias && !(p.scale[axis] > 0x1p-20f)) /* the filter would have more taps than can be counted */
+        if (a->antialias && !(p.scale[axis] > 0x1p-20f)) /* the filter would have too many taps to count */
             return LINNET_TOO_LARGE;
         filter_extent(a, p.scale[axis], &first, &taps);
         int32_t *index = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *index);
@@ -285,7 +287,10 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
         for (int64_t o = 0; o < t->out; o++) {
             float at = source(a, o, t->in, t->out, p.scale[axis], p.by_scale, range);
             if (crop) outside[o] = !(at >= 0 && at <= (float)(t->in - 1));
-            at = !(at > -1e9f) ? -1e9f : at < 1e9f ? at : 1e9f; /* wild crops: still an index */
+            at = !(at > -1e9f) ? -1e9f
+                 : at < 1e9f   ? at
+                               : 1e9f; /* keeps extreme crops within the range of the index
+                                          type */
             if (a->mode == LN_RESIZE_MODE_NEAREST) {
                 index[o] = (int32_t)ln_max(0, ln_min(nearest(at, a->nearest), t->in - 1));
                 weight[o] = 1;
@@ -316,7 +321,7 @@ static linnet_status reference_configure(ln_call *call) {
     return ln_resize_prepare(call, tables);
 }
 
-/* A run's operands, for the recursion over active axes. */
+/* The operands of a run, for the recursion over active axes. */
 typedef struct resize_run {
     const ln_resize_tables *tables;
     const ln_tensor *x;
@@ -344,7 +349,7 @@ static float interpolate_joint(const resize_run *r, int64_t offset) {
         for (int depth = t->n_active - 1; depth >= 0; depth--) {
             int d = t->active[depth];
             int64_t tap = 2 * r->at[d] + (corner >> (t->n_active - 1 - depth) & 1);
-            weight *= t->axis[d].weight[tap]; /* the first product, with 1, is exact */
+            weight *= t->axis[d].weight[tap]; /* the first product is with 1, so it is exact */
             at += t->axis[d].index[tap] * r->x->strides[d];
         }
         float value = weight * (float)ln_load_f64(r->data, r->x->dtype, at);
@@ -353,7 +358,7 @@ static float interpolate_joint(const resize_run *r, int64_t offset) {
     return sum;
 }
 
-/* The same for types that f32 does not hold: f64 and i32. */
+/* The same for f64 and i32, whose values f32 cannot hold. */
 static double interpolate_wide(const resize_run *r, int depth, int64_t offset) {
     if (depth == r->tables->n_active) return ln_load_f64(r->data, r->x->dtype, offset);
     int d = r->tables->active[depth];

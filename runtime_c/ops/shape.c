@@ -1,9 +1,9 @@
 /* shape.c - shape rule and kernel of `shape`: dimensions [start, end) of the input as 1-D i64.
- * The plan folds it as soon as the shape is known; the kernel is there for plans that keep every node. */
-#include "core/kernel.h"
-#include "ops/index.h"
+ * The plan folds the op as soon as the shape is known. The kernel is for plans that keep every node. */
+#include "kernel/kernel.h"
+#include "kernel/common/index.h"
 
-/* Clamps the attributes to [0, rank], negative ones counted from the end. */
+/* Clamps the attributes to [0, rank]; negative ones count from the end. */
 static void bounds(const ln_shape_attributes *a, int rank, int *start, int *end) {
     int64_t s = a->start < 0 ? a->start + rank : a->start;
     int64_t e = a->end < 0 ? a->end + rank : a->end;

@@ -1,7 +1,7 @@
 /* softmax.c - shape rule and scalar reference of softmax and log-softmax along one axis. */
-/* f64 is computed in f64; other types in f32, step by step as the fast kernels in simd/softmax.inc.c. */
-#include "core/kernel.h"
-#include "ops/lane_sum.h"
+/* f64 is computed in f64; other dtypes in f32, step by step like the fast kernels in fast/tail/softmax.inc.c. */
+#include "kernel/kernel.h"
+#include "kernel/common/lane_sum.h"
 #include "simd/math.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static linnet_status reference_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-/* Offsets of the line number `item` of all lines along `axis`. */
+/* Offsets of line number `item` of all lines along `axis`. */
 static void line_of(const ln_tensor *x, const ln_tensor *y, int axis, int64_t item, int64_t *in, int64_t *out) {
     *in = *out = 0;
     for (int i = x->rank - 1; i >= 0; i--) {

@@ -1,13 +1,13 @@
-/* math.h - linnet's own elementary functions of f32: the same bits on every ISA, scalar or vectorised.
+/* math.h - linnet's own elementary functions of f32, which give the same bits on every ISA, scalar or vectorised.
  * Branch-free C over IEEE add, multiply, divide and square root, without FMA; accuracy is in docs/numerics.md. */
 #ifndef LN_MATH_H
 #define LN_MATH_H
 
-/* Methods: range reductions and reconstructions are the classical ones (W. J. Cody and W. Waite, Software Manual for
- * the Elementary Functions, 1980; J.-M. Muller, Elementary Functions, 3rd ed. 2016). The polynomials are minimax fits
- * made for this file. exp, tanh, sigmoid and erf, which networks use most, work in f32; the others work in f64 inside,
- * which costs half the speed and leaves little more than the final rounding as error. Large arguments of sin, cos and
- * tan are reduced with the bits of 2/pi (M. Payne and R. Hanek, 1983). Compile with -ffp-contract=off. */
+/* Methods: the range reductions and reconstructions are the classical ones (W. J. Cody and W. Waite, Software Manual
+ * for the Elementary Functions, 1980; J.-M. Muller, Elementary Functions, 3rd ed. 2016). The polynomials are minimax
+ * fits made for this file. exp, tanh, sigmoid and erf, which networks use most, compute in f32. The others compute in
+ * f64 internally; this halves the speed, and leaves little error beyond the final rounding. Large arguments of sin, cos
+ * and tan are reduced with the bits of 2/pi (M. Payne and R. Hanek, 1983). Compile with -ffp-contract=off. */
 
 #include <math.h>
 #include <stdbool.h>
@@ -63,7 +63,7 @@ static inline float ln_ceil_f(float x) {
     return r == 0.0f ? ln_copysign_f(r, x) : r;
 }
 
-/* ---- exp and what is made of it, in f32 ---- */
+/* ---- exp and functions based on it, in f32 ---- */
 
 static inline float ln_exp_f(float x) {
     /* x = n ln 2 + r; adding 1.5 * 2^23 leaves n in the low bits of t. */
@@ -78,7 +78,7 @@ static inline float ln_exp_f(float x) {
     p = p * r + 0x1.55548ep-3f;
     p = p * r + 0x1.000000p-1f;
     p = ((p * r) * r + r) + 1.0f;
-    /* 2^n in two factors, so that results below the least normal number come out rounded once. */
+    /* 2^n is applied in two factors, so that results below the smallest normal number are rounded once. */
     int32_t k = (int32_t)(ln_bits_f(t) - 0x4b400000u), half = k >> 1;
     float s1 = ln_from_bits_f((uint32_t)(half + 127) << 23), s2 = ln_from_bits_f((uint32_t)(k - half + 127) << 23);
     return p * s1 * s2;
@@ -112,7 +112,7 @@ static inline float ln_erf_f(float x) {
     p = p * u + -0x1.812744p-2f;
     p = p * u + 0x1.06eba8p-3f;
     float small = p * x + x;
-    /* erf = 1 - exp(q(a)), q a fit of log(erfc(a)); from 4 on the result is 1. */
+    /* erf = 1 - exp(q(a)), where q is a fit of log(erfc(a)). From 4 on the result is 1. */
     float z = a > 4.0f ? 4.0f : a;
     float q = -0x1.5ecdaep-16f;
     q = q * z + 0x1.c54d54p-12f;
@@ -129,7 +129,7 @@ static inline float ln_erf_f(float x) {
 
 /* ---- cores in f64 ---- */
 
-/* exp(x) - 1 = (scale - 1) + scale * p, where p = exp(r) - 1. |x| <= 700. */
+/* Returns p and sets *scale so that exp(x) - 1 = (scale - 1) + scale * p, where p = exp(r) - 1. |x| <= 700. */
 static inline double ln_exp_core(double x, double *scale) {
     double t = x * 1.4426950408889634 + 6755399441055744.0;
     double n = t - 6755399441055744.0;
@@ -145,7 +145,7 @@ static inline double ln_exp_core(double x, double *scale) {
     *scale = ln_from_bits_d((ln_bits_d(t) + 1023u) << 52);
     return (p * r) * r + r;
 }
-/* The bounds keep 2^n a normal number; floats overflow and vanish far inside them. NaN passes. */
+/* The bounds keep 2^n a normal number; f32 overflows and underflows well within them. NaN is kept. */
 static inline double ln_clamp_exp(double x) {
     x = x > 200.0 ? 200.0 : x;
     return x < -200.0 ? -200.0 : x;
@@ -159,7 +159,7 @@ static inline double ln_expm1_d(double x) {
     return scale * p + (scale - 1.0);
 }
 
-/* log of any double but denormals: 0 gives -inf, negative numbers NaN. */
+/* log of any double except denormals: 0 gives -inf, negative numbers give NaN. */
 static inline double ln_log_d(double x) {
     uint64_t u = ln_bits_d(x);
     double e = ln_from_bits_d((u >> 52) | 0x4330000000000000u) - (4503599627370496.0 + 1023.0);
@@ -179,7 +179,7 @@ static inline double ln_log_d(double x) {
     y = x > 0.0 ? y : (x == 0.0 ? -INFINITY : NAN);
     return x == INFINITY ? x : y;
 }
-/* log(1 + x), exact also where 1 + x rounds (the error of the sum comes back as a quotient). */
+/* log(1 + x), accurate even if 1 + x is rounded: the rounding error is added back as a quotient. */
 static inline double ln_log1p_d(double x) {
     double u = 1.0 + x, lost = x - (u - 1.0);
     double y = ln_log_d(u) + lost / u;
@@ -219,7 +219,7 @@ static inline float ln_pow_f(float a, float b) {
     bool integer = whole == b, odd = integer && ln_trunc_f(half) != half;
     double product = (double)b * ln_log_d((double)magnitude);
     float y = (float)ln_exp_d(product);
-    y = magnitude == 1.0f ? 1.0f : y; /* also for infinite b */
+    y = magnitude == 1.0f ? 1.0f : y; /* 1 to any power is 1, even if b is infinite */
     y = magnitude == 1.0f && b != b ? b : y;
     y = odd ? ln_copysign_f(y, a) : y;
     y = a < 0.0f && magnitude < INFINITY && !integer ? NAN : y;
@@ -228,24 +228,24 @@ static inline float ln_pow_f(float a, float b) {
 
 /* ---- trigonometric functions ---- */
 
-/* x = n pi/2 + r for |x| < 2^20; the product with the first 33 bits of pi/2 is exact. */
+/* Reduces x to r, where x = n pi/2 + r, for |x| < 2^20. The product with the first 33 bits of pi/2 is exact. */
 static inline double ln_reduce_trig(double x, uint64_t *quadrant) {
     double t = x * 0x1.45f306dc9c883p-1 + 6755399441055744.0;
     double n = t - 6755399441055744.0;
     *quadrant = ln_bits_d(t);
     return (x - n * 0x1.921fb544p+0) - n * 0x1.0b4611a626331p-34;
 }
-/* For larger |x|: the bits of 2/pi that matter, times the 24 bits of x, modulo 4. */
+/* The same for larger |x|: multiplies the relevant bits of 2/pi by the 24 bits of x, modulo 4. */
 static inline double ln_reduce_trig_large(float x, uint64_t *quadrant) {
     static const uint32_t two_over_pi[8] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
                                             0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561};
     uint32_t u = ln_bits_f(x), m = (u & 0x7fffffu) | 0x800000u;
     int e = (int)(u >> 23 & 0xffu) - 150; /* |x| = m 2^e */
-    if (e > 104 || e < -23) {             /* infinity or NaN; below the range of this function */
+    if (e > 104 || e < -23) {             /* infinity, NaN, or a magnitude below the range of this function */
         *quadrant = 0;
         return (double)(x - x);
     }
-    /* 96 bits of 2/pi from bit e - 1 on (bit 1 is worth 1/2; bits before the first are 0). */
+    /* Takes 96 bits of 2/pi, beginning with bit e - 1. Bit 1 has the value 1/2; bits before it are 0. */
     int skip = e - 2, word = skip >= 0 ? skip / 32 : -1, shift = skip >= 0 ? skip % 32 : skip + 32;
     uint32_t w[4], v[3];
     for (int i = 0; i < 4; i++) w[i] = word + i < 0 || word + i > 7 ? 0 : two_over_pi[word + i];
@@ -285,7 +285,7 @@ static inline float ln_tan_quadrant(double r, uint64_t q) {
     double top = odd ? c : s, bottom = odd ? -s : c;
     return (float)(top / bottom);
 }
-/* Below LN_TRIG_LIMIT in magnitude; vectorised loops mend the other elements with the functions below. */
+/* For magnitudes below LN_TRIG_LIMIT. Vectorised loops replace the other elements with the functions below. */
 #define LN_TRIG_LIMIT 1048576.0f
 static inline float ln_sin_small(float x) {
     uint64_t q;
@@ -384,14 +384,14 @@ static inline float ln_acos_f(float x) {
     return (float)(x < 0.0f ? negative : positive);
 }
 
-/* ---- f64: the host's libm, for gradient checks and f64 models; its last bit may differ between systems ---- */
+/* ---- f64: uses the host's libm, for gradient checks and f64 models; the last bit may differ between systems ---- */
 
 static inline double ln_sigmoid_d(double x) {
     double e = exp(-fabs(x)), s = 1.0 / (1.0 + e);
     return x < 0.0 ? e * s : s;
 }
 
-/* ---- integers: everything wraps, nothing is undefined ---- */
+/* ---- integers: every overflow wraps, nothing is undefined ---- */
 
 static inline int32_t ln_div_i(int32_t a, int32_t b) {
     return b == 0 ? 0 : b == -1 ? (int32_t)(0u - (uint32_t)a) : a / b;
@@ -420,7 +420,7 @@ static inline double ln_mod_d(double a, double b) {
     return r == 0.0 ? copysign(r, b) : r;
 }
 static inline int64_t ln_pow_l(int64_t a, int64_t b) {
-    if (b < 0) /* the quotient 1 / a^-b, truncated */
+    if (b < 0) /* the truncated quotient 1 / a^-b */
         return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
     uint64_t y = 1, base = (uint64_t)a;
     for (uint64_t n = (uint64_t)b; n != 0; n >>= 1) {
@@ -449,7 +449,7 @@ static inline int64_t ln_shr_l(int64_t a, int64_t b) {
 /* ---- casts between registers: float to integer truncates and saturates, NaN gives 0 ---- */
 
 static inline int32_t ln_f_to_i(float x) {
-    float c = x > -2147483648.0f ? x : -2147483648.0f; /* NaN goes low here and to 0 below */
+    float c = x > -2147483648.0f ? x : -2147483648.0f; /* NaN becomes the minimum here, and 0 below */
     bool high = c >= 2147483648.0f;
     int32_t y = (int32_t)(high ? 0.0f : c);
     y = high ? INT32_MAX : y;

@@ -1,12 +1,12 @@
-/* simd.h - portable vectors of f32 and i32, as wide as the ISA level has them: SSE2, AVX2, AVX-512, NEON.
- * A kernel is written once in a .inc.c file, and included by one small .c file per ISA that says which. */
+/* simd.h - portable vectors of f32 and i32, as wide as those of the ISA level: SSE2, AVX2, AVX-512, NEON.
+ * A kernel is written once in a .inc.c file and included by one small .c file per ISA, which selects the vectors. */
 #ifndef LN_SIMD_H
 #define LN_SIMD_H
 
 /* Use:
  *     #define LN_SIMD_AVX2            (or _SSE2, _AVX512, _NEON, _SCALAR; in kernels_x86/NAME__avx2.c)
  *     #include "simd/simd.h"
- *     #include "simd/NAME.inc.c"
+ *     #include "fast/tail/NAME.inc.c"
  * LN_SIMD_NAME(base) appends "__avx2"; LN_SIMD_ISA is the ln_isa; LN_SIMD_TEXT is "avx2".
  *
  * Types: vf (VF_WIDTH floats), vi (VF_WIDTH int32), vm (a mask with one truth value per lane).
@@ -29,7 +29,7 @@
  *          vi_store_i8 vi_store_u8 vi_store_i16 vi_store_u16: saturated (any int32)
  *          vf_load_f16 vf_load_bf16 (from uint16_t): exact;  vf_store_f16 vf_store_bf16: half to even */
 
-#include "core/kernel.h"
+#include "kernel/kernel.h"
 
 #include <string.h>
 
@@ -79,14 +79,14 @@ static inline vm vm_first(int n) { return vi_gt(vi_set1(n), vi_iota()); }
 #else
 #define LN_SIMD_APART static inline
 #endif
-/* Before a loop over the vectors of an array: they stay in registers only when every index is a constant. */
+/* Put this before a loop over an array of vectors. The vectors stay in registers only if every index is a constant. */
 #if defined(__clang__)
 #define LN_SIMD_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define LN_SIMD_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Partial access, by way of a buffer on the stack; out of line, because tails are rare and many. */
+/* Partial access through a buffer on the stack. Not inlined, because tails appear often in the code but run rarely. */
 #define LN_SIMD_PARTIAL_LOAD(vector, name, type)                                                                       \
     LN_SIMD_APART vector name##_partial(const type *p, int n) {                                                        \
         type lanes[VF_WIDTH] = {0};                                                                                    \

@@ -1,5 +1,5 @@
 /* simd_avx2.h - the vectors of simd.h with AVX2, FMA and F16C: 8 lanes.
- * See simd.h for what each function promises. */
+ * simd.h describes the functions. */
 #ifndef LN_SIMD_AVX2_H
 #define LN_SIMD_AVX2_H
 
@@ -54,8 +54,9 @@ static inline vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 static inline vi vi_shl(vi a, int n) { return _mm256_sll_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_sar(vi a, int n) { return _mm256_sra_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_shr(vi a, int n) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n)); }
-/* ln_fixed_multiply of ops/requant.h, lane by lane: fixed >= 0, real = fixed * 2^(shift - 31), shift in [-31, 31]. The
- * doubling high multiply is floor((x * fixed + 2^30) / 2^31) for every sign, and fits 32 bits. */
+/* ln_fixed_multiply of kernel/common/requant.h for each lane: fixed >= 0, real = fixed * 2^(shift - 31), shift in [-31,
+ * 31]. The doubling high multiply is floor((x * fixed + 2^30) / 2^31) for every sign, and its result fits in 32 bits.
+ */
 #define VI_FIXED_MULTIPLY 1
 static inline vi vi_fixed_multiply(vi x, vi fixed, vi shift) {
     vi zero = _mm256_setzero_si256(), one = _mm256_set1_epi32(1), nudge = _mm256_set1_epi64x(1 << 30);
@@ -72,7 +73,7 @@ static inline vi vi_fixed_multiply(vi x, vi fixed, vi shift) {
 
 static inline vm vm_first(int n) { return vi_gt(vi_set1(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 static inline vf vf_load_partial(const float *p, int n) { return _mm256_maskload_ps(p, vm_first(n)); }
-/* A masked store takes a dozen cycles on some processors. */
+/* Does not use a masked store, which takes a dozen cycles on some processors. */
 static inline void vf_store_partial(float *p, int n, vf v) {
     __m128 part = _mm256_castps256_ps128(v);
     if (n == 8) {

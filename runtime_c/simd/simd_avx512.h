@@ -1,5 +1,5 @@
 /* simd_avx512.h - the vectors of simd.h with AVX-512 F, BW, DQ and VL: 16 lanes, masks in mask registers.
- * See simd.h for what each function promises. */
+ * simd.h describes the functions. */
 #ifndef LN_SIMD_AVX512_H
 #define LN_SIMD_AVX512_H
 
@@ -59,7 +59,7 @@ static inline vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 static inline vi vi_shl(vi a, int n) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_sar(vi a, int n) { return _mm512_sra_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_shr(vi a, int n) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n)); }
-/* ln_fixed_multiply of ops/requant.h, lane by lane: see simd_avx2.h. */
+/* ln_fixed_multiply of kernel/common/requant.h for each lane; see simd_avx2.h. */
 #define VI_FIXED_MULTIPLY 1
 static inline vi vi_fixed_multiply(vi x, vi fixed, vi shift) {
     vi zero = _mm512_setzero_si512(), one = _mm512_set1_epi32(1), nudge = _mm512_set1_epi64(1 << 30);

@@ -1,5 +1,5 @@
 /* simd_neon.h - the vectors of simd.h on every ARMv8 in 64-bit mode: 4 lanes.
- * See simd.h for what each function promises. */
+ * simd.h describes the functions. */
 #ifndef LN_SIMD_NEON_H
 #define LN_SIMD_NEON_H
 
@@ -57,7 +57,7 @@ static inline vi vi_shr(vi a, int n) {
     return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), vdupq_n_s32(-n)));
 }
 
-/* By halves, as on x86: (0 + 2) + (1 + 3). */
+/* Adds the halves, as on x86: (0 + 2) + (1 + 3). */
 static inline float vf_reduce_add(vf a) {
     float32x2_t v = vadd_f32(vget_low_f32(a), vget_high_f32(a));
     return vget_lane_f32(v, 0) + vget_lane_f32(v, 1);

@@ -1,5 +1,5 @@
 /* simd_sse2.h - the vectors of simd.h on every x86-64: 4 lanes, SSE2 only.
- * What SSE4.1 would give (blend, 32-bit min and multiply, rounding, packing) is put together from SSE2. */
+ * Functions that need SSE4.1 (blend, 32-bit min and multiply, rounding, packing) are composed of SSE2 instructions. */
 #ifndef LN_SIMD_SSE2_H
 #define LN_SIMD_SSE2_H
 
@@ -59,7 +59,7 @@ static inline vi vi_sar(vi a, int n) { return _mm_sra_epi32(a, _mm_cvtsi32_si128
 static inline vi vi_shr(vi a, int n) { return _mm_srl_epi32(a, _mm_cvtsi32_si128(n)); }
 
 static inline vf vf_round(vf a) {
-    /* Above 2^23 every float is an integer; the sign bit comes back so that -0.3 gives -0. */
+    /* Above 2^23 every float is an integer. The sign bit is restored, so that -0.3 gives -0. */
     vf magnitude = vi_as_vf(vi_and(vf_as_vi(a), vi_set1(INT32_MAX)));
     vf rounded = vf_from_vi(vi_from_vf(a));
     rounded = vi_as_vf(vi_or(vf_as_vi(rounded), vi_and(vf_as_vi(a), vi_set1(INT32_MIN))));
@@ -114,7 +114,7 @@ static inline void vi_store_u8(uint8_t *p, vi v) {
 }
 static inline void vi_store_i16(int16_t *p, vi v) { _mm_storel_epi64((__m128i *)p, _mm_packs_epi32(v, v)); }
 static inline void vi_store_u16(uint16_t *p, vi v) {
-    /* There is no unsigned pack: clamp, move to the signed range, pack, move back. */
+    /* SSE2 has no unsigned pack: clamps, moves to the signed range, packs, moves back. */
     v = vi_sub(vi_min(vi_max(v, vi_set1(0)), vi_set1(65535)), vi_set1(32768));
     v = _mm_xor_si128(_mm_packs_epi32(v, v), _mm_set1_epi16(INT16_MIN));
     _mm_storel_epi64((__m128i *)p, v);
@@ -122,7 +122,7 @@ static inline void vi_store_u16(uint16_t *p, vi v) {
 
 static inline vf vf_load_bf16(const uint16_t *p) { return vi_as_vf(vi_shl(vi_load_u16(p), 16)); }
 static inline vf vf_load_f16(const uint16_t *p) {
-    /* The exponent is rebased by a multiplication with 2^112, which also normalises denormals. */
+    /* A multiplication by 2^112 changes the bias of the exponent and also normalises denormals. */
     vi h = vi_load_u16(p);
     vi magnitude = vi_and(h, vi_set1(0x7fff));
     vi sign = vi_shl(vi_xor(h, magnitude), 16);
@@ -130,7 +130,7 @@ static inline vf vf_load_f16(const uint16_t *p) {
     vi special = vi_and(vi_gt(magnitude, vi_set1(0x7bff)), vi_set1(0x7f800000));
     return vi_as_vf(vi_or(vi_or(vf_as_vi(scaled), special), sign));
 }
-/* 16-bit patterns in 32-bit lanes, narrowed and stored. */
+/* Narrows 16-bit patterns in 32-bit lanes and stores them. */
 static inline void vi_store_low16(uint16_t *p, vi v) {
     v = _mm_srai_epi32(_mm_slli_epi32(v, 16), 16);
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi32(v, v));
@@ -147,14 +147,14 @@ static inline void vf_store_f16(uint16_t *p, vf v) {
     vi bits = vf_as_vi(v);
     vi magnitude = vi_and(bits, vi_set1(INT32_MAX));
     vi sign = vi_shr(vi_xor(bits, magnitude), 16);
-    /* Normal: rebase the exponent and round the 13 bits that fall away, half to even. */
+    /* Normal numbers: rebase the exponent and round the 13 dropped bits half to even. */
     vi odd = vi_and(vi_shr(magnitude, 13), vi_set1(1));
     vi normal = vi_shr(vi_add(vi_add(magnitude, vi_set1((int32_t)0xc8000fffu)), odd), 13);
-    /* Denormal: adding 0.5 lines the mantissa up, and the addition rounds. */
+    /* Denormals: adding 0.5 aligns the mantissa, and the addition rounds. */
     vf half = vi_as_vf(vi_set1(0x3f000000));
     vi denormal = vi_sub(vf_as_vi(vf_add(vi_as_vf(magnitude), half)), vi_set1(0x3f000000));
     vi result = vi_select(vi_gt(vi_set1(0x38800000), magnitude), denormal, normal);
-    /* From 65520 on, infinity. NaNs stay NaN, quiet. */
+    /* From 65520 on, the result is infinity. NaN becomes a quiet NaN. */
     result = vi_select(vi_gt(magnitude, vi_set1(0x477fefff)), vi_set1(0x7c00), result);
     vi nan = vi_or(vi_set1(0x7e00), vi_and(vi_shr(magnitude, 13), vi_set1(0x3ff)));
     result = vi_select(vi_gt(magnitude, vi_set1(0x7f800000)), nan, result);

@@ -1,5 +1,5 @@
-/* apply.c - updates as a linnet model has them: each update signature is a session that runs on the server's store.
- * Gradients are put straight into the sessions' inputs. */
+/* apply.c - runs the updates of a linnet model. Each update signature is a session over the server's store.
+ * Gradients are written directly into the sessions' inputs. */
 #include "sync/apply.h"
 
 #include "sync/error.h"
@@ -15,9 +15,10 @@ enum {
     LEAST_ROWS = 8,
     LARGE = 1 << 20,
     BLOCK = 4096
-}; /* sessions of one signature; rows; bytes worth more threads */
+}; /* KEPT: sessions kept per signature; LEAST_ROWS: least number of rows to plan for; LARGE: an update of this many
+      bytes or more uses more threads */
 
-/* Where a tensor's gradient goes in a session. */
+/* Where the gradient of a tensor is written in a session. */
 typedef struct place {
     int64_t *ids;
     void *values;
@@ -26,7 +27,7 @@ typedef struct place {
 typedef struct prepared {
     linnet_plan *plan;
     linnet_session *session;
-    uint64_t *rows; /* per tensor of the manifest; of this signature's sparse ones: how many it was planned for */
+    uint64_t *rows; /* per tensor of the manifest; number of planned rows, for sparse tensors of this signature */
     place *places;  /* per tensor */
     uint64_t used;
 } prepared;
@@ -47,9 +48,9 @@ struct ln_sync_sessions {
     int32_t threads;
     update *updates;
     void **values;
-    const uint64_t *pushed; /* rows of the step, as prepare was told */
+    const uint64_t *pushed; /* number of rows per tensor in this step, as passed to prepare */
     uint64_t *rounded;
-    void *unused; /* where gradients go that an update does not read */
+    void *unused; /* buffer for gradients that the update does not read */
     uint64_t unused_bytes, clock;
 };
 
@@ -68,7 +69,7 @@ static void release(prepared *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* The tensor whose gradient an input is, and whether it is that of row numbers. */
+/* Finds the tensor whose gradient this input is. Sets *ids if the input holds row numbers. */
 static const ln_sync_variable *tensor_of(const ln_sync_manifest *m, const char *input, bool *ids) {
     char name[320];
     const ln_sync_variable *v;
@@ -96,7 +97,7 @@ static linnet_status make_plan(ln_sync_sessions *s, const update *u, const uint6
     linnet_status status;
     uint64_t bytes = 0;
     linnet_plan_config_init(&config);
-    if (!shapes) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the shapes of an update");
+    if (!shapes) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the input shapes of an update");
     for (int i = 0; i < n; i++) {
         linnet_tensor_info info;
         bool ids;
@@ -173,7 +174,7 @@ static linnet_status choose(ln_sync_sessions *s, update *u, const uint64_t *rows
             for (int i = 1; i < KEPT; i++)
                 if (u->kept[i].used < p->used) p = &u->kept[i];
             release(p);
-            const int last = --u->count; /* the free one is the last */
+            const int last = --u->count; /* moves the free entry to the end */
             *p = u->kept[last];
             memset(&u->kept[last], 0, sizeof *p);
             p = &u->kept[last];
@@ -189,7 +190,7 @@ static linnet_status choose(ln_sync_sessions *s, update *u, const uint64_t *rows
     return LINNET_OK;
 }
 
-/* ---- what the server's core calls ------------------------------------------------------------------------------- */
+/* ---- called by the server's core -------------------------------------------------------------------------------- */
 
 static void *value(void *context, uint32_t t, bool write) {
     ln_sync_sessions *s = context;
@@ -219,7 +220,7 @@ static void place_gradient(void *context, uint32_t t, int64_t **ids, void **valu
         *ids = (int64_t *)((char *)unused(s, 0) + bytes_for(v, s->rounded[t]) / 8 * 8);
 }
 
-/* Rows up to the planned number are the last one again, which changes nothing. */
+/* Fills the rows up to the planned number with copies of the last row. Repeating a row changes nothing. */
 static void pad(ln_sync_sessions *s, uint32_t t) {
     const ln_sync_variable *v = &s->manifest->variables[t];
     const uint64_t n = s->pushed[t], bytes = v->row_elements * v->gradient_size;
@@ -245,7 +246,7 @@ static linnet_status run(void *context, linnet_error *error) {
 
 /* ---- an update that may overflow -------------------------------------------------------------------------------- */
 
-/* Of a variable's elements, as ln_sync_size says. */
+/* Classifies the largest element of a variable; see ln_sync_size. */
 static ln_sync_size size_of(const linnet_tensor_info *info, const void *data) {
     const float *f32 = data;
     const double *f64 = data;
@@ -265,14 +266,14 @@ static ln_sync_size size_of(const linnet_tensor_info *info, const void *data) {
     return infinite ? LN_SYNC_INFINITE : large ? LN_SYNC_LARGE : LN_SYNC_ORDINARY;
 }
 
-/* A variable as it was. */
+/* A variable and a copy of its value before the update. */
 typedef struct kept {
     linnet_tensor_info info;
     char *data, *copy;
     bool finite;
 } kept;
 
-/* Blocks that are the same are not written: a table of zeros takes no memory before its rows are used. */
+/* Does not write blocks that are equal. A table of zeros therefore takes no memory until its rows are used. */
 static void copy_blocks(char *to, const char *from, size_t size) {
     for (size_t at = 0; at < size; at += BLOCK) {
         const size_t n = size - at < BLOCK ? size - at : BLOCK;
@@ -292,20 +293,21 @@ static bool keep(ln_sync_sessions *s, kept *all, int count) {
     return true;
 }
 
-/* An update of ordinary gradients is not looked at: that would cost as much as the update. These are rare. */
+/* Runs an update that may overflow, and checks the result. The check costs as much as the update, so the caller does
+ * this only for gradients or variables that are unusually large. */
 static linnet_status try_run(void *context, ln_sync_size *size, linnet_error *error) {
     ln_sync_sessions *s = context;
     const int count = linnet_model_variable_count(s->model);
     kept *all = calloc((size_t)count + 1, sizeof *all);
     const bool tried = all && keep(s, all, count);
     linnet_status status = tried ? run(s, error) : LINNET_OK;
-    *size = tried ? LN_SYNC_ORDINARY : LN_SYNC_INFINITE; /* without the memory for it the step is dropped, too */
+    *size = tried ? LN_SYNC_ORDINARY : LN_SYNC_INFINITE; /* there is no memory for the copies, so the step is dropped */
     for (int i = 0; tried && !status && i < count; i++) {
         const ln_sync_size one = size_of(&all[i].info, all[i].data);
         if (one > *size && (all[i].finite || one != LN_SYNC_INFINITE)) *size = one;
     }
     for (int i = 0; tried && !status && *size == LN_SYNC_INFINITE && i < count; i++) {
-        linnet_store_data(s->store, all[i].info.name, 1, NULL); /* it is written */
+        linnet_store_data(s->store, all[i].info.name, 1, NULL); /* tells the store that the value was written */
         copy_blocks(all[i].data, all[i].copy, all[i].info.bytes);
     }
     for (int i = 0; all && i < count; i++) free(all[i].copy);
@@ -318,7 +320,7 @@ ln_sync_apply ln_sync_sessions_apply(ln_sync_sessions *s) {
     return apply;
 }
 
-/* ---- making it --------------------------------------------------------------------------------------------------- */
+/* ---- creation ---------------------------------------------------------------------------------------------------- */
 
 void ln_sync_sessions_free(ln_sync_sessions *s) {
     if (!s) return;
@@ -344,7 +346,7 @@ static linnet_status fill(ln_sync_sessions *s, linnet_error *error) {
         if (!(s->values[t] = linnet_store_data(s->store, e->name, 0, error))) return LINNET_UNKNOWN_NAME;
         if (e->kind == LN_SYNC_SPARSE) s->updates[e->group].sparse = true;
     }
-    /* What cannot be planned is found out now, not at the first push. */
+    /* Plans a session now, so that a signature that cannot be planned is reported before the first push. */
     for (int32_t u = 0; u < m->updates; u++) {
         linnet_status status = s->updates[u].sparse ? LINNET_OK : choose(s, &s->updates[u], s->rounded, error);
         if (status) return status;

@@ -1,5 +1,6 @@
-/* barrier.c - when a step closes, who is in it, and who hears of it. One mechanism for all modes: a group of all
- * workers is synchronous, with a quorum it has backup workers, groups of one are asynchronous. */
+/* barrier.c - decides when a step closes, which workers take part in it, and which workers are told. One mechanism
+ * serves all modes: one group of all workers is synchronous training, a group with a quorum has backup workers, and
+ * groups of one worker each are asynchronous training. */
 #include "sync/server_state.h"
 
 #include <math.h>
@@ -24,8 +25,8 @@ uint64_t ln_sync_slowest(const ln_sync_server *s) {
     return least == LN_SYNC_NONE ? 0 : least;
 }
 
-/* Bounded staleness (Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter
- * server"): whether the group may make the step that is open. */
+/* Tells whether the group may make its open step under bounded staleness (Ho et al. 2013, "More effective distributed
+ * ML via a stale synchronous parallel parameter server"). */
 bool ln_sync_may_go_on(const ln_sync_server *s, const sync_group *g) {
     return s->config.staleness < 0 || g->step <= ln_sync_slowest(s) + (uint64_t)s->config.staleness;
 }
@@ -42,14 +43,15 @@ static bool is_due(const ln_sync_server *s, const sync_group *g) {
 void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome) {
     c->ack_step = step;
     c->ack_outcome = outcome;
-    /* Who is late, or asks after an older step, is behind and not ahead: perhaps another shard waits for it. */
+    /* The ACK of a late worker, or of a worker that asks about an older step, is not held back. This worker is not
+     * ahead, and another shard may be waiting for it. */
     c->member->held = outcome != LN_SYNC_LATE && step + 1 == c->member->group->step &&
                       !ln_sync_may_go_on(c->server, c->member->group);
     c->ack_due = !c->member->held;
     if (c->ack_due) ln_sync_wake(c);
 }
 
-/* Others have moved on. */
+/* Called when other groups have closed a step: sends the ACKs that were held back. */
 static void release_held(ln_sync_server *s) {
     for (uint32_t i = 0; i < s->member_count; i++) {
         sync_member *m = s->members[i];
@@ -93,7 +95,7 @@ void ln_sync_send_ack(sync_connection *c) {
 
 /* ---- closing ---------------------------------------------------------------------------------------------------- */
 
-/* The next global batch, over the workers that are there. */
+/* Divides the next global batch among the live workers. */
 static void share_out(ln_sync_server *s) {
     double *speed = malloc((s->member_count + 1) * sizeof *speed);
     uint64_t *examples = malloc((s->member_count + 1) * sizeof *examples), first = 0;
@@ -112,7 +114,7 @@ static void share_out(ln_sync_server *s) {
     free(examples);
 }
 
-/* A push that was dropped: of each step once, however often it comes. */
+/* Counts a dropped push. It counts once per step, even if the push arrives several times. */
 void ln_sync_count_late(ln_sync_server *s, sync_member *m, uint64_t step) {
     if (step < m->missed) return;
     m->missed = step + 1;
@@ -122,7 +124,8 @@ void ln_sync_count_late(ln_sync_server *s, sync_member *m, uint64_t step) {
 
 static void decide(ln_sync_server *s, sync_member *m, uint64_t step) {
     const uint8_t outcome = !m->committed ? LN_SYNC_LATE : m->finite ? LN_SYNC_APPLIED : LN_SYNC_NOT_FINITE;
-    /* A step that closed without it must not push out what became of the one that it waits to hear of. */
+    /* If a step closed without this member, its outcome must not overwrite an outcome that the member may still ask
+     * about. */
     if (m->committed) {
         m->decided = true;
         m->last = step;
@@ -132,7 +135,7 @@ static void decide(ln_sync_server *s, sync_member *m, uint64_t step) {
         else
             m->not_finite++, s->not_finite++;
     } else if (m->begun) {
-        ln_sync_count_late(s, m, step); /* else when it comes, if ever */
+        ln_sync_count_late(s, m, step); /* a push that has not begun is counted when it arrives */
     }
     ln_sync_discard(s, m, !m->live && !m->connection);
     m->committed = m->folded = false;
@@ -150,7 +153,7 @@ static void close_step(ln_sync_server *s, sync_group *g) {
         ln_sync_fail_server(s, &error);
         return;
     }
-    g->closed_workers = g->finite; /* none, where it was dropped */
+    g->closed_workers = g->finite; /* 0 if the step was dropped */
     g->closed_clock[3] = s->host.clock(s->host.context);
     s->update_ns += g->closed_clock[3] - g->closed_clock[2];
     for (uint32_t i = 0; i < g->count; i++) {

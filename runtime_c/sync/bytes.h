@@ -1,5 +1,5 @@
-/* bytes.h - numbers in the protocol's order, little-endian, at any alignment and on every machine.
- * Compilers make one load or store of each. */
+/* bytes.h - reads and writes numbers in the protocol's byte order, which is little-endian. Works at any alignment and
+ * on every machine. Compilers turn each function into one load or store. */
 #ifndef LN_SYNC_BYTES_H
 #define LN_SYNC_BYTES_H
 

@@ -1,5 +1,5 @@
-/* combine.c - sums of gradients, block by block, so that what is being summed stays in the cache.
- * Blocks have one length that the compiler knows, for it to vectorise. */
+/* combine.c - sums gradients block by block, so that the block being summed stays in the cache.
+ * Blocks have a constant length so that the compiler can vectorise the loops. */
 #include "sync/combine.h"
 
 #include "linnet.h"
@@ -8,8 +8,9 @@
 
 enum { BLOCK = 512 };
 
-/* Whether an element is so large, with either sign. A float without its sign, as a number, is above a limit exactly
- * where the float is; what is added makes that carry into the sign bit. */
+/* Tells whether the magnitude of any element is LIMIT or more. Non-negative floats have the same order as their bits
+ * read as integers. Adding SIGN - LIMIT carries into the sign bit exactly if the bits are at least
+ * LIMIT. */
 #define ANY(BITS, SIGN, LIMIT, found)                                                                                  \
     do {                                                                                                               \
         BITS high = 0;                                                                                                 \

@@ -1,5 +1,5 @@
-/* compress.c - the table of encodings, their sizes, and plain values.
- * The bytes are in compress.h; each lossy encoding has its file compress_NAME.c. */
+/* compress.c - the table of encodings and their sizes, and the encoding of plain values.
+ * compress.h describes the bytes. Each lossy encoding has its own file compress_NAME.c. */
 #include "sync/compress.h"
 #include "sync/compress_codec.h"
 
@@ -9,7 +9,7 @@ static size_t plain_encode(double ratio, const float *values, float *residual, u
         memcpy(out, values, (size_t)count * 4);
         return (size_t)count * 4;
     }
-    for (uint64_t i = 0; i < count; i++) { /* what an encoding used before has left is said now */
+    for (uint64_t i = 0; i < count; i++) { /* another encoding used earlier may have left a residual, which is added */
         float value = values[i] + residual[i];
         memcpy(out + 4 * i, &value, 4);
         residual[i] = 0;
@@ -53,10 +53,10 @@ const char *ln_sync_encoding_name(int encoding) {
 const char *ln_sync_decoding_text(int decoding) {
     switch (decoding) {
     case LN_SYNC_DECODED: return "decoded";
-    case LN_SYNC_BAD_LENGTH: return "its length is not that of the encoded tensor";
-    case LN_SYNC_BAD_INDEX: return "an index lies beyond the tensor or is cut off";
-    case LN_SYNC_BAD_SCALE: return "a scale is infinite or of the wrong sign";
-    default: return "there is no such encoding";
+    case LN_SYNC_BAD_LENGTH: return "the length does not match the encoded tensor";
+    case LN_SYNC_BAD_INDEX: return "an index is beyond the tensor or truncated";
+    case LN_SYNC_BAD_SCALE: return "a scale is infinite or has the wrong sign";
+    default: return "the encoding is unknown";
     }
 }
 
@@ -77,7 +77,8 @@ size_t ln_sync_encoded_bound(int encoding, uint64_t count, double ratio) {
     case LN_SYNC_I8: return (size_t)(count + 4 * blocks);
     case LN_SYNC_TOPK:
         if (!(ratio > 0.0 && ratio <= 1.0)) return SIZE_MAX;
-        /* A gap takes a second byte from 128 on, a third from 16384 on, ...; all gaps together are less than count. */
+        /* A gap of 128 or more takes a second byte, a gap of 16384 or more a third byte, and so on. The sum of all gaps
+         * is less than `count`. */
         kept = ln_sync_topk_kept(count, ratio);
         return (size_t)(10 + 3 * kept + (count / 127 < 9 * kept ? count / 127 : 9 * kept));
     case LN_SYNC_ONEBIT:

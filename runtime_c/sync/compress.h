@@ -1,24 +1,27 @@
-/* compress.h - how the values of a tensor are written for the wire: the encodings of docs/protocol.md, byte by byte.
- * Lossy ones take an error-feedback residual: what a message could not say is added to the next one.
+/* compress.h - how the values of a tensor are encoded in messages: the encodings of docs/protocol.md, byte by byte.
+ * Lossy encodings keep an error-feedback residual: the error of one message is added to the next message.
  *
- * n f32 values become one message. The whole message is put together before it is decoded; in which chunks it
- * travelled does not matter. All numbers are little-endian, at any alignment, blocks in order and without padding:
+ * n f32 values become one message. The receiver assembles the whole message before decoding it, so the chunk borders
+ * do not matter. All numbers are little-endian, at any alignment; blocks are in order and without padding:
  *
- *   0 plain  f32[n]. Other dtypes travel as they are, and are not handled here.
- *   1 f16    u16[n]: IEEE 754 binary16, rounded to nearest even; what is finite stays finite (at most 65504).
- *   2 bf16   u16[n]: the upper half of the f32, rounded to nearest even; what is finite stays finite.
+ *   0 plain  f32[n]. Other dtypes are sent unchanged and are not handled here.
+ *   1 f16    u16[n]: IEEE 754 binary16, rounded to nearest even; finite values stay finite (at most 65504).
+ *   2 bf16   u16[n]: the upper half of the f32, rounded to nearest even; finite values stay finite.
  *   3 i8     f32 scale[b], then i8[n]; b blocks of 256 values (the last may be shorter). value = q * scale,
  *            scale = greatest magnitude / 127, q in [-127, 127].
- *   4 top-k  varint k; k varint gaps; bf16[k]. The k values of greatest magnitude (of equal ones the first), in order
- *            of their index; all others are 0. Gap: index - previous index - 1 (the first: the index). Varint: 7 bits a
- *            byte, low ones first, bit 7 set in all but the last, no longer than needed.
+ *   4 top-k  varint k; k varint gaps; bf16[k]. The k values of greatest magnitude, in order of their index. Of equal
+ *            magnitudes the first ones are kept. All other values are 0. Gap: index - previous index - 1 (for the first
+ *            value: the index). Varint: 7 bits per byte, low bits first, bit 7 set in all bytes but the last, as short
+ *            as possible.
  *   5 1-bit  f32 pair[b][2], then u32 words; b blocks of 1024 values (the last may be shorter). A block of m values has
- *            w = ceil(m / 32) words; bit j of word i is the sign of value j * w + i (1: negative, or -0). Negative
- *            values become pair[0], the others pair[1]: their means (1-bit SGD: Seide, Fu, Droppo, Li, Yu 2014).
+ *            w = ceil(m / 32) words; bit j of word i is the sign of value j * w + i (1: negative, or -0). pair[0] is
+ *            the mean of the negative values and replaces them; pair[1] does the same for the other values (1-bit SGD:
+ *            Seide, Fu, Droppo, Li, Yu 2014).
  *
- * What is not finite arrives as not finite, so that a loss that overflowed is seen where the update is made: the value
- * itself in 0, 1, 2 and 4; the whole block as NaN in 3 and 5, whose scale or pair then is the NaN 0x7fc00000. Its
- * residual becomes 0. Results are the same bits on every machine. */
+ * A value that is not finite arrives as a value that is not finite, so the server notices when a worker's loss
+ * overflowed. Encodings 0, 1, 2 and 4 keep the value itself. Encodings 3 and 5 make the whole block NaN: its scale or
+ * pair is the NaN 0x7fc00000. The residual of such a value or block becomes 0. Results are the same bits on every
+ * machine. */
 #ifndef LN_SYNC_COMPRESS_H
 #define LN_SYNC_COMPRESS_H
 
@@ -38,29 +41,32 @@ typedef enum ln_sync_encoding {
 
 typedef enum ln_sync_decoding {
     LN_SYNC_DECODED = 0,
-    LN_SYNC_BAD_LENGTH, /* not the bytes that this encoding of this many values has */
-    LN_SYNC_BAD_INDEX,  /* top-k: beyond the tensor, or a varint that is cut or too long */
-    LN_SYNC_BAD_SCALE,  /* i8, 1-bit: infinite, of the wrong sign, or another NaN than the one above */
+    LN_SYNC_BAD_LENGTH, /* the message is shorter or longer than this encoding of this many values */
+    LN_SYNC_BAD_INDEX,  /* top-k: an index beyond the tensor, or a varint that is truncated or too long */
+    LN_SYNC_BAD_SCALE,  /* i8, 1-bit: a scale that is infinite, has the wrong sign, or is a NaN other than 0x7fc00000 */
     LN_SYNC_BAD_ENCODING
 } ln_sync_decoding;
 
-/* "top-k" and so on; NULL for a number that is none. */
+/* Returns the name, such as "top-k", or NULL for an unknown encoding. */
 const char *ln_sync_encoding_name(int encoding);
-/* For people: what is wrong. */
+/* Describes the problem in words. */
 const char *ln_sync_decoding_text(int decoding);
 
-/* Most bytes that encoding `count` values can take (exactly so many but for top-k). ratio: part of the values that
- * top-k keeps, in (0, 1]; at least one value. SIZE_MAX: unknown encoding, ratio out of range, or too large. */
+/* Returns the largest number of bytes that encoding `count` values can take; for all encodings except top-k this is the
+ * exact number. ratio: fraction of the values that top-k keeps, in (0, 1]; at least one value is kept. Returns SIZE_MAX
+ * for an unknown encoding, a ratio out of range, or a size that is too large. */
 size_t ln_sync_encoded_bound(int encoding, uint64_t count, double ratio);
-/* Whether a message of so many bytes can be right, before it has come: a receiver then needs at most about the bytes of
- * the plain values. */
+/* Tells, before a message arrives, whether its length can be valid. This limits a receiver's memory to about the size
+ * of the plain values. */
 bool ln_sync_encoded_fits(int encoding, uint64_t count, uint64_t bytes);
-/* Encodes values[i] + residual[i] (residual NULL: 0, and what is lost is lost) and leaves in residual what the message
- * does not say. Returns the bytes written to out, which has room for the bound. values and residual do not overlap. */
+/* Encodes values[i] + residual[i], and stores the error of the encoding in `residual`. residual NULL: nothing is added,
+ * and the error is not kept. Returns the number of bytes written to `out`, which must have room for the bound. `values`
+ * and `residual` must not overlap. */
 size_t ln_sync_encode(int encoding, double ratio, const float *values, float *residual, uint64_t count, void *out);
-/* Decodes any bytes, right or hostile: all of `out` is written, or nothing and the reason is returned. */
+/* Decodes any bytes, valid or hostile. Writes all of `out`, or writes nothing and returns the reason. */
 int ln_sync_decode(int encoding, const void *data, size_t bytes, float *out, uint64_t count);
-/* sum[i] += weight * decoded[i], rounded twice; top-k touches the values it has only. Or nothing, and the reason. */
+/* Computes sum[i] += weight * decoded[i], rounding twice. Top-k changes only the sums of the values that it has kept.
+ * On an error, writes nothing and returns the reason. */
 int ln_sync_decode_add(int encoding, const void *data, size_t bytes, float weight, float *sum, uint64_t count);
 
 #endif

@@ -1,5 +1,5 @@
-/* compress_api.c - the public functions of linnet_sync_ext.h: arguments checked, reasons in words.
- * Workers and servers call compress.h. */
+/* compress_api.c - the public functions of linnet_sync_ext.h: they check arguments and report errors in words.
+ * Workers and servers call compress.h directly. */
 #include "linnet_sync_ext.h"
 #include "sync/compress.h"
 #include "sync/error.h"
@@ -11,8 +11,8 @@ size_t linnet_sync_encoded_bound(int encoding, double fraction, uint64_t count) 
 
 static linnet_status check_encoding(int encoding, linnet_error *error) {
     if (ln_sync_encoding_name(encoding)) return LINNET_OK;
-    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "there is no encoding %d", encoding);
-    ln_sync_expected(error, "0 to %d, see linnet_sync_compression", LN_SYNC_ENCODINGS - 1);
+    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "encoding %d is unknown", encoding);
+    ln_sync_expected(error, "0 to %d (linnet_sync_compression)", LN_SYNC_ENCODINGS - 1);
     return LINNET_INVALID_ARGUMENT;
 }
 
@@ -21,8 +21,7 @@ linnet_status linnet_sync_encode(int encoding, double fraction, const float *val
     linnet_status status = check_encoding(encoding, error);
     if (status != LINNET_OK) return status;
     if (!bytes || (count > 0 && (!values || !out)))
-        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
-                            "linnet_sync_encode: `values`, `out` and `bytes` must be given");
+        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_sync_encode: `values`, `out` or `bytes` is NULL");
     size_t bound = ln_sync_encoded_bound(encoding, count, fraction);
     if (bound == SIZE_MAX) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "%s of %llu values with the fraction %g cannot be encoded",
@@ -34,7 +33,7 @@ linnet_status linnet_sync_encode(int encoding, double fraction, const float *val
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the buffer for the encoded values is too small");
         ln_sync_expected(error, "%zu bytes", bound);
         ln_sync_got(error, "%zu", capacity);
-        ln_sync_hint(error, "ask linnet_sync_encoded_bound");
+        ln_sync_hint(error, "linnet_sync_encoded_bound returns the size that is needed");
         return LINNET_INVALID_ARGUMENT;
     }
     *bytes = ln_sync_encode(encoding, fraction, values, residual, count, out);
@@ -46,7 +45,7 @@ linnet_status linnet_sync_decode(int encoding, const void *data, size_t bytes, c
     linnet_status status = check_encoding(encoding, error);
     if (status != LINNET_OK) return status;
     if ((!data && bytes > 0) || (!out && count > 0))
-        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_sync_decode: `data` and `out` must be given");
+        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_sync_decode: `data` or `out` is NULL");
     int problem = weight ? ln_sync_decode_add(encoding, data, bytes, *weight, out, count)
                          : ln_sync_decode(encoding, data, bytes, out, count);
     if (problem == LN_SYNC_DECODED) return LINNET_OK;

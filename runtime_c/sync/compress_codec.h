@@ -1,5 +1,5 @@
-/* compress_codec.h - what the files compress_*.c share: one row of functions per encoding, and access to bytes.
- * Decoders get messages whose length was checked, and check the rest before they write. */
+/* compress_codec.h - shared by the files compress_*.c: one row of functions per encoding, and access to bytes. The
+ * caller of a decoder has checked the length of the message; the decoder checks the rest before it writes. */
 #ifndef LN_SYNC_COMPRESS_CODEC_H
 #define LN_SYNC_COMPRESS_CODEC_H
 
@@ -11,7 +11,7 @@
 #error "linnet needs a little-endian machine"
 #endif
 
-#define LN_SYNC_FINITE_BITS 0x7f7fffffu /* the greatest finite f32; magnitudes compare as integers */
+#define LN_SYNC_FINITE_BITS 0x7f7fffffu /* the largest finite f32; magnitudes compare as integers */
 #define LN_SYNC_INF_BITS 0x7f800000u
 #define LN_SYNC_NAN_BITS 0x7fc00000u
 
@@ -25,7 +25,7 @@ typedef struct ln_sync_codec {
 extern const ln_sync_codec ln_sync_codec_f16, ln_sync_codec_bf16, ln_sync_codec_i8, ln_sync_codec_topk,
     ln_sync_codec_onebit;
 
-/* Values that top-k keeps of `count`. */
+/* Returns how many of `count` values top-k keeps. */
 uint64_t ln_sync_topk_kept(uint64_t count, double ratio);
 
 enum { LN_SYNC_I8_BLOCK = 256, LN_SYNC_ONEBIT_BLOCK = 1024 };
@@ -42,7 +42,8 @@ static inline float ln_sync_float(uint32_t bits) {
     return value;
 }
 
-/* Nearest even; finite stays finite, NaN stays NaN (0x7fc0). Without branches: loops over it become vector code. */
+/* Rounds to nearest even. Finite values stay finite, and NaN stays NaN (0x7fc0). Has no branches, so that loops over it
+ * vectorise. */
 static inline uint16_t ln_sync_bf16_of(float value) {
     uint32_t x = ln_sync_bits(value), sign = x >> 16 & 0x8000u;
     x &= 0x7fffffffu;

@@ -1,14 +1,16 @@
 /* compress_half.c - encodings 1 and 2: f16 and bf16.
- * Conversions are integer arithmetic without branches: the same bits everywhere, and vector code in every compiler. */
+ * Conversions are integer arithmetic without branches. The bits are the same everywhere, and every compiler vectorises
+ * the loops. */
 #include "sync/compress_codec.h"
 
-/* *said: the value that the result stands for, where that is finite. */
+/* *`said` is the value that the encoded bits represent, if it is finite. */
 static inline uint16_t f16_of(float value, float *said) {
     uint32_t x = ln_sync_bits(value), sign = x & 0x80000000u;
     x &= 0x7fffffffu;
     uint32_t normal = (x + 0xfffu + (x >> 13 & 1u)) & ~0x1fffu;
     normal = (int32_t)normal > 0x477fe000 ? 0x477fe000u : normal;
-    /* Below 2^-14 an f16 counts in 2^-24, as an f32 between 0.5 and 1 does: the addition rounds. */
+    /* Below 2^-14, f16 values are multiples of 2^-24. The f32 values from 0.5 to 1 are multiples of 2^-24, too, so
+     * adding 0.5 rounds to a multiple of 2^-24. */
     float small = ln_sync_float(x) + 0.5f;
     uint32_t is_small = (int32_t)x < 0x38800000 ? ~0u : 0u;
     *said = ln_sync_float((((ln_sync_bits(small - 0.5f) ^ normal) & is_small) ^ normal) | sign);
@@ -33,7 +35,7 @@ static inline uint16_t bf16_of(float value, float *said) {
     return half;
 }
 
-/* The loops of both encodings, over the two conversions. */
+/* Defines the loops of an encoding; `to` and `from` are the conversions. */
 #define HALF_CODEC(name, to, from)                                                                                     \
     static size_t name##_encode(double ratio, const float *restrict values, float *restrict residual, uint64_t count,  \
                                 unsigned char *restrict out) {                                                         \

@@ -1,10 +1,10 @@
 /* compress_i8.c - encoding 3: 8-bit integers, symmetric, with a scale for each block of 256 values.
- * Quantization with error feedback: Karimireddy, Rebjock, Stich, Jaggi 2019; blocks as in Dettmers 2016. */
+ * Sources: Karimireddy, Rebjock, Stich, Jaggi 2019 for quantization with error feedback; Dettmers 2016 for blocks. */
 #include "sync/compress_codec.h"
 
 enum { BLOCK = LN_SYNC_I8_BLOCK };
 
-/* One whole block in local memory, so that every loop has a constant length. Returns the scale. */
+/* Encodes one whole block in local memory, so that every loop has a constant length. Returns the scale. */
 static float encode_block(const float *restrict values, int8_t *restrict q, float *restrict rest) {
     int32_t greatest = 0;
     for (int i = 0; i < BLOCK; i++) {
@@ -17,7 +17,8 @@ static float encode_block(const float *restrict values, int8_t *restrict q, floa
         return ln_sync_float(LN_SYNC_NAN_BITS);
     }
     float scale = ln_sync_float((uint32_t)greatest) / 127.0f;
-    if (scale < 0x1p-120f) { /* its inverse would not be an f32: too small to say, all of it is left */
+    if (scale < 0x1p-120f) { /* the inverse of the scale would overflow f32: the values are too small to encode and stay
+                              * in the residual */
         memset(q, 0, BLOCK);
         memcpy(rest, values, BLOCK * sizeof *rest);
         return 0;
@@ -25,7 +26,7 @@ static float encode_block(const float *restrict values, int8_t *restrict q, floa
     if (ln_sync_bits(scale * 127.0f) > LN_SYNC_FINITE_BITS) scale = ln_sync_float(ln_sync_bits(scale) - 1);
     float inverse = 1.0f / scale;
     for (int i = 0; i < BLOCK; i++) {
-        /* Adding 1.5 * 2^23 rounds to the nearest (even) integer, which then is in the low bits. */
+        /* Adding 1.5 * 2^23 rounds to the nearest integer (ties to even), which is then in the low bits. */
         int32_t n = (int32_t)(ln_sync_bits(values[i] * inverse + 0x1.8p23f) - 0x4b400000u);
         n = n > 127 ? 127 : n;
         n = n < -127 ? -127 : n;

@@ -1,11 +1,11 @@
-/* compress_onebit.c - encoding 5: the sign of each value, and two values to stand for them in each block of 1024.
- * 1-bit SGD: Seide, Fu, Droppo, Li, Yu, "1-Bit Stochastic Gradient Descent", Interspeech 2014. */
+/* compress_onebit.c - encoding 5: the sign of each value, and for each block of 1024 values the two numbers that
+ * replace them. 1-bit SGD: Seide, Fu, Droppo, Li, Yu, "1-Bit Stochastic Gradient Descent", Interspeech 2014. */
 #include "sync/compress_codec.h"
 
 enum { BLOCK = LN_SYNC_ONEBIT_BLOCK, WORDS = BLOCK / 32 };
 
-/* values: 32 * words of them, zeros behind the block's n. Sums are kept in `words` lanes and added in order: the same
- * bits whatever the compiler's vectors are. */
+/* `values` holds 32 * words values. The first n belong to the block, and the rest are zeros. Sums are kept in `words`
+ * lanes and added in order, so that the bits do not depend on the vector length that the compiler chooses. */
 static inline void encode_block(const float *restrict values, int n, int words, uint32_t *restrict signs,
                                 float pair[2]) {
     float low[WORDS] = {0}, high[WORDS] = {0}, negative = 0, positive = 0;
@@ -21,7 +21,7 @@ static inline void encode_block(const float *restrict values, int n, int words, 
     for (int i = 0; i < words; i++) {
         negative += low[i];
         positive += high[i];
-        uint32_t x = signs[i]; /* ones in a word: Hacker's Delight, 5-1 */
+        uint32_t x = signs[i]; /* counts the ones in a word: Hacker's Delight, 5-1 */
         x -= x >> 1 & 0x55555555u;
         x = (x & 0x33333333u) + (x >> 2 & 0x33333333u);
         negatives += (int)((((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24);
@@ -32,7 +32,7 @@ static inline void encode_block(const float *restrict values, int n, int words, 
         pair[0] = pair[1] = ln_sync_float(LN_SYNC_NAN_BITS);
 }
 
-/* What stands for each of the 32 * words values. */
+/* Writes the decoded 32 * words values. */
 static inline void decode_block(const uint32_t *restrict signs, int words, const float pair[2],
                                 float *restrict values) {
     uint32_t base = ln_sync_bits(pair[1]), change = base ^ ln_sync_bits(pair[0]);

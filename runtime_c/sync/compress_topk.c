@@ -1,18 +1,19 @@
 /* compress_topk.c - encoding 4: the k values of greatest magnitude, with their indices.
- * Sparse gradients with error feedback: Aji, Heafield 2017; Stich, Cordonnier, Jaggi 2018. The k-th magnitude is found
- * digit by digit (radix select), exactly and without memory of its own. */
+ * Sparse gradients with error feedback: Aji, Heafield 2017; Stich, Cordonnier, Jaggi 2018. Finds the k-th magnitude
+ * digit by digit (radix select), exactly and without extra memory. */
 #include "sync/compress_codec.h"
 
 enum { FIRST = 11, SECOND = 10, THIRD = 10, BINS = 1 << FIRST }; /* digits of the 31 bits of a magnitude */
 
-/* Where the k-th greatest of what `bins` counted is: its bin; *k becomes its place within the bin, from 1. */
+/* Returns the bin that holds the k-th greatest of the counted magnitudes. *k becomes the rank of this magnitude within
+ * the bin, counted from 1. */
 static uint32_t bin_of(const uint64_t *bins, int count, uint64_t *k) {
     int bin = count - 1;
     while (bin > 0 && *k > bins[bin]) *k -= bins[bin--];
     return (uint32_t)bin;
 }
 
-/* Counts the next digit of all magnitudes that begin with `prefix`. */
+/* Counts the next digit of all magnitudes whose leading digits are `prefix`. */
 static void count_digit(const float *values, uint64_t count, uint32_t prefix, int shift, int digits, uint64_t *bins) {
     uint32_t mask = (1u << digits) - 1;
     memset(bins, 0, sizeof *bins << digits);
@@ -44,8 +45,9 @@ static size_t encode(double ratio, const float *values, float *residual, uint64_
     least = least << SECOND | bin_of(bins, 1 << SECOND, &place);
     count_digit(sums, count, least, 0, THIRD, bins);
     least = least << THIRD | bin_of(bins, 1 << THIRD, &place);
-    /* All above `least` are kept, and of those equal to it the first `place`. Values are gathered behind the room that
-     * the gaps may need, and moved up when these are known. */
+    /* Keeps all magnitudes above `least`, and the first `place` magnitudes that equal `least`. Stores the kept values
+     * behind the space that the gaps may need, and moves them to the end of the gaps when the size of the gaps is
+     * known. */
     unsigned char *halves = out + ln_sync_encoded_bound(LN_SYNC_TOPK, count, ratio) - 2 * kept, *half = halves;
     uint64_t next = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -69,7 +71,8 @@ static size_t encode(double ratio, const float *values, float *residual, uint64_
     return (size_t)(to - out) + (size_t)(half - halves);
 }
 
-/* Reads a varint before `end`. False: cut, longer than needed, or more than 64 bits. */
+/* Reads a varint that ends before `end`. Returns false if it is truncated, longer than needed, or has more than 64
+ * bits. */
 static inline bool get_varint(const unsigned char **data, const unsigned char *end, uint64_t *n) {
     const unsigned char *at = *data;
     uint64_t value = 0;

@@ -1,4 +1,4 @@
-/* config.c - defaults of what workers and links are given, and whether what came is in range. */
+/* config.c - defaults of the configs of workers and links, and checks that their values are in range. */
 #include "sync/config.h"
 
 #include "sync/error.h"
@@ -18,40 +18,42 @@ void linnet_worker_config_init(linnet_worker_config *config) {
 }
 
 static linnet_status wrong(const char *what, const char *expected, long long got, linnet_error *error) {
-    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a value of a config is out of range");
+    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a member of the config is out of range");
     ln_sync_at(error, what);
     ln_sync_expected(error, "%s", expected);
     ln_sync_got(error, "%lld", got);
-    return ln_sync_hint(error,
-                        "begin with linnet_worker_config_init or linnet_link_config_init, then change what you need");
+    return ln_sync_hint(
+        error,
+        "initialize the config with linnet_worker_config_init or linnet_link_config_init, then change what you need");
 }
 
 linnet_status ln_sync_check_link(linnet_link_config *config, linnet_error *error) {
     if (config->struct_size != sizeof *config)
-        return wrong("struct_size", "that of this library", (long long)config->struct_size, error);
+        return wrong("struct_size", "the struct size of this library", (long long)config->struct_size, error);
     if (config->chunk == 0) config->chunk = LN_SYNC_CHUNK;
     if (config->chunk < LN_SYNC_CHUNK_MIN || config->chunk > LN_SYNC_CHUNK_MAX)
         return wrong("chunk", "4096 to 4194304 bytes, or 0", config->chunk, error);
-    if (config->heartbeat_ms < 0) return wrong("heartbeat_ms", "milliseconds, or 0", config->heartbeat_ms, error);
-    if (config->lease_ms < 0) return wrong("lease_ms", "milliseconds, or 0", config->lease_ms, error);
+    if (config->heartbeat_ms < 0)
+        return wrong("heartbeat_ms", "a time in milliseconds, or 0", config->heartbeat_ms, error);
+    if (config->lease_ms < 0) return wrong("lease_ms", "a time in milliseconds, or 0", config->lease_ms, error);
     return LINNET_OK;
 }
 
 linnet_status ln_sync_check_worker(linnet_worker_config *config, linnet_error *error) {
     if (config->struct_size != sizeof *config)
-        return wrong("struct_size", "that of this library", (long long)config->struct_size, error);
+        return wrong("struct_size", "the struct size of this library", (long long)config->struct_size, error);
     if (config->worker < -1) return wrong("worker", "a number from 0, or -1", config->worker, error);
-    if (config->group < 0) return wrong("group", "a number from 0", config->group, error);
+    if (config->group < 0) return wrong("group", "0 or more", config->group, error);
     if (config->compression < LINNET_SYNC_PLAIN || config->compression > LINNET_SYNC_ONE_BIT)
-        return wrong("compression", "a linnet_sync_compression", config->compression, error);
+        return wrong("compression", "a value of linnet_sync_compression", config->compression, error);
     if (config->fraction == 0) config->fraction = 0.01;
     if (!(config->fraction > 0 && config->fraction <= 1)) {
-        wrong("fraction", "above 0, to 1", 0, error);
+        wrong("fraction", "a number above 0 and at most 1", 0, error);
         return ln_sync_got(error, "%g", config->fraction);
     }
     if (config->lost_ms == 0) config->lost_ms = 60000;
-    if (config->lost_ms < 0) return wrong("lost_ms", "milliseconds, or 0", config->lost_ms, error);
-    if (config->timeout_ms < 0) return wrong("timeout_ms", "milliseconds, or 0", config->timeout_ms, error);
+    if (config->lost_ms < 0) return wrong("lost_ms", "a time in milliseconds, or 0", config->lost_ms, error);
+    if (config->timeout_ms < 0) return wrong("timeout_ms", "a time in milliseconds, or 0", config->timeout_ms, error);
     if (config->name && strlen(config->name) > 15) {
         wrong("name", "at most 15 bytes", 0, error);
         return ln_sync_got(error, "'%.60s'", config->name);
@@ -67,7 +69,8 @@ linnet_status ln_sync_secure(const linnet_link_config *config, ln_sync_security 
                                               .server_name = config->server_name,
                                               .libssl = config->libssl};
     *out = NULL;
-    /* Half a set of certificates is an error there, never a connection without any. */
+    /* If only some of these members are set, ln_sync_security_create reports an error. A connection never falls back to
+     * no security. */
     if (!config->key_file && !config->certificate && !config->private_key && !config->authority && !config->server_name)
         return LINNET_OK;
     return ln_sync_security_create(&security, out, error);

@@ -1,4 +1,4 @@
-/* config.h - checks of the public config structs; what is left out becomes its default. */
+/* config.h - checks the public config structs and fills in the defaults. */
 #ifndef LN_SYNC_CONFIG_H
 #define LN_SYNC_CONFIG_H
 
@@ -6,10 +6,10 @@
 
 #include "linnet_sync.h"
 
-/* Errors: INVALID_ARGUMENT, naming the member. */
+/* Errors: INVALID_ARGUMENT, with the name of the member. */
 linnet_status ln_sync_check_link(linnet_link_config *config, linnet_error *error);
 linnet_status ln_sync_check_worker(linnet_worker_config *config, linnet_error *error);
-/* Keys and certificates, if the config names any; else *out is NULL. */
+/* Loads keys and certificates if the config names any; otherwise sets *out to NULL. */
 linnet_status ln_sync_secure(const linnet_link_config *config, ln_sync_security **out, linnet_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* digest.c - linnet's 128-bit digest, compiled into this library too: liblinnet does not export its own.
- * It tells values and manifests apart that nobody made alike on purpose; it is no cryptography. */
+/* digest.c - linnet's 128-bit digest, compiled into this library too because liblinnet does not export it.
+ * It detects accidental differences between values and manifests. It is not cryptographic. */
 #define ln_digest ln_sync_digest
-#include "core/digest.c"
+#include "base/digest.c"

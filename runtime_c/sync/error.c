@@ -1,12 +1,13 @@
-/* error.c - filling the public error record inside liblinnet_sync.
- * Names and texts come from peers and files: each field stays one line, cut between characters. */
+/* error.c - fills the public error record inside liblinnet_sync.
+ * Names and texts may come from peers and files, so each field is kept to one line and truncated at a character
+ * border. */
 #include "sync/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* One printable line that does not end inside a UTF-8 sequence. */
+/* Makes the field one printable line that does not end inside a UTF-8 sequence. */
 static void tidy(char *field, size_t size) {
     size_t length = strlen(field), start = length;
     for (size_t i = 0; i < length; i++)

@@ -1,5 +1,6 @@
-/* error.h - filling the public error record inside liblinnet_sync (the core's helpers are not part of its API).
- * Text that is too long for a field is cut. `error` may be NULL everywhere; each returns the record's status. */
+/* error.h - fills the public error record inside liblinnet_sync (the core's helpers are not part of its API).
+ * A text that is too long for its field is truncated. `error` may be NULL everywhere. Each function returns the
+ * record's status. */
 #ifndef LN_SYNC_ERROR_H
 #define LN_SYNC_ERROR_H
 
@@ -11,9 +12,9 @@
 #define LN_SYNC_PRINTF(text, first)
 #endif
 
-/* Begins a record: what went wrong. */
+/* Begins a record with what went wrong. */
 linnet_status ln_sync_fail(linnet_error *error, linnet_status status, const char *what, ...) LN_SYNC_PRINTF(3, 4);
-/* The address, file, variable or signature concerned. */
+/* Names the address, file, variable or signature concerned. */
 linnet_status ln_sync_at(linnet_error *error, const char *name);
 linnet_status ln_sync_expected(linnet_error *error, const char *format, ...) LN_SYNC_PRINTF(2, 3);
 linnet_status ln_sync_got(linnet_error *error, const char *format, ...) LN_SYNC_PRINTF(2, 3);

@@ -1,5 +1,5 @@
-/* journal_frame.c - frames of a journal's records, and the reading of an end that is not whole. A record that was
- * acknowledged is on the disk in full, so only what can be a write that never ended is passed over. */
+/* journal_frame.c - writes the frames of journal records, and decides why the end of a file is incomplete. An
+ * acknowledged record is completely on the disk, so only bytes that can be an unfinished write are skipped. */
 #include "sync/journal_frame.h"
 
 #include "sync/bytes.h"
@@ -24,10 +24,11 @@ static bool is_blank(const unsigned char *bytes, uint64_t size) {
     return size == 0;
 }
 
-/* Counts the pages that are zeros from the second one on, over bytes that come in pieces from `at` on. */
+/* Counts the pages that are all zeros, beginning with the second page. The bytes arrive in pieces; the first byte is at
+ * offset `at`. */
 typedef struct pages {
     uint64_t at, blank;
-    bool first, full; /* first: the page of the frame; full: a byte of this page is not zero */
+    bool first, full; /* first: this page has the frame; full: this page has a byte that is not zero */
 } pages;
 
 static void count(pages *p, const unsigned char *bytes, uint64_t size) {
@@ -48,7 +49,8 @@ static uint64_t counted(pages *p) {
     return p->blank;
 }
 
-/* Behind a frame: in its page, unless the frame ends with it. */
+/* Returns a page counter for the bytes after a frame. They begin in the frame's page, unless the frame ends exactly at
+ * a page border. */
 static pages behind(uint64_t at) { return (pages){at + FRAME, 0, (at + FRAME) % PAGE != 0, false}; }
 
 uint64_t ln_sync_journal_frame(const ln_sync_slice *parts, int parts_count, uint64_t at, unsigned char frame[FRAME]) {
@@ -74,7 +76,7 @@ static bool is_frame(const unsigned char *frame) {
     return get32(frame + FRAME_CRC) == ln_sync_crc32c(0, frame, FRAME_CRC) && is_blank(frame + RESERVED, 12);
 }
 
-/* The whole record at `at` in bytes, 0 when there is none. */
+/* Returns the length of the valid record at `at` in bytes, or 0 if there is none. */
 static uint64_t whole_at(const unsigned char *file, uint64_t size, uint64_t at) {
     const unsigned char *frame = file + at;
     uint64_t length;
@@ -85,7 +87,8 @@ static uint64_t whole_at(const unsigned char *file, uint64_t size, uint64_t at) 
     return get32(frame + CRC) == ln_sync_crc32c(0, frame + FRAME, (size_t)length) ? FRAME + length : 0;
 }
 
-/* A record's frame is wrong. It can only be the last one's, unwritten, when its page is zeros and no record follows. */
+/* Classifies a record whose frame is invalid. If the page of the frame is all zeros and no valid record follows, the
+ * last record was cut short or some of its pages never reached the disk. Otherwise the file is damaged. */
 static ln_sync_journal_state without_frame(const unsigned char *file, uint64_t size, uint64_t at) {
     const uint64_t left = PAGE - at % PAGE, n = size - at < left ? size - at : left;
     if (!is_blank(file + at, n)) return LN_SYNC_JOURNAL_DAMAGED;

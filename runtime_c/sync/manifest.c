@@ -1,5 +1,5 @@
-/* manifest.c - the table of tensors: written to TENSORS frames, read from them, looked up.
- * manifest_model.c makes it from a model. */
+/* manifest.c - the table of tensors: writes it to TENSORS frames, reads it from such frames, and looks up entries.
+ * manifest_model.c makes the table from a model. */
 #include "sync/manifest.h"
 
 #include "sync/error.h"
@@ -11,8 +11,8 @@ linnet_status ln_sync_manifest_create(uint32_t count, ln_sync_manifest **out, li
     ln_sync_manifest *m = NULL;
     *out = NULL;
     if (count > LN_SYNC_TENSORS_MAX) {
-        ln_sync_fail(error, LINNET_TOO_LARGE, "more tensors travel than the protocol has numbers for");
-        ln_sync_expected(error, "%d at most", (int)LN_SYNC_TENSORS_MAX);
+        ln_sync_fail(error, LINNET_TOO_LARGE, "too many tensors are sent: the protocol cannot number them");
+        ln_sync_expected(error, "at most %d", (int)LN_SYNC_TENSORS_MAX);
         return ln_sync_got(error, "%u", (unsigned)count), LINNET_TOO_LARGE;
     }
     m = calloc(1, sizeof *m);
@@ -33,7 +33,7 @@ void ln_sync_manifest_free(ln_sync_manifest *m) {
     free(m);
 }
 
-/* What follows from the entry; false: its sizes overflow, or it is of no dtype. */
+/* Computes the values that follow from the entry. Returns false if its sizes overflow or its dtype is unknown. */
 static bool derive(ln_sync_variable *v) {
     const ln_sync_tensor *e = &v->entry;
     const uint64_t size = linnet_dtype_size(e->dtype);
@@ -56,7 +56,7 @@ static bool derive(ln_sync_variable *v) {
     return true;
 }
 
-/* Takes an entry as the next one; FINE, or what is wrong with it. */
+/* Adds an entry. Returns FINE, or the reason why the entry is invalid. */
 static ln_sync_refusal add(ln_sync_manifest *m, const ln_sync_tensor *entry) {
     ln_sync_variable *v = &m->variables[m->count];
     const uint64_t mine = entry->rank ? entry->dims[0] : 1;

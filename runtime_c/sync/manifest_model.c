@@ -1,5 +1,5 @@
-/* manifest_model.c - the table of tensors that a model's signatures and metadata call for.
- * It is made as entries first and taken through the TENSORS form, so both sides hold the very same table. */
+/* manifest_model.c - makes the table of tensors from a model's signatures and metadata.
+ * It writes entries and reads them back in TENSORS form, so that both sides hold exactly the same table. */
 #include "sync/error.h"
 #include "sync/manifest.h"
 
@@ -12,7 +12,7 @@
 
 static bool starts(const char *text, const char *with) { return !strncmp(text, with, strlen(with)); }
 
-/* "<with>" at the end of `text`: its length without it; else 0. */
+/* If `text` ends in `with`, returns the length of `text` without this ending; otherwise returns 0. */
 static size_t before(const char *text, const char *with) {
     const size_t n = strlen(text), k = strlen(with);
     return n > k && !strcmp(text + n - k, with) ? n - k : 0;
@@ -26,7 +26,7 @@ static int32_t find_variable(const linnet_model *model, const char *name, size_t
     return -1;
 }
 
-/* Number of metadata `<key>/<name>`, or `otherwise`. */
+/* Reads the number in metadata `<key>/<name>`, or returns `otherwise` if there is no such entry. */
 static linnet_status number_of(const linnet_model *model, const char *key, const char *name, uint64_t otherwise,
                                uint64_t *out, linnet_error *error) {
     char full[320], *end;
@@ -38,7 +38,7 @@ static linnet_status number_of(const linnet_model *model, const char *key, const
     errno = 0;
     *out = strtoull(text, &end, 10);
     if (!errno && end != text && !*end && *text != '-' && *out < (uint64_t)INT64_MAX) return LINNET_OK;
-    ln_sync_fail(error, LINNET_CORRUPT, "metadata '%.100s' is no number", full);
+    ln_sync_fail(error, LINNET_CORRUPT, "metadata '%.100s' is not a number", full);
     ln_sync_at(error, name);
     return ln_sync_got(error, "'%.40s'", text), LINNET_CORRUPT;
 }
@@ -53,25 +53,25 @@ static linnet_status add(ln_sync_manifest *m, const linnet_model *model, const c
     memset(&entry, 0, sizeof entry);
     if (find_variable(model, name, length, &info) < 0) {
         ln_sync_fail(error, LINNET_UNKNOWN_NAME,
-                     "the model has no variable '%.*s', whose gradient or value is to travel",
+                     "the model has no variable '%.*s', but a signature or metadata names it",
                      (int)(length < 80 ? length : 80), name);
-        return ln_sync_hint(error, "linnet.sync.signatures and linnet.sync.partition write files that fit"),
+        return ln_sync_hint(error, "linnet.sync.signatures and linnet.sync.partition write consistent files"),
                LINNET_UNKNOWN_NAME;
     }
     if (ln_sync_manifest_find(m, info.name)) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a variable travels in two ways");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a variable is shared in two ways");
         ln_sync_at(error, info.name);
-        return ln_sync_expected(error, "one input of one update signature, or a place in sync.average or sync.read"),
+        return ln_sync_expected(error, "one input of one update signature, or one place in sync.average or sync.read"),
                LINNET_INVALID_ARGUMENT;
     }
     if (length >= sizeof entry.name || info.rank > 8 || info.rank < 0) {
-        ln_sync_fail(error, LINNET_TOO_LARGE, "the name or rank of a variable is too large to travel");
+        ln_sync_fail(error, LINNET_TOO_LARGE, "the name or rank of a variable is too large to be sent");
         ln_sync_at(error, info.name);
-        return ln_sync_expected(error, "a name of at most 255 bytes"), LINNET_TOO_LARGE;
+        return ln_sync_expected(error, "a name of at most 255 bytes, a rank of at most 8"), LINNET_TOO_LARGE;
     }
     if (kind != LN_SYNC_READ_ONLY && info.dtype != LINNET_F32 && info.dtype != LINNET_F64 && info.dtype != LINNET_F16 &&
         info.dtype != LINNET_BF16) {
-        ln_sync_fail(error, LINNET_WRONG_DTYPE, "only variables of real numbers have gradients and means");
+        ln_sync_fail(error, LINNET_WRONG_DTYPE, "only variables of floats can have gradients or means");
         ln_sync_at(error, info.name);
         return ln_sync_got(error, "%s", linnet_dtype_name(info.dtype)), LINNET_WRONG_DTYPE;
     }
@@ -94,7 +94,7 @@ static linnet_status add(ln_sync_manifest *m, const linnet_model *model, const c
            LINNET_CORRUPT;
 }
 
-/* The gradient that an input of an update signature is. */
+/* Adds the gradient that belongs to an input of an update signature. */
 static linnet_status add_input(ln_sync_manifest *m, const linnet_model *model, int signature, int i, uint32_t group,
                                linnet_error *error) {
     linnet_tensor_info input, variable;
@@ -102,17 +102,18 @@ static linnet_status add_input(ln_sync_manifest *m, const linnet_model *model, i
     size_t length, ids;
     int32_t wanted;
     linnet_status status = linnet_model_input(model, signature, i, &input);
-    if (status) return ln_sync_fail(error, status, "an input of an update signature cannot be read");
+    if (status) return ln_sync_fail(error, status, "cannot read an input of an update signature");
     if (!starts(input.name, GRADIENT)) {
         ln_sync_fail(error, LINNET_UNKNOWN_NAME, "a server cannot feed this input of '%.80s'",
                      linnet_model_signature_name(model, signature));
         ln_sync_at(error, input.name);
-        return ln_sync_expected(error, "inputs gradient/<variable>, or that with /ids and /rows"), LINNET_UNKNOWN_NAME;
+        return ln_sync_expected(error, "gradient/<variable>, or gradient/<variable>/ids and .../rows"),
+               LINNET_UNKNOWN_NAME;
     }
     name = input.name + strlen(GRADIENT);
     if (find_variable(model, name, strlen(name), &variable) >= 0) {
         status = add(m, model, name, strlen(name), LN_SYNC_DENSE, group, error);
-    } else if (before(name, "/rows")) { /* its /ids makes the entry */
+    } else if (before(name, "/rows")) { /* the input .../ids adds the entry */
         length = before(name, "/rows");
     } else {
         ids = before(name, "/ids");
@@ -120,7 +121,8 @@ static linnet_status add_input(ln_sync_manifest *m, const linnet_model *model, i
         status = add(m, model, name, length, ids ? LN_SYNC_SPARSE : LN_SYNC_DENSE, group, error);
         if (!status && ids) {
             if (input.dtype == LINNET_I64 && input.rank == 1) return LINNET_OK;
-            ln_sync_fail(error, LINNET_WRONG_DTYPE, "row numbers of a sparse gradient have another type");
+            ln_sync_fail(error, LINNET_WRONG_DTYPE,
+                         "the row numbers of a sparse gradient have the wrong dtype or shape");
             ln_sync_at(error, input.name);
             return ln_sync_expected(error, "i64 [n]"), LINNET_WRONG_DTYPE;
         }
@@ -130,13 +132,13 @@ static linnet_status add_input(ln_sync_manifest *m, const linnet_model *model, i
         find_variable(model, name, before(name, "/rows"), &variable);
     wanted = variable.dtype == LINNET_F64 ? LINNET_F64 : LINNET_F32;
     if (input.dtype == wanted) return LINNET_OK;
-    ln_sync_fail(error, LINNET_WRONG_DTYPE, "a gradient has another type than it travels in");
+    ln_sync_fail(error, LINNET_WRONG_DTYPE, "a gradient has the wrong dtype");
     ln_sync_at(error, input.name);
     ln_sync_expected(error, "%s", linnet_dtype_name(wanted));
     return ln_sync_got(error, "%s", linnet_dtype_name(input.dtype)), LINNET_WRONG_DTYPE;
 }
 
-/* The variables that metadata `key` names, one per line. */
+/* Adds the variables that metadata `key` names, one per line. */
 static linnet_status add_list(ln_sync_manifest *m, const linnet_model *model, const char *key, ln_sync_kind kind,
                               linnet_error *error) {
     const char *at = linnet_model_metadata(model, key);
@@ -168,7 +170,7 @@ linnet_status ln_sync_job_of(const linnet_model *model, unsigned char job[16], l
         job[i] = (unsigned char)(high << 4 | low);
     }
     if (text && !text[32]) return LINNET_OK;
-    return ln_sync_fail(error, LINNET_CORRUPT, "metadata sync.job is no digest of 32 hexadecimal digits");
+    return ln_sync_fail(error, LINNET_CORRUPT, "metadata sync.job is not a digest of 32 hexadecimal digits");
 }
 
 static linnet_status shard_of(ln_sync_manifest *m, const linnet_model *model, linnet_error *error) {
@@ -176,8 +178,8 @@ static linnet_status shard_of(ln_sync_manifest *m, const linnet_model *model, li
     unsigned shard = 0, shards = 1;
     char rest;
     if (text && (sscanf(text, "%u/%u%c", &shard, &shards, &rest) != 2 || shard >= shards || shards >= 65535)) {
-        ln_sync_fail(error, LINNET_CORRUPT, "metadata sync.shard is wrong");
-        ln_sync_expected(error, "k/K with k < K, as 0/2");
+        ln_sync_fail(error, LINNET_CORRUPT, "metadata sync.shard is invalid");
+        ln_sync_expected(error, "k/K with k < K, such as 0/2");
         return ln_sync_got(error, "'%.40s'", text), LINNET_CORRUPT;
     }
     m->shard = (uint16_t)shard;
@@ -185,7 +187,7 @@ static linnet_status shard_of(ln_sync_manifest *m, const linnet_model *model, li
     return LINNET_OK;
 }
 
-/* The digest of READY is over whole payloads as they are sent, not over single entries. */
+/* Computes the digest for READY, which covers whole payloads as they are sent, not single entries. */
 static void digest(ln_sync_manifest *m) {
     unsigned char payload[LN_SYNC_CONTROL_MAX];
     uint32_t next = 0;
@@ -208,7 +210,7 @@ static linnet_status fill(ln_sync_manifest *m, const linnet_model *model, linnet
     if (!status) status = add_list(m, model, "sync.read", LN_SYNC_READ_ONLY, error);
     m->takes_not_finite = not_finite && !strcmp(not_finite, "update");
     if (status || m->updates) return status;
-    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the model has no signature update/..., which says what a server does");
+    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the model has no update/... signature, so a server cannot run it");
     return ln_sync_hint(error, "linnet.sync.signatures(graph, loss, optimizer, ...) writes it"), LINNET_UNKNOWN_NAME;
 }
 

@@ -1,5 +1,5 @@
-/* payload.c - the fixed payloads of control frames: structs to bytes and back, with the checks that need no state.
- * docs/protocol.md, "Frames", is the text to this. */
+/* payload.c - the fixed payloads of control frames: converts structs to bytes and back, with the checks that need no
+ * state. docs/protocol.md, "Frames", describes them. */
 #include "sync/bytes.h"
 #include "sync/wire.h"
 
@@ -16,14 +16,14 @@ static size_t length_of(const char *text, size_t most) {
     return end ? (size_t)(end - text) : most;
 }
 
-/* Text in a field of `size` bytes, padded with 0: nothing but 0 comes after the first 0. */
+/* Checks text in a field of `size` bytes that is padded with 0: only zeros may follow the first 0. */
 static bool padded(const unsigned char *bytes, size_t size) {
     size_t length = 0;
     while (length < size && bytes[length]) length++;
     return zero(bytes + length, size - length);
 }
 
-/* A counted text behind a payload of `at` bytes. */
+/* Reads a text of `size` bytes that follows a payload of `at` bytes. */
 static bool text_read(char *text, size_t most, const unsigned char *bytes, size_t length, size_t at, size_t size) {
     if (size > most || length != at + size || memchr(bytes + at, 0, size)) return false;
     memcpy(text, bytes + at, size);
@@ -131,7 +131,8 @@ size_t ln_sync_tensor_write(const ln_sync_tensor *tensor, unsigned char *bytes) 
     return end;
 }
 
-/* Whether the elements, and their bytes at 8 each, are countable, and the part lies within the whole. */
+/* Checks that the number of elements does not overflow, not even multiplied by 8 bytes, and that the part is within the
+ * whole tensor. */
 static bool shape_is_right(const ln_sync_tensor *tensor) {
     uint64_t elements = 1;
     for (int i = 0; i < tensor->rank; i++) {

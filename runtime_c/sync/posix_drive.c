@@ -1,6 +1,6 @@
-/* posix_drive.c - the loop under a blocking call: connections are made and closed as the core wishes, bytes move, and
- * when nothing can move it sleeps. Looking again for a moment instead costs more than it gains: others need the core.
- */
+/* posix_drive.c - the loop inside a blocking call. It opens and closes connections as the core requests, moves bytes,
+ * and sleeps when nothing can move. Polling again for a moment before sleeping costs more than it gains, because other
+ * processes need the CPU. */
 #define _POSIX_C_SOURCE 200809L
 #include "sync/posix_worker.h"
 
@@ -36,7 +36,7 @@ static void fulfil(linnet_worker *worker, int i) {
         else
             ln_sync_worker_connected(worker->core, i);
         break;
-    case LN_SYNC_WISH_CLOSE: /* the other side may still hear why */
+    case LN_SYNC_WISH_CLOSE: /* waits, so that the peer can read the reason first */
         if (link->transport)
             ln_sync_transport_send(link->transport, ln_sync_worker_stream(worker->core, i), LN_SYNC_TURN, &error);
         lose(worker, i, NULL);
@@ -51,7 +51,7 @@ static void send_what_waits(linnet_worker *worker, int i) {
     if (!link->transport) return;
     const ln_sync_flow flow =
         ln_sync_transport_send(link->transport, ln_sync_worker_stream(worker->core, i), LN_SYNC_TURN, &error);
-    /* What the other side said before it closed is read first. */
+    /* First reads the bytes that the peer sent before it closed. */
     if (flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN) {
         ln_sync_flow rest;
         linnet_error ignored;
@@ -63,7 +63,7 @@ static void send_what_waits(linnet_worker *worker, int i) {
     }
 }
 
-/* True: something came. */
+/* Returns true if something arrived. */
 static bool receive_what_came(linnet_worker *worker, int i) {
     linnet_error error = {0};
     posix_link *link = &worker->links[i];
@@ -77,7 +77,7 @@ static bool receive_what_came(linnet_worker *worker, int i) {
     return flow == LN_SYNC_FLOWS || after != before;
 }
 
-/* True: something came. */
+/* Returns true if something arrived. */
 static bool turn(linnet_worker *worker) {
     bool came = false;
     for (int i = 0; i < worker->link_count; i++) fulfil(worker, i);
@@ -89,7 +89,7 @@ static bool turn(linnet_worker *worker) {
 
 void ln_worker_turn(linnet_worker *worker) { turn(worker); }
 
-/* Until a transport is ready or the core wants to go on. */
+/* Sleeps until a transport is ready or the core wants to continue. */
 static void sleep_until_ready(linnet_worker *worker) {
     const uint64_t deadline = ln_sync_worker_deadline(worker->core), now = now_ns();
     int timeout = deadline > now ? (int)((deadline - now) / 1000000) + 1 : 0;
@@ -117,8 +117,10 @@ linnet_status ln_worker_drive(linnet_worker *worker, linnet_error *error) {
         if (ln_sync_worker_finished(worker->core, &status, error)) break;
         if (!came) sleep_until_ready(worker);
     }
-    for (int i = 0; !status && i < worker->link_count; i++) send_what_waits(worker, i); /* READY: it is a member now */
-    /* What was given up must neither come nor go any more. */
+    for (int i = 0; !status && i < worker->link_count; i++)
+        send_what_waits(worker, i); /* sends READY, which makes this
+                                     * worker a member */
+    /* Closes connections that were given up. After this, none of their bytes may be received or sent. */
     for (int i = 0; status && i < worker->link_count; i++) fulfil(worker, i);
     return status;
 }

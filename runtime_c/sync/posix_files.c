@@ -1,5 +1,5 @@
-/* posix_files.c - files of a server's folder. Whoever can write to the folder must not make the server write elsewhere:
- * no name in it is followed. */
+/* posix_files.c - files of a server's folder. Links in the folder are never followed. Otherwise another user with write
+ * access to the folder could make the server write elsewhere. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_files.h"
 
@@ -19,14 +19,18 @@ linnet_status ln_sync_file_failed(const char *what, const char *path, linnet_err
     const int code = errno;
     ln_sync_fail(error, LINNET_WRITE_FAILED, "%s", what);
     ln_sync_at(error, path);
-    ln_sync_got(error, "%s", code == ELOOP ? "a symbolic link" : code == EINVAL ? "no regular file" : strerror(code));
-    return ln_sync_hint(error, code == ELOOP || code == EINVAL ? "the server follows no links here: remove it"
-                                                               : "give a folder that you may write to");
+    ln_sync_got(error, "%s",
+                code == ELOOP    ? "a symbolic link"
+                : code == EINVAL ? "not a regular file"
+                                 : strerror(code));
+    return ln_sync_hint(error, code == ELOOP || code == EINVAL
+                                   ? "the server does not follow links here; remove the file"
+                                   : "give a folder that you can write to");
 }
 
 int ln_sync_file_open(const char *path, int flags) {
     struct stat info;
-    const int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644); /* a pipe would hold it up */
+    const int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644); /* opening a pipe must not block */
     if (fd < 0 || (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))) return fd;
     close(fd);
     errno = EINVAL;
@@ -58,7 +62,7 @@ static bool put(int fd, const char *bytes, size_t size) {
     return true;
 }
 
-/* A file that was not there before, on the disk. */
+/* Closes a new file after writing it to the disk. */
 static bool close_synced(int fd, bool ok) {
     ok = ok && fsync(fd) == 0;
     return close(fd) == 0 && ok;
@@ -69,12 +73,12 @@ linnet_status ln_sync_file_replace(const char *folder, const char *path, const c
     char *part = malloc(size);
     bool ok = false;
     int fd;
-    if (!part) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the folder of a server");
+    if (!part) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the server's folder");
     snprintf(part, size, "%s.part", path);
-    unlink(part); /* what a kill has left, or somebody has laid there */
+    unlink(part); /* removes a file that a killed server left or that somebody else put there */
     fd = ln_sync_file_open(part, O_WRONLY | O_CREAT | O_EXCL);
     if (fd >= 0) ok = close_synced(fd, put(fd, text, strlen(text))) && rename(part, path) == 0;
-    if (!ok) ln_sync_file_failed("a file of a server's folder cannot be written", path, error);
+    if (!ok) ln_sync_file_failed("cannot write a file of the server's folder", path, error);
     if (!ok && fd >= 0) unlink(part);
     free(part);
     if (!ok) return LINNET_WRITE_FAILED;

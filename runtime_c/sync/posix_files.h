@@ -1,5 +1,5 @@
-/* posix_files.h - the files of a server's folder: opened, replaced and copied, never through a symbolic link.
- * The folder itself may be one: that is the user's choice, what lies in it is ours. */
+/* posix_files.h - opens, replaces and copies files of a server's folder, never through a symbolic link.
+ * The folder itself may be a link, because the user chose it. Its contents belong to the server. */
 #ifndef LN_SYNC_POSIX_FILES_H
 #define LN_SYNC_POSIX_FILES_H
 
@@ -8,18 +8,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* open(2) of a regular file: a link or anything else is refused (ELOOP, EINVAL). -1: errno says why. */
+/* Like open(2), but only for regular files: fails with ELOOP for a link and EINVAL for anything else. Returns -1 and
+ * sets errno. */
 int ln_sync_file_open(const char *path, int flags);
-/* True: there is something else than a regular file at the path. */
+/* Returns true if something other than a regular file exists at the path. */
 bool ln_sync_file_is_strange(const char *path);
-/* Names in a folder are safe once the folder is on the disk; not every file system can do that. */
+/* Writes the folder's entries to the disk, so that new names survive a crash. Not every file system can do this. */
 void ln_sync_folder_sync(const char *folder);
-/* A new file with this text in the place of the old one: written beside it, synced, renamed. */
+/* Replaces the contents of a file by this text: writes a new file in the same folder, syncs it, and renames it. */
 linnet_status ln_sync_file_replace(const char *folder, const char *path, const char *text, linnet_error *error);
-/* The bytes of `fd` in a new file at `path`, on the disk. False: errno says why, and nothing is left. */
+/* Copies the bytes of `fd` to a new file at `path` and syncs it. Returns false with errno set, and removes the file. */
 bool ln_sync_file_copy(int fd, uint64_t size, const char *path);
 
-/* "a file cannot be written: path, why" */
+/* Reports a failed file operation. `what` names the operation; errno gives the reason. */
 linnet_status ln_sync_file_failed(const char *what, const char *path, linnet_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* posix_host.c - the monotonic clock and the kernel's random numbers, as servers and workers with sockets use them. */
+/* posix_host.c - the monotonic clock and the kernel's random numbers, for servers and workers with sockets. */
 #define _POSIX_C_SOURCE 200809L
 #include "sync/posix_host.h"
 
@@ -13,7 +13,8 @@ static uint64_t monotonic(void *context) {
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-/* From the kernel; without it (a bare chroot) from the time and our number: nonces then only differ. */
+/* Reads random bytes from the kernel. Without /dev/urandom (in a bare chroot) it derives them from the time and the
+ * process number; nonces are then distinct but predictable. */
 static void random_bytes(void *context, void *bytes, size_t size) {
     FILE *file = fopen("/dev/urandom", "rb");
     const size_t got = file ? fread(bytes, 1, size, file) : 0;

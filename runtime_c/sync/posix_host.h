@@ -1,4 +1,4 @@
-/* posix_host.h - what the cores of servers and workers take from the system: a clock, and random numbers for nonces. */
+/* posix_host.h - system services for the cores of servers and workers: a clock, and random numbers for nonces. */
 #ifndef LN_SYNC_POSIX_HOST_H
 #define LN_SYNC_POSIX_HOST_H
 

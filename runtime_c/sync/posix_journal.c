@@ -1,5 +1,5 @@
-/* posix_journal.c - appending records to a file such that a kill at any moment leaves whole ones and at most one torn
- * end, which the next start cuts off. Anything else that is not whole is damage, and an error. */
+/* posix_journal.c - appends records to a file so that a kill at any moment leaves complete records and at most one
+ * incomplete end, which the next start cuts off. Any other incomplete data is damage, which is an error. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_journal.h"
 
@@ -37,41 +37,43 @@ static linnet_status failed(const ln_sync_journal *j, const char *what, linnet_e
 static linnet_status damaged(const ln_sync_journal *j, uint64_t at, linnet_error *error) {
     ln_sync_fail(error, LINNET_CORRUPT, "a record of the journal is damaged");
     ln_sync_at(error, j->path);
-    ln_sync_got(error, "wrong bytes in the record at %llu of %llu", (unsigned long long)at,
+    ln_sync_got(error, "wrong bytes in the record at offset %llu of %llu", (unsigned long long)at,
                 (unsigned long long)j->size);
-    return ln_sync_hint(error, "put back a copy of the file, or go on from the records before it with --repair, which "
-                               "keeps the file aside; acknowledged updates from there on are lost");
+    return ln_sync_hint(error, "restore a copy of the file, or continue from the records before it with --repair, "
+                               "which keeps the damaged file; acknowledged updates from there on are lost");
 }
 
 static bool is_older(const ln_sync_journal *j, const unsigned char *head) {
     return !memcmp(head, j->head, 4) && get32(head + 4) < VERSION && !memcmp(head + 8, j->head + 8, HEAD - 8);
 }
 
-/* The file has another head than ours. */
+/* The head of the file differs from ours. */
 static linnet_status foreign(const ln_sync_journal *j, const unsigned char *head, linnet_error *error) {
     const bool older = is_older(j, head);
     int at = 0;
     while (head[at] == j->head[at]) at++;
     ln_sync_fail(error, LINNET_OTHER_MODEL,
                  older ? "this is the journal of an older version of linnet"
-                       : "this is no journal of a server of this model");
+                       : "this journal belongs to a server of another model");
     ln_sync_at(error, j->path);
-    ln_sync_expected(error, "one of model %s", j->head + 8);
-    ln_sync_got(error, "another byte at %d", at);
-    return ln_sync_hint(error, older ? "start the server of that version once more and end it in order: its snapshot "
-                                       "then has everything"
-                                     : "give every job a folder of its own");
+    ln_sync_expected(error, "a journal of model %s", j->head + 8);
+    ln_sync_got(error, "a different byte at offset %d", at);
+    return ln_sync_hint(
+        error,
+        older ? "start the server of that version once more and end it normally: its snapshot then contains everything"
+              : "give every job its own folder");
 }
 
-/* The head stays: were it written anew on a disk that is full, what is appended later would lie behind a hole. */
+/* Keeps the head. Writing the head again could fail on a full disk, and records appended later would then follow a
+ * hole. */
 linnet_status ln_sync_journal_clear(ln_sync_journal *j, linnet_error *error) {
-    if (ftruncate(j->fd, HEAD)) return failed(j, "the journal cannot be cut", error);
+    if (ftruncate(j->fd, HEAD)) return failed(j, "cannot truncate the journal", error);
     j->size = HEAD;
-    return j->fsync && fsync(j->fd) ? failed(j, "the journal cannot be written", error) : LINNET_OK;
+    return j->fsync && fsync(j->fd) ? failed(j, "cannot write the journal", error) : LINNET_OK;
 }
 
 static linnet_status begin(ln_sync_journal *j, linnet_error *error) {
-    if (pwrite(j->fd, j->head, HEAD, 0) != HEAD) return failed(j, "the journal cannot be written", error);
+    if (pwrite(j->fd, j->head, HEAD, 0) != HEAD) return failed(j, "cannot write the journal", error);
     return ln_sync_journal_clear(j, error);
 }
 
@@ -93,12 +95,12 @@ linnet_status ln_sync_journal_open(const char *path, const char *digest, bool fs
     j->fsync = fsync;
     j->fd = ln_sync_file_open(path, O_RDWR | O_CREAT);
     if (j->fd < 0 || fstat(j->fd, &info)) {
-        status = ln_sync_file_failed("the journal cannot be opened", path, error);
-    } else if (info.st_size < HEAD) { /* new, or not even its head was written */
+        status = ln_sync_file_failed("cannot open the journal", path, error);
+    } else if (info.st_size < HEAD) { /* a new file, or a file whose head was not completely written */
         status = begin(j, error);
     } else if (pread(j->fd, head, HEAD, 0) != HEAD) {
-        status = failed(j, "the journal cannot be read", error);
-    } else if (info.st_size == HEAD && is_older(j, head)) { /* nothing is in it */
+        status = failed(j, "cannot read the journal", error);
+    } else if (info.st_size == HEAD && is_older(j, head)) { /* the file has no records */
         status = begin(j, error);
     } else if (memcmp(head, j->head, HEAD)) {
         status = foreign(j, head, error);
@@ -146,7 +148,7 @@ linnet_status ln_sync_journal_append(ln_sync_journal *j, const ln_sync_slice *pa
     bool ok = true;
     vector[0] = (struct iovec){frame, FRAME};
     for (int i = 0; i <= count && ok; i++) {
-        const size_t size = i < count ? parts[i].size : (size_t)left; /* the zeros behind the last part */
+        const size_t size = i < count ? parts[i].size : (size_t)left; /* the zeros after the last part */
         vector[n++] = (struct iovec){i < count ? (void *)parts[i].data : (void *)zeros, size};
         left -= size;
         if (n < SLICES && i < count) continue;
@@ -160,22 +162,23 @@ linnet_status ln_sync_journal_append(ln_sync_journal *j, const ln_sync_slice *pa
         j->size += bytes;
         return LINNET_OK;
     }
-    failed(j, "a step cannot be written to the journal, so it is not made", error);
-    ln_sync_hint(error, "is the disk full? a snapshot makes the journal short");
-    if (ftruncate(j->fd, (off_t)j->size)) ln_sync_got(error, "%s, and the file cannot be cut", strerror(errno));
+    failed(j, "cannot write the step to the journal, so the step is not made", error);
+    ln_sync_hint(error, "is the disk full? A snapshot empties the journal");
+    if (ftruncate(j->fd, (off_t)j->size)) ln_sync_got(error, "%s, and the file cannot be truncated", strerror(errno));
     return LINNET_WRITE_FAILED;
 }
 
-/* What the server makes of a record: that it does not fit is damage, too. */
+/* Passes a record to the server. A record that does not match the server's state is damage, too. */
 static linnet_status give(const ln_sync_journal *j, ln_sync_server *server, const unsigned char *record,
                           uint64_t length, uint64_t at, linnet_error *error) {
     linnet_status status = ln_sync_server_replay(server, record, (size_t)length, error);
     if (status != LINNET_CORRUPT) return status;
     ln_sync_at(error, j->path);
-    return ln_sync_got(error, "the record at %llu of %llu", (unsigned long long)at, (unsigned long long)j->size);
+    return ln_sync_got(error, "the record at offset %llu of %llu", (unsigned long long)at, (unsigned long long)j->size);
 }
 
-/* *end: where what counts ends. *doubt: more than a write that was cut short stands behind it. */
+/* *end: offset at which the valid records end. *doubt: the bytes after `end` are more than a write that was cut
+ * short. */
 static linnet_status replay(const ln_sync_journal *j, const unsigned char *file, ln_sync_server *server, uint64_t *end,
                             bool *doubt, linnet_error *error) {
     uint64_t at = HEAD, length, next;
@@ -202,7 +205,7 @@ linnet_status ln_sync_journal_replay(ln_sync_journal *j, ln_sync_server *server,
     if (j->size == HEAD) return LINNET_OK;
     file = mmap(NULL, (size_t)j->size, PROT_READ, MAP_PRIVATE, j->fd, 0);
     if (file == MAP_FAILED) {
-        status = failed(j, "the journal cannot be read", error);
+        status = failed(j, "cannot read the journal", error);
         if (error) error->code = LINNET_READ_FAILED;
         return LINNET_READ_FAILED;
     }
@@ -210,11 +213,11 @@ linnet_status ln_sync_journal_replay(ln_sync_journal *j, ln_sync_server *server,
     munmap(file, (size_t)j->size);
     if (status == LINNET_CORRUPT && repair) status = LINNET_OK;
     if (status || end == j->size) return status;
-    /* What may have been acknowledged is never deleted. */
+    /* Never deletes anything that may have been acknowledged. */
     if (doubt && !ln_sync_file_copy(j->fd, j->size, aside))
-        return ln_sync_file_failed("a copy of the journal cannot be kept", aside, error);
+        return ln_sync_file_failed("cannot keep a copy of the journal", aside, error);
     if (ftruncate(j->fd, (off_t)end) || (j->fsync && fsync(j->fd)))
-        return failed(j, "the end of the journal that is not whole cannot be cut", error);
+        return failed(j, "cannot cut off the incomplete end of the journal", error);
     *left_out = j->size - end;
     j->size = end;
     return LINNET_OK;

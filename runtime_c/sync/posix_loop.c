@@ -1,5 +1,5 @@
-/* posix_loop.c - the server's loop: one thread, any number of connections. Each gets its turn of LN_SYNC_TURN bytes;
- * what the core wants sent goes out at once. */
+/* posix_loop.c - the server's loop: one thread, any number of connections. Each connection gets a turn of LN_SYNC_TURN
+ * bytes. Frames that the core queues are sent at once. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_server.h"
 
@@ -16,7 +16,7 @@ uint64_t ln_sync_now(void) {
     return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
 }
 
-/* ---- peers ------------------------------------------------------------------------------------------------------- */
+/* ---- connections of peers ---------------------------------------------------------------------------------------- */
 
 static void watch(linnet_server *s, posix_peer *p) {
     const int wants = ln_sync_transport_wants(p->transport, p->stream), mask = wants & (LN_SYNC_READ | LN_SYNC_WRITE);
@@ -51,7 +51,7 @@ static void count(linnet_server *s, posix_peer *p) {
     ln_sync_server_counted(s->core, p->stream, received, sent);
 }
 
-/* Sends what there is. False: the peer was closed. */
+/* Sends the queued frames. Returns false if the peer was closed. */
 static bool flush(linnet_server *s, posix_peer *p) {
     ln_sync_flow flow = LN_SYNC_FLOWS;
     linnet_error error;
@@ -83,7 +83,7 @@ static void receive(linnet_server *s, posix_peer *p, uint64_t now) {
     p->ended = flow == LN_SYNC_ENDED || (flow == LN_SYNC_BROKEN && !ln_sync_stream_failure(p->stream));
 }
 
-/* What the core has for its peers, until it has nothing more. */
+/* Sends the core's frames to its peers until the core has no more frames. */
 static void send_all(linnet_server *s) {
     ln_sync_stream *stream;
     while ((stream = ln_sync_server_woken(s->core))) {
@@ -93,8 +93,7 @@ static void send_all(linnet_server *s) {
     }
 }
 
-/* ---- accepting ----------------------------------------------------------------------------------------------------
- */
+/* ---- accepting -------------------------------------------------------------------------------------------------- */
 
 static void accept_peers(posix_listener *l, uint64_t now) {
     linnet_server *s = l->server;
@@ -103,7 +102,8 @@ static void accept_peers(posix_listener *l, uint64_t now) {
         linnet_error error;
         posix_peer *p;
         if (ln_sync_accept(l->listener, &transport, &error)) {
-            /* Perhaps there are no descriptors left: others are served meanwhile. */
+            /* Possibly out of descriptors. Accepts no connections for a moment, and continues to serve the open
+             * ones. */
             ln_sync_poller_change(s->poller, ln_sync_listener_fd(l->listener), 0, l);
             l->closed_until = now + SECOND / 10;
             return;
@@ -134,8 +134,7 @@ static posix_listener *listener_of(linnet_server *s, void *user) {
     return NULL;
 }
 
-/* ---- a turn --------------------------------------------------------------------------------------------------------
- */
+/* ---- one turn of the loop --------------------------------------------------------------------------------------- */
 
 static void old_things(linnet_server *s, uint64_t now) {
     for (int i = 0; i < s->listener_count; i++) {
@@ -199,7 +198,8 @@ void ln_sync_server_turn(linnet_server *s, int timeout_ms) {
     }
     send_all(s);
     ln_sync_server_tick(s->core, ln_sync_now());
-    linnet_store_publish(s->store, NULL); /* means that the core wrote itself; updates are runs */
+    linnet_store_publish(s->store, NULL); /* these are averaged values, which the core wrote itself; the runs of updates
+                                             publish their own writes */
     send_all(s);
     old_things(s, now);
 }

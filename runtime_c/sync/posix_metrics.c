@@ -1,5 +1,5 @@
-/* posix_metrics.c - just enough of HTTP/1.1 (RFC 9112) for Prometheus: one request per connection, of at most 4 KB,
- * answered within 5 s or dropped; at most 16 at a time. */
+/* posix_metrics.c - the part of HTTP/1.1 (RFC 9112) that Prometheus needs. A connection serves one request of at most 4
+ * KB, and is dropped if this takes more than 5 s. At most 16 connections are open at a time. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_metrics.h"
 
@@ -28,7 +28,7 @@ typedef struct client {
 struct ln_sync_metrics {
     ln_sync_listener *listener;
     ln_sync_poller *poller;
-    uint64_t closed_until; /* 0: the poller waits for the listener */
+    uint64_t closed_until; /* 0: the poller watches the listener */
     client clients[CLIENTS];
 };
 
@@ -42,7 +42,7 @@ linnet_status ln_sync_metrics_create(const char *address, bool insecure, ln_sync
     m->poller = poller;
     status = ln_sync_listen(address, NULL, insecure, &m->listener, error);
     if (!status && !ln_sync_poller_add(poller, ln_sync_listener_fd(m->listener), LN_SYNC_READ, m))
-        status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no memory to wait for metrics");
+        status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot watch the metrics socket");
     if (status) {
         ln_sync_metrics_free(m);
         return status;
@@ -74,7 +74,8 @@ static void accept_one(ln_sync_metrics *m, uint64_t now) {
     const int fd = accept(ln_sync_listener_fd(m->listener), NULL, NULL);
     if (fd < 0) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-        /* No descriptor is left, so who asks keeps waiting: not to be told of that without end. */
+        /* There are no descriptors, so the client keeps waiting. The poller stops watching the listener for a moment,
+         * because poll would report it again and again. */
         ln_sync_poller_change(m->poller, ln_sync_listener_fd(m->listener), 0, m);
         m->closed_until = now + SECOND / 10;
         return;
@@ -94,7 +95,7 @@ static void answer(client *c, ln_sync_server *server) {
     const bool get = !strncmp(c->request, "GET ", 4),
                ours = get && (!strncmp(c->request + 4, "/metrics ", 9) || !strncmp(c->request + 4, "/metrics?", 9));
     const char *line = ours ? "200 OK" : get ? "404 Not Found" : "405 Method Not Allowed\r\nAllow: GET";
-    const char *text = ours ? "" : get ? "This is a linnet server: GET /metrics\n" : "GET alone\n";
+    const char *text = ours ? "" : get ? "This is a linnet server: GET /metrics\n" : "only GET is supported\n";
     const size_t body = ours ? ln_sync_server_metrics(server, NULL, 0) : strlen(text);
     c->answer = malloc(body + 256);
     if (!c->answer) return;
@@ -109,7 +110,7 @@ static void answer(client *c, ln_sync_server *server) {
     c->size += body;
 }
 
-/* False: it is done with. */
+/* Returns false if the client is finished. */
 static bool serve(ln_sync_metrics *m, client *c, ln_sync_server *server) {
     if (!c->answer) {
         const ssize_t n = recv(c->fd, c->request + c->got, REQUEST - 1 - c->got, 0);

@@ -1,4 +1,5 @@
-/* posix_poller.c - which of many descriptors are ready. LN_SYNC_POLL: poll although there is epoll, for tests. */
+/* posix_poller.c - finds which of many descriptors are ready. With LN_SYNC_POLL defined, it uses poll even if the
+ * system has epoll; this is for tests. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_poller.h"
 
@@ -62,7 +63,7 @@ int ln_sync_poller_wait(ln_sync_poller *p, ln_sync_event *ready, int room, int t
 struct ln_sync_poller {
     struct pollfd *fds;
     void **users;
-    int count, room, next; /* next: where the last wait stopped, so that all have their turn */
+    int count, room, next; /* next: index at which the last wait stopped, so that all descriptors get their turn */
 };
 
 ln_sync_poller *ln_sync_poller_new(void) { return calloc(1, sizeof(ln_sync_poller)); }

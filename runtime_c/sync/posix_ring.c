@@ -1,5 +1,6 @@
-/* posix_ring.c - the public ring: waiting for neighbours, noticing that one is lost, and telling the others.
- * A rank that waits sends heartbeats to its right, so only the neighbour of a rank that is really silent blames it. */
+/* posix_ring.c - the public ring: waits for neighbours, notices a lost rank, and tells the others.
+ * A waiting rank sends heartbeats to its right neighbour, so only the right neighbour of a silent rank reports it as
+ * lost. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "sync/posix_ring.h"
@@ -72,7 +73,7 @@ static bool is_over(ln_sync_flow flow) { return flow == LN_SYNC_ENDED || flow ==
 static void move(ring_link *link) {
     if (is_over(link->flow)) return;
     link->flow = ln_sync_transport_receive(link->transport, link->stream, LN_SYNC_TURN, &link->error);
-    /* What our refusal of its bytes says is still sent. */
+    /* If this rank refused the peer's bytes, still sends the reason to the peer. */
     if (is_over(link->flow) && ln_sync_stream_failure(link->stream) == LN_SYNC_FINE) return;
     const ln_sync_flow sent =
         ln_sync_transport_send(link->transport, link->stream, LN_SYNC_TURN, is_over(link->flow) ? NULL : &link->error);
@@ -89,7 +90,7 @@ void ln_sync_ring_turn(ring_link *const *links, int count, ln_sync_listener *con
         if (!links[i] || is_over(links[i]->flow)) continue;
         const int wants = ln_sync_transport_wants(links[i]->transport, links[i]->stream);
         if (wants & LN_SYNC_NOW) wait_ms = 0;
-        if (used == MOST_POLLED) { /* a meeting of many: the rest is looked at every few milliseconds */
+        if (used == MOST_POLLED) { /* when many ranks meet, the remaining links are checked every few milliseconds */
             if (wait_ms > 5) wait_ms = 5;
             continue;
         }
@@ -103,9 +104,9 @@ void ln_sync_ring_turn(ring_link *const *links, int count, ln_sync_listener *con
         if (links[i]) move(links[i]);
 }
 
-/* ---- a ring that breaks --------------------------------------------------------------------------------------- */
+/* ---- broken rings --------------------------------------------------------------------------------------------- */
 
-/* Sends what is queued, for a while. */
+/* Sends the queued frames, for at most FLUSH_MS. */
 static void flush(linnet_ring *ring) {
     ring_link *const links[2] = {ring->left, ring->right};
     const uint64_t until = ln_sync_ring_clock() + FLUSH_MS;
@@ -118,7 +119,7 @@ static void flush(linnet_ring *ring) {
     }
 }
 
-/* Rank `lost` is why the ring is of no more use: all to the right are told, the connections closed. */
+/* Makes the ring unusable because rank `lost` is lost: tells all ranks to the right and closes the connections. */
 static linnet_status broken(linnet_ring *ring, int lost, ln_sync_refusal why, const char *text, linnet_error *error) {
     linnet_error *record = &ring->broken;
     char name[32];
@@ -129,8 +130,8 @@ static linnet_status broken(linnet_ring *ring, int lost, ln_sync_refusal why, co
                  status == LINNET_PROTOCOL_ERROR ? "does not fit into the ring" : "is lost to the ring", text);
     snprintf(name, sizeof name, "rank %d", lost);
     ln_sync_at(record, name);
-    ln_sync_hint(record, status == LINNET_PROTOCOL_ERROR ? "all ranks must reduce arrays of one size and dtype"
-                                                         : "make a new ring of the ranks that are left");
+    ln_sync_hint(record, status == LINNET_PROTOCOL_ERROR ? "all ranks must reduce arrays of the same size and dtype"
+                                                         : "create a new ring of the remaining ranks");
     record->op_index = lost;
     ln_sync_ring_tell(&ring->core, lost, why, text);
     flush(ring);
@@ -142,25 +143,25 @@ static linnet_status broken(linnet_ring *ring, int lost, ln_sync_refusal why, co
     return status;
 }
 
-/* What a connection that ended says about its peer. */
+/* Reports that the peer's rank is lost because its connection ended or failed. */
 static linnet_status link_lost(linnet_ring *ring, const ring_link *link, linnet_error *error) {
     char text[LN_SYNC_REFUSE_TEXT];
     const ln_sync_refusal failure = ln_sync_stream_failure(link->stream);
     const int rank = link == ring->left ? ln_sync_ring_left(&ring->core) : ln_sync_ring_right(&ring->core);
     if (failure) {
-        snprintf(text, sizeof text, "what it sends does not fit what rank %d awaits (%s)", ring->core.rank,
+        snprintf(text, sizeof text, "it sends what rank %d does not expect (%s)", ring->core.rank,
                  ln_sync_refusal_name(failure));
         return broken(ring, rank, failure, text, error);
     }
     if (link == ring->left && ring->core.left_said_bye)
-        return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, "it has left", error);
+        return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, "it left the ring", error);
     if (link->flow == LN_SYNC_ENDED || !link->error.what[0])
-        return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, "its connection ended", error);
+        return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, "it closed the connection", error);
     snprintf(text, sizeof text, "%s", link->error.what);
     return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, text, error);
 }
 
-/* ---- public ----------------------------------------------------------------------------------------------------- */
+/* ---- public functions ------------------------------------------------------------------------------------------- */
 
 void linnet_ring_config_init(linnet_ring_config *config) {
     memset(config, 0, sizeof *config);
@@ -173,20 +174,21 @@ static linnet_status check_config(const linnet_ring_config *config, linnet_error
     if (config->struct_size != sizeof *config)
         return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: call linnet_ring_config_init first");
     if (config->size < 1 || config->rank < 0 || config->rank >= config->size) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "no rank of a ring");
-        ln_sync_expected(error, "a rank from 0 to size - 1");
-        return ln_sync_got(error, "rank %d of %d", (int)config->rank, (int)config->size);
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "rank or size of the ring is out of range");
+        ln_sync_expected(error, "size >= 1 and a rank from 0 to size - 1");
+        return ln_sync_got(error, "rank %d, size %d", (int)config->rank, (int)config->size);
     }
     if (config->size > 1 && !config->address)
-        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a ring needs an address where its ranks meet");
+        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
+                            "a ring of several ranks needs config.address, where they meet");
     return LINNET_OK;
 }
 
 linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring **out, linnet_error *error) {
     linnet_status status;
-    if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `out` must be given");
+    if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `out` is NULL");
     *out = NULL;
-    if (!config) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `config` must be given");
+    if (!config) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `config` is NULL");
     linnet_link_config link = config->link;
     if ((status = check_config(config, error)) || (status = ln_sync_check_link(&link, error))) return status;
     linnet_ring *ring = calloc(1, sizeof *ring);
@@ -209,16 +211,16 @@ linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring *
     return LINNET_OK;
 }
 
-/* The time is over in which the neighbour on one side had to say, or take, anything. */
+/* Called when the neighbour on one side has sent (or received) nothing for too long. */
 static linnet_status silent(linnet_ring *ring, bool left, uint64_t since, linnet_error *error) {
     char text[96];
-    snprintf(text, sizeof text, "it has %s rank %d for %.1f s", left ? "sent nothing to" : "taken nothing from",
+    snprintf(text, sizeof text, "it has %s rank %d for %.1f s", left ? "sent nothing to" : "received nothing from",
              ring->core.rank, (double)(ln_sync_ring_clock() - since) / 1000);
     const int rank = left ? ln_sync_ring_left(&ring->core) : ln_sync_ring_right(&ring->core);
     return broken(ring, rank, LN_SYNC_TOO_SLOW, text, error);
 }
 
-/* Watches the bytes of one connection in one direction. */
+/* Counts the bytes of one connection in one direction. */
 typedef struct watch {
     uint64_t bytes, since;
 } watch;
@@ -229,12 +231,12 @@ static void look(watch *w, uint64_t bytes, uint64_t now) {
     w->since = now;
 }
 
-/* Whether the ring is of no more use, now that bytes were moved: *status says. */
+/* Checks after a turn whether the ring is broken. If so, sets *status. */
 static bool is_broken(linnet_ring *ring, watch *heard, watch *taken, uint64_t *right_gone, linnet_status *status,
                       linnet_error *error) {
     const ln_sync_ring *core = &ring->core;
     const uint64_t now = ln_sync_ring_clock(), most = (uint64_t)ring->timeout_ms;
-    const bool awaits = core->received < core->all; /* a left neighbour that has sent all may leave */
+    const bool awaits = core->received < core->all; /* a left neighbour that has sent everything may leave */
     uint64_t received, sent, other;
     ln_sync_transport_counts(ring->left->transport, &received, &other);
     ln_sync_transport_counts(ring->right->transport, &other, &sent);
@@ -250,7 +252,8 @@ static bool is_broken(linnet_ring *ring, watch *heard, watch *taken, uint64_t *r
     else if (!awaits && now - taken->since >= most)
         *status = silent(ring, false, taken->since, error);
     else if (*right_gone && now - *right_gone >= GRACE_MS)
-        /* It may have gone because another rank is lost: who that is would have come from the left meanwhile. */
+        /* The right neighbour may have closed because another rank is lost. In this case a message about that rank
+         * arrives from the left within GRACE_MS. */
         *status = link_lost(ring, ring->right, error);
     else
         return false;
@@ -282,11 +285,11 @@ static linnet_status reduce(linnet_ring *ring, linnet_error *error) {
 linnet_status linnet_ring_all_reduce(linnet_ring *ring, void *data, uint64_t count, int32_t dtype,
                                      linnet_ring_operation operation, linnet_error *error) {
     if (!ring || (!data && count > 0))
-        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_all_reduce: `ring` and `data` must be given");
+        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_all_reduce: `ring` or `data` is NULL");
     const bool whole = dtype == LINNET_I32 || dtype == LINNET_I64;
     if (!ln_sync_ring_width(dtype) || (whole && operation != LINNET_RING_SUM) || count > SIZE_MAX / 16 ||
         (operation != LINNET_RING_SUM && operation != LINNET_RING_MEAN)) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a ring cannot reduce this");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a ring cannot reduce this dtype with this operation");
         ln_sync_expected(error, "f32 or f64 with sum or mean, i32 or i64 with sum");
         return ln_sync_got(error, "dtype %d, operation %d", (int)dtype, (int)operation);
     }

@@ -1,5 +1,5 @@
-/* posix_ring_meet.c - how the ranks of a ring find one another: all tell rank 0 where they are reached, rank 0 tells
- * all; then each connects to its right neighbour. docs/protocol.md, "Rings". */
+/* posix_ring_meet.c - how the ranks of a ring find one another. Every rank sends its address to rank 0, rank 0 sends
+ * the table of addresses to all ranks, then each rank connects to its right neighbour (docs/protocol.md, "Rings"). */
 #include "sync/transport_medium.h"
 
 #include "sync/error.h"
@@ -12,16 +12,16 @@
 #include <unistd.h>
 
 enum { ADDRESS_MAX = 200, RETRY_FIRST_MS = 20, RETRY_LAST_MS = 500, HELLO_MS = 5000, STRANGERS = 16 };
-enum { TO_MEET = 0, AS_NEIGHBOUR = 1 }; /* hello.epoch: what the connection is for */
+enum { TO_MEET = 0, AS_NEIGHBOUR = 1 }; /* hello.epoch: purpose of the connection */
 
 typedef struct meeting {
     linnet_ring *ring;
     const linnet_ring_config *config;
-    ln_sync_listener *listener, *door; /* where our neighbour reaches us; where rank 0 waits for all */
-    ring_link **links;                 /* rank 0's with the others, and such as are unknown yet; room for three more */
+    ln_sync_listener *listener, *door; /* where our left neighbour connects; where rank 0 accepts all ranks */
+    ring_link **links; /* rank 0's links to other ranks and to unknown peers; there is room for three more */
     int count;
     ring_link *left, *right, *zero;
-    char *table; /* lines: the ring's id, then the address of each rank */
+    char *table; /* text lines: the ring's id, then the address of each rank */
     uint64_t until;
 } meeting;
 
@@ -49,10 +49,10 @@ static void say_hello(ring_link *link, int purpose) {
 
 static ln_sync_refusal refuse(ring_link *link, ln_sync_refusal why, const char *text) {
     ln_sync_stream_refuse(link->stream, why, 0, text);
-    return LN_SYNC_FINE; /* the stream has failed already, with more words than the code has */
+    return LN_SYNC_FINE; /* the stream has already failed with this text, which says more than the code */
 }
 
-/* The handshake is done: all frames carry the connecting side's rank. */
+/* Completes the handshake. From now on all frames carry the rank of the connecting side. */
 static void agree(ring_link *link, uint64_t id, int worker) {
     ln_sync_stream_open(link->stream, id, (uint32_t)worker, 0, link->ring->chunk);
     ln_sync_stream_expect(link->stream,
@@ -87,7 +87,7 @@ static ln_sync_refusal hello_came(ring_link *link, const ln_sync_hello *hello) {
     if (!link->accepted || link->rank >= 0 || link->greeted) return LN_SYNC_UNEXPECTED;
     if (hello->lowest > LN_SYNC_VERSION || hello->highest < LN_SYNC_VERSION)
         return refuse(link, LN_SYNC_BAD_VERSION, "this ring speaks version 1 of the protocol");
-    if (hello->role != LN_SYNC_PEER) return refuse(link, LN_SYNC_UNEXPECTED, "here ranks of a ring meet");
+    if (hello->role != LN_SYNC_PEER) return refuse(link, LN_SYNC_UNEXPECTED, "only ranks of a ring connect here");
     if (hello->group != (uint32_t)core->size) {
         snprintf(text, sizeof text, "the ring has %d ranks, not %u", core->size, (unsigned)hello->group);
         return refuse(link, LN_SYNC_MODEL_DIFFERS, text);
@@ -95,12 +95,13 @@ static ln_sync_refusal hello_came(ring_link *link, const ln_sync_hello *hello) {
     link->meets = hello->epoch == TO_MEET;
     if (link->meets ? core->rank != 0 || hello->worker == 0 || hello->worker >= (uint32_t)core->size
                     : hello->worker != (uint32_t)ln_sync_ring_left(core)) {
-        snprintf(text, sizeof text, "rank %u has no place here", (unsigned)hello->worker);
+        snprintf(text, sizeof text, "rank %u is not expected here", (unsigned)hello->worker);
         return refuse(link, LN_SYNC_UNEXPECTED, text);
     }
     if (link->meets) {
         welcome(link, (int)hello->worker);
-    } else { /* it may have the table before us: answered when we know the ring's id */
+    } else { /* the peer may have the table already; it is answered when we know the ring's id
+              */
         link->greeted = true;
         link->claim = hello->incarnation;
     }
@@ -133,7 +134,7 @@ ln_sync_refusal ln_sync_ring_meet_frame(ring_link *link, const ln_sync_header *h
     }
 }
 
-/* Addresses come as one message of a size that the number of ranks bounds. */
+/* Addresses arrive as one message, whose size is bounded by the number of ranks. */
 ln_sync_refusal ln_sync_ring_meet_place(ring_link *link, const ln_sync_header *header, void **destination) {
     const uint64_t most = link->accepted ? ADDRESS_MAX : (uint64_t)ADDRESS_MAX * ((uint64_t)link->ring->core.size + 1);
     if (header->type != LN_SYNC_SEGMENT || !link->meets || header->offset != link->text_came) return LN_SYNC_UNEXPECTED;
@@ -161,7 +162,8 @@ static bool is_loopback(const char *host) {
     return !host[0] || strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || strncmp(host, "127.", 4) == 0;
 }
 
-/* Where this rank listens when nobody says: beside the meeting. */
+/* Chooses where this rank listens if the config does not say: a path with the rank's number, or a port that the system
+ * chooses. */
 static void own_address(const ln_sync_address *meeting, int rank, char *text, size_t size) {
     if (meeting->kind != LN_SYNC_TCP)
         snprintf(text, size, "%s:%s.%d", meeting->kind == LN_SYNC_SHM ? "shm" : "unix", meeting->path, rank);
@@ -173,7 +175,7 @@ static bool is_everywhere(const char *address) {
     return strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;
 }
 
-/* `address`, on the host of `host` when it names none. */
+/* Copies `address`. If `address` has no host, adds the host of the address `host`. */
 static void reached_at(const char *address, const char *host, char *text, size_t size) {
     const char *port = strrchr(address, ':'), *end = strrchr(host, ':');
     if (is_everywhere(address) && end)
@@ -182,7 +184,7 @@ static void reached_at(const char *address, const char *host, char *text, size_t
         snprintf(text, size, "%s", address);
 }
 
-/* Line `i` of the table. */
+/* Copies line `i` of the table. */
 static bool line_of(const char *table, int i, char *text, size_t size) {
     while (i-- > 0 && table) table = (table = strchr(table, '\n')) ? table + 1 : NULL;
     const char *end = table ? strchr(table, '\n') : NULL;
@@ -208,16 +210,16 @@ static linnet_status late(meeting *m, linnet_error *error) {
         missing = m->right && m->right->open ? ln_sync_ring_left(core) : ln_sync_ring_right(core);
         ranks = 1;
     }
-    ln_sync_fail(error, LINNET_TIMED_OUT, "rank %d%s did not come to the ring within %.1f s", missing,
+    ln_sync_fail(error, LINNET_TIMED_OUT, "rank %d%s did not join the ring within %.1f s", missing,
                  ranks > 1 ? " and others" : "", m->ring->timeout_ms / 1000.0);
     ln_sync_at(error, m->config->address);
     if (ranks > 0) ln_sync_got(error, "%d of %d ranks", core->size - ranks, core->size);
-    ln_sync_hint(error, "start all ranks with one address; a firewall or another address may keep them apart");
+    ln_sync_hint(error, "start all ranks with the same address; a firewall may keep them apart");
     if (error) error->op_index = missing;
     return LINNET_TIMED_OUT;
 }
 
-/* Takes who waits at either door. */
+/* Accepts the connections that wait at both listeners. */
 static linnet_status accept_all(meeting *m, linnet_error *error) {
     ln_sync_listener *const doors[2] = {m->listener, m->door};
     for (int d = 0; d < 2; d++)
@@ -236,7 +238,7 @@ static void forget(meeting *m, int i) {
     m->links[i] = m->links[--m->count];
 }
 
-/* Drops what ended, takes the left neighbour out, and lets a rank that came again replace itself. */
+/* Drops closed links and finds the link of the left neighbour. A rank's new link replaces its old one. */
 static void sort_links(meeting *m) {
     const uint64_t now = ln_sync_ring_clock();
     for (int i = m->count - 1; i >= 0; i--) {
@@ -245,7 +247,7 @@ static void sort_links(meeting *m) {
             if (link->claim == m->ring->id)
                 welcome(link, ln_sync_ring_left(&m->ring->core));
             else
-                refuse(link, LN_SYNC_UNKNOWN_JOB, "this is another ring");
+                refuse(link, LN_SYNC_UNKNOWN_JOB, "this is a different ring");
         }
         const bool over = link->flow == LN_SYNC_ENDED || link->flow == LN_SYNC_BROKEN;
         const bool failed = ln_sync_stream_failure(link->stream) && ln_sync_stream_idle(link->stream);
@@ -274,7 +276,7 @@ static linnet_status turn(meeting *m, ring_link *ours, linnet_error *error) {
     if (m->listener) doors[open++] = m->listener;
     if (m->door) doors[open++] = m->door;
     ring_link *all[3] = {ours, m->left, m->right == ours ? NULL : m->right};
-    memcpy(m->links + m->count, all, sizeof all); /* room for these was made */
+    memcpy(m->links + m->count, all, sizeof all); /* `links` has room for three more links */
     const uint64_t left = m->until - now;
     ln_sync_ring_turn(m->links, m->count + 3, doors, open, left < RETRY_FIRST_MS ? (int)left : RETRY_FIRST_MS);
     linnet_status status = accept_all(m, error);
@@ -282,7 +284,7 @@ static linnet_status turn(meeting *m, ring_link *ours, linnet_error *error) {
     return status;
 }
 
-/* Connects to `address` until somebody welcomes us there. */
+/* Connects to `address` again and again until a peer sends WELCOME. */
 static linnet_status connect_to(meeting *m, const char *address, int purpose, ring_link **out, linnet_error *error) {
     uint64_t wait = RETRY_FIRST_MS;
     for (;;) {
@@ -308,14 +310,14 @@ static linnet_status connect_to(meeting *m, const char *address, int purpose, ri
             ln_sync_ring_link_free(link);
             return status;
         }
-        ln_sync_ring_link_free(link); /* not there yet */
+        ln_sync_ring_link_free(link); /* the peer is not there yet */
         for (const uint64_t again = ln_sync_ring_clock() + wait; ln_sync_ring_clock() < again;)
             if ((status = turn(m, NULL, error))) return status;
         wait = wait * 2 < RETRY_LAST_MS ? wait * 2 : RETRY_LAST_MS;
     }
 }
 
-/* Rank 0: collects all addresses, and gives them to all. */
+/* Called by rank 0: collects all addresses and sends the table to all ranks. */
 static linnet_status gather(meeting *m, linnet_error *error) {
     const int size = m->ring->core.size;
     char id[32];
@@ -350,20 +352,20 @@ static linnet_status gather(meeting *m, linnet_error *error) {
     return LINNET_OK;
 }
 
-/* The others: tell rank 0 our address, and learn all of them. */
+/* Called by the other ranks: sends this rank's address to rank 0, and receives the table of all addresses. */
 static linnet_status ask(meeting *m, linnet_error *error) {
     linnet_status status = connect_to(m, m->config->address, TO_MEET, &m->zero, error);
     char id[32];
     if (status) return status;
     send_text(m->zero, ln_sync_listener_address(m->listener));
-    m->until = ln_sync_ring_clock() + (uint64_t)m->ring->timeout_ms + 1000; /* rank 0 knows better who is late */
+    m->until = ln_sync_ring_clock() + (uint64_t)m->ring->timeout_ms + 1000; /* rank 0 knows which ranks are late */
     while (!has_text(m->zero)) {
         if ((status = turn(m, m->zero, error))) return status;
         if (has_text(m->zero) || !(m->zero->told || m->zero->flow == LN_SYNC_ENDED || m->zero->flow == LN_SYNC_BROKEN))
             continue;
         if (!m->zero->told) {
-            ln_sync_fail(&m->zero->error, LINNET_CONNECTION_LOST, "rank 0 is lost before the ring was made");
-            ln_sync_hint(&m->zero->error, "see what rank 0 says; another process may have come with our rank");
+            ln_sync_fail(&m->zero->error, LINNET_CONNECTION_LOST, "rank 0 was lost before the ring was complete");
+            ln_sync_hint(&m->zero->error, "see the error of rank 0; another process may have joined with our rank");
         }
         ln_sync_at(&m->zero->error, m->config->address);
         m->zero->error.op_index = 0;
@@ -373,7 +375,7 @@ static linnet_status ask(meeting *m, linnet_error *error) {
     m->table = m->zero->text;
     m->zero->text = NULL;
     if (!line_of(m->table, 0, id, sizeof id))
-        return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "rank 0 sends no table of addresses");
+        return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "rank 0 sent no table of addresses");
     m->ring->id = strtoull(id, NULL, 16);
     return LINNET_OK;
 }
@@ -387,9 +389,9 @@ static linnet_status join(meeting *m, linnet_error *error) {
         ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "the table of addresses has no rank %d", right);
         return LINNET_PROTOCOL_ERROR;
     }
-    reached_at(line, m->config->address, address, sizeof address); /* rank 0 may be named by its meeting alone */
+    reached_at(line, m->config->address, address, sizeof address); /* the table may lack rank 0's host */
     if ((status = connect_to(m, address, AS_NEIGHBOUR, &m->right, error))) return status;
-    while (!m->left || !ln_sync_stream_idle(m->left->stream)) /* our WELCOME is out, too */
+    while (!m->left || !ln_sync_stream_idle(m->left->stream)) /* also waits until this rank's WELCOME is sent */
         if ((status = turn(m, NULL, error))) return status;
     return LINNET_OK;
 }
@@ -400,9 +402,9 @@ static linnet_status listen_at(meeting *m, linnet_error *error) {
     linnet_status status = ln_sync_address_parse(m->config->address, &parts, error);
     if (status) return status;
     if (parts.kind == LN_SYNC_TCP && strcmp(parts.port, "0") == 0) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "nobody would find rank 0 on a port that the system picks");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "rank 0 cannot use port 0: the other ranks would not find it");
         ln_sync_at(error, m->config->address);
-        return ln_sync_hint(error, "give a port, or unix:PATH on one machine");
+        return ln_sync_hint(error, "give a port number, or unix:PATH on one machine");
     }
     own_address(&parts, m->ring->core.rank, text, sizeof text);
     status = ln_sync_listen(m->config->listen ? m->config->listen : text, m->ring->security, m->ring->insecure,
@@ -412,7 +414,7 @@ static linnet_status listen_at(meeting *m, linnet_error *error) {
     return status;
 }
 
-/* Rank 0 gives up: the others learn why. */
+/* Called when rank 0 gives up: tells the other ranks why. */
 static void give_up(meeting *m, const char *why) {
     const uint64_t until = ln_sync_ring_clock() + 200;
     for (int i = 0; i < m->count; i++)
@@ -426,7 +428,8 @@ static void give_up(meeting *m, const char *why) {
 linnet_status ln_sync_ring_meet(linnet_ring *ring, const linnet_ring_config *config, linnet_error *error) {
     meeting m = {.ring = ring, .config = config, .until = ln_sync_ring_clock() + (uint64_t)ring->timeout_ms};
     m.links = calloc((size_t)ring->core.size + STRANGERS + 3, sizeof *m.links);
-    linnet_status status = m.links ? listen_at(&m, error) : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+    linnet_status status =
+        m.links ? listen_at(&m, error) : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
     if (!status) status = ring->core.rank == 0 ? gather(&m, error) : ask(&m, error);
     if (!status) status = join(&m, error);
     if (status) {

@@ -1,5 +1,5 @@
-/* posix_rows.c - rows of tables that a worker does not hold: each row that a batch looks up is pulled once, and put
- * wherever the batch wants it. */
+/* posix_rows.c - rows of tables that a worker does not hold. Each row that a batch looks up is pulled once and copied
+ * to every place where the batch needs it. */
 #define _POSIX_C_SOURCE 200809L
 #include "sync/posix_worker.h"
 
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is looked up in one table. */
+/* The lookups in one table. */
 typedef struct posix_lookup {
-    int64_t *places; /* pairs of row and position, sorted */
-    int64_t *rows;   /* each once, ascending */
+    int64_t *places; /* pairs of row number and position, sorted */
+    int64_t *rows;   /* ascending, without repeats */
     unsigned char *came;
     size_t places_room, rows_room, came_room; /* bytes */
     size_t count;
@@ -35,7 +35,7 @@ static int by_row(const void *a, const void *b) {
     return (x[0] > y[0]) - (x[0] < y[0]);
 }
 
-/* Fills `lookup` for these row numbers (i32 or i64), with room for what comes. */
+/* Fills `lookup` for these row numbers (i32 or i64), and makes room for the rows. */
 static bool prepare(posix_lookup *lookup, const void *numbers, bool narrow, size_t n, size_t row_bytes) {
     if (n > SIZE_MAX / 16 || (row_bytes && n > SIZE_MAX / 2 / row_bytes)) return false;
     if (!room(&lookup->places, &lookup->places_room, n * 16 + 16) ||
@@ -54,7 +54,7 @@ static bool prepare(posix_lookup *lookup, const void *numbers, bool narrow, size
     return true;
 }
 
-/* What came, wherever it is wanted. */
+/* Copies the received rows to all their places. */
 static void spread(const posix_lookup *lookup, size_t n, size_t row_bytes, unsigned char *data) {
     size_t k = 0;
     for (size_t i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ static linnet_status pull_rows(linnet_worker *worker, const char *table, const i
     if (status) return status;
     if (!ln_sync_worker_table(worker->core, table, &row_bytes, &most)) return unknown_table(table, error);
     if (bytes / row_bytes != count || bytes % row_bytes) {
-        ln_sync_fail(error, LINNET_WRONG_SHAPE, "the buffer for the rows has another size than they");
+        ln_sync_fail(error, LINNET_WRONG_SHAPE, "the buffer for the rows has the wrong size");
         ln_sync_at(error, table);
         ln_sync_expected(error, "%zu rows of %llu bytes", count, (unsigned long long)row_bytes);
         return ln_sync_got(error, "%zu bytes", bytes);
@@ -120,17 +120,17 @@ linnet_status linnet_worker_pull_rows(linnet_worker *worker, const char *table, 
     return status;
 }
 
-/* The output rows/<table>/ids of a session. */
+/* Finds the output rows/<table>/ids of a session. */
 static linnet_status looked_up(linnet_session *ids, const char *table, int *at, linnet_tensor_info *info,
                                linnet_error *error) {
     char name[512];
     snprintf(name, sizeof name, "rows/%s/ids", table);
     for (*at = 0; ids && !linnet_session_output_info(ids, *at, info); ++*at)
         if (!strcmp(info->name, name)) return LINNET_OK;
-    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "which rows of a remote table the batch needs is not known");
+    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the rows of a remote table that the batch needs are unknown");
     ln_sync_at(error, name);
     return ln_sync_hint(error,
-                        "give linnet_worker_step a session of signature 'ids' too, with the batch in its inputs");
+                        "also give linnet_worker_step a session of signature 'ids' with the batch in its inputs");
 }
 
 linnet_status ln_worker_feed_rows(linnet_worker *worker, linnet_session *ids, linnet_session *session,

@@ -1,5 +1,5 @@
-/* posix_server.c - linnet_server of linnet_sync.h: a model's updates, its folder, its listeners, and the loop.
- * posix_loop.c moves the bytes; server_core.h decides. */
+/* posix_server.c - linnet_server of linnet_sync.h: the updates of a model, its folder, its listeners, and the loop.
+ * posix_loop.c moves the bytes; server_core.h makes the decisions. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_server.h"
 
@@ -23,34 +23,33 @@ void linnet_server_config_init(linnet_server_config *config) {
 }
 
 static linnet_status wrong(const char *member, const char *expected, long long got, linnet_error *error) {
-    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a value of linnet_server_config is out of range");
+    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a member of linnet_server_config is out of range");
     ln_sync_at(error, member);
     ln_sync_expected(error, "%s", expected);
     ln_sync_got(error, "%lld", got);
-    return ln_sync_hint(error, "begin with linnet_server_config_init, then change what you need");
+    return ln_sync_hint(error, "initialize the config with linnet_server_config_init, then change what you need");
 }
 
 static linnet_status check(linnet_server_config *c, linnet_error *error) {
     if (c->struct_size != sizeof *c)
-        return wrong("struct_size", "that of this library", (long long)c->struct_size, error);
+        return wrong("struct_size", "the struct size of this library", (long long)c->struct_size, error);
     if (c->listen_count < 0 || (c->listen_count && !c->listen))
         return wrong("listen_count", "the length of `listen`", c->listen_count, error);
     if (c->mode != LINNET_SYNC_SYNCHRONOUS && c->mode != LINNET_SYNC_ASYNCHRONOUS)
-        return wrong("mode", "a linnet_sync_mode", c->mode, error);
+        return wrong("mode", "a value of linnet_sync_mode", c->mode, error);
     if (c->durability < LINNET_SYNC_JOURNAL || c->durability > LINNET_SYNC_VOLATILE)
-        return wrong("durability", "a linnet_sync_durability", c->durability, error);
+        return wrong("durability", "a value of linnet_sync_durability", c->durability, error);
     if (c->workers < 0) return wrong("workers", "0 or more", c->workers, error);
     if (c->quorum < 0) return wrong("quorum", "0 or more", c->quorum, error);
-    if (c->staleness < -1) return wrong("staleness", "steps, or -1", c->staleness, error);
-    if (c->save_every < 0) return wrong("save_every", "updates, or 0", c->save_every, error);
-    if (c->batch < 0) return wrong("batch", "examples, or 0", c->batch, error);
+    if (c->staleness < -1) return wrong("staleness", "a number of steps, or -1", c->staleness, error);
+    if (c->save_every < 0) return wrong("save_every", "a number of updates, or 0", c->save_every, error);
+    if (c->batch < 0) return wrong("batch", "a number of examples, or 0", c->batch, error);
     if (c->max_workers < 0) return wrong("max_workers", "0 or more", c->max_workers, error);
     if (c->threads < 0) return wrong("threads", "0 or more", c->threads, error);
     return ln_sync_check_link(&c->link, error);
 }
 
-/* ---- making one -----------------------------------------------------------------------------------------------------
- */
+/* ---- creation --------------------------------------------------------------------------------------------------- */
 
 static linnet_status make_core(linnet_server *s, const linnet_server_config *c, linnet_error *error) {
     const ln_sync_host host = ln_sync_posix_host();
@@ -86,7 +85,7 @@ static linnet_status make_wake(linnet_server *s, linnet_error *error) {
         }
         if (ln_sync_poller_add(s->poller, s->wake[0], LN_SYNC_READ, s)) return LINNET_OK;
     }
-    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no descriptor to wait with");
+    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot create a poller");
     return ln_sync_got(error, "%s", strerror(errno)), LINNET_OUT_OF_MEMORY;
 }
 
@@ -104,7 +103,7 @@ static linnet_status make_listeners(linnet_server *s, const linnet_server_config
         if (status) break;
         s->listener_count++;
         if (!ln_sync_poller_add(s->poller, ln_sync_listener_fd(l->listener), LN_SYNC_READ, l))
-            status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no memory to wait for connections");
+            status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot watch a listening socket");
     }
     return status;
 }
@@ -141,9 +140,9 @@ linnet_status linnet_server_create(linnet_model *model, linnet_store *store, con
     linnet_server_config made;
     linnet_server *s;
     linnet_status status;
-    if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_create: `out` must be given");
+    if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_create: `out` is NULL");
     *out = NULL;
-    if (!model) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_create: `model` must be given");
+    if (!model) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_create: `model` is NULL");
     linnet_server_config_init(&made);
     if (config) made = *config;
     if ((status = check(&made, error)) != LINNET_OK) return status;
@@ -164,7 +163,7 @@ linnet_status linnet_server_create(linnet_model *model, linnet_store *store, con
 void linnet_server_free(linnet_server *s) {
     if (!s) return;
     if (s->core) ln_sync_server_shut(s->core, false);
-    if (s->core && s->poller) { /* who is there still hears of it */
+    if (s->core && s->poller) { /* connected peers are told that the server ends */
         pthread_mutex_lock(&s->mutex);
         for (int i = 0; i < 10 && s->peers; i++) ln_sync_server_turn(s, 20);
         pthread_mutex_unlock(&s->mutex);
@@ -186,8 +185,7 @@ void linnet_server_free(linnet_server *s) {
     free(s);
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------------
- */
+/* ---- running ---------------------------------------------------------------------------------------------------- */
 
 static void take(linnet_server *s) {
     atomic_fetch_add(&s->waiting, 1);
@@ -203,7 +201,7 @@ const char *linnet_server_address(const linnet_server *s, int i) {
     return ln_sync_listener_address(s->listeners[i].listener);
 }
 
-/* Says what is queued, for a second at most. */
+/* Sends the queued frames, for at most a second. */
 static void finish(linnet_server *s) {
     const uint64_t began = ln_sync_now();
     while (ln_sync_server_busy(s) && ln_sync_now() - began < UINT64_C(1000000000)) ln_sync_server_turn(s, 10);
@@ -212,7 +210,7 @@ static void finish(linnet_server *s) {
 linnet_status linnet_server_run(linnet_server *s, uint64_t updates, linnet_error *error) {
     linnet_status status = LINNET_OK, saved;
     bool over = false;
-    if (!s) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_run: `server` must be given");
+    if (!s) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_run: `server` is NULL");
     pthread_mutex_lock(&s->mutex);
     while (!status && !atomic_load(&s->stop)) {
         ln_sync_server_turn(s, TICK_MS);
@@ -223,7 +221,7 @@ linnet_status linnet_server_run(linnet_server *s, uint64_t updates, linnet_error
         if (over) break;
     }
     finish(s);
-    if (!status && (over || atomic_load(&s->stop) == STOP_OVER)) { /* once answers have left */
+    if (!status && (over || atomic_load(&s->stop) == STOP_OVER)) { /* after the answers are sent */
         ln_sync_server_shut(s->core, true);
         finish(s);
     }
@@ -240,7 +238,7 @@ void linnet_server_stop(linnet_server *s, int over) {
     const int kept = errno;
     if (!s) return;
     atomic_store(&s->stop, over ? STOP_OVER : STOP);
-    if (write(s->wake[1], "", 1) < 0) errno = kept; /* the pipe is full: it is awake */
+    if (write(s->wake[1], "", 1) < 0) errno = kept; /* the pipe is full, so the loop wakes up anyway */
     errno = kept;
 }
 
@@ -248,7 +246,7 @@ linnet_store *linnet_server_store(linnet_server *s) { return s ? s->store : NULL
 
 linnet_status linnet_server_save(linnet_server *s, linnet_error *error) {
     linnet_status status;
-    if (!s) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_save: `server` must be given");
+    if (!s) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_save: `server` is NULL");
     take(s);
     status = ln_sync_server_save(s->core, error);
     give(s);

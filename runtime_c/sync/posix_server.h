@@ -1,4 +1,4 @@
-/* posix_server.h - what a linnet_server is made of: for the posix_serve*.c files alone. */
+/* posix_server.h - the parts of a linnet_server, only for the posix_serve*.c files. */
 #ifndef LN_SYNC_POSIX_SERVER_H
 #define LN_SYNC_POSIX_SERVER_H
 
@@ -14,28 +14,28 @@
 
 /* One connection. */
 typedef struct posix_peer {
-    struct posix_peer *next, *previous; /* of all */
-    struct posix_peer *now_next;        /* of those that have something poll cannot see */
+    struct posix_peer *next, *previous; /* list of all peers */
+    struct posix_peer *now_next;        /* list of the peers with data that poll cannot see */
     ln_sync_transport *transport;
     ln_sync_stream *stream;
-    int mask;               /* what the poller waits for */
-    bool now, ended;        /* ended: nothing more comes or goes */
-    uint64_t closing_since; /* 0: it stays */
+    int mask;               /* events that the poller waits for */
+    bool now, ended;        /* ended: nothing more is received or sent */
+    uint64_t closing_since; /* 0: the connection stays open */
 } posix_peer;
 
 typedef struct posix_listener {
     struct linnet_server *server;
     ln_sync_listener *listener;
-    uint64_t closed_until; /* 0: the poller waits for it */
+    uint64_t closed_until; /* 0: the poller watches this listener */
 } posix_listener;
 
 enum { STOP_NOT, STOP, STOP_OVER };
 
 struct linnet_server {
-    pthread_mutex_t mutex; /* all below; the loop gives it away while it waits */
-    atomic_int waiting;    /* threads that want it */
-    atomic_int stop;       /* STOP_NOT, STOP: ended to come again, STOP_OVER: for good */
-    int wake[2];           /* a pipe that ends a wait */
+    pthread_mutex_t mutex; /* protects everything below; the loop releases it while it waits */
+    atomic_int waiting;    /* number of threads that wait for the mutex */
+    atomic_int stop;       /* STOP_NOT; STOP: the server ends and may be started again; STOP_OVER: the job is over */
+    int wake[2];           /* a pipe that wakes the loop */
     linnet_model *model;
     linnet_store *store;
     bool own_store;
@@ -54,10 +54,10 @@ struct linnet_server {
 };
 
 uint64_t ln_sync_now(void);
-/* One turn of the loop: waits for at most timeout_ms, moves what can move. */
+/* One turn of the loop: waits for at most timeout_ms, then receives and sends as many bytes as possible. */
 void ln_sync_server_turn(linnet_server *server, int timeout_ms);
 void ln_sync_close_peer(linnet_server *server, posix_peer *peer);
-/* Something waits to be sent. */
+/* Tells whether data waits to be sent. */
 bool ln_sync_server_busy(const linnet_server *server);
 
 #endif

@@ -1,4 +1,4 @@
-/* posix_status.c - asks a server how it is, as an observer: greets, agrees to whatever tensors there are, and takes one
+/* posix_status.c - asks a server for its state, as an observer: sends HELLO, accepts any tensors, and receives one
  * report. */
 #define _POSIX_C_SOURCE 200809L
 #include "sync/config.h"
@@ -132,7 +132,7 @@ static linnet_status converse(observer *o, ln_sync_transport *transport, const c
         if (o->done || o->failure.code) break;
         if (sent == LN_SYNC_BROKEN || came == LN_SYNC_BROKEN) return (linnet_status)error->code;
         if (came == LN_SYNC_ENDED || sent == LN_SYNC_ENDED) {
-            ln_sync_fail(error, LINNET_CONNECTION_LOST, "the server closed the connection before it reported");
+            ln_sync_fail(error, LINNET_CONNECTION_LOST, "the server closed the connection before it sent a report");
             return ln_sync_at(error, address);
         }
         const int wants = ln_sync_transport_wants(transport, o->stream);
@@ -141,9 +141,9 @@ static linnet_status converse(observer *o, ln_sync_transport *transport, const c
                                 (short)((wants & LN_SYNC_READ ? POLLIN : 0) | (wants & LN_SYNC_WRITE ? POLLOUT : 0))};
         const int64_t left = until - now_ms();
         if (left <= 0) {
-            ln_sync_fail(error, LINNET_TIMED_OUT, "no report within %d s", LIMIT_MS / 1000);
+            ln_sync_fail(error, LINNET_TIMED_OUT, "the server sent no report within %d s", LIMIT_MS / 1000);
             ln_sync_at(error, address);
-            return ln_sync_hint(error, "is that the address of a linnet server, and have both sides the same key?");
+            return ln_sync_hint(error, "is this the address of a linnet server, and do both sides have the same key?");
         }
         poll(&fd, 1, wants & LN_SYNC_NOW ? 0 : (int)left);
     }

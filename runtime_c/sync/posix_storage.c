@@ -1,5 +1,5 @@
-/* posix_storage.c - a server's folder: who holds it, its epoch, its snapshot. posix_journal.c is the journal.
- * Files are replaced whole: written beside, synced, renamed. */
+/* posix_storage.c - a server's folder: its lock, epoch and snapshot. posix_journal.c has the journal.
+ * To replace a file, it writes a new file in the same folder, syncs it, and renames it. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_storage.h"
 
@@ -28,7 +28,7 @@ struct ln_sync_folder {
     ln_sync_journal *journal;
 };
 
-/* "<folder>/<name>", to be freed. */
+/* Returns "<folder>/<name>", which the caller frees. */
 static char *inside(const char *folder, const char *name) {
     const size_t size = strlen(folder) + strlen(name) + 2;
     char *path = malloc(size);
@@ -37,7 +37,7 @@ static char *inside(const char *folder, const char *name) {
 }
 
 static linnet_status no_memory(linnet_error *error) {
-    return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the folder of a server");
+    return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the server's folder");
 }
 
 static linnet_status take_lock(ln_sync_folder *f, linnet_error *error) {
@@ -46,24 +46,24 @@ static linnet_status take_lock(ln_sync_folder *f, linnet_error *error) {
     if (!path) return no_memory(error);
     f->lock = ln_sync_file_open(path, O_RDWR | O_CREAT);
     if (f->lock < 0) {
-        status = ln_sync_file_failed("the lock of a server's folder cannot be made", path, error);
+        status = ln_sync_file_failed("cannot create the lock of the server's folder", path, error);
     } else if (flock(f->lock, LOCK_EX | LOCK_NB)) {
         const ssize_t n = pread(f->lock, holder, sizeof holder - 1, 0);
         holder[n > 0 ? n : 0] = 0;
-        ln_sync_fail(error, LINNET_SUPERSEDED, "another server holds this folder");
+        ln_sync_fail(error, LINNET_SUPERSEDED, "another server uses this folder");
         ln_sync_at(error, f->path);
-        ln_sync_got(error, "process %.20s", holder[0] ? holder : "of an unknown number");
-        status = (ln_sync_hint(error, "end that one first, or give this one a folder of its own"), LINNET_SUPERSEDED);
+        ln_sync_got(error, "process %.20s", holder[0] ? holder : "with an unknown number");
+        status = (ln_sync_hint(error, "end that server first, or give this one its own folder"), LINNET_SUPERSEDED);
     } else {
         const int n = snprintf(holder, sizeof holder, "%ld", (long)getpid());
         if (ftruncate(f->lock, 0) || pwrite(f->lock, holder, (size_t)n, 0) != n)
-            status = ln_sync_file_failed("the lock of a server's folder cannot be written", path, error);
+            status = ln_sync_file_failed("cannot write the lock of the server's folder", path, error);
     }
     free(path);
     return status;
 }
 
-/* Times are above all earlier epochs, also those of folders that are gone. */
+/* Epochs are times, so they are above all earlier epochs, even those of deleted folders. */
 uint64_t ln_sync_fresh_epoch(uint64_t last) {
     struct timespec time;
     uint64_t ms;
@@ -80,16 +80,17 @@ static linnet_status raise_epoch(ln_sync_folder *f, linnet_error *error) {
     if (!path) return no_memory(error);
     fd = ln_sync_file_open(path, O_RDONLY);
     if (fd < 0 && errno != ENOENT) {
-        status = ln_sync_file_failed("the epoch of a server's folder cannot be read", path, error);
+        status = ln_sync_file_failed("cannot read the epoch of the server's folder", path, error);
     } else if (fd >= 0) {
         const ssize_t n = read(fd, text, sizeof text - 1);
         text[n > 0 ? n : 0] = 0;
         close(fd);
         if (sscanf(text, "%" SCNu64, &last) != 1 || last > UINT64_MAX / 2) {
-            ln_sync_fail(error, LINNET_CORRUPT, "the epoch of a server's folder cannot be read");
+            ln_sync_fail(error, LINNET_CORRUPT, "cannot read the epoch of the server's folder");
             ln_sync_at(error, path);
-            status = (ln_sync_hint(error, "write a number into it that is above all epochs of this server's past"),
-                      LINNET_CORRUPT);
+            status =
+                (ln_sync_hint(error, "write a number into the file that is above all earlier epochs of this server"),
+                 LINNET_CORRUPT);
         }
     }
     f->epoch = ln_sync_fresh_epoch(last);
@@ -116,14 +117,14 @@ linnet_status ln_sync_folder_open(const char *path, linnet_sync_durability durab
     f->store = store;
     f->model = model;
     status = mkdir(path, 0777) && errno != EEXIST
-                 ? ln_sync_file_failed("the folder of a server cannot be made", path, error)
+                 ? ln_sync_file_failed("cannot create the server's folder", path, error)
                  : take_lock(f, error);
     if (!status) status = raise_epoch(f, error);
     if (!status)
         status = ln_sync_journal_open(journal, linnet_model_metadata(model, "digest"), durability == LINNET_SYNC_FSYNC,
                                       &f->journal, error);
     free(journal);
-    if (!status) ln_sync_folder_sync(f->path); /* the journal's name */
+    if (!status) ln_sync_folder_sync(f->path); /* syncs the journal's directory entry */
     if (status) {
         ln_sync_folder_free(f);
         return status;
@@ -146,14 +147,15 @@ uint64_t ln_sync_folder_journal(const ln_sync_folder *f) { return ln_sync_journa
 
 /* ---- snapshot ---------------------------------------------------------------------------------------------------- */
 
-/* Of what was wrong with a part of the snapshot the file is named, too. */
+/* Adds the file name to an error that is about a part of the snapshot. */
 static linnet_status spoiled(const char *path, linnet_error *error) {
     const linnet_error found = *error;
     if (strncmp(found.tensor, path, sizeof found.tensor - 1)) {
         ln_sync_at(error, path);
         ln_sync_got(error, "%.40s: %.54s", found.tensor, found.got);
     }
-    return ln_sync_hint(error, "put back a copy of the file: the journal goes on from it, so --repair cannot help");
+    return ln_sync_hint(error,
+                        "restore a copy of the file; --repair cannot help, because the journal builds on the snapshot");
 }
 
 static linnet_status load_snapshot(ln_sync_folder *f, const char *path, ln_sync_server *server, linnet_error *error) {
@@ -161,7 +163,7 @@ static linnet_status load_snapshot(ln_sync_folder *f, const char *path, ln_sync_
     const char *table;
     linnet_status status;
     if (ln_sync_file_is_strange(path))
-        return ln_sync_file_failed("the snapshot of a server's folder cannot be read", path, error);
+        return ln_sync_file_failed("cannot read the snapshot of the server's folder", path, error);
     if (access(path, F_OK)) return LINNET_OK;
     status = linnet_model_open(path, NULL, &kept, error);
     if (status == LINNET_CORRUPT && error) spoiled(path, error);
@@ -169,7 +171,7 @@ static linnet_status load_snapshot(ln_sync_folder *f, const char *path, ln_sync_
     table = linnet_model_metadata(kept, "sync.table");
     status = linnet_store_load(f->store, path, error);
     if (!status && !table) {
-        status = ln_sync_fail(error, LINNET_OTHER_MODEL, "this checkpoint is no snapshot of a server");
+        status = ln_sync_fail(error, LINNET_OTHER_MODEL, "this checkpoint is not the snapshot of a server");
         ln_sync_at(error, path);
     }
     if (!status) status = ln_sync_server_restore(server, table, error);
@@ -186,7 +188,7 @@ linnet_status ln_sync_folder_restore(ln_sync_folder *f, ln_sync_server *server, 
     aside = inside(f->path, name);
     status = snapshot && aside ? load_snapshot(f, snapshot, server, error) : no_memory(error);
     if (!status) status = ln_sync_journal_replay(f->journal, server, repair, aside, &left_out, error);
-    if (left_out) ln_sync_folder_sync(f->path); /* the name of the copy */
+    if (left_out) ln_sync_folder_sync(f->path); /* syncs the directory entry of the copy */
     ln_sync_server_left_out(server, left_out);
     free(snapshot);
     free(aside);

@@ -1,5 +1,5 @@
-/* posix_worker.c - a worker with sockets and a clock: linnet_worker_... of linnet_sync.h. The caller's thread moves the
- * bytes during a call; a thread of our own sends heartbeats between calls. posix_drive.c is the loop. */
+/* posix_worker.c - a worker with sockets and a clock: the linnet_worker_... functions of linnet_sync.h. The caller's
+ * thread moves the bytes during a call; a separate thread sends heartbeats between calls. posix_drive.c is the loop. */
 #define _POSIX_C_SOURCE 200809L
 #include "sync/config.h"
 #include "sync/posix_host.h"
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- the thread ------------------------------------------------------------------------------------------------- */
+/* ---- the heartbeat thread --------------------------------------------------------------------------------------- */
 
 static void *keep_alive(void *argument) {
     linnet_worker *worker = argument;
@@ -25,7 +25,8 @@ static void *keep_alive(void *argument) {
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&worker->wake, &worker->resting, &until);
-        if (worker->ending || pthread_mutex_trylock(&worker->moving)) continue; /* a call is on: it does all this */
+        if (worker->ending || pthread_mutex_trylock(&worker->moving))
+            continue; /* a call is in progress; the call itself does this work */
         ln_worker_turn(worker);
         pthread_mutex_unlock(&worker->moving);
     }
@@ -43,7 +44,7 @@ static linnet_status start_thread(linnet_worker *worker, linnet_error *error) {
     pthread_cond_init(&worker->wake, &clock);
     pthread_condattr_destroy(&clock);
     worker->threaded = true;
-    sigfillset(&all); /* signals are for the threads of the program */
+    sigfillset(&all); /* leaves signals to the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int failed = pthread_create(&worker->thread, NULL, keep_alive, worker);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -52,7 +53,7 @@ static linnet_status start_thread(linnet_worker *worker, linnet_error *error) {
     pthread_mutex_destroy(&worker->moving);
     pthread_mutex_destroy(&worker->resting);
     pthread_cond_destroy(&worker->wake);
-    return ln_sync_fail(error, LINNET_THREAD_FAILED, "no thread for heartbeats");
+    return ln_sync_fail(error, LINNET_THREAD_FAILED, "cannot start the heartbeat thread");
 }
 
 static void stop_thread(linnet_worker *worker) {
@@ -67,7 +68,7 @@ static void stop_thread(linnet_worker *worker) {
     pthread_cond_destroy(&worker->wake);
 }
 
-/* ---- beginning and end ------------------------------------------------------------------------------------------ */
+/* ---- creation and end ------------------------------------------------------------------------------------------- */
 
 static linnet_status null_argument(const char *what, linnet_error *error) {
     ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "an argument is NULL");
@@ -106,8 +107,8 @@ linnet_status linnet_worker_create(linnet_model *model, linnet_store *store, con
     *out = NULL;
     if (!model || !store || !servers) return null_argument(!model ? "model" : !store ? "store" : "servers", error);
     if (server_count < 1 || server_count > 65535) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a worker needs the addresses of its servers");
-        ln_sync_expected(error, "one for each shard");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the number of server addresses is out of range");
+        ln_sync_expected(error, "one address for each shard, 1 to 65535");
         return ln_sync_got(error, "%d", (int)server_count);
     }
     for (int32_t i = 0; i < server_count; i++)

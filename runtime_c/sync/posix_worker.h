@@ -1,4 +1,4 @@
-/* posix_worker.h - what the files of the blocking worker share. */
+/* posix_worker.h - shared by the files of the blocking worker. */
 #ifndef LN_SYNC_POSIX_WORKER_H
 #define LN_SYNC_POSIX_WORKER_H
 
@@ -10,9 +10,9 @@
 #include <pthread.h>
 
 typedef struct posix_link {
-    const char *address; /* the core's */
+    const char *address; /* owned by the core */
     ln_sync_transport *transport;
-    uint64_t sent, received; /* over connections that have ended */
+    uint64_t sent, received; /* bytes sent and received on connections that have ended */
 } posix_link;
 
 struct linnet_worker {
@@ -23,25 +23,26 @@ struct linnet_worker {
     posix_link *links;
     struct pollfd *fds;
     linnet_link_info *infos;
-    int (*interrupted)(void *context); /* of the config */
+    int (*interrupted)(void *context); /* from the config */
     void *interrupted_context;
-    /* Whoever moves bytes holds this: a call, or between calls the thread below. */
+    /* Held by the thread that moves bytes: the thread of a call, or the heartbeat thread between calls. */
     pthread_mutex_t moving;
-    pthread_mutex_t resting; /* of the thread */
+    pthread_mutex_t resting; /* protects `ending`; the heartbeat thread waits with it */
     pthread_cond_t wake;
     pthread_t thread;
     bool threaded, ending;
-    /* Rows: sorted numbers, where they are wanted, what came. Kept from call to call. */
+    /* Row lookups: the sorted row numbers, their places, and the received rows. The memory is reused by later calls. */
     struct posix_lookup *lookups;
     int lookup_count;
 };
 
-/* Moves bytes until what was begun in the core is over. `moving` is held. */
+/* Moves bytes until the core has finished the work that was begun. The caller holds `moving`. */
 linnet_status ln_worker_drive(linnet_worker *worker, linnet_error *error);
-/* One round of connecting, receiving and sending that waits for nothing. */
+/* Does one round of connecting, receiving and sending. Does not wait. */
 void ln_worker_turn(linnet_worker *worker);
 
-/* posix_rows.c: rows of the tables that an `ids` session has looked up -> the inputs of a `grad` session. */
+/* posix_rows.c: pulls the rows whose numbers an `ids` session has found, and writes them to the inputs of a `grad`
+ * session. */
 linnet_status ln_worker_feed_rows(linnet_worker *worker, linnet_session *ids, linnet_session *session,
                                   linnet_error *error);
 void ln_worker_free_lookups(linnet_worker *worker);

@@ -1,10 +1,10 @@
-/* record.c - what outlives a server: a record of each closed step for the journal, and the table of steps and outcomes
- * for snapshots. Replayed records make the same updates again, so the bits are the same.
+/* record.c - the state that survives a server: a record of each closed step for the journal, and the table of steps and
+ * outcomes for snapshots. Replayed records repeat the same updates, so the variables get the same bits.
  *
  * A record: u64 sequence (closed steps before it), u64 version before it, u64 step, u32 group, u32 members, u32
  * tensors, u32 zero; per member u32 worker, u32 outcome; per tensor u64 number, u64 rows (0: dense), then row numbers
- * (i64, of the shard's part) and the combined gradient as they lie in memory. One without members and tensors: the
- * group skips to the step behind it. */
+ * (i64, within the shard's part) and the combined gradient in its memory layout. A record without members and tensors
+ * means that the group skips to the step after `step`. */
 #include "sync/bytes.h"
 #include "sync/error.h"
 #include "sync/server_state.h"
@@ -21,7 +21,7 @@ static uint64_t value_bytes(const ln_sync_server *s, uint32_t t) {
     return (v->entry.kind == LN_SYNC_SPARSE ? s->rows[t] * v->row_elements : v->elements) * v->gradient_size;
 }
 
-/* Is pushed, and has something. */
+/* Tells whether tensor t is pushed and not empty. */
 static bool is_in(const ln_sync_server *s, uint32_t t) {
     const ln_sync_variable *v = &s->manifest->variables[t];
     return v->gradient && (v->entry.kind != LN_SYNC_SPARSE || s->rows[t]);
@@ -35,7 +35,7 @@ linnet_status ln_sync_append_record(ln_sync_server *s, sync_group *g, bool updat
     if (!s->storage.append) return LINNET_OK;
     for (uint32_t i = 0; i < g->count; i++) members += g->members[i]->committed;
     for (uint32_t t = 0; update && t < s->manifest->count; t++) tensors += is_in(s, t);
-    /* Everything but the values lies in one buffer, whose pieces and the values take turns. */
+    /* All data of the record except the values is in one buffer. Pieces of this buffer alternate with the values. */
     if (!ln_sync_grow(s, &s->record, HEAD + PER_MEMBER * members + PER_TENSOR * tensors))
         return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a record of the journal");
     at = s->record.data;
@@ -78,8 +78,8 @@ linnet_status ln_sync_append_record(ln_sync_server *s, sync_group *g, bool updat
     return status;
 }
 
-/* The group goes on with a later step. A server that forgot that would let its workers wait for one another in circles.
- */
+/* The group continues with a later step. If a restarted server did not know this, its workers would wait for one
+ * another and never continue. */
 linnet_status ln_sync_skip_to(ln_sync_server *s, sync_group *g, uint64_t step, linnet_error *error) {
     g->step = step - 1;
     const linnet_status status = ln_sync_append_record(s, g, false, error);
@@ -92,7 +92,7 @@ linnet_status ln_sync_skip_to(ln_sync_server *s, sync_group *g, uint64_t step, l
 
 static linnet_status damaged(linnet_error *error, const char *what) {
     ln_sync_fail(error, LINNET_CORRUPT, "the journal does not fit its model and snapshot: %s", what);
-    return ln_sync_hint(error, "it was written by another model, or is damaged"), LINNET_CORRUPT;
+    return ln_sync_hint(error, "it belongs to another model, or is damaged"), LINNET_CORRUPT;
 }
 
 static linnet_status take_members(ln_sync_server *s, const unsigned char *at, uint32_t count, uint32_t group,
@@ -112,24 +112,25 @@ static linnet_status take_members(ln_sync_server *s, const unsigned char *at, ui
     return LINNET_OK;
 }
 
-/* Members and tensors stand in ascending order: none is named twice. */
+/* Checks that members are in ascending order, so that none occurs twice. */
 static linnet_status check_members(const unsigned char *at, uint32_t count, linnet_error *error) {
     for (uint32_t i = 0; i < count; i++) {
         if (i && get32(at + PER_MEMBER * i) <= get32(at + PER_MEMBER * (i - 1)))
-            return damaged(error, "a worker is named twice");
-        if (get32(at + PER_MEMBER * i + 4) > LN_SYNC_NOT_FINITE) return damaged(error, "no such outcome");
+            return damaged(error, "a worker occurs twice, or out of order");
+        if (get32(at + PER_MEMBER * i + 4) > LN_SYNC_NOT_FINITE) return damaged(error, "an outcome is unknown");
     }
     return LINNET_OK;
 }
 
-/* Rows of the shard's part, ascending. */
+/* Checks that the row numbers are within the shard's part and ascending. */
 static bool are_rows(const unsigned char *at, uint64_t count, uint64_t rows) {
     for (uint64_t i = 0; i < count; i++)
         if (get64(at + 8 * i) >= rows || (i && get64(at + 8 * i) <= get64(at + 8 * (i - 1)))) return false;
     return true;
 }
 
-/* First pass: how many rows each sparse tensor has, and whether all is right. Second: the values, to their places. */
+/* First pass (`values` false): checks everything, and counts the rows of each sparse tensor. Second pass: copies the
+ * values to their places. */
 static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, size_t left, uint32_t count, bool values,
                                   linnet_error *error) {
     uint64_t t = 0, before;
@@ -139,19 +140,19 @@ static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, si
         if (left < PER_TENSOR) return damaged(error, "a record is too short");
         before = t;
         t = get64(at);
-        if (i && t <= before) return damaged(error, "a tensor is named twice, or out of order");
+        if (i && t <= before) return damaged(error, "a tensor occurs twice, or out of order");
         rows = get64(at + 8);
         if (t >= s->manifest->count || !s->manifest->variables[t].gradient ||
             rows > s->manifest->variables[t].entry.dims[0] ||
             (rows > 0) != (s->manifest->variables[t].entry.kind == LN_SYNC_SPARSE))
-            return damaged(error, "a tensor of another table");
+            return damaged(error, "a tensor does not match the model's table");
         s->rows[t] = rows;
         bytes = value_bytes(s, (uint32_t)t);
         at += PER_TENSOR;
         left -= PER_TENSOR;
         if (left < 8 * rows + bytes) return damaged(error, "a record is too short");
         if (!values && !are_rows(at, rows, s->manifest->variables[t].entry.dims[0]))
-            return damaged(error, "rows that a table does not have, or twice");
+            return damaged(error, "a row is beyond the table, occurs twice, or is out of order");
         if (values) {
             int64_t *ids;
             void *to;
@@ -165,12 +166,12 @@ static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, si
     return left ? damaged(error, "a record is too long") : LINNET_OK;
 }
 
-/* As it was made the first time: what may overflow is tried, and did not. */
+/* Repeats the update as it was made the first time: an update that may overflow is tried, and must succeed again. */
 static linnet_status make_again(ln_sync_server *s, linnet_error *error) {
     bool made, finite;
     const linnet_status status = ln_sync_try_update(s, ln_sync_size_placed(s), &made, &finite, error);
     if (status) return status;
-    return finite ? ln_sync_make_update(s, made, error) : damaged(error, "an update that is not finite");
+    return finite ? ln_sync_make_update(s, made, error) : damaged(error, "an update is not finite");
 }
 
 linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_t size, linnet_error *error) {
@@ -184,11 +185,11 @@ linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_
     members = get32(at + 28);
     tensors = get32(at + 32);
     if (members > (size - HEAD) / PER_MEMBER) return damaged(error, "a record is too short");
-    if (get64(at) < s->sequence) return LINNET_OK; /* the snapshot has it */
+    if (get64(at) < s->sequence) return LINNET_OK; /* the snapshot contains it */
     if (get64(at) > s->sequence || get64(at + 8) != s->version) return damaged(error, "a step is missing");
     at += HEAD + PER_MEMBER * members;
     size -= HEAD + PER_MEMBER * members;
-    /* What is wrong changes nothing. */
+    /* Checks first, so that a wrong record changes nothing. */
     status = check_members((const unsigned char *)record + HEAD, members, error);
     if (!status) status = take_tensors(s, at, size, tensors, false, error);
     if (!status && tensors) status = ln_sync_prepare_step(s, error);
@@ -228,7 +229,7 @@ linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linne
     uint64_t step;
     unsigned outcome;
     if (sscanf(table, "linnet-sync 1 %" SCNu64 " %" SCNu64, &s->sequence, &s->version) != 2)
-        return ln_sync_fail(error, LINNET_CORRUPT, "the snapshot has no table of steps that this version can read");
+        return ln_sync_fail(error, LINNET_CORRUPT, "the snapshot has no table of steps, or one of an unknown version");
     for (const char *line = strchr(table, '\n'); line && *++line; line = strchr(line, '\n')) {
         sync_group *g;
         sync_member *m;
@@ -247,7 +248,7 @@ linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linne
             m->last = step;
             m->outcome = (uint8_t)outcome;
         } else {
-            return ln_sync_fail(error, LINNET_CORRUPT, "a line of the snapshot's table of steps is wrong");
+            return ln_sync_fail(error, LINNET_CORRUPT, "a line of the snapshot's table of steps is invalid");
         }
     }
     s->saved_version = s->version;

@@ -1,5 +1,5 @@
-/* ring_core.c - which piece goes where, and what is done with one that came.
- * A sender needs no other state than two counters: piece p of round r may go when piece p of round r - 1 has come. */
+/* ring_core.c - decides when each piece is sent, and adds or stores received pieces.
+ * A sender needs only two counters: piece p of round r may be sent when piece p of round r - 1 has arrived. */
 #include "sync/ring_core.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ size_t ln_sync_ring_width(int dtype) {
     }
 }
 
-/* to = to + from, and divided where the last has been added. Wraps in integers. */
+/* Computes to = to + from, and divides after the last addition. Integers wrap. */
 #define COMBINE(type)                                                                                                  \
     do {                                                                                                               \
         type *restrict a = to;                                                                                         \
@@ -44,12 +44,12 @@ static void divide(int dtype, void *to, size_t n, int by) {
     }
 }
 
-static uint64_t first_of(const ln_sync_ring *ring, uint64_t segment) { /* its first element */
+static uint64_t first_of(const ln_sync_ring *ring, uint64_t segment) { /* first element of the segment */
     const uint64_t size = (uint64_t)ring->size, rest = ring->count % size;
     return ring->count / size * segment + (segment < rest ? segment : rest);
 }
 
-/* Where the piece with this number lies, of those sent (behind 0) or received (behind 1). */
+/* Finds the piece with this number among the sent pieces (behind 0) or the received pieces (behind 1). */
 static void piece_at(const ln_sync_ring *ring, uint64_t number, int behind, unsigned char **data, size_t *bytes) {
     const int64_t round = (int64_t)(number / ring->pieces), size = ring->size;
     const uint64_t segment = (uint64_t)(((ring->rank - round - behind) % size + 2 * size) % size);
@@ -60,7 +60,7 @@ static void piece_at(const ln_sync_ring *ring, uint64_t number, int behind, unsi
     *bytes = left < ring->piece ? (size_t)left : ring->piece;
 }
 
-/* Queues what may go. */
+/* Queues the pieces that may be sent. */
 static void pump(ln_sync_ring *ring) {
     while (ring->active && ring->queued < ring->all && ring->queued < ring->pieces + ring->received) {
         unsigned char *data;
@@ -78,7 +78,7 @@ static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_syn
     size_t bytes;
     if (stream != ring->left || header->type != LN_SYNC_SEGMENT) return LN_SYNC_UNEXPECTED;
     if (!ring->active || (header->step == ring->number + 1 && ring->received == ring->all)) {
-        ring->paused = true; /* the left neighbour has begun the next one: it waits until we do */
+        ring->paused = true; /* the left neighbour has begun the next all-reduce, and waits until this rank begins it */
         ln_sync_stream_pause(stream, true);
         return LN_SYNC_FINE;
     }
@@ -89,10 +89,10 @@ static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_syn
     if (header->total != bytes || header->length != bytes) {
         ring->lost = ln_sync_ring_left(ring);
         ring->why = LN_SYNC_WRONG_LENGTH;
-        snprintf(ring->text, sizeof ring->text, "it sends %llu bytes where rank %d awaits %zu",
+        snprintf(ring->text, sizeof ring->text, "it sends %llu bytes, but rank %d expects %zu",
                  (unsigned long long)header->total, ring->rank, bytes);
         ln_sync_stream_refuse(stream, ring->why, (uint32_t)ring->lost + 1, ring->text);
-        return LN_SYNC_FINE; /* refused already, in words */
+        return LN_SYNC_FINE; /* already refused with a text */
     }
     const bool adds = ring->received / ring->pieces < (uint64_t)ring->size - 1;
     *destination = adds ? ring->scratch : data;

@@ -1,10 +1,11 @@
-/* rows.c - sums of rows by their numbers. A stable merge sort: the parts are mostly ascending already, which it sees.
- * The arithmetic is that of docs/protocol.md, "Aggregation": no fused multiply-add, no other order. */
+/* rows.c - sums rows by their row numbers. Uses a stable merge sort, which is faster on parts that are already
+ * ascending. The arithmetic is defined in docs/protocol.md, "Aggregation": it allows no fused multiply-add and no other
+ * order. */
 #include "sync/rows.h"
 
 #include <string.h>
 
-/* Merges the sorted a and b into out; equal ones of a come first. */
+/* Merges the sorted arrays a and b into out. If elements are equal, the elements of a come first. */
 static void merge(const ln_sync_rows_place *a, size_t na, const ln_sync_rows_place *b, size_t nb,
                   ln_sync_rows_place *out) {
     while (na && nb) {
@@ -20,16 +21,17 @@ static void merge(const ln_sync_rows_place *a, size_t na, const ln_sync_rows_pla
     if (nb) memcpy(out, b, nb * sizeof *b);
 }
 
-/* Length of the ascending run that begins at `place`. */
+/* Returns the length of the ascending run that begins at `place`. */
 static size_t run_of(const ln_sync_rows_place *place, size_t count) {
     size_t n = count ? 1 : 0;
     while (n < count && place[n - 1].id <= place[n].id) n++;
     return n;
 }
 
-/* Sorts by number, those of one number in their order; `from` and `to` take turns. Returns the one that is sorted. */
+/* Sorts by row number; equal numbers keep their order. `from` and `to` alternate as the destination. Returns the one
+ * that is sorted. */
 static ln_sync_rows_place *sort(ln_sync_rows_place *from, ln_sync_rows_place *to, size_t count) {
-    while (run_of(from, count) < count) { /* neighbouring runs become one */
+    while (run_of(from, count) < count) { /* merges neighbouring runs */
         ln_sync_rows_place *swap = from;
         for (size_t at = 0; at < count;) {
             const size_t a = run_of(from + at, count - at), b = run_of(from + at + a, count - at - a);

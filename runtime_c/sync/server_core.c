@@ -1,5 +1,5 @@
-/* server_core.c - a server's life: made, connected to, told the time, shut. Frames go to server_join.c, server_push.c
- * and server_pull.c; barrier.c decides when a step closes, server_step.c makes the update. */
+/* server_core.c - a server's life: creation, connections, time, shutdown. server_join.c, server_push.c and
+ * server_pull.c handle frames, barrier.c decides when a step closes, server_step.c makes the update. */
 #include "sync/compress.h"
 #include "sync/error.h"
 #include "sync/server_state.h"
@@ -30,7 +30,7 @@ static ln_sync_refusal take_beat(sync_connection *c, const ln_sync_header *heade
 static ln_sync_refusal take_status(sync_connection *c) {
     const size_t size = ln_sync_server_status(c->server, NULL, 0);
     char *text;
-    if (c->replies) return LN_SYNC_FINE; /* one at a time: a flood of questions gets one answer */
+    if (c->replies) return LN_SYNC_FINE; /* one reply at a time, so that a flood of questions gets one answer */
     if (size > LN_SYNC_REPORT_MAX || !ln_sync_fits(c->server, size + 1) || !(text = malloc(size + 1)))
         return LN_SYNC_OVER_LIMIT;
     ln_sync_server_status(c->server, text, size + 1);
@@ -40,7 +40,8 @@ static ln_sync_refusal take_status(sync_connection *c) {
 static ln_sync_refusal take_snapshot(sync_connection *c) {
     linnet_error error;
     memset(&c->saved, 0, sizeof c->saved);
-    /* What is on the disk already is not written again: all workers may ask at the end of a job, or one without end. */
+    /* Does not save the same state twice. All workers may ask for a snapshot at the end of a job, and a hostile worker
+     * may ask again and again. */
     if (c->server->saved_sequence != c->server->sequence)
         c->saved.status = (uint32_t)ln_sync_server_save(c->server, &error);
     if (c->saved.status)
@@ -101,24 +102,24 @@ static void defaults(ln_sync_server_config *c) {
 static linnet_status check(const ln_sync_manifest *m, const ln_sync_server_config *c, linnet_error *error) {
     const uint64_t at_once = c->quorum && !c->asynchronous ? c->workers : 1;
     if (c->quorum > c->workers) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a step cannot wait for more pushes than there are workers");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the quorum is larger than the number of workers");
         ln_sync_expected(error, "quorum <= workers = %u", (unsigned)c->workers);
         return ln_sync_got(error, "quorum = %u", (unsigned)c->quorum), LINNET_INVALID_ARGUMENT;
     }
     if (c->chunk < LN_SYNC_CHUNK_MIN || c->chunk > LN_SYNC_CHUNK_MAX) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "no such chunk of a message");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "chunk size is out of range");
         ln_sync_expected(error, "%d to %d bytes", (int)LN_SYNC_CHUNK_MIN, (int)LN_SYNC_CHUNK_MAX);
         return ln_sync_got(error, "%u", (unsigned)c->chunk), LINNET_INVALID_ARGUMENT;
     }
     if (!c->heartbeat || c->heartbeat >= c->lease) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "workers would be lost between two heartbeats");
-        ln_sync_expected(error, "a lease of more than the heartbeat, better of three");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the lease must be longer than the heartbeat");
+        ln_sync_expected(error, "a lease longer than the heartbeat, best three times as long");
         return ln_sync_got(error, "a heartbeat of %u ms, a lease of %u ms", (unsigned)c->heartbeat, (unsigned)c->lease),
                LINNET_INVALID_ARGUMENT;
     }
     if (m->push_bytes <= c->max_bytes / at_once) return LINNET_OK;
-    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "max_bytes is less than the gradients of a step");
-    ln_sync_expected(error, "at least %llu bytes from each of %llu workers", (unsigned long long)m->push_bytes,
+    ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "max_bytes is too small for the gradients of a step");
+    ln_sync_expected(error, "at least %llu bytes for each of %llu workers", (unsigned long long)m->push_bytes,
                      (unsigned long long)at_once);
     return ln_sync_got(error, "%llu bytes", (unsigned long long)c->max_bytes), LINNET_INVALID_ARGUMENT;
 }
@@ -233,7 +234,7 @@ void ln_sync_server_disconnect(ln_sync_server *s, ln_sync_stream *stream, uint64
     if (c->paused_since) s->paused--;
     if (s->token == c) s->token = NULL;
     c->state = CLOSED;
-    ln_sync_stream_reset(c->stream); /* what was queued is released */
+    ln_sync_stream_reset(c->stream); /* releases the queued messages */
     ln_sync_free_pulls(c);
     if (member && member->connection == c) {
         member->connection = NULL;
@@ -272,7 +273,7 @@ void ln_sync_server_fill(ln_sync_server *s, ln_sync_stream *stream) {
         unsigned char bytes[LN_SYNC_SAVED_BYTES + LN_SYNC_SAVED_TEXT];
         c->saved_due = !ln_sync_tell(c, LN_SYNC_SAVED, s->saved_version, bytes, ln_sync_saved_write(&c->saved, bytes));
     }
-    if (!c->ack_due) ln_sync_answer_pulls(c); /* ACK comes before values of its version */
+    if (!c->ack_due) ln_sync_answer_pulls(c); /* the ACK is sent before values of its version */
 }
 
 void ln_sync_wake(sync_connection *c) {
@@ -381,7 +382,8 @@ static void earlier(uint64_t *next, uint64_t then) {
     if (then < *next) *next = then;
 }
 
-/* What may be too old: a handshake, a silent peer, one that waits for memory in vain, a lost member. */
+/* Ends everything that has lasted too long: handshakes, connections to silent peers, connections that waited for memory
+ * in vain, and the leases of lost members. */
 static void scan(ln_sync_server *s, uint64_t now) {
     const uint64_t lease = s->config.lease * MS;
     uint64_t next = now + lease;
@@ -393,7 +395,7 @@ static void scan(ln_sync_server *s, uint64_t now) {
             ln_sync_wake(c);
         } else if (c->paused_since) {
             if (now - c->paused_since > lease)
-                ln_sync_refuse_peer(c, LN_SYNC_OVER_LIMIT, 0, "no memory for this push: raise max_bytes of the server");
+                ln_sync_refuse_peer(c, LN_SYNC_OVER_LIMIT, 0, "no memory for this push; raise max_bytes of the server");
             else
                 earlier(&next, c->paused_since + lease);
         } else if (now >= ends && c->state == SERVING) {
@@ -448,19 +450,19 @@ void ln_sync_server_shut(ln_sync_server *s, bool over) {
         ln_sync_refuse_peer(s->connections[i], why, 0, "%s",
                             s->failed ? s->failure.what
                             : over    ? "the job has ended"
-                                      : "the server ends");
+                                      : "the server is shutting down");
 }
 
 linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
     char *table, where[256] = "";
     linnet_status status;
-    if (s->failed) return ln_sync_server_failure(s, error); /* an update may be half made: the journal has it whole */
+    if (s->failed) return ln_sync_server_failure(s, error); /* a half-made update is not saved; the journal has it */
     if (!s->storage.save) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "this server has no folder to save to");
-        return ln_sync_hint(error, "give it one: linnet-serve --folder DIR"), LINNET_INVALID_ARGUMENT;
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "this server has no folder for snapshots");
+        return ln_sync_hint(error, "start it with a folder: linnet-serve --folder DIR"), LINNET_INVALID_ARGUMENT;
     }
     table = ln_sync_write_table(s);
-    if (!table) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the table of a snapshot");
+    if (!table) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the table of the snapshot");
     status = s->storage.save(s->storage.context, table, where, sizeof where, error);
     free(table);
     if (status) return status;

@@ -1,5 +1,5 @@
-/* server_join.c - the handshake as the server sees it: who comes, which number it gets, and where it stands.
- * A connection becomes that of a member with READY, not before: what was recorded cannot put anyone out.
+/* server_join.c - the server's side of the handshake: identifies the worker, assigns its number, and tells it the
+ * current step. A connection belongs to a member only after READY, so a replayed recording cannot displace a member.
  * server_members.c has the table of members. */
 #include "sync/bytes.h"
 #include "sync/compress.h"
@@ -29,7 +29,8 @@ static bool number_is_free(const ln_sync_server *s, uint32_t id) {
     return true;
 }
 
-/* The number that the server gives: the one this process had, else the lowest that is free. */
+/* Chooses the number that the server assigns: the number that this process had before, or else the lowest free
+ * number. */
 static uint32_t choose_number(const ln_sync_server *s, const ln_sync_hello *hello) {
     for (uint32_t i = 0; i < s->member_count; i++)
         if (s->members[i]->incarnation == hello->incarnation) return s->members[i]->id;
@@ -42,7 +43,7 @@ static uint32_t group_of(const ln_sync_server *s, uint32_t claim, const ln_sync_
 }
 
 static uint64_t step_of(const ln_sync_server *s, const sync_group *g) {
-    /* Not over a push that waits in the open step. */
+    /* The group does not skip steps while a push waits in the open step. */
     const bool skips = s->config.staleness >= 0 && !(g && (g->live || g->committed));
     const uint64_t least = skips ? ln_sync_slowest(s) : 0;
     return g && g->step > least ? g->step : least;
@@ -60,10 +61,11 @@ ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *hea
         snprintf(text, sizeof text, "this server speaks version %d", (int)LN_SYNC_VERSION);
         return deny(c, LN_SYNC_BAD_VERSION, LN_SYNC_VERSION + 256 * LN_SYNC_VERSION, text);
     }
-    if (hello->role == LN_SYNC_PEER) return deny(c, LN_SYNC_UNEXPECTED, 0, "this is a server, no ring");
+    if (hello->role == LN_SYNC_PEER) return deny(c, LN_SYNC_UNEXPECTED, 0, "this is a server, not a ring");
     if (memcmp(hello->job, s->manifest->job, 16) &&
         !(hello->role == LN_SYNC_OBSERVER && !memcmp(hello->job, no_job, 16)))
-        return deny(c, LN_SYNC_UNKNOWN_JOB, 0, "this server trains another file: both sides need the same one");
+        return deny(c, LN_SYNC_UNKNOWN_JOB, 0,
+                    "this server trains another file; start server and workers with the same one");
     if (header->shard != s->manifest->shard && header->shard != 0xffff) {
         snprintf(text, sizeof text, "this is shard %u of %u", (unsigned)s->manifest->shard,
                  (unsigned)s->manifest->shards);
@@ -74,7 +76,8 @@ ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *hea
         c->claim = hello->worker == LN_SYNC_NO_WORKER ? choose_number(s, hello) : hello->worker;
         m = ln_sync_member(s, c->claim, false);
         if (m && m->connection && m->incarnation != hello->incarnation) {
-            snprintf(text, sizeof text, "worker %u is connected from %.40s", (unsigned)c->claim, m->connection->peer);
+            snprintf(text, sizeof text, "worker %u is already connected from %.40s", (unsigned)c->claim,
+                     m->connection->peer);
             return deny(c, LN_SYNC_IN_USE, c->claim, text);
         }
     }
@@ -133,24 +136,25 @@ void ln_sync_announce(sync_connection *c) {
 
 /* ---- READY ------------------------------------------------------------------------------------------------------ */
 
-/* It was here before, so long ago that nobody knows what became of its last push. */
+/* Tells whether the worker was here so long ago that the server no longer knows the outcome of its last push. */
 static bool is_forgotten(const sync_connection *c) {
     const sync_member *m = ln_sync_member(c->server, c->claim, false);
     if (!c->hello.epoch || c->hello.epoch > c->server->forgot_epoch) return false;
     return !m || (m->incarnation && m->incarnation != c->hello.incarnation);
 }
 
-/* It has an answer to a step that this server has not made, although it keeps what it answers: its folder is older than
- * what was acknowledged. Nobody may go on from there as if nothing had happened. */
+/* Refuses a worker that has an ACK of a step which this server has not made, although this server journals every step
+ * before its ACK. The folder is therefore older than the acknowledged step, and nobody may continue from it
+ * unnoticed. */
 static ln_sync_refusal refuse_ahead(sync_connection *c, uint64_t step) {
     linnet_error error;
     char text[LN_SYNC_REFUSE_TEXT];
-    ln_sync_fail(&error, LINNET_CORRUPT, "updates that were acknowledged are missing in this server's folder");
+    ln_sync_fail(&error, LINNET_CORRUPT, "acknowledged updates are missing in this server's folder");
     ln_sync_expected(&error, "a journal and a snapshot up to step %llu", (unsigned long long)c->hello.last_step);
-    ln_sync_got(&error, "step %llu is next, says worker %u's group", (unsigned long long)step, (unsigned)c->claim);
+    ln_sync_got(&error, "step %llu is next for the group of worker %u", (unsigned long long)step, (unsigned)c->claim);
     ln_sync_hint(&error,
-                 "put back the folder's files, or end the workers and go on from the older state with --repair");
-    snprintf(text, sizeof text, "step %llu was acknowledged to worker %u, and here step %llu is next",
+                 "restore the folder's files, or end the workers and continue from the older state with --repair");
+    snprintf(text, sizeof text, "step %llu was acknowledged to worker %u, but step %llu is next here",
              (unsigned long long)c->hello.last_step, (unsigned)c->claim, (unsigned long long)step);
     deny(c, LN_SYNC_BEHIND, 0, text);
     if (!c->server->config.repaired) ln_sync_fail_server(c->server, &error);
@@ -163,28 +167,30 @@ static ln_sync_refusal become_member(sync_connection *c) {
     sync_member *m;
     uint64_t step;
     linnet_error error;
-    if (is_forgotten(c)) return deny(c, LN_SYNC_FORGOTTEN, 0, "it was away for so long that it is forgotten here");
+    if (is_forgotten(c))
+        return deny(c, LN_SYNC_FORGOTTEN, 0, "the worker was away for so long that the server has forgotten it");
     g = ln_sync_group(s, group_of(s, c->claim, &c->hello), false);
     step = g ? g->step : 0;
     if (s->storage.append && c->hello.last_step != LN_SYNC_NONE && c->hello.last_step >= step)
         return refuse_ahead(c, step);
     m = ln_sync_member(s, c->claim, true);
     g = m ? ln_sync_group(s, group_of(s, c->claim, &c->hello), true) : NULL;
-    if (!g) return deny(c, LN_SYNC_FULL, 0, "no room for another worker");
+    if (!g) return deny(c, LN_SYNC_FULL, 0, "the server has no room for another worker");
     step = step_of(s, g);
     if (m->connection && m->incarnation != c->hello.incarnation)
-        return deny(c, LN_SYNC_IN_USE, c->claim, "a worker of that number is connected");
-    if (m->connection) { /* this process, over a connection that it gave up */
+        return deny(c, LN_SYNC_IN_USE, c->claim, "a worker with this number is already connected");
+    if (m->connection) { /* the same process has an older connection, which it has given up */
         sync_connection *old = m->connection;
         old->member = NULL;
         ln_sync_drop_peer(old);
         m->connection = NULL;
         if (!m->committed) ln_sync_discard(s, m, true);
     }
-    if (m->group != g && m->committed) return deny(c, LN_SYNC_IN_USE, c->claim, "its step is open in another group");
+    if (m->group != g && m->committed)
+        return deny(c, LN_SYNC_IN_USE, c->claim, "the worker's step is open in another group");
     left = m->group;
     if (!ln_sync_enter_group(g, m)) return deny(c, LN_SYNC_FULL, 0, "no memory for another worker");
-    /* It was away: the others are not to wait for it to catch up. */
+    /* The worker was away. The other workers do not wait until it has caught up. */
     if (step > g->step && ln_sync_skip_to(s, g, step, &error)) {
         ln_sync_fail_server(s, &error);
         return LN_SYNC_SHUTTING_DOWN;
@@ -200,7 +206,7 @@ static ln_sync_refusal become_member(sync_connection *c) {
     memcpy(m->peer, c->peer, sizeof m->peer);
     c->member = m;
     ln_sync_count_group(g);
-    if (left && left != g) ln_sync_consider(s, left); /* which may have waited for this one alone */
+    if (left && left != g) ln_sync_consider(s, left); /* the old group may have waited only for this worker */
     return LN_SYNC_FINE;
 }
 
@@ -222,18 +228,18 @@ ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *hea
     put64(digest, s->manifest->digest[0]);
     put64(digest + 8, s->manifest->digest[1]);
     if (memcmp(ready.server_nonce, c->nonce, 16))
-        return deny(c, LN_SYNC_REPLAY, 0, "this is no answer to what was said on this connection");
+        return deny(c, LN_SYNC_REPLAY, 0, "READY does not answer the WELCOME of this connection");
     if (memcmp(ready.manifest, digest, 16))
-        return deny(c, LN_SYNC_MODEL_DIFFERS, 0, "the table of tensors came over otherwise than it was sent");
-    if (c->hello.role != LN_SYNC_OBSERVER && c->hello.epoch > s->config.epoch) { /* whoever looks on trains nothing */
+        return deny(c, LN_SYNC_MODEL_DIFFERS, 0, "the table of tensors was received differently than it was sent");
+    if (c->hello.role != LN_SYNC_OBSERVER && c->hello.epoch > s->config.epoch) { /* observers do not train */
         linnet_error error;
         memset(&error, 0, sizeof error);
         error.code = LINNET_SUPERSEDED;
         error.op_index = -1;
-        snprintf(error.what, sizeof error.what, "a later server has this shard");
+        snprintf(error.what, sizeof error.what, "a newer server has this shard");
         snprintf(error.expected, sizeof error.expected, "epoch %llu", (unsigned long long)s->config.epoch);
         snprintf(error.got, sizeof error.got, "a worker that knows epoch %llu", (unsigned long long)c->hello.epoch);
-        snprintf(error.hint, sizeof error.hint, "workers are to be given one server per shard");
+        snprintf(error.hint, sizeof error.hint, "give the workers one server per shard");
         ln_sync_fail_server(s, &error);
         return LN_SYNC_SUPERSEDED;
     }
@@ -242,7 +248,7 @@ ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *hea
     c->heard = s->now;
     ln_sync_stream_open(c->stream, ln_sync_job_number(s), c->claim, s->manifest->shard, c->hello.chunk);
     ln_sync_stream_expect(c->stream, allowed(c->hello.role));
-    if (c->member && c->member->group->step != c->promised) { /* others came or went since WELCOME */
+    if (c->member && c->member->group->step != c->promised) { /* other members came or left after WELCOME */
         c->ack_step = c->member->group->step;
         c->ack_outcome = LN_SYNC_NO_OUTCOME;
         c->ack_due = true;

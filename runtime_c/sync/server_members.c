@@ -1,5 +1,5 @@
-/* server_members.c - the tables of members and groups. Those that are gone are remembered, since a push whose answer
- * was lost is asked after again; but not for ever: a server lives longer than its workers. */
+/* server_members.c - the tables of members and groups. Lost members are remembered, because a worker whose answer was
+ * lost asks again about its push. At some time they are forgotten, because a server may outlive many workers. */
 #include "sync/server_state.h"
 
 #include <stdlib.h>
@@ -40,8 +40,8 @@ static void leave_group(sync_member *m) {
     ln_sync_count_group(g);
 }
 
-/* One of an asynchronous worker goes with it. Others are few, and their step is nobody's alone: they stay, as long as
- * there is room. */
+/* An asynchronous worker's group is freed with it. Other groups are few, and several workers share each of them, so
+ * they stay as long as there is room. */
 static void forget_group(ln_sync_server *s, sync_group *g) {
     uint32_t i = 0;
     if (g->count || (!s->config.asynchronous && s->group_count <= s->config.max_streams)) return;
@@ -51,13 +51,14 @@ static void forget_group(ln_sync_server *s, sync_group *g) {
     ln_sync_free_group(s, g);
 }
 
-/* Whether `a` is less worth remembering than `b`: nothing was decided for it, or that is longer ago. */
+/* Tells whether to forget `a` before `b`: no step was decided for `a`, or the last contact with `a` is longer ago. */
 static bool is_older(const sync_member *a, const sync_member *b) {
     return a->decided != b->decided ? !a->decided : a->touched < b->touched;
 }
 
-/* There are twice as many members as there may be connections: who is gone for longest goes. Those who may be in the
- * midst of something, connected or within their lease, always stay. */
+/* The table holds twice as many members as there may be connections. When it is full, the member that has been away
+ * longest is forgotten. Members that may be in the middle of something (connected, or within their lease) always
+ * stay. */
 static void forget(ln_sync_server *s) {
     uint32_t oldest = s->member_count;
     sync_group *g;
@@ -79,7 +80,7 @@ static void forget(ln_sync_server *s) {
     ln_sync_free_member(s, m);
 }
 
-/* ---- the tables ------------------------------------------------------------------------------------------------- */
+/* ---- tables of members and groups ------------------------------------------------------------------------------- */
 
 static uint32_t place_of(const ln_sync_server *s, uint32_t id) {
     uint32_t low = 0, high = s->member_count;
@@ -119,7 +120,9 @@ sync_group *ln_sync_group(ln_sync_server *s, uint32_t id, bool make) {
     void *array;
     for (uint32_t i = 0; i < s->group_count; i++)
         if (s->groups[i]->id == id) return s->groups[i];
-    if (!make || s->group_count / 4 >= s->config.max_streams) return NULL; /* whoever joins may name one */
+    if (!make || s->group_count / 4 >= s->config.max_streams)
+        return NULL; /* limits the number of groups, because any
+                      * worker that joins may name a new one */
     array = room_for(s->groups, &s->group_room, s->group_count);
     if (!array) return NULL;
     s->groups = array;

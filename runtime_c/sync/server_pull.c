@@ -1,11 +1,12 @@
-/* server_pull.c - values that go out: whole tensors straight from the variables' memory, rows and reports from copies.
- * What a slow reader has not got yet is copied before an update changes it, as far as max_bytes allows. */
+/* server_pull.c - sends values: whole tensors directly from the variables' memory, rows and reports from copies.
+ * Before an update changes a value that a slow reader has not completely received, the value is copied, if max_bytes
+ * allows it. */
 #include "sync/server_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUMMED = 64 << 10 }; /* bytes from which on checksums are kept */
+enum { SUMMED = 64 << 10 }; /* checksums are kept for values of at least this size in bytes */
 
 static bool bit(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> i % 64 & 1; }
 static void set_bit(uint64_t *bits, uint32_t i) { bits[i / 64] |= UINT64_C(1) << i % 64; }
@@ -14,7 +15,7 @@ static void clear_bit(uint64_t *bits, uint32_t i) { bits[i / 64] &= ~(UINT64_C(1
 static bool begin_pulls(sync_connection *c) {
     const uint32_t n = c->server->manifest->count, words = n / 64 + 1;
     if (c->known) return true;
-    c->known = malloc((n + 2 * (size_t)words) * sizeof *c->known); /* one piece: versions and both sets of bits */
+    c->known = malloc((n + 2 * (size_t)words) * sizeof *c->known); /* one block: versions and both sets of bits */
     if (!c->known) return false;
     memset(c->known, 0xff, n * sizeof *c->known);
     memset(c->known + n, 0, 2 * words * sizeof *c->known);
@@ -46,7 +47,7 @@ void ln_sync_free_pulls(sync_connection *c) {
     c->rows = NULL;
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------------------------ */
+/* ---- requests --------------------------------------------------------------------------------------------------- */
 
 static bool has_digest(ln_sync_server *s, uint32_t t, const unsigned char digest[16]) {
     sync_tensor *tensor = &s->tensors[t];
@@ -118,7 +119,8 @@ ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *h, 
         }
         rows->tensor = h->tensor;
         rows->total = h->total;
-        rows->reserved = bytes; /* the answer too: many may be asked for before the first is made */
+        rows->reserved = bytes; /* also counts the bytes of the answer, because many requests may arrive before the
+                                   first answer is made */
         rows->next = c->rows;
         c->rows = rows;
         s->used += bytes;
@@ -128,7 +130,7 @@ ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *h, 
     return LN_SYNC_FINE;
 }
 
-/* The rows of those numbers, copied: one version. NULL: no memory, or *why. */
+/* Copies the requested rows, all of one version. Returns NULL if out of memory or if *why is set. */
 static void *copy_rows(ln_sync_server *s, const struct sync_rows *rows, ln_sync_refusal *why) {
     const ln_sync_variable *v = &s->manifest->variables[rows->tensor];
     const char *value = s->apply.value(s->apply.context, rows->tensor, false);
@@ -165,7 +167,7 @@ ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *h, c
     return copy && ln_sync_reply(c, LN_SYNC_DATA, h->tensor, copy, bytes) ? LN_SYNC_FINE : why;
 }
 
-/* ---- answers ---------------------------------------------------------------------------------------------------- */
+/* ---- answers to requests ---------------------------------------------------------------------------------------- */
 
 static sync_send *new_send(sync_connection *c, uint8_t type, uint32_t tensor) {
     ln_sync_server *s = c->server;
@@ -234,7 +236,8 @@ bool ln_sync_reply(sync_connection *c, uint8_t type, uint32_t tensor, void *own,
     return true;
 }
 
-/* Checksums of the value's chunks, which are computed once for all who pull it. NULL: it is small, or no memory. */
+/* Returns the checksums of the value's chunks, which are computed once for all readers. Returns NULL if the value is
+ * small or there is no memory. */
 static uint32_t *sums_of(ln_sync_server *s, const sync_send *send, uint64_t bytes) {
     sync_tensor *tensor = &s->tensors[send->tensor];
     const size_t count = (size_t)(bytes / s->config.chunk) + 1;
@@ -271,7 +274,7 @@ static bool is_same(const sync_connection *c, uint32_t t) {
     return c->known[t] != LN_SYNC_NONE && c->server->tensors[t].changed <= c->known[t];
 }
 
-/* Entries of SAME for what has not changed. */
+/* Sends SAME entries for the tensors that have not changed. */
 static void send_same(sync_connection *c) {
     const ln_sync_server *s = c->server;
     unsigned char payload[LN_SYNC_CONTROL_MAX];
@@ -304,7 +307,7 @@ void ln_sync_answer_pulls(sync_connection *c) {
         if (!(send = new_send(c, LN_SYNC_DATA, t))) return;
         link_send(&s->tensors[t].readers, send);
         if (!queue(c, send, s->apply.value(s->apply.context, t, false), s->manifest->variables[t].bytes)) {
-            unlink_send(&s->tensors[t].readers, send); /* no place now: when one is free this is called again */
+            unlink_send(&s->tensors[t].readers, send); /* no free place; this is called again when there is one */
             send->next = s->free_sends;
             s->free_sends = send;
             c->cursor = t;
@@ -321,7 +324,8 @@ void ln_sync_answer_pulls(sync_connection *c) {
 static sync_copy *make_copy(ln_sync_server *s, uint32_t t) {
     const uint64_t bytes = s->manifest->variables[t].bytes;
     sync_copy *copy;
-    /* Those who have been reading the longest are the slowest: they cannot keep others' memory. */
+    /* Drops the readers that have been reading the longest, so that slow readers do not use up the memory for
+     * others. */
     while (!ln_sync_fits(s, bytes) && s->copied) {
         sync_send *oldest = s->copied;
         while (oldest->next) oldest = oldest->next;

@@ -1,5 +1,5 @@
-/* server_push.c - gradients that come in: where their bytes go, what is checked, and COMMIT, which makes them count.
- * What belongs to a step that is closed, or came already, is taken in and dropped. */
+/* server_push.c - receives gradients: chooses where their bytes are written, checks them, and handles COMMIT, which
+ * makes them count. If the step is closed or the push was already received, the data is read and dropped. */
 #include "sync/combine.h"
 #include "sync/compress.h"
 #include "sync/server_state.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What cannot count any more: the step is closed, or it was pushed before a connection was lost. */
+/* Tells whether a push no longer counts: the step is closed, or it was already pushed over a lost connection. */
 static bool is_void(const sync_member *m, uint64_t step) { return m->committed || step < m->group->step; }
 
 static uint64_t elements_of(const ln_sync_variable *v, const sync_push *push) {
@@ -43,7 +43,7 @@ void ln_sync_discard(ln_sync_server *s, sync_member *m, bool free_memory) {
     m->size = LN_SYNC_ORDINARY;
 }
 
-/* Buffers that are kept for later steps. */
+/* Frees the buffers that were kept for later steps. */
 static void trim(ln_sync_server *s) {
     for (uint32_t i = 0; i < s->member_count; i++)
         for (uint32_t t = 0; s->members[i]->pushes && t < s->manifest->count; t++) {
@@ -55,7 +55,8 @@ static void trim(ln_sync_server *s) {
         }
 }
 
-/* Whom the others wait for may go beyond max_bytes, by one step's gradients: else nothing would ever become free. */
+/* The member that the others wait for may exceed max_bytes by the gradients of one step. Otherwise the step might never
+ * close, and no memory would become free. */
 static bool goes_first(ln_sync_server *s, const sync_connection *c) {
     const sync_group *g = c->member->group;
     if (s->config.asynchronous) return s->token == c || !s->token;
@@ -64,7 +65,7 @@ static bool goes_first(ln_sync_server *s, const sync_connection *c) {
     return false;
 }
 
-/* True: there is room for `bytes` more. Else the connection is paused, and asks again. */
+/* Returns true if there is room for `bytes` more. Otherwise pauses the connection, which asks again later. */
 static bool make_room(sync_connection *c, uint64_t bytes) {
     ln_sync_server *s = c->server;
     if (ln_sync_fits(s, bytes)) return true;
@@ -81,7 +82,7 @@ static bool make_room(sync_connection *c, uint64_t bytes) {
     return false;
 }
 
-/* ---- place ------------------------------------------------------------------------------------------------------ */
+/* ---- where payloads go ------------------------------------------------------------------------------------------ */
 
 static ln_sync_refusal place_ids(sync_connection *c, sync_push *p, const ln_sync_header *h, void **destination) {
     if (h->offset == 0) {
@@ -99,7 +100,7 @@ static ln_sync_refusal place_ids(sync_connection *c, sync_push *p, const ln_sync
 static ln_sync_refusal place_values(sync_connection *c, sync_push *p, const ln_sync_variable *v,
                                     const ln_sync_header *h, void **destination) {
     sync_buffer *buffer = h->encoding ? &p->coded : &p->values;
-    /* Chunks of IDS and PUSH take turns: how many rows there are is known from the first one on. */
+    /* Chunks of IDS and PUSH alternate. The first IDS chunk already gives the number of rows. */
     if (v->entry.kind == LN_SYNC_SPARSE && !p->ids_begun) return LN_SYNC_UNEXPECTED;
     if (h->offset == 0) {
         const uint64_t n = elements_of(v, p), plain = n * v->gradient_size;
@@ -138,7 +139,7 @@ ln_sync_refusal ln_sync_place_push(sync_connection *c, const ln_sync_header *h, 
     return why;
 }
 
-/* ---- a frame is whole ------------------------------------------------------------------------------------------- */
+/* ---- complete frames -------------------------------------------------------------------------------------------- */
 
 static ln_sync_refusal take_ids(sync_push *p, const ln_sync_variable *v) {
     int64_t *ids = p->ids.data;
@@ -171,7 +172,7 @@ ln_sync_refusal ln_sync_take_push(sync_connection *c, const ln_sync_header *h, c
     p->received += h->length;
     if (h->offset % v->gradient_size || h->length % v->gradient_size)
         p->cut = true;
-    else if (!h->encoding) /* while it is in the cache */
+    else if (!h->encoding) /* done while the value is still in the cache */
         measure(m, payload, h->length / v->gradient_size, v->gradient);
     if (p->received < p->total) return LN_SYNC_FINE;
     p->whole = true;
@@ -201,7 +202,7 @@ static void note(ln_sync_server *s, sync_member *m, const ln_sync_commit *commit
     m->compute_ns = commit->computed;
     m->loss = commit->loss;
     m->staleness = s->version > commit->version ? s->version - commit->version : 0;
-    if (seconds > 0) { /* seconds per example are averaged: one quick step says less than one slow one */
+    if (seconds > 0) { /* averages seconds per example, so that one fast step has less influence than one slow step */
         const double pace = seconds / commit->weight;
         m->speed = 1 / (m->speed > 0 ? 0.7 / m->speed + 0.3 * pace : pace);
     }
@@ -228,9 +229,9 @@ ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *h,
         ln_sync_acknowledge(c, h->step, outcome);
         return LN_SYNC_FINE;
     }
-    if (m->committed) return LN_SYNC_FINE; /* again, over another connection: its ACK comes when the step closes */
+    if (m->committed) return LN_SYNC_FINE; /* repeated over another connection; the step's end sends the ACK */
     if (!is_complete(s, m, &commit)) {
-        ln_sync_refuse_peer(c, LN_SYNC_MALFORMED, commit.pushes, "a gradient is missing in front of COMMIT");
+        ln_sync_refuse_peer(c, LN_SYNC_MALFORMED, commit.pushes, "a gradient is missing before COMMIT");
         return LN_SYNC_MALFORMED;
     }
     if (s->manifest->takes_not_finite) m->finite = true;

@@ -1,5 +1,6 @@
-/* server_state.h - what a server is made of: for the server_*.c files and barrier.c alone.
- * connection: one stream. member: one worker number, over all its connections. group: members with one barrier. */
+/* server_state.h - the state of a server, only for the server_*.c files and barrier.c.
+ * A connection is one stream. A member is one worker number, over all its connections. A group is a set of members that
+ * share a barrier. */
 #ifndef LN_SYNC_SERVER_STATE_H
 #define LN_SYNC_SERVER_STATE_H
 
@@ -9,93 +10,94 @@ typedef struct sync_connection sync_connection;
 typedef struct sync_member sync_member;
 typedef struct sync_group sync_group;
 
-/* An old value of a tensor, kept while it is on its way to slow readers. */
+/* An old value of a tensor, kept while it is being sent to slow readers. */
 typedef struct sync_copy {
     uint32_t references;
     uint64_t version, bytes;
 } sync_copy; /* the bytes follow, 64-byte aligned */
 
-/* A bulk message to a connection, and its tag there. Of a tensor's value: in the tensor's list while it reads the
- * value itself. */
+/* A bulk message that is being sent to a connection. If a message reads a tensor's value directly instead of a copy, it
+ * is in the list of that tensor. */
 typedef struct sync_send {
-    struct sync_send *next, *previous; /* tensor's list; or next: the free list, or the connection's unsent replies */
+    struct sync_send *next, *previous; /* neighbours in the tensor's list; `next` is also used in the free list and in
+                                          the connection's list of unsent replies */
     sync_connection *connection;
     uint32_t tensor;
     uint8_t type;
-    sync_copy *copy; /* reads this, not the value */
-    void *own;       /* rows or a report: freed with it */
+    sync_copy *copy; /* if set, the message reads this copy and not the value */
+    void *own;       /* rows or a report; freed with the message */
     uint64_t bytes, version;
 } sync_send;
 
-/* A buffer that grows, and is kept from step to step. */
+/* A buffer that grows when needed, and is used again in later steps. */
 typedef struct sync_buffer {
     void *data;
     uint64_t capacity;
 } sync_buffer;
 
 typedef struct sync_tensor {
-    uint64_t changed;      /* version with which its value last changed */
-    sync_send *readers;    /* of the value itself */
-    sync_buffer ids, rows; /* sums of the rows that were pushed */
+    uint64_t changed;      /* version in which the value last changed */
+    sync_send *readers;    /* messages that read the value itself */
+    sync_buffer ids, rows; /* sums of the pushed rows */
     uint64_t digest[2], digest_version;
-    uint32_t *sums; /* checksums of its chunks, of the version */
+    uint32_t *sums; /* checksums of the value's chunks in this version */
     uint64_t sums_version;
     bool digest_known;
 } sync_tensor;
 
-/* What a member has pushed of a tensor in the open step. */
+/* What a member has pushed for one tensor in the open step. */
 typedef struct sync_push {
-    sync_buffer values, ids, coded; /* coded: as it came, when it is not plain */
-    uint64_t rows;                  /* sparse: how many; dense: 0 */
+    sync_buffer values, ids, coded; /* coded: the received bytes, if they are encoded */
+    uint64_t rows;                  /* sparse: number of rows; dense: 0 */
     uint64_t total, received, ids_received;
-    uint8_t encoding; /* of the values: the same in all chunks */
+    uint8_t encoding; /* encoding of the values, the same in all chunks */
     bool begun, whole, ids_begun, ids_whole;
-    bool flying, cut; /* a stream writes into a buffer; chunks ended inside elements */
+    bool flying, cut; /* flying: a stream writes into a buffer; cut: chunks ended inside elements */
 } sync_push;
 
 struct sync_member {
     uint32_t id;
     sync_group *group;
-    sync_connection *connection; /* NULL: lost or gone */
-    bool live, decided;          /* live: connected, or its lease still runs. decided: `last` is something */
-    uint64_t lease_ends;         /* when it is lost */
-    uint64_t incarnation, from;  /* from: first step that waits for it */
-    uint64_t missed;             /* one above the last step whose push came late, as counted */
-    uint64_t last;               /* step that was decided last for it, */
-    uint64_t touched;            /* closed steps of the server when it was heard of last */
-    uint8_t outcome;             /* and how */
-    bool held;                   /* its ACK waits for slower groups */
-    bool parted;                 /* it has said BYE: it knows what became of its pushes */
+    sync_connection *connection; /* NULL: lost, or the worker has left */
+    bool live, decided;          /* live: connected, or within its lease; decided: `last` is valid */
+    uint64_t lease_ends;         /* when the member is lost */
+    uint64_t incarnation, from;  /* from: first step that waits for this member */
+    uint64_t missed;             /* 1 + the last step that was counted as late */
+    uint64_t last;               /* last step that was decided for this member */
+    uint64_t touched;            /* number of closed steps of the server at the last contact */
+    uint8_t outcome;             /* outcome of that step */
+    bool held;                   /* the ACK waits for slower groups */
+    bool parted;                 /* the worker said BYE, so it knows the outcome of its pushes */
     /* the open step */
-    sync_push *pushes; /* per tensor; NULL: none yet */
-    uint32_t begun;    /* messages that have begun */
+    sync_push *pushes; /* one per tensor; NULL: nothing pushed yet */
+    uint32_t begun;    /* number of messages that have begun */
     bool committed, finite, folded;
-    ln_sync_size size; /* of the largest element that it has pushed */
+    ln_sync_size size; /* class of the largest pushed element */
     ln_sync_commit commit;
-    /* for people, and for shares */
+    /* for the status, and for dividing batches */
     char name[17], peer[64];
     uint64_t applied, late, not_finite, staleness, heard, received, sent, first_example, examples;
-    double speed; /* examples per second of computing, smoothed */
+    double speed; /* examples per second of computation, smoothed */
     double loss;
     uint64_t compute_ns;
 };
 
 struct sync_group {
     uint32_t id;
-    uint64_t step; /* open */
+    uint64_t step; /* the open step */
     sync_member **members;
     uint32_t count, room;
-    uint32_t live, awaited, committed, finite; /* awaited: live, expected in this step, not committed */
-    uint64_t clock[4];                         /* of the step that is open or was closed last, as ACK has them */
+    uint32_t live, awaited, committed, finite; /* awaited: live members expected in this step that have not committed */
+    uint64_t clock[4]; /* times of the open or last closed step, in the order of the ACK payload */
     uint64_t closed_clock[4];
     uint32_t closed_workers;
-    /* members folded already: their pushes are in `sums` */
+    /* folded members: their pushes are already in `sums` */
     sync_buffer *sums; /* per tensor */
     uint32_t folded;
-    double weight, weights; /* of the first folded; the sum */
-    bool equal;             /* all weights so far are `weight`, and the sums are unweighted */
+    double weight, weights; /* weight of the first folded member; sum of all weights */
+    bool equal;             /* all weights so far equal `weight`, and the sums are unweighted */
     double loss;
-    uint64_t not_finite; /* steps that were dropped whole */
+    uint64_t not_finite; /* number of steps of which all pushes were dropped */
 };
 
 typedef enum sync_state { AWAIT_HELLO, ANNOUNCE, AWAIT_READY, SERVING, CLOSED } sync_state;
@@ -109,27 +111,28 @@ struct sync_connection {
     sync_state state;
     ln_sync_hello hello;
     unsigned char nonce[16];
-    uint32_t claim, announced; /* claim: the worker's number, as agreed in the handshake */
-    uint64_t promised;         /* the step that WELCOME said is next */
+    uint32_t claim, announced; /* claim: the worker's number that the handshake agreed on */
+    uint64_t promised;         /* the next step according to WELCOME */
     bool welcomed, woken, resumed, closing;
-    bool ack_due, beat_due, saved_due, pull_after; /* pull_after: values behind the ACK */
+    bool ack_due, beat_due, saved_due, pull_after; /* pull_after: values follow the ACK */
     sync_member *member;
-    uint64_t opened, heard, paused_since; /* paused_since: 0: reading */
+    uint64_t opened, heard, paused_since; /* paused_since: 0 while reading */
     uint64_t ack_step;
     uint8_t ack_outcome;
     ln_sync_beat beat;
     ln_sync_saved saved;
-    uint64_t *known;  /* per tensor: version it has or gets; LN_SYNC_NONE: none. NULL: has pulled nothing */
-    uint64_t *wanted; /* bits: to be answered */
+    uint64_t *known;  /* per tensor: version that the peer has or is receiving; LN_SYNC_NONE: no version. NULL: the peer
+                         has pulled nothing */
+    uint64_t *wanted; /* bits: tensors to be sent */
     uint32_t wanted_count, cursor;
-    uint64_t *held; /* bits: tensors it has named in a PULL */
+    uint64_t *held; /* bits: tensors that the peer has named in a PULL */
     sync_send *replies, **replies_end;
-    /* a ROWS message that is coming in */
+    /* a ROWS message that is being received */
     struct sync_rows {
         struct sync_rows *next;
         uint32_t tensor;
         int64_t *ids;
-        uint64_t total, received, reserved; /* reserved: bytes that count for max_bytes */
+        uint64_t total, received, reserved; /* reserved: bytes that count towards max_bytes */
     } *rows;
     uint64_t received, sent;
     char peer[64];
@@ -142,46 +145,47 @@ struct ln_sync_server {
     ln_sync_storage storage;
     ln_sync_host host;
     uint64_t now;
-    uint64_t version, sequence; /* updates; closed steps */
+    uint64_t version, sequence; /* number of updates; number of closed steps */
     uint64_t saved_version, saved_sequence, saved_at, journal_records;
     sync_tensor *tensors;
     sync_connection **connections;
     uint32_t connection_count;
     sync_connection *wake_first, **wake_end;
-    sync_member **members; /* by id, ascending */
+    sync_member **members; /* ascending by id */
     uint32_t member_count, member_room;
     sync_group **groups;
     uint32_t group_count, group_room;
-    uint64_t used;                  /* bytes that count for max_bytes */
-    uint32_t paused;                /* connections that wait for memory */
-    sync_connection *token;         /* asynchronous: goes on although memory is short */
-    sync_send *free_sends, *copied; /* copied: those that read copies, the oldest last */
+    uint64_t used;                  /* bytes that count towards max_bytes */
+    uint32_t paused;                /* number of connections that wait for memory */
+    sync_connection *token;         /* asynchronous mode: the one connection that may continue when memory is short */
+    sync_send *free_sends, *copied; /* copied: the messages that read copies, the oldest last */
     uint64_t next_scan;
     uint64_t *rows;              /* per tensor, for prepare */
-    sync_buffer merged, means;   /* row numbers; averaged values */
-    ln_sync_slice *record_parts; /* of a record */
+    sync_buffer merged, means;   /* merged: row numbers; means: averaged values */
+    ln_sync_slice *record_parts; /* pieces of a record */
     sync_buffer record;
     linnet_status failed;
     linnet_error failure;
-    uint64_t forgot_epoch; /* the last one in which a worker was forgotten that may come again; 0: never */
-    uint64_t left_out;     /* bytes of the journal */
-    bool large;            /* variables are: every update is tried */
-    /* for people */
+    uint64_t forgot_epoch; /* last epoch in which the server forgot a worker that may return; 0: there is none */
+    uint64_t left_out;     /* bytes of the journal's incomplete end */
+    bool large;            /* some variable is LARGE, so every update is tried */
+    /* for the status */
     uint64_t began, applied, late, not_finite, steps_not_finite, dropped_readers, refused, update_ns, copies;
-    uint64_t lost_received, lost_sent; /* bytes of connections that ended */
+    uint64_t lost_received, lost_sent; /* bytes over connections that have ended */
 };
 
 /* ---- server_core.c */
 void ln_sync_wake(sync_connection *c);
 void ln_sync_fail_server(ln_sync_server *server, const linnet_error *error);
-/* Ends a connection: with a word to the peer, or at once. */
+/* These functions end a connection: the first with a REFUSE to the peer, the second at once. */
 void ln_sync_refuse_peer(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *format, ...);
 void ln_sync_drop_peer(sync_connection *c);
-/* Buffers that count for max_bytes: false: no memory. */
+/* These functions grow and free buffers, whose bytes count towards max_bytes. ln_sync_grow returns false if out of
+ * memory. */
 bool ln_sync_grow(ln_sync_server *server, sync_buffer *buffer, uint64_t bytes);
 void ln_sync_empty(ln_sync_server *server, sync_buffer *buffer);
 bool ln_sync_fits(const ln_sync_server *server, uint64_t bytes);
-void ln_sync_resume_peers(ln_sync_server *server); /* memory was freed */
+void ln_sync_resume_peers(ln_sync_server *server); /* called when memory was freed */
 uint64_t ln_sync_job_number(const ln_sync_server *server);
 bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size);
 
@@ -189,7 +193,8 @@ bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *p
 ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *header, const void *payload);
 ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *header, const void *payload);
 void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
-/* NULL: none, or no memory. Making one may forget another, and its group: ask for groups afterwards. */
+/* These functions return NULL if there is no such entry, or no memory to create it. Creating a member may remove
+ * another member and its group, so look up groups afterwards. */
 sync_member *ln_sync_member(ln_sync_server *server, uint32_t id, bool make);
 sync_group *ln_sync_group(ln_sync_server *server, uint32_t id, bool make);
 bool ln_sync_enter_group(sync_group *group, sync_member *member);
@@ -200,7 +205,7 @@ void ln_sync_free_group(ln_sync_server *server, sync_group *group);
 ln_sync_refusal ln_sync_place_push(sync_connection *c, const ln_sync_header *header, void **destination);
 ln_sync_refusal ln_sync_take_push(sync_connection *c, const ln_sync_header *header, const void *payload);
 ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *header, const void *payload);
-void ln_sync_discard(ln_sync_server *server, sync_member *member, bool free_memory); /* what it pushed of the step */
+void ln_sync_discard(ln_sync_server *server, sync_member *member, bool free_memory); /* drops its pushes of the step */
 
 /* ---- server_pull.c */
 ln_sync_refusal ln_sync_take_pull(sync_connection *c, const ln_sync_header *header, const void *payload);
@@ -208,19 +213,20 @@ ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *hea
 ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *header, const void *payload);
 void ln_sync_want_held(sync_connection *c);
 void ln_sync_answer_pulls(sync_connection *c);
-/* Queues bytes that it then owns, and frees when they have left. */
+/* Queues bytes. Takes ownership of the bytes, and frees them when they are sent. */
 bool ln_sync_reply(sync_connection *c, uint8_t type, uint32_t tensor, void *own, uint64_t bytes);
 void ln_sync_released(sync_send *send);
 void ln_sync_free_pulls(sync_connection *c);
-/* Nobody reads the values themselves any more: old ones are copied for those who do, or these are dropped. */
+/* Makes sure that no message reads the values directly any more: copies old values for their readers, or drops the
+ * readers. */
 void ln_sync_detach(ln_sync_server *server);
 
 /* ---- barrier.c */
 void ln_sync_count_group(sync_group *group);
-void ln_sync_consider(ln_sync_server *server, sync_group *group); /* closes its step if that is due */
+void ln_sync_consider(ln_sync_server *server, sync_group *group); /* closes the group's step if it is due */
 void ln_sync_consider_all(ln_sync_server *server);
-void ln_sync_leave(ln_sync_server *server, sync_member *member);                     /* it is waited for no longer */
-void ln_sync_count_late(ln_sync_server *server, sync_member *member, uint64_t step); /* once */
+void ln_sync_leave(ln_sync_server *server, sync_member *member); /* its group no longer waits for it */
+void ln_sync_count_late(ln_sync_server *server, sync_member *member, uint64_t step); /* counts each step once */
 void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
 bool ln_sync_may_go_on(const ln_sync_server *server, const sync_group *group);
 uint64_t ln_sync_slowest(const ln_sync_server *server);
@@ -228,19 +234,21 @@ void ln_sync_send_ack(sync_connection *c);
 
 /* ---- server_step.c */
 linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
-linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* for server->rows */
+linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* writes row counts to server->rows */
 void ln_sync_placed(ln_sync_server *server, uint32_t tensor, int64_t **ids, void **values);
-/* size: of what was placed. *finite false: it overflows, and nothing is changed. */
+/* ln_sync_size_placed returns the class of the gradients in their places. *finite false: the update overflows, so it
+ * changes nothing. */
 ln_sync_size ln_sync_size_placed(ln_sync_server *server);
 linnet_status ln_sync_try_update(ln_sync_server *server, ln_sync_size size, bool *made, bool *finite,
                                  linnet_error *error);
-linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: by try_update */
-void ln_sync_fold(ln_sync_server *server, sync_group *group); /* those at the front of the order */
+linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: already made */
+void ln_sync_fold(ln_sync_server *server, sync_group *group); /* adds committed pushes to `sums` in ascending order of
+                                                                 members, up to the first one that is missing */
 
-/* ---- record.c: what the journal and snapshots keep */
+/* ---- record.c: contents of journal and snapshots */
 linnet_status ln_sync_append_record(ln_sync_server *server, sync_group *group, bool update, linnet_error *error);
 linnet_status ln_sync_skip_to(ln_sync_server *server, sync_group *group, uint64_t step, linnet_error *error);
-/* The table of a snapshot, to be freed; NULL: no memory. */
+/* Returns the table of a snapshot, which the caller frees; NULL if out of memory. */
 char *ln_sync_write_table(const ln_sync_server *server);
 
 #endif

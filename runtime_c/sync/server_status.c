@@ -1,5 +1,5 @@
-/* server_status.c - the state of a server for people and their tools: JSON for STATUS, Prometheus' text for /metrics.
- * Counters count from the start of the process; what outlives it is in `version` and `sequence`. */
+/* server_status.c - the state of a server for people and tools: JSON for STATUS, Prometheus' text for /metrics.
+ * Counters begin at 0 when the process starts; `version` and `sequence` continue after a restart. */
 #include "sync/server_state.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ static void put(text *t, const char *format, ...) {
     if (n > 0) t->used += (size_t)n;
 }
 
-/* Names come from peers: what is not printable ASCII becomes '?'. Both formats escape with a backslash. */
+/* Names come from peers, so anything but printable ASCII becomes '?'. Both formats escape with a backslash. */
 static void put_name(text *t, const char *name) {
     put(t, "\"");
     for (; *name; name++) {
@@ -148,14 +148,14 @@ size_t ln_sync_server_metrics(ln_sync_server *s, char *to, size_t size) {
     static const char *const names[OF_WORKER][3] = {
         {"worker_applied_total", "counter", "Pushes of a worker that were applied."},
         {"worker_late_total", "counter", "Pushes of a worker that came after their step was closed."},
-        {"worker_staleness_updates", "gauge", "Updates between the values a worker used and its own, last push."},
+        {"worker_staleness_updates", "gauge", "Updates between the values that a worker used and its own last push."},
         {"worker_examples_per_second", "gauge", "Examples a worker computes per second."},
     };
     text t = {to, to ? size : 0, 0};
     uint64_t received, sent;
     traffic(s, &received, &sent);
-    metric(&t, "version", "gauge", "Updates made of the variables, over all starts.", (double)s->version);
-    metric(&t, "epoch", "gauge", "Start of a server on this state.", (double)s->config.epoch);
+    metric(&t, "version", "gauge", "Updates of the variables, over all starts.", (double)s->version);
+    metric(&t, "epoch", "gauge", "Epoch of this start of the server.", (double)s->config.epoch);
     metric(&t, "members", "gauge", "Workers that take part.", live(s));
     metric(&t, "connections", "gauge", "Open connections.", s->connection_count);
     metric(&t, "applied_total", "counter", "Pushes that were applied.", (double)s->applied);
@@ -169,7 +169,7 @@ size_t ln_sync_server_metrics(ln_sync_server *s, char *to, size_t size) {
     metric(&t, "received_bytes_total", "counter", "Bytes received.", (double)received);
     metric(&t, "sent_bytes_total", "counter", "Bytes sent.", (double)sent);
     metric(&t, "memory_bytes", "gauge", "Memory of pushes, copies and replies.", (double)s->used);
-    metric(&t, "update_seconds_total", "counter", "Time in updates.", seconds(s->update_ns));
+    metric(&t, "update_seconds_total", "counter", "Time spent in updates.", seconds(s->update_ns));
     metric(&t, "saved_version", "gauge", "Version of the last snapshot.", (double)s->saved_version);
     for (int what = 0; what < OF_WORKER; what++) {
         put(&t, "# HELP linnet_sync_%s %s\n# TYPE linnet_sync_%s %s\n", names[what][0], names[what][2], names[what][0],

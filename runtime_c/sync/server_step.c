@@ -1,6 +1,7 @@
-/* server_step.c - a step that closes: gradients of its workers are combined, journalled, and the update is made.
- * Nothing is changed before the journal has the step; what then fails ends the server, and a restart tries again. What
- * overflows is dropped before: finite pushes leave finite variables. */
+/* server_step.c - closes a step: combines the gradients of its workers, writes the journal, and makes the update.
+ * Nothing changes before the journal has the step. A later failure ends the server, and a restarted server tries the
+ * step again. A step that overflows is dropped before it is written to the journal, so variables stay finite if pushes
+ * are finite. */
 #include "sync/combine.h"
 #include "sync/compress.h"
 #include "sync/error.h"
@@ -11,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is summed, and by what weights. */
+/* The members whose gradients are summed, and their weights. */
 typedef struct contributors {
     sync_member **members;
     const void **sources;
-    double *weights; /* NULL: all equal */
+    double *weights; /* NULL: all weights are equal */
     ln_sync_rows_part *parts;
-    uint32_t count; /* members, without those folded */
+    uint32_t count; /* number of members without the folded members */
     double divisor;
 } contributors;
 
@@ -54,7 +55,8 @@ static bool gather(const sync_group *g, contributors *all) {
     return true;
 }
 
-/* Sums were made as if all weights were equal, and they are not. */
+/* Called when a weight differs but the sums were made as if all weights were equal: multiplies the sums by their common
+ * weight. */
 static void scale_sums(const ln_sync_server *s, sync_group *g) {
     if (!g->folded || !g->equal) return;
     for (uint32_t t = 0; t < s->manifest->count; t++) {
@@ -79,13 +81,13 @@ static void combine_dense(const ln_sync_server *s, const sync_group *g, contribu
     ln_sync_combine(all->sources, all->weights, n, all->divisor, v->elements, v->gradient, out);
 }
 
-/* Sums the rows that were pushed of a sparse tensor; s->rows[t] is how many there are then. */
+/* Sums the pushed rows of a sparse tensor, and sets s->rows[t] to the number of rows of the sum. */
 static bool combine_rows(ln_sync_server *s, const sync_group *g, const contributors *all, uint32_t t) {
     const ln_sync_variable *v = &s->manifest->variables[t];
     sync_tensor *tensor = &s->tensors[t];
     uint64_t total = 0;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < g->count; i++) { /* those folded too: rows stay with the members */
+    for (uint32_t i = 0; i < g->count; i++) { /* includes folded members, because rows stay with the members */
         const sync_member *m = g->members[i];
         const sync_push *p = m->committed && m->finite ? &m->pushes[t] : NULL;
         if (!p || !p->rows) continue;
@@ -106,7 +108,7 @@ static bool combine_rows(ln_sync_server *s, const sync_group *g, const contribut
     return true;
 }
 
-/* Bytes of the means of averaged values, each at a multiple of 8. */
+/* Returns the bytes of the mean of an averaged value, rounded up to a multiple of 8. */
 static uint64_t mean_bytes(const ln_sync_variable *v) { return (v->elements * v->gradient_size + 7) / 8 * 8; }
 
 static bool make_room_for_means(ln_sync_server *s) {
@@ -116,7 +118,7 @@ static bool make_room_for_means(ln_sync_server *s) {
     return ln_sync_grow(s, &s->means, bytes);
 }
 
-/* Where the combined gradient, or mean, of tensor t lies until the update. */
+/* Returns where the combined gradient or mean of tensor t is stored until the update. */
 void ln_sync_placed(ln_sync_server *s, uint32_t t, int64_t **ids, void **values) {
     uint64_t at = 0;
     *ids = NULL;
@@ -168,7 +170,8 @@ static void store_mean(ln_sync_server *s, uint32_t t) {
         memcpy(to, values, (size_t)v->bytes);
 }
 
-/* Weights that the gradients' dtype cannot hold make what they weigh infinite, or nothing. */
+/* Checks that the gradients' dtype can represent the weights. A weight that it cannot represent would make the
+ * gradients infinite or 0. */
 static bool are_weights(const ln_sync_server *s, const sync_group *g, const contributors *all) {
     double least = DBL_MIN, most = DBL_MAX;
     if (!all->weights) return true;
@@ -192,14 +195,14 @@ ln_sync_size ln_sync_size_placed(ln_sync_server *s) {
         if (!v->gradient || (sparse && !s->rows[t])) continue;
         ln_sync_placed(s, t, &ids, &values);
         size = ln_sync_size_of(values, sparse ? s->rows[t] * v->row_elements : v->elements, v->gradient);
-        if (size == LN_SYNC_LARGE && v->entry.kind == LN_SYNC_AVERAGED) continue; /* no update goes on from it */
+        if (size == LN_SYNC_LARGE && v->entry.kind == LN_SYNC_AVERAGED) continue; /* no update computes with a mean */
         if (size > most) most = size;
     }
     return most;
 }
 
-/* How large what was placed is. A mean is not above the largest of what it is made of: where all of that is ordinary,
- * as it was found to be when it came, nothing is looked at again. */
+/* Classifies the combined gradients. A mean never exceeds its largest input. If all inputs were ordinary when they
+ * arrived, the mean therefore needs no check. */
 static ln_sync_size size_of_step(ln_sync_server *s, const sync_group *g, const contributors *all) {
     bool ordinary = true;
     for (uint32_t i = 0; i < g->count; i++) {
@@ -210,7 +213,7 @@ static ln_sync_size size_of_step(ln_sync_server *s, const sync_group *g, const c
     return ordinary ? LN_SYNC_ORDINARY : ln_sync_size_placed(s);
 }
 
-/* The step changes nothing: each of its pushes was finite, and together they are not. */
+/* Drops the step. Each of its pushes was finite, but their combination is not. */
 static void drop(ln_sync_server *s, sync_group *g) {
     for (uint32_t i = 0; i < g->count; i++)
         if (g->members[i]->committed) g->members[i]->finite = false;
@@ -219,7 +222,7 @@ static void drop(ln_sync_server *s, sync_group *g) {
     s->steps_not_finite++;
 }
 
-/* What may overflow is tried before anything else is done with it. *made: it was tried, and is in place. */
+/* Tries an update that may overflow, before the journal is written. *made: the update was tried and has succeeded. */
 linnet_status ln_sync_try_update(ln_sync_server *s, ln_sync_size size, bool *made, bool *finite, linnet_error *error) {
     ln_sync_size left = LN_SYNC_ORDINARY;
     linnet_status status;
@@ -236,7 +239,7 @@ linnet_status ln_sync_try_update(ln_sync_server *s, ln_sync_size size, bool *mad
     return LINNET_OK;
 }
 
-/* The update, of what was placed. */
+/* Makes the update with the combined gradients. */
 linnet_status ln_sync_make_update(ln_sync_server *s, bool made, linnet_error *error) {
     linnet_status status = LINNET_OK;
     if (!made) status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
@@ -274,11 +277,11 @@ linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error 
     return status;
 }
 
-/* ---- memory is short -------------------------------------------------------------------------------------------- */
+/* ---- when memory is short --------------------------------------------------------------------------------------- */
 
 static bool fold(ln_sync_server *s, sync_group *g, sync_member *m) {
     if (!g->sums && !(g->sums = calloc(s->manifest->count, sizeof *g->sums))) return false;
-    for (uint32_t t = 0; t < s->manifest->count; t++) { /* before anything is added: half a push cannot be taken back */
+    for (uint32_t t = 0; t < s->manifest->count; t++) { /* check first: half a push cannot be taken back */
         const ln_sync_variable *v = &s->manifest->variables[t];
         if (!v->gradient || v->entry.kind == LN_SYNC_SPARSE) continue;
         if (!ln_sync_grow(s, &g->sums[t], v->elements * v->gradient_size)) return false;

@@ -1,5 +1,6 @@
-/* share.c - who gets how many examples of a global batch: the faster, the more.
- * Largest remainders (Hamilton's method), so that all shares add up and nobody's is off by one or more. */
+/* share.c - divides the examples of a global batch among the workers: a faster worker gets more.
+ * Uses largest remainders (Hamilton's method): the shares add up to the batch, and each share differs from the exact
+ * share by less than one example. */
 #include "sync/server_core.h"
 
 #include <math.h>
@@ -16,7 +17,7 @@ void ln_sync_share(const double *speed, uint32_t n, uint64_t batch, uint64_t *ex
         if (examples[i] > batch - given) examples[i] = batch - given;
         given += examples[i];
     }
-    while (n && given < batch) { /* fewer than n are left but for rounding */
+    while (n && given < batch) { /* fewer than n are left, except for rounding errors */
         uint32_t most = 0;
         double largest = -HUGE_VAL;
         for (uint32_t i = 0; i < n; i++) {
@@ -26,7 +27,7 @@ void ln_sync_share(const double *speed, uint32_t n, uint64_t batch, uint64_t *ex
         examples[most]++;
         given++;
     }
-    for (uint32_t i = 0; batch >= n && i < n; i++) { /* who takes part computes something: a step waits for everybody */
+    for (uint32_t i = 0; batch >= n && i < n; i++) { /* gives every worker at least one example */
         uint32_t most = 0;
         if (examples[i]) continue;
         for (uint32_t k = 1; k < n; k++)

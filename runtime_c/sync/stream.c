@@ -1,5 +1,6 @@
-/* stream.c - one connection as a machine: what comes in. Small frames are cut from a staging buffer, so that one read
- * takes many; the payload of a large one goes straight to its place. stream_send.c is the other direction. */
+/* stream.c - one connection as a state machine: the receiving side. Small frames are parsed from a staging buffer, so
+ * that one read takes many of them. The payload of a large frame is read directly into its destination. stream_send.c
+ * is the sending side. */
 #include "sync/stream_state.h"
 
 size_t ln_sync_stream_bytes(int bulk_places) {
@@ -64,10 +65,10 @@ size_t ln_sync_stream_expects(const ln_sync_stream *stream) {
     return stream->in_bulk ? stream->header.length - stream->taken : 0;
 }
 
-/* What the header says about this connection, and whether its type may come now. */
+/* Checks the header's fields for this connection, and whether its type is allowed now. */
 static ln_sync_refusal check_header(const ln_sync_stream *stream, const ln_sync_header *header) {
     if (!(stream->expected >> header->type & 1)) return LN_SYNC_UNEXPECTED;
-    /* A refusal may come from a peer that has not got as far as we have. */
+    /* A REFUSE may come from a peer that has not completed the handshake. */
     const bool agreed = stream->open && header->type != LN_SYNC_REFUSE;
     if (agreed && header->job != stream->job) return LN_SYNC_UNKNOWN_JOB;
     if (agreed && (header->worker != stream->worker || header->shard != stream->shard)) return LN_SYNC_MALFORMED;
@@ -79,7 +80,7 @@ static ln_sync_refusal deliver(ln_sync_stream *stream, const void *payload) {
     return stream->handler.frame(stream->handler.context, stream, &stream->header, payload);
 }
 
-/* `size` more bytes of the payload of a bulk frame are at `data`. */
+/* Takes `size` more payload bytes of a bulk frame, at `data`. */
 static ln_sync_refusal bulk_bytes(ln_sync_stream *stream, const unsigned char *data, size_t size) {
     stream->crc = ln_sync_crc32c(stream->crc, data, size);
     stream->taken += (uint32_t)size;
@@ -89,8 +90,7 @@ static ln_sync_refusal bulk_bytes(ln_sync_stream *stream, const unsigned char *d
     return deliver(stream, stream->destination);
 }
 
-/* The header at the beginning of what is staged, and the payload of a control frame behind it. *more: there was enough
- * to take. */
+/* Takes the staged header and, for a control frame, its payload. *more: there were enough bytes. */
 static ln_sync_refusal staged_frame(ln_sync_stream *stream, bool *more) {
     const unsigned char *bytes = stream->staging + stream->begin;
     const size_t size = stream->end - stream->begin;
@@ -118,7 +118,7 @@ static ln_sync_refusal staged_frame(ln_sync_stream *stream, bool *more) {
     return header->length ? LN_SYNC_FINE : bulk_bytes(stream, stream->staging, 0);
 }
 
-/* Everything that is staged and whole. */
+/* Takes all complete staged frames. */
 static ln_sync_refusal staged_frames(ln_sync_stream *stream) {
     ln_sync_refusal why = LN_SYNC_FINE;
     const uint64_t connection = stream->connection;
@@ -134,9 +134,9 @@ static ln_sync_refusal staged_frames(ln_sync_stream *stream) {
         } else {
             why = staged_frame(stream, &more);
         }
-        if (stream->connection != connection) return LN_SYNC_FINE; /* the handler has reset the stream */
+        if (stream->connection != connection) return LN_SYNC_FINE; /* the handler has reset this stream */
     }
-    /* What is left goes to the front: room for the longest frame is behind it. */
+    /* Moves the remaining bytes to the front, so that even the longest frame fits into the buffer. */
     if (stream->begin) {
         memmove(stream->staging, stream->staging + stream->begin, stream->end - stream->begin);
         stream->end -= stream->begin;
@@ -164,7 +164,7 @@ ln_sync_refusal ln_sync_stream_feed(ln_sync_stream *stream, const void *data, si
         void *space;
         size_t room;
         ln_sync_stream_space(stream, &space, &room);
-        if (room == 0) break; /* paused: the caller keeps the rest */
+        if (room == 0) break; /* the stream is paused, so the caller keeps the remaining bytes */
         if (room > size) room = size;
         memcpy(space, bytes, room);
         bytes += room;

@@ -1,6 +1,6 @@
-/* stream.h - one connection as a machine without input or output: bytes in, frames out; frames in, bytes out.
- * It takes its memory at set-up and none after; it knows no sockets and no clock, so tests and simulators drive it too.
- */
+/* stream.h - one connection as a state machine without I/O: turns received bytes into frames, and queued frames into
+ * bytes. It allocates nothing after set-up and uses no sockets and no clock, so tests and simulators can drive it,
+ * too. */
 #ifndef LN_SYNC_STREAM_H
 #define LN_SYNC_STREAM_H
 
@@ -8,19 +8,22 @@
 
 typedef struct ln_sync_stream ln_sync_stream;
 
-/* What the owner of a stream does with what comes. Either function may refuse, which fails the stream. */
+/* How the owner of a stream handles received frames. If `place` or `frame` returns a refusal, the stream fails. */
 typedef struct ln_sync_handler {
     void *context;
-    /* The header of a bulk frame was checked as far as wire.h can. The owner checks it against the manifest and the
-     * state, and says where its header.length bytes go (they come straight from the transport: no copy). Before
-     * anything is taken in. A destination of NULL: they are checked and dropped. A stream that the owner pauses in here
-     * asks again with the same header when it goes on. */
+    /* Called with the header of a bulk frame before its payload is read. The checks of wire.h are done. The owner
+     * checks the header against the manifest and its state, and sets *destination to the memory for the header.length
+     * bytes of the payload. The transport writes them there without a copy. If the destination is NULL, the payload is
+     * checked and dropped. If the owner pauses the stream during this call, the call is repeated with the same header
+     * when the stream continues. */
     ln_sync_refusal (*place)(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination);
-    /* A frame is whole and its checksum right. payload: of a control frame, valid during the call; of a bulk frame, the
-     * place given (where the bytes of a frame whose checksum is wrong may have come too: the stream then fails). */
+    /* Called when a frame is complete and its checksum is right. The payload of a control frame is valid during the
+     * call; the payload of a bulk frame is the destination that `place` gave. If a bulk frame has a wrong checksum, its
+     * bytes may already be at the destination; the stream then fails. */
     ln_sync_refusal (*frame)(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload);
-    /* A bulk message that was queued has left, or never will (the stream is reset, refuses, or the message was
-     * cancelled): its memory is the owner's again. It may queue others in here, but not reset the stream. */
+    /* Called when a queued bulk message has been sent, or will never be sent because the stream was reset, the stream
+     * refuses, or the message was cancelled. Its memory belongs to the owner again. During this call the owner may
+     * queue other messages, but must not reset the stream. */
     void (*released)(void *context, ln_sync_stream *stream, uint64_t tag);
 } ln_sync_handler;
 
@@ -29,74 +32,77 @@ typedef struct ln_sync_slice {
     size_t size;
 } ln_sync_slice;
 
-/* Bytes of a stream with this many places for bulk messages in its queue. */
+/* Returns the size in bytes of a stream whose queue has `bulk_places` places for bulk messages. */
 size_t ln_sync_stream_bytes(int bulk_places);
-/* Makes a stream in memory of that size (16-byte aligned). Before ln_sync_stream_open only the frames of the handshake
- * may come. */
+/* Creates a stream in memory of that size (16-byte aligned). Before ln_sync_stream_open, only handshake frames are
+ * allowed. */
 ln_sync_stream *ln_sync_stream_init(void *memory, int bulk_places, const ln_sync_handler *handler);
-/* Back to the beginning, for another connection; queued messages are released. */
+/* Resets the stream for another connection, and releases queued messages. */
 void ln_sync_stream_reset(ln_sync_stream *stream);
-/* The handshake is done: chunk bytes per bulk frame at most, both ways; and the fields every header must carry. */
+/* Completes the handshake. Bulk frames have at most `chunk` bytes, in both directions; the other arguments are fields
+ * that every header must carry. */
 void ln_sync_stream_open(ln_sync_stream *stream, uint64_t job, uint32_t worker, uint16_t shard, uint32_t chunk);
-/* Which types may come from now on, bits 1 << type: as the side and the state allow. Any other fails the stream with
- * UNEXPECTED before a byte of payload is taken. At set-up LN_SYNC_HANDSHAKE; after ln_sync_stream_open all but the
- * handshake's. */
+/* Sets which types are allowed from now on (bits 1 << type), depending on the side and the state. Any other type fails
+ * the stream with UNEXPECTED before its payload is read. Initially the types of LN_SYNC_HANDSHAKE are allowed; after
+ * ln_sync_stream_open, all other types. */
 void ln_sync_stream_expect(ln_sync_stream *stream, uint32_t types);
 void *ln_sync_stream_user(const ln_sync_stream *stream); /* the owner's pointer */
 void ln_sync_stream_set_user(ln_sync_stream *stream, void *user);
 
-/* ---- receiving: ask for space, put bytes there, say how many -------------------------------------------------- */
+/* ---- receiving: ask for space, write bytes there, report how many --------------------------------------------- */
 
 void ln_sync_stream_space(ln_sync_stream *stream, void **data, size_t *size);
-/* Takes `size` bytes that were put there; calls the handler. Anything but FINE: the stream has failed and takes nothing
- * more; the refusal is queued for the peer. */
+/* Takes `size` bytes that were written to the space, and calls the handler. Any result but FINE means that the stream
+ * has failed: it takes no more bytes, and the refusal is queued for the peer. */
 ln_sync_refusal ln_sync_stream_received(ln_sync_stream *stream, size_t size);
-/* The same for bytes that lie elsewhere: for tests, fuzzers and simulators, as long as nobody pauses the stream. */
+/* Does the same for bytes stored elsewhere. For tests, fuzzers and simulators that do not pause the stream. */
 ln_sync_refusal ln_sync_stream_feed(ln_sync_stream *stream, const void *data, size_t size);
-/* Why the stream has failed or was made to refuse; FINE: neither. */
+/* Returns the reason why the stream has failed or was made to refuse; FINE if it did neither. */
 ln_sync_refusal ln_sync_stream_failure(const ln_sync_stream *stream);
-/* Stop reading for now (the owner's memory is full), and go on: space() gives 0 bytes meanwhile. What had come before
- * is taken by the next ln_sync_stream_received, of 0 bytes too: call that when you go on, no byte may ever follow. */
+/* Stops reading because the owner's memory is full, or continues. While the stream is paused, ln_sync_stream_space
+ * gives 0 bytes. After continuing, call ln_sync_stream_received, even with 0 bytes: it processes the bytes that arrived
+ * earlier, and perhaps no further byte arrives. */
 void ln_sync_stream_pause(ln_sync_stream *stream, bool paused);
 
-/* Bytes that are sure to come: what is left of the payload of a bulk frame. */
+/* Returns the number of bytes that are sure to come: the rest of the payload of a bulk frame. */
 size_t ln_sync_stream_expects(const ln_sync_stream *stream);
 
 /* ---- sending -------------------------------------------------------------------------------------------------- */
 
-/* Queues a control frame; the payload is copied. type, flags, step and tensor are the owner's, and job, worker and
- * shard before ln_sync_stream_open; the rest is filled in. False: no room now (16 KB wait to be sent), or the stream
- * refuses. */
+/* Queues a control frame and copies its payload. The owner sets type, flags, step and tensor, and before
+ * ln_sync_stream_open also job, worker and shard; the stream sets the rest. Returns false if there is no room now (16
+ * KB are waiting) or the stream refuses. */
 bool ln_sync_stream_control(ln_sync_stream *stream, const ln_sync_header *header, const void *payload, size_t size);
-/* Queues one control frame of at most 64 bytes of payload behind the messages: it goes out, perhaps with the last of
- * them in one piece, when none of them has chunks to come. COMMIT is such a frame. False: one waits already. */
+/* Queues one control frame of at most 64 bytes of payload behind the bulk messages. It is sent when no bulk message has
+ * chunks left, possibly in one piece with the last chunk. COMMIT is such a frame. Returns false if one is already
+ * queued. */
 bool ln_sync_stream_behind(ln_sync_stream *stream, const ln_sync_header *header, const void *payload, size_t size);
-/* Queues a bulk message of `size` bytes at `data`, which stays as it is until handler.released(tag). Chunks of all
- * queued messages take turns, in the order in which they were queued; control frames overtake them. False: no place
- * now, not open yet, or the stream refuses. */
+/* Queues a bulk message of `size` bytes at `data`, which must not change until handler.released(tag). All queued
+ * messages send one chunk in turn, in the order of queueing; control frames overtake them. Returns false if there is no
+ * free place now, or if the stream is not open yet or refuses. */
 bool ln_sync_stream_bulk(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
                          uint64_t tag);
-/* The same for bytes that go to many: sums[i] is the checksum of the i-th `chunk` bytes, 0 as long as nobody has needed
- * it; made by whoever sends first, where this stream's chunks are as long. It stays as long as the bytes do. */
+/* The same for bytes that are sent to many peers. sums[i] is the checksum of the i-th `chunk` bytes, or 0 until the
+ * first sender with chunks of this length has computed it. `sums` must be valid as long as the bytes. */
 bool ln_sync_stream_shared(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
                            uint64_t tag, uint32_t *sums, uint32_t chunk);
-/* Queues REFUSE and nothing after it; messages are released but for a chunk that was begun. Nothing more is taken in.
- * text may be NULL. Close when the stream is idle, or soon. */
+/* Queues REFUSE as the last frame. Finishes a chunk that was already begun, and releases all messages. The stream
+ * accepts no more input. `text` may be NULL. The owner closes the connection when the stream is idle, or soon. */
 void ln_sync_stream_refuse(ln_sync_stream *stream, ln_sync_refusal why, uint32_t detail, const char *text);
-/* The message with this tag sends no chunk any more; one that was begun is finished, and then it is released. False: no
- * message has this tag. */
+/* Cancels the message with this tag: it sends no further chunk. A chunk already begun is finished, then the message is
+ * released. Returns false if no message has this tag. */
 bool ln_sync_stream_cancel(ln_sync_stream *stream, uint64_t tag);
-/* The bytes to send next, in at most `count` slices (of one chunk or so, or many small frames: give it 16); returns how
- * many slices. They stay valid until the next call for this stream. */
+/* Returns the bytes to send next, in at most `count` slices (about one chunk, or many small frames; pass 16 slices).
+ * Returns the number of slices. The slices are valid until the next call for this stream. */
 int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int count);
-/* There is more to send than it gave. */
+/* Tells whether there is more to send than the last call returned. */
 bool ln_sync_stream_more(const ln_sync_stream *stream);
-/* So many of them were sent. */
+/* Reports that the first `size` bytes of the pending slices were sent. */
 void ln_sync_stream_sent(ln_sync_stream *stream, size_t size);
-bool ln_sync_stream_idle(const ln_sync_stream *stream); /* nothing is left to send */
-/* Messages queued whose bytes lie in [data, data + size): they lie at `moved` from now on, with the same content.
- * Returns how many (with moved NULL: only counts). So a server may update a variable while an old version is still on
- * its way. */
+bool ln_sync_stream_idle(const ln_sync_stream *stream); /* true if nothing is left to send */
+/* Moves all queued messages whose bytes are in [data, data + size) to `moved`, which has the same content. Returns the
+ * number of such messages. With moved NULL, it only counts them. This lets a server update a variable while its old
+ * version is still being sent. */
 int ln_sync_stream_move(ln_sync_stream *stream, const void *data, uint64_t size, const void *moved);
 
 #endif

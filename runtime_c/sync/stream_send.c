@@ -1,9 +1,9 @@
-/* stream_send.c - one connection as a machine: what goes out. Control frames wait in a ring of bytes, messages in a
- * queue where each sends a chunk in turn. A frame is begun (its checksum computed) when the bytes before it are nearly
- * out. */
+/* stream_send.c - one connection as a state machine: the sending side. Control frames wait in a ring of bytes. Bulk
+ * messages wait in a queue, where they send chunks in turn. A frame is begun (its checksum is computed) when nearly all
+ * bytes before it are sent. */
 #include "sync/stream_state.h"
 
-/* The ring's position `at` bytes behind its begin. */
+/* Returns the ring position `at` bytes after its beginning. */
 static size_t ring_at(const ln_sync_stream *stream, size_t at) { return (stream->control_sent + at) % CONTROLS; }
 
 static void ring_put(ln_sync_stream *stream, const void *data, size_t size) {
@@ -14,7 +14,7 @@ static void ring_put(ln_sync_stream *stream, const void *data, size_t size) {
     stream->unbegun += size;
 }
 
-/* The place is free before the owner hears of it: it may put the next message there. */
+/* Frees the place before it tells the owner, because the owner may queue the next message in this place. */
 static void release(ln_sync_stream *stream, int i) {
     const uint64_t tag = stream->messages[i].tag;
     stream->messages[i].used = false;
@@ -25,7 +25,7 @@ static void queue(ln_sync_stream *stream, int message) {
     stream->order[(stream->first + stream->waiting++) % stream->places] = message;
 }
 
-/* No chunk of message `i` is to come. */
+/* Removes message `i` from the queue. The message sends no further chunk. */
 static void unqueue(ln_sync_stream *stream, int i) {
     int kept = 0;
     for (int k = 0; k < stream->waiting; k++) {
@@ -41,12 +41,12 @@ void stream_send_reset(ln_sync_stream *stream) {
     stream->waiting = stream->first = stream->pieces = stream->next_header = 0;
     stream->under_way = stream->control = stream->unbegun = stream->control_sent = stream->refusal = stream->behind = 0;
     for (int i = 0; i < stream->places; i++) stream->messages[i].whole = stream->messages[i].used;
-    stream->open = false; /* what the owner queues now would go to the next peer */
+    stream->open = false; /* otherwise messages that the owner queues now would be sent to the next peer */
     for (int i = 0; i < stream->places; i++)
         if (stream->messages[i].used) release(stream, i);
 }
 
-/* The fields that every frame of this connection carries. */
+/* Sets the fields that every frame of this connection carries. */
 static ln_sync_header agreed(const ln_sync_stream *stream, const ln_sync_header *given) {
     ln_sync_header header = *given;
     header.version = LN_SYNC_VERSION;
@@ -143,7 +143,7 @@ void ln_sync_stream_refuse(ln_sync_stream *stream, ln_sync_refusal why, uint32_t
     while (stream->waiting) unqueue(stream, stream->order[stream->first]);
 }
 
-/* ---- frames become pieces ------------------------------------------------------------------------------------- */
+/* ---- turning frames into pieces ------------------------------------------------------------------------------- */
 
 static void add_piece(ln_sync_stream *stream, const unsigned char *data, size_t size, int message) {
     if (size == 0) return;
@@ -151,7 +151,7 @@ static void add_piece(ln_sync_stream *stream, const unsigned char *data, size_t 
     stream->under_way += size;
 }
 
-/* All control frames that wait: one piece, two where the ring turns. */
+/* Begins all waiting control frames. They become one piece, or two pieces if the ring wraps around between them. */
 static void begin_controls(ln_sync_stream *stream) {
     const size_t at = ring_at(stream, stream->control - stream->unbegun);
     const size_t first = stream->unbegun < CONTROLS - at ? stream->unbegun : CONTROLS - at;
@@ -160,7 +160,7 @@ static void begin_controls(ln_sync_stream *stream) {
     stream->unbegun = 0;
 }
 
-/* The next chunk of the message whose turn it is. */
+/* Begins the next chunk of the message whose turn it is. */
 static void begin_chunk(ln_sync_stream *stream) {
     const int i = stream->order[stream->first];
     stream_message *message = &stream->messages[i];
@@ -187,13 +187,13 @@ static void begin_chunk(ln_sync_stream *stream) {
     stream->waiting--;
     message->whole = message->begun == message->size;
     if (!message->whole) queue(stream, i);
-    /* Of an empty message the header is the whole frame. */
+    /* The frame of an empty message is only a header. */
     add_piece(stream, bytes, LN_SYNC_HEADER, length ? IN_PLACE : i);
     add_piece(stream, data, length, i);
 }
 
 int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int count) {
-    /* A step takes two pieces at most. */
+    /* Each iteration takes at most two pieces. */
     while (stream->pieces + 2 <= PIECES && stream->under_way < BATCH) {
         if (stream->behind && !stream->waiting && stream->behind <= CONTROLS - stream->control) {
             ring_put(stream, stream->behind_frame, stream->behind);
@@ -238,7 +238,8 @@ void ln_sync_stream_sent(ln_sync_stream *stream, size_t size) {
     }
     stream->pieces -= out;
     memmove(stream->piece, stream->piece + out, (size_t)stream->pieces * sizeof *stream->piece);
-    /* The owner hears last, when the stream is in order: it may queue more, or even reset it. */
+    /* Tells the owner last, when the stream is consistent, because the owner may queue more messages or even reset the
+     * stream. */
     for (int i = 0; i < whole && stream->connection == connection; i++) release(stream, done[i]);
 }
 

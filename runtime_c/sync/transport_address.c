@@ -1,5 +1,5 @@
-/* transport_address.c - addresses in words: host:port, [v6]:port, :port, *:port, unix:PATH, shm:PATH.
- * Also which of them may be used without a key. */
+/* transport_address.c - parses addresses: host:port, [v6]:port, :port, *:port, unix:PATH, shm:PATH.
+ * Also decides which addresses may be used without a key. */
 #include "sync/transport_medium.h"
 
 #include <errno.h>
@@ -30,13 +30,13 @@ static linnet_status malformed(const char *text, const char *what, linnet_error 
 
 static linnet_status parse_path(const char *text, const char *path, ln_sync_address *address, linnet_error *error) {
     size_t length = strlen(path), room = sizeof((struct sockaddr_un *)0)->sun_path - 1;
-    if (!length) return malformed(text, "the address names no path", error);
+    if (!length) return malformed(text, "the address has no path", error);
     if (length > room) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the path of the socket is too long");
         ln_sync_at(error, text);
         ln_sync_expected(error, "at most %zu bytes", room);
         ln_sync_got(error, "%zu bytes", length);
-        return ln_sync_hint(error, "choose a shorter one, or one relative to the working directory");
+        return ln_sync_hint(error, "choose a shorter path, or one relative to the working directory");
     }
     memcpy(address->path, path, length + 1);
     return LINNET_OK;
@@ -57,7 +57,7 @@ static bool port_of(const char *text, ln_sync_address *address) {
 linnet_status ln_sync_address_parse(const char *text, ln_sync_address *address, linnet_error *error) {
     const char *host = text, *end, *port;
     memset(address, 0, sizeof *address);
-    if (!text || !*text) return malformed(text ? text : "", "there is no address", error);
+    if (!text || !*text) return malformed(text ? text : "", "the address is empty", error);
     if (strncmp(text, "unix:", 5) == 0 || strncmp(text, "shm:", 4) == 0) {
         address->kind = *text == 'u' ? LN_SYNC_UNIX : LN_SYNC_SHM;
         return parse_path(text, strchr(text, ':') + 1, address, error);
@@ -74,9 +74,9 @@ linnet_status ln_sync_address_parse(const char *text, ln_sync_address *address, 
         if (strchr(end + 1, ':')) return malformed(text, "an IPv6 address is written [address]:port", error);
         port = end + 1;
     }
-    if ((size_t)(end - host) >= sizeof address->host) return malformed(text, "the name of the host is too long", error);
+    if ((size_t)(end - host) >= sizeof address->host) return malformed(text, "the host name is too long", error);
     memcpy(address->host, host, (size_t)(end - host));
-    if (!port_of(port, address)) return malformed(text, "the port is no number from 0 to 65535", error);
+    if (!port_of(port, address)) return malformed(text, "the port is not a number from 0 to 65535", error);
     return LINNET_OK;
 }
 
@@ -104,19 +104,19 @@ linnet_status ln_sync_address_resolve(const ln_sync_address *address, bool liste
     code = getaddrinfo(host, address->port, &hints, out);
     if (code) {
         *out = NULL;
-        ln_sync_fail(error, LINNET_UNREACHABLE, "the name of the host cannot be resolved: %s", gai_strerror(code));
+        ln_sync_fail(error, LINNET_UNREACHABLE, "cannot resolve the host name: %s", gai_strerror(code));
         return ln_sync_at(error, address->host);
     }
     for (const struct addrinfo *one = *out; one && !guarded; one = one->ai_next) {
         if (loopback(one->ai_addr)) continue;
         freeaddrinfo(*out);
         *out = NULL;
-        ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "no key protects what would leave this machine");
+        ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "connections to other machines need a key");
         ln_sync_at(error, any ? "*" : address->host);
         ln_sync_expected(error, "a key, or an address of this machine (127.0.0.1, [::1], unix:PATH, shm:PATH)");
         ln_sync_got(error, "%s:%s and no key", any ? "*" : address->host, address->port);
-        return ln_sync_hint(
-            error, "give --key FILE (made by: linnet sync-key FILE), or --insecure if the network is yours alone");
+        return ln_sync_hint(error,
+                            "give --key FILE (`linnet sync-key FILE` makes one), or --insecure on a private network");
     }
     return LINNET_OK;
 }

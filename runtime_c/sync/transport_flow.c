@@ -1,12 +1,12 @@
-/* transport_flow.c - moving bytes between a stream and whatever medium carries it, within a bound.
- * Here is also what poll is asked for. */
+/* transport_flow.c - moves bytes between a stream and its medium, within a bound.
+ * Also computes the events to poll for. */
 #include "sync/transport_medium.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Passes through the stages that are left. */
+/* Runs the remaining stages of opening. */
 static ln_sync_flow open_up(ln_sync_transport *transport, linnet_error *error) {
     while (transport->stage) {
         ln_sync_flow flow = transport->stage(transport, error);
@@ -21,14 +21,15 @@ static ln_sync_flow outcome(long moved) {
                                           : LN_SYNC_BROKEN;
 }
 
-/* Nobody is there for an answer, whatever was not read yet. poll tells that also when it is asked for nothing, so an
- * owner who keeps the connection of a paused stream would be woken without end. */
+/* Tells whether the peer has closed both directions, even if there is unread data. poll reports this even when it is
+ * asked for no events. If an owner kept such a connection for a paused stream, poll would wake the owner again and
+ * again. */
 static bool hung_up(const ln_sync_transport *transport) {
     struct pollfd state = {transport->fd, 0, 0};
     return poll(&state, 1, 0) > 0;
 }
 
-/* The first bytes are an alert of TLS: the peer has a key, we have none. */
+/* Tells whether the first bytes are a TLS alert: the peer uses a key, and this side has none. */
 static bool speaks_tls(const ln_sync_transport *transport, const unsigned char *data, size_t size) {
     return transport->received == 0 && !transport->tls && size >= 2 && data[0] == 0x15 && data[1] == 0x03;
 }
@@ -54,7 +55,7 @@ ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_str
             return outcome(got);
         }
         if (speaks_tls(transport, data, (size_t)got)) {
-            ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the peer speaks TLS, and no key was given here");
+            ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the peer uses TLS, but no key was given here");
             ln_sync_at(error, transport->peer);
             ln_sync_hint(error, "give both sides the same key (--key FILE)");
             return LN_SYNC_BROKEN;
@@ -63,7 +64,8 @@ ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_str
         transport->received += (uint64_t)got;
         refusal = ln_sync_stream_received(stream, (size_t)got);
         if (refusal != LN_SYNC_FINE) {
-            ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "what came breaks the sync protocol (refusal %d)", (int)refusal);
+            ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "the received bytes violate the sync protocol (refusal %d)",
+                         (int)refusal);
             ln_sync_at(error, transport->peer);
             ln_sync_hint(error, "docs/protocol.md lists the refusals; do both sides run the same release of linnet?");
             return LN_SYNC_BROKEN;

@@ -1,5 +1,5 @@
-/* transport_libssl.c - finds OpenSSL's libssl at run time: the version that the system has, or one by its path.
- * libcrypto comes with it, as what libssl itself needs. */
+/* transport_libssl.c - loads OpenSSL's libssl at run time: the system's version, or one given by its path.
+ * libcrypto is loaded with it as a dependency. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* dladdr */
 #endif
@@ -11,12 +11,11 @@
 #include <string.h>
 
 #if defined(__APPLE__)
-static const char *const NAMES[] = {"libssl.3.dylib",
-                                    "libssl.1.1.dylib"}; /* without a version: Apple's, which aborts */
+static const char *const NAMES[] = {"libssl.3.dylib", "libssl.1.1.dylib"}; /* libssl.dylib is Apple's, which aborts */
 #else
 static const char *const NAMES[] = {"libssl.so.3", "libssl.so.1.1", "libssl.so"};
 #endif
-enum { OLDEST = 0x10101000 }; /* 1.1.1: the first with TLS 1.3 */
+enum { OLDEST = 0x10101000 }; /* version 1.1.1, the first that supports TLS 1.3 */
 
 static linnet_status unusable(const char *name, linnet_error *error) {
     ln_sync_at(error, name);
@@ -25,7 +24,7 @@ static linnet_status unusable(const char *name, linnet_error *error) {
                         "keys and certificates need it: install OpenSSL (Debian, Ubuntu: apt-get install libssl3)");
 }
 
-/* A function pointer from dlsym's object pointer, without the cast that C does not define. */
+/* Gets a function pointer from dlsym's object pointer without a cast that C does not define. */
 static bool find(void *library, const char *name, void *pointer) {
     void *found = dlsym(library, name);
     memcpy(pointer, &found, sizeof found);
@@ -40,7 +39,7 @@ linnet_status ln_sync_libssl_open(const char *path, ln_sync_libssl *out, linnet_
         out->library = dlopen(name = NAMES[i], RTLD_NOW | RTLD_LOCAL);
     if (!out->library) {
         const char *why = dlerror();
-        ln_sync_fail(error, LINNET_UNSUPPORTED, "OpenSSL cannot be loaded: %s", why ? why : "unknown reason");
+        ln_sync_fail(error, LINNET_UNSUPPORTED, "cannot load OpenSSL: %s", why ? why : "unknown reason");
         return unusable(path ? path : NAMES[0], error);
     }
 #define LN_SYNC_FIND(result, function, parameters)                                                                     \
@@ -48,7 +47,7 @@ linnet_status ln_sync_libssl_open(const char *path, ln_sync_libssl *out, linnet_
     LN_SYNC_LIBSSL(LN_SYNC_FIND)
 #undef LN_SYNC_FIND
     if (lacking) {
-        ln_sync_fail(error, LINNET_UNSUPPORTED, "the library lacks %s", lacking);
+        ln_sync_fail(error, LINNET_UNSUPPORTED, "the library has no function %s", lacking);
         return unusable(name, error);
     }
     if (out->OpenSSL_version_num() < OLDEST) {

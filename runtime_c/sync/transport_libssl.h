@@ -1,5 +1,5 @@
-/* transport_libssl.h - the functions of OpenSSL's public API (1.1.1 and 3) that TLS needs, found at run time with
- * dlopen. The prototypes are written here, so nothing of OpenSSL is needed to build. */
+/* transport_libssl.h - the functions of OpenSSL's public API (1.1.1 and 3) that TLS needs, loaded at run time with
+ * dlopen. The prototypes are declared here, so building does not need OpenSSL. */
 #ifndef LN_SYNC_TRANSPORT_LIBSSL_H
 #define LN_SYNC_TRANSPORT_LIBSSL_H
 
@@ -70,7 +70,7 @@ typedef struct ln_sync_libssl {
 } ln_sync_libssl;
 #undef LN_SYNC_POINTER
 
-/* The numbers behind OpenSSL's macros, the same in 1.1.1 and 3. */
+/* The values of OpenSSL's macros, which are the same in 1.1.1 and 3. */
 enum {
     LN_SSL_FILETYPE_PEM = 1,
     LN_SSL_VERIFY_NONE = 0,
@@ -92,11 +92,11 @@ enum {
     LN_X509_IP_ADDRESS_MISMATCH = 64
 };
 
-/* Opens the library at `path`, or the system's when that is NULL. It stays loaded: OpenSSL cleans up when the process
- * ends. */
+/* Opens the library at `path`, or the system's if `path` is NULL. The library stays loaded, because OpenSSL cleans up
+ * when the process ends. */
 linnet_status ln_sync_libssl_open(const char *path, ln_sync_libssl *out, linnet_error *error);
-/* The pointer that SSL_set_ex_data(ssl, 0, pointer) gave to `ssl`, for a callback of OpenSSL, which gets nothing else:
- * `caller` is the callback's return address, which tells the library among perhaps several. */
+/* Returns the pointer that SSL_set_ex_data(ssl, 0, pointer) attached to `ssl`, for OpenSSL callbacks, which get no
+ * other pointer. `caller` is the callback's return address; it tells which library calls if several are loaded. */
 void *ln_sync_libssl_data(const void *ssl, void *caller);
 
 #endif

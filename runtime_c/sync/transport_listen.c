@@ -1,5 +1,5 @@
-/* transport_listen.c - listeners: where connections come in, on TCP ports and at paths.
- * A path that a dead server left is taken over; one that is served, or no socket, is not. */
+/* transport_listen.c - listeners, which accept connections on TCP ports and at paths.
+ * A socket that a dead server left at the path is replaced. A live socket or any other file is not. */
 #include "sync/transport_medium.h"
 
 #include <arpa/inet.h>
@@ -15,15 +15,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 4096 }; /* the system cuts it to its own limit */
+enum { BACKLOG = 4096 }; /* the system reduces it to its own limit */
 
 struct ln_sync_listener {
     const ln_sync_security *security;
     ln_sync_address parts;
     int fd;
-    int spare; /* a descriptor to give up when there are no more, so that who waits is turned away, not left waiting */
+    int spare; /* a spare descriptor; it is released when there are no others, so that a waiting peer is turned away
+                  instead of ignored */
     dev_t device;
-    ino_t inode; /* of our socket at the path */
+    ino_t inode; /* inode of our socket at the path */
     char address[300];
 };
 
@@ -31,8 +32,9 @@ static linnet_status cannot_listen(const ln_sync_listener *listener, int code, l
     char text[96];
     ln_sync_fail(error, LINNET_UNREACHABLE, "cannot listen: %s", ln_sync_errno(code, text, sizeof text));
     ln_sync_at(error, listener->address);
-    if (code == EADDRINUSE) return ln_sync_hint(error, "another process listens there; port 0 lets the system choose");
-    if (code == EACCES) return ln_sync_hint(error, "ports below 1024 and others' directories need privileges");
+    if (code == EADDRINUSE)
+        return ln_sync_hint(error, "another process listens at this address; port 0 lets the system choose a port");
+    if (code == EACCES) return ln_sync_hint(error, "ports below 1024 and directories of other users need privileges");
     return (linnet_status)LINNET_UNREACHABLE;
 }
 
@@ -77,7 +79,7 @@ static linnet_status listen_tcp(ln_sync_listener *listener, bool insecure, linne
     return LINNET_OK;
 }
 
-/* Nobody listens at the socket file any more: its process ended without removing it. */
+/* Tells whether nobody listens at the socket file: its process ended without removing it. */
 static bool stale(const struct sockaddr_un *place) {
     int fd = socket(AF_UNIX, SOCK_STREAM, 0), refused;
     if (fd < 0) return false;
@@ -96,15 +98,15 @@ static linnet_status listen_unix(ln_sync_listener *listener, linnet_error *error
     memcpy(place.sun_path, path, strlen(path));
     if (lstat(path, &file) == 0) {
         if (!S_ISSOCK(file.st_mode)) {
-            ln_sync_fail(error, LINNET_UNREACHABLE, "cannot listen: the path is no socket");
+            ln_sync_fail(error, LINNET_UNREACHABLE, "cannot listen: the path exists and is not a socket");
             ln_sync_at(error, listener->address);
-            return ln_sync_hint(error, "choose a path that does not exist yet");
+            return ln_sync_hint(error, "choose a path that does not exist");
         }
         if (!stale(&place)) return cannot_listen(listener, EADDRINUSE, error);
         if (unlink(path) < 0 && errno != ENOENT) return cannot_listen(listener, errno, error);
     }
     listener->fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    /* Nobody can connect before listen, so the mode is right in time. */
+    /* Sets the mode before it calls listen, because nobody can connect before that call. */
     if (listener->fd < 0 || !ln_sync_unblock(listener->fd) ||
         bind(listener->fd, (const struct sockaddr *)&place, sizeof place) < 0)
         return cannot_listen(listener, errno, error);
@@ -125,7 +127,7 @@ linnet_status ln_sync_listen(const char *address, const ln_sync_security *securi
     if (status) return status;
 #if !defined(__linux__)
     if (parts.kind == LN_SYNC_SHM) {
-        ln_sync_fail(error, LINNET_UNSUPPORTED, "memory is shared between processes on Linux only");
+        ln_sync_fail(error, LINNET_UNSUPPORTED, "shared memory connections exist only on Linux");
         ln_sync_at(error, address);
         return ln_sync_hint(error, "use unix:%s", parts.path);
     }
@@ -149,7 +151,7 @@ linnet_status ln_sync_listen(const char *address, const ln_sync_security *securi
 int ln_sync_listener_fd(const ln_sync_listener *listener) { return listener->fd; }
 const char *ln_sync_listener_address(const ln_sync_listener *listener) { return listener->address; }
 
-/* No descriptor is left: takes who waits, if anybody does, and closes it at once. */
+/* Called when there are no descriptors. If a connection waits, accepts it and closes it at once. */
 static linnet_status turn_away(ln_sync_listener *listener, int code, linnet_error *error) {
     char text[96];
     bool waited = false;
@@ -162,7 +164,7 @@ static linnet_status turn_away(ln_sync_listener *listener, int code, linnet_erro
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (!waited) return LINNET_OK;
     }
-    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "a connection %s: %s", waited ? "was turned away" : "cannot be taken",
+    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "a connection %s: %s", waited ? "was turned away" : "cannot be accepted",
                  ln_sync_errno(code, text, sizeof text));
     ln_sync_at(error, listener->address);
     return ln_sync_hint(error, "raise the limit of open files (ulimit -n)");
@@ -201,7 +203,7 @@ linnet_status ln_sync_accept(ln_sync_listener *listener, ln_sync_transport **out
     if (fd < 0) {
         if (errno == EAGAIN || errno == EWOULDBLOCK) return LINNET_OK;
         if (errno == EMFILE || errno == ENFILE) return turn_away(listener, errno, error);
-        ln_sync_fail(error, LINNET_CONNECTION_LOST, "a connection could not be taken: %s",
+        ln_sync_fail(error, LINNET_CONNECTION_LOST, "cannot accept a connection: %s",
                      ln_sync_errno(errno, text, sizeof text));
         return ln_sync_at(error, listener->address);
     }

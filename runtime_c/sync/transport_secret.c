@@ -1,5 +1,6 @@
-/* transport_secret.c - reads files that hold secrets: of our user, readable by nobody else, not too long.
- * The check is made on the file that was opened, so nobody can exchange it between check and reading. */
+/* transport_secret.c - reads files that hold secrets. They must belong to our user, be readable by nobody else, and not
+ * be too long. The checks are made on the opened file, so nobody can replace the file between the check and the
+ * reading. */
 #include "sync/transport_security.h"
 
 #include <errno.h>
@@ -10,13 +11,13 @@
 
 static linnet_status unreadable(const char *path, int code, linnet_error *error) {
     char text[96];
-    ln_sync_fail(error, code == ENOENT ? LINNET_NOT_FOUND : LINNET_READ_FAILED, "the key cannot be read: %s",
+    ln_sync_fail(error, code == ENOENT ? LINNET_NOT_FOUND : LINNET_READ_FAILED, "cannot read the key: %s",
                  ln_sync_errno(code, text, sizeof text));
     ln_sync_at(error, path);
     return ln_sync_hint(error, "linnet sync-key FILE makes one");
 }
 
-/* Opens the file if it is one for a secret. */
+/* Opens the file if it is safe for a secret. */
 static int open_secret(const char *path, linnet_error *error) {
     struct stat file;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -29,16 +30,16 @@ static int open_secret(const char *path, linnet_error *error) {
     if (S_ISREG(file.st_mode) && (file.st_mode & 077) == 0 && (file.st_uid == geteuid() || file.st_uid == 0)) return fd;
     close(fd);
     if (!S_ISREG(file.st_mode)) {
-        ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key is no regular file");
+        ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key file is not a regular file");
         ln_sync_at(error, path);
     } else if (file.st_mode & 077) {
-        ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "others than its owner may use the file of the key");
+        ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "other users can access the key file");
         ln_sync_at(error, path);
         ln_sync_expected(error, "mode 600 or 400");
         ln_sync_got(error, "mode %o", (unsigned)(file.st_mode & 0777));
-        ln_sync_hint(error, "chmod 600 it, and make a new key if others may have read it");
+        ln_sync_hint(error, "run chmod 600 on it, and make a new key if others may have read it");
     } else {
-        ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the file of the key belongs to another user");
+        ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key file belongs to another user");
         ln_sync_at(error, path);
         ln_sync_expected(error, "user %lu or root", (unsigned long)geteuid());
         ln_sync_got(error, "user %lu", (unsigned long)file.st_uid);
@@ -64,7 +65,7 @@ static int digit(unsigned char c) {
                                   : -1;
 }
 
-/* Hex digits, with white space behind them, become bytes; anything else stays. */
+/* Converts hex digits, which may be followed by white space, to bytes. Leaves anything else unchanged. */
 static size_t decode(unsigned char *text, size_t size) {
     size_t end = size;
     while (end > 0 && strchr(" \t\r\n", text[end - 1]) && text[end - 1]) end--;
@@ -80,11 +81,12 @@ void ln_sync_wipe(void *data, size_t size) {
     while (size--) *bytes++ = 0;
 }
 
-/* In bytes, or in digits, however many: what an empty disk or a template holds is no secret. */
+/* Tells whether the key is all zeros, as bytes or as any number of digits. Zeros may come from an empty disk or a
+ * template, and are not a secret. */
 static bool is_zero(const unsigned char *key, size_t size) {
     size_t same = 0;
     while (same < size && key[same] == key[0]) same++;
-    while (same < size && strchr(" \t\r\n", key[same])) same++; /* behind an odd number of digits */
+    while (same < size && strchr(" \t\r\n", key[same])) same++; /* white space after an odd number of digits */
     return same == size && (key[0] == 0 || key[0] == '0');
 }
 
@@ -109,7 +111,7 @@ linnet_status ln_sync_secret_read(const char *path, unsigned char key[LN_SYNC_KE
     close(fd);
     *size = decode(text, length);
     if (!status && (*size < LN_SYNC_KEY_MIN || *size > LN_SYNC_KEY_MAX)) {
-        status = ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key has a wrong length");
+        status = ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key has the wrong length");
         ln_sync_at(error, path);
         ln_sync_expected(error, "%d to %d bytes, or twice as many hex digits", LN_SYNC_KEY_MIN, LN_SYNC_KEY_MAX);
         ln_sync_got(error, length == sizeof text ? "more than %zu bytes" : "%zu bytes", length);

@@ -1,5 +1,6 @@
-/* transport_security.c - makes what connections share for TLS 1.3: a context with a pre-shared key (RFC 8446, 2.2; RFC
- * 9257) or with certificates on both sides. Tickets and 0-RTT are off: no recorded session can be played again. */
+/* transport_security.c - creates the data that connections share for TLS 1.3: a context with a pre-shared key (RFC
+ * 8446, 2.2; RFC 9257) or with certificates on both sides. Tickets and 0-RTT are off, so no recorded session can be
+ * replayed. */
 #include "sync/transport_security.h"
 
 #include <stdio.h>
@@ -10,9 +11,9 @@ static linnet_status check(const ln_sync_security_config *config, linnet_error *
     bool some = config->certificate || config->private_key || config->authority;
     bool all = config->certificate && config->private_key && config->authority;
     if (config->key_file && some)
-        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a pre-shared key and certificates were both given");
+        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "both a pre-shared key and certificates were given");
     if (!config->key_file && !all) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "neither a key nor a whole set of certificates was given");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "neither a key nor a complete set of certificates was given");
         ln_sync_expected(error, "key_file, or certificate, private_key and authority");
         return ln_sync_got(error, "%s%s%s", config->certificate ? "certificate " : "",
                            config->private_key ? "private_key " : "", config->authority ? "authority" : "");
@@ -23,14 +24,13 @@ static linnet_status check(const ln_sync_security_config *config, linnet_error *
     }
     if (config->server_name && (config->key_file || !*config->server_name || strlen(config->server_name) > 255)) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
-                     config->key_file ? "a key has no name of a server"
-                                      : "the name of the server is empty or too long");
-        return ln_sync_expected(error, config->key_file ? "server_name with certificates alone" : "1 to 255 bytes");
+                     config->key_file ? "server_name does not work with a key" : "server_name is empty or too long");
+        return ln_sync_expected(error, config->key_file ? "server_name only with certificates" : "1 to 255 bytes");
     }
     return LINNET_OK;
 }
 
-/* OpenSSL refused a file. */
+/* Reports that OpenSSL refused a file. */
 static linnet_status refused(ln_sync_security *security, const char *what, const char *path, linnet_error *error) {
     unsigned long code = security->ssl.ERR_get_error();
     const char *why = code ? security->ssl.ERR_reason_error_string(code) : NULL;
@@ -70,7 +70,8 @@ static linnet_status use_key(ln_sync_security *security, const ln_sync_security_
     return LINNET_OK;
 }
 
-/* TLS 1.3 alone, one cipher suite (its hash is the key's, RFC 8446, 4.2.11), no tickets, no cache. */
+/* Allows only TLS 1.3 and one cipher suite, without tickets and cache. The suite has the hash that belongs to the key
+ * (RFC 8446, 4.2.11). */
 static bool set_up(ln_sync_security *security) {
     const ln_sync_libssl *ssl = &security->ssl;
     enum {
@@ -97,7 +98,7 @@ linnet_status ln_sync_security_create(const ln_sync_security_config *config, ln_
     status = ln_sync_libssl_open(config->libssl, &security->ssl, error);
     if (!status && !set_up(security)) {
         status = ln_sync_fail(error, LINNET_UNSUPPORTED, "this OpenSSL cannot be set up for TLS 1.3");
-        ln_sync_hint(error, "is it configured without TLS 1.3 or AES-128-GCM? `openssl ciphers -tls1_3` lists them");
+        ln_sync_hint(error, "was it built without TLS 1.3 or AES-128-GCM? `openssl ciphers -tls1_3` lists its ciphers");
     }
     if (!status)
         status = config->key_file ? use_key(security, config, error) : use_certificates(security, config, error);

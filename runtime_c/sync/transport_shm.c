@@ -1,6 +1,6 @@
-/* transport_shm.c - shared memory as a medium: one ring per direction in a sealed memfd that the server hands over
- * through a Unix socket. The socket is the doorbell, rung only for a peer that sleeps, and tells when the peer is gone.
- * The peer is not trusted: its indices are checked, and its bytes are copied out before anybody looks at them. */
+/* transport_shm.c - shared memory as a medium: one ring per direction in a sealed memfd, which the server hands over
+ * through a Unix socket. The socket is the doorbell: it only wakes a sleeping peer, and tells when the peer has closed.
+ * The peer is not trusted. Its indices are checked, and its bytes are copied before they are parsed. */
 #include "sync/transport_medium.h"
 
 #include <errno.h>
@@ -18,15 +18,16 @@
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "indices that two processes share must not need a lock");
 
 enum {
-    CONTROL = 4096,      /* bytes in front of the rings */
-    RING = 1 << 20,      /* bytes of a ring; pages are taken when they are first written */
-    RING_MIN = 64 << 10, /* what a client takes from a server */
+    CONTROL = 4096,      /* bytes before the rings */
+    RING = 1 << 20,      /* bytes of a ring; pages are allocated when they are first written */
+    RING_MIN = 64 << 10, /* smallest ring that a client accepts from a server */
     RING_MAX = 64 << 20,
-    PIECE = 64 << 10 /* the peer may begin to read when so much is there */
+    PIECE = 64 << 10 /* a sleeping reader is woken after this many bytes, while more bytes are being written */
 };
-enum { FOR_BYTES = 1, FOR_ROOM = 2 }; /* why a side sleeps */
+enum { FOR_BYTES = 1, FOR_ROOM = 2 }; /* reason why a side sleeps: it waits for bytes, or for space */
 
-/* At the beginning of the memory; [0]: client to server, [1]: server to client. Indices count bytes for ever. */
+/* The beginning of the memory. [0]: client to server, [1]: server to client. Indices count bytes and never wrap
+ * around. */
 typedef struct control {
     struct {
         _Alignas(64) _Atomic uint64_t head; /* bytes written, by the writer */
@@ -34,20 +35,20 @@ typedef struct control {
     } rings[2];
     struct {
         _Alignas(64) _Atomic uint32_t reasons;
-    } sleeps[2]; /* [0]: of the client, [1]: of the server */
+    } sleeps[2]; /* reasons why the client [0] or the server [1] sleeps */
 } control;
 _Static_assert(sizeof(control) <= CONTROL, "the indices fit in their page");
 
 struct ln_sync_shm {
     control *shared;
     unsigned char *in, *out;
-    uint64_t ring; /* bytes, a power of two */
+    uint64_t ring; /* size in bytes, a power of two */
     uint64_t in_tail, out_head;
-    int reading, writing, self; /* which ring, and which sleeper */
+    int reading, writing, self; /* indices of this side's rings, and of this side in `sleeps` */
     bool ended;
 };
 
-/* What comes with the memory's descriptor. */
+/* The message that comes with the memory's descriptor. */
 typedef struct greeting {
     char magic[8];
     uint64_t ring;
@@ -62,18 +63,18 @@ static long failed(ln_sync_transport *transport, const char *what, linnet_error 
 
 /* ---- the doorbell ------------------------------------------------------------------------------------------------ */
 
-/* The peer sleeps for this reason: wakes it. */
+/* Wakes the peer if it sleeps for this reason. */
 static void ring_bell(ln_sync_transport *transport, uint32_t reason) {
     struct ln_sync_shm *shm = transport->shm;
     _Atomic uint32_t *reasons = &shm->shared->sleeps[1 - shm->self].reasons;
     atomic_thread_fence(memory_order_seq_cst);
     if (!(atomic_load_explicit(reasons, memory_order_relaxed) & reason)) return;
     if (!(atomic_fetch_and(reasons, ~reason) & reason)) return;
-    /* When this would block, bytes enough lie there to wake anybody. */
+    /* If this call would block, the socket already holds bytes that wake the peer. */
     (void)!send(transport->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Says that we are about to sleep. After that the ring must be looked at once more. */
+/* Announces that this side is about to sleep. The caller must then check the ring once more. */
 static void lie_down(ln_sync_transport *transport, uint32_t reason) {
     struct ln_sync_shm *shm = transport->shm;
     char rings[256];
@@ -110,7 +111,7 @@ static void put(struct ln_sync_shm *shm, const unsigned char *data, size_t size)
     atomic_store_explicit(&shm->shared->rings[shm->writing].head, shm->out_head, memory_order_release);
 }
 
-/* Bytes to read. False: the peer's index is impossible. */
+/* Counts the bytes to read. Returns false if the peer's index is impossible. */
 static bool bytes(struct ln_sync_shm *shm, uint64_t *count) {
     *count = atomic_load_explicit(&shm->shared->rings[shm->reading].head, memory_order_acquire) - shm->in_tail;
     return *count <= shm->ring;
@@ -125,16 +126,16 @@ static bool room(struct ln_sync_shm *shm, uint64_t *count) {
 static long shm_read(ln_sync_transport *transport, void *data, size_t size, linnet_error *error) {
     struct ln_sync_shm *shm = transport->shm;
     uint64_t count;
-    if (!bytes(shm, &count)) return failed(transport, "the peer's index of shared memory is impossible", error);
+    if (!bytes(shm, &count)) return failed(transport, "the peer's index in shared memory is out of range", error);
     if (!count) {
         lie_down(transport, FOR_BYTES);
-        if (!bytes(shm, &count)) return failed(transport, "the peer's index of shared memory is impossible", error);
+        if (!bytes(shm, &count)) return failed(transport, "the peer's index in shared memory is out of range", error);
         if (!count) return shm->ended ? LN_SYNC_END_OF_FILE : LN_SYNC_WOULD_BLOCK;
     }
     get_up(shm, FOR_BYTES);
     if (size > count) size = (size_t)count;
     take(shm, data, size);
-    /* A writer that sleeps is woken for a good piece of room, not for every byte. */
+    /* Wakes a sleeping writer only when half the ring is free, not for every byte. */
     if (count - size <= shm->ring / 2) ring_bell(transport, FOR_ROOM);
     return (long)size;
 }
@@ -143,10 +144,10 @@ static long shm_write(ln_sync_transport *transport, const ln_sync_slice *slices,
     struct ln_sync_shm *shm = transport->shm;
     uint64_t space;
     long written = 0;
-    if (!room(shm, &space)) return failed(transport, "the peer's index of shared memory is impossible", error);
+    if (!room(shm, &space)) return failed(transport, "the peer's index in shared memory is out of range", error);
     if (!space) {
         lie_down(transport, FOR_ROOM);
-        if (!room(shm, &space)) return failed(transport, "the peer's index of shared memory is impossible", error);
+        if (!room(shm, &space)) return failed(transport, "the peer's index in shared memory is out of range", error);
         if (!space) return shm->ended ? LN_SYNC_END_OF_FILE : LN_SYNC_WOULD_BLOCK;
     }
     get_up(shm, FOR_ROOM);
@@ -177,9 +178,9 @@ static void shm_close(ln_sync_transport *transport) {
 
 const ln_sync_medium ln_sync_shm_medium = {shm_read, shm_write, shm_close, false, NULL};
 
-/* ---- handing it over --------------------------------------------------------------------------------------------- */
+/* ---- handing over the memory ------------------------------------------------------------------------------------- */
 
-/* Maps the memory and goes over to it. */
+/* Maps the memory and makes it the transport's medium. */
 static bool adopt(ln_sync_transport *transport, int memory, uint64_t ring) {
     struct ln_sync_shm *shm = calloc(1, sizeof *shm);
     void *mapped = shm ? mmap(NULL, CONTROL + 2 * (size_t)ring, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0) : NULL;
@@ -203,13 +204,13 @@ static bool adopt(ln_sync_transport *transport, int memory, uint64_t ring) {
 
 static ln_sync_flow no_memory(ln_sync_transport *transport, linnet_error *error) {
     char text[96];
-    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "memory cannot be shared: %s", ln_sync_errno(errno, text, sizeof text));
+    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "cannot share memory: %s", ln_sync_errno(errno, text, sizeof text));
     ln_sync_at(error, transport->peer);
     ln_sync_hint(error, "use unix:PATH");
     return LN_SYNC_BROKEN;
 }
 
-/* Room in a control message for one descriptor. */
+/* Space in a control message for one descriptor. */
 typedef union passed {
     struct cmsghdr header; /* for its alignment */
     char room[CMSG_SPACE(sizeof(int))];
@@ -225,7 +226,7 @@ ln_sync_flow ln_sync_shm_give(ln_sync_transport *transport, linnet_error *error)
     ssize_t sent;
     memset(&passed, 0, sizeof passed);
     memcpy(greeting.magic, MAGIC, sizeof MAGIC);
-    /* Sealed: neither side can shorten it under the other's feet. */
+    /* Seals the memory, so that neither side can shorten it while the other side uses it. */
     if (memory < 0 || ftruncate(memory, CONTROL + 2 * (off_t)RING) < 0 ||
         fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 || !adopt(transport, memory, RING)) {
         ln_sync_flow flow = no_memory(transport, error);
@@ -240,12 +241,12 @@ ln_sync_flow ln_sync_shm_give(ln_sync_transport *transport, linnet_error *error)
     while (sent < 0 && errno == EINTR);
     close(memory);
     if (sent == (ssize_t)sizeof greeting) return LN_SYNC_FLOWS;
-    ln_sync_fail(error, LINNET_CONNECTION_LOST, "the peer left before memory was shared");
+    ln_sync_fail(error, LINNET_CONNECTION_LOST, "the peer left before the memory was handed over");
     ln_sync_at(error, transport->peer);
     return LN_SYNC_BROKEN;
 }
 
-/* The memory is what a server of linnet would give: sealed, and as large as it says. */
+/* Checks that the memory is sealed and as large as announced, as a linnet server makes it. */
 static bool sound(int memory, uint64_t ring) {
     struct stat file;
     int seals = fcntl(memory, F_GET_SEALS), need = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -268,7 +269,7 @@ ln_sync_flow ln_sync_shm_take(ln_sync_transport *transport, linnet_error *error)
     transport->stage_needs = LN_SYNC_READ;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return LN_SYNC_BLOCKED;
     if (got <= 0) return LN_SYNC_ENDED;
-    header = CMSG_FIRSTHDR(&message); /* more descriptors than there is room for are closed by the system */
+    header = CMSG_FIRSTHDR(&message); /* the system closes descriptors that do not fit */
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
         header->cmsg_len == CMSG_LEN(sizeof memory))
         memcpy(&memory, CMSG_DATA(header), sizeof memory);
@@ -289,7 +290,7 @@ ln_sync_flow ln_sync_shm_take(ln_sync_transport *transport, linnet_error *error)
 #else
 
 static ln_sync_flow lacking(ln_sync_transport *transport, linnet_error *error) {
-    ln_sync_fail(error, LINNET_UNSUPPORTED, "memory is shared between processes on Linux only");
+    ln_sync_fail(error, LINNET_UNSUPPORTED, "shared memory connections exist only on Linux");
     ln_sync_at(error, transport->peer);
     ln_sync_hint(error, "use unix:PATH");
     return LN_SYNC_BROKEN;

@@ -1,5 +1,5 @@
-/* transport_socket.c - TCP and Unix stream sockets as a medium: connecting, reading into the stream's space, writing.
- * Non-blocking throughout; a broken pipe is an error value, never a signal. */
+/* transport_socket.c - TCP and Unix stream sockets as a medium: connects, reads into the stream's space, writes.
+ * Never blocks. A broken pipe is an error value, never a signal. */
 #include "sync/transport_medium.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #if !defined(MSG_NOSIGNAL)
-#define MSG_NOSIGNAL 0 /* macOS: SO_NOSIGPIPE is set instead */
+#define MSG_NOSIGNAL 0 /* macOS uses SO_NOSIGPIPE instead */
 #endif
 #if !defined(MSG_MORE)
 #define MSG_MORE 0
@@ -45,7 +45,7 @@ static long socket_read(ln_sync_transport *transport, void *data, size_t size, l
         if (got > 0) return (long)got;
         if (got == 0) return LN_SYNC_END_OF_FILE;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return LN_SYNC_WOULD_BLOCK;
-        if (errno != EINTR) return broken(transport, "the connection broke while receiving", error);
+        if (errno != EINTR) return broken(transport, "the connection failed while receiving", error);
     }
 }
 
@@ -63,7 +63,7 @@ static long socket_write(ln_sync_transport *transport, const ln_sync_slice *slic
         ssize_t put = sendmsg(transport->fd, &message, MSG_NOSIGNAL | (transport->more ? MSG_MORE : 0));
         if (put > 0) return (long)put;
         if (put == 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return LN_SYNC_WOULD_BLOCK;
-        if (errno != EINTR) return broken(transport, "the connection broke while sending", error);
+        if (errno != EINTR) return broken(transport, "the connection failed while sending", error);
     }
 }
 
@@ -72,7 +72,8 @@ static void forget_addresses(ln_sync_transport *transport) {
     transport->addresses = transport->next = NULL;
 }
 
-/* A large payload wakes its reader by 128 KB, not for each segment: that costs both sides more than the copying. */
+/* A large payload wakes its reader every 128 KB instead of for every segment, because each wake-up costs both sides
+ * more than the copying. */
 static void socket_expect(ln_sync_transport *transport, size_t size) {
     const int mark = size < LOW_WATER / 4 ? 1 : size < LOW_WATER ? (int)size : LOW_WATER;
     if (!transport->low_water || mark == transport->low_water) return;
@@ -83,7 +84,8 @@ static void socket_close(ln_sync_transport *transport) {
     char rest[4096];
     forget_addresses(transport);
     if (transport->fd < 0) return;
-    /* TCP forgets what was sent last (the REFUSE, say) when it is closed with bytes unread: take what is there. */
+    /* If a TCP socket is closed with unread bytes, TCP may discard the bytes that were sent last, for example REFUSE.
+     * This function therefore reads the bytes that have arrived. */
     if (shutdown(transport->fd, SHUT_WR) == 0)
         for (int i = 0; i < 256 && recv(transport->fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++) continue;
     close(transport->fd);
@@ -124,20 +126,20 @@ void ln_sync_stage_after_socket(ln_sync_transport *transport, bool shared_memory
         transport->stage = transport->server ? ln_sync_shm_give : ln_sync_shm_take;
     else
         transport->stage = transport->security ? ln_sync_tls_shake : NULL;
-    transport->stage_needs = LN_SYNC_NOW; /* the stage says otherwise when it blocks */
+    transport->stage_needs = LN_SYNC_NOW; /* the stage changes this when it blocks */
 }
 
 static ln_sync_flow unreachable(ln_sync_transport *transport, int code, linnet_error *error) {
     char text[96];
     ln_sync_fail(error, LINNET_UNREACHABLE, "cannot connect: %s", ln_sync_errno(code, text, sizeof text));
     ln_sync_at(error, transport->peer);
-    ln_sync_hint(error, "is the server running, and listening at this address?");
+    ln_sync_hint(error, "is the server running and listening at this address?");
     return LN_SYNC_BROKEN;
 }
 
 static ln_sync_flow connected(ln_sync_transport *transport, linnet_error *error);
 
-/* Tries the addresses that are left, until one is connected or on its way. */
+/* Tries the remaining addresses until one is connected or connecting. */
 static ln_sync_flow connect_next(ln_sync_transport *transport, int code, linnet_error *error) {
     for (; transport->next; transport->next = transport->next->ai_next) {
         const struct addrinfo *one = transport->next;
@@ -149,7 +151,7 @@ static ln_sync_flow connect_next(ln_sync_transport *transport, int code, linnet_
         }
         if (transport->fd < 0) {
             transport->fd = fd;
-        } else { /* the owner polls this number */
+        } else { /* keeps the descriptor number, because the owner polls it */
             if (dup2(fd, transport->fd) < 0 || fcntl(transport->fd, F_SETFD, FD_CLOEXEC) < 0) code = errno;
             close(fd);
         }
@@ -171,7 +173,7 @@ static ln_sync_flow connect_next(ln_sync_transport *transport, int code, linnet_
     return unreachable(transport, code, error);
 }
 
-/* The stage of waiting for connect to end. */
+/* The stage that waits for connect to finish. */
 static ln_sync_flow connected(ln_sync_transport *transport, linnet_error *error) {
     struct pollfd ready = {transport->fd, POLLOUT, 0};
     int code = 0;
@@ -184,7 +186,8 @@ static ln_sync_flow connected(ln_sync_transport *transport, linnet_error *error)
     return LN_SYNC_FLOWS;
 }
 
-/* Another user's socket may wait at a path that everyone can write to. */
+/* Tells whether the socket belongs to our user. If everyone can write to the folder, the socket may belong to another
+ * user. */
 static bool of_our_user(int fd) {
 #if defined(__linux__)
     struct ucred peer;
@@ -207,12 +210,12 @@ static ln_sync_flow connect_unix(ln_sync_transport *transport, const ln_sync_add
     transport->fd = socket(AF_UNIX, SOCK_STREAM, 0);
     if (transport->fd < 0 || !ln_sync_unblock(transport->fd)) return unreachable(transport, errno, error);
     tune(transport->fd, AF_UNIX);
-    if (connect(transport->fd, (struct sockaddr *)&place, sizeof place) < 0) /* at once, whatever comes of it */
+    if (connect(transport->fd, (struct sockaddr *)&place, sizeof place) < 0) /* succeeds or fails at once */
         return unreachable(transport, errno, error);
     if (!transport->security && !of_our_user(transport->fd)) {
         ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the socket belongs to a process of another user");
         ln_sync_at(error, transport->peer);
-        ln_sync_hint(error, "choose a path in a directory of your own, or give both sides --key FILE");
+        ln_sync_hint(error, "choose a path in a directory of your own, or give --key FILE on both sides");
         return LN_SYNC_BROKEN;
     }
     ln_sync_stage_after_socket(transport, address->kind == LN_SYNC_SHM);
@@ -229,9 +232,9 @@ linnet_status ln_sync_connect(const char *address, const ln_sync_security *secur
     *out = NULL;
     if (status) return status;
     if (parts.kind == LN_SYNC_TCP && strtol(parts.port, NULL, 10) == 0) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "port 0 cannot be connected to");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "cannot connect to port 0");
         ln_sync_at(error, address);
-        return ln_sync_hint(error, "port 0 lets a server choose one; give workers the one that it shows");
+        return ln_sync_hint(error, "port 0 lets a server choose a port; give workers the port that the server prints");
     }
     transport = ln_sync_transport_new(-1, security, false);
     if (!transport) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection");

@@ -1,5 +1,5 @@
-/* transport_tls.c - TLS 1.3 as a medium on top of another one: the handshake as a stage, records in and out.
- * OpenSSL works on two buffers (a BIO pair); here they are filled from the medium below and emptied into it. */
+/* transport_tls.c - TLS 1.3 as a medium on top of another one: the handshake as a stage, then records in and out.
+ * OpenSSL works on two buffers (a BIO pair), which are filled from the medium below and flushed into it. */
 #include "sync/transport_security.h"
 
 #include <arpa/inet.h>
@@ -8,25 +8,26 @@
 #include <string.h>
 
 enum {
-    RECORD = 16 << 10,     /* bytes of plain text in a record at most (RFC 8446, 5.1) */
-    SEALED = RECORD + 256, /* and what is around it at most (5.2) */
-    BATCH = 8,             /* records that go to the medium below at once */
+    RECORD = 16 << 10,     /* largest plain text of a record in bytes (RFC 8446, 5.1) */
+    SEALED = RECORD + 256, /* largest record in bytes (5.2) */
+    BATCH = 8,             /* records that are passed to the medium below at once */
 };
 static const unsigned char CIPHER[2] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
 
 struct ln_sync_tls {
     const ln_sync_libssl *ssl;
     void *connection; /* SSL */
-    void *outside;    /* our end of the pair */
-    int write_needs;  /* of the medium below */
-    bool said;        /* something has left */
-    bool sealed;      /* the handshake is done and nothing has failed: a closing alert may be sent */
-    size_t owed;      /* plain bytes whose records are not yet all with the medium below */
+    void *outside;    /* our end of the BIO pair */
+    int write_needs;  /* write_needs of the medium below */
+    bool said;        /* some bytes have been sent */
+    bool sealed;      /* the handshake is done and nothing has failed, so a closing alert may be sent */
+    size_t owed;      /* plaintext bytes whose TLS records are not yet completely passed to the medium below */
 };
 
 /* ---- the pre-shared key ------------------------------------------------------------------------------------------ */
 
-/* An external PSK is a session of TLS 1.3 with the key as its secret. A new one each time: OpenSSL writes into it. */
+/* Creates a TLS 1.3 session with the key as its secret, because OpenSSL represents an external PSK as a session.
+ * Creates a new session each time, because OpenSSL writes into it. */
 static void *session_of(const ln_sync_security *security, void *connection) {
     const ln_sync_libssl *ssl = &security->ssl;
     const void *cipher = ssl->SSL_CIPHER_find(connection, CIPHER);
@@ -39,7 +40,7 @@ static void *session_of(const ln_sync_security *security, void *connection) {
     return NULL;
 }
 
-/* Client. The suite is the only one we offer, so its hash fits whatever `digest` says. */
+/* Client side. `digest` is ignored, because this side offers only one cipher suite and so knows the hash. */
 int ln_sync_tls_use_psk(void *connection, const void *digest, const unsigned char **identity, size_t *size,
                         void **session) {
     const ln_sync_security *security = ln_sync_libssl_data(connection, __builtin_return_address(0));
@@ -51,7 +52,7 @@ int ln_sync_tls_use_psk(void *connection, const void *digest, const unsigned cha
     return 1;
 }
 
-/* Server. An identity that is not ours finds no session, and without a certificate the handshake fails. */
+/* Server side. An unknown identity gets no session, and without a certificate the handshake then fails. */
 int ln_sync_tls_find_psk(void *connection, const unsigned char *identity, size_t size, void **session) {
     const ln_sync_security *security = ln_sync_libssl_data(connection, __builtin_return_address(0));
     *session = NULL;
@@ -61,9 +62,9 @@ int ln_sync_tls_find_psk(void *connection, const unsigned char *identity, size_t
     return 1;
 }
 
-/* ---- between the pair and the medium below ----------------------------------------------------------------------- */
+/* ---- between the BIO pair and the medium below -------------------------------------------------------------- */
 
-/* Empties the pair into the medium below. > 0: it is empty. */
+/* Flushes the pair into the medium below. Returns > 0 if the pair is empty. */
 static long flush(ln_sync_transport *transport, linnet_error *error) {
     struct ln_sync_tls *tls = transport->tls;
     for (;;) {
@@ -80,7 +81,7 @@ static long flush(ln_sync_transport *transport, linnet_error *error) {
     }
 }
 
-/* Fills the pair from the medium below. *drained: that has no more now. */
+/* Fills the pair from the medium below. *drained: the medium has no more bytes now. */
 static long fill(ln_sync_transport *transport, bool *drained, linnet_error *error) {
     struct ln_sync_tls *tls = transport->tls;
     char *data;
@@ -94,7 +95,8 @@ static long fill(ln_sync_transport *transport, bool *drained, linnet_error *erro
     return got;
 }
 
-/* Whom a client means to reach: as the user says, or as the address says (without the scope of an IPv6 address). */
+/* Copies the name of the server that a client wants to reach: the configured name, or the host of the address without
+ * the scope of an IPv6 address. */
 static void name_of_server(const ln_sync_transport *transport, char name[256]) {
     const char *said = transport->security->server_name;
     snprintf(name, 256, "%s", *said ? said : *transport->host ? transport->host : "localhost");
@@ -104,14 +106,15 @@ static void name_of_server(const ln_sync_transport *transport, char name[256]) {
 static long not_authenticated(ln_sync_transport *transport, const char *why, linnet_error *error) {
     ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the TLS handshake failed: %s", why);
     ln_sync_at(error, transport->peer);
-    ln_sync_hint(error, transport->security->shared_key
-                            ? "do both sides have the same key (--key FILE), and does the other one use TLS 1.3?"
-                            : "are both certificates valid now, and signed by whom the other side trusts?");
+    ln_sync_hint(error,
+                 transport->security->shared_key
+                     ? "do both sides have the same key (--key FILE), and does the peer use TLS 1.3?"
+                     : "are both certificates valid now, and signed by an authority that the other side trusts?");
     return LN_SYNC_FAILED;
 }
 
-/* OpenSSL has failed: tells what it says, after its alert has left. A client may have finished its handshake when the
- * server refuses it. */
+/* Reports OpenSSL's error, after its alert is sent. A client may have finished its handshake when the server refuses
+ * it. */
 static long failed(ln_sync_transport *transport, linnet_error *error) {
     struct ln_sync_tls *tls = transport->tls;
     unsigned long code = tls->ssl->ERR_get_error();
@@ -120,7 +123,8 @@ static long failed(ln_sync_transport *transport, linnet_error *error) {
     bool shaking = !tls->sealed || transport->received == 0;
     char name[256];
     if (flush(transport, NULL) > 0 && !tls->said) {
-        /* OpenSSL says nothing to who does not speak TLS; this alert tells a peer without a key what it needs. */
+        /* OpenSSL sends nothing to a peer that does not use TLS. This alert tells a peer without a key what it
+         * needs. */
         static const ln_sync_slice ALERT = {"\x15\x03\x03\0\2\2\x46", 7}; /* fatal, protocol_version */
         transport->under->write(transport, &ALERT, 1, NULL);
     }
@@ -133,8 +137,8 @@ static long failed(ln_sync_transport *transport, linnet_error *error) {
         not_authenticated(transport, reason, error);
         if (verified != LN_X509_HOSTNAME_MISMATCH && verified != LN_X509_IP_ADDRESS_MISMATCH) return LN_SYNC_FAILED;
         name_of_server(transport, name);
-        ln_sync_expected(error, "a certificate of %.70s", name);
-        ln_sync_hint(error, "is that the server you mean? --server-name NAME if its certificate has another name");
+        ln_sync_expected(error, "a certificate for %.70s", name);
+        ln_sync_hint(error, "is this the right server? Give --server-name NAME if its certificate has another name");
         return LN_SYNC_FAILED;
     }
     ln_sync_fail(error, LINNET_CONNECTION_LOST, "TLS failed: %s", reason);
@@ -161,11 +165,11 @@ static long tls_read(ln_sync_transport *transport, void *data, size_t size, linn
     }
 }
 
-/* Seals a batch of records with the first bytes of the slices, gathered where slices are small; the pair is empty, so
- * there is room. Returns the plain bytes taken. */
+/* Encrypts a batch of records with the first bytes of the slices, gathering small slices. The pair is empty, so there
+ * is room. Returns the number of plain bytes taken. */
 static long seal(ln_sync_transport *transport, const ln_sync_slice *slices, int count, linnet_error *error) {
     struct ln_sync_tls *tls = transport->tls;
-    size_t at = 0, taken = 0; /* at: within the first slice that is left */
+    size_t at = 0, taken = 0; /* at: offset in the first remaining slice */
     unsigned char record[RECORD];
     for (int records = 0; records < BATCH && count > 0; records++) {
         const unsigned char *data = (const unsigned char *)slices->data + at;
@@ -190,8 +194,8 @@ static long seal(ln_sync_transport *transport, const ln_sync_slice *slices, int 
     return (long)taken;
 }
 
-/* Bytes count as written when all their records are with the medium below. Until then the same bytes come again (a
- * stream never takes back what it has begun), and only the rest of the records is sent. */
+/* Bytes count as written when all their records have been passed to the medium below. Until then the caller repeats the
+ * same bytes (a stream never changes what it has begun), and only the remaining records are sent. */
 static long tls_write(ln_sync_transport *transport, const ln_sync_slice *slices, int count, linnet_error *error) {
     struct ln_sync_tls *tls = transport->tls;
     long moved = 1, written;
@@ -226,8 +230,8 @@ const ln_sync_medium ln_sync_tls_medium = {tls_read, tls_write, tls_close, false
 
 /* ---- the handshake ----------------------------------------------------------------------------------------------- */
 
-/* Whom we mean to talk to must be who we talk to: a worker's certificate is signed by the same authority, and is none
- * of this server. OpenSSL itself looks whether the purposes that a certificate names are these. */
+/* Requires that the peer is the configured server. A worker's certificate is signed by the same authority but does not
+ * carry the server's name. OpenSSL itself checks the purposes that a certificate allows. */
 static bool expect_server(const ln_sync_transport *transport, void *connection) {
     const ln_sync_libssl *ssl = &transport->security->ssl;
     char name[256];
@@ -254,25 +258,26 @@ static bool begin(ln_sync_transport *transport) {
     tls->connection = ssl->SSL_new(security->context);
     if (!tls->connection || ssl->BIO_new_bio_pair(&inside, BATCH * SEALED, &tls->outside, BATCH * SEALED) != 1)
         return false;
-    ssl->SSL_set_bio(tls->connection, inside, inside); /* takes it */
+    ssl->SSL_set_bio(tls->connection, inside, inside); /* takes ownership of `inside` */
     if (transport->server)
         ssl->SSL_set_accept_state(tls->connection);
     else
         ssl->SSL_set_connect_state(tls->connection);
-    /* A server that answers with a certificate instead of the key is verified against no authority: refused. */
+    /* If the server answers with a certificate instead of the key, the certificate is verified without an authority, so
+     * it is refused. */
     if (!transport->server && security->shared_key) ssl->SSL_set_verify(tls->connection, LN_SSL_VERIFY_PEER, NULL);
     return ssl->SSL_set_ex_data(tls->connection, 0, (void *)(uintptr_t)security) == 1 &&
            (security->shared_key || transport->server || expect_server(transport, tls->connection));
 }
 
-/* Where a stage stands when a medium gave `moved` <= 0. */
+/* Returns the state of a stage after a medium returned `moved` <= 0. */
 static ln_sync_flow stopped(ln_sync_transport *transport, long moved, int needs, linnet_error *error) {
     transport->stage_needs = needs;
     if (moved == LN_SYNC_WOULD_BLOCK) return LN_SYNC_BLOCKED;
     if (moved == LN_SYNC_END_OF_FILE) {
-        ln_sync_fail(error, LINNET_CONNECTION_LOST, "the peer closed the connection in the TLS handshake");
+        ln_sync_fail(error, LINNET_CONNECTION_LOST, "the peer closed the connection during the TLS handshake");
         ln_sync_at(error, transport->peer);
-        ln_sync_hint(error, "if it comes again: does the peer have a key (--key FILE)?");
+        ln_sync_hint(error, "if this happens again: does the peer have a key (--key FILE)?");
     }
     return LN_SYNC_BROKEN;
 }

@@ -1,5 +1,5 @@
-/* version.c - which release of liblinnet_sync this is.
- * The number is that of linnet.h: both libraries are released together. */
+/* version.c - the release number of liblinnet_sync.
+ * It is the number of linnet.h, because both libraries are released together. */
 #include "linnet_sync.h"
 
 #define TEXT_OF(x) #x

@@ -1,5 +1,5 @@
-/* wire.c - the header of a frame: written, read and checked as far as that needs no state.
- * docs/protocol.md, "The header", is the text to this. */
+/* wire.c - writes and reads the header of a frame, and makes the checks that need no state.
+ * docs/protocol.md, "The header", describes it. */
 #include "sync/wire.h"
 
 #include "sync/bytes.h"
@@ -7,11 +7,11 @@
 
 #define MAGIC 0x59534e4cu /* "LNSY" */
 
-/* By type. */
+/* Indexed by frame type. */
 static const struct {
     const char *name;
     bool bulk;
-    uint16_t flags; /* those that it may have */
+    uint16_t flags; /* allowed flags */
 } types[LN_SYNC_TYPES] = {
     [LN_SYNC_HELLO] = {"HELLO", false, 0},
     [LN_SYNC_WELCOME] = {"WELCOME", false, 0},
@@ -88,7 +88,7 @@ void ln_sync_header_write(const ln_sync_header *header, unsigned char bytes[LN_S
     put32(bytes + 60, ln_sync_crc32c(0, bytes, 60));
 }
 
-/* Lengths and encoding, by the kind of frame. A piece of nothing is only right where the whole message is nothing. */
+/* Checks lengths and encoding by the kind of frame. An empty chunk is valid only if the whole message is empty. */
 static ln_sync_refusal check_kind(const ln_sync_header *header) {
     if (!types[header->type].bulk)
         return header->length > LN_SYNC_CONTROL_MAX                                    ? LN_SYNC_OVER_LIMIT

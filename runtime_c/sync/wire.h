@@ -1,5 +1,5 @@
-/* wire.h - the frames of docs/protocol.md as C sees them: the 64-byte header, its check, and the fixed payloads.
- * Reading and writing is byte by byte: the same on every machine, at any alignment. */
+/* wire.h - the frames of docs/protocol.md in C: the 64-byte header, its checks, and the fixed payloads.
+ * Reading and writing is byte by byte, so it works the same on every machine and at any alignment. */
 #ifndef LN_SYNC_WIRE_H
 #define LN_SYNC_WIRE_H
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes, and the protocol's version. */
+/* Sizes in bytes, and the protocol's version. */
 enum {
     LN_SYNC_HEADER = 64,
     LN_SYNC_CONTROL_MAX = 4096,
@@ -77,10 +77,13 @@ typedef struct ln_sync_header {
     uint64_t job, step, total, offset;
 } ln_sync_header;
 
-enum { LN_SYNC_FLAG_ROWS = 1 }; /* header.flags of DATA and PUSH: some rows of the tensor, not all of it */
+enum {
+    LN_SYNC_FLAG_ROWS = 1
+}; /* header.flags of DATA and PUSH: the message has some rows of the tensor, not all of
+    * it */
 
-/* Bits 1 << type, for ln_sync_stream_expect: what comes before READY, what a server takes from a worker, and the other
- * way. */
+/* Bits 1 << type for ln_sync_stream_expect: frames before READY, frames that a server accepts from a worker, and frames
+ * that a worker accepts from a server. */
 #define LN_SYNC_HANDSHAKE                                                                                              \
     (1u << LN_SYNC_HELLO | 1u << LN_SYNC_WELCOME | 1u << LN_SYNC_TENSORS | 1u << LN_SYNC_READY | 1u << LN_SYNC_REFUSE)
 #define LN_SYNC_FROM_WORKER                                                                                            \
@@ -91,27 +94,29 @@ enum { LN_SYNC_FLAG_ROWS = 1 }; /* header.flags of DATA and PUSH: some rows of t
     (1u << LN_SYNC_REFUSE | 1u << LN_SYNC_DATA | 1u << LN_SYNC_SAME | 1u << LN_SYNC_ACK | 1u << LN_SYNC_HEARTBEAT |    \
      1u << LN_SYNC_SAVED | 1u << LN_SYNC_REPORT | 1u << LN_SYNC_BYE)
 
-/* Writes the 64 bytes, with the header's CRC (payload_crc is as given). */
+/* Writes the 64 bytes including the header's CRC (payload_crc is written as given). */
 void ln_sync_header_write(const ln_sync_header *header, unsigned char bytes[LN_SYNC_HEADER]);
-/* Reads and checks what needs no state: CRC, magic, version, type, known flags, lengths of control frames, offset
- * within total. FINE, or why not. */
+/* Reads the header and makes the checks that need no state: CRC, magic, version, type, known flags, lengths of control
+ * frames, offset within total. Returns FINE, or the reason. */
 ln_sync_refusal ln_sync_header_read(ln_sync_header *header, const unsigned char bytes[LN_SYNC_HEADER]);
 bool ln_sync_is_bulk(uint8_t type);
 
-/* "PUSH", and "checksum": for people. Never NULL. */
+/* These functions return names for error messages, such as "PUSH" and "checksum". They never return NULL. */
 const char *ln_sync_type_name(uint8_t type);
 const char *ln_sync_refusal_name(ln_sync_refusal why);
 
-/* CRC-32C of data appended to what gave `crc`; begin with 0. By the processor's instructions where it has them. */
+/* Continues the CRC-32C `crc` with the data and returns the new one; begin with 0. Uses the processor's CRC
+ * instructions if it has them. */
 static inline uint32_t ln_sync_crc32c(uint32_t crc, const void *data, size_t size) {
     return linnet_crc32c(crc, data, size);
 }
-/* linnet's 128-bit digest of data appended to what gave `sum`; begin with {0, 0}. On the wire the words are
- * little-endian, sum[0] first. */
+/* Updates linnet's 128-bit digest `sum` with the data; begin with {0, 0}. In messages the words are little-endian,
+ * sum[0] first. */
 void ln_sync_digest(const void *data, size_t size, uint64_t sum[2]);
 
-/* ---- payloads: `write` fills all bytes of one, `read` checks length, reserved bytes and ranges, else is false
- * -------- */
+/* ---- payloads ---------------------------------------------------------------------------------------------------
+ * `write` fills all bytes of a payload. `read` checks length, reserved bytes and ranges, and returns false if one of
+ * them is wrong. */
 
 enum {
     LN_SYNC_HELLO_BYTES = 96,
@@ -126,7 +131,7 @@ enum {
     LN_SYNC_BEAT_BYTES = 32,
     LN_SYNC_SAVED_BYTES = 8, /* and the text */
     LN_SYNC_SAVED_TEXT = 1024,
-    LN_SYNC_TENSOR_BYTES = 32 + 8 * 8 + 256, /* the longest entry */
+    LN_SYNC_TENSOR_BYTES = 32 + 8 * 8 + 256, /* size of the longest entry */
     LN_SYNC_REPORT_MAX = 16 << 20
 };
 
@@ -139,7 +144,7 @@ typedef struct ln_sync_hello {
     unsigned char job[16], nonce[16];
     uint64_t incarnation, last_step, epoch;
     uint32_t worker, group, chunk, heartbeat;
-    char name[17]; /* ends with 0 here */
+    char name[17]; /* terminated by 0 here */
 } ln_sync_hello;
 void ln_sync_hello_write(const ln_sync_hello *hello, unsigned char *bytes);
 bool ln_sync_hello_read(ln_sync_hello *hello, const unsigned char *bytes, size_t length);
@@ -150,13 +155,13 @@ typedef struct ln_sync_welcome {
     uint16_t shard, shards;
     uint32_t encodings, worker;
     unsigned char nonce[16], server_nonce[16];
-    uint64_t epoch, step, parameters, applied; /* parameters: their version */
+    uint64_t epoch, step, parameters, applied; /* parameters: version of the parameters */
     uint32_t tensors, chunk, heartbeat, lease;
 } ln_sync_welcome;
 void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes);
 bool ln_sync_welcome_read(ln_sync_welcome *welcome, const unsigned char *bytes, size_t length);
 
-/* READ_ONLY: what updates change and gradients depend on besides, as the scale of a loss. */
+/* READ_ONLY: tensors that updates change and that gradients also depend on, such as a loss scale. */
 typedef enum ln_sync_kind { LN_SYNC_DENSE, LN_SYNC_SPARSE, LN_SYNC_AVERAGED, LN_SYNC_READ_ONLY } ln_sync_kind;
 
 typedef struct ln_sync_tensor {
@@ -164,9 +169,10 @@ typedef struct ln_sync_tensor {
     uint8_t dtype, kind, rank, name_size;
     uint64_t first_row, rows;
     uint64_t dims[8];
-    char name[256]; /* ends with 0 here */
+    char name[256]; /* terminated by 0 here */
 } ln_sync_tensor;
-/* Entries have different sizes; both give the bytes of this one. `read` gives 0 for one that is cut or wrong. */
+/* Entries have different sizes; both functions return the size of the entry. `read` returns 0 for a truncated or
+ * invalid entry. */
 size_t ln_sync_tensor_write(const ln_sync_tensor *tensor, unsigned char *bytes);
 size_t ln_sync_tensor_read(ln_sync_tensor *tensor, const unsigned char *bytes, size_t length);
 
@@ -181,7 +187,7 @@ typedef struct ln_sync_refuse {
     uint32_t detail;
     char text[LN_SYNC_REFUSE_TEXT + 1];
 } ln_sync_refuse;
-/* Gives the bytes; a longer text is cut. */
+/* Returns the number of bytes. A longer text is truncated. */
 size_t ln_sync_refuse_write(const ln_sync_refuse *refuse, unsigned char *bytes);
 bool ln_sync_refuse_read(ln_sync_refuse *refuse, const unsigned char *bytes, size_t length);
 
@@ -192,7 +198,8 @@ typedef struct ln_sync_pull {
     unsigned char digest[16];
 } ln_sync_pull;
 void ln_sync_pull_write(const ln_sync_pull *entry, unsigned char *bytes);
-/* Entry number `i` of a frame of `length` bytes; false behind the last one, and for a length that is no multiple. */
+/* Reads entry `i` of a frame of `length` bytes. Returns false after the last one, and if the length is not a multiple
+ * of the entry size. */
 bool ln_sync_pull_read(ln_sync_pull *entry, const unsigned char *bytes, size_t length, size_t i);
 
 typedef struct ln_sync_same {
@@ -217,7 +224,8 @@ typedef struct ln_sync_ack {
     uint8_t outcome;
     uint64_t version, next;
     uint64_t first_example, examples, batch;
-    uint64_t clock[5]; /* first COMMIT, last that counted, update begins, update ends, ACK made */
+    uint64_t clock[5]; /* times of the first COMMIT, the last COMMIT that counted, the beginning and the end of the
+                          update, and the ACK */
     uint32_t workers, members;
 } ln_sync_ack;
 void ln_sync_ack_write(const ln_sync_ack *ack, unsigned char *bytes);

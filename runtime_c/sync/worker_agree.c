@@ -1,5 +1,5 @@
-/* worker_agree.c - the handshake of a worker: HELLO, WELCOME, TENSORS, READY, and what a refusal means.
- * docs/protocol.md, "States". */
+/* worker_agree.c - a worker's handshake: HELLO, WELCOME, TENSORS, READY, and the meaning of refusals. docs/protocol.md,
+ * "States", describes it. */
 #include "sync/worker_state.h"
 
 #include <string.h>
@@ -44,20 +44,20 @@ void ln_worker_greet(worker_link *link) {
     ln_sync_stream_control(link->stream, &header, payload, sizeof payload);
 }
 
-/* A reason against this server; `why` goes to it, `status` to the caller. */
+/* Rejects this server: sends `why` to it, and keeps `error` for the caller. */
 static ln_sync_refusal object(worker_link *link, ln_sync_refusal why, const linnet_error *error, bool fatal) {
     ln_sync_stream_refuse(link->stream, why, 0, error->what);
     ln_worker_end(link, error, fatal);
-    return LN_SYNC_FINE; /* said already */
+    return LN_SYNC_FINE; /* the stream has already refused */
 }
 
-/* Whether this server is one of those we want. */
+/* Checks that this server has one of the shards that we need. */
 static ln_sync_refusal check_shard(worker_link *link, const ln_sync_welcome *welcome) {
     const ln_sync_worker *worker = link->worker;
     linnet_error error;
     if (welcome->shards != worker->link_count) {
-        ln_sync_fail(&error, LINNET_INVALID_ARGUMENT, "the job has another number of servers than were named");
-        ln_sync_expected(&error, "%u shards, by what this server says", (unsigned)welcome->shards);
+        ln_sync_fail(&error, LINNET_INVALID_ARGUMENT, "the number of servers is wrong");
+        ln_sync_expected(&error, "%u shards, according to this server", (unsigned)welcome->shards);
         ln_sync_got(&error, "%d addresses", worker->link_count);
         ln_sync_hint(&error, "name the servers of all shards, each once");
         return object(link, LN_SYNC_MODEL_DIFFERS, &error, true);
@@ -65,31 +65,31 @@ static ln_sync_refusal check_shard(worker_link *link, const ln_sync_welcome *wel
     for (int i = 0; i < worker->link_count; i++) {
         const worker_link *other = &worker->links[i];
         if (other == link || !other->agreed || other->shard != welcome->shard) continue;
-        ln_sync_fail(&error, LINNET_INVALID_ARGUMENT, "two addresses lead to servers of one shard");
-        ln_sync_expected(&error, "one address of each of %u shards", (unsigned)welcome->shards);
+        ln_sync_fail(&error, LINNET_INVALID_ARGUMENT, "two addresses lead to servers of the same shard");
+        ln_sync_expected(&error, "one address for each of %u shards", (unsigned)welcome->shards);
         ln_sync_got(&error, "shard %u also at %.60s", (unsigned)welcome->shard, other->address);
         ln_sync_hint(&error, "name the servers of all shards, each once");
         return object(link, LN_SYNC_MODEL_DIFFERS, &error, true);
     }
     if (link->agreed && link->shard != welcome->shard) {
-        ln_sync_fail(&error, LINNET_OTHER_MODEL, "another shard is served at this address than before");
+        ln_sync_fail(&error, LINNET_OTHER_MODEL, "this address now serves another shard than before");
         ln_sync_expected(&error, "shard %u", (unsigned)link->shard);
         ln_sync_got(&error, "shard %u", (unsigned)welcome->shard);
-        ln_sync_hint(&error, "start the server of that shard there again, or the workers with new addresses");
+        ln_sync_hint(&error,
+                     "start that shard's server at this address again, or start the workers with new addresses");
         return object(link, LN_SYNC_MODEL_DIFFERS, &error, false);
     }
     if (welcome->epoch < link->epoch) {
-        ln_sync_fail(&error, LINNET_SUPERSEDED,
-                     "a server was started again from an older state, or beside a newer one");
+        ln_sync_fail(&error, LINNET_SUPERSEDED, "a server was restarted from an older state, or beside a newer server");
         ln_sync_expected(&error, "epoch %llu or later", (unsigned long long)link->epoch);
         ln_sync_got(&error, "epoch %llu", (unsigned long long)welcome->epoch);
-        ln_sync_hint(&error, "start it with the folder of its snapshots, and one server per shard");
+        ln_sync_hint(&error, "start it with its own snapshot folder, and only one server per shard");
         return object(link, LN_SYNC_SUPERSEDED, &error, false);
     }
     return LN_SYNC_FINE;
 }
 
-/* The server of shard 0 gives a worker its number. */
+/* Checks our worker number, which the server of shard 0 assigns. */
 static bool number_known(worker_link *link, const ln_sync_welcome *welcome) {
     ln_sync_worker *worker = link->worker;
     linnet_error error;
@@ -100,10 +100,9 @@ static bool number_known(worker_link *link, const ln_sync_welcome *welcome) {
     }
     if (worker->number == LN_SYNC_NO_WORKER) {
         worker->lead = (link->index + 1) % worker->link_count;
-        ln_sync_fail(&error, LINNET_UNREACHABLE,
-                     "waiting for the server of shard 0, which gives workers their numbers");
+        ln_sync_fail(&error, LINNET_UNREACHABLE, "waiting for the server of shard 0, which assigns worker numbers");
     } else {
-        ln_sync_fail(&error, LINNET_PROTOCOL_ERROR, "the server gave another worker's number");
+        ln_sync_fail(&error, LINNET_PROTOCOL_ERROR, "the server assigned a different worker number");
     }
     ln_worker_end(link, &error, false);
     return false;
@@ -114,16 +113,16 @@ ln_sync_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *wel
     linnet_error error;
     if (memcmp(welcome->nonce, link->nonce, sizeof link->nonce)) return LN_SYNC_REPLAY;
     if (welcome->version != LN_SYNC_VERSION) return LN_SYNC_BAD_VERSION;
-    /* More than was offered. */
+    /* Refuses values that were not offered. */
     if (welcome->chunk > (uint32_t)worker->config.link.chunk || welcome->encodings & ~encodings(worker))
         return LN_SYNC_MALFORMED;
     const ln_sync_refusal why = check_shard(link, welcome);
     if (why || link->ending || !number_known(link, welcome)) return why;
-    if (!link->parts) { /* not agreed before */
+    if (!link->parts) { /* the first handshake of this link */
         const uint32_t most = worker->config.read_only ? 65535 : (uint32_t)worker->tensor_count;
         if (welcome->tensors > most) {
             ln_sync_fail(&error, LINNET_OTHER_MODEL, "the server has more variables than this model trains");
-            ln_sync_expected(&error, "%u at most", (unsigned)most);
+            ln_sync_expected(&error, "at most %u", (unsigned)most);
             ln_sync_got(&error, "%u", (unsigned)welcome->tensors);
             ln_sync_hint(&error, "start servers and workers with files of one linnet.sync.signatures or partition");
             return object(link, LN_SYNC_MODEL_DIFFERS, &error, true);
@@ -154,15 +153,16 @@ static void write_word(unsigned char *bytes, uint64_t word) {
     for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(word >> 8 * i);
 }
 
-/* All tensors were announced. */
+/* Called when all tensors have been announced. */
 static ln_sync_refusal agree(worker_link *link) {
     ln_sync_worker *worker = link->worker;
     linnet_error error;
     ln_sync_ready ready;
     unsigned char payload[LN_SYNC_READY_BYTES];
     if (memcmp(link->digest, link->manifest->digest, sizeof link->digest)) {
-        ln_sync_fail(&error, LINNET_OTHER_MODEL, "the server has other variables than before it was lost");
-        ln_sync_hint(&error, "start it with the same file again, or start the workers again");
+        ln_sync_fail(&error, LINNET_OTHER_MODEL,
+                     "the server has different variables than before the connection was lost");
+        ln_sync_hint(&error, "restart the server with the same file, or restart the workers");
         return object(link, LN_SYNC_MODEL_DIFFERS, &error, true);
     }
     if (!link->parts && ln_worker_match(link, &error)) return object(link, LN_SYNC_MODEL_DIFFERS, &error, true);
@@ -181,7 +181,7 @@ ln_sync_refusal ln_worker_announced(worker_link *link, const void *payload, size
     const unsigned char *bytes = payload;
     ln_sync_tensor entry;
     ln_sync_digest(payload, length, link->digest);
-    if (link->parts) { /* known since the first time: the digest will tell whether they are the same */
+    if (link->parts) { /* the tensors are known from an earlier handshake; the digest shows whether they are the same */
         for (size_t at = 0, n; at < length; at += n) {
             n = ln_sync_tensor_read(&entry, bytes + at, length - at);
             if (n == 0 || link->announced == 0) return LN_SYNC_MALFORMED;
@@ -200,7 +200,7 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
     linnet_error error;
     linnet_status status = LINNET_REFUSED;
     bool fatal = false;
-    const char *hint = "the server's own record says more";
+    const char *hint = "the server's own error message says more";
     switch (refuse->why) {
     case LN_SYNC_BAD_VERSION: hint = "install the same version of linnet on both sides", fatal = true; break;
     case LN_SYNC_UNKNOWN_JOB:
@@ -208,8 +208,8 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
         hint = "start servers and workers with files of one linnet.sync.signatures or partition";
         status = LINNET_OTHER_MODEL, fatal = true;
         break;
-    case LN_SYNC_IN_USE: hint = "give each worker a number of its own, or let the server choose (-1)"; break;
-    case LN_SYNC_FULL: hint = "raise max_workers at the server"; break;
+    case LN_SYNC_IN_USE: hint = "give each worker its own number, or let the server choose (-1)"; break;
+    case LN_SYNC_FULL: hint = "raise max_workers of the server"; break;
     case LN_SYNC_NOT_AUTHENTICATED:
         hint = "give both sides the same key file", status = LINNET_NOT_AUTHENTICATED, fatal = true;
         break;
@@ -217,14 +217,16 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
         hint = "another server was started for this shard: use its address", status = LINNET_SUPERSEDED;
         break;
     case LN_SYNC_SHUTTING_DOWN:
-        hint = "start the server again: workers go on where they were", status = LINNET_CONNECTION_LOST;
+        hint = "start the server again; the workers then continue", status = LINNET_CONNECTION_LOST;
         break;
-    case LN_SYNC_OVER: hint = "to go on, start it again and join again", status = LINNET_JOB_OVER, fatal = true; break;
+    case LN_SYNC_OVER:
+        hint = "to continue, start the server and the workers again", status = LINNET_JOB_OVER, fatal = true;
+        break;
     case LN_SYNC_BEHIND:
-        hint = "restore or repair (--repair) the folder of that server, then start the workers again", fatal = true;
+        hint = "restore or repair (--repair) the folder of that server, then restart the workers", fatal = true;
         break;
     case LN_SYNC_FORGOTTEN:
-        hint = "start this worker again: nobody knows any more what became of its last push", fatal = true;
+        hint = "restart this worker: the outcome of its last push is no longer known", fatal = true;
         break;
     default: status = LINNET_PROTOCOL_ERROR;
     }

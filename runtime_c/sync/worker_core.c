@@ -1,5 +1,5 @@
-/* worker_core.c - the links of a worker: what comes, connections that come and go, heartbeats. What goes on over all of
- * them is in worker_work.c. */
+/* worker_core.c - the links of a worker: received frames, new and lost connections, heartbeats. worker_work.c does the
+ * work that involves all links. */
 #include "sync/worker_state.h"
 
 #include <stdio.h>
@@ -10,18 +10,18 @@ enum { PLACES = 64, HANDSHAKE_MS = 10000, BACKOFF_MS = 20, BACKOFF_MAX_MS = 2000
 
 uint64_t ln_worker_clock(const ln_sync_worker *worker) { return worker->host.clock(worker->host.context); }
 
-/* ---- what comes ------------------------------------------------------------------------------------------------ */
+/* ---- receiving ------------------------------------------------------------------------------------------------- */
 
 static void heartbeat_came(worker_link *link, const ln_sync_beat *beat, uint64_t now) {
     link->peer_clock = beat->clock;
     link->peer_clock_at = now;
     if (beat->peer_clock == 0) return;
-    /* RFC 5905, section 8: t1 our clock when we sent, t2 theirs when that came, t3 theirs when they sent, t4 ours now.
-     */
+    /* RFC 5905, section 8: t1 is our clock when we sent, t2 the peer's clock when our frame arrived, t3 the peer's
+     * clock when it sent, t4 our clock now. */
     const int64_t t1 = (int64_t)beat->peer_clock, t2 = (int64_t)beat->received, t3 = (int64_t)beat->clock;
     const int64_t t4 = (int64_t)now, delay = (t4 - t1) - (t3 - t2);
     if (delay < 0) return;
-    /* The shortest delay tells best; it is forgotten in time, for clocks drift. */
+    /* The sample with the shortest delay is the best. It expires after a while, because clocks drift. */
     if (link->delay >= 0 && delay > link->delay && now - link->delay_at < 8 * link->heartbeat) return;
     link->delay = delay;
     link->offset = ((t2 - t1) + (t3 - t4)) / 2;
@@ -56,12 +56,12 @@ static ln_sync_refusal control(worker_link *link, const ln_sync_header *header, 
         if (link->worker->work != WORKER_SAVE) return LN_SYNC_FINE;
         link->done = true;
         if (saved.status == LINNET_OK) return LN_SYNC_FINE;
-        ln_sync_fail(&link->unsaved, (linnet_status)saved.status, "the server could not save: %.130s", saved.text);
+        ln_sync_fail(&link->unsaved, (linnet_status)saved.status, "the server cannot save: %.130s", saved.text);
         ln_sync_at(&link->unsaved, link->address);
         return LN_SYNC_FINE;
     case LN_SYNC_BYE:
         ln_sync_fail(&error, LINNET_CONNECTION_LOST, "the server has ended");
-        ln_sync_hint(&error, "start it again: workers go on where they were");
+        ln_sync_hint(&error, "start the server again; the workers then continue");
         ln_worker_end(link, &error, false);
         return LN_SYNC_FINE;
     default: return LN_SYNC_UNEXPECTED;
@@ -105,13 +105,13 @@ void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal) {
     }
 }
 
-/* Begins anew what the connection that was lost had not brought to its end. */
+/* Restarts the work that the lost connection had not finished. */
 void ln_worker_restart(worker_link *link) {
     link->asked = link->missing = link->queued = link->released = 0;
     link->committed = link->sent = link->ahead = false;
     for (uint32_t i = 0; link->parts && i < link->manifest->count; i++) {
         worker_part *part = &link->parts[i];
-        if (part->awaited && part->taken) part->version = LN_SYNC_NONE; /* torn */
+        if (part->awaited && part->taken) part->version = LN_SYNC_NONE; /* only part of the value arrived */
         part->awaited = part->rows_awaited = false;
         part->taken = 0;
     }
@@ -148,7 +148,7 @@ void ln_sync_worker_connected(ln_sync_worker *worker, int index) {
     ln_worker_greet(link);
 }
 
-/* Full jitter: anything up to a bound that doubles, so that workers do not come back all at once. */
+/* Full jitter: a random wait up to a bound that doubles, so that workers do not all connect again at the same time. */
 static uint64_t back_off(worker_link *link) {
     uint64_t bound = BACKOFF_MS, chance;
     for (int i = 0; i < link->attempts && bound < BACKOFF_MAX_MS; i++) bound *= 2;
@@ -164,14 +164,14 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
     const uint64_t now = ln_worker_clock(worker);
     linnet_error error;
     if (link->state == WORKER_OPEN || !link->lost_at) link->lost_at = now;
-    if (!link->ending && failure) { /* we refused what came */
-        ln_sync_fail(&error, LINNET_PROTOCOL_ERROR, "what the server sent is wrong: %s", ln_sync_refusal_name(failure));
-        ln_sync_hint(&error, "if it comes again: is that address a server of this version of linnet?");
+    if (!link->ending && failure) { /* we refused what the server sent */
+        ln_sync_fail(&error, LINNET_PROTOCOL_ERROR, "the server sent invalid data: %s", ln_sync_refusal_name(failure));
+        ln_sync_hint(&error, "if this happens again: does a server of this version of linnet run there?");
         why = &error;
         if (++link->failures >= FAILURES) ln_worker_end(link, why, true);
     }
     if (!link->ending && why && why->code == LINNET_NOT_AUTHENTICATED && !link->epoch) {
-        error = *why; /* the key has never fitted: trying again does not help */
+        error = *why; /* the key has never worked, so trying again does not help */
         ln_sync_at(&error, link->address);
         ln_worker_end(link, &error, true);
     }
@@ -187,7 +187,7 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
     ln_sync_stream_reset(link->stream);
     ln_worker_restart(link);
     link->retry_at = now + back_off(link);
-    if (worker->work == WORKER_LEAVE) link->done = true; /* that is what leaving is for */
+    if (worker->work == WORKER_LEAVE) link->done = true; /* leaving ends when the connection is closed */
 }
 
 static void beat(worker_link *link, uint64_t now) {
@@ -200,8 +200,9 @@ static void beat(worker_link *link, uint64_t now) {
 void ln_worker_check_time(worker_link *link, uint64_t now) {
     linnet_error error;
     if (link->state == WORKER_GREETING && now - link->begun_at > HANDSHAKE_MS * LN_SYNC_MS) {
-        ln_sync_fail(&error, LINNET_TIMED_OUT, "no answer to the greeting within %d s", HANDSHAKE_MS / 1000);
-        ln_sync_hint(&error, "is that the address of a linnet server, and have both sides the same key?");
+        ln_sync_fail(&error, LINNET_TIMED_OUT, "the server did not answer the greeting within %d s",
+                     HANDSHAKE_MS / 1000);
+        ln_sync_hint(&error, "is this the address of a linnet server, and do both sides have the same key?");
         ln_worker_end(link, &error, false);
     } else if (link->state == WORKER_OPEN && now - link->heard_at > link->lease) {
         ln_sync_fail(&error, LINNET_CONNECTION_LOST, "the server was silent for %llu ms",
@@ -212,7 +213,7 @@ void ln_worker_check_time(worker_link *link, uint64_t now) {
     }
 }
 
-/* ---- beginning and end ------------------------------------------------------------------------------------------ */
+/* ---- creation and end ------------------------------------------------------------------------------------------- */
 
 static linnet_status make_link(ln_sync_worker *worker, int index, const char *address, linnet_error *error) {
     worker_link *link = &worker->links[index];

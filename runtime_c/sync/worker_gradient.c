@@ -1,5 +1,5 @@
-/* worker_gradient.c - what a worker pushes: the gradients in a session's outputs, or what local steps have changed; and
- * the messages that they become. Rows that occur twice are summed here, so that each travels once. */
+/* worker_gradient.c - makes the messages of a push from the gradients in a session's outputs, or from the changes of
+ * local steps. Rows that occur several times are summed here, so that each row is sent once. */
 #include "sync/compress.h"
 #include "sync/rows.h"
 #include "sync/worker_state.h"
@@ -9,17 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMPRESSED_FROM = 1024 }; /* elements: what is smaller is not worth the loss */
+enum { COMPRESSED_FROM = 1024 }; /* elements; a smaller tensor is sent plain, because compression saves too little */
 
 static size_t gradient_size(const worker_tensor *tensor) { return tensor->dtype == LINNET_F64 ? 8 : 4; }
 
 static linnet_status no_memory(linnet_error *error) {
-    return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the gradients that are pushed");
+    return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the gradients to push");
 }
 
 /* ---- outputs ---------------------------------------------------------------------------------------------------- */
 
-/* The output of this name; *at is where it was the last time. */
+/* Finds the output of this name. *at is the number that it had the last time. */
 static linnet_status output(linnet_session *session, const char *name, int *at, linnet_tensor_info *info) {
     linnet_status status = *at >= 0 ? linnet_session_output_info(session, *at, info) : LINNET_INVALID_ARGUMENT;
     if (!status && !strcmp(info->name, name)) return LINNET_OK;
@@ -30,21 +30,21 @@ static linnet_status output(linnet_session *session, const char *name, int *at, 
 }
 
 static linnet_status lacking(const char *name, linnet_error *error) {
-    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the session has no output of this name, which is to be pushed");
+    ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the session does not have this output, which is to be pushed");
     ln_sync_at(error, name);
-    return ln_sync_hint(error, "give a session of signature 'grad', with all of its outputs as fetches");
+    return ln_sync_hint(error, "give a session of signature 'grad' that fetches all of its outputs");
 }
 
 static linnet_status unfit(const worker_tensor *tensor, const char *what, const linnet_tensor_info *info,
                            linnet_error *error) {
-    ln_sync_fail(error, LINNET_WRONG_SHAPE, "the %s of a variable do not fit it", what);
+    ln_sync_fail(error, LINNET_WRONG_SHAPE, "the %s do not match the variable", what);
     ln_sync_at(error, tensor->info.name);
     ln_sync_expected(error, "%llu rows of %llu", (unsigned long long)tensor->rows,
                      (unsigned long long)tensor->row_elements);
     return ln_sync_got(error, "%s, %zu bytes", linnet_dtype_name(info->dtype), info->bytes);
 }
 
-/* Each row once, ascending; equal ones are added in the order in which they come. */
+/* Makes the row numbers ascending and unique. Rows with the same number are added in their order. */
 static linnet_status sum_rows(ln_sync_worker *worker, worker_tensor *tensor, const void *ids, int dtype, uint64_t n,
                               const void *rows, linnet_error *error) {
     const bool wide = tensor->dtype == LINNET_F64;
@@ -58,7 +58,7 @@ static linnet_status sum_rows(ln_sync_worker *worker, worker_tensor *tensor, con
         const int64_t row = dtype == LINNET_I32 ? ((const int32_t *)ids)[i] : ((const int64_t *)ids)[i];
         tensor->looked_up[i] = row;
         if (row >= 0 && (uint64_t)row < tensor->rows) continue;
-        ln_sync_fail(error, LINNET_INDEX_OUT_OF_RANGE, "a gradient is for a row that the table does not have");
+        ln_sync_fail(error, LINNET_INDEX_OUT_OF_RANGE, "a gradient has a row number beyond the table");
         ln_sync_at(error, tensor->info.name);
         ln_sync_expected(error, "0 to %llu", (unsigned long long)tensor->rows - 1);
         return ln_sync_got(error, "%lld", (long long)row);
@@ -100,7 +100,7 @@ static linnet_status collect_dense(worker_tensor *tensor, linnet_session *sessio
     return LINNET_OK;
 }
 
-/* Values as f32: f16 and bf16 into memory of our own. */
+/* Returns the values as f32; f16 and bf16 are converted into separate memory. */
 static const void *as_f32(ln_sync_worker *worker, worker_tensor *tensor, const void *values) {
     const uint64_t n = tensor->rows * tensor->row_elements;
     if (tensor->dtype == LINNET_F32 || tensor->dtype == LINNET_F64) return values;
@@ -137,7 +137,8 @@ linnet_status ln_worker_collect(ln_sync_worker *worker, linnet_session *session,
 
 /* ---- local steps ------------------------------------------------------------------------------------------------ */
 
-/* pulled less now, in the place of pulled; f16 and bf16 have no room for it there. */
+/* Replaces `pulled` by (pulled - current). f16 and bf16 are too narrow for the differences, which are then written to
+ * separate memory. */
 static linnet_status subtract(ln_sync_worker *worker, worker_tensor *tensor, linnet_error *error) {
     const uint64_t n = tensor->rows * tensor->row_elements;
     if (tensor->dtype == LINNET_F32) {
@@ -171,7 +172,7 @@ static bool all_zero(const unsigned char *bytes, size_t size) {
     return true;
 }
 
-/* Rows that have not changed do not travel: the others move to the front. */
+/* Drops rows that have not changed, so that they are not sent. Moves the other rows to the front. */
 static linnet_status pick_rows(ln_sync_worker *worker, worker_tensor *tensor, linnet_error *error) {
     const size_t bytes = (size_t)tensor->row_elements * gradient_size(tensor);
     unsigned char *rows = (unsigned char *)(uintptr_t)tensor->gradient;
@@ -189,10 +190,11 @@ linnet_status ln_worker_differ(ln_sync_worker *worker, linnet_error *error) {
     linnet_status status = LINNET_OK;
     worker->commit.loss = (double)NAN;
     if (!worker->config.keep_pulled) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "what was pulled was not kept, so what has changed is not known");
-        return ln_sync_hint(error, "set keep_pulled (as many bytes again as the variables), or give a session");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
+                     "there is no copy of the pulled values to compute the changes from");
+        return ln_sync_hint(error, "set keep_pulled (takes as many bytes as the variables), or give a session");
     }
-    /* A push that failed is repeated: the differences are there. */
+    /* If `differs` is set, this call repeats a failed push, and the differences are already computed. */
     for (int i = 0; !status && !worker->differs && i < worker->tensor_count; i++) {
         worker_tensor *tensor = &worker->tensors[i];
         if (!tensor->pushed) continue;
@@ -214,7 +216,7 @@ static worker_message *add_message(worker_link *link, uint8_t type, const worker
     return message;
 }
 
-/* How the values of a part travel. Rows have no residual: it would be as large as the table. */
+/* Chooses the encoding of a part. Rows have no residual, because it would be as large as the table. */
 static int encoding_of(const worker_link *link, const worker_part *part, uint64_t elements) {
     const int wanted = link->worker->config.compression;
     const bool rows = part->tensor->sparse;

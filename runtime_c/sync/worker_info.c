@@ -1,4 +1,4 @@
-/* worker_info.c - what a worker tells about itself and its links. */
+/* worker_info.c - fills in the information about a worker and its links. */
 #include "sync/worker_state.h"
 
 #include <string.h>

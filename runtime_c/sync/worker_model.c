@@ -1,5 +1,5 @@
-/* worker_model.c - which variables of its model a worker shares, and whether what servers announce is the same.
- * The names of the outputs of `grad`, and metadata, say it (linnet.sync.signatures writes them). */
+/* worker_model.c - finds which variables of its model a worker shares, and checks them against the tensors that servers
+ * announce. The outputs of `grad` and the metadata name the shared variables (linnet.sync.signatures writes both). */
 #include "sync/worker_state.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static bool ends(const char *text, size_t length, const char *with) {
     return length > n && !memcmp(text + length - n, with, n);
 }
 
-/* Whether metadata `key`, names one per line, holds this one. */
+/* Tells whether metadata `key`, a list of names with one per line, contains this name. */
 static bool listed(const linnet_model *model, const char *key, const char *name, size_t length) {
     const char *at = linnet_model_metadata(model, key);
     while (at && *at) {
@@ -63,7 +63,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*(worker_tensor *const *)a)->info.name, (*(worker_tensor *const *)b)->info.name);
 }
 
-/* The tensor of that name, new if need be. NULL with `error` set. */
+/* Returns the tensor of that name, creating it if necessary; NULL with `error` set. */
 static worker_tensor *tensor_of(ln_sync_worker *worker, const char *name, size_t length, linnet_error *error) {
     linnet_tensor_info info = {0};
     const bool known = variable_of(worker->model, name, length, &info);
@@ -77,7 +77,8 @@ static worker_tensor *tensor_of(ln_sync_worker *worker, const char *name, size_t
         const size_t n = length < sizeof text - 1 ? length : sizeof text - 1;
         memcpy(text, name, n);
         text[n] = 0;
-        ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the model shares a variable that it does not have");
+        ln_sync_fail(error, LINNET_UNKNOWN_NAME,
+                     "the model has no variable of this name, but a signature or metadata shares it");
         ln_sync_at(error, text);
         ln_sync_hint(error, "write the file with linnet.sync.signatures and linnet.sync.partition");
         return NULL;
@@ -98,7 +99,7 @@ static worker_tensor *tensor_of(ln_sync_worker *worker, const char *name, size_t
     return tensor;
 }
 
-/* What an input of an update signature, or an output of `grad`, says. */
+/* Takes the tensor that an input of an update signature, or an output of `grad`, names. */
 static linnet_status take_gradient(ln_sync_worker *worker, const char *name, linnet_error *error) {
     linnet_tensor_info info;
     const size_t prefix = strlen(GRADIENT);
@@ -130,7 +131,7 @@ static linnet_status take_list(ln_sync_worker *worker, const char *key, bool ave
     return LINNET_OK;
 }
 
-/* The names that signatures and metadata give. */
+/* Takes the names in signatures and metadata. */
 static linnet_status take_names(ln_sync_worker *worker, linnet_error *error) {
     const linnet_model *model = worker->model;
     const int grad = linnet_model_find_signature(model, "grad");
@@ -147,7 +148,7 @@ static linnet_status take_names(ln_sync_worker *worker, linnet_error *error) {
     if (!status) status = take_list(worker, "sync.average", true, error);
     if (!status) status = take_list(worker, "sync.read", false, error);
     if (status || any) return status;
-    /* A reader's file may be for inference alone. */
+    /* A read-only worker may have a file that is only for inference. */
     for (int i = 0; worker->config.read_only && i < linnet_model_variable_count(model); i++)
         if (!linnet_model_variable(model, i, &info) && !tensor_of(worker, info.name, strlen(info.name), error))
             return LINNET_OUT_OF_MEMORY;
@@ -164,14 +165,14 @@ static void measure(worker_tensor *tensor) {
 }
 
 static linnet_status bind(ln_sync_worker *worker, worker_tensor *tensor, linnet_error *error) {
-    if (tensor->remote) return LINNET_OK; /* a manifest will say its shape */
+    if (tensor->remote) return LINNET_OK; /* a server's manifest gives its shape later */
     measure(tensor);
     tensor->data = linnet_store_data(worker->store, tensor->info.name, 0, error);
     if (!tensor->data) return error ? (linnet_status)error->code : LINNET_UNKNOWN_NAME;
     const size_t bytes = (size_t)(tensor->rows * tensor->row_bytes);
     if (!worker->config.keep_pulled) return LINNET_OK;
     tensor->pulled = ln_worker_memory(worker, bytes);
-    if (!tensor->pulled) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a copy of what is pulled");
+    if (!tensor->pulled) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a copy of the pulled values");
     memcpy(tensor->pulled, tensor->data, bytes);
     return LINNET_OK;
 }
@@ -195,10 +196,10 @@ linnet_status ln_worker_read_model(ln_sync_worker *worker, linnet_error *error) 
     return status;
 }
 
-/* ---- what servers announce ------------------------------------------------------------------------------------ */
+/* ---- manifests of the servers --------------------------------------------------------------------------------- */
 
 static linnet_status differs(const char *name, const char *what, const worker_link *link, linnet_error *error) {
-    ln_sync_fail(error, LINNET_OTHER_MODEL, "the server at %.60s has another model: %s", link->address, what);
+    ln_sync_fail(error, LINNET_OTHER_MODEL, "the server at %.60s has a different model: %s", link->address, what);
     ln_sync_at(error, name);
     return ln_sync_hint(error, "start servers and workers with files of one linnet.sync.signatures or partition");
 }
@@ -219,21 +220,21 @@ static linnet_status match(worker_link *link, const ln_sync_variable *v, worker_
         measure(tensor);
     }
     if (e->dtype != tensor->dtype) {
-        differs(e->name, "a variable has another type", link, error);
+        differs(e->name, "the dtype of a variable differs", link, error);
         ln_sync_expected(error, "%s", linnet_dtype_name(tensor->dtype));
         return ln_sync_got(error, "%s", linnet_dtype_name(e->dtype));
     }
     bool same = e->rank == tensor->info.rank && (e->rank == 0 || e->rows == tensor->rows);
     for (int i = 1; same && i < e->rank; i++) same = (int64_t)e->dims[i] == tensor->info.shape[i];
     if (!same) {
-        differs(e->name, "a variable has another shape", link, error);
+        differs(e->name, "the shape of a variable differs", link, error);
         ln_sync_expected(error, "rank %d, %llu rows of %llu", tensor->info.rank, (unsigned long long)tensor->rows,
                          (unsigned long long)tensor->row_elements);
         return ln_sync_got(error, "rank %d, %llu rows of %llu", (int)e->rank, (unsigned long long)e->rows,
                            (unsigned long long)v->row_elements);
     }
     if (!reader && strcmp(kind_of(tensor), KINDS[e->kind & 3])) {
-        differs(e->name, "the gradient of a variable has another form", link, error);
+        differs(e->name, "the kind of a variable differs", link, error);
         ln_sync_expected(error, "%s", kind_of(tensor));
         return ln_sync_got(error, "%s", KINDS[e->kind & 3]);
     }
@@ -260,7 +261,7 @@ linnet_status ln_worker_match(worker_link *link, linnet_error *error) {
     return LINNET_OK;
 }
 
-/* Two servers that both have rows of the part. */
+/* Finds another server that also has rows of this part. */
 static const worker_link *also_at(const ln_sync_worker *worker, int before, const worker_part *part) {
     const ln_sync_tensor *mine = &part->variable->entry;
     const uint64_t end = mine->first_row + (mine->rank ? mine->dims[0] : 1);
@@ -288,11 +289,11 @@ linnet_status ln_worker_cover(ln_sync_worker *worker, linnet_error *error) {
             part->tensor->covered += e->rank ? e->dims[0] : 1;
             if (!other) continue;
             ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
-                         other->shard == link->shard ? "%.50s and %.50s are servers of one shard"
+                         other->shard == link->shard ? "%.50s and %.50s are servers of the same shard"
                                                      : "the servers at %.50s and %.50s both have this variable",
                          other->address, link->address);
             ln_sync_at(error, e->name);
-            return ln_sync_hint(error, "give each shard of linnet.sync.partition one server");
+            return ln_sync_hint(error, "give each shard of linnet.sync.partition exactly one server");
         }
     }
     for (int i = 0; i < worker->tensor_count && !worker->config.read_only; i++) {

@@ -1,5 +1,5 @@
-/* worker_pull.c - values that come: whole tensors, straight into the store, and rows of tables.
- * A link asks for what is not known to be the same, and counts what is still to come. */
+/* worker_pull.c - receives values: whole tensors, directly into the store, and rows of tables.
+ * A link asks for everything that may have changed, and counts the answers that are missing. */
 #include "sync/compress.h"
 #include "sync/worker_state.h"
 
@@ -16,7 +16,7 @@ static void write_word(unsigned char *bytes, uint64_t word) {
 
 static void write_entry(const worker_link *link, const worker_part *part, unsigned char *bytes) {
     ln_sync_pull entry = {.tensor = part->variable->entry.number, .version = part->version};
-    /* What local steps have changed is no version of the server's. */
+    /* Values that local steps have changed do not equal any version of the server. */
     if (link->worker->config.keep_pulled) entry.version = LN_SYNC_NONE;
     if (entry.version == LN_SYNC_NONE) {
         uint64_t digest[2] = {0, 0};
@@ -57,7 +57,7 @@ void ln_worker_ask(worker_link *link) {
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-/* The requested rows that this part has: [*first, *first + count) of the list. */
+/* Returns which requested rows this part has: [*first, *first + count) of the list. */
 static uint64_t range(const worker_part *part, const ln_sync_request *list, uint64_t *first) {
     const int64_t begin = (int64_t)part->variable->entry.first_row, end = begin + (int64_t)part_rows(part);
     uint64_t low = 0, high = list->count;
@@ -110,7 +110,7 @@ linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_re
             return ln_sync_at(error, tables[i].table);
         }
         if (n && (tables[i].rows[0] < 0 || (uint64_t)tables[i].rows[n - 1] >= tensor->rows)) {
-            ln_sync_fail(error, LINNET_INDEX_OUT_OF_RANGE, "a row of this table was asked for that it does not have");
+            ln_sync_fail(error, LINNET_INDEX_OUT_OF_RANGE, "a row number is beyond the table");
             ln_sync_at(error, tables[i].table);
             ln_sync_expected(error, "0 to %llu", (unsigned long long)tensor->rows - 1);
             return ln_sync_got(error, "%lld",
@@ -123,7 +123,7 @@ linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_re
     return LINNET_OK;
 }
 
-/* ---- what comes ------------------------------------------------------------------------------------------------- */
+/* ---- receiving -------------------------------------------------------------------------------------------------- */
 
 ln_sync_refusal ln_worker_place(worker_link *link, const ln_sync_header *header, void **destination) {
     if (header->type != LN_SYNC_DATA) return LN_SYNC_UNEXPECTED;
@@ -140,7 +140,7 @@ ln_sync_refusal ln_worker_place(worker_link *link, const ln_sync_header *header,
     if (header->total != part->variable->bytes) return LN_SYNC_WRONG_LENGTH;
     if (header->offset && header->step != part->arriving) return LN_SYNC_MALFORMED;
     part->arriving = header->step;
-    part->version = LN_SYNC_NONE; /* until it is whole */
+    part->version = LN_SYNC_NONE; /* the version is unknown until the value is complete */
     *destination = part->data + header->offset;
     return LN_SYNC_FINE;
 }
@@ -169,7 +169,7 @@ ln_sync_refusal ln_worker_data(worker_link *link, const ln_sync_header *header) 
     if (part->version > link->version) link->version = part->version;
     if (part->tensor->pulled)
         memcpy(part->tensor->pulled + (part->data - part->tensor->data), part->data, (size_t)part->variable->bytes);
-    /* Whoever packs variables must know; no run is on. */
+    /* Announces the write to the store, because the store may keep packed copies. No run is in progress. */
     linnet_store_data(worker->store, part->tensor->info.name, 1, NULL);
     worker->info.tensors_pulled++;
     came(link);
@@ -198,7 +198,7 @@ void ln_sync_worker_begin_pull(ln_sync_worker *worker) { ln_worker_begin(worker,
 
 void ln_worker_pulled(ln_sync_worker *worker) {
     const uint64_t now = worker->host.clock(worker->host.context);
-    linnet_store_publish(worker->store, NULL); /* snapshots see all of a pull or nothing */
+    linnet_store_publish(worker->store, NULL); /* a snapshot sees all values of a pull or none of them */
     worker->info.pull_ns = now - worker->begun_at;
     worker->values_at = now;
     worker->fresh = true;

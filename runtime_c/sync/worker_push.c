@@ -1,11 +1,13 @@
-/* worker_push.c - a step's way to the servers: messages, COMMIT, and what they answer.
- * A link keeps its messages until the ACK: a connection that is lost sends them again, and the server counts once. */
+/* worker_push.c - sends a step to the servers: messages, COMMIT, and the servers' answers.
+ * A link keeps its messages until the ACK. If the connection is lost, the link sends them again, and the server counts
+ * them once. */
 #include "sync/worker_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The step was closed without it: the rest is not sent. Where no COMMIT waits behind it, the server is told so. */
+/* Called when the step was closed without this push. Does not send the rest of the push. If the push has begun but no
+ * COMMIT is queued, tells the server that the push is abandoned. */
 static void abandon(worker_link *link) {
     const ln_sync_commit commit = {.flags = LN_SYNC_COMMIT_ABANDON};
     unsigned char payload[LN_SYNC_COMMIT_BYTES];
@@ -22,13 +24,13 @@ static void decided(worker_link *link, int outcome) {
 
 static uint64_t clock_of(const worker_link *link) { return link->worker->host.clock(link->worker->host.context); }
 
-/* COMMIT, behind all messages that are queued: they are the step. */
+/* Queues COMMIT behind all queued messages of the step. */
 static void commit(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
     const ln_sync_header header = {.type = LN_SYNC_COMMIT, .step = link->step};
     ln_sync_commit commit = worker->commit;
     unsigned char payload[LN_SYNC_COMMIT_BYTES];
-    /* What local steps have changed is asked for with digests, later. */
+    /* Values that local steps have changed are requested later, with digests. */
     const bool ahead = worker->then_pull && link->held && !worker->config.keep_pulled;
     commit.flags = ahead ? LN_SYNC_COMMIT_PULL : 0;
     commit.version = link->base;
@@ -43,7 +45,7 @@ static void commit(worker_link *link) {
 static void queue(worker_link *link) {
     while (link->queued < link->message_count) {
         const worker_message *message = &link->messages[link->queued];
-        /* Row numbers are whole before their rows begin: chunks of both would take turns. */
+        /* Sends all row numbers before the first row. Otherwise chunks of row numbers and of rows would alternate. */
         const bool behind_ids = link->queued > 0 && message[-1].type == LN_SYNC_IDS && message[-1].size > link->chunk;
         if (message->type == LN_SYNC_PUSH && behind_ids && link->released < link->queued) return;
         const ln_sync_header header = {.type = message->type,
@@ -65,17 +67,17 @@ void ln_worker_released(worker_link *link) {
 void ln_worker_push(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
     if (!link->acked && !link->committed) {
-        /* A server that was started again may not know that it had let this worker skip steps. */
+        /* The server may have let this worker skip steps before it was restarted, and may not know this any more. */
         if (link->next < link->step) {
             link->step = link->next;
-            link->last_step = LN_SYNC_NONE; /* what was said of that number is not of this push */
+            link->last_step = LN_SYNC_NONE; /* the outcome is of another push with the same step number */
         }
         if (link->next == link->step) {
             queue(link);
-        } else if (link->last_step == link->step) { /* closed without us, in the meantime */
+        } else if (link->last_step == link->step) { /* the step was closed without this worker */
             abandon(link);
             decided(link, link->last_outcome);
-        } else { /* decided before a connection was lost: the server knows how */
+        } else { /* the server still knows the outcome of this step */
             commit(link);
         }
     }
@@ -99,7 +101,7 @@ ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_
         worker->info.batch = ack->batch;
     }
     if (ack->outcome == LN_SYNC_NO_OUTCOME) {
-        /* It is not so far on as WELCOME said: this push is for it too. */
+        /* The server has closed fewer steps than WELCOME said, so it needs this push, too. */
         if (worker->work != WORKER_PUSH || !link->skipped || ack->next > link->step) return LN_SYNC_FINE;
         link->skipped = link->acked = link->done = false;
         ln_worker_push(link);
@@ -109,7 +111,7 @@ ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_
     link->last_outcome = ack->outcome;
     memcpy(link->server_clock, ack->clock, sizeof link->server_clock);
     if (worker->work != WORKER_PUSH || link->acked || step < link->step) return LN_SYNC_FINE;
-    if (step > link->step) { /* the answer to ours gave way to a later one: it is asked for again */
+    if (step > link->step) { /* a later answer replaced ours, so ask for it again */
         link->committed = false;
         ln_worker_push(link);
         return LN_SYNC_FINE;
@@ -127,12 +129,12 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
     const uint64_t now = worker->host.clock(worker->host.context);
     linnet_status status = LINNET_OK;
     if (worker->config.read_only) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a reader pushes nothing");
-        return ln_sync_hint(error, "make a worker without read_only");
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a read-only worker cannot push");
+        return ln_sync_hint(error, "create the worker without read_only");
     }
     if (!(weight > 0 && weight <= 1e300)) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the weight of a push is out of range");
-        ln_sync_expected(error, "a finite number above 0, the number of examples for one");
+        ln_sync_expected(error, "a finite number above 0, such as the number of examples");
         return ln_sync_got(error, "%g", weight);
     }
     worker->commit =
@@ -143,13 +145,14 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
     if (status) return status;
     worker->then_pull = pull;
     ln_worker_begin(worker, WORKER_PUSH);
-    /* A server that was started again may know less than before; one that is further on has closed the step. */
+    /* A restarted server may know less than before the restart. A server that is ahead of this step has already closed
+     * it. */
     if (ln_worker_next(worker) < worker->step) worker->step = ln_worker_next(worker);
     for (int i = 0; i < worker->link_count; i++) {
         worker->links[i].step = worker->step;
         worker->links[i].staleness = 0;
-        /* That server is further on, as after a restart of another one: what it was told of this step is not this push.
-         */
+        /* This server is ahead of the others, for example because another server was restarted. The push that it
+         * received for this step number was another push. */
         worker->links[i].skipped = worker->links[i].next > worker->step;
         if (worker->links[i].skipped) decided(&worker->links[i], LN_SYNC_LATE);
     }

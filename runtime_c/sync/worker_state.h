@@ -1,5 +1,5 @@
-/* worker_state.h - what worker_*.c share: tensors as the model has them, links, and the parts of tensors that the
- * server of a link has. */
+/* worker_state.h - shared by worker_*.c: the model's tensors, the links to servers, and the part of each tensor that a
+ * link's server has. */
 #ifndef LN_SYNC_WORKER_STATE_H
 #define LN_SYNC_WORKER_STATE_H
 
@@ -9,39 +9,39 @@
 
 #define LN_SYNC_MS UINT64_C(1000000)
 
-/* A variable that travels. */
+/* A shared variable. */
 typedef struct worker_tensor {
-    linnet_tensor_info info; /* of the model; of a remote table name alone, until a manifest says more */
-    unsigned char *data;     /* in the store; NULL: a remote table */
-    bool pushed;             /* it has a gradient */
-    bool averaged;           /* its value is pushed instead */
-    bool sparse;             /* its gradient is row numbers and rows */
+    linnet_tensor_info info; /* from the model; for a remote table only the name, until a manifest has the rest */
+    unsigned char *data;     /* value in the store; NULL: a remote table */
+    bool pushed;             /* its gradient is pushed */
+    bool averaged;           /* its value is pushed instead of a gradient */
+    bool sparse;             /* its gradient has row numbers and rows */
     bool remote;
-    uint64_t covered; /* rows (of a scalar: 1) that servers have announced */
+    uint64_t covered; /* rows that servers have announced (1 for a scalar) */
     uint64_t rows, row_elements, row_bytes;
     int32_t dtype;
-    int output, ids_output; /* of the session whose gradients were pushed last; -1: not looked for yet */
-    unsigned char *pulled;  /* keep_pulled: as it came */
-    void *converted;        /* f16 and bf16 variables as f32, or their differences */
-    const void *gradient;   /* of the step being pushed: [rows] or [count], f32 or f64 */
-    int64_t *ids;           /* sparse: ascending, each once */
-    uint64_t count;         /* of them */
-    void *sums;             /* their rows */
-    int64_t *looked_up;     /* row numbers as the session gave them */
-    void *places;           /* to sort them */
+    int output, ids_output; /* output numbers in the session whose gradients were pushed last; -1: not known yet */
+    unsigned char *pulled;  /* with keep_pulled: the value as received */
+    void *converted;        /* values of f16 and bf16 variables as f32, or differences of these values */
+    const void *gradient;   /* gradient of the current step: [rows] or [count], f32 or f64 */
+    int64_t *ids;           /* sparse: row numbers, ascending and unique */
+    uint64_t count;         /* number of rows in `ids` */
+    void *sums;             /* sums of the rows in `ids` */
+    int64_t *looked_up;     /* row numbers as the session returned them */
+    void *places;           /* scratch for sorting */
     size_t converted_room, ids_room, sums_room, looked_up_room, places_room; /* bytes */
 } worker_tensor;
 
 /* The rows of a tensor that one server has. */
 typedef struct worker_part {
-    worker_tensor *tensor; /* NULL: a reader's model does not have it */
+    worker_tensor *tensor; /* NULL: the tensor is not in a reader's model */
     const ln_sync_variable *variable;
-    unsigned char *data; /* NULL: remote */
-    uint64_t version;    /* of the value in the store; LN_SYNC_NONE: unknown */
-    uint64_t arriving;   /* version of a message that has begun to come */
-    uint64_t taken;      /* bytes of it */
+    unsigned char *data; /* value in the store; NULL: remote table */
+    uint64_t version;    /* version of the value in the store; LN_SYNC_NONE: unknown */
+    uint64_t arriving;   /* version of a message that is being received */
+    uint64_t taken;      /* bytes received of that message */
     bool awaited;
-    /* Rows asked for: */
+    /* Requested rows: */
     unsigned char *rows_at;
     const int64_t *rows_ids;
     uint64_t rows_bytes, rows_taken;
@@ -69,24 +69,24 @@ typedef struct worker_link {
     char *address;
     ln_sync_stream *stream;
     worker_state state;
-    bool ending;      /* to be closed: `why` says the reason */
-    bool agreed;      /* once at least: shard, manifest and parts are known */
-    bool held;        /* the server knows which tensors we hold */
-    bool opened;      /* once at least */
-    linnet_error why; /* of the last loss */
+    bool ending;      /* to be closed for the reason `why` */
+    bool agreed;      /* a handshake was completed: shard, manifest and parts are known */
+    bool held;        /* the server knows which tensors this worker holds */
+    bool opened;      /* the link was open at least once */
+    linnet_error why; /* reason of the last loss */
     uint64_t retry_at, lost_at, begun_at, heard_at, beat_at;
-    int attempts; /* since it was open last */
-    int failures; /* since it last finished something */
+    int attempts; /* number of attempts since the link was last open */
+    int failures; /* number of failures since the worker last completed a task */
     uint32_t reconnects;
     unsigned char nonce[16], server_nonce[16];
     ln_sync_manifest *manifest;
-    uint64_t digest[2]; /* of the TENSORS of this connection */
-    uint32_t announced; /* tensors that are still to be announced */
+    uint64_t digest[2]; /* digest of this connection's TENSORS */
+    uint32_t announced; /* number of tensors still to be announced */
     worker_part *parts;
     uint16_t shard;
     uint32_t number, encodings, chunk;
     uint64_t epoch, version, next;
-    uint64_t last_step; /* of which there is an ACK, and what it says; LN_SYNC_NONE: none */
+    uint64_t last_step; /* the step of the last ACK, and the outcome of this step; LN_SYNC_NONE: no ACK yet */
     int last_outcome;
     uint64_t heartbeat, lease; /* ns */
     /* Clocks: */
@@ -94,18 +94,18 @@ typedef struct worker_link {
     int64_t offset, delay;
     uint64_t delay_at;
     uint64_t server_clock[5];
-    /* The work that is being done: */
+    /* The current work: */
     bool done;
-    uint32_t asked;   /* tensors or lists of rows that were asked for */
-    uint32_t missing; /* answers that are still to come */
+    uint32_t asked;   /* number of requested tensors or lists of rows */
+    uint32_t missing; /* number of answers that are still missing */
     worker_message *messages;
     size_t message_room; /* bytes */
     uint32_t message_count, queued, released;
-    uint64_t step; /* that is pushed */
-    uint64_t base; /* version that the gradient was computed from */
+    uint64_t step; /* the step being pushed */
+    uint64_t base; /* version from which the gradient was computed */
     bool sent, committed, acked;
-    bool skipped; /* acked only because the server had said that it is further on */
-    bool ahead;   /* new values will come with the answer */
+    bool skipped; /* counts as acknowledged only because the server is further ahead */
+    bool ahead;   /* new values will follow the answer */
     linnet_error unsaved;
     int outcome;
     uint64_t staleness;
@@ -130,27 +130,27 @@ struct ln_sync_worker {
     ln_sync_host host;
     unsigned char job[16];
     uint64_t incarnation;
-    uint32_t number; /* LN_SYNC_NO_WORKER: shard 0 is to say */
-    int lead;        /* the link that is asked, until there is a number */
+    uint32_t number; /* LN_SYNC_NO_WORKER: shard 0 will assign it */
+    int lead;        /* the only link that connects until this worker has a number */
     int link_count, tensor_count;
     worker_link *links;
     worker_tensor *tensors;
     worker_tensor **by_name; /* sorted */
-    linnet_error failure;    /* for good; code 0: none */
+    linnet_error failure;    /* permanent failure; code 0: none */
     bool leaving;
-    /* The work that is being done: */
+    /* The current work: */
     worker_work work;
     uint64_t begun_at;
-    bool interrupted; /* the call is to end: a signal has come */
+    bool interrupted; /* a signal has come, so the call is to end */
     bool then_pull;
     const ln_sync_request *requests;
     int request_count;
     ln_sync_commit commit;
-    /* Where it stands: */
+    /* State of the values: */
     bool fresh;
-    bool differs; /* local steps: `pulled` holds differences now */
+    bool differs; /* `pulled` holds differences, because of local steps */
     uint64_t step;
-    uint64_t values_at; /* when the last values had come */
+    uint64_t values_at; /* time at which the last values were complete */
     int loss_output;
     uint32_t members;
     linnet_worker_info info; /* counts */
@@ -158,17 +158,17 @@ struct ln_sync_worker {
     uint64_t bytes;
 };
 
-/* Memory that is counted. NULL: none left. */
+/* Allocates memory and counts it. Returns NULL if out of memory. */
 void *ln_worker_memory(ln_sync_worker *worker, size_t size);
-/* At least `need` bytes in *memory, whose content may be lost. */
+/* Makes *memory at least `need` bytes long. The old contents may be lost. */
 bool ln_worker_room(ln_sync_worker *worker, void **memory, size_t *room, size_t need);
 
 /* worker_model.c */
 linnet_status ln_worker_read_model(ln_sync_worker *worker, linnet_error *error);
 worker_tensor *ln_worker_find(const ln_sync_worker *worker, const char *name);
-/* The link's manifest has come: its tensors are those of the model. Not OK: says which is not. */
+/* Checks the manifest of a link: its tensors must be those of the model. Not OK: says which tensor differs. */
 linnet_status ln_worker_match(worker_link *link, linnet_error *error);
-/* All manifests have come: together they have every tensor, once. */
+/* Checks all manifests: together they must contain every tensor exactly once. */
 linnet_status ln_worker_cover(ln_sync_worker *worker, linnet_error *error);
 
 /* worker_agree.c */
@@ -179,24 +179,25 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse);
 
 /* worker_core.c */
 uint64_t ln_worker_clock(const ln_sync_worker *worker);
-/* Begins anew what a connection that was lost had not brought to its end. */
+/* Restarts the work that a lost connection had not finished. */
 void ln_worker_restart(worker_link *link);
-/* Heartbeats, silence. */
+/* Sends heartbeats and notices silent servers. */
 void ln_worker_check_time(worker_link *link, uint64_t now);
-/* Ends this connection, soon; fatal: and with it all of the worker. */
+/* Ends this connection soon. With `fatal`, ends the whole worker. */
 void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal);
-void ln_worker_opened(worker_link *link); /* the handshake is done: heartbeats begin, work goes on */
+void ln_worker_opened(worker_link *link); /* the handshake is done: begins heartbeats and continues the work */
 bool ln_worker_send(worker_link *link, uint8_t type, uint64_t step, const void *payload, size_t size);
 
 /* worker_work.c */
 void ln_worker_begin(ln_sync_worker *worker, worker_work work);
-/* The step that no server has decided yet for this worker: shards that are further on wait for the others. */
+/* Returns the first step that no server has decided for this worker. Shards that are further ahead wait for the other
+ * shards. */
 uint64_t ln_worker_next(const ln_sync_worker *worker);
 
-/* worker_pull.c: what a link does of the work; called again when a stream has room or something came. */
+/* worker_pull.c: a link's share of the work; called again when a stream has room or something has arrived. */
 void ln_worker_ask(worker_link *link);
 void ln_worker_ask_rows(worker_link *link);
-void ln_worker_await(worker_link *link); /* every tensor will come or be the same */
+void ln_worker_await(worker_link *link); /* for every tensor, the value or a report that it is unchanged will arrive */
 ln_sync_refusal ln_worker_place(worker_link *link, const ln_sync_header *header, void **destination);
 ln_sync_refusal ln_worker_data(worker_link *link, const ln_sync_header *header);
 ln_sync_refusal ln_worker_same(worker_link *link, const void *payload, size_t length);
@@ -208,7 +209,7 @@ void ln_worker_released(worker_link *link);
 void ln_worker_pushed(ln_sync_worker *worker);
 ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack);
 
-/* worker_gradient.c: the gradients of a step, from a session's outputs or as differences; and their messages. */
+/* worker_gradient.c: the gradients of a step, from a session's outputs or as differences, and their messages. */
 linnet_status ln_worker_collect(ln_sync_worker *worker, linnet_session *session, linnet_error *error);
 linnet_status ln_worker_differ(ln_sync_worker *worker, linnet_error *error);
 linnet_status ln_worker_encode(worker_link *link, linnet_error *error);

@@ -1,5 +1,5 @@
-/* worker_work.c - the one thing that a worker does at a time, over all of its links: begun, carried on, given up or
- * concluded. What it consists of is in worker_pull.c and worker_push.c. */
+/* worker_work.c - a worker does one task at a time, over all of its links. This file begins, continues, gives up and
+ * completes tasks. worker_pull.c and worker_push.c do the parts of a task on each link. */
 #include "sync/worker_state.h"
 
 static void go_on(worker_link *link) {
@@ -51,8 +51,8 @@ void ln_sync_worker_begin_leave(ln_sync_worker *worker) {
 }
 
 static const char *doing(const ln_sync_worker *worker) {
-    static const char *const WORDS[] = {"nothing",    "to agree", "values", "rows", "an answer to a push",
-                                        "a snapshot", ""};
+    static const char *const WORDS[] = {"nothing", "a handshake", "values", "rows", "an answer to a push", "a snapshot",
+                                        ""};
     return WORDS[worker->work];
 }
 
@@ -72,11 +72,11 @@ static linnet_status too_late(const ln_sync_worker *worker, const worker_link *l
                  doing(worker), link->shard);
     ln_sync_at(error, link->address);
     return ln_sync_hint(error, worker->work == WORKER_PUSH
-                                   ? "the step waits for other workers: are all of them alive? else raise timeout_ms"
-                                   : "is the server busy? else raise timeout_ms");
+                                   ? "the step waits for other workers: are all of them alive? If so, raise timeout_ms"
+                                   : "if the server is only busy, raise timeout_ms");
 }
 
-/* Why the link's part of the work can never be done, or OK. */
+/* Returns why the link's part of the work can never be done, or OK. */
 static linnet_status hopeless(const ln_sync_worker *worker, const worker_link *link, uint64_t now,
                               linnet_error *error) {
     if (worker->interrupted) return ln_sync_fail(error, LINNET_TIMED_OUT, "a signal ended the call");
@@ -88,10 +88,11 @@ static linnet_status hopeless(const ln_sync_worker *worker, const worker_link *l
     return LINNET_OK;
 }
 
-/* Nothing may come into memory that the caller will use for something else, and nothing be sent from there. */
+/* Gives up the work. After this, the worker neither writes to the caller's memory nor sends from it, because the caller
+ * may use it for something else. */
 static void give_up(ln_sync_worker *worker) {
     linnet_error error;
-    ln_sync_fail(&error, LINNET_TIMED_OUT, "a call was given up");
+    ln_sync_fail(&error, LINNET_TIMED_OUT, "the call was given up");
     for (int i = 0; i < worker->link_count; i++) {
         worker_link *link = &worker->links[i];
         if (link->state != WORKER_APART && (link->missing || link->ahead || link->queued > link->released))
@@ -101,7 +102,7 @@ static void give_up(ln_sync_worker *worker) {
     worker->work = WORKER_IDLE;
 }
 
-/* All links have done their part. */
+/* Completes the work when all links have done their part. */
 static linnet_status conclude(ln_sync_worker *worker, linnet_error *error) {
     linnet_status status = LINNET_OK;
     switch (worker->work) {
@@ -134,7 +135,7 @@ bool ln_sync_worker_finished(ln_sync_worker *worker, linnet_status *status, linn
     for (int i = 0; !*status && i < worker->link_count; i++) {
         if (worker->links[i].done) continue;
         left++;
-        if (worker->work == WORKER_LEAVE) /* nobody waits for it for long */
+        if (worker->work == WORKER_LEAVE) /* waits at most a second for BYE */
             worker->links[i].done = now - worker->begun_at > 1000 * LN_SYNC_MS;
         else
             *status = hopeless(worker, &worker->links[i], now, error);

@@ -1,5 +1,6 @@
-/* common.c - options, messages, the clock and random feeds of the native tools.
- * Wrong usage ends with status 2, everything else that fails with 1, both after one line on standard error. */
+/* common.c - options, messages, the clock and random inputs of the native tools.
+ * A tool exits with status 2 after wrong usage and with status 1 after any other failure. In both cases it first prints
+ * one line to standard error. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -54,7 +55,7 @@ bool tool_number(const char *tool, const char *option, const char *text, long lo
     errno = 0;
     *value = strtol(text, &end, 10);
     if (*text && !*end && !errno && *value >= low && *value <= high) return true;
-    tool_usage(tool, "%s: expected a number from %ld to %ld, got '%s'", option, low, high, text);
+    tool_usage(tool, "%s: expected a whole number from %ld to %ld, got '%s'", option, low, high, text);
     return false;
 }
 
@@ -71,7 +72,7 @@ bool tool_size(const char *tool, const char *option, const char *text, size_t *v
             *value = (size_t)(number * units[i].bytes);
             return true;
         }
-    tool_usage(tool, "%s: expected a size as 8MB, got '%s'", option, text);
+    tool_usage(tool, "%s: expected a size such as 8MB, 500kB or 1GiB, got '%s'", option, text);
     return false;
 }
 
@@ -79,22 +80,22 @@ bool tool_seconds(const char *tool, const char *option, const char *text, double
     char *end;
     *value = strtod(text, &end);
     if (*text && !*end && *value > 0 && *value <= 86400) return true;
-    tool_usage(tool, "%s: expected a positive number of seconds, got '%s'", option, text);
+    tool_usage(tool, "%s: expected a number of seconds above 0 and at most 86400, got '%s'", option, text);
     return false;
 }
 
-/* name=1,3,224,224; cuts the name off in place. A range 1..8 is its end: the upper corner of the shapes meant. */
+/* Parses name=1,3,224,224 and splits it in place. A range 1..8 counts as its upper end. */
 static int take_shape(tool_options *options, char *text) {
     linnet_shape *shape = &options->shapes[options->n_shapes];
     char *number = strrchr(text, '=');
     if (!number || number == text)
         return tool_usage(options->tool, "--shape: expected name=1,3,224,224, got '%s'", text);
     if (options->n_shapes == TOOL_MOST_OPTIONS)
-        return tool_usage(options->tool, "--shape: at most %d", TOOL_MOST_OPTIONS);
+        return tool_usage(options->tool, "--shape may be given at most %d times", TOOL_MOST_OPTIONS);
     *number++ = 0;
     for (int i = 0; i < options->n_shapes; i++)
         if (!strcmp(options->shapes[i].input, text))
-            return tool_usage(options->tool, "the shape of '%s' is given twice", text);
+            return tool_usage(options->tool, "--shape: the shape of '%s' is given twice", text);
     memset(shape, 0, sizeof *shape);
     shape->input = text;
     while (*number) {
@@ -110,7 +111,7 @@ static int take_shape(tool_options *options, char *text) {
         }
         if (end == number || errno || dim < 0 || (*end && *end != ',') || shape->rank == LINNET_MAX_RANK)
             return tool_usage(options->tool,
-                              "--shape %s: expected at most %d sizes, or ranges 1..8, separated by commas", text,
+                              "--shape %s: expected at most %d sizes or ranges such as 1..8, separated by commas", text,
                               LINNET_MAX_RANK);
         shape->dims[shape->rank++] = dim;
         number = *end ? end + 1 : end;
@@ -124,7 +125,7 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     long number;
     if (option[0] != '-' || !option[1]) {
         if (options->model)
-            return tool_usage(options->tool, "one model at a time; got '%s' and '%s'", options->model, option);
+            return tool_usage(options->tool, "expected one model file, got '%s' and '%s'", options->model, option);
         options->model = option;
         return TOOL_OK;
     }
@@ -160,7 +161,9 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     *signature = linnet_model_find_signature(*model, name);
     if (*signature < 0) {
         const char *first = linnet_model_signature_name(*model, 0);
-        tool_fail(options->tool, "the model has no signature '%s'; it has %d, the first is '%s'; give --signature NAME",
+        tool_fail(options->tool,
+                  "the model has no signature '%s'; it has %d signatures, the first is '%s'; choose one with "
+                  "--signature NAME",
                   name, linnet_model_signature_count(*model), first ? first : "");
         linnet_model_free(*model);
         *model = NULL;
@@ -187,7 +190,7 @@ void tool_catch_signals(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = interrupt;
-    action.sa_flags = (int)SA_RESETHAND; /* the second one is the system's */
+    action.sa_flags = (int)SA_RESETHAND; /* a second signal gets the system's default action */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
@@ -208,7 +211,8 @@ int tool_run(const tool_options *options, linnet_session *session) {
 
 int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input) {
     char text[128];
-    return tool_fail(options->tool, "input '%s' is %s with unknown dimensions; give --shape %s=... with all of them",
+    return tool_fail(options->tool,
+                     "the shape of input '%s' (%s) is not fully known; give --shape %s=... with all dimensions",
                      input->name, tool_tensor_text(input, text, sizeof text), input->name);
 }
 
@@ -226,7 +230,8 @@ static uint64_t next_random(unsigned long long *state) {
     return z ^ z >> 31;
 }
 
-/* Multiples of 2^-7 in [-1, 1): exact in every float type, and their bits in f16 and bf16 are easy to write. */
+/* Writes a multiple of 2^-7 in [-1, 1). Every float type holds it exactly, and its f16 and bf16 bits are easy to
+ * compute. */
 static void put_small(unsigned char *to, int dtype, int steps) {
     float f = (float)steps / 128.0f;
     double d = (double)f;
@@ -240,7 +245,7 @@ static void put_small(unsigned char *to, int dtype, int steps) {
         half = (uint16_t)(bits >> 16);
         memcpy(to, &half, 2);
         break;
-    default: /* f16: all these values are normal there */
+    default: /* f16, where all these values except 0 are normal numbers */
         half =
             steps ? (uint16_t)((bits >> 16 & 0x8000u) | ((bits >> 23 & 255u) - 112u) << 10 | (bits >> 13 & 1023u)) : 0;
         memcpy(to, &half, 2);
@@ -256,7 +261,7 @@ void tool_random(void *data, const linnet_tensor_info *info, unsigned long long 
         if (dtype <= LINNET_F64) {
             put_small(to, dtype, (int)(r & 255) - 128);
         } else {
-            /* Integers may be indices: 0 or 1, except where they are bytes or quantized values. */
+            /* Integers may be indices, so they are 0 or 1. Only bytes and quantized values take all values. */
             uint64_t value = dtype == LINNET_BOOL ? r & 1 : size == 1 || (size == 2 && info->scale > 0) ? r : r & 1;
             memcpy(to, &value, size); /* little endian */
         }

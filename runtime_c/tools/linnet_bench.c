@@ -1,5 +1,5 @@
 /* linnet_bench.c - times a model: cold start, first run, steady runs, memory by region, and each step by kernel.
- * Steps are timed in runs of their own, so that the clock does not disturb the steady figures. */
+ * Steps are timed in separate runs, so that reading the clock does not disturb the steady figures. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -10,24 +10,27 @@
 #include <string.h>
 
 static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
-                           "Times the model on random inputs: latency, memory and, on request, every step.\n"
+                           "Times the model on random inputs. Reports latency and memory, and with --ops\n"
+                           "every step.\n"
                            "\n"
-                           "  --shape NAME=1,3,...  full shape of an input that the model leaves open; may\n"
-                           "                        be repeated. A range 1..8 is its end: what is reported\n"
-                           "                        is the upper corner (linnet plan also looks inside).\n"
-                           "                        --input is the same\n"
-                           "  --strict-dims         refuse shapes that give open dimensions of one\n"
-                           "                        name several sizes\n"
-                           "  --threads N           default: the cores of the largest cluster\n"
-                           "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...;\n"
-                           "                        default: the best of this machine\n"
+                           "  --shape NAME=1,3,...  full shape of an input whose dimensions the model leaves\n"
+                           "                        open; may be repeated. For a range such as 1..8 the\n"
+                           "                        largest size is used (`linnet plan` also tries smaller\n"
+                           "                        sizes). --input is another name of this option\n"
+                           "  --strict-dims         refuse shapes that give different sizes to open\n"
+                           "                        dimensions of the same name\n"
+                           "  --threads N           number of threads; default: the cores of the largest\n"
+                           "                        cluster\n"
+                           "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
+                           "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
+                           "                        best of this machine\n"
                            "  --seconds S           how long to measure; default 2\n"
-                           "  --signature NAME      entry point; default infer\n"
+                           "  --signature NAME      signature to run; default infer\n"
                            "  --seed N              seed of the random inputs; default 0\n"
-                           "  --timeout SECONDS     longest that one run may take; default: any time\n"
-                           "  --ops                 time every step; --json does so too\n"
-                           "  --json                one JSON object on standard output\n"
-                           "  --help                this text\n";
+                           "  --timeout SECONDS     time limit for one run; default: none\n"
+                           "  --ops                 time every step\n"
+                           "  --json                print one JSON object, which includes every step\n"
+                           "  --help                print this text\n";
 
 enum { MOST_RUNS = 1 << 20, FEWEST_RUNS = 5, WARM_RUNS = 2, TRACED_RUNS = 50 };
 
@@ -44,11 +47,11 @@ typedef struct bench {
     linnet_plan_info memory;
     uint64_t most; /* linnet_plan_bound */
     linnet_error unbounded;
-    linnet_step_info *steps; /* with times when ops are asked for */
+    linnet_step_info *steps; /* with times if --ops or --json is given */
 } bench;
 
 static int parse(bench *b, int argc, char **argv) {
-    static char shape[] = "--shape"; /* linnet bench has --input */
+    static char shape[] = "--shape"; /* alias that `linnet bench` in Python uses */
     for (int i = 1; i < argc; i++) {
         const char *value;
         int taken;
@@ -97,7 +100,7 @@ static void fill(const bench *b, linnet_session *session) {
     }
 }
 
-/* Load, plan, session and first run, each timed. */
+/* Times load, plan, session and first run. */
 static int start(bench *b) {
     linnet_error error;
     linnet_plan_config config;
@@ -122,7 +125,7 @@ static int start(bench *b) {
     status = tool_run(&b->common, b->session);
     if (status != TOOL_OK) return status;
     b->first = tool_now() - mark;
-    b->cold = b->load + b->plan_time + b->session_time + b->first; /* the feeds are not part of it */
+    b->cold = b->load + b->plan_time + b->session_time + b->first; /* does not include the time to fill the inputs */
     return TOOL_OK;
 }
 
@@ -156,7 +159,7 @@ static int measure(bench *b) {
     return TOOL_OK;
 }
 
-/* Facts of every step; times from a second, traced session when ops or JSON are asked for. */
+/* Collects the facts about every step. With --ops or --json, measures times in a second, traced session. */
 static int list_steps(bench *b) {
     linnet_error error;
     linnet_session *traced = NULL;
@@ -164,7 +167,8 @@ static int list_steps(bench *b) {
     int status;
     double end = tool_now() + 0.5 * b->seconds;
     b->memory.struct_size = sizeof b->memory;
-    if (linnet_plan_get_info(b->plan, &b->memory)) return tool_fail(b->common.tool, "the plan cannot be described");
+    if (linnet_plan_get_info(b->plan, &b->memory))
+        return tool_fail(b->common.tool, "cannot read the memory figures of the plan");
     linnet_plan_bound(b->plan, &b->most, &b->unbounded);
     b->steps = calloc((size_t)b->memory.steps + 1, sizeof *b->steps);
     if (!b->steps) return tool_fail(b->common.tool, "out of memory");
@@ -185,14 +189,15 @@ static int list_steps(bench *b) {
         if (traced ? linnet_session_get_step(traced, i, &b->steps[i])
                    : linnet_plan_get_step(b->plan, i, &b->steps[i])) {
             linnet_session_free(traced);
-            return tool_fail(b->common.tool, "step %d cannot be described", i);
+            return tool_fail(b->common.tool, "cannot read the facts about step %d", i);
         }
     }
-    linnet_session_free(traced); /* names of steps belong to the plan */
+    linnet_session_free(traced); /* safe: the step names belong to the plan */
     return TOOL_OK;
 }
 
-/* Element type that the model computes in: what the quantizer wrote down, else that of the first input. */
+/* Returns the element type of the computation: the type that the quantizer recorded, or else the type of the first
+ * input. */
 static const char *arithmetic_dtype(const bench *b) {
     linnet_tensor_info info;
     const char *declared = linnet_model_metadata(b->model, "dtype");
@@ -286,9 +291,10 @@ static void print_text(const bench *b) {
         kb * (double)m->scratch, kb * (double)m->packed_weights, kb * (double)m->constants, kb * (double)m->variables,
         kb * (double)m->io, kb * (double)m->bookkeeping, kb * (double)m->mapped);
     if (b->unbounded.code)
-        printf("        and later segments, without a bound: %s: %s\n", b->unbounded.op, b->unbounded.what);
+        printf("        later segments add to the total without a known bound: %s: %s\n", b->unbounded.op,
+               b->unbounded.what);
     else if (b->most > m->total)
-        printf("        at most %.1f with later segments\n", kb * (double)b->most);
+        printf("        at most %.1f including later segments\n", kb * (double)b->most);
     if (!b->ops) return;
     printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "kB", "layout", "kernel", "step");
     for (int i = 0; i < m->steps; i++)

@@ -1,5 +1,5 @@
-/* linnet_run.c - runs a model once: .npy files, pictures or sound in, .npy files out, and what they mean in words.
- * Dimensions that the model leaves open are taken from the files given. */
+/* linnet_run.c - runs a model once on .npy files, pictures or sound, writes .npy files, and prints results as text.
+ * Dimensions that the model leaves open are taken from the files. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -14,28 +14,31 @@
 #include <sys/stat.h>
 
 static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]... [options]\n"
-                           "Runs the model once, writes every output as NAME.npy, and prints labels, boxes\n"
-                           "and text where the file says how to read them.\n"
+                           "Runs the model once and writes every output as NAME.npy. Also prints labels,\n"
+                           "boxes and text if the model says how to read its outputs.\n"
                            "\n"
-                           "  --input NAME=FILE     value of an input: a .npy file; where the model has the\n"
-                           "                        steps for it inside (linnet.preprocess), a JPEG, PNG or\n"
-                           "                        BMP picture or a sound file. One for every input; NAME=\n"
-                           "                        may be left out when there is one\n"
-                           "  --random              random values (seeded) for inputs that are not given\n"
+                           "  --input NAME=FILE     value of one input, as a .npy file. If the model has\n"
+                           "                        preprocessing inside (linnet.preprocess), FILE may also\n"
+                           "                        be a JPEG, PNG or BMP picture or a sound file. Repeat\n"
+                           "                        the option for every input; NAME= is optional if the\n"
+                           "                        model has one input\n"
+                           "  --random              use seeded random values for inputs that are not given\n"
                            "  --seed N              seed of --random; default 0\n"
-                           "  --shape NAME=1,3,...  full shape of an input that the model leaves open and no\n"
-                           "                        file gives\n"
-                           "  --output-dir FOLDER   where outputs are written, made if absent; default out\n"
-                           "  --checkpoint FILE     trained variables, as linnet-train saves them\n"
-                           "  --verify              check every weight against its digest first\n"
-                           "  --signature NAME      entry point; default infer\n"
-                           "  --strict-dims         refuse shapes that give open dimensions of one\n"
-                           "                        name several sizes\n"
-                           "  --threads N           default: the cores of the largest cluster\n"
-                           "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...;\n"
-                           "                        default: the best of this machine\n"
-                           "  --timeout SECONDS     longest that the run may take; default: any time\n"
-                           "  --help                this text\n";
+                           "  --shape NAME=1,3,...  full shape of an input that has no file and whose\n"
+                           "                        dimensions the model leaves open\n"
+                           "  --output-dir FOLDER   folder for the outputs, created if absent; default out\n"
+                           "  --checkpoint FILE     trained variables, as saved by linnet-train\n"
+                           "  --verify              check every weight against its digest before the run\n"
+                           "  --signature NAME      signature to run; default infer\n"
+                           "  --strict-dims         refuse shapes that give different sizes to open\n"
+                           "                        dimensions of the same name\n"
+                           "  --threads N           number of threads; default: the cores of the largest\n"
+                           "                        cluster\n"
+                           "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
+                           "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
+                           "                        best of this machine\n"
+                           "  --timeout SECONDS     time limit for the run; default: none\n"
+                           "  --help                print this text\n";
 
 typedef struct feed {
     const char *name, *path;
@@ -97,7 +100,7 @@ static bool fits(const linnet_tensor_info *input, const npy_array *array) {
     return true;
 }
 
-/* Reads a picture or a sound for an input that the model's metadata says takes one. */
+/* Reads a picture or a sound file for an input whose metadata says that it accepts one. */
 static int read_media(const run_options *o, const linnet_model *model, const linnet_tensor_info *input, feed *f,
                       media_kind kind) {
     const char *tool = o->common.tool, *signature = o->common.signature ? o->common.signature : "infer";
@@ -106,11 +109,11 @@ static int read_media(const run_options *o, const linnet_model *model, const lin
     bool sound = kind == MEDIA_SOUND, good;
     wanted = sound ? "audio" : "image";
     if (!results_is(about, wanted))
-        return tool_fail(
-            tool,
-            "%s is %s, and input '%s' (%s) takes none: put the steps from it to the input into the model with "
-            "linnet.preprocess.%s, or give a .npy file",
-            f->path, media_kind_text(kind), input->name, tool_tensor_text(input, text, sizeof text), wanted);
+        return tool_fail(tool,
+                         "%s is %s, but input '%s' (%s) does not accept one. Add the conversion to the model with "
+                         "linnet.preprocess.%s, or give a .npy file",
+                         f->path, media_kind_text(kind), input->name, tool_tensor_text(input, text, sizeof text),
+                         wanted);
     if (sound)
         good = media_read_sound(f->path, input->dtype == LINNET_I16 ? LINNET_I16 : LINNET_F32,
                                 results_word(about, "rate", value, sizeof value) ? atol(value) : 0, &f->array, problem,
@@ -128,10 +131,10 @@ static int read_feed(const run_options *o, const linnet_model *model, const linn
     if (kind != MEDIA_NPY && kind != MEDIA_UNKNOWN) return read_media(o, model, input, f, kind);
     if (npy_read(f->path, &f->array, problem, sizeof problem)) return TOOL_OK;
     return tool_fail(o->common.tool, "%s: %s%s", f->path, problem,
-                     strstr(problem, "not a .npy") == NULL ? "" : ", nor a JPEG, PNG or BMP picture, nor a sound file");
+                     strstr(problem, "not a .npy") == NULL ? "" : ", a JPEG, PNG or BMP picture, or a sound file");
 }
 
-/* Reads the files and gives their shapes to the plan. */
+/* Reads the input files and passes their shapes to the plan. */
 static int load_feeds(run_options *o, const linnet_model *model, int signature, linnet_plan_config *config) {
     const char *tool = o->common.tool;
     int n = linnet_model_input_count(model, signature);
@@ -141,12 +144,13 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
         char text[128];
         int at = 0, status;
         if (!f->name && n != 1)
-            return tool_usage(tool, "--input %s: the model has %d inputs; give NAME=%s", f->path, n, f->path);
+            return tool_usage(tool, "--input %s: the model has %d inputs; name one of them, as in --input NAME=%s",
+                              f->path, n, f->path);
         while (at < n && (linnet_model_input(model, signature, at, &input) || (f->name && strcmp(input.name, f->name))))
             at++;
         if (at == n) {
             linnet_model_input(model, signature, 0, &input);
-            return tool_fail(tool, "the model has no input '%s'; it has %d, the first is '%s'", f->name, n,
+            return tool_fail(tool, "the model has no input '%s'; it has %d inputs, the first is '%s'", f->name, n,
                              n ? input.name : "");
         }
         f->name = input.name;
@@ -157,9 +161,11 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
             linnet_tensor_info given = {.dtype = f->array.dtype, .rank = f->array.rank};
             char other[128];
             for (int d = 0; d < f->array.rank; d++) given.shape[d] = f->array.shape[d];
-            return tool_fail(
-                tool, "input '%s': expected %s, got %s in %s; save the array so, or convert the model anew", f->name,
-                tool_tensor_text(&input, text, sizeof text), tool_tensor_text(&given, other, sizeof other), f->path);
+            return tool_fail(tool,
+                             "input '%s': expected %s, got %s in %s; save the array with the expected dtype and shape, "
+                             "or convert the model again",
+                             f->name, tool_tensor_text(&input, text, sizeof text),
+                             tool_tensor_text(&given, other, sizeof other), f->path);
         }
         if (input.bytes == 0 && o->common.n_shapes < TOOL_MOST_OPTIONS) {
             linnet_shape *shape = &o->common.shapes[o->common.n_shapes++];
@@ -181,8 +187,10 @@ static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *
         f = find_feed(o, info.name);
         if (f) {
             if (f->array.bytes != info.bytes)
-                return tool_fail(o->common.tool, "input '%s': %zu bytes planned, %zu given", info.name, info.bytes,
-                                 f->array.bytes);
+                return tool_fail(
+                    o->common.tool,
+                    "input '%s': the plan expects %zu bytes, but the file has %zu; check the array's shape", info.name,
+                    info.bytes, f->array.bytes);
             if (info.bytes) memcpy(linnet_session_input(session, i), f->array.data, info.bytes);
         } else if (o->random) {
             tool_random(linnet_session_input(session, i), &info, &state);
@@ -195,7 +203,8 @@ static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *
     return TOOL_OK;
 }
 
-/* The output's name as a file name: letters, digits and ._- stay; a number is added where two become the same. */
+/* Makes a file name from the output's name: keeps letters, digits and ._-, and adds a number if two names become
+ * equal. */
 static void file_name(const linnet_plan *plan, int i, char *name, size_t size) {
     linnet_tensor_info info;
     bool changed = false;
@@ -214,15 +223,16 @@ static int write_outputs(const run_options *o, const linnet_model *model, const 
                          const linnet_session *session) {
     results words = {model, plan, session, o->common.signature ? o->common.signature : "infer"};
     if (mkdir(o->folder, 0777) != 0 && errno != EEXIST)
-        return tool_fail(o->common.tool, "cannot make the folder %s: %s", o->folder, strerror(errno));
+        return tool_fail(o->common.tool, "cannot create the folder %s: %s", o->folder, strerror(errno));
     for (int i = 0; i < linnet_plan_output_count(plan); i++) {
         linnet_tensor_info info;
         char name[256], path[4096], problem[256], text[128];
         if (linnet_session_output_info(session, i, &info))
-            return tool_fail(o->common.tool, "output %d cannot be described", i);
+            return tool_fail(o->common.tool, "cannot read the dtype and shape of output %d", i);
         file_name(plan, i, name, sizeof name);
         if ((size_t)snprintf(path, sizeof path, "%s/%s.npy", o->folder, name) >= sizeof path)
-            return tool_fail(o->common.tool, "the path of output '%s' is too long", info.name);
+            return tool_fail(o->common.tool, "the path of output '%s' is too long; choose a shorter --output-dir",
+                             info.name);
         if (!npy_write(path, &info, linnet_session_output(session, i), problem, sizeof problem))
             return tool_fail(o->common.tool, "%s: %s", path, problem);
         printf("%s: %s -> %s\n", info.name, tool_tensor_text(&info, text, sizeof text), path);
@@ -237,7 +247,8 @@ static int write_outputs(const run_options *o, const linnet_model *model, const 
     return fflush(stdout) == 0 ? TOOL_OK : tool_fail(o->common.tool, "cannot write to standard output");
 }
 
-/* Why there is no plan or session: the record, or in the tool's words that an input of open size was not given. */
+/* Reports why planning failed. If an input of open size was not given, prints this; otherwise prints the error
+ * record. */
 static int not_planned(run_options *o, const linnet_model *model, int signature, const linnet_error *error) {
     linnet_tensor_info input;
     char text[128];

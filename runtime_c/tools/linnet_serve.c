@@ -1,5 +1,5 @@
-/* linnet_serve.c - a server of a training job, with no Python: options, signals, and the loop of linnet_server_run.
- * The model comes from linnet.sync.signatures; workers of any kind connect to it. */
+/* linnet_serve.c - a training server without Python: parses options, handles signals, calls linnet_server_run.
+ * The model file comes from linnet.sync.signatures. Any kind of worker may connect. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -16,41 +16,48 @@ static const char tool[] = "linnet-serve";
 static const char help[] =
     "usage: linnet-serve MODEL.lnt [--listen ADDRESS]... [options]\n"
     "       linnet-serve --status ADDRESS [--key FILE]\n"
-    "Owns the parameters of a training job and their optimizer state, and applies what workers push.\n"
-    "The model is a file of linnet.sync.signatures or linnet.sync.partition (docs/training.md).\n"
+    "Parameter server of a training job: holds the parameters and the optimizer state, and applies the\n"
+    "gradients that workers push. The model is a file written by linnet.sync.signatures or\n"
+    "linnet.sync.partition (docs/training.md).\n"
     "\n"
-    "  --listen ADDRESS      HOST:PORT, :PORT (loopback), unix:PATH or shm:PATH (processes of one machine);\n"
-    "                        port 0 lets the system choose; default :0. Each is printed as `listening ADDRESS`\n"
-    "  --workers N           workers that a step needs; default 1\n"
-    "  --backup N            of these, how many a step does not wait for: their late pushes are dropped\n"
-    "  --mode sync|async     async: every push is an update, nobody waits\n"
-    "  --staleness N         async: steps that a worker may be ahead of the slowest; default any number\n"
-    "  --elastic             a lost worker is waited for no longer; workers join at any time\n"
-    "  --folder DIR          snapshots and journal: a server started there goes on where this one was\n"
-    "  --durability WORD     journal (default): an update is in the journal before it is acknowledged;\n"
-    "                        fsync: and on the disk; volatile: snapshots only\n"
-    "  --repair              goes on from what is whole of a damaged journal, and keeps the file as it was beside\n"
-    "                        it; workers that know of later steps are refused, and to be started again\n"
-    "  --save-every N        updates between two snapshots; else when the journal has grown, when a worker\n"
-    "                        asks for it, and at the end\n"
-    "  --batch N             examples of a global batch: workers hear of their shares, by their speed\n"
-    "  --plain               takes no compressed gradients\n"
-    "  --memory SIZE         most that gradients under way may take; default 1GiB\n"
-    "  --connections N       most at a time; default 4096\n"
-    "  --updates N           ends after so many updates\n"
-    "  --metrics ADDRESS     Prometheus' text format at http://ADDRESS/metrics\n"
-    "  --key FILE            pre-shared key (TLS 1.3): 32 bytes or more, readable by its owner alone; or\n"
-    "  --certificate, --private-key, --authority FILE\n"
-    "                        PEM; both sides are verified\n"
-    "  --server-name NAME    --status: that the server's certificate must carry; default: the host of ADDRESS\n"
-    "  --insecure            serves other machines without a key: anyone who can connect can change the model\n"
-    "  --heartbeat SECONDS   default 5;  --lease SECONDS  silence after which a worker is lost, default 15\n"
-    "  --chunk SIZE          of a frame; default 256KiB\n"
-    "  --threads N           of updates; default: the cores of the largest cluster\n"
-    "  --status ADDRESS      prints the state of a running server as JSON, and ends\n"
-    "  --help                this text\n"
+    "  --listen ADDRESS      HOST:PORT, :PORT (loopback), unix:PATH, or shm:PATH (processes of one machine).\n"
+    "                        Port 0 lets the system choose a port. May be repeated; default :0. The server\n"
+    "                        prints every address as `listening ADDRESS`\n"
+    "  --workers N           number of workers that a step needs; default 1\n"
+    "  --backup N            number of these workers that a step does not wait for; their late pushes are dropped\n"
+    "  --mode sync|async     async: every push is an update and no worker waits for another; default sync\n"
+    "  --staleness N         async: maximum lead of a worker over the slowest, in steps; default: no limit\n"
+    "  --elastic             do not wait for lost workers, and let workers join at any time\n"
+    "  --folder DIR          folder for snapshots and the journal; if it already has some, the server continues\n"
+    "                        from them\n"
+    "  --durability WORD     what the server does before it acknowledges an update. journal (default): write the\n"
+    "                        update to the journal. fsync: also flush the journal to the disk. volatile: neither;\n"
+    "                        only snapshots can restore the update\n"
+    "  --repair              continue from the undamaged part of a damaged journal, and keep a copy of the damaged\n"
+    "                        file beside it. The server refuses workers that are ahead of this part: restart them\n"
+    "  --save-every N        number of updates between two snapshots. Default: a snapshot when the journal has\n"
+    "                        grown large, when a worker asks for one, and at the end\n"
+    "  --batch N             number of examples in a global batch; the server divides it among the workers by\n"
+    "                        their speed\n"
+    "  --plain               accept only uncompressed gradients\n"
+    "  --memory SIZE         memory limit for gradients in transit; default 1GiB\n"
+    "  --connections N       maximum number of connections; default 4096\n"
+    "  --updates N           end after this many updates\n"
+    "  --metrics ADDRESS     serve metrics in Prometheus' text format at http://ADDRESS/metrics\n"
+    "  --key FILE            pre-shared key for TLS 1.3: at least 32 bytes, readable only by its owner\n"
+    "  --certificate FILE, --private-key FILE, --authority FILE\n"
+    "                        PEM files, instead of --key; server and workers verify each other\n"
+    "  --server-name NAME    with --status: name that the server's certificate must carry; default: the host of\n"
+    "                        ADDRESS\n"
+    "  --insecure            serve other machines without a key: anyone who can connect can change the model\n"
+    "  --heartbeat SECONDS   time between two heartbeats of a worker; default 5\n"
+    "  --lease SECONDS       time without a message after which a worker is lost; default 15\n"
+    "  --chunk SIZE          chunk size: the largest payload of a frame; default 256KiB\n"
+    "  --threads N           number of threads that compute updates; default: the cores of the largest cluster\n"
+    "  --status ADDRESS      print the state of a running server as JSON, and exit\n"
+    "  --help                print this text\n"
     "\n"
-    "SIGTERM and SIGINT: a snapshot (with --folder), then the end.\n"
+    "SIGTERM and SIGINT make the server write a snapshot (with --folder) and exit.\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 enum { MOST_ADDRESSES = 16 };
@@ -83,7 +90,7 @@ static bool take_time(const char *option, const char *text, int32_t *to) {
     return true;
 }
 
-/* One of some words; its place among them. */
+/* Finds `text` in the list `words` and stores its index. */
 static bool take_word(const char *option, const char *text, const char *const *words, int32_t *to) {
     for (int32_t i = 0; words[i]; i++)
         if (!strcmp(text, words[i])) return *to = i, true;
@@ -125,7 +132,7 @@ static bool take_value(options *o, const char *option, const char *text) {
         if (!strcmp(option, counts[i].name)) return take_count(option, text, counts[i].to);
     if (!strcmp(option, "--listen")) {
         if (c->listen_count == MOST_ADDRESSES)
-            return tool_usage(tool, "--listen: at most %d addresses", (int)MOST_ADDRESSES), false;
+            return tool_usage(tool, "--listen may be given at most %d times", (int)MOST_ADDRESSES), false;
         o->addresses[c->listen_count++] = text;
         return true;
     }
@@ -176,18 +183,18 @@ static int parse(options *o, int argc, char **argv) {
         } else if (takes_value(option)) {
             if (!(value = tool_value(tool, argc, argv, &i)) || !take_value(o, option, value)) return TOOL_USAGE;
         } else if (option[0] == '-') {
-            return tool_usage(tool, "unknown option %s; --help lists them", option);
+            return tool_usage(tool, "unknown option '%s'", option);
         } else if (o->model) {
-            return tool_usage(tool, "one model is served: '%s' or '%s'?", o->model, option);
+            return tool_usage(tool, "expected one model file, got '%s' and '%s'", o->model, option);
         } else {
             o->model = option;
         }
     }
     if (o->status) return TOOL_OK;
-    if (!o->model) return tool_usage(tool, "which model? usage: linnet-serve MODEL.lnt [--listen ADDRESS]");
+    if (!o->model) return tool_usage(tool, "no model file given; usage: linnet-serve MODEL.lnt [--listen ADDRESS]");
     if (!o->config.workers) o->config.workers = 1;
     if (o->backup >= o->config.workers)
-        return tool_usage(tool, "--backup %ld of --workers %d leaves nobody", o->backup, (int)o->config.workers);
+        return tool_usage(tool, "--backup %ld must be less than --workers %d", o->backup, (int)o->config.workers);
     if (o->backup) o->config.quorum = o->config.workers - (int32_t)o->backup;
     if (o->config.listen_count) o->config.listen = o->addresses;
     return TOOL_OK;
@@ -207,13 +214,13 @@ static int print_status(const options *o) {
         free(text);
         text = malloc(size);
     }
-    if (!text) return tool_fail(tool, "no memory for a status of %zu bytes", needed);
+    if (!text) return tool_fail(tool, "cannot allocate %zu bytes for the status", needed);
     puts(text);
     free(text);
     return TOOL_OK;
 }
 
-/* A descriptor for each connection, as far as the system grants them. */
+/* Raises the limit of open files as far as the system allows, because every connection needs a descriptor. */
 static void allow_descriptors(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return;

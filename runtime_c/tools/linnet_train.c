@@ -1,5 +1,5 @@
 /* linnet_train.c - trains the `train` signature of a model: options and the loop over steps.
- * The model comes from Python, with its gradients and its optimizer in it; here it is only run. */
+ * Python built the model, with its gradients and its optimizer. This program only runs it. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -12,40 +12,43 @@
 
 static const char help[] =
     "usage: linnet-train MODEL.lnt --data FILE [--steps N | --epochs N] [options]\n"
-    "Trains the model's signature `train` on arrays, with no Python. The trained variables are in the\n"
+    "Trains the model's signature `train` on arrays, without Python. Writes the trained variables to a\n"
     "checkpoint; linnet-run MODEL.lnt --checkpoint FILE uses them.\n"
     "\n"
-    "  --data FILE.npz       arrays named as the inputs, examples along the first dimension\n"
-    "  --data x=FILE,t=FILE  the same from .npy files, or idx files as those of MNIST\n"
-    "  --scale NAME=1/255    factor for integers of a file that become floats of an input\n"
-    "  --set NAME=0.01       value of an input that is one number\n"
-    "  --batch N             examples of a step, where the signature leaves it open\n"
-    "  --epochs N, --steps N how long, in all; default one epoch: as many whole batches as there are\n"
-    "  --seed N              order of the examples, another one each epoch; default 0\n"
-    "  --in-order            as they stand in the file\n"
-    "  --checkpoint FILE     where variables are saved at the end; training goes on from there if it is\n"
-    "                        there, and ends as if it had not been interrupted\n"
-    "  --every N             saves every N steps, too\n"
-    "  --fresh               begins anew, though there is a checkpoint\n"
-    "  --eval FILE           like --data: the signature `eval` is run on it after each epoch\n"
-    "  --eval-every N        after every N steps instead\n"
-    "  --memory 8MB          most that training may hold; where it takes more, values are computed again\n"
-    "                        instead of kept, or else gradients accumulated over parts of a batch\n"
-    "                        (signatures `accumulate` and `apply`)\n"
-    "  --log N               a line every N steps; default 100\n"
-    "  --json                lines of JSON\n"
-    "  --signature NAME      default train;  --eval-signature NAME  default eval\n"
-    "  --threads N           default: the cores of the largest cluster\n"
-    "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...\n"
-    "  --help                this text\n"
+    "  --data FILE.npz       one array per input, with the input's name; the first dimension counts the examples\n"
+    "  --data x=FILE,t=FILE  the same from .npy files or from idx files such as those of MNIST\n"
+    "  --scale NAME=1/255    convert the file's integers for this float input, and multiply them by the factor\n"
+    "  --set NAME=0.01       value of a scalar input\n"
+    "  --batch N             number of examples per step, if the signature leaves it open\n"
+    "  --epochs N, --steps N total length of the training; default one epoch. An epoch has as many steps as\n"
+    "                        there are whole batches\n"
+    "  --seed N              seed for shuffling the examples before each epoch; default 0\n"
+    "  --in-order            use the examples in the order of the file\n"
+    "  --checkpoint FILE     where the variables are saved at the end. If the file exists, training continues\n"
+    "                        from it, and ends with the same result as without the interruption\n"
+    "  --every N             also save every N steps\n"
+    "  --fresh               start from the beginning, even if the checkpoint exists\n"
+    "  --eval FILE           data like --data for the signature `eval`, which runs after every epoch\n"
+    "  --eval-every N        evaluate every N steps instead\n"
+    "  --memory 8MB          memory limit of the training. To stay within it, values are recomputed instead of\n"
+    "                        kept, or gradients are accumulated over parts of a batch (this needs the\n"
+    "                        signatures `accumulate` and `apply`)\n"
+    "  --log N               print a line every N steps; default 100\n"
+    "  --json                print lines of JSON\n"
+    "  --signature NAME      signature to train; default train\n"
+    "  --eval-signature NAME signature to evaluate; default eval\n"
+    "  --threads N           number of threads; default: the cores of the largest cluster\n"
+    "  --isa-max NAME        newest instruction set that kernels may use: scalar, sse2, avx2, ... or neon,\n"
+    "                        dotprod, ...; default: the best of this machine\n"
+    "  --help                print this text\n"
     "\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal (with a checkpoint).\n";
+    "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal (after saving the checkpoint).\n";
 
 static volatile sig_atomic_t stopped;
 
 static void stop(int number) { stopped = number; }
 
-/* NAME=NUMBER, kept for when the inputs are known. */
+/* Keeps NAME=NUMBER until the inputs are known. */
 static int take_named(train_options *o, const char *option, char *text, char **list, int *count) {
     if (!strchr(text, '=') || text[0] == '=' || *count == TOOL_MOST_OPTIONS)
         return tool_usage(o->common.tool, "%s: expected NAME=NUMBER, got '%s'", option, text);
@@ -91,7 +94,8 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
         }
     if (!strcmp(option, "--data") || !strcmp(option, "--eval")) {
         data_options *d = option[2] == 'd' ? &o->data : &o->eval;
-        if (d->n_files == TOOL_MOST_OPTIONS) return tool_usage(tool, "%s: at most %d", option, TOOL_MOST_OPTIONS);
+        if (d->n_files == TOOL_MOST_OPTIONS)
+            return tool_usage(tool, "%s may be given at most %d times", option, TOOL_MOST_OPTIONS);
         d->files[d->n_files++] = value;
         return TOOL_OK;
     }
@@ -107,7 +111,7 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
     return TOOL_OK;
 }
 
-/* A name that no input has is a mistake, wherever it stands. */
+/* Refuses a name that no input has, in any option. */
 static int check_names(const trainer *t, const char *option, char *const *list, int count) {
     for (int i = 0; i < count; i++) {
         bool known = false;
@@ -116,7 +120,7 @@ static int check_names(const trainer *t, const char *option, char *const *list, 
                 k < t->data.n ? t->data.inputs[k].info.name : t->eval_data.inputs[k - t->data.n].info.name;
             known |= !strncmp(list[i], name, strlen(name)) && list[i][strlen(name)] == '=';
         }
-        if (!known) return tool_usage(t->tool, "%s %s: the signature has no such input", option, list[i]);
+        if (!known) return tool_usage(t->tool, "%s %s: the signature has no input of this name", option, list[i]);
     }
     return TOOL_OK;
 }
@@ -127,13 +131,15 @@ static int parse(train_options *o, named *n, int argc, char **argv) {
         if (status) return status;
     }
     if (!o->common.model) return tool_usage(o->common.tool, "no model given");
-    if (!o->data.n_files) return tool_usage(o->common.tool, "no data given: --data FILE.npz, or --data x=FILE,t=FILE");
+    if (!o->data.n_files)
+        return tool_usage(o->common.tool, "no data given; give --data FILE.npz or --data x=FILE,t=FILE");
     if (o->epochs && o->steps_given) return tool_usage(o->common.tool, "give --epochs or --steps, not both");
     if (o->every && !o->checkpoint) return tool_usage(o->common.tool, "--every needs --checkpoint FILE");
     if (o->eval_every && !o->eval.n_files) return tool_usage(o->common.tool, "--eval-every needs --eval FILE");
     if (o->common.n_shapes)
-        return tool_usage(o->common.tool, "--shape: sizes come from the data, and the first from --batch");
-    if (o->common.seed > 2147483647u) return tool_usage(o->common.tool, "--seed: at most 2147483647");
+        return tool_usage(o->common.tool,
+                          "--shape is not for training: shapes come from the data, and the batch size from --batch");
+    if (o->common.seed > 2147483647u) return tool_usage(o->common.tool, "--seed must be at most 2147483647");
     o->data.sets = o->eval.sets = n->sets;
     o->data.scales = o->eval.scales = n->scales;
     o->data.n_sets = o->eval.n_sets = n->n_sets;
@@ -153,11 +159,11 @@ static void say_start(const trainer *t) {
     else {
         printf("%s: %lld examples, batches of %lld", t->o->common.model, t->data.rows, t->batch);
         if (t->accumulates) printf(" in parts of %lld", t->part);
-        printf(", %lld steps an epoch, %d thread%s, %.2f MB", t->per_epoch, (int)info.threads,
+        printf(", %lld steps per epoch, %d thread%s, %.2f MB", t->per_epoch, (int)info.threads,
                info.threads == 1 ? "" : "s", (double)t->memory.live / 1e6);
-        if (info.recomputed) printf(", %d ops computed twice", (int)info.recomputed);
+        if (info.recomputed) printf(", %d ops recomputed", (int)info.recomputed);
         putchar('\n');
-        if (t->step) printf("goes on after step %lld of %s\n", t->step, t->o->checkpoint);
+        if (t->step) printf("continues after step %lld of %s\n", t->step, t->o->checkpoint);
     }
     fflush(stdout);
 }
@@ -182,14 +188,15 @@ static int train(trainer *t) {
             const double start = tool_now();
             status = trainer_eval(t);
             evaluated = next;
-            t->since += tool_now() - start; /* of a step's time, this is no part */
+            t->since += tool_now() - start; /* the time of an evaluation does not count for the steps */
         }
     }
     if (status == TOOL_OK && !stopped && evaluated != t->step) status = trainer_eval(t);
-    if (status == TOOL_OK && stopped) { /* between two steps: the loop has not seen it */
+    if (status == TOOL_OK && stopped) { /* the signal may have come between two steps, where the loop does not check for
+                                         * it */
         status = trainer_save(t);
         fprintf(stderr, "%s: stopped by a signal after step %lld%s\n", t->tool, t->step,
-                o->checkpoint && t->saved == t->step ? "; the checkpoint is of that step" : "");
+                o->checkpoint && t->saved == t->step ? "; the checkpoint holds that step" : "");
         if (status == TOOL_OK) status = 128 + (int)stopped;
     }
     return status;
@@ -233,7 +240,8 @@ int main(int argc, char **argv) {
     action.sa_handler = stop;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    action.sa_handler = SIG_IGN; /* a file that grows too large is an error to report, not a signal */
+    action.sa_handler = SIG_IGN; /* a write beyond the file size limit then fails with EFBIG instead of ending the
+                                  * process */
     sigaction(SIGXFSZ, &action, NULL);
     status = parse(o, n, argc, argv);
     if (status == TOOL_OK) status = run(o, n);

@@ -1,5 +1,5 @@
-/* media.c - tells file types apart, calls the decoder, and turns pictures upright by their EXIF orientation.
- * EXIF 2.32, section 4.6.4 (tag 0x0112); a TIFF 6.0 header with one directory is all that is read of it. */
+/* media.c - recognizes file types, calls the decoder, and rotates pictures upright by their EXIF orientation (EXIF
+ * 2.32, section 4.6.4, tag 0x0112). Of the EXIF data it reads only a TIFF 6.0 header with one directory. */
 #include "media.h"
 
 #include <errno.h>
@@ -37,19 +37,16 @@ media_kind media_kind_of(const char *path) {
 }
 
 const char *media_kind_text(media_kind kind) {
-    static const char *const texts[] = {"no file that linnet-run knows",
-                                        "a .npy file",
-                                        "a JPEG picture",
-                                        "a PNG picture",
-                                        "a BMP picture",
-                                        "a sound file"};
+    static const char *const texts[] = {"a file of unknown type", "a .npy file",   "a JPEG picture",
+                                        "a PNG picture",          "a BMP picture", "a sound file"};
     return texts[kind];
 }
 
 bool media_allocate(npy_array *out, unsigned long width, unsigned long height, char *problem, size_t size) {
-    if (width == 0 || height == 0) return media_problem(problem, size, "it has no pixels");
+    if (width == 0 || height == 0) return media_problem(problem, size, "the picture has no pixels");
     if (height > MEDIA_MOST_PIXELS / width)
-        return media_problem(problem, size, "it has %lu x %lu pixels; at most %d million are read; scale it down",
+        return media_problem(problem, size,
+                             "the picture has %lu x %lu pixels, more than the limit of %d million; scale it down",
                              width, height, MEDIA_MOST_PIXELS / 1000000);
     out->dtype = LINNET_U8;
     out->rank = 3;
@@ -58,7 +55,8 @@ bool media_allocate(npy_array *out, unsigned long width, unsigned long height, c
     out->shape[2] = 3;
     out->bytes = (size_t)width * height * 3;
     out->data = malloc(out->bytes);
-    return out->data != NULL || media_problem(problem, size, "no memory for its %lu x %lu pixels", width, height);
+    return out->data != NULL ||
+           media_problem(problem, size, "cannot allocate memory for %lu x %lu pixels", width, height);
 }
 
 /* ---- orientation --------------------------------------------------------------------------------------------- */
@@ -86,7 +84,8 @@ int media_orientation(const unsigned char *exif, size_t size) {
     return 1;
 }
 
-/* Orientations 2 to 8: bit 0 of the table mirrors left and right, bit 1 up and down, bit 2 first swaps the axes. */
+/* For orientations 1 to 8: bit 0 of the table mirrors left and right, bit 1 mirrors up and down, bit 2 swaps the axes
+ * first. */
 static bool turn_upright(npy_array *image, int orientation, char *problem, size_t size) {
     static const int changes[9] = {0, 0, 1, 3, 2, 4, 4 | 1, 4 | 3, 4 | 2};
     int change = changes[orientation];
@@ -95,7 +94,8 @@ static bool turn_upright(npy_array *image, int orientation, char *problem, size_
     const unsigned char *from = image->data;
     unsigned char *to;
     if (change == 0) return true;
-    if (!(to = malloc(image->bytes))) return media_problem(problem, size, "no memory to turn it upright");
+    if (!(to = malloc(image->bytes)))
+        return media_problem(problem, size, "cannot allocate memory to rotate the picture");
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < columns; c++) {
             size_t y = change & 2 ? rows - 1 - r : r, x = change & 1 ? columns - 1 - c : c;
@@ -113,14 +113,16 @@ static bool turn_upright(npy_array *image, int orientation, char *problem, size_
 #if !defined(LINNET_WITH_JPEG)
 bool media_read_jpeg(FILE *file, npy_array *out, int *orientation, char *problem, size_t size) {
     (void)file, (void)out, (void)orientation;
-    return media_problem(problem, size, "this linnet-run was built without JPEG: install libjpeg-dev and build again");
+    return media_problem(problem, size,
+                         "this linnet-run was built without JPEG support; install libjpeg-dev and build again");
 }
 #endif
 
 #if !defined(LINNET_WITH_PNG)
 bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem, size_t size) {
     (void)file, (void)out, (void)orientation;
-    return media_problem(problem, size, "this linnet-run was built without PNG: install libpng-dev and build again");
+    return media_problem(problem, size,
+                         "this linnet-run was built without PNG support; install libpng-dev and build again");
 }
 
 bool media_write_png(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size) {
@@ -134,7 +136,7 @@ bool media_read_image(const char *path, media_kind kind, npy_array *out, char *p
     bool good;
     FILE *file = fopen(path, "rb");
     memset(out, 0, sizeof *out);
-    if (!file) return media_problem(problem, size, "cannot open it: %s", strerror(errno));
+    if (!file) return media_problem(problem, size, "cannot open the file: %s", strerror(errno));
     if (kind == MEDIA_JPEG)
         good = media_read_jpeg(file, out, &orientation, problem, size);
     else if (kind == MEDIA_PNG)
@@ -142,7 +144,7 @@ bool media_read_image(const char *path, media_kind kind, npy_array *out, char *p
     else if (kind == MEDIA_BMP)
         good = media_read_bmp(file, out, problem, size);
     else
-        good = media_problem(problem, size, "it is no picture that can be read: expected JPEG, PNG or BMP");
+        good = media_problem(problem, size, "not a readable picture; expected JPEG, PNG or BMP");
     fclose(file);
     good = good && turn_upright(out, orientation, problem, size);
     if (!good) {
@@ -156,10 +158,11 @@ bool media_reorder(npy_array *image, const char *order, char *problem, size_t si
     size_t channels = strlen(order), pixels = (size_t)image->shape[0] * (size_t)image->shape[1];
     if (strcmp(order, "RGB") == 0) return true;
     if (channels < 3 || channels > 4 || strspn(order, "RGBA") != channels)
-        return media_problem(problem, size, "the model takes its pixels as '%s', which this linnet-run does not know",
+        return media_problem(problem, size,
+                             "the model expects pixels in the channel order '%s', which linnet-run does not support",
                              order);
     unsigned char *to = malloc(pixels * channels);
-    if (!to) return media_problem(problem, size, "no memory for its pixels as %s", order);
+    if (!to) return media_problem(problem, size, "cannot allocate memory for the pixels in the order %s", order);
     for (size_t c = 0; c < channels; c++) {
         const unsigned char *from = (const unsigned char *)image->data + (order[c] == 'G'   ? 1
                                                                           : order[c] == 'B' ? 2
@@ -185,7 +188,7 @@ static bool read_samples(SNDFILE *sound, const SF_INFO *info, int dtype, npy_arr
     out->data = malloc(out->bytes ? out->bytes : 1);
     if (!block || !out->data) {
         free(block);
-        return media_problem(problem, size, "no memory for its samples");
+        return media_problem(problem, size, "cannot allocate memory for the samples");
     }
     while (done < n) {
         sf_count_t got = sf_readf_float(sound, block, BLOCK);
@@ -202,7 +205,7 @@ static bool read_samples(SNDFILE *sound, const SF_INFO *info, int dtype, npy_arr
         done += (size_t)got;
     }
     free(block);
-    return done == n || media_problem(problem, size, "it ends after %zu of its %zu samples", done, n);
+    return done == n || media_problem(problem, size, "the file ends after %zu of %zu samples", done, n);
 }
 
 bool media_read_sound(const char *path, int dtype, long rate, npy_array *out, char *problem, size_t size) {
@@ -212,13 +215,12 @@ bool media_read_sound(const char *path, int dtype, long rate, npy_array *out, ch
     memset(out, 0, sizeof *out);
     if (!sound) return media_problem(problem, size, "%s", sf_strerror(NULL));
     if (rate && info.samplerate != rate)
-        good = media_problem(
-            problem, size,
-            "it has %d samples a second, the model takes %ld; resample it (sox in.wav -r %ld out.wav), or "
-            "convert the model with source_rate=%d in linnet.preprocess.audio",
-            info.samplerate, rate, rate, info.samplerate);
+        good = media_problem(problem, size,
+                             "the file has %d samples per second, but the model expects %ld; resample it (sox in.wav "
+                             "-r %ld out.wav), or convert the model with source_rate=%d in linnet.preprocess.audio",
+                             info.samplerate, rate, rate, info.samplerate);
     else if (info.frames < 0 || info.channels < 1 || info.frames > MEDIA_MOST_SAMPLES / info.channels)
-        good = media_problem(problem, size, "it has %lld samples of %d channels; at most %d million are read",
+        good = media_problem(problem, size, "the file has %lld samples of %d channels; expected 1 to %d million values",
                              (long long)info.frames, info.channels, MEDIA_MOST_SAMPLES / 1000000);
     else
         good = read_samples(sound, &info, dtype, out, problem, size);
@@ -233,7 +235,8 @@ bool media_read_sound(const char *path, int dtype, long rate, npy_array *out, ch
 bool media_read_sound(const char *path, int dtype, long rate, npy_array *out, char *problem, size_t size) {
     (void)path, (void)dtype, (void)rate;
     memset(out, 0, sizeof *out);
-    return media_problem(problem, size,
-                         "this linnet-run was built without sound files: install libsndfile1-dev and build again");
+    return media_problem(
+        problem, size,
+        "this linnet-run was built without support for sound files; install libsndfile1-dev and build again");
 }
 #endif

@@ -1,5 +1,5 @@
 /* media.h - pictures and sound for linnet-run: JPEG, PNG, BMP to u8 [height, width, 3], sound files to [samples].
- * Decoders are system libraries, each optional (LINNET_WITH_JPEG, _PNG, _SNDFILE); the library itself links none of
+ * Decoders are system libraries, each optional (LINNET_WITH_JPEG, _PNG, _SNDFILE). liblinnet itself links none of
  * them. */
 #ifndef LINNET_TOOLS_MEDIA_H
 #define LINNET_TOOLS_MEDIA_H
@@ -11,30 +11,30 @@ enum { MEDIA_MOST_PIXELS = 100000000, MEDIA_MOST_SAMPLES = 100000000 };
 
 typedef enum media_kind { MEDIA_UNKNOWN, MEDIA_NPY, MEDIA_JPEG, MEDIA_PNG, MEDIA_BMP, MEDIA_SOUND } media_kind;
 
-/* What a file is, by its first bytes; MEDIA_UNKNOWN also when it cannot be opened. */
+/* Recognizes a file by its first bytes. Returns MEDIA_UNKNOWN also if the file cannot be opened. */
 media_kind media_kind_of(const char *path);
-/* "a JPEG picture" */
+/* Returns a text such as "a JPEG picture". */
 const char *media_kind_text(media_kind kind);
 
-/* u8 [height, width, 3], RGB, upright: the EXIF orientation is applied; alpha is dropped, 16 bits become the high 8,
- * grey and palettes become colours. */
+/* Reads a picture as u8 [height, width, 3], RGB. Applies the EXIF orientation, drops alpha, keeps the high 8 of 16
+ * bits, and converts grey and palettes to colours. */
 bool media_read_image(const char *path, media_kind kind, npy_array *out, char *problem, size_t size);
-/* RGB pixels in another order of channels, "BGR", "RGBA" or "BGRA"; alpha is 255. */
+/* Reorders RGB pixels to "BGR", "RGBA" or "BGRA", with alpha 255. */
 bool media_reorder(npy_array *image, const char *order, char *problem, size_t size);
-/* [samples] of `dtype` (LINNET_F32 in [-1, 1], or LINNET_I16), channels averaged. A rate other than `rate` Hz is an
- * error (0: any). */
+/* Reads a sound file as [samples] of `dtype` (LINNET_F32 in [-1, 1], or LINNET_I16) and averages the channels. Fails if
+ * the sample rate is not `rate` Hz (0: any rate). */
 bool media_read_sound(const char *path, int dtype, long rate, npy_array *out, char *problem, size_t size);
-/* Writes u8 [height, width] as a grey PNG. false: with a problem, or with none ("") where there is no PNG in this
- * build. */
+/* Writes u8 [height, width] as a grey PNG. Returns false with a problem text, or with an empty text if this build has
+ * no PNG. */
 bool media_write_png(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size);
 
-/* ---- between the decoders ------------------------------------------------------------------------------------ */
+/* ---- shared by the decoders ---------------------------------------------------------------------------------- */
 
-/* Writes the text (printf) and returns false. */
+/* Formats the problem text and returns false. */
 bool media_problem(char *problem, size_t size, const char *format, ...) TOOL_PRINTF(3, 4);
-/* Room for [height, width, 3]; false (said) when a side is 0 or the picture is too large. */
+/* Allocates [height, width, 3]. Returns false with a problem text if a side is 0 or the picture is too large. */
 bool media_allocate(npy_array *out, unsigned long width, unsigned long height, char *problem, size_t size);
-/* The orientation in an EXIF block (TIFF header on): 1 to 8; 1 when it has none. */
+/* Returns the orientation in an EXIF block that begins with the TIFF header: 1 to 8; 1 if the block has none. */
 int media_orientation(const unsigned char *exif, size_t size);
 
 bool media_read_jpeg(FILE *file, npy_array *out, int *orientation, char *problem, size_t size);

@@ -1,5 +1,5 @@
-/* media_bmp.c - uncompressed Windows bitmaps of 1, 4, 8, 24 and 32 bits a pixel; every other kind is named and refused.
- * [MS-WMF] 2.2.2 (BITMAPINFOHEADER and its successors); no system library does only this. */
+/* media_bmp.c - reads uncompressed Windows bitmaps of 1, 4, 8, 24 and 32 bits per pixel. Refuses every other kind by
+ * name. [MS-WMF] 2.2.2 (BITMAPINFOHEADER and its successors). There is no system library for BMP alone. */
 #include "media.h"
 
 #include <stdint.h>
@@ -10,7 +10,7 @@ static uint32_t u32(const unsigned char *at) {
     return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* A row of the file to RGB. */
+/* Converts a row of the file to RGB. */
 static void unpack(const unsigned char *row, unsigned bits, const unsigned char palette[256][4], size_t width,
                    unsigned char *to) {
     for (size_t i = 0; i < width; i++, to += 3) {
@@ -26,43 +26,45 @@ static bool read_rows(FILE *file, unsigned bits, bool upwards, const unsigned ch
     size_t height = (size_t)out->shape[0], width = (size_t)out->shape[1], length = (width * bits + 31) / 32 * 4;
     unsigned char *row = malloc(length);
     bool good = row != NULL;
-    if (!good) return media_problem(problem, size, "no memory for a row");
+    if (!good) return media_problem(problem, size, "cannot allocate memory for a row of pixels");
     for (size_t y = 0; y < height && good; y++) {
         unsigned char *to = (unsigned char *)out->data + (upwards ? height - 1 - y : y) * width * 3;
         good = fread(row, 1, length, file) == length;
         if (good) unpack(row, bits, palette, width, to);
     }
     free(row);
-    return good || media_problem(problem, size, "it ends inside its pixels");
+    return good || media_problem(problem, size, "the file ends inside the pixels");
 }
 
 bool media_read_bmp(FILE *file, npy_array *out, char *problem, size_t size) {
     unsigned char head[54 + 16], palette[256][4];
     memset(palette, 0, sizeof palette);
     if (fread(head, 1, 54, file) != 54 || memcmp(head, "BM", 2) != 0 || u32(head + 14) < 40)
-        return media_problem(problem, size, "its header is not that of a bitmap of Windows 3 or later");
+        return media_problem(problem, size, "the header is not that of a Windows bitmap (version 3 or later)");
     uint32_t start = u32(head + 10), header = u32(head + 14), compression = u32(head + 30), colours = u32(head + 46);
     int32_t width = (int32_t)u32(head + 18), height = (int32_t)u32(head + 22);
     unsigned bits = head[28] | (unsigned)head[29] << 8;
     bool known = bits == 1 || bits == 4 || bits == 8 || bits == 24 || bits == 32;
-    if (compression == 3 && bits == 32) { /* masks: only those of plain BGRX are taken */
-        if (fread(head + 54, 1, 12, file) != 12) return media_problem(problem, size, "it ends inside its header");
+    if (compression == 3 && bits == 32) { /* bit masks: only those of plain BGRX are supported */
+        if (fread(head + 54, 1, 12, file) != 12) return media_problem(problem, size, "the file ends inside the header");
         known = u32(head + 54) == 0xff0000 && u32(head + 58) == 0xff00 && u32(head + 62) == 0xff;
     } else {
         known &= compression == 0;
     }
     if (!known)
-        return media_problem(problem, size, "it has %u bits a pixel, compression %u; save it as PNG", bits,
-                             (unsigned)compression);
-    if (width <= 0 || height == 0 || height == INT32_MIN) return media_problem(problem, size, "its size is no size");
+        return media_problem(
+            problem, size, "a BMP with %u bits per pixel and compression %u is not supported; save the picture as PNG",
+            bits, (unsigned)compression);
+    if (width <= 0 || height == 0 || height == INT32_MIN)
+        return media_problem(problem, size, "the header gives an invalid width or height");
     if (bits <= 8) {
         if (colours == 0 || colours > 1u << bits) colours = 1u << bits;
         if (header > 1 << 16 || fseek(file, 14 + (long)header, SEEK_SET) != 0 ||
             fread(palette, 4, colours, file) != colours)
-            return media_problem(problem, size, "it ends inside its palette");
+            return media_problem(problem, size, "the file ends inside the palette");
     }
     if (start < 54 || start > 1 << 24 || fseek(file, (long)start, SEEK_SET) != 0)
-        return media_problem(problem, size, "its pixels are not where its header says");
+        return media_problem(problem, size, "the header gives an invalid position of the pixels");
     if (!media_allocate(out, (unsigned long)width, (unsigned long)(height < 0 ? -height : height), problem, size))
         return false;
     return read_rows(file, bits, height > 0, (const unsigned char (*)[4])palette, out, problem, size);

@@ -1,5 +1,6 @@
-/* media_jpeg.c - JPEG by libjpeg (libjpeg-turbo). Damaged data is an error, not a picture with grey in it.
- * CMYK is taken as Adobe writes it (inverted), and converted without a colour profile, as Pillow does. */
+/* media_jpeg.c - reads JPEG with libjpeg (libjpeg-turbo). Damaged data is an error, not a picture with grey areas. CMYK
+ * values are expected to be inverted, as Adobe writes them. They are converted without a colour profile, as in
+ * Pillow. */
 #include "media.h"
 
 #include <setjmp.h>
@@ -10,7 +11,10 @@
 
 #include <jerror.h>
 
-enum { MOST_SCANS = 500 }; /* a progressive file may hold any number, each costing time over all pixels */
+enum {
+    MOST_SCANS = 500
+}; /* limits the time: a progressive file may have any number of scans, and each one covers all
+    * pixels */
 
 typedef struct jpeg_reader {
     struct jpeg_decompress_struct info;
@@ -40,7 +44,7 @@ static void warn(j_common_ptr info, int level) {
 static void watch(j_common_ptr info) {
     jpeg_reader *r = info->client_data;
     if (((j_decompress_ptr)info)->input_scan_number <= MOST_SCANS) return;
-    media_problem(r->problem, r->size, "it has more than %d scans", MOST_SCANS);
+    media_problem(r->problem, r->size, "the file has more than %d scans; save it as a baseline JPEG", MOST_SCANS);
     longjmp(r->back, 1);
 }
 
@@ -58,7 +62,7 @@ static unsigned char times(unsigned a, unsigned b) { /* a * b / 255, rounded */
 
 static void from_cmyk(const unsigned char *cmyk, size_t width, unsigned char *rgb) {
     for (size_t i = 0; i < width; i++, cmyk += 4, rgb += 3)
-        for (int c = 0; c < 3; c++) { /* key less its share of the ink; cmyk is inverted */
+        for (int c = 0; c < 3; c++) { /* r = c * k / 255; the CMYK values are inverted */
             int value = cmyk[3] - times(255u - cmyk[c], cmyk[3]);
             rgb[c] = (unsigned char)(value < 0 ? 0 : value);
         }
@@ -78,7 +82,7 @@ static bool decode(jpeg_reader *r, FILE *file, npy_array *out, int *orientation)
     info->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     if (!media_allocate(out, info->image_width, info->image_height, r->problem, r->size)) return false;
     if (cmyk && !(r->line = malloc((size_t)info->image_width * 4)))
-        return media_problem(r->problem, r->size, "no memory for a row");
+        return media_problem(r->problem, r->size, "cannot allocate memory for a row of pixels");
     jpeg_start_decompress(info);
     while (info->output_scanline < info->output_height) {
         unsigned char *row = (unsigned char *)out->data + (size_t)info->output_scanline * info->output_width * 3;
@@ -93,7 +97,7 @@ static bool decode(jpeg_reader *r, FILE *file, npy_array *out, int *orientation)
 bool media_read_jpeg(FILE *file, npy_array *out, int *orientation, char *problem, size_t size) {
     jpeg_reader *r = calloc(1, sizeof *r);
     bool good;
-    if (!r) return media_problem(problem, size, "no memory to decode it");
+    if (!r) return media_problem(problem, size, "cannot allocate memory to decode the picture");
     r->problem = problem;
     r->size = size;
     r->info.err = jpeg_std_error(&r->errors);

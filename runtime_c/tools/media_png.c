@@ -1,5 +1,5 @@
-/* media_png.c - PNG by libpng: every bit depth and colour type to 8-bit RGB; alpha is dropped, gamma is not applied.
- * 16-bit samples keep their high byte. */
+/* media_png.c - reads PNG with libpng: converts every bit depth and colour type to 8-bit RGB. Drops alpha, applies no
+ * gamma. Keeps the high byte of 16-bit samples. */
 #include "media.h"
 
 #include <setjmp.h>
@@ -41,8 +41,8 @@ static bool decode(png_reader *r, FILE *file, npy_array *out, int *orientation) 
     png_set_interlace_handling(png);
     png_read_update_info(png, r->info);
     size_t height = (size_t)out->shape[0], length = (size_t)out->shape[1] * 3;
-    if (png_get_rowbytes(png, r->info) != length) png_error(png, "a colour type that is not known");
-    if (!(r->rows = malloc(height * sizeof *r->rows))) png_error(png, "no memory for its rows");
+    if (png_get_rowbytes(png, r->info) != length) png_error(png, "unknown colour type");
+    if (!(r->rows = malloc(height * sizeof *r->rows))) png_error(png, "cannot allocate memory for the rows");
     for (size_t y = 0; y < height; y++) r->rows[y] = (unsigned char *)out->data + y * length;
     png_read_image(png, r->rows);
     png_read_end(png, r->info);
@@ -64,7 +64,7 @@ bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem,
     if (r.info)
         good = decode(&r, file, out, orientation);
     else
-        media_problem(problem, size, "no memory to decode it");
+        media_problem(problem, size, "cannot allocate memory to decode the picture");
     png_destroy_read_struct(&r.png, &r.info, NULL);
     free(r.rows);
     return good;
@@ -73,7 +73,7 @@ bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem,
 bool media_write_png(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size) {
     png_image image = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_GRAY};
     if (info->dtype != LINNET_U8 || info->rank != 2 || info->shape[0] < 1 || info->shape[1] < 1)
-        return media_problem(problem, size, "%s", ""); /* nothing that could be a picture */
+        return media_problem(problem, size, "%s", ""); /* not a grey u8 picture: nothing is written */
     image.height = (png_uint_32)info->shape[0];
     image.width = (png_uint_32)info->shape[1];
     if (png_image_write_to_file(&image, path, 0, data, 0, NULL)) return true;

@@ -1,5 +1,5 @@
 /* npy.c - reads and writes NumPy's .npy files, format 1.0 (and reads 2.0, which differs in the length field).
- * Only what a tensor needs: C order, little endian, the element types that linnet has. */
+ * Supports only what a tensor needs: C order, little endian, and linnet's element types. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -28,7 +28,7 @@ static bool problem_is(char *problem, size_t size, const char *text, const char 
     return false;
 }
 
-/* What follows 'key': in the header's dictionary; NULL when there is none. */
+/* Returns the text after 'key': in the header's dictionary, or NULL if the key is absent. */
 static const char *entry(const char *header, const char *key) {
     const char *at = strstr(header, key);
     if (!at) return NULL;
@@ -42,18 +42,19 @@ static bool parse_header(const char *header, npy_array *out, char *problem, size
                *at = entry(header, "'shape'");
     uint64_t count = 1;
     if (!descr || !order || !at || *at != '(')
-        return problem_is(problem, size, "its header is not that of a .npy file", NULL);
+        return problem_is(problem, size, "the header is not a valid .npy header", NULL);
     out->dtype = LINNET_NONE;
     for (size_t i = 0; i < sizeof types / sizeof *types && *descr == '\''; i++)
         if (!strncmp(descr + 1, types[i].text, 3) && descr[4] == '\'') out->dtype = types[i].dtype;
     if (out->dtype == LINNET_NONE) {
         const int length = *descr == '\'' ? (int)strcspn(descr + 1, "'") + 2 : 12;
-        snprintf(problem, size, "element type %.*s is not one that linnet has (little endian, no objects)",
+        snprintf(problem, size,
+                 "element type %.*s is not supported; expected little-endian numbers or bool, no objects",
                  length > 40 ? 40 : length, descr);
         return false;
     }
     if (strncmp(order, "False", 5) != 0)
-        return problem_is(problem, size, "it is in Fortran order; save numpy.ascontiguousarray of it", NULL);
+        return problem_is(problem, size, "the array is in Fortran order; save numpy.ascontiguousarray(array)", NULL);
     out->rank = 0;
     for (at++; *at != ')';) {
         char *end;
@@ -61,9 +62,9 @@ static bool parse_header(const char *header, npy_array *out, char *problem, size
         errno = 0;
         dim = strtoll(at, &end, 10);
         if (end == at || errno || dim < 0 || out->rank == LINNET_MAX_RANK)
-            return problem_is(problem, size, "its shape is not one that linnet takes: ", at);
+            return problem_is(problem, size, "the shape is invalid or has too many dimensions: ", at);
         if (dim && count > (UINT64_MAX >> 8) / (uint64_t)dim)
-            return problem_is(problem, size, "its shape overflows", NULL);
+            return problem_is(problem, size, "the shape has too many elements", NULL);
         count *= (uint64_t)dim;
         out->shape[out->rank++] = dim;
         for (at = end; *at == ' ' || *at == ',';) at++;
@@ -82,15 +83,15 @@ bool npy_header(FILE *file, npy_array *out, char *problem, size_t size) {
     length = start[8] | (size_t)start[9] << 8;
     if (start[6] >= 2) {
         if (start[6] > 3 || fread(start + 10, 1, 2, file) != 2)
-            return problem_is(problem, size, "it is a .npy file of an unknown version", NULL);
+            return problem_is(problem, size, "unknown version of the .npy format; expected 1 to 3", NULL);
         length |= (size_t)start[10] << 16 | (size_t)start[11] << 24;
     }
     if (length > 1 << 20 || !(header = malloc(length + 1)))
-        return problem_is(problem, size, "its header is too long", NULL);
+        return problem_is(problem, size, "the header is too long", NULL);
     good = fread(header, 1, length, file) == length;
     header[good ? length : 0] = 0;
-    good =
-        good ? parse_header(header, out, problem, size) : problem_is(problem, size, "it ends inside its header", NULL);
+    good = good ? parse_header(header, out, problem, size)
+                : problem_is(problem, size, "the file ends inside the header", NULL);
     free(header);
     return good;
 }
@@ -98,11 +99,11 @@ bool npy_header(FILE *file, npy_array *out, char *problem, size_t size) {
 static bool read_all(FILE *file, npy_array *out, char *problem, size_t size) {
     if (!npy_header(file, out, problem, size)) return false;
     out->data = malloc(out->bytes ? out->bytes : 1);
-    if (!out->data) return problem_is(problem, size, "no memory for its elements", NULL);
+    if (!out->data) return problem_is(problem, size, "cannot allocate memory for the elements", NULL);
     if (fread(out->data, 1, out->bytes, file) != out->bytes || fgetc(file) != EOF) {
         free(out->data);
         out->data = NULL;
-        return problem_is(problem, size, "its size is not that of its shape", NULL);
+        return problem_is(problem, size, "the file size does not match the shape in the header", NULL);
     }
     return true;
 }
@@ -111,13 +112,13 @@ bool npy_read(const char *path, npy_array *out, char *problem, size_t size) {
     FILE *file = fopen(path, "rb");
     bool good;
     memset(out, 0, sizeof *out);
-    if (!file) return problem_is(problem, size, "cannot open it: ", strerror(errno));
+    if (!file) return problem_is(problem, size, "cannot open the file: ", strerror(errno));
     good = read_all(file, out, problem, size);
     fclose(file);
     return good;
 }
 
-/* Magic, version, length, dictionary, spaces to a multiple of 64, newline. */
+/* Builds the header: magic, version, length, dictionary, spaces up to a multiple of 64, newline. */
 static size_t make_header(const linnet_tensor_info *info, char header[512]) {
     const char *text = info->dtype == LINNET_BF16 ? "<u2" : "";
     size_t used, total;
@@ -145,14 +146,14 @@ bool npy_write(const char *path, const linnet_tensor_info *info, const void *dat
     FILE *file;
     bool good;
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.%ld.part", path, (long)getpid()) >= sizeof temporary)
-        return problem_is(problem, size, "its path is too long", NULL);
+        return problem_is(problem, size, "the path is too long", NULL);
     file = fopen(temporary, "wb");
-    if (!file) return problem_is(problem, size, "cannot create it: ", strerror(errno));
+    if (!file) return problem_is(problem, size, "cannot create the file: ", strerror(errno));
     good = fwrite(header, 1, length, file) == length && fwrite(data, 1, info->bytes, file) == info->bytes &&
            fflush(file) == 0 && fsync(fileno(file)) == 0;
     good = fclose(file) == 0 && good && rename(temporary, path) == 0;
     if (!good) {
-        problem_is(problem, size, "cannot write it: ", strerror(errno));
+        problem_is(problem, size, "cannot write the file: ", strerror(errno));
         remove(temporary);
     }
     return good;

@@ -1,5 +1,6 @@
-/* results.c - prints what the metadata of a model says its outputs are: classes with labels, boxes, text.
- * linnet.preprocess writes these entries: io:SIGNATURE:OUTPUT and labels:SIGNATURE:OUTPUT (docs/preprocess.md). */
+/* results.c - prints outputs as the model's metadata describes them: classes with labels, boxes, text.
+ * linnet.preprocess writes the metadata entries: io:SIGNATURE:OUTPUT and labels:SIGNATURE:OUTPUT
+ * (docs/preprocess.md). */
 #include "results.h"
 
 #include <stdlib.h>
@@ -30,7 +31,7 @@ bool results_word(const char *about, const char *key, char *value, size_t size) 
     return false;
 }
 
-/* Line number `i` of the labels, or "". */
+/* Returns line `i` of the labels, or "". */
 static const char *label(const char *labels, long long i, int *length) {
     const char *at = labels;
     *length = 0;

@@ -1,15 +1,15 @@
-/* results.h - the metadata entries that say what an input or output is, and printing outputs by them.
- * An entry is a word ("image", "audio", "classes", "boxes", "text"), then key=value words. */
+/* results.h - reads the metadata entries that describe inputs and outputs, and prints outputs by them.
+ * An entry is a word ("image", "audio", "classes", "boxes", "text"), followed by key=value words. */
 #ifndef LINNET_TOOLS_RESULTS_H
 #define LINNET_TOOLS_RESULTS_H
 
 #include "common.h"
 
-/* Entry prefix:signature:name ("io", "labels"); NULL when there is none. */
+/* Returns the entry prefix:signature:name (prefix "io" or "labels"), or NULL. */
 const char *results_about(const linnet_model *model, const char *prefix, const char *signature, const char *name);
-/* Whether the entry begins with that word. */
+/* Tells whether the entry begins with the word `kind`. */
 bool results_is(const char *about, const char *kind);
-/* The value of a key; false when there is none (or no room). */
+/* Copies the value of a key. Returns false if the key is absent or the value does not fit. */
 bool results_word(const char *about, const char *key, char *value, size_t size);
 
 typedef struct results {
@@ -19,7 +19,7 @@ typedef struct results {
     const char *signature;
 } results;
 
-/* Lines for a person, indented by two; nothing for an output that has no entry. */
+/* Prints lines indented by two spaces. Prints nothing for an output without an entry. */
 void results_print(const results *r, const linnet_tensor_info *info, const void *data);
 
 #endif

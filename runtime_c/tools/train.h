@@ -1,5 +1,5 @@
-/* train.h - the parts of linnet-train: arrays in files, the data set made of them, what runs, and the search for NaN.
- * Data is read row by row as it is needed: no file is ever in memory as a whole. */
+/* train.h - the parts of linnet-train: arrays in files, data sets, programs, and the search for NaN.
+ * Data is read row by row when it is needed, so no file is loaded as a whole. */
 #ifndef LINNET_TOOLS_TRAIN_H
 #define LINNET_TOOLS_TRAIN_H
 
@@ -7,34 +7,32 @@
 
 #include <stdint.h>
 
-/* ---- train_array.c: an array in a .npy file, a member of an (uncompressed) .npz file, or an idx file --------------
- */
+/* ---- train_array.c: an array in a .npy file, a member of an (uncompressed) .npz file, or an idx file ------------ */
 
 typedef struct array_file {
     const char *path;
     int file;                  /* descriptor; -1: none */
     npy_array head;            /* dtype and shape; no data */
-    long long rows, row_bytes; /* along the first dimension; rank 0: one row */
+    long long rows, row_bytes; /* of the first dimension; an array of rank 0 has one row */
     long long offset;          /* of row 0 */
-    bool swap;                 /* big endian, as idx files are */
+    bool swap;                 /* the file is big endian, as idx files are */
 } array_file;
 
-/* member: of an .npz file, else NULL. */
+/* Opens an array. `member` is its name in an .npz file, else NULL. */
 bool array_open(const char *path, const char *member, array_file *out, char *problem, size_t size);
-/* `row_bytes` of one row, in this machine's byte order. */
+/* Reads the `row_bytes` bytes of one row and converts them to this machine's byte order. */
 bool array_read(const array_file *a, long long row, void *to, char *problem, size_t size);
 void array_close(array_file *a);
-/* Whether it begins as an .npz file does. */
+/* Tells whether the file begins as an .npz file does. */
 bool array_is_npz(const char *path);
 
-/* ---- train_order.c -------------------------------------------------------------------------------------------------
- */
+/* ---- train_order.c ---------------------------------------------------------------------------------------------- */
 
-/* Which example is number `i` of an epoch of `count`: a permutation, the one of linnet.shuffle.permutation. */
+/* Returns the number of the example at position `i` of an epoch of `count` examples. The permutation is the one of
+ * linnet.shuffle.permutation. */
 uint64_t train_order(uint64_t count, uint64_t seed, uint64_t epoch, uint64_t i);
 
-/* ---- train_data.c: the examples of one signature -------------------------------------------------------------------
- */
+/* ---- train_data.c: the examples of one signature ---------------------------------------------------------------- */
 
 enum { MOST_INPUTS = 32 };
 
@@ -46,11 +44,11 @@ typedef struct data_input {
 } data_input;
 
 typedef struct dataset {
-    const char *tool, *option; /* "--data" or "--eval", for messages */
+    const char *tool, *option; /* "--data" or "--eval", for error messages */
     data_input inputs[MOST_INPUTS];
     int n;
     long long rows; /* examples */
-    void *row;      /* room for the longest */
+    void *row;      /* buffer for the longest row */
     size_t row_bytes;
 } dataset;
 
@@ -61,21 +59,20 @@ typedef struct data_options {
     int n_sets, n_scales;
 } data_options;
 
-/* Finds the array of every input and checks it against the signature. TOOL_OK, or said already. */
+/* Finds the array of every input and checks it against the signature. Returns TOOL_OK, or prints the error. */
 int data_open(dataset *d, const char *option, const data_options *options, const linnet_model *model, int signature);
 void data_close(dataset *d);
-/* The batch size that the signature fixes; 0: none. */
+/* Returns the batch size that the signature fixes, or 0. */
 long long data_fixed_batch(const dataset *d);
-/* Shapes of a batch. Gives their number. */
+/* Stores the shapes of a batch. Returns how many there are. */
 int data_shapes(const dataset *d, long long batch, linnet_shape shapes[MOST_INPUTS]);
-/* Puts example `rows[i]` into row i of the session's inputs. */
+/* Copies example `rows[i]` into row i of the session's inputs. */
 int data_fill(const dataset *d, const linnet_plan *plan, linnet_session *session, const long long *rows,
               long long count);
 
-/* ---- train_program.c: a signature, planned and ready to run
- * ---------------------------------------------------------- */
+/* ---- train_program.c: a signature, planned and ready to run ----------------------------------------------------- */
 
-/* What the library holds for the tool, which a budget may bound. */
+/* Memory that the library has allocated for the tool, with an optional limit. */
 typedef struct memory {
     size_t limit, live, peak; /* limit 0: none */
     bool refused;
@@ -89,7 +86,7 @@ typedef struct program {
     const char *signature;
     linnet_plan *plan;
     linnet_session *session;
-    const char *names[MOST_SCALARS]; /* outputs of one element, which are reported; "loss" is the first */
+    const char *names[MOST_SCALARS]; /* the scalar outputs, which are reported; "loss" is the first */
     int n_scalars;
     long long batch; /* examples of one run */
 } program;
@@ -104,29 +101,29 @@ typedef struct program_options {
     bool count_special;
 } program_options;
 
-/* Plans it for a batch (d may be NULL: no inputs). */
+/* Plans the program for a batch size. `d` may be NULL if the signature has no inputs. */
 linnet_status program_plan(program *p, const program_options *o, linnet_model *model, const dataset *d, long long batch,
                            linnet_error *error);
-/* Bytes of the arena that its session needs. Programs that take turns share one. */
+/* Returns the arena size of the session in bytes. Programs that run in turn share one arena. */
 size_t program_arena(const program *p);
-/* Makes the session. */
+/* Creates the session. */
 linnet_status program_start(program *p, const program_options *o, linnet_store *store, linnet_error *error);
 void program_free(program *p);
-/* The value of scalar i after a run. */
+/* Returns the value of scalar `i` after a run. */
 double program_value(const program *p, int i);
 
-/* ---- train_nan.c
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- train_nan.c ------------------------------------------------------------------------------------------------ */
 
-/* The first step of the last run with NaN (else with infinity, if `infinite`) in its result; false: none. */
+/* Finds the first step of the last run whose result has NaN (or infinity, if `infinite` is set and there is no NaN).
+ * Returns false if there is none. */
 bool nan_find(const program *p, bool infinite, char *text, size_t size);
-/* The first example of the last run with NaN or infinity in it; rows: their numbers in the data. */
+/* Finds the first example of the last run that contains NaN or infinity. `rows` has the examples' numbers in the
+ * data. */
 bool nan_in_inputs(const program *p, const long long *rows, char *text, size_t size);
-/* The first variable that holds NaN or infinity, in `name`. `room`: of the largest. */
+/* Stores the name of the first variable that holds NaN or infinity. `room` is a buffer for the largest variable. */
 bool nan_in_variables(const linnet_model *model, linnet_store *store, void *room, char *name, size_t size);
 
-/* ---- train_loop.c
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- train_loop.c ----------------------------------------------------------------------------------------------- */
 
 typedef struct train_options {
     tool_options common;
@@ -134,10 +131,10 @@ typedef struct train_options {
     const char *eval_signature, *checkpoint;
     long batch, epochs, steps, every, log, eval_every; /* 0: not given */
     bool steps_given, seed_given, in_order, fresh, json;
-    size_t memory; /* 0: no bound */
+    size_t memory; /* 0: no limit */
 } train_options;
 
-/* With APPLY, TRAIN is the signature that accumulates. REST evaluates the last, smaller batch. */
+/* If there is an APPLY program, TRAIN accumulates gradients. REST evaluates the last, smaller batch. */
 enum { TRAIN, APPLY, EVAL, REST, PROGRAMS };
 
 typedef struct trainer {
@@ -148,40 +145,42 @@ typedef struct trainer {
     linnet_store *store;
     dataset data, eval_data;
     program programs[PROGRAMS];
-    void *arena; /* of them all */
+    void *arena; /* shared by all programs */
     size_t arena_bytes;
     size_t own_bytes;     /* of model and store */
-    size_t session_bytes; /* of all sessions, less their arenas */
+    size_t session_bytes; /* of all sessions, except their arenas */
     bool accumulates;
-    long long batch, part;            /* examples of a step, and of a run: less when gradients are accumulated */
-    long long *rows;                  /* numbers of the examples of a run */
-    long long per_epoch, steps, step; /* steps of an epoch, of all, done */
-    long long saved;                  /* the step of the checkpoint that is on the disk; 0: none, the file's values */
+    long long batch, part; /* examples per step and per run; a run has fewer examples if gradients are accumulated */
+    long long *rows;       /* numbers of the examples in a run */
+    long long per_epoch, steps, step; /* steps per epoch, in total, and done */
+    long long saved;                  /* step of the checkpoint on disk; 0: there is none, so the last good values are
+                                       * those of the model file */
     uint64_t seed;
-    void *room; /* for the largest variable */
+    void *room; /* buffer for the largest variable */
     size_t room_bytes, rows_bytes;
-    double sums[MOST_SCALARS]; /* of what was reported, since the last line */
+    double sums[MOST_SCALARS]; /* sums of the scalars since the last line */
     long long runs;
-    double since; /* when those began, seconds */
+    double since; /* time of the steps since the last line, in seconds */
 } trainer;
 
-/* One step (from 0), whose number decides which examples it takes. TOOL_OK, or said already. */
+/* Runs one step. Steps count from 0, and the number decides which examples the step takes. Returns TOOL_OK, or prints
+ * the error. */
 int trainer_step(trainer *t, long long step);
-/* The loss of the last step, or what NaN it left in a variable, said with the op that made it. */
+/* Checks that the loss of the last step is finite and, if requested, that the variables are finite. Otherwise prints
+ * the error and the op that caused it. */
 int trainer_check(trainer *t, bool variables);
 int trainer_eval(trainer *t);
 int trainer_save(trainer *t);
 void trainer_report(trainer *t);
 
-/* ---- train_setup.c
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- train_setup.c ---------------------------------------------------------------------------------------------- */
 
-/* Opens all of it within the budget, and goes to where the checkpoint left. */
+/* Opens everything within the memory limit, and continues from the checkpoint if there is one. */
 int trainer_open(trainer *t, const train_options *o);
 void trainer_close(trainer *t);
-/* Options of its programs, less the signature. */
+/* Returns the options of the programs, without the signature. */
 program_options trainer_options(const trainer *t);
-/* Sessions of all programs that are planned. */
+/* Creates the sessions of all planned programs. */
 linnet_status trainer_start(trainer *t, bool count_special, linnet_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* train_array.c - where the rows of an array lie in a file: NumPy's .npy, .npz (APPNOTE.TXT of PKWARE: zip, stored),
+/* train_array.c - finds the rows of an array in a file: NumPy's .npy, .npz (APPNOTE.TXT of PKWARE: zip, stored),
  * and the idx files of MNIST (yann.lecun.com/exdb/mnist: "the IDX file format"). Rows are read one at a time. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
@@ -29,22 +29,21 @@ static bool read_at(FILE *file, uint64_t at, void *to, size_t size) {
     return at <= INT64_MAX && fseeko(file, (off_t)at, SEEK_SET) == 0 && fread(to, 1, size, file) == size;
 }
 
-/* ---- zip ------------------------------------------------------------------------------------------------------------
- */
+/* ---- zip -------------------------------------------------------------------------------------------------------- */
 
 typedef struct zip_entry {
     uint64_t method, compressed, bytes, header;
     char name[256];
 } zip_entry;
 
-/* A number of the central directory that is all ones stands in the next 8 bytes of the zip64 extra field. */
+/* If a number of the central directory has all bits set, its value is in the next 8 bytes of the zip64 extra field. */
 static void widen(uint64_t *value, const unsigned char **extra, const unsigned char *end) {
     if (*value != 0xffffffffu || end - *extra < 8) return;
     *value = little(*extra, 8);
     *extra += 8;
 }
 
-/* The entry at *at of the central directory; moves on to the next. */
+/* Reads the entry at *at of the central directory, and moves *at to the next one. */
 static bool next_entry(FILE *file, uint64_t *at, zip_entry *e) {
     unsigned char head[46], extra[1024];
     size_t name, more, comment;
@@ -69,7 +68,8 @@ static bool next_entry(FILE *file, uint64_t *at, zip_entry *e) {
     return true;
 }
 
-/* Where the central directory is, and how many entries it has: from the record that ends the file, with its comment. */
+/* Finds the central directory and its number of entries, from the record at the end of the file (a comment may follow
+ * it). */
 static bool find_directory(FILE *file, uint64_t *at, uint64_t *entries) {
     enum { RECORD = 22, MOST = RECORD + 65535, LOCATOR = 20 };
     unsigned char locator[LOCATOR], large[56], *tail = malloc(MOST), *record;
@@ -96,17 +96,18 @@ static bool find_directory(FILE *file, uint64_t *at, uint64_t *entries) {
     return found;
 }
 
-/* Puts the file at the beginning of NAME.npy inside of it. */
+/* Moves the file position to the beginning of the member NAME.npy. */
 static bool seek_member(FILE *file, const char *member, uint64_t *bytes, char *problem, size_t size) {
     uint64_t at, entries;
     size_t used = 0;
     zip_entry e;
-    if (!find_directory(file, &at, &entries)) return problem_is(problem, size, "it is no .npz file, or cut short");
-    used = (size_t)snprintf(problem, size, "it has no array '%s'; it has:", member);
+    if (!find_directory(file, &at, &entries))
+        return problem_is(problem, size, "not an .npz file, or the file is truncated");
+    used = (size_t)snprintf(problem, size, "the file has no array '%s'; it has:", member);
     for (uint64_t i = 0; i < entries; i++) {
         unsigned char head[30];
         size_t length;
-        if (!next_entry(file, &at, &e)) return problem_is(problem, size, "its list of arrays is damaged");
+        if (!next_entry(file, &at, &e)) return problem_is(problem, size, "the zip directory is damaged");
         length = strlen(e.name);
         if (length > 4 && !strcmp(e.name + length - 4, ".npy")) e.name[length -= 4] = 0;
         if (strcmp(e.name, member) != 0) {
@@ -114,18 +115,18 @@ static bool seek_member(FILE *file, const char *member, uint64_t *bytes, char *p
             continue;
         }
         if (e.method != 0 || e.compressed != e.bytes)
-            return problem_is(problem, size, "it is compressed; save it with numpy.savez, not savez_compressed");
+            return problem_is(problem, size,
+                              "the array is compressed; save the file with numpy.savez, not savez_compressed");
         if (!read_at(file, e.header, head, sizeof head) || little(head, 4) != 0x04034b50u)
-            return problem_is(problem, size, "one of its arrays is not where its list says");
+            return problem_is(problem, size, "the array is not where the zip directory says");
         *bytes = e.bytes;
         at = e.header + sizeof head + little(head + 26, 2) + little(head + 28, 2);
-        return fseeko(file, (off_t)at, SEEK_SET) == 0 || problem_is(problem, size, "it is cut short");
+        return fseeko(file, (off_t)at, SEEK_SET) == 0 || problem_is(problem, size, "the file is truncated");
     }
     return false;
 }
 
-/* ---- idx ------------------------------------------------------------------------------------------------------------
- */
+/* ---- idx -------------------------------------------------------------------------------------------------------- */
 
 static bool read_idx(FILE *file, array_file *out, char *problem, size_t size) {
     static const struct {
@@ -139,13 +140,13 @@ static bool read_idx(FILE *file, array_file *out, char *problem, size_t size) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].code == head[2]) out->head.dtype = types[i].dtype;
     if (out->head.dtype == LINNET_NONE || head[3] > LINNET_MAX_RANK)
-        return problem_is(problem, size, "it is an idx file of an unknown type or of too many dimensions");
+        return problem_is(problem, size, "the idx file has an unknown element type or too many dimensions");
     out->head.rank = head[3];
     for (int d = 0; d < out->head.rank; d++) {
         if (fread(dim, 1, 4, file) != 4) return problem_is(problem, size, "it ends inside its header");
         out->head.shape[d] = (long long)dim[0] << 24 | (long long)dim[1] << 16 | dim[2] << 8 | dim[3];
         if (out->head.shape[d] && count > (UINT64_MAX >> 8) / (uint64_t)out->head.shape[d])
-            return problem_is(problem, size, "its shape overflows");
+            return problem_is(problem, size, "the shape has too many elements");
         count *= (uint64_t)out->head.shape[d];
     }
     out->head.bytes = (size_t)(count * linnet_dtype_size(out->head.dtype));
@@ -153,8 +154,7 @@ static bool read_idx(FILE *file, array_file *out, char *problem, size_t size) {
     return true;
 }
 
-/* ---- any ------------------------------------------------------------------------------------------------------------
- */
+/* ---- any file type ---------------------------------------------------------------------------------------------- */
 
 static bool read_header(FILE *file, const char *member, array_file *out, char *problem, size_t size) {
     unsigned char first[4] = {0};
@@ -163,18 +163,18 @@ static bool read_header(FILE *file, const char *member, array_file *out, char *p
     off_t start;
     rewind(file);
     if (got == 4 && !memcmp(first, "PK\3\4", 4)) {
-        if (!member) return problem_is(problem, size, "it is an .npz file: give it alone, without NAME=");
+        if (!member) return problem_is(problem, size, "this is an .npz file; give it without NAME=");
         if (!seek_member(file, member, &bytes, problem, size)) return false;
         start = ftello(file);
         return npy_header(file, &out->head, problem, size) &&
                ((uint64_t)(ftello(file) - start) + out->head.bytes == bytes ||
-                problem_is(problem, size, "one of its arrays has another size than its shape says"));
+                problem_is(problem, size, "the size of the array in the zip file does not match its shape"));
     }
     if (got >= 2 && first[0] == 0x1f && first[1] == 0x8b)
-        return problem_is(problem, size, "it is compressed; unpack it with gunzip");
+        return problem_is(problem, size, "the file is compressed; unpack it with gunzip");
     if (got == 4 && !first[0] && !first[1] && first[2]) return read_idx(file, out, problem, size);
     if (got == 4 && !memcmp(first, "\x93NUM", 4)) return npy_header(file, &out->head, problem, size);
-    return problem_is(problem, size, "it is no .npy, .npz or idx file");
+    return problem_is(problem, size, "not a .npy, .npz or idx file");
 }
 
 bool array_open(const char *path, const char *member, array_file *out, char *problem, size_t size) {
@@ -183,7 +183,7 @@ bool array_open(const char *path, const char *member, array_file *out, char *pro
     bool good;
     *out = (array_file){.path = path, .file = -1};
     if (!file) {
-        snprintf(problem, size, "cannot open it: %s", strerror(errno));
+        snprintf(problem, size, "cannot open the file: %s", strerror(errno));
         return false;
     }
     good = read_header(file, member, out, problem, size);
@@ -191,12 +191,12 @@ bool array_open(const char *path, const char *member, array_file *out, char *pro
         out->offset = (long long)ftello(file);
         out->rows = out->head.rank ? out->head.shape[0] : 1;
         out->row_bytes = out->rows ? (long long)out->head.bytes / out->rows : 0;
-        out->file = open(path, O_RDONLY | O_CLOEXEC); /* without the buffer of `file` */
+        out->file = open(path, O_RDONLY | O_CLOEXEC); /* a second descriptor, without the buffer of `file` */
         good = out->file >= 0 && fstat(out->file, &about) == 0;
-        if (!good) snprintf(problem, size, "cannot read it: %s", strerror(errno));
+        if (!good) snprintf(problem, size, "cannot read the file: %s", strerror(errno));
         if (good &&
             (about.st_size < out->offset || (uint64_t)(about.st_size - out->offset) < (uint64_t)out->head.bytes)) {
-            snprintf(problem, size, "it is cut short: %lld bytes, expected %llu", (long long)about.st_size,
+            snprintf(problem, size, "the file is truncated: it has %lld bytes, expected %llu", (long long)about.st_size,
                      (unsigned long long)out->offset + out->head.bytes);
             good = false;
         }
@@ -228,7 +228,7 @@ bool array_read(const array_file *a, long long row, void *to, char *problem, siz
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) {
             snprintf(problem, size, "cannot read row %lld: %s", row,
-                     got < 0 ? strerror(errno) : "it was cut meanwhile");
+                     got < 0 ? strerror(errno) : "the file was truncated after it was opened");
             return false;
         }
         done += got;

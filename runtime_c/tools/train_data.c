@@ -1,12 +1,11 @@
-/* train_data.c - which file feeds which input, whether it fits, and filling batches: bytes and integers of the file
- * become the numbers of the input where nothing is lost by it. */
+/* train_data.c - assigns files to inputs, checks that they fit, and fills batches. Bytes and integers of a file are
+ * converted to the dtype of the input if the conversion loses nothing. */
 #include "train.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- finding the arrays --------------------------------------------------------------------------------------------
- */
+/* ---- finding the arrays ----------------------------------------------------------------------------------------- */
 
 static data_input *find_input(dataset *d, const char *name) {
     for (int i = 0; i < d->n; i++)
@@ -15,11 +14,11 @@ static data_input *find_input(dataset *d, const char *name) {
 }
 
 static int no_input(const dataset *d, const char *option, const char *name) {
-    return tool_fail(d->tool, "%s: the signature has no input '%s'; it has %d, the first is '%s'", option, name, d->n,
-                     d->n ? d->inputs[0].info.name : "");
+    return tool_fail(d->tool, "%s: the signature has no input '%s'; it has %d inputs, the first is '%s'", option, name,
+                     d->n, d->n ? d->inputs[0].info.name : "");
 }
 
-/* x=FILE of --data. */
+/* Takes one NAME=FILE of --data. */
 static int take_pair(dataset *d, char *name, const char *path) {
     char problem[512];
     data_input *input = find_input(d, name);
@@ -29,7 +28,7 @@ static int take_pair(dataset *d, char *name, const char *path) {
     return tool_fail(d->tool, "%s: %s", path, problem);
 }
 
-/* The comma before the next NAME= in x=FILE,t=FILE: file names may hold commas, names of inputs seldom do. */
+/* Finds the comma before the next NAME= in x=FILE,t=FILE. File names may contain commas; names of inputs rarely do. */
 static char *next_pair(char *text) {
     for (char *comma = strchr(text, ','); comma; comma = strchr(comma + 1, ',')) {
         const char *end = strpbrk(comma + 1, ",=");
@@ -46,7 +45,7 @@ static int take_file(dataset *d, char *text) {
             if (input->given || input->array.path) continue;
             if (!array_open(text, input->info.name, &input->array, problem, sizeof problem)) {
                 input->array.path = NULL;
-                if (input->info.rank == 0) continue; /* a number may come by --set */
+                if (input->info.rank == 0) continue; /* a scalar may come from --set */
                 return tool_fail(d->tool, "%s: input '%s': %s", text, input->info.name, problem);
             }
         }
@@ -59,7 +58,7 @@ static int take_file(dataset *d, char *text) {
         value = strchr(text, '=');
         if (!value || value == text || !value[1])
             return tool_usage(d->tool, "%s: expected an .npz file or NAME=FILE, got '%s'%s", d->option, text,
-                              value ? "" : ", which is no .npz file that can be read");
+                              value ? "" : ", which is not a readable .npz file");
         *value = 0;
         if ((status = take_pair(d, text, value + 1))) return status;
         text = rest;
@@ -72,7 +71,7 @@ static bool is_named(const char *pair, const char *name) {
     return !strncmp(pair, name, length) && pair[length] == '=';
 }
 
-/* 0.5, or 1/255 */
+/* Parses a number such as 0.5 or 1/255. */
 static bool fraction(const char *text, double *value) {
     char *end;
     double divisor = 1;
@@ -92,23 +91,24 @@ static int take_numbers(dataset *d, const data_options *o) {
         for (int s = 0; s < o->n_scales; s++)
             if (is_named(o->scales[s], input->info.name) &&
                 (!fraction(strchr(o->scales[s], '=') + 1, &input->scale) || input->scale == 0))
-                return tool_usage(d->tool, "--scale: expected NAME=NUMBER, as x=1/255, got '%s'", o->scales[s]);
+                return tool_usage(d->tool, "--scale: expected NAME=NUMBER, such as x=1/255, got '%s'", o->scales[s]);
         if (!input->given) continue;
         if (input->info.rank != 0 || input->info.dtype == LINNET_F16 || input->info.dtype == LINNET_BF16)
-            return tool_fail(d->tool, "--set: input '%s' is no single number that can be given so: give an array",
-                             input->info.name);
+            return tool_fail(
+                d->tool, "--set cannot give input '%s': it has dimensions, or its dtype is f16 or bf16; give an array",
+                input->info.name);
         if (!fraction(input->given, &value))
             return tool_usage(d->tool, "--set: expected %s=NUMBER, got '%s'", input->info.name, input->given);
     }
     return TOOL_OK;
 }
 
-/* ---- whether they fit ----------------------------------------------------------------------------------------------
- */
+/* ---- checking shapes and dtypes --------------------------------------------------------------------------------- */
 
 static bool is_float(int dtype) { return dtype >= LINNET_F32 && dtype <= LINNET_F64; }
 
-/* What a number of the file may become: itself, or where the file has integers any type; checked as they are read. */
+/* Tells whether the array's dtype can be converted to the input's dtype: either both are equal, or the file has
+ * integers. Each integer is checked when it is read. */
 static bool converts(const data_input *input) {
     const int from = input->array.head.dtype, to = input->info.dtype;
     if (from == to || (to == LINNET_BF16 && from == LINNET_U16)) return input->scale == 1 || !is_float(to);
@@ -117,7 +117,7 @@ static bool converts(const data_input *input) {
     return true;
 }
 
-/* Sizes of one example without those that are 1; their number. */
+/* Stores the sizes of one example, except sizes of 1. Returns the number of stored sizes. */
 static int sizes(const long long *dims, int n, long long *out) {
     int count = 0;
     for (int i = 0; i < n; i++)
@@ -125,7 +125,8 @@ static int sizes(const long long *dims, int n, long long *out) {
     return count;
 }
 
-/* Whether an example of the array is one of the input: the same sizes, or the same numbers in one line. */
+/* Tells whether an example of the array fits the input: it has the same sizes, or it is flat with the same number of
+ * elements. */
 static bool fits(const data_input *input) {
     const linnet_tensor_info *info = &input->info;
     const npy_array *array = &input->array.head;
@@ -165,15 +166,16 @@ static int check_input(dataset *d, const data_input *input) {
         return tool_fail(d->tool, "input '%s' (%s) was not given; give %s %s=FILE", name, text, d->option, name);
     array_text(&array->head, other, sizeof other);
     if (!converts(input) && is_float(array->head.dtype) && array->head.dtype == input->info.dtype)
-        return tool_fail(d->tool, "--scale: %s holds %s already, and is used as it is; scale it where it is made",
+        return tool_fail(d->tool,
+                         "--scale: %s holds %s, and only integers are scaled; scale the values when you write the file",
                          array->path, linnet_dtype_name(array->head.dtype));
     if (!converts(input))
-        return tool_fail(d->tool, "input '%s': expected %s, got %s in %s; save it as %s", name, text, other,
+        return tool_fail(d->tool, "input '%s': expected %s, got %s in %s; save the array as %s", name, text, other,
                          array->path, linnet_dtype_name(input->info.dtype));
     if (!fits(input))
         return tool_fail(d->tool,
-                         "input '%s': expected %s, got %s in %s, whose first dimension counts examples; the others "
-                         "must be those of the input",
+                         "input '%s': expected %s, got %s in %s. The first dimension of the array counts examples; the "
+                         "others must match the input",
                          name, text, other, array->path);
     return TOOL_OK;
 }
@@ -187,25 +189,26 @@ static int check(dataset *d) {
         if (input->given || input->array.head.rank == 0) continue;
         if (!first) first = input;
         if (input->array.rows != first->array.rows)
-            return tool_fail(d->tool,
-                             "%s holds %lld examples of input '%s', and %s %lld of '%s': one of both is "
-                             "not the other's",
-                             first->array.path, first->array.rows, first->info.name, input->array.path,
-                             input->array.rows, input->info.name);
+            return tool_fail(
+                d->tool,
+                "%s holds %lld examples of input '%s', but %s holds %lld of '%s'; give files with the same examples",
+                first->array.path, first->array.rows, first->info.name, input->array.path, input->array.rows,
+                input->info.name);
         if ((size_t)input->array.row_bytes > d->row_bytes) d->row_bytes = (size_t)input->array.row_bytes;
     }
     d->rows = first ? first->array.rows : 0;
-    if (!first) return tool_fail(d->tool, "the signature has no input that examples could be fed to");
+    if (!first) return tool_fail(d->tool, "the signature has no input that takes examples");
     if (!d->rows) return tool_fail(d->tool, "%s holds no examples", first->array.path);
     d->row = malloc(d->row_bytes ? d->row_bytes : 1);
-    return d->row ? TOOL_OK : tool_fail(d->tool, "no memory for one example (%zu bytes)", d->row_bytes);
+    return d->row ? TOOL_OK : tool_fail(d->tool, "cannot allocate %zu bytes for one example", d->row_bytes);
 }
 
 int data_open(dataset *d, const char *option, const data_options *options, const linnet_model *model, int signature) {
     const char *tool = d->tool;
     int status;
     *d = (dataset){.tool = tool, .option = option, .n = linnet_model_input_count(model, signature)};
-    if (d->n > MOST_INPUTS) return tool_fail(tool, "the signature has %d inputs; at most %d", d->n, MOST_INPUTS);
+    if (d->n > MOST_INPUTS)
+        return tool_fail(tool, "the signature has %d inputs; linnet-train supports at most %d", d->n, MOST_INPUTS);
     for (int i = 0; i < d->n; i++) {
         d->inputs[i] = (data_input){.scale = 1, .array = {.file = -1}};
         linnet_model_input(model, signature, i, &d->inputs[i].info);
@@ -222,8 +225,7 @@ void data_close(dataset *d) {
     d->row = NULL;
 }
 
-/* ---- batches -------------------------------------------------------------------------------------------------------
- */
+/* ---- batches ---------------------------------------------------------------------------------------------------- */
 
 static bool is_batched(const data_input *input) { return !input->given && input->array.head.rank > 0; }
 
@@ -285,10 +287,10 @@ static int64_t load(const unsigned char *p, int dtype) {
     }
 }
 
-/* false: the number is not one of that type. */
+/* Returns false if `value` does not fit the dtype. */
 static bool store(unsigned char *to, int dtype, int64_t value, double scale) {
     if (dtype == LINNET_F32) {
-        const float f = (float)value * (float)scale; /* as linnet train computes it */
+        const float f = (float)value * (float)scale; /* the same rounding as in `linnet train` */
         memcpy(to, &f, sizeof f);
         return scale != 1 || (value >= -(1 << 24) && value <= 1 << 24);
     }
@@ -319,7 +321,7 @@ static int convert(const dataset *d, const data_input *input, long long row, uns
     }
     for (long long i = 0; i < count; i++, p += width, to += step)
         if (!store(to, into, load(p, from), input->scale))
-            return tool_fail(d->tool, "%s: row %lld holds %lld, which is no %s that input '%s' could take",
+            return tool_fail(d->tool, "%s: row %lld holds %lld, which does not fit the dtype %s of input '%s'",
                              input->array.path, row, (long long)load(p, from), linnet_dtype_name(into),
                              input->info.name);
     return TOOL_OK;

@@ -1,5 +1,5 @@
-/* train_loop.c - a step, an evaluation, a checkpoint, a line of the log; and what is said when a step goes wrong.
- * Results are those of any other run with the same file, data and seed, wherever it was interrupted. */
+/* train_loop.c - steps, evaluation, checkpoints, log lines, and the error messages of a step that fails.
+ * Results depend only on the model file, the data and the seed, no matter where the training was interrupted. */
 #include "train.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static void take_values(trainer *t, const program *p) {
     t->runs++;
 }
 
-/* Where integers of the last batch lie: for an index that was out of range, most likely a label. */
+/* Describes the range of the integers in the last batch, because an index out of range is most likely a label. */
 static void describe_integers(const trainer *t, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
@@ -29,9 +29,10 @@ static void describe_integers(const trainer *t, char *text, size_t size) {
             if (!k || value > most) most = value, most_at = t->rows[k / each];
         }
         if (used < size)
-            used += (size_t)snprintf(text + used, size - used,
-                                     "; input '%s' is %lld (row %lld of the data) to %lld (row %lld) here", info.name,
-                                     least, least_at, most, most_at);
+            used += (size_t)snprintf(
+                text + used, size - used,
+                "; in this batch input '%s' ranges from %lld (row %lld of the data) to %lld (row %lld)", info.name,
+                least, least_at, most, most_at);
     }
 }
 
@@ -39,7 +40,7 @@ static int run_failed(const trainer *t, long long step, const linnet_error *erro
     char text[1024], integers[512] = "";
     linnet_error_format(error, text, sizeof text);
     if (error->code == LINNET_INDEX_OUT_OF_RANGE) describe_integers(t, integers, sizeof integers);
-    return tool_fail(t->tool, "step %lld: %s%s; no variable was changed by it", step + 1, text, integers);
+    return tool_fail(t->tool, "step %lld: %s%s; the step changed no variable", step + 1, text, integers);
 }
 
 int trainer_step(trainer *t, long long step) {
@@ -57,16 +58,15 @@ int trainer_step(trainer *t, long long step) {
         if (status) return status;
         if (linnet_run(t->programs[TRAIN].session, &error)) return run_failed(t, step, &error);
         take_values(t, &t->programs[TRAIN]);
-        if (!isfinite(program_value(&t->programs[TRAIN], 0))) return TOOL_OK; /* trainer_check says more */
+        if (!isfinite(program_value(&t->programs[TRAIN], 0))) return TOOL_OK; /* trainer_check reports the details */
     }
     if (t->accumulates && linnet_run(t->programs[APPLY].session, &error)) return run_failed(t, step, &error);
     return TOOL_OK;
 }
 
-/* ---- NaN ------------------------------------------------------------------------------------------------------------
- */
+/* ---- NaN -------------------------------------------------------------------------------------------------------- */
 
-/* Sessions that count NaN, at the last good values; the store goes with its last session. */
+/* Creates sessions that count NaN, and restores the last good values. The store is freed with its last session. */
 static linnet_status begin_again(trainer *t, linnet_error *error) {
     linnet_status status;
     for (int i = 0; i < PROGRAMS; i++) {
@@ -80,8 +80,8 @@ static linnet_status begin_again(trainer *t, linnet_error *error) {
     return status == LINNET_OK ? trainer_start(t, true, error) : status;
 }
 
-/* Trains again from the last good values up to the step that showed a NaN. Says where the first is from, and what to
- * do. */
+/* Repeats the steps from the last good values up to the one that showed a NaN. Describes the cause of the first NaN and
+ * how to avoid it. */
 static bool search(trainer *t, bool infinite, char *text, size_t size) {
     linnet_error error;
     char what[400];
@@ -95,7 +95,7 @@ static bool search(trainer *t, bool infinite, char *text, size_t size) {
         else if (!nan_find(&t->programs[TRAIN], last, what, sizeof what) &&
                  !(t->accumulates && nan_find(&t->programs[APPLY], last, what, sizeof what)))
             continue;
-        snprintf(text, size, "; it is from step %lld: %s; %s", step + 1, what, advice);
+        snprintf(text, size, "; it first appears in step %lld: %s; %s", step + 1, what, advice);
         return true;
     }
     return false;
@@ -103,23 +103,21 @@ static bool search(trainer *t, bool infinite, char *text, size_t size) {
 
 int trainer_check(trainer *t, bool variables) {
     const double loss = program_value(&t->programs[TRAIN], 0);
-    char where[512] = "", name[128] = "", what[192], kept[256] = "no checkpoint was kept";
+    char where[512] = "", name[128] = "", what[192], kept[256] = "no checkpoint was written";
     if (isfinite(loss) && !(variables && nan_in_variables(t->model, t->store, t->room, name, sizeof name)))
         return TOOL_OK;
-    if (t->saved) snprintf(kept, sizeof kept, "%.180s is as it was, of step %lld", t->o->checkpoint, t->saved);
+    if (t->saved) snprintf(kept, sizeof kept, "%.180s still holds step %lld", t->o->checkpoint, t->saved);
     snprintf(what, sizeof what, name[0] ? "variable '%s' holds NaN or infinity" : "the loss is %s",
              name[0]       ? name
              : isnan(loss) ? "NaN"
                            : "infinite");
     if (t->step - t->saved > 1000)
-        fprintf(stderr, "%s: looking for where it comes from: training steps %lld to %lld again\n", t->tool,
-                t->saved + 1, t->step + 1);
+        fprintf(stderr, "%s: repeating steps %lld to %lld to find the cause\n", t->tool, t->saved + 1, t->step + 1);
     search(t, !isnan(loss), where, sizeof where);
     return tool_fail(t->tool, "step %lld: %s%s; %s", t->step + 1, what, where, kept);
 }
 
-/* ---- evaluation, checkpoints, lines ---------------------------------------------------------------------------------
- */
+/* ---- evaluation, checkpoints, log lines ------------------------------------------------------------------------- */
 
 static void print_values(const trainer *t, const program *p, const double *sums, double divisor) {
     for (int i = 0; i < p->n_scalars; i++) {
@@ -142,7 +140,7 @@ int trainer_eval(trainer *t) {
         const program *p =
             done + t->programs[EVAL].batch <= t->eval_data.rows ? &t->programs[EVAL] : &t->programs[REST];
         int status;
-        if (!p->session) break; /* the signature takes whole batches only */
+        if (!p->session) break; /* the signature accepts only whole batches */
         for (long long i = 0; i < p->batch; i++) t->rows[i] = done + i;
         status = data_fill(&t->eval_data, p->plan, p->session, t->rows, p->batch);
         if (status) return status;
@@ -190,7 +188,7 @@ void trainer_report(trainer *t) {
     else
         printf("step %lld  epoch %lld", t->step, epoch);
     print_values(t, &t->programs[TRAIN], t->sums, t->runs ? (double)t->runs : 1);
-    printf(t->o->json ? ", \"ms\": %.3f}\n" : "  %.3g ms a step\n", ms);
+    printf(t->o->json ? ", \"ms\": %.3f}\n" : "  %.3g ms per step\n", ms);
     fflush(stdout);
     memset(t->sums, 0, sizeof t->sums);
     t->runs = 0;

@@ -1,5 +1,5 @@
-/* train_nan.c - where a NaN comes from: the first step of a run that makes one, and variables that hold one.
- * Sessions that count (linnet_session_config.count_special) know it of every step. */
+/* train_nan.c - finds where a NaN comes from: the first step of a run that produces one, and variables that hold one.
+ * Sessions that count (linnet_session_config.count_special) record it for every step. */
 #include "train.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ bool nan_find(const program *p, bool infinite, char *text, size_t size) {
     return false;
 }
 
-/* All bits of the exponent are ones in NaN and infinity, and in nothing else. */
+/* NaN and infinity are exactly the numbers whose exponent bits are all ones. */
 static bool finite(const void *data, int dtype, size_t bytes) {
     const size_t width = linnet_dtype_size(dtype);
     const unsigned char *p = data;

@@ -1,5 +1,6 @@
-/* train_order.c - the order of examples in an epoch, computed for each alone: nothing is stored, anything can be
- * resumed. The same numbers as pyruntime/linnet/shuffle.py, which says where the method is from. */
+/* train_order.c - the order of examples in an epoch. The position of each example is computed on its own, so nothing is
+ * stored and training can resume anywhere. The order is the same as in pyruntime/linnet/shuffle.py, which names the
+ * source of the method. */
 #include "train.h"
 
 static uint64_t mix(uint64_t z) {

@@ -1,5 +1,5 @@
-/* train_program.c - plans a signature, makes its session, and reads what it reports: the outputs of one element.
- * All that the library takes goes through an allocator that counts, and refuses what is beyond the budget. */
+/* train_program.c - plans a signature, creates its session, and reads the scalar outputs that are reported.
+ * The library allocates through an allocator that counts bytes and refuses requests beyond the memory limit. */
 #include "train.h"
 
 #include <stdlib.h>
@@ -26,7 +26,8 @@ static void give(void *context, void *pointer, size_t size) {
 
 void memory_init(memory *m, size_t limit) { *m = (memory){.limit = limit, .allocator = {m, take, give}}; }
 
-/* Outputs of one number, the loss first. They alone are fetched: whatever else a signature gives is not computed. */
+/* Chooses the scalar outputs, the loss first. Only these outputs are fetched, so the other outputs of the signature are
+ * not computed. */
 static void choose_scalars(program *p, const linnet_model *model) {
     const int signature = linnet_model_find_signature(model, p->signature);
     p->n_scalars = 0;

@@ -1,5 +1,5 @@
-/* train_setup.c - everything that has to be there before the first step, within the budget: model, variables, data,
- * plans. A budget that whole batches do not fit into is met by accumulating gradients over parts of them. */
+/* train_setup.c - prepares everything before the first step within the memory limit: model, variables, data, plans.
+ * If whole batches do not fit, gradients are accumulated over parts of them. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -32,10 +32,10 @@ static int find_signature(const trainer *t, const char *name, const char *option
             const size_t used = strlen(list);
             snprintf(list + used, sizeof list - used, " %s", linnet_model_signature_name(t->model, i));
         }
-        tool_fail(t->tool,
-                  "%s has no signature '%s', it has:%s; give %s NAME, or make one in Python with "
-                  "graph.signature",
-                  t->o->common.model, name, list[0] ? list : " none", option);
+        tool_fail(
+            t->tool,
+            "%s has no signature '%s'; it has:%s; choose one with %s NAME, or add one in Python with graph.signature",
+            t->o->common.model, name, list[0] ? list : " none", option);
     }
     return found;
 }
@@ -49,7 +49,8 @@ static linnet_status try_model(trainer *t, linnet_error *error) {
     return status == LINNET_OK ? linnet_store_create(t->model, &t->memory.allocator, &t->store, error) : status;
 }
 
-/* A budget that not even the model fits into is lifted, only to find out what would do: memory.refused stays. */
+/* If not even the model fits into the limit, removes the limit to find how much memory would be enough. memory.refused
+ * stays set. */
 static int open_model(trainer *t) {
     linnet_error error;
     linnet_status status = try_model(t, &error);
@@ -71,15 +72,16 @@ static int open_data(trainer *t) {
     if ((status = data_open(&t->data, "--data", &o->data, t->model, signature))) return status;
     fixed = data_fixed_batch(&t->data);
     if (fixed && o->batch && fixed != o->batch)
-        return tool_usage(t->tool, "--batch %ld: signature '%s' is made for batches of %lld", o->batch,
+        return tool_usage(t->tool, "--batch %ld: the batch size of signature '%s' is fixed at %lld", o->batch,
                           train_signature(t), fixed);
     t->batch = t->part = fixed ? fixed : o->batch;
     if (!t->batch)
-        return tool_usage(t->tool, "signature '%s' takes batches of any size: give --batch N", train_signature(t));
+        return tool_usage(t->tool, "signature '%s' has no fixed batch size; give --batch N", train_signature(t));
     t->per_epoch = t->data.rows / t->batch;
     if (!t->per_epoch)
-        return tool_fail(t->tool, "there are %lld examples, fewer than one batch of %lld; give --batch N, or more data",
-                         t->data.rows, t->batch);
+        return tool_fail(
+            t->tool, "the data has %lld examples, fewer than one batch of %lld; give a smaller --batch or more data",
+            t->data.rows, t->batch);
     t->steps = o->steps_given ? o->steps : (o->epochs ? o->epochs : 1) * t->per_epoch;
     if (!o->eval.n_files) return TOOL_OK;
     signature = find_signature(t, o->eval_signature, "--eval-signature");
@@ -92,7 +94,7 @@ static void free_room(trainer *t) {
     t->room = t->rows = NULL;
 }
 
-/* What the loop itself needs, from the budget like all else. */
+/* Allocates the loop's own buffers, which count towards the limit like everything else. */
 static bool take_room(trainer *t) {
     t->room_bytes = 0;
     for (int i = 0; i < linnet_model_variable_count(t->model); i++) {
@@ -115,7 +117,7 @@ static void free_programs(trainer *t) {
     t->arena = NULL;
 }
 
-/* max_bytes: 0 for all programs but TRAIN. */
+/* `max_bytes` is 0 for all programs except TRAIN. */
 static linnet_status plan(trainer *t, int which, const char *signature, const dataset *d, long long batch,
                           uint64_t max_bytes, linnet_error *error) {
     program *p = &t->programs[which];
@@ -132,8 +134,8 @@ static linnet_status plan(trainer *t, int which, const char *signature, const da
     return status;
 }
 
-/* TRAIN comes last: it is planned for what all else leaves of `budget` (0: no bound, 1: the least it can do with), with
- * values recomputed instead of kept where it must. */
+/* TRAIN is planned last, with the part of `budget` that the other programs leave (0: no limit, 1: the smallest possible
+ * plan). If necessary, values are recomputed instead of kept. */
 static linnet_status plan_all(trainer *t, size_t budget, linnet_error *error) {
     linnet_status status = LINNET_OK;
     size_t taken;
@@ -161,7 +163,7 @@ linnet_status trainer_start(trainer *t, bool count_special, linnet_error *error)
     return status;
 }
 
-/* Everything that runs, with batches cut into parts of `part` examples. */
+/* Plans and starts all programs, with batches cut into parts of `part` examples. */
 static linnet_status make_programs(trainer *t, long long part, linnet_error *error) {
     linnet_status status;
     t->accumulates = part < t->batch;
@@ -174,7 +176,7 @@ static linnet_status make_programs(trainer *t, long long part, linnet_error *err
     }
     t->arena_bytes = (t->arena_bytes + 63) / 64 * 64;
     if (status == LINNET_OK && !(t->arena = t->memory.allocator.alloc(&t->memory, t->arena_bytes, 64))) {
-        *error = (linnet_error){.code = LINNET_OUT_OF_MEMORY, .what = "no memory for activations"};
+        *error = (linnet_error){.code = LINNET_OUT_OF_MEMORY, .what = "cannot allocate the activations"};
         status = LINNET_OUT_OF_MEMORY;
     }
     if (status == LINNET_OK) status = trainer_start(t, false, error);
@@ -191,7 +193,8 @@ static bool too_large(const trainer *t, linnet_status status) {
     return (status == LINNET_OUT_OF_MEMORY && t->memory.refused) || status == LINNET_TOO_LARGE;
 }
 
-/* What programs for this part can do with, as their plans have it; less than 2: an error. */
+/* Returns the smallest memory limit under which, according to the plans, the programs for this part size can run.
+ * Returns 0 on an error. */
 static size_t least_for(trainer *t, long long part, linnet_error *error) {
     unsigned long long train = 0;
     size_t beside;
@@ -206,7 +209,7 @@ static size_t least_for(trainer *t, long long part, linnet_error *error) {
     return t->memory.peak > beside + train ? t->memory.peak : (size_t)train + beside;
 }
 
-/* Nothing fits: how much would do. */
+/* Called when nothing fits: finds and reports how much memory would be enough. */
 static int refuse(trainer *t) {
     linnet_error error;
     size_t least = SIZE_MAX;
@@ -224,20 +227,21 @@ static int refuse(trainer *t) {
         least = bytes;
         part = t->batch / parts;
     }
-    /* A plan made within so much may need a little more while it is made: what is said has been tried. */
+    /* Planning with this limit may need a little more than the plans say. The reported limit has been tried. */
     for (t->memory.limit = least; make_programs(t, part, &error); t->memory.limit += t->memory.limit / 32)
         if (!too_large(t, (linnet_status)error.code)) return tool_fail_record(t->tool, &error);
     if (!can_accumulate(t))
         snprintf(way, sizeof way,
-                 "; less with a smaller --batch, or if the file had the signatures 'accumulate' and "
-                 "'apply' (linnet.training.signatures)");
+                 "; a smaller --batch needs less, and so does a file with the signatures 'accumulate' and 'apply' "
+                 "(linnet.training.signatures)");
     else if (part < t->batch)
-        snprintf(way, sizeof way, ", with gradients accumulated over parts of %lld", part);
-    return tool_fail(t->tool, "--memory: %.2f MB are not enough; training needs %.2f MB (%zu bytes)%s",
+        snprintf(way, sizeof way, " with gradients accumulated over parts of %lld examples", part);
+    return tool_fail(t->tool, "--memory: %.2f MB is not enough; training needs %.2f MB (%zu bytes)%s",
                      (double)t->o->memory / 1e6, (double)t->memory.limit / 1e6, t->memory.limit, way);
 }
 
-/* Whole batches first, as far as recomputing makes them fit: that changes no bit. Then ever smaller parts. */
+/* Tries whole batches first, if necessary with recomputation, which does not change the result. Then tries smaller and
+ * smaller parts. */
 static int plan_within(trainer *t) {
     linnet_error error;
     linnet_status status = make_programs(t, t->batch, &error);
@@ -246,13 +250,13 @@ static int plan_within(trainer *t) {
     if (too_large(t, status)) return refuse(t);
     if (status) return tool_fail_record(t->tool, &error);
     if (!t->programs[TRAIN].n_scalars || strcmp(t->programs[TRAIN].names[0], "loss") != 0)
-        return tool_fail(t->tool, "signature '%s' has no output 'loss' of one number; name it so in graph.signature",
+        return tool_fail(t->tool,
+                         "signature '%s' has no scalar output 'loss'; give the loss this name in graph.signature",
                          t->programs[TRAIN].signature);
     return TOOL_OK;
 }
 
-/* ---- where the checkpoint left --------------------------------------------------------------------------------------
- */
+/* ---- continuing from a checkpoint ------------------------------------------------------------------------------- */
 
 static bool number_of(const linnet_model *checkpoint, const char *key, long long *value) {
     const char *text = linnet_model_metadata(checkpoint, key);
@@ -262,24 +266,26 @@ static bool number_of(const linnet_model *checkpoint, const char *key, long long
     return !*end && *value >= 0;
 }
 
-/* The order of the data must be that in which it began. */
+/* Restores the position of the checkpoint. The order of the data must be the one with which the training began. */
 static int take_position(trainer *t, const linnet_model *checkpoint) {
     const char *path = t->o->checkpoint;
     long long step = 0, seed = 0, batch = 0, examples = 0;
     if (!number_of(checkpoint, "step", &step) || !number_of(checkpoint, "seed", &seed) ||
         !number_of(checkpoint, "batch", &batch) || !number_of(checkpoint, "examples", &examples))
         return tool_fail(t->tool,
-                         "%s does not say where training stood (step, seed, batch, examples): it was not made "
-                         "by linnet-train; give --fresh to begin with the model's values",
+                         "%s does not record step, seed, batch and examples, so linnet-train did not write it; give "
+                         "--fresh to start from the model's values",
                          path);
     if (batch != t->batch || examples != t->data.rows)
-        return tool_fail(t->tool,
-                         "%s is from training with batches of %lld out of %lld examples, this is %lld out of "
-                         "%lld: the order of the data would be another; give those, or --fresh to begin anew",
-                         path, batch, examples, t->batch, t->data.rows);
+        return tool_fail(
+            t->tool,
+            "%s was written with batches of %lld out of %lld examples, but this run has %lld out of %lld, so the order "
+            "of the data would differ; give the same data and --batch, or --fresh to start again",
+            path, batch, examples, t->batch, t->data.rows);
     if (t->o->seed_given && (uint64_t)seed != t->seed)
-        return tool_usage(t->tool, "--seed %llu: %s is from training with seed %lld", (unsigned long long)t->seed, path,
-                          seed);
+        return tool_usage(t->tool,
+                          "--seed %llu: %s was written with seed %lld; give that seed, or --fresh to start again",
+                          (unsigned long long)t->seed, path, seed);
     t->seed = (uint64_t)seed;
     t->step = t->saved = step;
     return TOOL_OK;

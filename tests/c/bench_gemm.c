@@ -1,5 +1,5 @@
-/* bench_gemm.c - GFLOP/s of every matmul and conv kernel on one core, over the layers of known networks.
- * Usage: bench_gemm [part of a kernel's name]. The best of some runs; weights are packed beforehand. */
+/* bench_gemm.c - measures GFLOP/s of every matmul and conv kernel on one core, over the layers of known networks.
+ * Usage: bench_gemm [part of a kernel's name]. Reports the best of several runs; weights are packed beforehand. */
 #include "gemm_call.h"
 
 typedef struct layer {
@@ -7,7 +7,8 @@ typedef struct layer {
     int64_t size, in, out, kernel, stride, times;
 } layer;
 
-/* Input size, channels, kernel, stride, how often. MobileNetV2 (Sandler et al. 2018), ResNet-50 (He et al. 2016). */
+/* Each row has input size, channels, kernel, stride, and the number of layers of this kind. MobileNetV2 (Sandler et al.
+ * 2018), ResNet-50 (He et al. 2016). */
 static const layer layers[] = {
     {"mobilenet_v2 first", 224, 3, 32, 3, 2, 1}, {"mobilenet_v2", 112, 32, 16, 1, 1, 1},
     {"mobilenet_v2", 112, 16, 96, 1, 1, 1},      {"mobilenet_v2", 56, 96, 24, 1, 1, 1},
@@ -64,7 +65,7 @@ int main(int argc, char **argv) {
             double total[3] = {0, 0, 0}, work[3] = {0, 0, 0};
             for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
                 const layer *l = &layers[i];
-                double seconds, flops;
+                double seconds = 0, flops = 0;
                 if (!bench(kernel, l, dtypes[d], &seconds, &flops)) break;
                 int net = l->name[0] == 'm' ? 0 : l->name[0] == 'r' ? 1 : 2;
                 total[net] += seconds * (double)l->times, work[net] += flops * (double)l->times;

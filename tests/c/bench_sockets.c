@@ -1,6 +1,6 @@
-/* bench_sockets.c - what plain sockets take for a null training step: the floor under tests/bench_sync.py.
- * `serve BYTES` answers requests, a thread per worker; `work COUNT SIZE BYTES PORT` makes them, as many as stdin says.
- */
+/* bench_sockets.c - measures a null training step over plain sockets: the lower bound for tests/bench_sync.py.
+ * `serve BYTES` answers requests with one thread per worker. `work COUNT SIZE BYTES PORT` reads a number of requests
+ * from stdin and sends this number of requests. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -20,7 +20,7 @@
 
 enum { PARTS = 64 };
 
-/* A request: `count` pieces of `size` bytes of the table, at these offsets; answered by count * size bytes. */
+/* A request for `count` pieces of `size` bytes of the table, at these offsets. The answer has count * size bytes. */
 typedef struct request {
     uint32_t count, reserved;
     uint64_t size;
@@ -90,7 +90,7 @@ static int serve(uint64_t bytes) {
     printf("%d\n", ntohs(address.sin_port));
     fflush(stdout);
     struct pollfd fds[2] = {{.fd = listener, .events = POLLIN}, {.fd = 0, .events = POLLIN}};
-    while (poll(fds, 2, -1) > 0 && !fds[1].revents) { /* until whoever started this has gone */
+    while (poll(fds, 2, -1) > 0 && !fds[1].revents) { /* until the parent process has ended */
         connection *c = malloc(sizeof *c);
         pthread_t thread;
         if (!c || (c->fd = accept(listener, NULL, NULL)) < 0 || no_delay(c->fd)) fail("accept");

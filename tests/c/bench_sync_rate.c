@@ -1,6 +1,6 @@
-/* bench_sync_rate.c - the data rate of one connection, and the time of a round trip: streams over each transport beside
- * plain send and recv. Rounds take turns. `bench_sync_rate [ROUNDS [MEGABYTES]]`; a pre-shared key gives the TLS rows.
- */
+/* bench_sync_rate.c - measures the data rate and the round-trip time of one connection, and compares streams over each
+ * transport with plain send and recv. Rounds alternate between them. Usage: bench_sync_rate [ROUNDS [MEGABYTES]]. The
+ * TLS rows use a pre-shared key. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -42,7 +42,8 @@ static void all(int fd, unsigned char *data, size_t size, bool out) {
     }
 }
 
-/* Seconds of `messages` messages one way, and of a round trip of a frame's bytes: from plain sockets. */
+/* Measures plain sockets: seconds for `messages` messages in one direction, and for a round trip of one frame's
+ * bytes. */
 static void raw(int messages, unsigned char *data, double *rate, double *trip) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
@@ -79,7 +80,7 @@ static void raw(int messages, unsigned char *data, double *rate, double *trip) {
     waitpid(child, NULL, 0);
 }
 
-/* Turns until so much has come in and all has gone out. */
+/* Runs turns until this many messages and control frames have arrived and everything is sent. */
 static void until(end *self, uint64_t messages, uint64_t controls) {
     while (self->messages < messages || self->controls < controls || !ln_sync_stream_idle(self->stream)) {
         ends_step(self, 1, LN_SYNC_TURN, 1000);

@@ -1,6 +1,6 @@
-/* bench_sync_worker.c - a worker of tests/bench_sync.py that needs no Python: null steps, or pulls of random rows.
- * `bench_sync_worker step|rows FILE RANK KEY|- COUNT SIZE TABLE ADDRESS`; stdin says how many, stdout their times in
- * us. */
+/* bench_sync_worker.c - a worker for tests/bench_sync.py without Python: null steps, or pulls of random rows.
+ * `bench_sync_worker step|rows FILE RANK KEY|- COUNT SIZE TABLE ADDRESS`; stdin gives the number of steps or pulls;
+ * their times in us are written to stdout. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -29,7 +29,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The session of a signature with `count` examples, and rows of `width` floats where it takes them. */
+/* Creates the session of a signature with `count` examples, and rows of `width` floats for inputs that take rows. */
 static linnet_session *session_of(linnet_model *model, linnet_store *store, const char *signature, int64_t count,
                                   int64_t width) {
     const linnet_shape shapes[] = {{.input = "x", .rank = 1, .dims = {count}},
@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
     if (sparse) {
         ids = session_of(model, store, "ids", (int64_t)count, 0);
         grad = session_of(model, store, "grad", (int64_t)count, (int64_t)size / 4);
-    } else if (!rows) { /* one example: 1, or the row of this worker's number */
+    } else if (!rows) { /* the inputs of one example: the number 1, or the row with this worker's number */
         grad = session_of(model, store, "grad", 1, 0);
         if (size == 4)
             *(float *)linnet_session_input(grad, 0) = 1;

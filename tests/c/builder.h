@@ -1,9 +1,9 @@
-/* builder.h - models made in memory, without a file, for tests of plans and sessions.
- * A builder must outlive its model; values and nodes are added by index, in order. */
+/* builder.h - builds models in memory, without a file, for tests of plans and sessions.
+ * A builder must outlive its model. Values and nodes are added by index, in order. */
 #ifndef BUILDER_H
 #define BUILDER_H
 
-#include "core/graph.h"
+#include "model/graph.h"
 #include "generated/op_table.h"
 
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static inline int32_t build_variable(builder *b, const char *name, int dtype, in
     return v;
 }
 
-/* A node with one output of unknown shape; returns the output. inputs end with -2. */
+/* Adds a node with one output of unknown shape and returns the output. `inputs` ends with -2. */
 static inline int32_t build_node(builder *b, int op, const void *attributes, const char *name, int dtype,
                                  const int32_t *inputs) {
     ln_node *node = &b->nodes[b->function.n_nodes++];
@@ -84,7 +84,7 @@ static inline int32_t build_node(builder *b, int op, const void *attributes, con
 #define NODE(b, op, attributes, name, dtype, ...)                                                                      \
     build_node((b), (op), (attributes), (name), (dtype), (const int32_t[]){__VA_ARGS__, -2})
 
-/* The model with one signature, "infer". NULL when out of memory. */
+/* Returns the model with one signature, "infer", or NULL if out of memory. */
 static inline linnet_model *build_model(builder *b, const linnet_allocator *allocator) {
     linnet_model *model;
     if (ln_model_new(allocator, &model, NULL) != LINNET_OK) return NULL;
@@ -104,7 +104,7 @@ static inline linnet_model *build_model(builder *b, const linnet_allocator *allo
     return model;
 }
 
-/* Maps that the tests use. */
+/* Map programs that the tests use. */
 static const int64_t build_relu_program[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0,
                                              LN_MAP_MAX,  LINNET_F32, 0, 1, 0, LN_MAP_STORE, LINNET_F32, 2, 0, 0};
 static const int64_t build_add_program[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD,  LINNET_F32, 1, 0, 0,
@@ -115,7 +115,7 @@ static const ln_map_attributes build_relu = {
     .program = {build_relu_program, 20}, .floats = {build_zero, 1}, .dtypes = {build_f32, 1}};
 static const ln_map_attributes build_add = {.program = {build_add_program, 20}, .dtypes = {build_f32, 1}};
 
-/* An allocator that counts, and that can be told to fail at its n-th call. */
+/* An allocator that counts its calls and bytes, and can fail at its n-th call. */
 typedef struct counting {
     size_t live, most, calls, fail_at; /* fail_at 0: never */
 } counting;

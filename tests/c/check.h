@@ -1,5 +1,5 @@
-/* check.h - the harness of the C tests: CHECK macros, counts, one line at the end. A failure goes on to the next check.
- * A test program is a main that calls functions and returns check_end(). */
+/* check.h - the harness of the C tests: CHECK macros, counters, one line at the end. After a failure the test
+ * continues. A test program's main calls functions and returns check_end(). */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -38,13 +38,13 @@ static inline void check_text(const char *got, const char *expected, const char 
         printf("%s:%d: failed: %s: expected \"%s\", got \"%s\"\n", file, line, text, expected, got ? got : "NULL");
 }
 
-/* The line at the end, and main's return value. No check at all is a failure too. */
+/* Prints the line at the end and returns main's status. A program without any check fails, too. */
 static inline int check_end(const char *name) {
     printf("%s: %d passed, %d failed\n", name, check_passed, check_failed);
     return check_failed || !check_passed;
 }
 
-/* xorshift64*: the same numbers everywhere. */
+/* xorshift64*: the same numbers on every machine. */
 static inline uint64_t check_random(uint64_t *state) {
     *state ^= *state >> 12;
     *state ^= *state << 25;

@@ -1,12 +1,13 @@
-/* compare.h - runs every kernel that takes a call, on every ISA of this machine, against the scalar reference.
- * Buffers end (or begin) at an unreadable page, work is cut at random places, integers must be equal bit by bit. */
+/* compare.h - runs every kernel that supports a call, on every ISA of this machine, and compares the results with the
+ * scalar reference. Buffers end (or begin) at an unreadable page. Work is divided at random places, and integers must
+ * be equal bit by bit. */
 #ifndef LN_TEST_COMPARE_H
 #define LN_TEST_COMPARE_H
 
 #define _DEFAULT_SOURCE
-#include "core/kernel.h"
-#include "core/map.h"
-#include "core/memory.h"
+#include "kernel/kernel.h"
+#include "kernel/map.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ static inline uint32_t random_u32(void) { /* splitmix64 */
 static inline int random_below(int n) { return (int)(random_u32() % (uint32_t)n); }
 static inline double random_unit(void) { return (double)random_u32() / 4294967296.0 * 2 - 1; }
 
-/* Memory with an unreadable page behind (or, with `front`, before) it. */
+/* Memory with an unreadable page after it (or before it, with `front`). */
 typedef struct guarded {
     char *map;
     size_t map_size;
@@ -47,22 +48,22 @@ static inline guarded guarded_new(size_t bytes, bool front) {
 static inline void guarded_free(guarded *g) { munmap(g->map, g->map_size); }
 
 /* One call under test. Fill in op, attributes, inputs (with dtype, rank, dims, strides, quant) and the number of
- * outputs; outputs get shape from the shape rule, and the layout `y_layout`. */
+ * outputs. The shape rule gives the outputs' shapes; their layout is `y_layout`. */
 #define MAX_TEST_OPERANDS 5
 typedef struct test_case {
     const char *name;
     uint16_t op;
     const void *attributes;
-    int n_inputs, n_outputs, n_extra; /* extra: operands of an epilogue, after the inputs */
+    int n_inputs, n_outputs, n_extra; /* extra: operands of an epilogue, which follow the inputs */
     ln_tensor inputs[MAX_TEST_OPERANDS];
-    bool constant[MAX_TEST_OPERANDS]; /* its data is known while planning */
+    bool constant[MAX_TEST_OPERANDS]; /* true: the operand's data is known at plan time */
     bool given[MAX_TEST_OPERANDS];    /* values[i] is used instead of random values */
     const void *values[MAX_TEST_OPERANDS];
     ln_tensor outputs[2];
     int y_layout;
-    double tolerance; /* of floats: relative to 1 + |expected|; below 0: the same bits, but for NaN */
-    const char
-        *expect; /* kernels whose names begin so must take the call on each ISA that has one; NULL: none need to */
+    double tolerance;   /* tolerance of floats, relative to 1 + |expected|; below 0: the same bits, except NaN */
+    const char *expect; /* beginning of a kernel's name: each ISA that has such a kernel must support the call with it;
+                           NULL: no kernel has to support it */
 } test_case;
 
 static int failures, comparisons;
@@ -114,7 +115,7 @@ static inline void fill_random(void *data, int dtype, int64_t n) {
     }
 }
 
-/* Runs the kernel from configure to the last item into fresh outputs. false: a status that is not OK. */
+/* Runs the kernel from configure to the last item into fresh outputs. Returns false for a status other than OK. */
 static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const ln_epilogue *epilogue,
                               const ln_tensor *inner, guarded *in, guarded *out, int isa, int threads) {
     ln_memory memory;
@@ -197,7 +198,7 @@ static inline bool outputs_equal(const test_case *t, const char *kernel, const g
     return true;
 }
 
-/* The whole comparison of one case. */
+/* Compares all kernels for one case. */
 static inline void compare(test_case *t) {
     ln_infer infer = {.op = &ln_ops[t->op],
                       .attributes = t->attributes,
@@ -228,7 +229,7 @@ static inline void compare(test_case *t) {
     }
     int taken[LN_ISA_COUNT] = {0};
     bool have_reference = false;
-    for (int pass = 0; pass < 2; pass++) /* the reference first */
+    for (int pass = 0; pass < 2; pass++) /* pass 0 runs the reference */
         for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
             bool reference = ((*k)->flags & LN_KERNEL_REFERENCE) != 0;
             if ((*k)->op != t->op || reference != (pass == 0) || (*k)->isa > ln_isa_detect()) continue;
@@ -259,7 +260,7 @@ static inline void compare(test_case *t) {
         }
     for (int isa = 1; isa <= ln_isa_detect() && t->expect != NULL; isa++) {
         const char *text = ln_isa_text(isa);
-        bool listed = false; /* a level without such a kernel falls to the level below, which is tested as itself */
+        bool listed = false; /* a level without such a kernel uses the one of the level below, which has its own test */
         for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++)
             listed |= (*k)->isa == isa && strncmp((*k)->name, t->expect, strlen(t->expect)) == 0;
         if (listed && !taken[isa]) {

@@ -1,5 +1,5 @@
-/* gemm_call.h - one matmul or conv call made by hand and run by a given kernel: what test_gemm and bench_gemm share.
- * Operands lie in memory that ends (or begins) at a guard page, so that one byte too far is a crash. */
+/* gemm_call.h - builds one matmul or conv call by hand and runs it with a given kernel; shared by test_gemm and
+ * bench_gemm. Operands end (or begin) at a guard page, so that an access one byte beyond crashes. */
 #ifndef GEMM_CALL_H
 #define GEMM_CALL_H
 
@@ -7,10 +7,10 @@
 #define _DEFAULT_SOURCE
 #endif
 
-#include "core/gemm.h"
-#include "core/map.h"
-#include "core/memory.h"
-#include "ops/window.h"
+#include "fast/gemm/gemm.h"
+#include "kernel/map.h"
+#include "base/memory.h"
+#include "kernel/common/window.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,8 @@ typedef struct guarded {
     void *data;
 } guarded;
 
-/* bytes of memory whose end is as near to an unreadable page as `align` allows; a page before it is unreadable too. */
+/* Allocates memory whose end is as close to an unreadable page as `align` allows. The page before it is unreadable,
+ * too. */
 static guarded guarded_alloc(size_t bytes, size_t align) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page + page;
     guarded g = {.mapped = inner + 2 * page};
@@ -50,7 +51,7 @@ typedef struct gemm_call {
     ln_matmul_attributes matmul;
     int64_t lists[3][6];
     ln_tensor in[3], out;
-    ln_tensor with_extra[4], outer; /* with an epilogue: operands and the residual; what is stored */
+    ln_tensor with_extra[4], outer; /* with an epilogue: its operands and the residual; the stored result */
     ln_map_attributes map;
     ln_epilogue epilogue;
     bool fused;
@@ -69,14 +70,14 @@ static void tensor(ln_tensor *t, int dtype, int rank, const int64_t *dims, bool 
     ln_set_layout(t, channels_last ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
 }
 
-/* Elements that the tensor's memory spans. */
+/* Returns how many elements the tensor's memory spans. */
 static int64_t span(const ln_tensor *t) {
     int64_t last = 0;
     for (int i = 0; i < t->rank; i++) last += (t->dims[i] - 1) * t->strides[i];
     return last + 1;
 }
 
-/* Memory for every operand; the output is filled with a pattern. */
+/* Allocates memory for every operand, and fills the output with a pattern. */
 static inline void gemm_allocate(gemm_call *g) {
     for (int i = 0; i < 4; i++) {
         const ln_tensor *t = i < 3 ? &g->in[i] : &g->out;
@@ -92,15 +93,16 @@ static inline void gemm_free(gemm_call *g) {
     guarded_free(&g->extra);
 }
 
-/* Of this thread only: the machine may be busy. */
+/* Time of this thread only, because the machine may be busy. */
 static double processor_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Runs `kernel` on the operands, with the work cut in `threads` parts; false when it does not take the call. `seconds`
- * (may be NULL) gets the best time of `repeats` runs. Packed and scratch memory are guarded too. */
+/* Runs `kernel` on the operands, with the work divided into `threads` parts. Returns false if the kernel does not
+ * support the call. `seconds` (may be NULL) receives the best time of `repeats` runs. Packed and scratch memory have
+ * guard pages, too. */
 static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int repeats, double *seconds) {
     ln_memory memory;
     ln_pool pool;
@@ -139,7 +141,7 @@ static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, 
     guarded scratch = guarded_alloc(ln_round_up(call.scratch_bytes, 64), 64);
     size_t stride = ln_round_up(call.scratch_thread, 64);
     guarded thread_scratch = guarded_alloc(stride * (size_t)threads, 64);
-    memset(packed.data, 0xFF, call.packed_bytes); /* NaN: what a kernel forgets to fill shows */
+    memset(packed.data, 0xFF, call.packed_bytes); /* NaN, so that bytes that a kernel forgets are noticed */
     memset(scratch.data, 0xFF, call.scratch_bytes);
     memset(thread_scratch.data, 0xFF, stride * (size_t)threads);
     if (kernel->pack != NULL) kernel->pack(&call, packed.data);
@@ -170,7 +172,7 @@ static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, 
     return true;
 }
 
-/* Describes y = conv(x, w) with out, in / group, kernel and so on set; x_dims are batch, channels, spatial. */
+/* Describes y = conv(x, w) when out, in / group, kernel and so on are set. x_dims are batch, channels, spatial dims. */
 static inline void gemm_make_conv(gemm_call *g, const int dtypes[4], int spatial, const int64_t *x_dims,
                                   const int64_t *w_dims, const int64_t *strides, const int64_t *dilations,
                                   const int64_t *pads, int64_t group, bool x_channels_last) {
@@ -191,11 +193,11 @@ static inline void gemm_make_conv(gemm_call *g, const int dtypes[4], int spatial
     if (ln_window_conv(&g->conv, &g->in[0], &g->in[1], &w, NULL) != LINNET_OK) exit(1);
     g->out = (ln_tensor){.dtype = (uint8_t)dtypes[3]};
     ln_window_shape(&w, &g->out);
-    /* With one position both layouts are the same memory; the plan may call it either. */
+    /* With only one position, both layouts are the same in memory, so the plan may choose either of them. */
     ln_set_layout(&g->out, ln_window_positions(&w) > 1 ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
 }
 
-/* The same as a transposed convolution; w_dims are then in, out / group, kernel. */
+/* The same for a transposed convolution; w_dims are then in, out / group, kernel. */
 static inline void gemm_make_transpose(gemm_call *g, const int dtypes[4], int spatial, const int64_t *x_dims,
                                        const int64_t *w_dims, const int64_t *strides, const int64_t *dilations,
                                        const int64_t *pads, int64_t group, bool x_channels_last) {

@@ -1,7 +1,8 @@
-/* load_sync_server.c - many workers in one thread, for tests of a server under load: each pushes its number plus one as
- * the gradient of every element, step after step, and drops its connection now and then when its push is out.
- * load_sync_server MODEL ADDRESS WORKERS STEPS LOST IDLE_MS: LOST: of a thousand pushes, how many lose the connection;
- * IDLE_MS: how long all stay connected before they begin. Prints "idle", then "done" and counts. */
+/* load_sync_server.c - many workers in one thread, for tests of a server under load. In each step each worker pushes
+ * its number plus one as the gradient of every element, and sometimes drops its connection after a push.
+ * load_sync_server MODEL ADDRESS WORKERS STEPS LOST IDLE_MS. LOST: number of pushes out of 1000 after which the
+ * connection is dropped; IDLE_MS: time for which all workers stay connected before they begin. Prints "idle", then
+ * "done" and counts. */
 #define _DEFAULT_SOURCE
 #include "sync/manifest.h"
 #include "sync/posix_poller.h"
@@ -102,7 +103,7 @@ static void take_welcome(worker *w, const ln_sync_header *h, const void *payload
     ln_sync_ready ready;
     unsigned char bytes[LN_SYNC_READY_BYTES];
     if (!ln_sync_welcome_read(&welcome, payload, h->length)) stop("WELCOME is wrong");
-    if (welcome.applied != LN_SYNC_NONE && welcome.applied == w->step) w->step++, w->applied++; /* its ACK was lost */
+    if (welcome.applied != LN_SYNC_NONE && welcome.applied == w->step) w->step++, w->applied++; /* the ACK was lost */
     memcpy(ready.server_nonce, welcome.server_nonce, 16);
     for (int i = 0; i < 16; i++) ready.manifest[i] = (unsigned char)(load.manifest->digest[i / 8] >> 8 * (i % 8));
     ln_sync_ready_write(&ready, bytes);

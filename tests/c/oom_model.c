@@ -1,5 +1,5 @@
-/* oom_model.c - fails the k-th allocation, for every k, through model, store, plan, session and run.
- * usage: oom_model FILE.lnt [THREADS]. Each failure must be OUT_OF_MEMORY, leave nothing behind, and give no object. */
+/* oom_model.c - lets the k-th allocation fail, for every k, in model, store, plan, session and run.
+ * usage: oom_model FILE.lnt [THREADS]. Each failure must return OUT_OF_MEMORY, leak nothing, and create no object. */
 #include "linnet.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 enum { MOST_FAILURES = 100000, MOST_INPUTS = 16 };
 
 typedef struct limited {
-    long left;  /* allocations that still succeed */
-    long calls; /* so far */
+    long left;  /* number of allocations that still succeed */
+    long calls; /* number of calls so far */
     size_t live;
 } limited;
 
@@ -21,7 +21,7 @@ static void *limited_alloc(void *context, size_t size, size_t alignment) {
     if (l->left <= 0) return NULL;
     l->left--;
     pointer = aligned_alloc(alignment, size);
-    if (pointer) memset(pointer, 0xa5, size); /* nobody may count on zeros */
+    if (pointer) memset(pointer, 0xa5, size); /* no code may rely on zeros */
     l->live += pointer ? size : 0;
     return pointer;
 }
@@ -49,7 +49,7 @@ static int add_shapes(const linnet_model *model, int signature, linnet_plan_conf
     return 1;
 }
 
-/* Everything once. *where names the call that failed. */
+/* Runs the whole life of a model once. *where names the call that failed. */
 static linnet_status whole_life(const char *path, int threads, limited *l, const char **where, linnet_error *error) {
     linnet_allocator allocator = {l, limited_alloc, limited_free};
     linnet_model_config model_config;
@@ -91,9 +91,9 @@ static linnet_status whole_life(const char *path, int threads, limited *l, const
         *where = "linnet_run";
         status = linnet_run(session, error);
     }
-    if (status == LINNET_OK) /* what failed once must be able to run afterwards, too */
+    if (status == LINNET_OK) /* a run that failed must be able to run afterwards */
         status = linnet_run(session, error);
-    linnet_model_free(model); /* in an order that makes the reference counts work */
+    linnet_model_free(model); /* in an order that needs the reference counts */
     linnet_plan_free(plan);
     linnet_store_free(store);
     linnet_session_free(session);
@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
         }
         if (status == LINNET_OK && l.calls <= k) {
             printf("oom_model: %s: each of %ld allocations failed once\n", argv[1], k);
-            return k < 4; /* fewer: the allocator was not used */
+            return k < 4; /* fewer than 4: the allocator was not used */
         }
         if (status != LINNET_OUT_OF_MEMORY || error.code != LINNET_OUT_OF_MEMORY) {
             printf("oom_model: allocation %ld failed in %s: expected out_of_memory, got %s (%s)\n", k, where,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes requant_vectors.h: sums and their stored values, by a model of the three modes that shares no code.
+"""Writes requant_vectors.h: sums and their stored values, computed by an independent model of the three modes.
 
 The model follows docs/numerics.md with unbounded integers and exact fractions; f32 steps are rounded by `f32`.
 Run `python3 tests/c/requant_vectors.py > tests/c/requant_vectors.h`.
@@ -12,7 +12,7 @@ import random
 import struct
 from fractions import Fraction
 
-# The vectors that docs/numerics.md shows: mode, scale exponents of x, w, y, zero point, dtype, sum.
+# The vectors shown in docs/numerics.md: mode, scale exponents of x, w, y, zero point, dtype, sum.
 DOCUMENTED = [
     (0, -3, -3, -5, 0, "I8", 5),
     (0, -3, -3, -5, 0, "I8", -5),
@@ -26,7 +26,7 @@ RANGES = {"I8": (-128, 127), "U8": (0, 255), "I16": (-32768, 32767)}
 
 
 def f32(value: Fraction) -> Fraction:
-    """The f32 nearest to an exact value, ties to even (normal numbers)."""
+    """Returns the f32 nearest to an exact value, ties to even (normal numbers)."""
     if value == 0:
         return Fraction(0)
     exponent = math.floor(math.log2(abs(value)))
@@ -51,12 +51,12 @@ def round_half_away(value: Fraction) -> int:
 
 
 def wrap(value: int) -> int:
-    """To 32 bits, two's complement."""
+    """Wraps to 32 bits, two's complement."""
     return (value + 2**31) % 2**32 - 2**31
 
 
 def fixed_point(real: float, single: bool) -> tuple[int, int]:
-    """Multiplier and shift: real = fixed * 2^(shift - 31)."""
+    """Returns multiplier and shift: real = fixed * 2^(shift - 31)."""
     mantissa, shift = math.frexp(real)
     fixed = round_half_away(Fraction(mantissa) * 2**31)
     if fixed == 2**31:
@@ -67,7 +67,7 @@ def fixed_point(real: float, single: bool) -> tuple[int, int]:
 
 
 def requantize(mode: int, wide: bool, sx: float, sw: float, sy: float, zero: int, dtype: str, total: int) -> int:
-    """The stored value of an accumulator."""
+    """Returns the stored value of an accumulator."""
     low, high = RANGES[dtype]
     real = float(sx) * float(sw) / float(sy)
     if mode == 0:
@@ -89,12 +89,12 @@ def requantize(mode: int, wide: bool, sx: float, sw: float, sy: float, zero: int
 
 
 def round_half_up_or_away(value: Fraction) -> int:
-    """gemmlowp's doubling high multiply: nearest, ties up (when negative too, as it truncates)."""
+    """gemmlowp's doubling high multiply: rounds to nearest, ties up (also for negative numbers, because it truncates)."""
     return math.floor(value + Fraction(1, 2))
 
 
 def near_ties(count: int) -> list[tuple[float, float, float, int]]:
-    """Scales and sums for which a multiplier taken in f64 would give another integer than one taken in f32."""
+    """Returns scales and sums for which a multiplier computed in f64 gives a different integer than one computed in f32."""
     found: list[tuple[float, float, float, int]] = []
     while len(found) < count:
         sx, sw = (float(f32(Fraction(2.0 ** random.uniform(-9, -4)))) for _ in range(2))
@@ -148,7 +148,7 @@ def main() -> None:
             ]
         )
         total = max(-(2**31), min(2**31 - 1, total)) if not wide else total
-        if index % 5 == 0:  # a tie, exactly: a power of two times an odd number of halves
+        if index % 5 == 0:  # an exact tie: a power of two times an odd number of halves
             total = round_half_even(
                 Fraction(random.randint(-60, 60) * 2 + 1, 2) / Fraction(scales[0] * scales[1] / scales[2])
             )

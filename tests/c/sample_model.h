@@ -1,5 +1,5 @@
-/* sample_model.h - a small .lnt file made by hand: y = x + w through a map, w a segment, and a variable `state`.
- * The positions of its parts are kept, so that a test can make any of them wrong. */
+/* sample_model.h - builds a small .lnt file by hand: y = x + w through a map, where w is a segment, and a variable
+ * `state`. Keeps the positions of its parts, so that a test can corrupt any of them. */
 #ifndef SAMPLE_MODEL_H
 #define SAMPLE_MODEL_H
 
@@ -29,7 +29,7 @@ static inline written sample_tensor(writer *w, const char *name, int dtype, cons
     return t;
 }
 
-/* The checksum, after a change. */
+/* Updates the checksum after a change. */
 static inline void sample_seal(sample_model *s) { writer_header(&s->w, s->structure_end, s->size); }
 
 static inline void sample_make(sample_model *s) {
@@ -85,7 +85,7 @@ static inline void sample_make(sample_model *s) {
     writer_point(w, tensors + 16, s->state_read.at);
     writer_put(w, s->state_read.slots[8], 0, 4);
 
-    /* A quantization that says scheme none until a test changes it; x, y and state share it. */
+    /* A quantization with scheme `none`, until a test changes it. x, y and state share it. */
     s->quant = writer_table(w, "114044");
     writer_put(w, s->quant.slots[1], 8, 1);
     s->quant_scale = writer_vector(w, scale, 1, 4, 4);

@@ -1,6 +1,7 @@
-/* save_forever.c - saves ever newer values of all variables to one checkpoint, until it is killed.
- * usage: save_forever MODEL.lnt CHECKPOINT [COUNT]. Each value is one number everywhere: 1, 2, 3, ... after the one it
- * finds there; the number is printed once its save has returned. COUNT: ends after so many. */
+/* save_forever.c - saves new values of all variables to one checkpoint again and again, until it is killed. usage:
+ * save_forever MODEL.lnt CHECKPOINT [COUNT]. In each save all elements are the same number. It counts up from the
+ * number in the checkpoint: 1, 2, 3, ... The number is printed when its save has returned. COUNT: the program ends
+ * after this many saves. */
 #include "linnet.h"
 
 #include <stdio.h>
@@ -14,7 +15,8 @@ static int fail(const linnet_error *error) {
     return 1;
 }
 
-/* All f32 variables become `value`; false when they were not all one number. *value 0: only looks. */
+/* Sets all f32 variables to `value`, or only reads them if *value is 0. Returns false if the old values were not all
+ * the same number. */
 static int all(linnet_model *model, linnet_store *store, float *value) {
     float first = -1;
     for (int i = 0; i < linnet_model_variable_count(model); i++) {

@@ -1,6 +1,6 @@
-/* sync_adder.c - a worker for tests of faults: its gradient is its input, whole numbers that its number and the step
- * give, so that the sum at the server tells a push that was lost or counted twice. sync_adder MODEL SERVER NUMBER END
- * it works until the step that the file END names, once that is there */
+/* sync_adder.c - a worker for tests of faults. Its gradient is its input: whole numbers computed from the worker's
+ * number and the step, so that the sum at the server shows whether a push was lost or counted twice. Usage: sync_adder
+ * MODEL SERVER NUMBER END. When the file END exists, it names the last step. */
 #define _POSIX_C_SOURCE 200809L
 #include "linnet_sync.h"
 
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     config.threads = 1;
     linnet_worker_config_init(&with);
     with.worker = atoi(argv[3]);
-    with.link.insecure = 1; /* in a network of the test's own */
+    with.link.insecure = 1; /* only the test uses this network */
     with.lost_ms = 120000;
     if (linnet_model_open(argv[1], NULL, &model, &error) || linnet_store_create(model, NULL, &store, &error) ||
         linnet_plan_create(model, &config, &plan, &error) ||

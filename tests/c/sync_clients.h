@@ -1,5 +1,5 @@
-/* sync_clients.h - a server's core of three tensors with a plain subtraction for an update, and clients that talk to it
- * by the frame: what test_sync_server.c is written with. */
+/* sync_clients.h - the core of a server with three tensors, whose update is a plain subtraction, and clients that send
+ * it single frames. Used by test_sync_server.c and the other test_sync_*.c files. */
 #ifndef SYNC_CLIENTS_H
 #define SYNC_CLIENTS_H
 
@@ -59,7 +59,7 @@ static void place(void *context, uint32_t t, int64_t **ids, void **gradient) {
 static linnet_status update(void *context, linnet_error *error) {
     struct world *o = context;
     for (int i = 0; i < W; i++) o->w[i] -= o->gradient[i];
-    if (o->update_fails) { /* half of it is made */
+    if (o->update_fails) { /* after half of the update */
         memset(error, 0, sizeof *error);
         strcpy(error->what, "the table is gone");
         return (linnet_status)(error->code = LINNET_OUT_OF_MEMORY);
@@ -191,7 +191,7 @@ static void client_released(void *context, ln_sync_stream *stream, uint64_t tag)
     (void)context, (void)stream, (void)tag;
 }
 
-/* Moves at most `most` bytes from one stream to another; returns how many. */
+/* Moves at most `most` bytes from one stream to another. Returns how many. */
 static size_t carry(ln_sync_stream *from, ln_sync_stream *to, size_t most) {
     ln_sync_slice slices[16];
     const int n = ln_sync_stream_pending(from, slices, 16);
@@ -219,7 +219,7 @@ static void drop(client *c) {
     c->server = NULL;
 }
 
-/* Until nothing moves any more. readers: bits of the clients that read. */
+/* Moves bytes until nothing moves any more. readers: bits of the clients that read. */
 static void settle_but(unsigned readers) {
     for (bool moved = true; moved;) {
         ln_sync_stream *woken;
@@ -327,7 +327,7 @@ static void commit(client *c, uint64_t step, uint32_t pushes, double weight, uin
 
 static float vectors[CLIENTS][W], means[CLIENTS][4];
 
-/* Gradients that are all `x`, and the mean. */
+/* Pushes gradients whose elements are all `x`, and the mean. */
 static void push(int i, uint64_t step, float x) {
     for (int k = 0; k < W; k++) vectors[i][k] = x;
     for (int k = 0; k < 4; k++) means[i][k] = x;

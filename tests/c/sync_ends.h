@@ -1,5 +1,5 @@
-/* sync_ends.h - two ends of a connection in one program: a listener, both transports, a stream at each, and a pump.
- * What arrives is counted and summed, so that a test sees lost, doubled or changed bytes. */
+/* sync_ends.h - both ends of a connection in one program: a listener, two transports, a stream at each, and a pump.
+ * Counts and sums what arrives, so that a test notices lost, duplicated or changed bytes. */
 #ifndef SYNC_ENDS_H
 #define SYNC_ENDS_H
 
@@ -16,10 +16,10 @@ typedef struct end {
     ln_sync_transport *transport;
     ln_sync_stream *stream;
     void *memory;
-    unsigned char *inbox; /* messages are placed here, at their offsets */
+    unsigned char *inbox; /* messages are written here, at their offsets */
     size_t inbox_size;
     uint64_t messages, controls, released;
-    ln_sync_flow flow; /* of the last call */
+    ln_sync_flow flow; /* result of the last call */
     linnet_error error;
 } end;
 
@@ -68,7 +68,7 @@ static void end_free(end *self) {
 
 static bool end_gone(const end *self) { return self->flow == LN_SYNC_ENDED || self->flow == LN_SYNC_BROKEN; }
 
-/* A turn of one end, as an owner takes it when the fd is ready. */
+/* Does one turn of one end, as an owner does when the fd is ready. */
 static void end_turn(end *self, size_t bound) {
     if (end_gone(self)) return;
     self->flow = ln_sync_transport_receive(self->transport, self->stream, bound, &self->error);
@@ -76,7 +76,7 @@ static void end_turn(end *self, size_t bound) {
     self->flow = ln_sync_transport_send(self->transport, self->stream, bound, &self->error);
 }
 
-/* Polls both ends and gives the ready ones their turn. False: nothing was ready within the time. */
+/* Polls all ends and gives the ready ones their turn. Returns false if none was ready within the time. */
 static inline bool ends_step(end *ends, int count, size_t bound, int milliseconds) {
     struct pollfd fds[8];
     bool any = false, now = false;
@@ -99,7 +99,7 @@ static inline bool ends_step(end *ends, int count, size_t bound, int millisecond
     return any;
 }
 
-/* A listener at `address` (port 0, or a path), and both ends connected to it; 0 when that worked. */
+/* Creates a listener at `address` (port 0, or a path) and connects both ends to it. Returns 0 on success. */
 static inline linnet_status ends_connect(end ends[2], const char *address, const ln_sync_security *server,
                                          const ln_sync_security *client, linnet_error *error) {
     ln_sync_listener *listener;

@@ -1,6 +1,6 @@
-/* test_conv.c - conv and conv_transpose of every kernel against the reference: groups, 1-D to 3-D, floats and integers.
- */
-/* The dense conv kernels are met here too, with random geometry; depthwise has a test of its own. */
+/* test_conv.c - conv and conv_transpose of every kernel against the reference: groups, 1-D to 3-D, floats and
+ * integers. */
+/* Tests the dense conv kernels with random geometry; depthwise convolution has its own test. */
 #include "compare.h"
 
 static int wide_bias(int dtype) {

@@ -1,4 +1,4 @@
-/* test_copy.c - every kind of `copy` against an independent statement of its meaning, then the fast runners against the
+/* test_copy.c - every kind of `copy` against an independent definition, then the fast implementations against the
  * reference: element sizes 1, 2, 4, 8, both layouts on both sides, shapes with 0, 1, primes and whole tiles. */
 #include "compare.h"
 
@@ -10,7 +10,7 @@ typedef struct copy_case {
     int repeats[LN_MAX_RANK];
 } copy_case;
 
-/* Where element `at` of output o comes from: input number (or -1: the pad value) and coordinates in it. */
+/* Finds the origin of element `at` of output o: the input number (or -1: the pad value) and the coordinates in it. */
 static int origin(const test_case *t, int o, const int64_t *at, int64_t *from) {
     const ln_copy_attributes *a = t->attributes;
     const ln_tensor *x = &t->inputs[0], *y = &t->outputs[o];
@@ -189,7 +189,7 @@ static void one_round(int round) {
         memcpy(c.lists[0], shapes[round % 5], sizeof shapes[0]);
         c.a.shape = list(&c, 0, 4);
         run_case("reshape", &c, 1, &z, 1);
-        ln_tensor odd = tensor_of(dtype, 1, 3, (int64_t[]){3, 4, 5}); /* no common refinement */
+        ln_tensor odd = tensor_of(dtype, 1, 3, (int64_t[]){3, 4, 5}); /* these shapes have no common factors */
         copy_case e = {.a = {.kind = LN_COPY_KIND_RESHAPE}};
         e.lists[0][0] = 5, e.lists[0][1] = 2, e.lists[0][2] = 6;
         e.a.shape = list(&e, 0, 3);
@@ -274,7 +274,7 @@ static void one_round(int round) {
     }
 }
 
-/* Shape rules: known answers and refusals. */
+/* Shape rules: known results and refusals. */
 static int infer_dims(const ln_copy_attributes *a, const ln_tensor *inputs, int n, ln_tensor *y) {
     memset(y, 0, sizeof *y);
     ln_infer infer = {

@@ -1,6 +1,6 @@
-/* test_crc32.c - both checksums against their published values, and every way to compute them against the definition,
- * one bit after the other, at every length and alignment. */
-#include "core/crc32.h"
+/* test_crc32.c - compares both checksums with their published values, and every implementation with the bit-by-bit
+ * definition at every length and alignment. */
+#include "base/crc32.h"
 #include "linnet_ext.h"
 #include "check.h"
 
@@ -38,7 +38,7 @@ static uint32_t by_definition(uint32_t polynomial, uint32_t crc, const unsigned 
     return ~crc;
 }
 
-/* Lengths around those where the tables, and the three streams, begin and end. */
+/* Tests lengths around those where the tables and the three streams begin and end. */
 static void every_way(const unsigned char *data) {
     for (size_t at = 0; at < 16; at++)
         for (size_t size = 0; size < SIZE; size += size < 1700 ? 1 + at : 997) {

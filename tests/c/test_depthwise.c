@@ -1,5 +1,6 @@
-/* test_depthwise.c - depthwise convolution: every ISA against the reference, floats within rounding, integers exactly.
- * Channel counts around the vector widths, all paddings, strides and dilations, 1-D to 3-D. */
+/* test_depthwise.c - compares depthwise convolution on every ISA with the reference; floats may differ by rounding,
+ * integers must be equal. Tests channel counts around the vector widths, all paddings, strides and dilations, and 1-D
+ * to 3-D. */
 #include "compare.h"
 
 static void one(int dtype, int y_dtype, int channels, int height, int width, int kernel, int stride, int dilation,
@@ -27,7 +28,9 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
                    .y_layout = LN_LAYOUT_CHANNELS_LAST,
                    .tolerance = 1e-5,
                    .expect = integer ? "conv_integer_depthwise" : "conv_float_depthwise"};
-    if (channels == 1 && kernel >= 4) t.expect = NULL; /* a matrix product: one channel leaves the vectors empty */
+    if (channels == 1 && kernel >= 4)
+        t.expect = NULL; /* computed as a matrix product, because one channel would leave
+                          * vectors mostly empty */
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, width);
     t.inputs[1] = TENSOR(w_dtype, LN_LAYOUT_DENSE, channels, 1, kernel, kernel);
     t.inputs[2] = TENSOR(bias_dtype, LN_LAYOUT_DENSE, channels);
@@ -45,7 +48,7 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
     quant_free(t.inputs[0].quant), quant_free(t.inputs[1].quant), quant_free(t.outputs[0].quant);
 }
 
-/* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp to f32; 1: residual
+/* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp, to f32; 1: residual
  * and a factor, to f32 or f16; 2: dequantized residual, to i8. */
 static void fused(const ln_kernel *kernel, int dtype, int kind) {
     int channels = 1 + random_below(40);
@@ -106,7 +109,7 @@ static void fused(const ln_kernel *kernel, int dtype, int kind) {
               run_kernel(&ln_reference_map, &pointwise, NULL, NULL, map_in, &expected, LN_ISA_SCALAR, 1) &&
               run_kernel(kernel, &t, &epilogue, &inner, in, &got, kernel->isa, 2);
     comparisons++;
-    /* Halves: the fused map sees the sum before it is rounded to f16, so only the others have the same bits. */
+    /* The fused map sees the sum before it is rounded to f16, so only the other types have the same bits. */
     t.tolerance = result == LINNET_F16 ? 1e-3 : 0;
     if (!ok || !outputs_equal(&t, kernel->name, &expected, &got)) {
         fprintf(stderr, "FAIL fused %s, %s, kind %d%s\n", kernel->name, linnet_dtype_name(dtype), kind,

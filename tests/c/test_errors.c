@@ -1,9 +1,9 @@
-/* test_errors.c - the error record and its line, pools that free at once, and the ISA names.
- * Names come from files, so a record must stay one line of valid UTF-8 whatever they hold. */
+/* test_errors.c - the error record and its one-line form, pools that free at once, and the ISA names.
+ * Names come from files, so a record must be one line of valid UTF-8 for any name. */
 #include "check.h"
 
-#include "core/kernel.h"
-#include "core/memory.h"
+#include "kernel/kernel.h"
+#include "base/memory.h"
 
 static void records(void) {
     linnet_error error;
@@ -40,7 +40,7 @@ static void records(void) {
     CHECK_TEXT(ln_shape_text(dims, 3, text, 5), "[1, ");
 }
 
-/* A name of umlauts is cut between characters, never inside one. */
+/* A name of umlauts is truncated between characters, never inside one. */
 static void cut_names(void) {
     char name[400];
     for (int shift = 0; shift < 4; shift++) {

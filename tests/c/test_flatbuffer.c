@@ -1,9 +1,10 @@
-/* test_flatbuffer.c - the flatbuffer reader on good structures and on every way in which one can lie.
- * Then every single-byte change of a good structure is read in full: no access may leave it (sanitizers watch). */
+/* test_flatbuffer.c - the flatbuffer reader on valid structures and on every way to corrupt one.
+ * Then changes each single byte of a valid structure and reads the whole structure: no access may be outside it
+ * (sanitizers check this). */
 #include "check.h"
 #include "writer.h"
 
-#include "core/flatbuffer.h"
+#include "base/flatbuffer.h"
 
 /* Root: 0 u8, 1 i32, 2 f64, 3 string, 4 ints, 5 tables (each: 0 i16), 6 table, 7 u64, 8 absent. */
 typedef struct sample {
@@ -38,7 +39,8 @@ static sample make(writer *w) {
     return s;
 }
 
-/* Reads everything, as model.c would, and returns the problem. Sums what it reads so that nothing is left out. */
+/* Reads everything, as model.c would, and returns the problem. Sums what it reads, so that no read is optimized
+ * away. */
 static const char *read_all(const writer *w, uint64_t *sum) {
     ln_fb fb;
     ln_fb_table root = ln_fb_root(&fb, w->bytes + 64, w->used - 64, "LNT1"), child;
@@ -127,26 +129,26 @@ static void lies(void) {
     bad(vtable + 4 + 2, 0xfff0, 2, "outside its table");
     bad(vtable + 4 + 2, 3, 2, "outside its table");
     bad(vtable + 4 + 2, 10, 2, "misaligned");
-    /* The i32 and the f64 at the table's last bytes: they begin inside and end outside. */
+    /* The i32 and the f64 at the table's last bytes begin inside the table and end outside. */
     const size_t table_size = w.bytes[vtable + 2] | (size_t)w.bytes[vtable + 3] << 8;
     bad(vtable + 4 + 2, table_size, 2, "outside its table");
     bad(vtable + 4 + 4, table_size - 4, 2, "outside its table");
     bad(vtable + 4 + 4, table_size - 1, 2, "outside its table");
     bad(s.root.slots[3], 0xfffffff0u, 4, "outside");
     bad(s.text, 0xffffffffu, 4, "past the end");
-    bad(s.text, 4, 4, "UTF-8");         /* cut inside a character, and no NUL there */
+    bad(s.text, 4, 4, "UTF-8");         /* truncated inside a character, without NUL */
     bad(s.text + 4 + 2, 0, 1, "UTF-8"); /* NUL inside */
     bad(s.text + 4 + 2, 0xff, 1, "UTF-8");
     bad(s.text + 4 + 2, 0xc0, 1, "UTF-8");
-    bad(s.ints, 0x10000000, 4, "past the end");                    /* times 8 it would wrap in 32 bits */
-    bad(s.ints, (w.used - s.ints - 4) / 8 + 1, 4, "past the end"); /* as bytes they would fit */
+    bad(s.ints, 0x10000000, 4, "past the end");                    /* this number times 8 would overflow 32 bits */
+    bad(s.ints, (w.used - s.ints - 4) / 8 + 1, 4, "past the end"); /* this many elements of one byte would fit */
     bad(s.root.slots[4], s.ints + 12 - s.root.slots[4], 4, "misaligned");
     bad(s.tables + 4, 2, 4, "misaligned");
     bad(s.tables + 8, 0, 4, "offset");
     bad(s.root.slots[7] + 7, 0x80, 1, "2^63");
 }
 
-/* Text is what Python decodes: no surrogates, nothing above U+10FFFF, nothing longer than it need be. */
+/* Texts must be what Python decodes: no surrogates, nothing above U+10FFFF, no overlong encodings. */
 static void texts(void) {
     static const struct {
         const char *text;
@@ -178,7 +180,7 @@ static void texts(void) {
 }
 
 static void shared(void) {
-    /* A vector of n offsets to one large table each: the reader gives up instead of doing n times the work. */
+    /* A vector of n offsets to the same large table: the reader must give up instead of reading the table n times. */
     static writer w;
     written root, child;
     size_t tables;
@@ -205,7 +207,7 @@ static void every_byte(void) {
     uint64_t sum, refused = 0;
     make(&w);
     CHECK(read_all(&w, &sum) == NULL);
-    for (size_t size = 0; size < w.used - 64; size++) { /* truncations, each in memory of exactly its size */
+    for (size_t size = 0; size < w.used - 64; size++) { /* truncated structures, each in memory of exactly its size */
         void *exact = malloc(size ? size : 1);
         ln_fb fb;
         ln_fb_table root;

@@ -1,5 +1,5 @@
 /* test_gemm.c - every GEMM micro-kernel against plain loops, and every matmul and conv kernel against the reference.
- * Floats hold small integers, so that every sum is exact and results must be equal to the last bit. */
+ * Floats hold small integers, so every sum is exact and results must be equal to the last bit. */
 #include "gemm_call.h"
 
 static uint64_t state = 88172645463325252u;
@@ -86,7 +86,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
             int64_t at = i * ldc + n;
             double got = ln_load_f64(c.data, set->c_dtype, at);
             double expected;
-            if (n >= columns) { /* between rows: untouched */
+            if (n >= columns) { /* bytes between rows must not change */
                 char pattern[8];
                 memset(pattern, 0xA5, sizeof pattern);
                 expected = ln_load_f64(pattern, set->c_dtype, 0);
@@ -123,7 +123,7 @@ static void check_set(const char *name, const ln_gemm_set *set) {
             check_tile(name, set, &memory, rows, true, set->width / 2, between(1, MOST_TAPS), ks[k], false);
             check_tile(name, set, &memory, rows, true, between(1, set->width / 2), 1, ks[k], false);
         }
-    for (int rows = 1; rows <= set->rows; rows++) /* the largest products of one sign: 32-bit parts must not overflow */
+    for (int rows = 1; rows <= set->rows; rows++) /* largest products of one sign: 32-bit parts must not overflow */
         for (int half = 0; half < 2; half++)
             check_tile(name, set, &memory, rows, half, set->width / 2, 2, MOST_K - rows % 2, true);
     for (int i = 0; i < LN_GEMM_MAX_ROWS * MOST_TAPS; i++) guarded_free(&memory.rows[i]);
@@ -143,7 +143,7 @@ static void quantize_operands(gemm_call *g, int64_t k, int64_t channels, int axi
     for (int j = 0; j < 256; j++) {
         g->scales[0][j] = 0.02f;
         g->scales[1][j] = 0.01f * (1 + (float)between(0, 100) / 64);
-        /* Sums of k random products grow as its root; some results saturate. */
+        /* The sum of k random products grows with the square root of k; some results saturate. */
         g->scales[2][j] = 0.02f * 0.01f * (wide ? 200.0f : 60.0f) * sqrtf((float)k);
         g->zeros[0][j] = wide ? 0 : (int32_t)(g->in[0].dtype == LINNET_U8 ? between(0, 255) : between(-128, 127));
         g->zeros[1][j] = g->in[1].dtype == LINNET_U8 ? 117 : 0;
@@ -157,7 +157,7 @@ static void quantize_operands(gemm_call *g, int64_t k, int64_t channels, int axi
         gemm_quantize(g, 2, &g->out, 1, 0);
 }
 
-/* Runs the reference, then every other kernel that takes the call, and compares all bytes of the output. */
+/* Runs the reference, then every other kernel that supports the call, and compares all bytes of the output. */
 static int compare(gemm_call *g, const char *what) {
     size_t bytes = (size_t)span(&g->out) * ln_dtype_size(g->out.dtype);
     char *expected = malloc(bytes);
@@ -170,7 +170,7 @@ static int compare(gemm_call *g, const char *what) {
     for (int k = 0; ln_kernels[k] != NULL && known; k++) {
         const ln_kernel *kernel = ln_kernels[k];
         if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect()) continue;
-        bool constant = between(0, 2) != 0; /* packed beforehand, or as phase 0 */
+        bool constant = between(0, 2) != 0; /* packed beforehand, or in phase 0 of the run */
         bool constant_bias = between(0, 3) != 0;
         g->in[1].data = constant ? g->memory[1].data : NULL;
         g->in[2].data = constant_bias ? g->memory[2].data : NULL;
@@ -191,7 +191,7 @@ static int compare(gemm_call *g, const char *what) {
     return taken;
 }
 
-/* Adds a residual and cuts at zero and 40, fused, into f32 and f16 results: against the reference's f32 result. */
+/* Fuses a residual and a clamp to [0, 40] into f32 and f16 results, and compares with the reference's f32 result. */
 static void compare_fused(gemm_call *g, const char *what) {
     static const int64_t program[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD,  LINNET_F32, 1, 0, 0,
                                       LN_MAP_ADD,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0,
@@ -261,7 +261,7 @@ static int check_conv(const int dtypes[4], bool transposed) {
         x[2 + i] = between(ln_max(1, (w[2 + i] - 1) * dilations[i] + 1 - 2 * pads[i]), spatial == 3 ? 7 : 11);
     }
     gemm_make_conv(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 4) != 0);
-    if (spatial == 2 && between(0, 29) == 0) { /* a weight gradient's shape: a kernel nearly as large as the input */
+    if (spatial == 2 && between(0, 29) == 0) { /* like a weight gradient: a kernel nearly as large as the input */
         g->lists[0][0] = 0;
         w[2] = w[3] = 29, x[2] = 31, x[3] = 30, pads[0] = pads[1] = 1, dilations[0] = dilations[1] = 1;
         gemm_make_conv(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 1) != 0);
@@ -311,7 +311,7 @@ static int check_matmul(const int dtypes[4]) {
     int ar = 0, br = 0, yr = 0;
     if (a_vector) batch = 0, m = 1;
     if (b_vector) b_batch = 0, n = 1;
-    bool broadcast = between(0, 2) == 0; /* b has one matrix for all */
+    bool broadcast = between(0, 2) == 0; /* b has one matrix for all batches */
     for (int i = 0; i < batch; i++) a_dims[ar++] = i == batch - 1 ? b2 : b1;
     for (int i = 0; i < b_batch; i++) b_dims[br++] = broadcast && batch >= b_batch ? 1 : i == b_batch - 1 ? b2 : b1;
     for (int i = 0; i < (batch > b_batch ? batch : b_batch); i++)
@@ -350,9 +350,9 @@ int main(int argc, char **argv) {
 #define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol)                                                             \
     if (isa <= ln_isa_detect()) check_set(#symbol, &symbol);
 #if defined(__x86_64__)
-#include "kernels_x86/gemm_ukernels.inc"
+#include "kernels_x86/gemm/gemm_ukernels.inc"
 #elif defined(__aarch64__)
-#include "kernels_arm/gemm_ukernels.inc"
+#include "kernels_arm/gemm/gemm_ukernels.inc"
 #endif
     for (int d = 0; d < N_DTYPE_SETS; d++) {
         int taken = 0;

@@ -1,5 +1,6 @@
 /* test_gradient.c - conv_gradient, pool_gradient and moments of every kernel against the reference: groups, strides,
- * dilations, padding, channel counts around the tiles, sums long enough to be cut, one to three spatial dimensions. */
+ * dilations, padding, channel counts around the tiles, sums long enough to be divided, one to three spatial
+ * dimensions. */
 #include "compare.h"
 
 /* `out` and `in` are channels per group. */
@@ -35,7 +36,7 @@ static void conv(int spatial, int batch, int group, int out, int in, int most, c
     compare(&t);
 }
 
-/* Transposed convolution of one channel per group: what a depthwise convolution gives back to its input. */
+/* Transposed convolution with one channel per group: the input gradient of a depthwise convolution. */
 static void depthwise_transpose(int channels) {
     const int stride = 1 + random_below(3), dilation = stride == 1 ? 1 + random_below(2) : 1,
               kernel = 1 + random_below(5);
@@ -66,7 +67,7 @@ static void depthwise_transpose(int channels) {
     compare(&t);
 }
 
-/* To few channels. */
+/* Transposed convolution to few channels. */
 static void scattered(int in, int out) {
     const int stride = 1 + random_below(3), kernel = 2 + random_below(4);
     int64_t pads[4] = {random_below(3), random_below(kernel), random_below(3), random_below(kernel)};

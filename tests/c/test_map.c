@@ -1,5 +1,6 @@
-/* test_map.c - the strip interpreters of map against the reference, bit by bit: every opcode, dtype, broadcast pattern.
- * Also epilogues on tiles against the map as a node, look-up tables, and the accuracy of the elementary functions. */
+/* test_map.c - compares the strip interpreters of map with the reference bit by bit, for every opcode, dtype and
+ * broadcast pattern. Also tests look-up tables and the accuracy of the elementary functions, and compares epilogues on
+ * tiles with the same map as a node. */
 #include "compare.h"
 
 #include "generated/op_table.h"
@@ -40,7 +41,7 @@ static const ln_map_attributes *finish(program *p, int n_outputs) {
 static const int64_t sizes[] = {1, 15, 16, 17, 127, 511, 512, 513, 1021, 2500};
 static const int register_types[4] = {LINNET_F32, LINNET_F64, LINNET_I32, LINNET_I64};
 
-/* Values that reach every branch: specials among numbers of many magnitudes. */
+/* Values that reach every branch: special values among numbers of many magnitudes. */
 static void *values_of(int dtype, int64_t n, bool small) {
     static const double specials[] = {0.0,   -0.0,   1.0,        -1.0,      0.5,   -0.5, 2.0,  1.5,   2.5,    -2.5,
                                       1e-45, -1e-40, 1e-38,      3e38,      -3e38, 88.0, 89.0, -87.5, -103.9, 1e6,
@@ -178,7 +179,7 @@ static int random_chain(program *p, int n_inputs, int length, int rank) {
     if (rank > 0) values[n++] = emit(p, LN_MAP_IOTA, LINNET_F32, random_below(rank), 0, 0);
     for (int i = 0; i < length; i++) {
         int a = values[random_below(n)], b = values[n - 1];
-        if (i % 7 == 3) { /* through another register type and back */
+        if (i % 7 == 3) { /* converts to another register type and back */
             int wide = emit(p, LN_MAP_CAST, random_below(2) ? LINNET_F64 : LINNET_I64, a, 0, 0);
             values[n++] = emit(p, LN_MAP_CAST, LINNET_F32, wide, 0, 0);
         } else if (i % 5 == 2) {
@@ -240,7 +241,7 @@ static void test_quantized(void) {
         p.dtypes[0] = to;
         run_case("quantized", &p, 2, in, 1, random_below(2), false, qy);
 
-        /* One 8-bit operand: a look-up table of 256 entries. */
+        /* One 8-bit operand: uses a look-up table of 256 entries. */
         if (ln_dtype_size(from) == 1 && ln_dtype_size(to) == 1) {
             program q = {0};
             int v = emit(&q, LN_MAP_LOAD_DEQUANTIZED, LINNET_F32, 0, 0, 0);
@@ -256,8 +257,8 @@ static void test_quantized(void) {
     }
 }
 
-/* Numbers next to exact ties, and beyond the range, at every kind of scale: the stored integer is that of a division.
- */
+/* Tests numbers next to exact ties and beyond the range, with every kind of scale. The stored integer must be the one
+ * that a division gives. */
 static void test_ties(void) {
     enum { N = 1300 };
     static const int dtypes[] = {LINNET_I8, LINNET_U8, LINNET_I16};
@@ -335,7 +336,7 @@ static void test_ties(void) {
     free(got);
 }
 
-/* ---- in place: the output lies where an input does ---- */
+/* ---- in place: the output is in the memory of an input ---- */
 
 static void test_in_place(void) {
     for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
@@ -385,7 +386,7 @@ static void test_in_place(void) {
     }
 }
 
-/* ---- epilogues: tile by tile must give what the map gives as a node ---- */
+/* ---- epilogues: computed tile by tile, they must equal the map as a node ---- */
 
 static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, int64_t h, int64_t w) {
     program p = {0};
@@ -416,7 +417,7 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
         y.dtype = LINNET_I8;
         y.quant = layout && c > 1 ? q_axis : q;
         break;
-    case 3: /* per column and scalar operands; the tile is input 1 */
+    case 3: /* per-column and scalar operands; the tile is input 1 */
         tile = 1;
         in[0] = layout ? TENSOR(LINNET_F32, 0, c, 1, 1) : TENSOR(LINNET_F32, 0, w);
         in[2] = TENSOR(LINNET_F32, 0, 1);
@@ -424,7 +425,7 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
         r = emit(&p, LN_MAP_ADD, LINNET_F32, a, emit(&p, LN_MAP_LOAD, LINNET_F32, 1, 0, 0), 0);
         r = emit(&p, LN_MAP_MUL, LINNET_F32, r, emit(&p, LN_MAP_LOAD, LINNET_F32, 2, 0, 0), 0);
         break;
-    default: /* f16 out */
+    default: /* f16 output */
         r = emit(&p, LN_MAP_TANH, LINNET_F32, a, 0, 0);
         y.dtype = LINNET_F16;
         break;
@@ -556,7 +557,7 @@ static void test_accuracy(bool print) {
     for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
         double worst = 0;
         float at = 0;
-        for (uint64_t u = 0; u < 0x100000000u; u += 4099) { /* a prime step visits every exponent */
+        for (uint64_t u = 0; u < 0x100000000u; u += 4099) { /* a prime step, which visits every exponent */
             float x = ln_from_bits_f((uint32_t)u), y = functions[f].own(x);
             double want = functions[f].libm((double)x), e = ulps(y, want);
             if (y == 0 && want == 0 && !signbit(y) != !signbit(want)) e = 1e9;

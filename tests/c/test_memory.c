@@ -1,8 +1,8 @@
-/* test_memory.c - pools and counted allocation at the ends of their ranges: sizes that wrap, counts that are negative,
- * allocations that fail, memory that is given back. */
+/* test_memory.c - pools and counted allocation at the limits of their ranges: sizes that overflow, negative counts,
+ * failing allocations, and memory that is freed. */
 #include "check.h"
 
-#include "core/memory.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ static void *count_alloc(void *context, size_t size, size_t alignment) {
     if (refuse) return NULL;
     live += size;
     void *block = aligned_alloc(alignment, size);
-    if (block) memset(block, 0xA5, size); /* whoever counts on zeros is found out */
+    if (block) memset(block, 0xA5, size); /* detects code that relies on zeros */
     return block;
 }
 
@@ -37,7 +37,7 @@ static void counts(void) {
     refuse = 1;
     CHECK(ln_memory_alloc(&memory, 1000) == NULL);
     refuse = 0;
-    CHECK_INT(memory.bytes, live); /* what was not given does not count */
+    CHECK_INT(memory.bytes, live); /* failed allocations do not count */
     CHECK(ln_memory_alloc(&memory, SIZE_MAX) == NULL);
     CHECK(ln_memory_alloc(&memory, SIZE_MAX - LN_ALIGNMENT) == NULL);
     ln_memory_free(&memory, a, 1);
@@ -62,12 +62,12 @@ static void pools(void) {
     for (size_t size = 1; size < 200000; size = size * 3 / 2 + 1) {
         unsigned char *p = ln_pool_alloc(&pool, size);
         CHECK(p && (uintptr_t)p % 16 == 0 && all_zero(p, size));
-        if (p) memset(p, 0xff, size); /* a block that overlaps another would spoil it */
+        if (p) memset(p, 0xff, size); /* an overlapping block would be overwritten */
     }
     CHECK_INT(memory.bytes, live);
     CHECK(ln_pool_array(&pool, -1, 8) == NULL);
     CHECK(ln_pool_array(&pool, INT64_MAX, 8) == NULL);
-    CHECK(ln_pool_array(&pool, ((int64_t)1 << 61) + 1, 8) == NULL); /* the bytes wrap to 8 */
+    CHECK(ln_pool_array(&pool, ((int64_t)1 << 61) + 1, 8) == NULL); /* the number of bytes overflows to 8 */
     CHECK(ln_pool_array(&pool, ((int64_t)1 << 60) + 1, 16) == NULL);
     CHECK(ln_pool_alloc(&pool, SIZE_MAX) == NULL);
     CHECK(ln_pool_array(&pool, 0, 8) != NULL);

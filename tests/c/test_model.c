@@ -1,11 +1,12 @@
-/* test_model.c - opening files: a good one, and one wrong in each place that the verifier looks at.
- * Every wrong file must give its code, a record that names the fault, and no memory kept. */
+/* test_model.c - opens files: a valid one, and one for each fault that the verifier looks for.
+ * Opening a faulty file must return the error code of the fault and a record that names the fault, and must leak no
+ * memory. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "check.h"
 #include "sample_model.h"
 
-#include "core/graph.h"
+#include "model/graph.h"
 
 #include <unistd.h>
 
@@ -118,7 +119,7 @@ static void arguments(void) {
     linnet_model_config_init(&config);
     config.allocator = &half;
     CHECK_INT(linnet_model_open_memory(base.w.bytes, base.size, 0, &config, &model, &error), LINNET_INVALID_ARGUMENT);
-    memcpy(moved + 1, base.w.bytes, base.size); /* misaligned: copied, so it may change at once */
+    memcpy(moved + 1, base.w.bytes, base.size); /* misaligned bytes are copied, so they may change at once */
     CHECK_INT(open_size(moved + 1, base.size, &model, &error), LINNET_OK);
     memset(moved, 0, sizeof moved);
     if (model) CHECK(((const float *)model->functions[0].values[1].tensor.data)[5] == 6.0f);
@@ -126,7 +127,8 @@ static void arguments(void) {
     CHECK_INT(live, 0);
 }
 
-/* Field `at` of the good file set to `value`, sealed again: refused with this code and these words. */
+/* Sets field `at` of the valid file to `value` and updates the checksum. The file must be refused with this code and
+ * words. */
 static void wrong(size_t at, uint64_t value, int width, linnet_status code, const char *words) {
     linnet_model *model;
     linnet_error error;
@@ -163,7 +165,7 @@ static void headers(void) {
         CHECK_INT(open_size(changed.w.bytes, changed.size, &model, &error), cases[i].code);
         CHECK(model == NULL && (error.expected[0] || error.got[0] || error.hint[0]));
     }
-    for (int bit = 0; bit < 32; bit++) { /* any other checksum */
+    for (int bit = 0; bit < 32; bit++) { /* every checksum with one wrong bit */
         memcpy(&changed, &base, sizeof base);
         changed.w.bytes[32 + bit / 8] ^= (unsigned char)(1u << bit % 8);
         CHECK_INT(open_size(changed.w.bytes, changed.size, &model, &error), LINNET_CORRUPT);
@@ -182,57 +184,57 @@ static void structures(void) {
     wrong(68, 'X', 1, LINNET_CORRUPT, "identifier");
     wrong(64, 1 << 30, 4, LINNET_CORRUPT, "offset");
     /* tensors */
-    wrong(b->x.slots[1], 0, 1, LINNET_CORRUPT, "'x': a tensor has an unknown element type");
-    wrong(b->x.slots[1], 14, 1, LINNET_CORRUPT, "element type");
+    wrong(b->x.slots[1], 0, 1, LINNET_CORRUPT, "'x': a tensor has an unknown dtype");
+    wrong(b->x.slots[1], 14, 1, LINNET_CORRUPT, "dtype");
     wrong(b->x.slots[2], 9, 4, LINNET_CORRUPT, "8 dimensions");
     wrong(b->x.slots[2], (uint64_t)-2, 4, LINNET_CORRUPT, "dimensions");
-    wrong(b->x.slots[2], 1, 4, LINNET_CORRUPT, "number of entries");
-    wrong(b->x_shape + 4, (uint64_t)-2, 8, LINNET_CORRUPT, "dimension is negative");
+    wrong(b->x.slots[2], 1, 4, LINNET_CORRUPT, "length of a shape");
+    wrong(b->x_shape + 4, (uint64_t)-2, 8, LINNET_CORRUPT, "dimension is less than -1");
     wrong(b->x_shape + 4, (uint64_t)1 << 61, 8, LINNET_TOO_LARGE, "overflows");
     wrong(b->x_shape + 4, INT64_MAX, 8, LINNET_TOO_LARGE, "overflows");
-    wrong(b->weight_shape + 4, 3, 8, LINNET_CORRUPT, "another size");
-    wrong(b->weight_shape + 4, (uint64_t)-1, 8, LINNET_CORRUPT, "unknown shape");
-    wrong(b->weight.slots[6], 2, 4, LINNET_CORRUPT, "no segment");
+    wrong(b->weight_shape + 4, 3, 8, LINNET_CORRUPT, "sizes of a segment and its tensor");
+    wrong(b->weight_shape + 4, (uint64_t)-1, 8, LINNET_CORRUPT, "unknown dimension");
+    wrong(b->weight.slots[6], 2, 4, LINNET_CORRUPT, "segment number");
     wrong(b->weight.slots[6], (uint64_t)-5, 4, LINNET_CORRUPT, "does not exist");
-    wrong(b->weight.slots[6], (uint64_t)-1, 4, LINNET_CORRUPT, "used before it is made");
+    wrong(b->weight.slots[6], (uint64_t)-1, 4, LINNET_CORRUPT, "before any node computes it");
     wrong(b->state_read.slots[8], 1, 4, LINNET_CORRUPT, "does not exist");
-    wrong(b->y.slots[8], 0, 4, LINNET_CORRUPT, "differs in shape");
+    wrong(b->y.slots[8], 0, 4, LINNET_CORRUPT, "differ in shape");
     /* segments */
     wrong(b->segments[0].slots[0], 65, 8, LINNET_CORRUPT, "64 bytes");
     wrong(b->segments[0].slots[0], 0, 8, LINNET_CORRUPT, "outside the file");
     wrong(b->segments[0].slots[0], (uint64_t)1 << 40, 8, LINNET_CORRUPT, "outside the file");
     wrong(b->segments[0].slots[0], UINT64_MAX - 63, 8, LINNET_CORRUPT, "2^63");
     wrong(b->segments[0].slots[1], INT64_MAX, 8, LINNET_CORRUPT, "outside the file");
-    wrong(b->segments[0].slots[1], base.size, 8, LINNET_CORRUPT, "outside the file"); /* begins inside, ends outside */
-    wrong(b->segments[0].slots[1], 20, 8, LINNET_CORRUPT, "another size");
+    wrong(b->segments[0].slots[1], base.size, 8, LINNET_CORRUPT, "outside the file"); /* ends outside the file */
+    wrong(b->segments[0].slots[1], 20, 8, LINNET_CORRUPT, "sizes of a segment and its tensor");
     /* nodes */
-    wrong(b->node.slots[0], 0, 2, LINNET_UNSUPPORTED, "op number 0");
-    wrong(b->node.slots[0], LN_OP_LIMIT, 2, LINNET_UNSUPPORTED, "op number");
+    wrong(b->node.slots[0], 0, 2, LINNET_UNSUPPORTED, "op with number 0");
+    wrong(b->node.slots[0], LN_OP_LIMIT, 2, LINNET_UNSUPPORTED, "op with number");
     wrong(b->node.slots[0], LN_OP_SOFTMAX, 2, LINNET_CORRUPT, "number of inputs");
     wrong(b->node.slots[0], LN_OP_MATMUL, 2, LINNET_CORRUPT, "attributes of another op");
     wrong(b->node.slots[0], LN_OP_ASSIGN, 2, LINNET_CORRUPT, "attributes of another op");
     wrong(b->node.slots[3], LN_OP_COPY, 1, LINNET_CORRUPT, "attributes of another op");
     wrong(b->node_inputs + 4, 4, 4, LINNET_CORRUPT, "does not exist");
     wrong(b->node_inputs + 4, (uint64_t)-1, 4, LINNET_CORRUPT, "does not exist");
-    wrong(b->node_inputs + 4, 2, 4, LINNET_CORRUPT, "node 0 'add': 'y': a tensor is used before it is made");
-    wrong(b->node_outputs + 4, 0, 4, LINNET_CORRUPT, "made twice");
-    wrong(b->node_outputs + 4, 1, 4, LINNET_CORRUPT, "made twice");
-    wrong(b->node_outputs + 4, 3, 4, LINNET_CORRUPT, "made twice");
+    wrong(b->node_inputs + 4, 2, 4, LINNET_CORRUPT, "node 0 'add': 'y': a node reads a tensor before");
+    wrong(b->node_outputs + 4, 0, 4, LINNET_CORRUPT, "node writes an input, a constant, a variable or");
+    wrong(b->node_outputs + 4, 1, 4, LINNET_CORRUPT, "node writes an input, a constant, a variable or");
+    wrong(b->node_outputs + 4, 3, 4, LINNET_CORRUPT, "node writes an input, a constant, a variable or");
     wrong(b->node_outputs + 4, 99, 4, LINNET_CORRUPT, "does not exist");
     wrong(b->function_inputs + 4, 1, 4, LINNET_CORRUPT, "constant or variable");
-    wrong(b->function_inputs + 4, 2, 4, LINNET_CORRUPT, "used before it is made");
+    wrong(b->function_inputs + 4, 2, 4, LINNET_CORRUPT, "before any node computes it");
     wrong(b->function_inputs + 4, 44, 4, LINNET_CORRUPT, "does not exist");
     wrong(b->function_outputs + 4, 44, 4, LINNET_CORRUPT, "does not exist");
     /* signatures, variables */
     wrong(b->signature.slots[1], 1, 4, LINNET_CORRUPT, "function that does not exist");
     wrong(b->signature.slots[1], (uint64_t)-1, 4, LINNET_CORRUPT, "function that does not exist");
-    wrong(b->input_names, 0, 4, LINNET_CORRUPT, "another number of inputs");
-    wrong(b->variable.slots[1], LINNET_I32, 1, LINNET_CORRUPT, "differs in shape");
-    wrong(b->variable.slots[1], LINNET_F64, 1, LINNET_CORRUPT, "another size");
-    wrong(b->variable.slots[4], 0, 4, LINNET_CORRUPT, "another size");
-    wrong(b->variable.slots[4], 5, 4, LINNET_CORRUPT, "no segment");
-    /* quantization: of floats, then of an unknown scheme */
-    wrong(b->quant.slots[0], 1, 1, LINNET_CORRUPT, "not of integers");
+    wrong(b->input_names, 0, 4, LINNET_CORRUPT, "different numbers of inputs");
+    wrong(b->variable.slots[1], LINNET_I32, 1, LINNET_CORRUPT, "differ in shape");
+    wrong(b->variable.slots[1], LINNET_F64, 1, LINNET_CORRUPT, "sizes of a segment and its tensor");
+    wrong(b->variable.slots[4], 0, 4, LINNET_CORRUPT, "sizes of a segment and its tensor");
+    wrong(b->variable.slots[4], 5, 4, LINNET_CORRUPT, "segment number");
+    /* quantization of floats, then of an unknown scheme */
+    wrong(b->quant.slots[0], 1, 1, LINNET_CORRUPT, "not have an integer dtype");
     wrong(b->quant.slots[0], 3, 1, LINNET_UNSUPPORTED, "per block");
     wrong(b->quant.slots[0], 4, 1, LINNET_CORRUPT, "scheme");
     /* the map program */
@@ -240,29 +242,29 @@ static void structures(void) {
     wrong(b->program, 15, 4, LINNET_BAD_ATTRIBUTE, "never stored");
     wrong(b->program, 0, 4, LINNET_BAD_ATTRIBUTE, "length");
     wrong(p, 0, 8, LINNET_BAD_ATTRIBUTE, "unknown opcode");
-    wrong(p, 15, 8, LINNET_BAD_ATTRIBUTE, "unknown opcode"); /* a number between two opcodes */
+    wrong(p, 15, 8, LINNET_BAD_ATTRIBUTE, "unknown opcode"); /* a number between those of two opcodes */
     wrong(p, LN_MAP_LIMIT, 8, LINNET_BAD_ATTRIBUTE, "unknown opcode");
     wrong(p, INT64_MAX, 8, LINNET_BAD_ATTRIBUTE, "unknown opcode");
     wrong(p, (uint64_t)-1, 8, LINNET_BAD_ATTRIBUTE, "unknown opcode");
-    wrong(p + 8, LINNET_F16, 8, LINNET_BAD_ATTRIBUTE, "a register is");
-    wrong(p + 8, LINNET_F64, 8, LINNET_BAD_ATTRIBUTE, "another type");
-    wrong(p + 16, 2, 8, LINNET_BAD_ATTRIBUTE, "input that the node has not");
-    wrong(p + 16, (uint64_t)-1, 8, LINNET_BAD_ATTRIBUTE, "input that the node has not");
+    wrong(p + 8, LINNET_F16, 8, LINNET_BAD_ATTRIBUTE, "dtype of a register must be");
+    wrong(p + 8, LINNET_F64, 8, LINNET_BAD_ATTRIBUTE, "the wrong dtype");
+    wrong(p + 16, 2, 8, LINNET_BAD_ATTRIBUTE, "input that the node does not have");
+    wrong(p + 16, (uint64_t)-1, 8, LINNET_BAD_ATTRIBUTE, "input that the node does not have");
     wrong(p, LN_MAP_LOAD_DEQUANTIZED, 8, LINNET_BAD_ATTRIBUTE, "load_dequantized needs");
-    wrong(p, LN_MAP_CONST, 8, LINNET_BAD_ATTRIBUTE, "no such float immediate");
-    wrong(p + 80, LN_MAP_AND, 8, LINNET_BAD_ATTRIBUTE, "not defined for this type");
-    wrong(p + 80, LN_MAP_SELECT, 8, LINNET_BAD_ATTRIBUTE, "another type");
-    wrong(p + 80 + 16, 2, 8, LINNET_BAD_ATTRIBUTE, "holds no value yet");
-    wrong(p + 80 + 16, (uint64_t)-1, 8, LINNET_BAD_ATTRIBUTE, "holds no value yet");
-    wrong(p + 80, LN_MAP_LT, 8, LINNET_BAD_ATTRIBUTE, "type is not that of the register stored");
-    wrong(p + 80, LN_MAP_TABLE, 8, LINNET_BAD_ATTRIBUTE, "another type");
-    wrong(p + 120 + 24, 1, 8, LINNET_BAD_ATTRIBUTE, "output that the node has not");
+    wrong(p, LN_MAP_CONST, 8, LINNET_BAD_ATTRIBUTE, "index of a float immediate");
+    wrong(p + 80, LN_MAP_AND, 8, LINNET_BAD_ATTRIBUTE, "not defined for this dtype");
+    wrong(p + 80, LN_MAP_SELECT, 8, LINNET_BAD_ATTRIBUTE, "the wrong dtype");
+    wrong(p + 80 + 16, 2, 8, LINNET_BAD_ATTRIBUTE, "has no value yet");
+    wrong(p + 80 + 16, (uint64_t)-1, 8, LINNET_BAD_ATTRIBUTE, "has no value yet");
+    wrong(p + 80, LN_MAP_LT, 8, LINNET_BAD_ATTRIBUTE, "dtype of a store differs");
+    wrong(p + 80, LN_MAP_TABLE, 8, LINNET_BAD_ATTRIBUTE, "the wrong dtype");
+    wrong(p + 120 + 24, 1, 8, LINNET_BAD_ATTRIBUTE, "output that the node does not have");
     wrong(p + 120, LN_MAP_STORE_QUANTIZED, 8, LINNET_BAD_ATTRIBUTE, "store_quantized needs");
     wrong(p + 120, LN_MAP_IOTA, 8, LINNET_BAD_ATTRIBUTE, "iota");
-    wrong(p + 40, LN_MAP_STORE, 8, LINNET_BAD_ATTRIBUTE, "holds no value yet");
+    wrong(p + 40, LN_MAP_STORE, 8, LINNET_BAD_ATTRIBUTE, "has no value yet");
 }
 
-/* Quantization needs an integer tensor: x alone becomes i8, which a map may load. */
+/* Quantization needs an integer tensor. Only x becomes i8, which a map may load. */
 static void quantization(void) {
     sample_model keep;
     linnet_model *model;
@@ -271,10 +273,11 @@ static void quantization(void) {
     memcpy(&keep, &base, sizeof base);
     writer_put(&base.w, base.x.slots[1], LINNET_I8, 1);
     writer_put(&base.w, base.quant.slots[0], 1, 1);
-    writer_put(&base.w, base.y.slots[5], 0, 4); /* a wrong offset: must be caught as one */
+    writer_put(&base.w, base.y.slots[5], 0, 4); /* a wrong offset, which must be detected as one */
     wrong(base.y.slots[5], 0, 4, LINNET_CORRUPT, "offset");
     memcpy(&base, &keep, sizeof base);
-    /* y and state keep the shared table, so make every float tensor's quantization unreachable through the vtable */
+    /* y and state still use the shared table, so this change of the vtable hides the quantization of every float
+     * tensor */
     writer_put(&base.w, base.x.slots[1], LINNET_I8, 1);
     writer_put(&base.w, base.quant.slots[0], 1, 1);
     for (int i = 0; i < 2; i++) {
@@ -302,7 +305,8 @@ static void quantization(void) {
     memcpy(&base, &keep, sizeof base);
 }
 
-/* Every byte of the structure changed in several ways and sealed again: never a crash, and nothing kept. */
+/* Changes every byte of the structure in several ways and updates the checksum. No change may cause a crash or a
+ * leak. */
 static void every_byte(void) {
     int refused = 0, taken = 0;
     for (size_t at = 64; at < base.structure_end; at++)

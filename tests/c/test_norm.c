@@ -1,5 +1,5 @@
-/* test_norm.c - softmax, layer, group and batch normalisation: every ISA gives the bits of the reference. */
-/* Lengths around the vector widths; halves; optional operands and outputs. */
+/* test_norm.c - softmax, layer, group and batch normalisation: every ISA must give the bits of the reference. */
+/* Tests lengths around the vector widths, 16-bit floats, and optional operands and outputs. */
 #include "compare.h"
 
 static const int dtypes[] = {LINNET_F32, LINNET_F16, LINNET_BF16};

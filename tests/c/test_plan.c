@@ -2,11 +2,11 @@
  * data-dependent segments, a device of an extension. */
 #include "builder.h"
 #include "check.h"
-#include "core/session.h"
-#include "core/store.h"
+#include "run/session.h"
+#include "model/store.h"
 #include "linnet_ext.h"
 
-int toy_count(int what); /* of the device below, compiled in */
+int toy_count(int what); /* from the toy device, which is compiled in */
 #include "../ext/toy_device.c"
 
 static const ln_matmul_attributes matmul = {0};
@@ -112,7 +112,7 @@ static void total_is_exact(void) {
             }
 }
 
-/* Sessions for several shapes pack each constant once; the last one that needs it gives it back. */
+/* Sessions for several shapes pack each constant once. The last one that needs it frees it. */
 static void plans_share_packed_weights(void) {
     enum { PLANS = 4 };
     static const int64_t rows[PLANS] = {3, 40, 500, 17};
@@ -139,14 +139,14 @@ static void plans_share_packed_weights(void) {
         CHECK_INT(linnet_plan_create(model, &config, &plans[i], NULL), LINNET_OK);
         CHECK_INT(linnet_session_create(plans[i], store, NULL, &sessions[i], NULL), LINNET_OK);
         const linnet_plan_info info = info_of(plans[i]);
-        CHECK(info.packed_weights >= 64 * 64 * 4 && info.packed_weights < 2 * 64 * 64 * 4); /* both layers use one */
+        CHECK(info.packed_weights >= 64 * 64 * 4 && info.packed_weights < 2 * 64 * 64 * 4); /* one for both layers */
         if (i == 0) packed = (size_t)info.packed_weights;
         CHECK_INT(info.packed_weights, packed);
         expected += (size_t)(info.total - info.packed_weights) - base + (i == 0 ? packed : 0);
         CHECK_INT(c.live, expected);
         CHECK_INT(linnet_model_bytes(model), structure + packed);
     }
-    for (int i = 0; i < PLANS; ++i) { /* the packing session goes first: the others still have it */
+    for (int i = 0; i < PLANS; ++i) { /* frees the packing session first, while the others still use the weights */
         float *x = linnet_session_input(sessions[i], 0);
         for (int k = 0; k < rows[i] * 64; ++k) x[k] = (float)(k % 7) - 3;
         CHECK_INT(linnet_run(sessions[i], NULL), LINNET_OK);
@@ -199,7 +199,7 @@ static void arena_of_the_caller(void) {
     CHECK(session == NULL && strstr(error.expected, "bytes") && strstr(error.got, "bytes"));
     config.arena_size = size;
     CHECK_INT(linnet_session_create(plan, NULL, &config, &session, &error), LINNET_OK);
-    ((char *)config.arena)[size] = 0x77; /* nothing beyond it may change */
+    ((char *)config.arena)[size] = 0x77; /* nothing after the arena may change */
     CHECK_INT(linnet_run(session, &error), LINNET_OK);
     CHECK_INT(((char *)config.arena)[size], 0x77);
     linnet_session_free(session);
@@ -208,7 +208,7 @@ static void arena_of_the_caller(void) {
     free(config.arena);
 }
 
-/* relu over relu: in place; two halves joined: no copy. */
+/* A relu of a relu runs in place, and joining two halves copies nothing. */
 static void memory_is_shared(void) {
     builder b;
     memset(&b, 0, sizeof b);
@@ -226,7 +226,7 @@ static void memory_is_shared(void) {
     must(&o);
     const linnet_plan_info info = info_of(o.plan);
     CHECK_INT(info.steps, 6);                /* p, q, k, l, m, y */
-    CHECK_INT(info.activations, 4 * 64 * 4); /* j; k, l, m and y are one buffer, the output itself */
+    CHECK_INT(info.activations, 4 * 64 * 4); /* j, and one buffer for k, l, m and y, which is the output itself */
     float *in = linnet_session_input(o.session, 0);
     for (int n = 0; n < 128; ++n) in[n] = (float)(n - 60);
     CHECK_INT(linnet_run(o.session, &o.error), LINNET_OK);
@@ -238,7 +238,7 @@ static void memory_is_shared(void) {
     close_all(&o);
 }
 
-/* v <- v + x; u <- v: readers see the values from before, and the swap order does not matter. */
+/* v <- v + x; u <- v: readers see the old values, and the order of the updates does not matter. */
 static void variables_change_at_the_end(void) {
     builder b;
     memset(&b, 0, sizeof b);
@@ -279,7 +279,7 @@ static void variables_change_at_the_end(void) {
     linnet_model_free(model);
 }
 
-/* A failing run leaves variables alone: the gather index is out of range in one run. */
+/* A failing run leaves variables unchanged: in one run the gather index is out of range. */
 static void failed_run_commits_nothing(void) {
     builder b;
     memset(&b, 0, sizeof b);
@@ -307,7 +307,7 @@ static void failed_run_commits_nothing(void) {
     close_all(&o);
 }
 
-/* nonzero -> take -> relu: two segments, the second planned per count. */
+/* nonzero -> take -> relu: two segments; the second is planned for each count. */
 static void segments(void) {
     builder b;
     memset(&b, 0, sizeof b);
@@ -326,7 +326,7 @@ static void segments(void) {
     must(&o);
     CHECK_INT(info_of(o.plan).segments, 2);
     CHECK_INT(c.live, info_of(o.plan).total);
-    uint64_t bound = 0; /* found without leaving anything behind, whatever allocation fails */
+    uint64_t bound = 0; /* computing the bound leaks nothing, whichever allocation fails */
     const size_t before = c.live, begun = c.calls;
     CHECK_INT(linnet_plan_bound(o.plan, &bound, &o.error), LINNET_OK);
     const size_t needed = c.calls - begun;
@@ -360,7 +360,7 @@ static void segments(void) {
     CHECK(c.live <= config.max_bytes && c.live > info_of(o.plan).total);
     const size_t calls = c.calls;
     CHECK_INT(linnet_run(o.session, &o.error), LINNET_OK);
-    CHECK_INT(c.calls, calls); /* shapes that have been met cost nothing */
+    CHECK_INT(c.calls, calls); /* known shapes allocate nothing */
     close_all(&o);
     CHECK_INT(c.live, 0);
 }
@@ -393,7 +393,7 @@ static void a_device_takes_its_part(void) {
     float *x = linnet_session_input(o.session, 0);
     for (int i = 0; i < 4 * 64; ++i) x[i] = (float)(i % 5) - 2;
     const int uploaded = toy_count(1);
-    CHECK_INT(uploaded, 1); /* the constant, once */
+    CHECK_INT(uploaded, 1); /* the constant is uploaded once */
     for (int run = 0; run < 2; ++run) CHECK_INT(linnet_run(o.session, &o.error), LINNET_OK);
     expect_two_layers(x, linnet_session_output(o.session, 0), 4);
     CHECK_INT(toy_count(0), 4);
@@ -433,7 +433,7 @@ static void errors_name_what(void) {
     CHECK_TEXT(error.tensor, "nowhere");
     fetch = "r";
     CHECK_INT(linnet_plan_create(model, &config, &plan, &error), LINNET_OK);
-    CHECK(info_of(plan).steps <= 2); /* what the fetch does not need is not there */
+    CHECK(info_of(plan).steps <= 2); /* steps that the fetched outputs do not need are left out */
     linnet_plan_free(plan);
     linnet_model_free(model);
 }

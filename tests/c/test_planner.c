@@ -1,6 +1,6 @@
-/* test_planner.c - the memory planner against its definition: nothing alive at once overlaps, and the figures hold.
- * Random lifetimes from a fixed seed, and cases whose optimum is known. */
-#include "core/planner.h"
+/* test_planner.c - the memory planner against its definition: buffers that are alive at the same time never overlap,
+ * and the reported figures are right. Random lifetimes from a fixed seed, and cases with a known optimum. */
+#include "plan/planner.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static uint32_t random_below(uint32_t limit) {
 
 static uint64_t rounded(uint64_t size) { return (size + LN_ALIGNMENT - 1) / LN_ALIGNMENT * LN_ALIGNMENT; }
 
-/* Byte intervals and figures, checked pair by pair. */
+/* Checks byte intervals and figures, pair by pair. */
 static ln_memory_plan check(ln_lifetime *b, int n, const char *what) {
     ln_memory memory;
     ln_memory_init(&memory, NULL);
@@ -65,7 +65,7 @@ static ln_memory_plan check(ln_lifetime *b, int n, const char *what) {
 int main(void) {
     check(NULL, 0, "nothing");
 
-    /* A chain needs two neighbours at a time, whatever its length. */
+    /* A chain of any length needs only two neighbours at the same time. */
     ln_lifetime chain[50];
     for (int i = 0; i < 50; ++i) chain[i] = (ln_lifetime){.size = 1000, .first = i, .last = i + 1};
     ln_memory_plan plan = check(chain, 50, "chain");
@@ -101,7 +101,7 @@ int main(void) {
     ln_memory_init(&memory, NULL);
     linnet_error error;
     CHECK(ln_plan_memory(&memory, huge, 1, &plan, &error) == LINNET_TOO_LARGE, "overflow");
-    ln_lifetime many[6]; /* each is small enough, their sum wraps */
+    ln_lifetime many[6]; /* each is small enough, but their sum overflows */
     for (int i = 0; i < 6; ++i) many[i] = (ln_lifetime){.size = (uint64_t)1 << 62, .first = i, .last = i};
     CHECK(ln_plan_memory(&memory, many, 6, &plan, &error) == LINNET_TOO_LARGE, "overflow of the sum");
     printf("planner: reached / lower bound: mean %.4f, worst %.4f\n", sum / 60, worst);

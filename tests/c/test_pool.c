@@ -1,5 +1,6 @@
-/* test_pool.c - max and average pooling: every ISA against the reference, integers exactly, and ONNX's size rules. */
-/* Sizes, pads, strides and ceil_mode are drawn at random but from a fixed seed. */
+/* test_pool.c - compares max and average pooling on every ISA with the reference; integers must be equal. Also tests
+ * ONNX's size rules. */
+/* Sizes, pads, strides and ceil_mode are random numbers from a fixed seed. */
 #include "compare.h"
 
 static void one(int dtype, int kind, int rank, int channel_axis) {
@@ -41,7 +42,7 @@ static void one(int dtype, int kind, int rank, int channel_axis) {
     quant_free(t.inputs[0].quant);
 }
 
-/* Sizes that the ONNX specification and its test data give. */
+/* Checks sizes from the ONNX specification and its test data. */
 static void size(int64_t in, int64_t kernel, int64_t stride, int64_t pad, int auto_pad, bool ceil_mode,
                  int64_t expected) {
     ln_pool_attributes a = {.kernel = {&kernel, 1},
@@ -68,7 +69,7 @@ int main(void) {
             for (int i = 0; i < 24; i++) one(dtypes[d], kind, 3 + i % 3, i % 2 ? 1 : -1);
     size(32, 3, 2, 1, 0, false, 16);
     size(4, 3, 2, 0, 0, true, 2);
-    size(2, 1, 2, 0, 0, true, 1); /* the second window would begin outside */
+    size(2, 1, 2, 0, 0, true, 1); /* the second window would begin outside the input */
     size(5, 2, 3, 1, 0, true,
          2); /* windows begin at 0 and 3 of the padded 7; one at 6 would begin in the end padding */
     size(32, 2, 1, 0, LN_POOL_AUTO_PAD_SAME_UPPER, false, 32);

@@ -1,5 +1,5 @@
-/* test_reduce.c - every kind of `reduce` against a plain statement of its meaning, then the fast kernels against the
- * reference, over both layouts; and gather, scatter, top_k, cumsum and nonzero against known answers. */
+/* test_reduce.c - every kind of `reduce` against a plain definition, then the fast kernels against the reference, over
+ * both layouts; and gather, scatter, top_k, cumsum and nonzero against known results. */
 #include "compare.h"
 
 #include "generated/op_table.h"
@@ -16,7 +16,7 @@ static void reduce_case(int dtype, int kind, int rank, const int64_t *dims, uint
                    .n_inputs = 1,
                    .n_outputs = 1,
                    .y_layout = random_below(2),
-                   .tolerance = -1}; /* one order of summation: the same bits everywhere */
+                   .tolerance = -1}; /* there is one order of summation, so the bits are the same everywhere */
     char name[96];
     snprintf(name, sizeof name, "reduce kind %d dtype %d mask %x of [%d, %d, %d, %d] layout %d", kind, dtype, mask,
              (int)dims[0], (int)dims[1], (int)dims[2], (int)dims[3], layout);
@@ -81,7 +81,7 @@ static void test_kinds(void) {
     for (int i = 3; i < 6; i++) reduce_case(dtypes[i], LN_REDUCE_KIND_MEAN, 4, pool, 12, false, 1, false);
 }
 
-/* ---- known answers of small ops: run by the reference, which is their only kernel ---- */
+/* ---- known results of small ops, whose only kernel is the reference ---- */
 
 static bool answer(const char *name, int op, const void *attributes, int n_inputs, const ln_tensor *inputs,
                    int n_outputs, const void *const *expected, linnet_status status, int64_t *dims_out) {
@@ -93,17 +93,19 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
     memset(out, 0, sizeof out);
     const void *data[5];
     guarded got[3];
+    ln_infer_facts facts = ln_no_facts;
     ln_infer infer = {.op = &ln_ops[op],
                       .attributes = attributes,
                       .n_inputs = n_inputs,
                       .n_outputs = n_outputs,
                       .inputs = inputs,
-                      .outputs = out};
+                      .outputs = out,
+                      .facts = &facts};
     linnet_status s = ln_ops[op].infer(&infer);
     bool ok = s == LINNET_OK;
     for (int i = 0; i < n_inputs; i++) data[i] = inputs[i].data;
     for (int o = 0; o < n_outputs; o++) {
-        ln_bound_output(&infer, &out[o]);
+        ln_bound_output(&facts, &out[o]);
         ln_set_layout(&out[o], 0);
         got[o] = guarded_new(bytes_of(&out[o]), false);
     }
@@ -224,7 +226,7 @@ static void test_answers(void) {
     answer("nonzero", LN_OP_NONZERO, NULL, 1, &sparse, 1, (const void *[]){I64(0, 1, 1, 1, 0, 2)}, LINNET_OK, dims);
     comparisons++;
     failures += !(dims[0] == 2 && dims[1] == 3);
-    /* Three boxes: the second overlaps the first by 1/3, the third lies apart. */
+    /* Three boxes: the second overlaps the first by 1/3, the third is separate. */
     ln_tensor boxes = with(TENSOR(LINNET_F32, 0, 1, 3, 4), F32(0, 0, 2, 2, 0, 1, 2, 3, 5, 5, 6, 6));
     ln_tensor scores = with(TENSOR(LINNET_F32, 0, 1, 1, 3), F32(0.5f, 0.75f, 0.25f));
     ln_tensor most = with(TENSOR(LINNET_I64, 0, 1), I64(3)), low = with(TENSOR(LINNET_F32, 0, 1), F32(0.3f));
@@ -249,11 +251,11 @@ static void test_answers(void) {
     batch.data = I64(1);
     answer("roi_align of no such image", LN_OP_ROI_ALIGN, &align, 3, (ln_tensor[]){image, roi, batch}, 1,
            (const void *[]){NULL}, LINNET_INDEX_OUT_OF_RANGE, NULL);
-    /* The first block of the paper's known answers (Random123, kat_vectors): counter 0, key 0. */
+    /* The first block of the paper's known results (Random123, kat_vectors): counter 0, key 0. */
     answer("random bits", LN_OP_RANDOM, &(ln_random_attributes){.shape = {I64(5), 1}}, 0, NULL, 1,
            (const void *[]){(const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8, 0xf8e4cca4}}, LINNET_OK,
            NULL);
-    /* The same bits on every machine: these are an AMD EPYC's. */
+    /* The bits are the same on every machine; these are from an AMD EPYC. */
     ln_random_attributes noise = {.kind = LN_RANDOM_KIND_NORMAL, .seed = 1, .stream = 2, .shape = {I64(6), 1}};
     answer("random normal", LN_OP_RANDOM, &noise, 0, NULL, 1,
            (const void *[]){

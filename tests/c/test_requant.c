@@ -1,8 +1,8 @@
 /* test_requant.c - the three requantisation modes against vectors of an independent model (requant_vectors.py), and the
- * fixed-point helpers against the values that gemmlowp's and TensorFlow Lite's definitions give by hand. */
+ * fixed-point helpers against values computed by hand from the definitions of gemmlowp and TensorFlow Lite. */
 #include "compare.h"
 
-#include "ops/requant.h"
+#include "kernel/common/requant.h"
 
 #include "requant_vectors.h"
 

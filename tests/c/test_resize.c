@@ -1,5 +1,5 @@
 /* test_resize.c - resize: every ISA against the reference bit by bit, and the reference against values of the ONNX
- * specification (the examples of its Resize operator, computed there by the reference implementation). */
+ * specification (the examples of its Resize operator, computed by ONNX's reference implementation). */
 #include "compare.h"
 
 static void one(int dtype, int mode, int layout, int channels, bool by_scale) {
@@ -32,7 +32,7 @@ static void one(int dtype, int mode, int layout, int channels, bool by_scale) {
     if (!same && channels > 1 && in_w > 1)
         t.expect = "resize_rows";
     else if (layout == LN_LAYOUT_CHANNELS_LAST && channels > 1)
-        t.expect = "resize_"; /* either */
+        t.expect = "resize_"; /* either of the resize kernels */
     compare(&t);
 }
 

@@ -1,6 +1,6 @@
-/* test_shared_store.c - sessions over one store in threads of their own: two train, one evaluates, two do so on
- * snapshots, one reads. Clean under TSan. Who reads sees a whole state, never half of an update, though they are
- * written in place. */
+/* test_shared_store.c - sessions over one store in separate threads: two train, one evaluates, two evaluate snapshots,
+ * one reads. Must be clean under TSan. Every reader must see the state before or after an update, never half of an
+ * update, although updates are made in place. */
 #include "builder.h"
 #include "check.h"
 
@@ -10,7 +10,7 @@ enum { RUNS = 500, SIZE = 16384 };
 
 static const ln_cast_attributes unused = {0};
 
-/* "infer": a <- a + 1, b <- b + 1, always equal. "eval", of another function: a + b. */
+/* "infer": a <- a + 1, b <- b + 1, so they are always equal. "eval", in another function: a + b. */
 static linnet_model *counter(builder *b, builder *eval) {
     static ln_function functions[2];
     static ln_signature signatures[2];
@@ -114,7 +114,7 @@ int main(void) {
     CHECK_INT(pthread_create(&threads[5], NULL, watch, &watcher), 0);
     for (int i = 0; i < 6; ++i) pthread_join(threads[i], NULL);
     for (int i = 0; i < 5; ++i) CHECK(workers[i].wrong == 0 && workers[i].failed == 0);
-    for (int i = 2; i < 5; ++i) { /* nobody trains: all see the last update */
+    for (int i = 2; i < 5; ++i) { /* training has ended, so all sessions see the last update */
         CHECK_INT(linnet_run(workers[i].session, &error), LINNET_OK);
         CHECK(((const float *)linnet_session_output(workers[i].session, 0))[SIZE - 1] == 4 * RUNS);
     }

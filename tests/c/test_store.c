@@ -1,9 +1,9 @@
 /* test_store.c - variables: initial values, reads and writes by name, versions, lifetimes, and two threads at once.
- * A reader may never see half of a write: both threads work on the same variable. */
+ * A reader must never see half of a write: both threads use the same variable. */
 #include "check.h"
 #include "sample_model.h"
 
-#include "core/store.h"
+#include "model/store.h"
 
 #include <pthread.h>
 
@@ -64,7 +64,7 @@ static void values(void) {
     CHECK_INT(error.code, LINNET_UNKNOWN_NAME);
     CHECK(!linnet_store_data(NULL, "state", 0, &error));
     CHECK_INT(error.code, LINNET_INVALID_ARGUMENT);
-    linnet_model_free(model); /* the store keeps it */
+    linnet_model_free(model); /* the store keeps it alive */
     CHECK_INT(linnet_store_read(store, "state", two, sizeof two, &error), LINNET_OK);
     linnet_store_free(ln_store_retain(store));
     CHECK_INT(linnet_store_read(store, "state", two, sizeof two, &error), LINNET_OK);
@@ -108,7 +108,7 @@ static void at_once(void) {
     linnet_store_free(store);
 }
 
-/* The k-th allocation fails, for every k: OUT_OF_MEMORY each time, and nothing is kept. */
+/* Lets the k-th allocation fail, for every k: OUT_OF_MEMORY each time, and no leak. */
 typedef struct limited {
     int left;
     size_t live;
@@ -138,7 +138,7 @@ static void without_memory(void) {
         l.left = k;
         status = linnet_store_create(model, &allocator, &store, &error);
         if (status == LINNET_OK) {
-            CHECK_INT(l.live, linnet_store_bytes(store)); /* it says what it takes */
+            CHECK_INT(l.live, linnet_store_bytes(store)); /* the store reports its size */
             linnet_store_free(store);
             CHECK_INT(l.live, 0);
             break;

@@ -10,7 +10,7 @@ static uint64_t state = 20261120;
 
 static float uniform(void) { /* in [-1, 1) */ return (float)(int32_t)(check_random(&state) >> 32) * 0x1p-31f; }
 
-static float *gradients(size_t count) { /* of very different sizes, as in a real network */
+static float *gradients(size_t count) { /* of very different magnitudes, as in a real network */
     float *values = malloc(count * sizeof *values + 1);
     for (size_t i = 0; i < count; i++) {
         float value = uniform();
@@ -30,7 +30,7 @@ static void vector(int encoding, double ratio, const float *values, uint64_t cou
     CHECK(ln_sync_encoded_fits(encoding, count, size));
 }
 
-/* Written out by hand from compress.h. */
+/* Written by hand according to compress.h. */
 static void test_vectors(void) {
     const float values[] = {1.0f, -2.5f, 0.0f, 65519.0f, 1e-7f, -0.0f, 3.140625f, 1e30f};
     vector(LN_SYNC_PLAIN, 1, values, 2, "0000803f000020c0");
@@ -42,8 +42,9 @@ static void test_vectors(void) {
     const float small[] = {127.0f, -63.5f, 0.5f, 1.5f, -127.0f};
     vector(LN_SYNC_I8, 1, small, 5,
            "0000803f"
-           "7fc0000281"); /* halves to even */
-    /* -2.5 and 3.140625 of 8: k = 2, index 1, then 6 - 1 - 1 = 4 further. */
+           "7fc0000281"); /* ties round to even */
+    /* The values -2.5 and 3.140625 are kept, 2 of 8: k = 2, the first gap is 1 (index 1), the second is 6 - 1 - 1 =
+     * 4. */
     const float few[] = {1.0f, -2.5f, 0.0f, 1.0f, 1e-7f, -0.0f, 3.140625f, 2.0f};
     vector(LN_SYNC_TOPK, 0.25, few, 8,
            "020104"
@@ -52,7 +53,7 @@ static void test_vectors(void) {
            "0106"
            "4940");
     vector(LN_SYNC_TOPK, 1, few, 0, "00");
-    const float equal[] = {1, -1, 1, -1}; /* of equal ones the first */
+    const float equal[] = {1, -1, 1, -1}; /* of equal values the first is kept */
     vector(LN_SYNC_TOPK, 0.5, equal, 4,
            "020000"
            "803f80bf");
@@ -79,8 +80,8 @@ static void test_sizes(void) {
     CHECK_INT(ln_sync_decode(77, "", 0, NULL, 0), LN_SYNC_BAD_ENCODING);
 }
 
-/* Every f16 and bf16 comes back, and every f32 goes to the nearest one (half to even), as the C library's arithmetic
- * finds it from both neighbours. */
+/* Every f16 and bf16 value is reproduced. Every f32 value becomes the nearest f16 or bf16 value (ties to even); the
+ * test finds it from both neighbours with the C library's arithmetic. */
 static void test_halves(void) {
     static float all[65536];
     static unsigned char bytes[131072];
@@ -99,7 +100,7 @@ static void test_halves(void) {
                 wrong++;
         }
         CHECK_INT(wrong, 0);
-        for (int i = 0; i < greatest; i++) { /* below, at and above the middle of two neighbours */
+        for (int i = 0; i < greatest; i++) { /* just below, at and just above the middle of two neighbours */
             float middle = (float)(((double)all[i] + (double)all[i + 1]) / 2);
             float three[3] = {nextafterf(middle, 0), middle, nextafterf(middle, INFINITY)}, got[3];
             ln_sync_encode(encoding, 1, three, NULL, 3, bytes);
@@ -110,7 +111,7 @@ static void test_halves(void) {
     }
 }
 
-/* Over many steps all that went in comes out, but for what the residual holds. */
+/* Over many steps, the sum of all decoded values equals the sum of all inputs, except for the current residual. */
 static void test_feedback(void) {
     const double steps_left[LN_SYNC_ENCODINGS] = {0, 0.001, 0.01, 0.2, 10, 30};
     const size_t counts[] = {1, 5, 31, 33, 255, 257, 1024, 1500, 5000};
@@ -139,7 +140,7 @@ static void test_feedback(void) {
             }
             for (size_t i = 0; i < n; i++) off += fabs((double)sum[i] + residual[i] - in[i]);
             CHECK(off <= 1e-5 * all);
-            /* The residual stays bounded: of the size of so many steps' values, however many steps there are. */
+            /* The residual stays bounded by the values of a fixed number of steps, however many steps there are. */
             double left = 0;
             for (size_t i = 0; i < n; i++) left += fabs(residual[i]);
             CHECK(left <= steps_left[encoding] * all / 60);
@@ -147,7 +148,7 @@ static void test_feedback(void) {
         }
 }
 
-/* NaN and infinity arrive as such and do not stay in the residual. */
+/* NaN and infinity arrive unchanged and do not stay in the residual. */
 static void test_not_finite(void) {
     const float odd[] = {NAN, INFINITY, -INFINITY};
     for (int encoding = 0; encoding < LN_SYNC_ENCODINGS; encoding++)
@@ -160,7 +161,7 @@ static void test_not_finite(void) {
             size_t size = ln_sync_encode(encoding, 0.005, values, residual, N, bytes); /* k = 15 < 30 */
             CHECK_INT(ln_sync_decode(encoding, bytes, size, out, N), LN_SYNC_DECODED);
             CHECK(!isfinite(out[1100]));
-            CHECK(isfinite(out[100]) && isfinite(out[2999])); /* other blocks */
+            CHECK(isfinite(out[100]) && isfinite(out[2999])); /* values in other blocks */
             for (int i = 0; i < N; i++) CHECK(isfinite(residual[i]));
             for (int i = 1100; i < 1130; i++) CHECK(residual[i] == 0);
             if (encoding != LN_SYNC_I8 && encoding != LN_SYNC_ONEBIT)
@@ -168,11 +169,11 @@ static void test_not_finite(void) {
             for (int i = 0; i < N; i++) values[i] = 0;
             size = ln_sync_encode(encoding, 0.005, values, residual, N, bytes);
             CHECK_INT(ln_sync_decode(encoding, bytes, size, out, N), LN_SYNC_DECODED);
-            for (int i = 0; i < N; i++) CHECK(isfinite(out[i])); /* it is over */
+            for (int i = 0; i < N; i++) CHECK(isfinite(out[i])); /* nothing is left in the residual */
         }
 }
 
-/* Values at the ends of f32: nothing becomes infinite or NaN that was not. */
+/* Values at the limits of f32: no finite value becomes infinite or NaN. */
 static void test_extremes(void) {
     const float ends[] = {3.4028235e38f, -3.4028235e38f, 1.17549435e-38f, 1e-45f, -1e-45f, 0, 1e-37f, 3e38f};
     for (int encoding = 0; encoding < LN_SYNC_ENCODINGS; encoding++)
@@ -196,7 +197,7 @@ static void test_malformed(void) {
         const char *bytes;
     } cases[] = {
         {LN_SYNC_TOPK, LN_SYNC_BAD_LENGTH, 0, ""},
-        {LN_SYNC_TOPK, LN_SYNC_BAD_INDEX, 1, "\x80"},                         /* cut varint */
+        {LN_SYNC_TOPK, LN_SYNC_BAD_INDEX, 1, "\x80"},                         /* truncated varint */
         {LN_SYNC_TOPK, LN_SYNC_BAD_INDEX, 2, "\x80\x00"},                     /* longer than needed */
         {LN_SYNC_TOPK, LN_SYNC_BAD_INDEX, 4, "\x29\x00\x00\x00"},             /* 41 of 40 */
         {LN_SYNC_TOPK, LN_SYNC_BAD_LENGTH, 3, "\x01\x00\x00"},                /* half a value */
@@ -210,7 +211,7 @@ static void test_malformed(void) {
         {99, LN_SYNC_BAD_ENCODING, 1, "\0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *exact = malloc(cases[i].size + 1); /* so that reading beyond shows */
+        char *exact = malloc(cases[i].size + 1); /* exact size, so that reading beyond it is detected */
         memcpy(exact + 1, cases[i].bytes, cases[i].encoding == LN_SYNC_TOPK ? cases[i].size : 0);
         CHECK_INT(ln_sync_decode(cases[i].encoding, exact + 1, cases[i].size, out, 40), cases[i].expect);
         CHECK_INT(ln_sync_decode_add(cases[i].encoding, exact + 1, cases[i].size, 1, out, 40), cases[i].expect);
@@ -222,15 +223,15 @@ static void test_malformed(void) {
         unsigned char i8[44] = {0}, onebit[16] = {0};
         memcpy(i8, &scales[i], 4);
         CHECK_INT(ln_sync_decode(LN_SYNC_I8, i8, sizeof i8, out, 40), LN_SYNC_BAD_SCALE);
-        memcpy(onebit + 4, &scales[i], 4); /* the value of the positive ones */
+        memcpy(onebit + 4, &scales[i], 4); /* the value that replaces the positive values */
         CHECK_INT(ln_sync_decode(LN_SYNC_ONEBIT, onebit, 16, out, 40), LN_SYNC_BAD_SCALE);
     }
     unsigned char positive[16] = {0, 0, 0x80, 0x3f};
     CHECK_INT(ln_sync_decode(LN_SYNC_ONEBIT, positive, 16, out, 40), LN_SYNC_BAD_SCALE);
-    CHECK(memcmp(out, before, sizeof out) == 0); /* nothing of all that was written */
+    CHECK(memcmp(out, before, sizeof out) == 0); /* none of these messages changed the output */
 }
 
-/* Messages that are changed at random, in memory of exactly their size: refused, or decoded; all or nothing. */
+/* Messages with random changes, in memory of exactly their size, are refused or decoded completely. */
 static void test_fuzz(int rounds) {
     for (int round = 0; round < rounds * 2000; round++) {
         int encoding = (int)(check_random(&state) % LN_SYNC_ENCODINGS);
@@ -240,7 +241,7 @@ static void test_fuzz(int rounds) {
         unsigned char *bytes = malloc(bound + 1), *exact;
         size_t size = ln_sync_encode(encoding, 0.3, values, NULL, count, bytes);
         for (uint64_t flips = check_random(&state) % 6; flips > 0 && size > 0; flips--) {
-            /* the beginning holds lengths, scales and gaps */
+            /* the first bytes hold lengths, scales and gaps */
             uint64_t at = check_random(&state) % (check_random(&state) & 1 ? size : size < 20 ? size : 20);
             bytes[at] = (unsigned char)(check_random(&state) >> 20);
         }
@@ -262,7 +263,7 @@ static uint64_t digest(uint64_t hash, const void *data, size_t size) { /* FNV-1a
     return hash;
 }
 
-/* Messages, residuals and sums of ten steps: one number, the same on every machine and with every compiler. */
+/* One digest over the messages, residuals and sums of ten steps: the same on every machine and with every compiler. */
 static void test_same_bits(void) {
     static const uint64_t expected[LN_SYNC_ENCODINGS] = {0x51708adf0cbcb116, 0xdf6ef093a508fd01, 0x2f036ea94d79efa0,
                                                          0x80c7e1e76736c534, 0x4704bd61aa79038c, 0x4fc6ebc66431b7fb};

@@ -1,6 +1,6 @@
-/* test_sync_edges.c - a journal's record is on the disk before it counts: fdatasync, which this program puts in the C
- * library's place, is called once per record, and its failure is one of the append. And weights at the ends of their
- * range. */
+/* test_sync_edges.c - a journal record is on the disk before it counts. This program replaces the C library's fdatasync
+ * to check that it is called once per record, and that its failure fails the append. Also tests weights at the limits
+ * of their range. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -17,7 +17,7 @@
 
 static int synced, synced_at, fails;
 
-/* The one of the C library is not linked: this one is there first. */
+/* Replaces the C library's function, because it is linked first. */
 int fdatasync(int fd) {
     struct stat info;
     synced++;
@@ -43,7 +43,7 @@ static void durable(void) {
         for (int i = 1; i <= 3; i++) {
             CHECK_INT(ln_sync_journal_append(journal, parts, 2, &error), LINNET_OK);
             CHECK_INT(synced, durable ? i : 0);
-            if (durable) CHECK_INT(synced_at, ln_sync_journal_size(journal)); /* after the bytes, not before */
+            if (durable) CHECK_INT(synced_at, ln_sync_journal_size(journal)); /* synced after the write, not before */
         }
         const uint64_t size = ln_sync_journal_size(journal);
         fails = 1;
@@ -51,7 +51,7 @@ static void durable(void) {
         fails = 0;
         struct stat info;
         CHECK_INT(stat(path, &info), 0);
-        CHECK_INT(info.st_size, ln_sync_journal_size(journal)); /* what does not count is cut off */
+        CHECK_INT(info.st_size, ln_sync_journal_size(journal)); /* records that do not count are cut off */
         CHECK_INT(ln_sync_journal_size(journal) == size, durable);
         ln_sync_journal_free(journal);
         unlink(path);
@@ -91,7 +91,7 @@ static ln_sync_refusal piece(uint64_t total, uint64_t offset, uint32_t length) {
     return ln_sync_header_read(&read, bytes);
 }
 
-/* A piece ends where its message ends, at the latest. */
+/* A chunk must not extend beyond its message. */
 static void pieces(void) {
     CHECK_INT(piece(100, 0, 100), LN_SYNC_FINE);
     CHECK_INT(piece(100, 60, 40), LN_SYNC_FINE);
@@ -118,7 +118,7 @@ static size_t tensor(uint64_t rows, uint64_t columns, uint64_t first, uint64_t w
     return ln_sync_tensor_read(&read, bytes, ln_sync_tensor_write(&made, bytes));
 }
 
-/* Elements can be counted, and a part lies within its whole. */
+/* The number of elements must not overflow, and a part must be within the whole. */
 static void tensors(void) {
     CHECK(tensor(10, 3, 0, 10) > 0);
     CHECK(tensor(10, 3, 20, 30) > 0);
@@ -130,7 +130,7 @@ static void tensors(void) {
     CHECK(tensor((uint64_t)1 << 29, (uint64_t)1 << 30, 0, (uint64_t)1 << 29) > 0);
 }
 
-/* One weight that is not 1, in any place, weights all. */
+/* If any weight is not 1, all rows are multiplied by their weights. */
 static void weighted_rows(void) {
     for (int which = 0; which < 3; which++) {
         float values[3] = {1, 10, 100}, out[3] = {0};

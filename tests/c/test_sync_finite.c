@@ -1,6 +1,6 @@
-/* test_sync_finite.c - finite pushes never make variables that are not: sums, weights and updates that overflow, in
- * every way in which pushes are put together. Such a step is dropped whole: its workers hear it, the journal and the
- * status say it, and the next one goes on. */
+/* test_sync_finite.c - finite pushes never lead to variables that are not finite. Tests sums, weights and updates that
+ * overflow, in every way in which pushes are combined. A step that overflows is dropped as a whole: its workers are
+ * told, journal and status record it, and the next step continues. */
 #include "sync_clients.h"
 
 #include "sync/combine.h"
@@ -9,9 +9,9 @@
 
 static int tries;
 static bool overflows;
-static ln_sync_size leaves; /* how large variables are afterwards */
+static ln_sync_size leaves; /* class of the variables afterwards */
 
-/* An update that overflows or not, as the test says; taken back as the core asks for it. */
+/* An update that overflows if the test says so, and is then undone as the core requires. */
 static linnet_status try_update(void *context, ln_sync_size *size, linnet_error *error) {
     tries++;
     *size = overflows ? LN_SYNC_INFINITE : leaves;
@@ -40,7 +40,8 @@ static bool says(const char *text) {
     return strstr(status, text) != NULL;
 }
 
-/* The step of these pushes was dropped: all have heard it, nothing changed, the journal knows, and the next is made. */
+/* Checks that the step of these pushes was dropped: all workers are told, nothing changed, the journal has it, and the
+ * next step is made. */
 static void dropped(const int *who, int count, uint64_t number) {
     const float before = world.w[0];
     const int updates = world.updates, records = world.records;
@@ -60,7 +61,7 @@ static void dropped(const int *who, int count, uint64_t number) {
     for (int i = 0; i < count; i++) CHECK_INT(clients[who[i]].ack.outcome, LN_SYNC_APPLIED);
 }
 
-/* Its journal brings another server to the same state. */
+/* Checks that its journal brings another server to the same state. */
 static void replayed(ln_sync_server_config config) {
     static struct world before;
     linnet_error error;
@@ -108,7 +109,7 @@ static void weights(void) {
         dropped(BOTH, 2, 0);
         replayed(of(2));
     }
-    begin(of(2)); /* equal ones are left out of the arithmetic, however large */
+    begin(of(2)); /* equal weights are not used in the arithmetic, however large they are */
     for (int i = 0; i < 2; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
     for (int i = 0; i < 2; i++) {
         push(i, 0, 1);
@@ -119,7 +120,7 @@ static void weights(void) {
     end();
 }
 
-/* Backup workers: those in the quorum are told, the late one is late. */
+/* Backup workers: the members of the quorum are told, and the late one is late. */
 static void quorum(void) {
     ln_sync_server_config config = of(3);
     config.quorum = 2;
@@ -170,7 +171,7 @@ static void averages(void) {
     }
     dropped(BOTH, 2, 0);
     replayed(of(2));
-    begin_trying(of(1)); /* large ones are no gradients: there is nothing to try */
+    begin_trying(of(1)); /* large averaged values are not gradients, so nothing is tried */
     join(0, 0, 11);
     push_means(0, 0, 1e30f);
     commit(&clients[0], 0, 2, 1, 0);
@@ -180,7 +181,7 @@ static void averages(void) {
     end();
 }
 
-/* Pushes that were added up already, since memory is short. */
+/* Pushes that were already summed because memory is short. */
 static void folded(void) {
     static const int all[] = {0, 1, 2, 3};
     for (int weighted = 0; weighted < 2; weighted++) {
@@ -197,7 +198,7 @@ static void folded(void) {
     }
 }
 
-/* Every worker by itself: what one pushes is finite, or dropped as it comes; its weight does not matter. */
+/* Asynchronous workers: a push that is not finite is dropped on arrival. The weight of a push does not matter. */
 static void asynchronous(void) {
     ln_sync_server_config config = of(1);
     config.asynchronous = true;
@@ -210,7 +211,7 @@ static void asynchronous(void) {
     end();
 }
 
-/* Gradients so large that the update itself may overflow are tried, and taken back. */
+/* Gradients so large that the update itself may overflow are tried, and undone if it does. */
 static void updates(void) {
     for (int k = 0; k < 3; k++) {
         const float large = k == 2 ? 0x1.fffffep30f : 0x1p31f;
@@ -234,8 +235,8 @@ static void updates(void) {
     }
 }
 
-/* What a large gradient has left in the variables may overflow later, by an ordinary one: so long all are tried, in the
- * server that goes on from a snapshot or a journal, too. */
+/* After a large gradient, even an ordinary one may overflow the variables. As long as they are large, all updates are
+ * tried, also in a server that continues from a snapshot or a journal. */
 static void large_variables(void) {
     static struct world before;
     linnet_error error;
@@ -267,7 +268,7 @@ static void large_variables(void) {
         CHECK_INT(tries, 1);
         CHECK_INT(clients[0].ack.outcome, LN_SYNC_NOT_FINITE);
         overflows = false;
-        leaves = LN_SYNC_ORDINARY; /* they have become small again */
+        leaves = LN_SYNC_ORDINARY; /* the variables have become small again */
         step(0, 4, 1);
         step(0, 5, 1);
         CHECK_INT(tries, 2);
@@ -276,7 +277,7 @@ static void large_variables(void) {
     }
 }
 
-/* An optimizer that deals with what is not finite itself, as a dynamic loss scale does, gets to see it. */
+/* An optimizer that handles infinities itself, as a dynamic loss scale does, gets to see them. */
 static void lenient(void) {
     begin(of(2));
     world.manifest->takes_not_finite = true;
@@ -290,7 +291,7 @@ static void lenient(void) {
     end();
 }
 
-/* The size of what is pushed, at every place in and behind a block. */
+/* Classifies a pushed value at every position in a block and after it. */
 static void sizes(void) {
     static float values[1500];
     static double wide[1500];

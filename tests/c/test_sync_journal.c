@@ -1,6 +1,6 @@
-/* test_sync_journal.c - the journal's frames: every byte of a file of several pages changed in several ways, every
- * length that a kill can leave, and every page that can be missing, against what may be passed over and what is damage.
- */
+/* test_sync_journal.c - the journal's frames. Changes every byte of a file of several pages in several ways, and tries
+ * every length that a kill can leave and every page that can be missing. Checks which changes count as an unfinished
+ * write and which as damage. */
 #include "check.h"
 
 #include "sync/journal_frame.h"
@@ -21,7 +21,7 @@ static void clear(void) {
     records = 0;
 }
 
-/* A record of `size` bytes in two parts; the bytes from `zeros` on are zeros. */
+/* Adds a record of `size` bytes in two parts. The bytes from `zeros` on are zeros. */
 static void add(size_t size, size_t zeros, uint64_t seed) {
     unsigned char *bytes = malloc(size + 1);
     const uint64_t at = starts[records];
@@ -35,7 +35,7 @@ static void add(size_t size, size_t zeros, uint64_t seed) {
     free(bytes);
 }
 
-/* Goes through the file; the number of whole records, and what comes behind them. */
+/* Goes through the file. Returns the number of complete records. *state receives the state of the bytes after them. */
 static int walk(const unsigned char *data, uint64_t size, ln_sync_journal_state *state) {
     uint64_t at = LN_SYNC_JOURNAL_HEAD, length, next;
     for (int i = 0;; i++, at = next) {
@@ -51,7 +51,7 @@ static int record_of(uint64_t at) {
     return i;
 }
 
-/* Every byte, in these ways: damage of its record, whatever comes behind. */
+/* If any byte of a record changes, the record is damaged, no matter what follows it. */
 static void flips(void) {
     static const unsigned char masks[] = {0x01, 0x80, 0xff};
     const uint64_t size = starts[records];
@@ -63,13 +63,13 @@ static void flips(void) {
             if (file[at] == before) continue;
             const int whole = walk(file, size, &state);
             if (state != LN_SYNC_JOURNAL_DAMAGED || whole != record_of(at))
-                CHECK_INT(at, -1); /* passed over: an older state, without a word */
+                CHECK_INT(at, -1); /* a skipped record would silently lead to an older state */
             file[at] = before;
         }
     CHECK_INT(walk(file, size, &(ln_sync_journal_state){LN_SYNC_JOURNAL_END}), records);
 }
 
-/* Every length that a write may have come to: what was whole is, the rest is cut. */
+/* Every length at which a write may have stopped: complete records stay, the rest is cut off. */
 static void lengths_of_a_write(void) {
     for (uint64_t size = starts[0]; size <= starts[records]; size++) {
         ln_sync_journal_state state;
@@ -81,7 +81,7 @@ static void lengths_of_a_write(void) {
     }
 }
 
-/* The last record's pages missing, in every choice of them: never written, unless nothing but zeros was there. */
+/* Any set of missing pages of the last record counts as never written, unless these pages were all zeros anyway. */
 static void missing_pages(void) {
     const uint64_t size = starts[records], last = starts[records - 1], first = last / PAGE;
     const int pages = (int)((size - 1) / PAGE - first) + 1;
@@ -103,7 +103,7 @@ static void missing_pages(void) {
         }
         CHECK_INT(whole, records - 1);
         CHECK(state == LN_SYNC_JOURNAL_UNWRITTEN || state == LN_SYNC_JOURNAL_CUT);
-        /* The same in the middle of the file is damage: what follows was acknowledged after it. */
+        /* In the middle of the file this is damage, because the following records were acknowledged later. */
         memcpy(changed + size, file + starts[0], starts[1] - starts[0]);
         CHECK_INT(walk(changed, size + starts[1] - starts[0], &state), records - 1);
         CHECK_INT(state, LN_SYNC_JOURNAL_DAMAGED);
@@ -112,13 +112,13 @@ static void missing_pages(void) {
 
 int main(void) {
     static const size_t small[] = {40, 1, 32, 0, 33};
-    clear(); /* of a few bytes, all in one page */
+    clear(); /* a small record within one page */
     for (int i = 0; i < 5; i++) add(small[i], SIZE_MAX, 7 + (uint64_t)i);
     flips();
     lengths_of_a_write();
     missing_pages();
     for (size_t last = 0; last < 3;
-         last++) { /* of several pages, the last one ends in, at and behind the end of a page */
+         last++) { /* records of several pages; the last page ends before, at and after the end of a page */
         clear();
         add(100, SIZE_MAX, 1);
         add(9000, SIZE_MAX, 2);
@@ -127,8 +127,8 @@ int main(void) {
         lengths_of_a_write();
         missing_pages();
     }
-    clear(); /* a frame at the end of a page, and gradients that are zeros, as many are: no excuse for damage elsewhere
-              */
+    clear(); /* a frame at the end of a page, and gradients that are mostly zeros: neither of them may hide damage
+                elsewhere */
     add(PAGE - LN_SYNC_JOURNAL_HEAD - 2 * LN_SYNC_JOURNAL_FRAME, SIZE_MAX, 4);
     CHECK_INT((starts[1] + LN_SYNC_JOURNAL_FRAME) % PAGE, 0);
     add(3 * PAGE, 5000, 5);

@@ -1,5 +1,5 @@
-/* test_sync_members.c - what a server remembers of its workers: who is ahead of it, who was forgotten and what becomes
- * of them, and a table that does not grow, over thousands that come and go, restarts included. */
+/* test_sync_members.c - the members that a server remembers: workers that are ahead of it, workers that were forgotten
+ * and return, and a table that does not grow while thousands of workers come and go and the server restarts. */
 #include "sync_clients.h"
 
 #include "sync/server_state.h"
@@ -17,9 +17,9 @@ static ln_sync_hello known(uint32_t number, uint64_t incarnation, uint64_t last_
     return hello;
 }
 
-/* ---- ahead ------------------------------------------------------------------------------------------------------ */
+/* ---- workers that are ahead ------------------------------------------------------------------------------------- */
 
-/* A worker that has an answer to a step which the server does not know. */
+/* A worker that has the ACK of a step which the server does not know. */
 static void ahead(void) {
     linnet_error error;
     ln_sync_hello hello = known(0, 11, 2, 5);
@@ -30,19 +30,19 @@ static void ahead(void) {
     hello.last_step = 1;
     come(0, &hello);
     CHECK_INT(clients[0].refused.why, LN_SYNC_FINE);
-    hello.last_step = 2; /* and this one was acknowledged, by a server that is no more */
+    hello.last_step = 2; /* step 2 was acknowledged by a server that no longer exists */
     greet(&clients[0], &hello);
-    CHECK_INT(clients[0].refused.why, LN_SYNC_FINE); /* a greeting may be a recording: it ends nothing */
+    CHECK_INT(clients[0].refused.why, LN_SYNC_FINE); /* a HELLO may be a recording, so it ends nothing */
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
     get_ready(&clients[0]);
     CHECK_INT(clients[0].refused.why, LN_SYNC_BEHIND);
-    CHECK(strstr(clients[0].refused.text, "step 2 was acknowledged to worker 0, and here step 2 is next") != NULL);
+    CHECK(strstr(clients[0].refused.text, "step 2 was acknowledged to worker 0, but step 2 is next here") != NULL);
     CHECK_INT(ln_sync_server_failure(world.server, &error), LINNET_CORRUPT);
-    CHECK(strstr(error.what, "acknowledged are missing") && strstr(error.hint, "--repair"));
+    CHECK(strstr(error.what, "acknowledged updates are missing") && strstr(error.hint, "--repair"));
     CHECK_INT(clients[1].refused.why, LN_SYNC_SHUTTING_DOWN);
-    CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_CORRUPT); /* the old snapshot stays */
+    CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_CORRUPT); /* the old snapshot is kept */
     end();
-    config.repaired = true; /* it is known to be older: such a worker alone is refused */
+    config.repaired = true; /* the server is known to be older, so only such a worker is refused */
     begin(config);
     join(1, 1, 12);
     come(0, &hello);
@@ -50,11 +50,11 @@ static void ahead(void) {
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
     step(1, 0, 1);
     CHECK_INT(clients[1].ack.outcome, LN_SYNC_APPLIED);
-    hello = known(0, 13, LN_SYNC_NONE, 0); /* started again it knows nothing, and is welcome */
+    hello = known(0, 13, LN_SYNC_NONE, 0); /* a restarted worker knows no steps, so it is accepted */
     come(0, &hello);
     CHECK_INT(clients[0].refused.why, LN_SYNC_FINE);
     end();
-    begin(plain()); /* who only reads has no steps */
+    begin(plain()); /* a read-only worker has no steps */
     hello = known(LN_SYNC_NO_WORKER, 11, 7, 5);
     hello.role = LN_SYNC_READER;
     come(0, &hello);
@@ -76,7 +76,7 @@ static ln_sync_server_config changing(bool asynchronous) {
     return config;
 }
 
-/* Its lease ends; the others are heard of. */
+/* Lets the lease of this client end, while the other clients send something. */
 static void lose(int i) {
     drop(&clients[i]);
     world.now += 200 * (uint64_t)MS;
@@ -85,7 +85,7 @@ static void lose(int i) {
     ln_sync_server_tick(world.server, world.now);
 }
 
-/* Numbers that nobody has twice, for weeks. The tables, of groups too, stay as they are. */
+/* New worker numbers arrive for weeks. The tables of members and groups do not grow. */
 static void many(bool asynchronous) {
     begin(changing(asynchronous));
     for (uint32_t k = 0; k < 1000; k++) {
@@ -97,7 +97,7 @@ static void many(bool asynchronous) {
         lose(0);
         CHECK(world.server->member_count <= MOST);
         CHECK(world.server->group_count <= MOST);
-        if (k > 3) CHECK(world.server->member_count > 4); /* the last ones are remembered */
+        if (k > 3) CHECK(world.server->member_count > 4); /* the latest workers are remembered */
         world.records = 0;
         world.journal_size = 0;
     }
@@ -106,8 +106,8 @@ static void many(bool asynchronous) {
     end();
 }
 
-/* A worker whose answer was lost comes again: soon, it hears what became of its push; after more others than are
- * remembered, it is refused. Never is it applied twice. */
+/* A worker whose ACK was lost returns. If it returns soon, it hears the outcome of its push. If so many other workers
+ * came that it was forgotten, it is refused. Its push is never applied twice. */
 static void again(bool asynchronous, bool restart) {
     for (uint32_t others = 0; others < 3 * MOST; others += MOST / 4) {
         static struct world before;
@@ -123,7 +123,7 @@ static void again(bool asynchronous, bool restart) {
             commit(c, c->welcome.step, 2, 1, 0);
             lose(1);
         }
-        if (restart) { /* from the table of a snapshot that is made now, or from the journal */
+        if (restart) { /* from the table of a new snapshot, or from the journal */
             linnet_error error;
             size_t at = 0;
             CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_OK);
@@ -154,14 +154,14 @@ static void again(bool asynchronous, bool restart) {
             CHECK_INT(clients[0].ack.outcome, LN_SYNC_APPLIED);
         }
         CHECK_INT(world.updates, updates);
-        hello = known(3, 78, LN_SYNC_NONE, 0); /* a new process of that number has nothing that could be lost */
+        hello = known(3, 78, LN_SYNC_NONE, 0); /* a new process with that number has nothing that could be lost */
         come(2, &hello);
         CHECK_INT(clients[2].refused.why, clients[0].refused.why ? LN_SYNC_FINE : LN_SYNC_IN_USE);
         end();
     }
 }
 
-/* Who says BYE has heard of everything: forgetting it refuses nobody later. */
+/* A worker that says BYE knows all outcomes, so forgetting it refuses nobody later. */
 static void parted(void) {
     ln_sync_hello hello = known(3, 77, LN_SYNC_NONE, 5);
     begin(changing(false));
@@ -177,7 +177,7 @@ static void parted(void) {
     end();
 }
 
-/* Those that are connected, or within their lease, are never forgotten, nor is who waits in an open step. */
+/* Members that are connected, within their lease, or waiting in an open step are never forgotten. */
 static void the_living(void) {
     ln_sync_server_config config = changing(false);
     config.workers = 5;
@@ -185,7 +185,7 @@ static void the_living(void) {
     begin(config);
     for (uint32_t k = 0; k < 3; k++) join((int)k, k, 11 + k);
     step(0, 0, 1);
-    lose(0); /* its push waits, and counts */
+    lose(0); /* its push is waiting, and counts */
     for (uint32_t k = 0; k < 3 * MOST; k++) {
         join(4, 100 + k, 100 + k);
         lose(4);
@@ -198,7 +198,7 @@ static void the_living(void) {
 
 /* ---- records ---------------------------------------------------------------------------------------------------- */
 
-/* What a record may not say: refused, and nothing is changed by it. */
+/* Invalid records are refused and change nothing. */
 static void records(void) {
     linnet_error error;
     ln_sync_server_config config = plain();
@@ -217,14 +217,14 @@ static void records(void) {
         switch (what) {
         case 1: memcpy(bytes + second, bytes + tensors, 8); break; /* a tensor twice */
         case 2: memcpy(bytes + 48, bytes + 40, 4); break;          /* a worker twice */
-        case 3: bytes[44] = 9; break;                              /* an outcome that is none */
+        case 3: bytes[44] = 9; break;                              /* an unknown outcome */
         case 4: bytes[tensors] = 2, bytes[second] = 0; break;      /* out of order */
         case 5: bytes[tensors] = 200; break;                       /* no such tensor */
         default: break;
         }
         begin(config);
         CHECK_INT(ln_sync_server_replay(world.server, bytes, size, &error), what ? LINNET_CORRUPT : LINNET_OK);
-        if (what == 1) CHECK(strstr(error.what, "a tensor is named twice") != NULL);
+        if (what == 1) CHECK(strstr(error.what, "a tensor occurs twice") != NULL);
         CHECK_INT(world.updates, what ? 0 : 1);
         CHECK_INT(world.server->sequence, what ? 0 : 1);
         CHECK_INT(world.server->member_count, what ? 0 : 2);

@@ -1,5 +1,5 @@
 /* test_sync_ring.c - the ring's logic over streams in memory, whose bytes move in random portions and random order;
- * then rings of threads over sockets, where one leaves. */
+ * then rings of threads over sockets, where one rank leaves. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "check.h"
@@ -14,7 +14,7 @@ static uint64_t state = 77;
 
 static uint64_t below(uint64_t n) { return check_random(&state) % n; }
 
-/* A ring of `size` ranks in one thread. out[k] is rank k's stream to the right, in[k] that from its left. */
+/* A ring of `size` ranks in one thread. out[k] is rank k's stream to the right, in[k] the stream from its left. */
 typedef struct bench {
     int size;
     ln_sync_ring ring[MOST];
@@ -45,14 +45,14 @@ static void unmake(bench *b) {
     for (int k = 0; k < b->size; k++) free(b->ring[k].scratch), free(b->in[k]), free(b->out[k]);
 }
 
-/* Some bytes go from rank k to its right neighbour. */
+/* Moves some bytes from rank k to its right neighbour. */
 static void carry(bench *b, int k) {
     ln_sync_slice slices[16];
     ln_sync_stream *to = b->in[(k + 1) % b->size];
     int count = ln_sync_stream_pending(b->out[k], slices, 16);
     if (count == 0) return;
     size_t size = slices[0].size < 3000 ? slices[0].size : 1 + (size_t)below(slices[0].size), moved = 0;
-    while (moved < size) { /* as a transport does: into the space that the stream gives */
+    while (moved < size) { /* like a transport: into the space that the stream gives */
         void *space;
         size_t room;
         ln_sync_stream_space(to, &space, &room);
@@ -84,7 +84,7 @@ static void test_random_orders(int rounds) {
         for (; ended < size && turns < 2000000; turns++) {
             const int k = (int)below((uint64_t)size);
             carry(&b, k);
-            if (at[k] < reduces && ln_sync_ring_done(&b.ring[k])) { /* ranks go on at their own speed */
+            if (at[k] < reduces && ln_sync_ring_done(&b.ring[k])) { /* ranks continue at their own speed */
                 at[k]++;
                 if (at[k] < reduces)
                     ln_sync_ring_begin(&b.ring[k], data[k][at[k]], counts[at[k]], LINNET_F32, 0);
@@ -107,7 +107,7 @@ static void test_random_orders(int rounds) {
     }
 }
 
-/* What a left neighbour may not send. */
+/* Frames that a left neighbour must not send. */
 static void test_refusals(void) {
     static const struct {
         ln_sync_header header;
@@ -115,7 +115,7 @@ static void test_refusals(void) {
         ln_sync_refusal why;
     } cases[] = {
         {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 1}, 40, LN_SYNC_UNEXPECTED}, /* the second piece first */
-        {{.type = LN_SYNC_SEGMENT, .step = 2, .tensor = 0}, 40, LN_SYNC_UNEXPECTED}, /* of a later all-reduce */
+        {{.type = LN_SYNC_SEGMENT, .step = 2, .tensor = 0}, 40, LN_SYNC_UNEXPECTED}, /* a piece of a later all-reduce */
         {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0}, 36, LN_SYNC_WRONG_LENGTH},
         {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0}, 4000, LN_SYNC_WRONG_LENGTH},
         {{.type = LN_SYNC_SEGMENT, .step = 1, .tensor = 0, .encoding = 1}, 40, LN_SYNC_WRONG_ENCODING},
@@ -133,7 +133,7 @@ static void test_refusals(void) {
         CHECK_INT(ln_sync_stream_failure(b.in[1]), cases[i].why);
         unmake(&b);
     }
-    bench b; /* a REFUSE says who is lost; without a number it is who says it */
+    bench b; /* a REFUSE names the lost rank; if it has no number, the lost rank is the sender */
     make(&b, 3);
     ln_sync_ring_tell(&b.ring[0], 2, LN_SYNC_TOO_SLOW, "it is asleep");
     carry(&b, 0);

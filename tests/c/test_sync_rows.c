@@ -1,4 +1,5 @@
-/* Sums of rows by their numbers against a loop over all numbers that does the same additions one by one. */
+/* test_sync_rows.c - sums of rows by their numbers, compared with a loop over all numbers that does the same additions
+ * one by one. */
 #include "check.h"
 #include "sync/rows.h"
 
@@ -13,7 +14,7 @@ static uint64_t next(void) {
     return state >> 33;
 }
 
-/* One case: numbers drawn from `range`; ascending and distinct in each part, or as they come. */
+/* One case: random row numbers below `range`, either ascending and distinct within each part or unordered. */
 static void sums(size_t range, bool ascending, bool weighted, bool f64, double divisor) {
     int64_t ids[PARTS][ROOM], out_ids[PARTS * ROOM];
     float rows[PARTS][ROOM * WIDTH];

@@ -1,10 +1,11 @@
-/* test_sync_server.c - the server's core against frames by the byte: who is let in, what counts once, what is refused,
- * what happens when memory is short or a reader slow. sync_clients.h is who talks to it. */
+/* test_sync_server.c - the server's core against single frames: which workers are admitted, which pushes count once,
+ * which frames are refused, and what happens when memory is short or a reader is slow. sync_clients.h has the
+ * clients. */
 #include "sync_clients.h"
 
 #include "sync/combine.h"
 
-/* ---- what is expected -------------------------------------------------------------------------------------------- */
+/* ---- normal operation ------------------------------------------------------------------------------------------- */
 
 static void handshake(void) {
     ln_sync_hello hello = hello_of(LN_SYNC_NO_WORKER, 11);
@@ -15,14 +16,14 @@ static void handshake(void) {
     CHECK_INT(clients[0].welcome.tensors, 3);
     CHECK_INT(clients[0].welcome.chunk, LN_SYNC_CHUNK_MIN);
     CHECK(clients[0].welcome.applied == LN_SYNC_NONE);
-    greet(&clients[1], &hello); /* the number of a handshake that is under way is not given away */
+    greet(&clients[1], &hello); /* the number of an unfinished handshake is not assigned again */
     CHECK_INT(clients[1].welcome.worker, 1);
     get_ready(&clients[0]);
     hello.job[3] = 9;
     greet(&clients[1], &hello);
     CHECK_INT(clients[1].refused.why, LN_SYNC_UNKNOWN_JOB);
     CHECK(!clients[1].server);
-    hello = hello_of(0, 12); /* another process that claims a number that is connected */
+    hello = hello_of(0, 12); /* another process claims a number that is connected */
     greet(&clients[1], &hello);
     CHECK_INT(clients[1].refused.why, LN_SYNC_IN_USE);
     CHECK_INT(clients[1].refused.detail, 0);
@@ -31,7 +32,7 @@ static void handshake(void) {
     greet(&clients[1], &hello);
     CHECK_INT(clients[1].refused.why, LN_SYNC_BAD_VERSION);
     CHECK_INT(clients[1].refused.detail, 257);
-    hello = hello_of(LN_SYNC_NO_WORKER, 14); /* who looks on knows nothing of epochs */
+    hello = hello_of(LN_SYNC_NO_WORKER, 14); /* an observer knows no epochs */
     hello.role = LN_SYNC_OBSERVER;
     hello.epoch = 99;
     greet(&clients[2], &hello);
@@ -43,7 +44,7 @@ static void handshake(void) {
     CHECK_INT(world.saves, 0);
     hello = hello_of(3, 13);
     greet(&clients[1], &hello);
-    clients[1].welcome.server_nonce[0] ^= 1; /* a recording */
+    clients[1].welcome.server_nonce[0] ^= 1; /* looks like a recording */
     get_ready(&clients[1]);
     CHECK_INT(clients[1].refused.why, LN_SYNC_REPLAY);
     greet(&clients[1], &hello);
@@ -57,15 +58,15 @@ static void handshake(void) {
     settle();
     CHECK_INT(clients[1].refused.why, LN_SYNC_MODEL_DIFFERS);
     greet(&clients[1], &hello);
-    world.now += 11000 * (uint64_t)MS; /* nobody gets ready */
+    world.now += 11000 * (uint64_t)MS; /* nobody sends READY */
     ln_sync_server_tick(world.server, world.now);
     settle();
     CHECK_INT(clients[1].refused.why, LN_SYNC_TOO_SLOW);
-    step(0, 0, 1); /* the job is as it was */
+    step(0, 0, 1); /* the job is unchanged */
     CHECK_INT(clients[0].acks, 1);
     CHECK(world.w[0] == -1);
     hello = hello_of(3, 13);
-    hello.epoch = 6; /* it has seen a later server */
+    hello.epoch = 6; /* the worker has seen a newer server */
     greet(&clients[1], &hello);
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
     get_ready(&clients[1]);
@@ -82,35 +83,35 @@ static void once(void) {
     CHECK_INT(c->ack.outcome, LN_SYNC_APPLIED);
     CHECK_INT(c->ack.version, 1);
     CHECK_INT(c->ack.next, 1);
-    commit(c, 0, 2, 1, 0); /* the same again, over this connection */
+    commit(c, 0, 2, 1, 0); /* the same push again, over this connection */
     CHECK_INT(c->acks, 2);
     CHECK_INT(c->ack.outcome, LN_SYNC_APPLIED);
-    push(0, 1, 5); /* a connection is lost in the middle of a step */
+    push(0, 1, 5); /* the connection is lost in the middle of a step */
     c = join(0, 4, 11);
     CHECK_INT(c->welcome.step, 1);
     CHECK_INT(c->welcome.applied, 0);
-    push(0, 0, 9); /* it has not heard of step 0 */
+    push(0, 0, 9); /* the worker does not know that step 0 was made */
     commit(c, 0, 2, 1, 0);
     CHECK_INT(c->ack.outcome, LN_SYNC_APPLIED);
     CHECK_INT(c->ack_step, 0);
-    push(0, 1, 2); /* what was left half is gone */
+    push(0, 1, 2); /* the incomplete push is gone */
     commit(c, 1, 2, 1, 0);
     CHECK_INT(c->ack.version, 2);
     CHECK(world.w[0] == -3 && world.w[W - 1] == -3 && world.mean[3] == 2);
     CHECK_INT(world.updates, 2);
-    c = join(1, 4, 11); /* the same process, while the old connection is not known to be gone */
+    c = join(1, 4, 11); /* the same process, while the old connection is not yet known to be lost */
     CHECK(ln_sync_server_closing(world.server, clients[1].server) == false);
     settle();
     CHECK(!clients[0].server);
     step(1, 2, 1);
     CHECK(world.w[7] == -4);
-    c = join(1, 4, 99); /* a new process of that number, after the other has ended */
+    c = join(1, 4, 99); /* a new process with that number, after the other one has ended */
     CHECK_INT(c->welcome.step, 3);
     push(1, 2, 50);
     commit(c, 2, 2, 1, 0);
     CHECK_INT(c->ack.outcome, LN_SYNC_APPLIED);
     CHECK(world.w[7] == -4);
-    commit(c, 1, 2, 1, 0); /* older than the last: nobody knows */
+    commit(c, 1, 2, 1, 0); /* older than the last step: its outcome is unknown */
     CHECK_INT(c->ack.outcome, LN_SYNC_LATE);
     end();
 }
@@ -123,8 +124,8 @@ static void lost_between_commit_and_close(void) {
     join(1, 1, 12);
     step(0, 0, 1);
     CHECK_INT(clients[0].acks, 0);
-    join(0, 0, 11); /* its push counts, though its connection is lost, */
-    step(0, 0, 1);  /* and again not twice */
+    join(0, 0, 11); /* the push counts although the connection is lost, */
+    step(0, 0, 1);  /* and does not count twice */
     CHECK_INT(clients[0].acks, 0);
     step(1, 0, 3);
     CHECK_INT(clients[0].acks, 1);
@@ -140,15 +141,15 @@ static void quorum(void) {
     config.quorum = 2;
     begin(config);
     for (int i = 0; i < 3; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
-    bulk(&clients[2], LN_SYNC_PUSH, 2, 0, means[2], 16); /* begins, */
+    bulk(&clients[2], LN_SYNC_PUSH, 2, 0, means[2], 16); /* its push begins, */
     settle();
     step(0, 0, 1);
     step(1, 0, 3);
     CHECK_INT(clients[0].acks, 1);
-    CHECK_INT(clients[2].acks, 1); /* and hears at once that it is late */
+    CHECK_INT(clients[2].acks, 1); /* the worker is told at once that it is late */
     CHECK_INT(clients[2].ack.outcome, LN_SYNC_LATE);
     CHECK_INT(clients[2].ack.next, 1);
-    bulk(&clients[2], LN_SYNC_PUSH, 0, 0, vectors[2], sizeof vectors[2]); /* was on its way */
+    bulk(&clients[2], LN_SYNC_PUSH, 0, 0, vectors[2], sizeof vectors[2]); /* was still in transit */
     settle();
     commit(&clients[2], 0, 2, 1, 0);
     CHECK_INT(clients[2].acks, 2);
@@ -159,7 +160,7 @@ static void quorum(void) {
     bulk(&clients[0], LN_SYNC_PUSH, 2, 1, means[0], 16);
     settle();
     commit(&clients[0], 1, 0, 0, LN_SYNC_COMMIT_ABANDON);
-    step(0, 1, 1); /* what it gave up is forgotten */
+    step(0, 1, 1); /* the abandoned push is forgotten */
     CHECK_INT(world.updates, 2);
     CHECK(world.w[0] == -3);
     char status[8192];
@@ -186,13 +187,13 @@ static void wrong_pushes(void) {
     refused(0, LN_SYNC_UNKNOWN_TENSOR);
     bulk(c, LN_SYNC_PUSH, 0, 0, vectors[0], 4);
     refused(0, LN_SYNC_WRONG_LENGTH);
-    bulk(c, LN_SYNC_PUSH, 0, 7, vectors[0], sizeof vectors[0]); /* a step that nobody is in */
+    bulk(c, LN_SYNC_PUSH, 0, 7, vectors[0], sizeof vectors[0]); /* a step that nobody is making */
     refused(0, LN_SYNC_UNEXPECTED);
-    bulk(c, LN_SYNC_PUSH, 1, 0, rows, 12); /* rows without numbers */
+    bulk(c, LN_SYNC_PUSH, 1, 0, rows, 12); /* rows without row numbers */
     refused(0, LN_SYNC_UNEXPECTED);
     bulk(c, LN_SYNC_IDS, 0, 0, ids, 8);
     refused(0, LN_SYNC_UNEXPECTED);
-    bulk(c, LN_SYNC_IDS, 1, 0, ids, 24); /* not ascending */
+    bulk(c, LN_SYNC_IDS, 1, 0, ids, 24); /* row numbers that do not ascend */
     refused(0, LN_SYNC_MALFORMED);
     bulk(c, LN_SYNC_IDS, 1, 0, outside, 8);
     refused(0, LN_SYNC_MALFORMED);
@@ -200,7 +201,7 @@ static void wrong_pushes(void) {
     refused(0, LN_SYNC_MALFORMED);
     bulk(c, LN_SYNC_IDS, 1, 0, ids, 16);
     settle();
-    bulk(c, LN_SYNC_PUSH, 1, 0, rows, 36); /* more rows than numbers */
+    bulk(c, LN_SYNC_PUSH, 1, 0, rows, 36); /* more rows than row numbers */
     refused(0, LN_SYNC_WRONG_LENGTH);
     bulk(c, LN_SYNC_PUSH, 2, 0, means[0], 16);
     settle();
@@ -258,7 +259,7 @@ static void pulls(void) {
     push(0, 0, 1);
     push(1, 0, 1);
     commit(other, 0, 2, 1, 0);
-    commit(c, 0, 2, 1, LN_SYNC_COMMIT_PULL); /* values come behind the ACK, of what it holds */
+    commit(c, 0, 2, 1, LN_SYNC_COMMIT_PULL); /* the ACK is followed by the values that the worker holds */
     CHECK_INT(c->acks, 1);
     CHECK_INT(c->data, 3);
     CHECK_INT(c->data_step, 1);
@@ -270,7 +271,7 @@ static void pulls(void) {
     CHECK(strstr(c->report, "\"version\":1,") != NULL);
     CHECK_INT(c->saved.status, LINNET_OK);
     CHECK_TEXT(world.table_text, "linnet-sync 1 1 1\ngroup 0 1\nworker 0 0 0 0\nworker 1 0 0 0\n");
-    control(other, LN_SYNC_SNAPSHOT, 0, NULL, 0); /* nothing is new: it is answered, and not written again */
+    control(other, LN_SYNC_SNAPSHOT, 0, NULL, 0); /* nothing has changed: answered without writing again */
     settle();
     CHECK_TEXT(other->saved.text, "version 1");
     CHECK_INT(world.saves, 1);
@@ -292,7 +293,7 @@ static uint64_t bytes_in_use(void) {
     return at ? strtoull(at + 9, NULL, 10) : 0;
 }
 
-/* Row numbers are few bytes, and their rows many: what is asked for counts as soon as it is asked for. */
+/* A few bytes of row numbers ask for many bytes of rows. The rows count as soon as they are requested. */
 static void many_rows(void) {
     int64_t all[ROWS];
     ln_sync_server_config config = plain();
@@ -304,7 +305,7 @@ static void many_rows(void) {
         bulk(&clients[i], LN_SYNC_ROWS, 1, 0, all, sizeof all);
         CHECK(carry(clients[i].stream, clients[i].server, LN_SYNC_HEADER + sizeof all - 1) > 0);
     }
-    settle_but(0); /* the last byte; nobody takes the answer */
+    settle_but(0); /* the last byte; nobody reads the answer */
     CHECK(bytes_in_use() <= config.max_bytes);
     settle();
     for (int i = 0; i < CLIENTS; i++) CHECK_INT(clients[i].data, 1);
@@ -312,7 +313,8 @@ static void many_rows(void) {
     end();
 }
 
-/* A reader gets one version, whole, whatever updates happen meanwhile; without memory for old versions it goes. */
+/* A reader gets one complete version, even if updates happen while it reads. Without memory for old versions, its
+ * connection is closed. */
 static void slow_readers(void) {
     ln_sync_server_config config = plain();
     config.asynchronous = true;
@@ -323,7 +325,7 @@ static void slow_readers(void) {
         client *slow = join(1, 1, 12);
         for (int i = 0; i < W; i++) world.w[i] = 10;
         pull(slow, 0, LN_SYNC_NONE);
-        settle_but(1); /* takes the question, and does not send the answer */
+        settle_but(1); /* receives the request without sending the answer */
         ln_sync_server_fill(world.server, slow->server);
         CHECK(carry(slow->server, slow->stream, 1000) == 1000);
         for (uint64_t i = 0; i < 3; i++) {
@@ -351,7 +353,8 @@ static void slow_readers(void) {
     }
 }
 
-/* Room for little more than one push: the others wait, and are added in the order of their numbers. */
+/* Memory for little more than one push: the other workers wait, and their pushes are added in the order of the worker
+ * numbers. */
 static void short_of_memory(void) {
     static const float x[4] = {1e8f, 1, -1e8f, 3};
     float expected = 0;
@@ -362,7 +365,7 @@ static void short_of_memory(void) {
     begin(config);
     for (int i = 0; i < 4; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
     for (uint64_t n = 0; n < 3; n++) {
-        for (int i = 3; i >= 0; i--) { /* the wrong way round */
+        for (int i = 3; i >= 0; i--) { /* in reverse order */
             for (int k = 0; k < W; k++) vectors[i][k] = x[i];
             bulk(&clients[i], LN_SYNC_PUSH, 0, n, vectors[i], sizeof vectors[i]);
             bulk(&clients[i], LN_SYNC_PUSH, 2, n, means[i], 16);
@@ -403,11 +406,12 @@ static void journal(void) {
             if (!(skip && i == 1))
                 CHECK_INT(ln_sync_server_replay(world.server, before.journal + at, before.sizes[i], &error),
                           skip && i == 2 ? LINNET_CORRUPT : LINNET_OK);
-            if (i == 0) /* once more: it is known */
+            if (i == 0) /* once more: the server knows the push */
                 CHECK_INT(ln_sync_server_replay(world.server, before.journal, before.sizes[0], &error), LINNET_OK);
             at += before.sizes[i];
         }
-        for (size_t n = 0; !skip && n < before.sizes[0]; n++) { /* cut anywhere: refused, nothing is read beyond */
+        for (size_t n = 0; !skip && n < before.sizes[0]; n++) { /* truncated anywhere: refused, no read beyond the
+                                                                 * end */
             void *cut = memcpy(malloc(n + 1), before.journal, n);
             CHECK(ln_sync_server_replay(world.server, cut, n, &error) || n >= 40);
             free(cut);
@@ -417,7 +421,7 @@ static void journal(void) {
             client *c = join(0, 7, 77);
             CHECK_INT(c->welcome.step, 3);
             CHECK_INT(c->welcome.applied, 2);
-            commit(c, 2, 2, 1, 0); /* its ACK was lost with the old server */
+            commit(c, 2, 2, 1, 0); /* the ACK was lost with the old server */
             CHECK_INT(c->ack.outcome, LN_SYNC_APPLIED);
             CHECK_INT(world.updates, 3);
         }
@@ -427,7 +431,7 @@ static void journal(void) {
     join(0, 0, 11);
     world.journal_fails = true;
     step(0, 0, 1);
-    CHECK_INT(clients[0].acks, 0); /* what is not kept is not made, nor acknowledged */
+    CHECK_INT(clients[0].acks, 0); /* a step that is not in the journal is neither made nor acknowledged */
     CHECK_INT(world.updates, 0);
     CHECK_INT(ln_sync_server_failure(world.server, &error), LINNET_WRITE_FAILED);
     end();
@@ -435,7 +439,7 @@ static void journal(void) {
     join(0, 0, 11);
     world.update_fails = true;
     step(0, 0, 1);
-    CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_OUT_OF_MEMORY); /* half an update is no snapshot */
+    CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_OUT_OF_MEMORY); /* half an update is not saved */
     CHECK_INT(world.saves, 0);
     CHECK_INT(world.records, 1);
     end();
@@ -454,7 +458,7 @@ static void leases(void) {
     control(&clients[0], LN_SYNC_HEARTBEAT, 0, (unsigned char[LN_SYNC_BEAT_BYTES]){1}, LN_SYNC_BEAT_BYTES);
     ln_sync_server_heard(world.server, clients[0].server, world.now);
     settle_but(1);
-    drop(&clients[1]); /* lost: waited for until its lease ends */
+    drop(&clients[1]); /* the worker is lost, and the others wait until its lease ends */
     CHECK(ln_sync_server_tick(world.server, world.now) <= world.now + 15000 * (uint64_t)MS);
     CHECK_INT(world.updates, 0);
     world.now += 14000 * (uint64_t)MS;
@@ -467,7 +471,7 @@ static void leases(void) {
     CHECK_INT(world.updates, 1);
     CHECK_INT(clients[0].acks, 1);
     CHECK(world.w[0] == -4);
-    join(1, 1, 12); /* it comes in the middle of a step: who is in it does not wait for it */
+    join(1, 1, 12); /* this client joins in the middle of a step, and the members of the step do not wait for it */
     step(0, 1, 1);
     step(1, 1, 1);
     end();
@@ -483,7 +487,7 @@ static void arithmetic(void) {
     const double weights[] = {3, 5};
     ln_sync_combine(sources, weights, 2, 8, 700, LINNET_F32, out);
     for (int i = 0; i < 700; i++) {
-        volatile float first = 3 * a[i], second = 5 * b[i]; /* each rounded: no fused multiply-add */
+        volatile float first = 3 * a[i], second = 5 * b[i]; /* both are rounded; there is no fused multiply-add */
         CHECK(out[i] == (first + second) / 8);
     }
     CHECK((ln_sync_size_of(a, 700, LINNET_F32) != LN_SYNC_INFINITE));

@@ -1,8 +1,8 @@
-/* test_sync_server_edges.c - every byte of what a handshake compares counts, and so do the first numbers that are out
- * of range: rows and tensors that are asked for, digests that differ in their last byte. */
+/* test_sync_server_edges.c - changes every byte that a handshake compares, and tries the first values that are out of
+ * range: requested rows and tensors, and digests that differ in the last byte. */
 #include "sync_clients.h"
 
-/* A READY whose byte at `at` is another one. */
+/* Sends a READY with a changed byte at `at`. */
 static ln_sync_refusal ready_with(int at) {
     unsigned char bytes[LN_SYNC_READY_BYTES];
     const ln_sync_hello hello = hello_of(0, 11);
@@ -29,7 +29,7 @@ static void handshakes(void) {
     }
     CHECK_INT(ready_with(-1), LN_SYNC_FINE);
     join(0, 0, 11);
-    step(0, 0, 1); /* the job is as it was */
+    step(0, 0, 1); /* the job is unchanged */
     CHECK(world.updates == 1 && world.w[0] == -1);
     end();
 }
@@ -60,7 +60,7 @@ static int data_of(uint32_t tensor, const unsigned char digest[16], ln_sync_refu
     return c->data;
 }
 
-/* The table is rows 20 to 69 of the whole. */
+/* The shard's part of the table is rows 20 to 69. */
 static void ranges(void) {
     unsigned char digest[16];
     uint64_t sum[2] = {0, 0};
@@ -83,7 +83,7 @@ static void ranges(void) {
     CHECK_INT(why, LN_SYNC_UNKNOWN_TENSOR);
     ln_sync_digest(world.w, sizeof world.w, sum);
     for (int i = 0; i < 16; i++) digest[i] = (unsigned char)(sum[i / 8] >> 8 * (i % 8));
-    CHECK_INT(data_of(0, digest, &why), 0); /* it has them */
+    CHECK_INT(data_of(0, digest, &why), 0); /* the peer already has the values */
     for (int i = 0; i < 16; i++) {
         digest[i] ^= 1;
         CHECK_INT(data_of(0, digest, &why), 1);
@@ -92,7 +92,7 @@ static void ranges(void) {
     end();
 }
 
-/* A piece of a gradient of W floats, as bytes: such as no stream of ours would send. */
+/* Sends a chunk of a gradient of W floats as bytes, which our own streams would never send. */
 static void piece(client *c, uint64_t offset, uint32_t length) {
     unsigned char bytes[LN_SYNC_HEADER + sizeof vectors[0]];
     ln_sync_header h;
@@ -111,11 +111,11 @@ static void piece(client *c, uint64_t offset, uint32_t length) {
     settle();
 }
 
-/* Pieces come one behind the other, without a hole, and none twice. */
+/* Chunks must follow one another without gaps or repeats. */
 static void pieces(void) {
     static const struct {
         uint64_t offsets[3];
-        int good; /* pieces of 1,000 bytes before the wrong one */
+        int good; /* number of chunks of 1,000 bytes before the wrong one */
     } cases[] = {{{1000}, 0},          {{0, 2000}, 1},       {{0, 0}, 1},
                  {{0, 1000, 1000}, 2}, {{0, 1000, 3000}, 2}, {{0, 1000, 2000}, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -130,7 +130,7 @@ static void pieces(void) {
     }
 }
 
-/* Row numbers of a push ascend: one that comes twice is refused. */
+/* The row numbers of a push must ascend; a repeated number is refused. */
 static void rows_twice(void) {
     static const int64_t ids[][3] = {{20, 21, 21}, {20, 20, 21}, {21, 20, 22}, {20, 21, 69}};
     for (int i = 0; i < 4; i++) {
@@ -143,7 +143,7 @@ static void rows_twice(void) {
     }
 }
 
-/* A record of the journal without members and tensors: one more step of group 0. */
+/* Replays a journal record without members and tensors: one more step of group 0. */
 static linnet_status replayed(uint64_t sequence, uint64_t version) {
     unsigned char record[40] = {0};
     linnet_error error;
@@ -152,7 +152,8 @@ static linnet_status replayed(uint64_t sequence, uint64_t version) {
     return ln_sync_server_replay(world.server, record, sizeof record, &error);
 }
 
-/* A record of the vector's gradient `first`, and of one more tensor's, as many bytes long. */
+/* Replays a record with the gradient of tensor `first` (the vector) and of one more tensor, which takes as many
+ * bytes. */
 static linnet_status replayed_pair(uint64_t first, uint64_t second) {
     static unsigned char record[40 + 2 * (16 + sizeof vectors[0])];
     const uint32_t tensors = 2;
@@ -161,31 +162,31 @@ static linnet_status replayed_pair(uint64_t first, uint64_t second) {
     memcpy(record + 32, &tensors, 4);
     memcpy(record + 40, &first, 8);
     memcpy(record + 56 + sizeof vectors[0], &second, 8);
-    /* The mean is four numbers. */
+    /* The mean has four numbers. */
     return ln_sync_server_replay(world.server, record, sizeof record - (second == 2 ? sizeof vectors[0] - 16 : 0),
                                  &error);
 }
 
-/* Records follow one another, and stand on the values that they were made from. */
+/* Records must follow one another, and each must begin with the version from which it was made. */
 static void records(void) {
     begin(plain());
     CHECK_INT(replayed(0, 1), LINNET_CORRUPT);
     CHECK_INT(replayed(1, 0), LINNET_CORRUPT);
-    CHECK_INT(replayed_pair(0, 0), LINNET_CORRUPT); /* one tensor twice */
+    CHECK_INT(replayed_pair(0, 0), LINNET_CORRUPT); /* the same tensor twice */
     CHECK_INT(world.updates, 0);
     CHECK_INT(replayed_pair(0, 2), LINNET_OK);
     CHECK_INT(world.updates, 1);
     end();
     begin(plain());
     CHECK_INT(replayed(0, 0), LINNET_OK);
-    CHECK_INT(replayed(0, 0), LINNET_OK); /* the snapshot has it */
+    CHECK_INT(replayed(0, 0), LINNET_OK); /* the snapshot contains it */
     CHECK_INT(replayed(2, 0), LINNET_CORRUPT);
     CHECK_INT(replayed(1, 1), LINNET_CORRUPT);
     CHECK_INT(replayed(1, 0), LINNET_OK);
     end();
 }
 
-/* One worker's infinity is its own: the step is made of what the others gave. */
+/* If one worker's push is infinite, the step is made from the other workers' pushes. */
 static void one_is_not_finite(void) {
     ln_sync_server_config config = plain();
     config.workers = 2;

@@ -1,5 +1,5 @@
-/* Who gets how many examples: in proportion to speed, all of them, something for everybody, the same on every machine.
- */
+/* test_sync_share.c - the number of examples that each worker gets. It is in proportion to speed, at least one, and the
+ * same on every machine; all examples are distributed. */
 #include "check.h"
 #include "sync/server_core.h"
 
@@ -27,9 +27,9 @@ static void check_shares(const double *speed, uint32_t n, uint64_t batch) {
         sum += examples[i];
         if (batch >= n) CHECK(examples[i] >= 1);
         if (batch >= n && due >= 1) CHECK((double)examples[i] < due + 1);
-        /* Those with less than one due take from the greatest shares alone. */
+        /* Workers whose share is below one take examples only from the largest shares. */
         if (batch >= (uint64_t)n * 100 && due >= 1 && due < (double)batch / n) CHECK((double)examples[i] > due - 1);
-        for (uint32_t k = 0; k < i; k++) /* the faster never gets less, but for rounding */
+        for (uint32_t k = 0; k < i; k++) /* a faster worker never gets less, except for rounding */
             if (speed[k] > 0 && speed[i] > speed[k]) CHECK(examples[i] + 1 >= examples[k]);
     }
     CHECK(sum == batch);
@@ -40,8 +40,7 @@ int main(void) {
     ln_sync_share((const double[]){100, 50}, 2, 24, examples);
     CHECK(examples[0] == 16 && examples[1] == 8); /* half the speed, half the examples */
     ln_sync_share((const double[]){10, 0, 30}, 3, 60, examples);
-    CHECK(examples[0] == 10 && examples[1] == 20 &&
-          examples[2] == 30); /* not known: as fast as the others on average */
+    CHECK(examples[0] == 10 && examples[1] == 20 && examples[2] == 30); /* unknown speed: counts as average */
     ln_sync_share((const double[]){0, 0, 0}, 3, 8, examples);
     CHECK(examples[0] + examples[1] + examples[2] == 8 && examples[0] <= 3 && examples[1] <= 3 && examples[2] <= 3);
     ln_sync_share((const double[]){1e9, 1}, 2, 10, examples);

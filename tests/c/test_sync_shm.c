@@ -1,5 +1,6 @@
-/* test_sync_shm.c - shared memory whose other owner is hostile or dead: impossible indices, bytes that change, memory
- * that is not sealed or of another size, a bell that rings without end; and the bell stays quiet when nobody sleeps. */
+/* test_sync_shm.c - shared memory with a hostile or dead peer: impossible indices, bytes that change, memory that is
+ * not sealed or has the wrong size, a bell that rings endlessly. Also tests that the bell does not ring if nobody
+ * sleeps. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -18,7 +19,7 @@
 
 static char folder[64] = "/tmp/ln-sync-XXXXXX", path[100], address[128];
 
-/* What a peer may do with its socket: pass `memory` (-1: nothing) with `greeting`. */
+/* Sends `greeting` and the descriptor `memory` (-1: none) through a socket. */
 static void pass(int fd, int memory, const void *greeting, size_t size) {
     struct iovec part = {(void *)(uintptr_t)greeting, size};
     union {
@@ -38,7 +39,7 @@ static void pass(int fd, int memory, const void *greeting, size_t size) {
     CHECK(sendmsg(fd, &message, 0) == (ssize_t)size);
 }
 
-/* Takes the memory that a server hands over. */
+/* Receives the memory that a server hands over. */
 static int taken(int fd, unsigned char greeting[16]) {
     struct iovec part = {greeting, 16};
     union {
@@ -61,7 +62,7 @@ typedef struct hostile {
     unsigned char *shared;
 } hostile;
 
-/* A client of ours that does what it likes with the memory. */
+/* Connects a client that can change the shared memory freely. */
 static void enter(hostile *self) {
     struct sockaddr_un place = {.sun_family = AF_UNIX};
     unsigned char greeting[16];
@@ -93,7 +94,7 @@ static void leave(hostile *self) {
     ln_sync_listener_free(self->listener);
 }
 
-enum { HEAD = 0, TAIL = 64, OTHER = 128 }; /* of the client's ring; and of the server's */
+enum { HEAD = 0, TAIL = 64, OTHER = 128 }; /* positions in the client's ring; OTHER: the server's ring */
 
 static void set(hostile *self, size_t at, uint64_t value) { memcpy(self->shared + at, &value, sizeof value); }
 
@@ -107,7 +108,7 @@ static void indices(void) {
         CHECK_INT(self.server.flow, LN_SYNC_BROKEN);
         CHECK_INT(self.server.error.code, LINNET_PROTOCOL_ERROR);
         leave(&self);
-        /* The index of what it has read runs ahead of what was written. */
+        /* The read index is ahead of the write index. */
         enter(&self);
         set(&self, OTHER + TAIL, heads[i]);
         CHECK(ln_sync_stream_control(self.server.stream, &(ln_sync_header){.type = LN_SYNC_BYE}, NULL, 0));
@@ -117,7 +118,7 @@ static void indices(void) {
     }
 }
 
-/* Every 8-byte word of the control page holds random numbers, for many rounds: no crash, no endless loop. */
+/* Writes random numbers to every 8-byte word of the control page, for many rounds: no crash, no endless loop. */
 static void noise(void) {
     uint64_t seed = 5;
     for (int round = 0; round < 200; round++) {
@@ -134,7 +135,7 @@ static void noise(void) {
     }
 }
 
-/* Bells without end: each turn takes a bounded time, and the server still sees the end. */
+/* The bell rings without end: each turn still takes a bounded time, and the server notices when the connection ends. */
 static void bells(void) {
     hostile self;
     char many[4096] = {0};
@@ -150,7 +151,7 @@ static void bells(void) {
     leave(&self);
 }
 
-/* A server that hands over something else: the client refuses it, and closes what it was given. */
+/* If a server hands over anything else, the client refuses it and closes the descriptors. */
 static void servers(void) {
     enum { SIZE = 4096 + 2 * (64 << 10) };
     for (int kind = 0; kind < 8; kind++) {
@@ -188,7 +189,7 @@ static void servers(void) {
     }
 }
 
-/* While the reader is awake the bell is not rung; when it sleeps, once. */
+/* The bell does not ring while the reader is awake, and rings once when it sleeps. */
 static void quiet(void) {
     end ends[2];
     linnet_error error;
@@ -197,14 +198,14 @@ static void quiet(void) {
     for (int i = 0; i < 2; i++) end_init(&ends[i], 100, LN_SYNC_CHUNK);
     CHECK_INT(ends_connect(ends, address, NULL, NULL, &error), LINNET_OK);
     for (int i = 0; i < 20; i++) ends_step(ends, 2, LN_SYNC_TURN, 10);
-    for (int i = 0; i < 100; i++) { /* it sleeps */
+    for (int i = 0; i < 100; i++) { /* the reader sleeps */
         CHECK(ln_sync_stream_control(ends[0].stream, &(ln_sync_header){.type = LN_SYNC_HEARTBEAT}, payload, 32));
         CHECK_INT(ln_sync_transport_send(ends[0].transport, ends[0].stream, LN_SYNC_TURN, &error), LN_SYNC_FLOWS);
     }
     CHECK_INT(ioctl(ln_sync_transport_fd(ends[1].transport), FIONREAD, &waiting), 0);
     CHECK_INT(waiting, 1);
     CHECK_INT(ln_sync_transport_receive(ends[1].transport, ends[1].stream, 100, &error),
-              LN_SYNC_FLOWS); /* it is awake */
+              LN_SYNC_FLOWS); /* the reader is awake */
     CHECK(ln_sync_transport_wants(ends[1].transport, ends[1].stream) & LN_SYNC_NOW);
     for (int i = 0; i < 100; i++) {
         CHECK(ln_sync_stream_control(ends[0].stream, &(ln_sync_header){.type = LN_SYNC_HEARTBEAT}, payload, 32));

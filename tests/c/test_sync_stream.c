@@ -1,5 +1,5 @@
-/* test_sync_stream.c - the stream: any split of the bytes, every bit flipped, chunks that take turns, control frames
- * that overtake, pausing, moving, cancelling, refusing, starting over. */
+/* test_sync_stream.c - the stream: any split of the bytes, every flipped bit, chunks that alternate, control frames
+ * that overtake, pausing, moving, cancelling, refusing, resetting. */
 #include "sync/stream.h"
 #include "check.h"
 
@@ -11,18 +11,18 @@ static const uint64_t job = 0x1122334455667788u;
 typedef struct event {
     uint8_t type;
     uint64_t step, offset, total;
-    uint32_t tensor, length, payload; /* payload: its CRC */
+    uint32_t tensor, length, payload; /* payload: CRC of the payload */
 } event;
 
-/* One end: a stream, what came, and where it was put. */
+/* One end: a stream, what it received, and where it was written. */
 typedef struct side {
     ln_sync_stream *stream;
     unsigned char *tensor[TENSORS];
     event events[MOST_EVENTS];
     int count, placed, released;
     uint64_t released_tags;
-    uint32_t pause_at, pause_place_at, drop; /* types: pause when a frame comes, when it asks for a place; drop it */
-    ln_sync_refusal answer;                  /* of frame() */
+    uint32_t pause_at, pause_place_at, drop; /* frame types: pause when complete, pause when placed, drop */
+    ln_sync_refusal answer;                  /* result of frame() */
     bool open_at_ready;
 } side;
 
@@ -88,7 +88,7 @@ static void free_side(side *s) {
     free(s);
 }
 
-/* Everything a stream has to send, at most `part` bytes at a time. */
+/* Sends everything that a stream has, at most `part` bytes at a time. */
 static size_t drain(side *s, unsigned char *out, size_t part) {
     ln_sync_slice slices[16];
     size_t size = 0;
@@ -144,7 +144,7 @@ static size_t session(unsigned char *out) {
     return size;
 }
 
-/* The events as one number. */
+/* Returns a digest of the events. */
 static uint32_t digest(const side *s) {
     uint32_t crc = 0;
     for (int i = 0; i < s->count; i++) {
@@ -155,7 +155,7 @@ static uint32_t digest(const side *s) {
     return crc;
 }
 
-/* Through the interface that transports use. */
+/* Receives bytes through the interface that transports use. */
 static void receive(side *s, const unsigned char *bytes, size_t size) {
     while (size > 0) {
         void *space;
@@ -197,7 +197,8 @@ static void test_splits(unsigned char *bytes) {
     CHECK(expected != 0);
 }
 
-/* Every bit of every header, and bits of payloads: the frame never arrives, and a wrong header takes no place. */
+/* Flips every bit of every header, and bits of payloads: the frame never arrives, and no place is requested for a wrong
+ * header. */
 static void test_flips(unsigned char *bytes) {
     static const size_t payloads[] = {0, 32, 4096};
     for (int kind = 0; kind < 4; kind++) { /* control frames of these sizes, and a bulk frame */
@@ -245,7 +246,7 @@ static void test_turns(unsigned char *bytes) {
     CHECK(same_tensor(from, to, 0, 4 * CHUNK) && same_tensor(from, to, 2, 2 * CHUNK));
     CHECK_INT(from->released, 3);
 
-    /* A control frame waits for what was begun, not for the rest of a large message. */
+    /* A control frame waits only for chunks that were begun, not for the rest of a large message. */
     bulk(from, LN_SYNC_PUSH, 3, 290000);
     size = 0;
     CHECK(ln_sync_stream_pending(from->stream, slices, 16) > 1);
@@ -278,7 +279,7 @@ static void test_full(unsigned char *bytes) {
     CHECK(!ln_sync_stream_control(s->stream, &header, s->tensor[0], LN_SYNC_CONTROL_MAX + 1));
     ln_sync_stream_reset(s->stream);
     CHECK(ln_sync_stream_idle(s->stream));
-    CHECK(!ln_sync_stream_bulk(s->stream, &header, s->tensor[0], 10, 1)); /* before it is open */
+    CHECK(!ln_sync_stream_bulk(s->stream, &header, s->tensor[0], 10, 1)); /* before the stream is open */
     CHECK(ln_sync_stream_bytes(64) < 40 << 10);
     free_side(s);
 }
@@ -299,8 +300,8 @@ static void test_pause(unsigned char *bytes) {
     ln_sync_stream_space(to->stream, &space, &room);
     CHECK_INT(room, 0);
     ln_sync_stream_pause(to->stream, false);
-    CHECK_INT(ln_sync_stream_received(to->stream, 0), LN_SYNC_FINE); /* all has come already */
-    CHECK_INT(to->count, 2);                                         /* and stops where it asks for a place */
+    CHECK_INT(ln_sync_stream_received(to->stream, 0), LN_SYNC_FINE); /* everything has already arrived */
+    CHECK_INT(to->count, 2);                                         /* stops where a frame asks for a place */
     CHECK_INT(to->placed, 1);
     ln_sync_stream_pause(to->stream, false);
     ln_sync_stream_received(to->stream, 0);
@@ -332,14 +333,15 @@ static void test_move_and_cancel(unsigned char *bytes) {
     CHECK(memcmp(to->tensor[0], value, 40000) == 0 && same_tensor(from, to, 1, 100));
     CHECK_INT(from->released, 2);
 
-    /* Bytes for many: the first to send computes the checksums, the others use them, and none when the bytes move. */
+    /* Shared bytes: the first sender computes the checksums and the other senders use them, but not after the bytes
+     * have moved. */
     {
         uint32_t sums[4] = {0};
         const ln_sync_header header = of(LN_SYNC_DATA, 0, 9);
         const uint64_t length = 3 * CHUNK + 10;
         for (int round = 0; round < 3; round++) {
             to->count = from->released = 0;
-            if (round == 2) sums[1] ^= 1; /* seen by the peer: these are what is sent */
+            if (round == 2) sums[1] ^= 1; /* the peer notices, because the given checksums are sent */
             CHECK(ln_sync_stream_shared(from->stream, &header, from->tensor[0], length, 0, sums, CHUNK));
             size = drain(from, bytes, 999);
             CHECK_INT(ln_sync_stream_feed(to->stream, bytes, size), round == 2 ? LN_SYNC_BAD_CHECKSUM : LN_SYNC_FINE);
@@ -355,7 +357,7 @@ static void test_move_and_cancel(unsigned char *bytes) {
         CHECK_INT(ln_sync_stream_feed(to->stream, bytes, drain(from, bytes, 999)), LN_SYNC_FINE);
     }
 
-    /* Cancelled: before it began, while a chunk is out, when it is whole. */
+    /* Cancels a message before it begins, while a chunk is being sent, and when all its chunks are begun. */
     to->count = from->released = 0;
     bulk(from, LN_SYNC_DATA, 2, 50 * CHUNK);
     ln_sync_stream_pending(from->stream, slices, 16);
@@ -365,7 +367,7 @@ static void test_move_and_cancel(unsigned char *bytes) {
     CHECK(ln_sync_stream_cancel(from->stream, 3));
     CHECK_INT(from->released, 1);
     CHECK(ln_sync_stream_cancel(from->stream, 2));
-    CHECK_INT(from->released, 1); /* its bytes are still on their way */
+    CHECK_INT(from->released, 1); /* its bytes are still being sent */
     CHECK(!ln_sync_stream_cancel(from->stream, 4));
     control(from, LN_SYNC_COMMIT, 1, 64);
     size = 30 + drain(from, bytes + 30, SIZE_MAX);
@@ -394,14 +396,14 @@ static void test_refuse(unsigned char *bytes) {
     CHECK(!ln_sync_stream_control(from->stream, &header, text, 112));
     CHECK(!ln_sync_stream_bulk(from->stream, &header, text, 112, 0));
     const size_t size = drain(from, bytes, SIZE_MAX);
-    CHECK(size < 100000); /* what was not begun stays */
+    CHECK(size < 100000); /* chunks that were not begun are not sent */
     CHECK_INT(from->released, 1);
     CHECK_INT(ln_sync_stream_feed(to->stream, bytes, size), LN_SYNC_FINE);
     CHECK_INT(to->events[to->count - 1].type, LN_SYNC_REFUSE);
     CHECK_INT(to->events[to->count - 2].type, LN_SYNC_ACK);
     CHECK(ln_sync_refuse_read(&refuse, bytes + size - 248, 248));
     CHECK(refuse.why == LN_SYNC_TOO_SLOW && refuse.detail == 77 && strlen(refuse.text) == LN_SYNC_REFUSE_TEXT);
-    /* A refusal is believed even where the peers have not agreed yet, and nothing else is. */
+    /* A REFUSE is accepted even before the handshake; nothing else is. */
     side *early = new_side();
     ln_sync_stream_refuse(early->stream, LN_SYNC_REPLAY, 0, NULL);
     const size_t short_size = drain(early, bytes, SIZE_MAX);
@@ -411,7 +413,7 @@ static void test_refuse(unsigned char *bytes) {
     control(from, LN_SYNC_PULL, 1, 32);
     ln_sync_stream_reset(early->stream);
     CHECK_INT(ln_sync_stream_feed(early->stream, bytes, drain(from, bytes, SIZE_MAX)), LN_SYNC_UNEXPECTED);
-    /* What the handler refuses goes to the peer. */
+    /* A refusal by the handler is sent to the peer. */
     to->answer = LN_SYNC_REPLAY;
     control(from, LN_SYNC_PULL, 1, 32);
     CHECK_INT(ln_sync_stream_feed(to->stream, bytes, drain(from, bytes, SIZE_MAX)), LN_SYNC_REPLAY);
@@ -420,7 +422,7 @@ static void test_refuse(unsigned char *bytes) {
     free_side(from), free_side(to), free_side(early);
 }
 
-/* Headers that are whole but wrong. */
+/* Headers with a right checksum but wrong contents. */
 static void test_wrong_headers(void) {
     const ln_sync_header good = {
         .version = 1, .type = LN_SYNC_PUSH, .job = job, .worker = 3, .shard = 1, .length = 100, .total = 100};
@@ -484,7 +486,7 @@ static void test_wrong_headers(void) {
     free_side(s);
 }
 
-/* Messages that nobody wants are checked and dropped, in any split; starting over gives all memory back. */
+/* Unwanted messages are checked and dropped, however their bytes are split. A reset releases all memory. */
 static void test_drop_and_reset(unsigned char *bytes) {
     side *from = open_side(), *to = open_side();
     to->drop = LN_SYNC_PUSH;
@@ -515,7 +517,7 @@ static void test_drop_and_reset(unsigned char *bytes) {
     free_side(from), free_side(to);
 }
 
-/* Random messages and frames, sent and received in random parts. */
+/* Random messages and frames, sent and received in random pieces. */
 static void test_random(int rounds) {
     uint64_t seed = 88172645463325252u;
     side *from = open_side(), *to = open_side();

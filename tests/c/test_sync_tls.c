@@ -1,6 +1,6 @@
-/* test_sync_tls.c - TLS 1.3 over every transport: a shared key or certificates, and everything that must be refused:
- * other keys, authorities and names, expired certificates, TLS 1.2, plain peers, and a session that was recorded. The
- * openssl command makes certificates and is the independent peer. */
+/* test_sync_tls.c - TLS 1.3 over every transport, with a shared key or certificates, and everything that must be
+ * refused: other keys, authorities and names, expired certificates, TLS 1.2, plain peers, and a recorded session. The
+ * openssl command makes the certificates and is the independent peer. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 static char folder[64] = "/tmp/ln-sync-XXXXXX";
-static const char *libssl; /* of the machine, or the first argument */
+static const char *libssl; /* the system's library, or the first argument */
 
-/* Three texts at once live in turns. */
+/* Returns one of eight static buffers in turn, so that several texts can be used at once. */
 static const char *in(const char *name) {
     static char text[8][160];
     static int turn;
@@ -62,7 +62,7 @@ static ln_sync_security *made(ln_sync_security_config config) {
 static const char ONE[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n";
 static const char TWO[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeefe\n";
 
-/* ---- what works ------------------------------------------------------------------------------------------------- */
+/* ---- accepted connections --------------------------------------------------------------------------------------- */
 
 static void exchange(const char *address, const ln_sync_security *server, const ln_sync_security *client, size_t size,
                      int count, size_t bound) {
@@ -96,7 +96,7 @@ static void exchange(const char *address, const ln_sync_security *server, const 
         CHECK(memcmp(ends[i].inbox, data, size) == 0);
         CHECK(ln_sync_transport_open(ends[i].transport));
     }
-    /* Closing in order is seen as an end, not as a fault. */
+    /* A normal close is reported as an end, not as an error. */
     ln_sync_transport_free(ends[0].transport);
     ends[0].transport = NULL;
     ends[1].flow = LN_SYNC_FLOWS;
@@ -117,9 +117,9 @@ static void everywhere(const ln_sync_security *server, const ln_sync_security *c
     }
 }
 
-/* ---- what is refused --------------------------------------------------------------------------------------------- */
+/* ---- refused connections ---------------------------------------------------------------------------------------- */
 
-/* Both ends try; neither may deliver a byte. why: what the first error of either side says. */
+/* Both ends try to connect; neither may deliver a byte. why: text in the first error of either side. */
 static void refused(const ln_sync_security *server, const ln_sync_security *client, const char *why) {
     end ends[2];
     linnet_error error;
@@ -132,7 +132,7 @@ static void refused(const ln_sync_security *server, const ln_sync_security *clie
     CHECK_INT(ends_connect(ends, "127.0.0.1:0", server, client, &error), LINNET_OK);
     for (int i = 0; i < 100 && !(end_gone(&ends[0]) && end_gone(&ends[1])); i++) {
         ends_step(ends, 2, LN_SYNC_TURN, 50);
-        for (int k = 0; k < 2; k++) /* who has failed closes, as owners do */
+        for (int k = 0; k < 2; k++) /* closes the connection of an end that has failed, as owners do */
             if (end_gone(&ends[k]) && ends[k].transport) {
                 if (ends[k].flow == LN_SYNC_BROKEN && ends[k].error.code == LINNET_PROTOCOL_ERROR)
                     ln_sync_transport_send(ends[k].transport, ends[k].stream, LN_SYNC_TURN, &error);
@@ -165,7 +165,7 @@ static void keys(void) {
     everywhere(one, same);
     refused(one, two, "the TLS handshake failed");
     refused(one, other, "the TLS handshake failed");
-    refused(one, NULL, "the peer speaks TLS, and no key was given here");
+    refused(one, NULL, "the peer uses TLS, but no key was given here");
     refused(NULL, one, "the TLS handshake failed");
     ln_sync_security_free(one);
     ln_sync_security_free(same);
@@ -173,8 +173,8 @@ static void keys(void) {
     ln_sync_security_free(other);
 }
 
-/* name.pem and name.key, signed by `authority`. names: as openssl's subjectAltName; purpose: serverAuth, clientAuth or
- * "" */
+/* Creates name.pem and name.key, signed by `authority`. names: openssl's subjectAltName; purpose: serverAuth,
+ * clientAuth or "" */
 static void certificate_for(const char *name, const char *authority, int days, const char *names, const char *purpose) {
     shell("openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout %s.key -out %s.csr -subj "
           "/CN=%s",
@@ -199,8 +199,8 @@ static ln_sync_security *identified(const char *name, const char *authority, con
         .certificate = in(own), .private_key = in(key), .authority = in(trusted), .server_name = peer});
 }
 
-/* Purposes that a certificate names are kept: a worker's, with the server's name even, is no server's, and a server's
- * no worker's. */
+/* The purposes in a certificate are enforced: a worker's certificate is not valid for a server, even with the server's
+ * name, and a server's certificate is not valid for a worker. */
 static void purposes(void) {
     static const char NAMES[] = "DNS:localhost,IP:127.0.0.1";
     ln_sync_security *server, *worker, *both;
@@ -240,12 +240,12 @@ static void certificates(void) {
     expired = identified("expired", "ca0", NULL);
     key = made((ln_sync_security_config){.key_file = in("one")});
     everywhere(server, client);
-    /* The host of the address by default; else the name that is said, which also is one of a wildcard, or an address.
-     */
+    /* By default, the expected name is the host of the address. Otherwise it is the given name, which may match a
+     * wildcard or be an address. */
     exchange("localhost:0", server, client, 100, 3, LN_SYNC_TURN);
     exchange(":0", server, client, 100, 3, LN_SYNC_TURN);
-    refused(other, client, "expected a certificate of 127.0.0.1");
-    refused(client, client, "IP address mismatch"); /* a worker that pretends to be the server */
+    refused(other, client, "expected a certificate for 127.0.0.1");
+    refused(client, client, "IP address mismatch"); /* a worker that claims to be the server */
     refused(server, named, "hostname mismatch");
     for (int i = 0; i < 4; i++) {
         static const char *const names[] = {"server", "a.lab.example", "192.0.2.7", "SERVER"};
@@ -267,7 +267,7 @@ static void certificates(void) {
     refused(expired, client, "certificate has expired");
     refused(server, key, "the TLS handshake failed");
     refused(key, client, "the TLS handshake failed");
-    refused(server, NULL, "the peer speaks TLS");
+    refused(server, NULL, "the peer uses TLS");
     ln_sync_security_free(server);
     ln_sync_security_free(other);
     ln_sync_security_free(client);
@@ -280,7 +280,7 @@ static void certificates(void) {
 
 /* ---- the openssl command as a peer ------------------------------------------------------------------------------- */
 
-/* Runs openssl s_client with these options against a server with key ONE; gives the server's error. */
+/* Runs openssl s_client with these options against a server with key ONE. Returns the server's error. */
 static linnet_error foreign(const char *options, char *output, size_t size) {
     ln_sync_security *one = made((ln_sync_security_config){.key_file = in("one")});
     ln_sync_listener *listener;
@@ -316,7 +316,7 @@ static void openssl_command(void) {
     linnet_error error;
     snprintf(options, sizeof options, "-tls1_3 -psk_identity linnet -psk %.64s", ONE);
     error = foreign(options, output, sizeof output);
-    /* The handshake succeeds; what it says then is not our protocol. */
+    /* The handshake succeeds, but the client does not speak our protocol. */
     CHECK_INT(error.code, LINNET_PROTOCOL_ERROR);
     CHECK(strstr(output, "TLS_AES_128_GCM_SHA256") != NULL);
     snprintf(options, sizeof options, "-tls1_3 -psk_identity linnet -psk %.64s", TWO);
@@ -330,7 +330,7 @@ static void openssl_command(void) {
 
 /* ---- a recorded session ------------------------------------------------------------------------------------------ */
 
-/* Moves what one end of a relay says to the other, and keeps a copy of it. */
+/* Relays bytes from one end to the other and keeps a copy. */
 static void relay(int from, int to, unsigned char *copy, size_t *size, size_t most) {
     ssize_t got = recv(from, copy + *size, most - *size, MSG_DONTWAIT);
     if (got > 0 && send(to, copy + *size, (size_t)got, MSG_NOSIGNAL) == got) *size += (size_t)got;
@@ -381,7 +381,7 @@ static void replay(void) {
     ln_sync_transport_free(caught);
     end_free(&ends[0]);
     end_free(&ends[1]);
-    /* The same bytes again: the server answers with another random number, so their keys do not fit. */
+    /* Replays the same bytes: the server answers with another random number, so the keys do not match. */
     end_init(&ends[1], 0, LN_SYNC_CHUNK);
     outward = dial(ln_sync_listener_address(listener));
     poll(&ready, 1, 1000);
@@ -419,20 +419,21 @@ static void files(void) {
     char raw[33] = "\x01\x02\x03zyxwvutsrqponmlkjihgfedcba...", longer[700];
     memset(longer, 'a', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;
-    bad((ln_sync_security_config){0}, LINNET_INVALID_ARGUMENT, "neither a key nor a whole set of certificates");
+    bad((ln_sync_security_config){0}, LINNET_INVALID_ARGUMENT, "neither a key nor a complete set of certificates");
     bad((ln_sync_security_config){.certificate = "x"}, LINNET_INVALID_ARGUMENT, "got certificate");
-    bad((ln_sync_security_config){.key_file = "x", .authority = "y"}, LINNET_INVALID_ARGUMENT, "both given");
+    bad((ln_sync_security_config){.key_file = "x", .authority = "y"}, LINNET_INVALID_ARGUMENT,
+        "both a pre-shared key and certificates were given");
     bad((ln_sync_security_config){.key_file = in("nothing")}, LINNET_NOT_FOUND, "linnet sync-key FILE makes one");
-    bad((ln_sync_security_config){.key_file = folder}, LINNET_NOT_AUTHENTICATED, "no regular file");
+    bad((ln_sync_security_config){.key_file = folder}, LINNET_NOT_AUTHENTICATED, "not a regular file");
     bad((ln_sync_security_config){.key_file = put("open", ONE, 0640)}, LINNET_NOT_AUTHENTICATED, "got mode 640");
     bad((ln_sync_security_config){.key_file = put("short", "0011", 0600)}, LINNET_NOT_AUTHENTICATED, "got 4 bytes");
     bad((ln_sync_security_config){.key_file = put("long", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "got more than");
     bad((ln_sync_security_config){.key_file = in("one"), .identity = ""}, LINNET_INVALID_ARGUMENT, "identity");
     bad((ln_sync_security_config){.key_file = in("one"), .server_name = "x"}, LINNET_INVALID_ARGUMENT,
-        "a key has no name");
+        "server_name does not work with a key");
     bad((ln_sync_security_config){.certificate = "a", .private_key = "b", .authority = "c", .server_name = ""},
-        LINNET_INVALID_ARGUMENT, "the name of the server is empty");
-    memset(longer, '0', 64); /* zeros, in digits, in bytes, and as one digit too many to be a number */
+        LINNET_INVALID_ARGUMENT, "server_name is empty");
+    memset(longer, '0', 64); /* keys of zeros: as hex digits, as bytes, and with an odd number of digits */
     longer[64] = 0;
     bad((ln_sync_security_config){.key_file = put("zeros", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "all zeros");
     strcat(longer, "0");
@@ -440,7 +441,7 @@ static void files(void) {
     shell("head -c 32 /dev/zero > zeros; chmod 600 zeros");
     bad((ln_sync_security_config){.key_file = in("zeros")}, LINNET_NOT_AUTHENTICATED, "all zeros");
     bad((ln_sync_security_config){.key_file = in("one"), .libssl = in("no.so")}, LINNET_UNSUPPORTED, "install OpenSSL");
-    bad((ln_sync_security_config){.key_file = in("one"), .libssl = "libm.so.6"}, LINNET_UNSUPPORTED, "lacks");
+    bad((ln_sync_security_config){.key_file = in("one"), .libssl = "libm.so.6"}, LINNET_UNSUPPORTED, "has no function");
     bad((ln_sync_security_config){.certificate = in("one"), .private_key = in("one"), .authority = in("one")},
         LINNET_NOT_AUTHENTICATED, "the certificate cannot be used");
     bad((ln_sync_security_config){.certificate = in("server.pem"),

@@ -1,6 +1,6 @@
-/* test_sync_transport.c - TCP, Unix sockets and shared memory: bytes arrive once and unchanged in both directions at
- * once, whatever the sizes; addresses; who may be talked to; ends that go away. test_sync_shm.c has hostile shared
- * memory. */
+/* test_sync_transport.c - TCP, Unix sockets and shared memory: bytes of any sizes arrive once and unchanged in both
+ * directions at the same time. Also tests addresses, who may connect, and ends that disappear. test_sync_shm.c has
+ * hostile shared memory. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* mkdtemp, struct ucred */
 #endif
@@ -81,7 +81,7 @@ static void traffic(void) {
     }
 }
 
-/* ---- addresses and who may be talked to -------------------------------------------------------------------------- */
+/* ---- addresses, and who may connect ----------------------------------------------------------------------------- */
 
 static void listening(const char *address, bool insecure, int status, const char *words) {
     ln_sync_listener *listener;
@@ -107,24 +107,24 @@ static void connecting(const char *address, int status, const char *words) {
 
 static void addresses(void) {
     char longer[400];
-    listening("", false, LINNET_INVALID_ARGUMENT, "there is no address");
+    listening("", false, LINNET_INVALID_ARGUMENT, "the address is empty");
     listening("localhost", false, LINNET_INVALID_ARGUMENT, "has no port");
-    listening("localhost:", false, LINNET_INVALID_ARGUMENT, "no number from 0 to 65535");
-    listening("localhost:65536", false, LINNET_INVALID_ARGUMENT, "no number from 0 to 65535");
-    listening("localhost:-1", false, LINNET_INVALID_ARGUMENT, "no number from 0 to 65535");
-    listening("localhost:http", false, LINNET_INVALID_ARGUMENT, "no number from 0 to 65535");
+    listening("localhost:", false, LINNET_INVALID_ARGUMENT, "not a number from 0 to 65535");
+    listening("localhost:65536", false, LINNET_INVALID_ARGUMENT, "not a number from 0 to 65535");
+    listening("localhost:-1", false, LINNET_INVALID_ARGUMENT, "not a number from 0 to 65535");
+    listening("localhost:http", false, LINNET_INVALID_ARGUMENT, "not a number from 0 to 65535");
     listening("::1:80", false, LINNET_INVALID_ARGUMENT, "[address]:port");
     listening("[::1]", false, LINNET_INVALID_ARGUMENT, "[address]:port");
     listening("[::1", false, LINNET_INVALID_ARGUMENT, "[address]:port");
-    listening("unix:", false, LINNET_INVALID_ARGUMENT, "names no path");
-    listening("shm:", false, LINNET_INVALID_ARGUMENT, "names no path");
+    listening("unix:", false, LINNET_INVALID_ARGUMENT, "has no path");
+    listening("shm:", false, LINNET_INVALID_ARGUMENT, "has no path");
     memset(longer, 'a', sizeof longer);
     memcpy(longer, "unix:", 5);
     longer[sizeof longer - 1] = 0;
     listening(longer, false, LINNET_INVALID_ARGUMENT, "got 394 bytes");
     memcpy(longer + sizeof longer - 4, ":80", 4);
-    listening(longer + 5, false, LINNET_INVALID_ARGUMENT, "host is too long");
-    listening("no-such-host.invalid:0", true, LINNET_UNREACHABLE, "cannot be resolved");
+    listening(longer + 5, false, LINNET_INVALID_ARGUMENT, "the host name is too long");
+    listening("no-such-host.invalid:0", true, LINNET_UNREACHABLE, "cannot resolve the host name");
     listening("*:0", false, LINNET_NOT_AUTHENTICATED, "--insecure");
     listening("0.0.0.0:0", false, LINNET_NOT_AUTHENTICATED, "--key FILE");
     listening("[::]:0", false, LINNET_NOT_AUTHENTICATED, "--key FILE");
@@ -135,13 +135,13 @@ static void addresses(void) {
     listening("[::ffff:127.0.0.1]:0", false, LINNET_OK, "");
     listening("[::ffff:192.0.2.1]:0", false, LINNET_NOT_AUTHENTICATED, "--key FILE");
     listening("unix:/nowhere/at/all", false, LINNET_UNREACHABLE, "No such file");
-    connecting("192.0.2.1:80", LINNET_NOT_AUTHENTICATED, "no key protects what would leave this machine");
-    connecting(":0", LINNET_INVALID_ARGUMENT, "port 0 cannot be connected to");
+    connecting("192.0.2.1:80", LINNET_NOT_AUTHENTICATED, "connections to other machines need a key");
+    connecting(":0", LINNET_INVALID_ARGUMENT, "cannot connect to port 0");
     connecting("unix:/nowhere/at/all", LINNET_UNREACHABLE, "is the server running");
     connecting("shm:/nowhere/at/all", LINNET_UNREACHABLE, "is the server running");
 }
 
-/* A port where nobody listens any more. */
+/* Connects to a port where nobody listens any more. */
 static void nobody(void) {
     ln_sync_listener *listener;
     linnet_error error;
@@ -173,30 +173,30 @@ static void paths(void) {
     CHECK_INT(ln_sync_listen(address, NULL, false, &listener, &error), LINNET_OK);
     CHECK(stat(path, &file) == 0 && (file.st_mode & 07777) == 0600);
     CHECK_INT(ln_sync_listen(address, NULL, false, &second, &error), LINNET_UNREACHABLE);
-    CHECK(strstr(error.hint, "another process listens there") != NULL);
+    CHECK(strstr(error.hint, "another process listens at this address") != NULL);
     ln_sync_listener_free(listener);
     CHECK(stat(path, &file) < 0);
-    /* A server that was killed leaves its socket. */
+    /* A killed server leaves its socket file. */
     child = fork();
     if (child == 0) _exit(ln_sync_listen(address, NULL, false, &listener, &error));
     waitpid(child, NULL, 0);
     CHECK(stat(path, &file) == 0);
     CHECK_INT(ln_sync_listen(address, NULL, false, &listener, &error), LINNET_OK);
-    /* What somebody else has put there meanwhile stays. */
+    /* A file that somebody else has put there stays. */
     unlink(path);
     plain = fopen(path, "w");
     fclose(plain);
     ln_sync_listener_free(listener);
     CHECK(stat(path, &file) == 0);
     CHECK_INT(ln_sync_listen(address, NULL, false, &listener, &error), LINNET_UNREACHABLE);
-    CHECK(strstr(error.what, "no socket") != NULL);
+    CHECK(strstr(error.what, "not a socket") != NULL);
     CHECK(stat(path, &file) == 0 && S_ISREG(file.st_mode));
     unlink(path);
 }
 
-/* ---- ends at every moment ---------------------------------------------------------------------------------------- */
+/* ---- connections that end at any moment -------------------------------------------------------------------------- */
 
-/* The bytes of two control frames and a message. */
+/* Returns the bytes of two control frames and a message. */
 static size_t said(unsigned char *bytes, size_t most) {
     end self;
     ln_sync_header beat = {.type = LN_SYNC_HEARTBEAT}, push = {.type = LN_SYNC_PUSH};
@@ -218,7 +218,7 @@ static size_t said(unsigned char *bytes, size_t most) {
     return size;
 }
 
-/* A plain socket connected to a path. */
+/* Connects a plain socket to a path. */
 static int dial(const char *path) {
     struct sockaddr_un place = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -227,7 +227,8 @@ static int dial(const char *path) {
     return fd;
 }
 
-/* Cut at every byte: what is whole arrives, and the end is seen; when the rest follows, all arrives. */
+/* Cuts the bytes at every position: complete frames arrive, and the end is noticed. If the rest follows, everything
+ * arrives. */
 static void splits(void) {
     unsigned char bytes[1024];
     size_t size = said(bytes, sizeof bytes);
@@ -258,7 +259,7 @@ static void splits(void) {
     ln_sync_listener_free(listener);
 }
 
-/* One end goes away while the other is in the middle of sending a lot. */
+/* One end disappears while the other is sending a lot. */
 static void deserted(const char *address) {
     end ends[2];
     linnet_error error;
@@ -288,7 +289,7 @@ static void refusal(const char *address) {
     static unsigned char data[1 << 20];
     ln_sync_header push = {.type = LN_SYNC_PUSH};
     end_init(&ends[0], 0, LN_SYNC_CHUNK);
-    end_init(&ends[1], 10, LN_SYNC_CHUNK); /* too small an inbox: place() refuses */
+    end_init(&ends[1], 10, LN_SYNC_CHUNK); /* the inbox is too small: place() refuses */
     CHECK_INT(ends_connect(ends, address, NULL, NULL, &error), LINNET_OK);
     CHECK(ln_sync_stream_bulk(ends[0].stream, &push, data, sizeof data, 0));
     for (int i = 0; i < 100 && !end_gone(&ends[1]); i++) ends_step(ends, 2, LN_SYNC_TURN, 100);
@@ -305,7 +306,7 @@ static void refusal(const char *address) {
     for (int i = 0; i < 2; i++) end_free(&ends[i]);
 }
 
-/* No descriptor is left: who comes is turned away at once, and the next is served when there are some again. */
+/* Without descriptors, a new peer is turned away at once. When there are some again, the next peer is served. */
 static void turned_away(void) {
     struct rlimit limit, low;
     ln_sync_listener *listener;
@@ -348,6 +349,6 @@ int main(void) {
         refusal(place(i));
     }
     turned_away();
-    CHECK_INT(rmdir(folder), 0); /* no socket is left */
+    CHECK_INT(rmdir(folder), 0); /* no socket file is left */
     return check_end("test_sync_transport");
 }

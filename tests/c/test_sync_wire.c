@@ -1,5 +1,5 @@
-/* test_sync_wire.c - the frames of docs/protocol.md ("Test vectors") written from structs and read back; every byte of
- * a payload that must be refused. */
+/* test_sync_wire.c - the frames of docs/protocol.md ("Test vectors") written from structs and read back, and every byte
+ * of a payload that must be refused. */
 #include "sync/wire.h"
 #include "check.h"
 
@@ -8,7 +8,7 @@
 
 enum { MOST = 512 };
 
-/* The bytes of the document's vector of this type; returns their number. */
+/* Reads the document's vector of this name. Returns its number of bytes. */
 static size_t vector(const char *name, unsigned char *bytes) {
     char path[1024] = __FILE__, line[4096];
     char *end = strstr(path, "tests/c/test_sync_wire.c");
@@ -16,7 +16,7 @@ static size_t vector(const char *name, unsigned char *bytes) {
     bool in_block = false, mine = false;
     if (end) strcpy(end, "docs/protocol.md");
     FILE *file = fopen(path, "rb");
-    if (!file) file = fopen("docs/protocol.md", "rb"); /* a path from the build's folder */
+    if (!file) file = fopen("docs/protocol.md", "rb"); /* a path relative to the build folder */
     CHECK(file != NULL);
     if (!file) return 0;
     while (fgets(line, sizeof line, file)) {
@@ -37,7 +37,7 @@ static size_t vector(const char *name, unsigned char *bytes) {
 
 static const uint64_t job = 0x0706050403020100u;
 
-/* The frame of this header and payload is the document's; what is read back from it is the same header. */
+/* Checks that the frame of this header and payload is the document's, and that reading it gives the same header. */
 static void check_frame(ln_sync_header header, const unsigned char *payload, size_t size) {
     unsigned char expected[MOST], bytes[MOST];
     const size_t whole = vector(ln_sync_type_name(header.type), expected);
@@ -72,8 +72,8 @@ static void count_up(unsigned char *bytes, int size, int first) {
     for (int i = 0; i < size; i++) bytes[i] = (unsigned char)(first + i);
 }
 
-/* `read` takes the `size` bytes and gives a value that `write` makes the same bytes of; no other length is right, nor
- * is a change of the bytes named in `reserved` (pairs of offset and number, ended by -1). */
+/* Checks that `read` accepts the `size` bytes and that `write` turns the value into the same bytes. Other lengths must
+ * be refused, and so must a change of the bytes named in `reserved` (pairs of offset and count, terminated by -1). */
 #define CHECK_PAYLOAD(name, bytes, size, ...)                                                                          \
     do {                                                                                                               \
         ln_sync_##name back;                                                                                           \
@@ -125,7 +125,7 @@ static void test_handshake(void) {
     bytes[2] = 0, bytes[74] = 0;
     CHECK(!ln_sync_hello_read(&back, bytes, LN_SYNC_HELLO_BYTES)); /* chunk of 0 */
     bytes[74] = 4, bytes[95] = 'x';
-    CHECK(!ln_sync_hello_read(&back, bytes, LN_SYNC_HELLO_BYTES)); /* behind the name's end */
+    CHECK(!ln_sync_hello_read(&back, bytes, LN_SYNC_HELLO_BYTES)); /* a byte after the end of the name */
     memset(bytes + 80, 'n', 16);
     CHECK(ln_sync_hello_read(&back, bytes, LN_SYNC_HELLO_BYTES) && strlen(back.name) == 16);
 

@@ -1,12 +1,12 @@
-/* test_threads.c - the thread pool and the readers-writer lock: every task once, none after the end, many times over.
- * Run under ThreadSanitizer as well; the pool is used spinning, asleep, and from several threads with pools of their
- * own. */
+/* test_threads.c - the thread pool and the readers-writer lock: in many runs, every task runs once and no task runs
+ * after the end. ThreadSanitizer runs this test, too. The pool is used while its threads spin, while they sleep, and
+ * from several threads that each have a pool. */
 #define _DEFAULT_SOURCE 1 /* mkdtemp */
 
 #include "check.h"
 
-#include "core/memory.h"
-#include "core/platform.h"
+#include "base/memory.h"
+#include "base/platform.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@ enum { MOST = 8 };
 
 typedef struct work {
     int runs[MOST];
-    long long sums[MOST]; /* written without atomics: the pool must order them */
+    long long sums[MOST]; /* written without atomics, so the pool must order the accesses */
     int spin;
 } work;
 
@@ -48,7 +48,7 @@ static void nap(long microseconds) {
     nanosleep(&time, NULL);
 }
 
-/* Counts vary from run to run, so that workers skip runs and come late. */
+/* The number of tasks varies between runs, so that workers skip runs or come late. */
 static void *many_runs(void *argument) {
     int workers = *(int *)argument, expected[MOST] = {0}, wrong = 0;
     ln_memory memory;
@@ -76,7 +76,7 @@ static void *many_runs(void *argument) {
             }
         }
         ln_threads_end(threads);
-        if (session % 5 == 0) nap(200); /* workers fall asleep */
+        if (session % 5 == 0) nap(200); /* lets the workers fall asleep */
     }
     ln_threads_free(threads);
     ln_memory_free(&memory, block, ln_threads_size(workers));
@@ -92,10 +92,10 @@ static void outside_of_a_session(void) {
     ln_memory_init(&memory, NULL);
     threads = start(&memory, &block, 3);
     memset(&w, 0, sizeof w);
-    for (int i = 0; i < 50; i++) /* no begin: workers never spin, all the same the work is done */
+    for (int i = 0; i < 50; i++) /* without begin, workers never spin, but the work is still done */
         ln_threads_run(threads, task, &w, 4);
     for (int i = 0; i < 4; i++) CHECK_INT(w.runs[i], 50);
-    ln_threads_run(threads, task, &w, 100); /* more than there are threads: as many as there are */
+    ln_threads_run(threads, task, &w, 100); /* more than the number of threads: uses all of them */
     CHECK_INT(w.runs[3], 51);
     CHECK_INT(w.runs[4], 0);
     stop(&memory, block, threads, 3);
@@ -106,7 +106,7 @@ static void outside_of_a_session(void) {
     CHECK_INT(memory.bytes, 0);
 }
 
-/* Workers that wait without work use next to no processor time, inside a session as well as outside. */
+/* Workers that wait without work use almost no processor time, inside a session and outside. */
 static void idle_workers_sleep(void) {
     ln_memory memory;
     void *block;
@@ -123,7 +123,7 @@ static void idle_workers_sleep(void) {
     nap(100000);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     used = (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
-    CHECK(used < 0.03); /* three workers that spun on would use at least 0.1 s */
+    CHECK(used < 0.03); /* three spinning workers would use at least 0.1 s */
     ln_threads_end(threads);
     stop(&memory, block, threads, 3);
 }
@@ -183,7 +183,7 @@ static void put_file(const char *folder, const char *name, const char *text) {
     CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* Both versions of control groups: the least of the groups around a process counts, rounded up. */
+/* Both versions of control groups: the smallest quota of the groups around a process counts, rounded up. */
 static void quotas(void) {
 #if defined(__linux__)
     char folder[] = "/tmp/linnet-quota-XXXXXX", groups[64];
@@ -198,7 +198,7 @@ static void quotas(void) {
     CHECK_INT(ln_cpu_quota(groups, folder), 4);
     put_file(folder, "a/cpu.max", "150000 100000\n");
     CHECK_INT(ln_cpu_quota(groups, folder), 2);
-    put_file(folder, "cpu.max", "10000 100000\n"); /* of a container's own root */
+    put_file(folder, "cpu.max", "10000 100000\n"); /* the file of a container's own root */
     CHECK_INT(ln_cpu_quota(groups, folder), 1);
     put_file(folder, "groups", "12:cpuset:/x\n4:cpu,cpuacct:/c\n1:name=systemd:/\n0::nonsense\n7\n");
     put_file(folder, "cpu.max", "");
@@ -214,8 +214,8 @@ static void quotas(void) {
 #endif
 }
 
-/* What is left: of the machine, or of the narrowest group, where pages of files can be given up and swap comes on top.
- */
+/* Memory that is available: of the machine, or of the control group with the least. Pages of files count as available,
+ * because they can be reclaimed; swap is added. */
 static void memory_left(void) {
 #if defined(__linux__)
     char folder[] = "/tmp/linnet-memory-XXXXXX", groups[64], info[64], command[64];
@@ -223,9 +223,9 @@ static void memory_left(void) {
     CHECK(mkdtemp(folder) != NULL);
     snprintf(groups, sizeof groups, "%s/groups", folder);
     snprintf(info, sizeof info, "%s/meminfo", folder);
-    CHECK(ln_memory_left(info, groups, folder) == UINT64_MAX); /* nobody tells */
+    CHECK(ln_memory_left(info, groups, folder) == UINT64_MAX); /* no file has this value */
     put_file(folder, "meminfo", "MemTotal: 9000 kB\nMemFree: 100 kB\nCached: 300 kB\n");
-    CHECK_INT(ln_memory_left(info, groups, folder), 400 * kilo); /* an old kernel */
+    CHECK_INT(ln_memory_left(info, groups, folder), 400 * kilo); /* an old kernel without MemAvailable */
     put_file(folder, "meminfo", "MemTotal: 9000 kB\nMemFree: 100 kB\nMemAvailable:   5000 kB\nSwapFree: 1000 kB\n");
     CHECK_INT(ln_memory_left(info, groups, folder), 6000 * kilo);
     put_file(folder, "groups", "0::/a/b\n");
@@ -240,7 +240,7 @@ static void memory_left(void) {
     put_file(folder, "a/memory.swap.max", "1000\n");
     put_file(folder, "a/memory.swap.current", "400\n");
     CHECK_INT(ln_memory_left(info, groups, folder), 1024000 + 512000 + 600);
-    put_file(folder, "memory.max", "5\n"); /* of a container's own root, which holds more already */
+    put_file(folder, "memory.max", "5\n"); /* the file of a container's own root, which already uses more */
     put_file(folder, "memory.current", "9\n");
     put_file(folder, "memory.swap.max", "0\n");
     CHECK_INT(ln_memory_left(info, groups, folder), 0);

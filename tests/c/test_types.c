@@ -2,11 +2,11 @@
  * The expected 16-bit results come from exact arithmetic in double, not from the code under test. */
 #include "check.h"
 
-#include "core/types.h"
+#include "base/types.h"
 
 #include <math.h>
 
-/* Value of a 16-bit float by its definition (IEEE 754-2019, 3.4). */
+/* Returns the value of a 16-bit float by its definition (IEEE 754-2019, 3.4). */
 static double value_of(unsigned bits, int exponent_bits, int mantissa_bits) {
     int bias = (1 << (exponent_bits - 1)) - 1, exponent = (int)(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
     double mantissa = bits & ((1u << mantissa_bits) - 1), sign = bits & 0x8000u ? -1.0 : 1.0;
@@ -25,7 +25,8 @@ static void every_half(int dtype, int exponent_bits, int mantissa_bits) {
         wrong_load += !same(value, loaded);
         ln_store_f64(&back, dtype, 0, value);
         wrong_store += isnan(value) ? !isnan(value_of(back, exponent_bits, mantissa_bits)) : back != h;
-        /* Halfway to the next number away from zero: to the even one; a hair to either side: to the nearer. */
+        /* Halfway to the next number away from zero rounds to the even one; slightly to either side rounds to the
+         * nearer one. */
         if (isfinite(value) && isfinite(value_of(bits + 1, exponent_bits, mantissa_bits)) &&
             (bits & 0x7fffu) != 0x7fffu) {
             double next = value_of(bits + 1, exponent_bits, mantissa_bits), middle = 0.5 * (value + next);
@@ -47,7 +48,7 @@ static void half_limits(void) {
     CHECK_INT(ln_f32_to_f16(65519.0f), 0x7bff);
     CHECK_INT(ln_f32_to_f16(65520.0f), 0x7c00);
     CHECK_INT(ln_f32_to_f16(-1e30f), 0xfc00);
-    CHECK_INT(ln_f32_to_f16(0x1p-25f), 0x0000); /* half of the smallest: to even */
+    CHECK_INT(ln_f32_to_f16(0x1p-25f), 0x0000); /* half of the smallest number: rounds to even */
     CHECK_INT(ln_f32_to_f16(0x1.000002p-25f), 0x0001);
     CHECK_INT(ln_f32_to_f16(-0.0f), 0x8000);
     CHECK_INT(ln_f32_to_bf16(3.3895314e38f), 0x7f7f);
@@ -76,7 +77,7 @@ static void conversions(void) {
     CHECK_INT(stored(LINNET_I32, NAN), 0);
     CHECK_INT(stored(LINNET_I64, -1e300), INT64_MIN);
     CHECK_INT(stored(LINNET_I64, INFINITY), INT64_MAX);
-    CHECK_INT(stored(LINNET_I64, 0x1p63), INT64_MAX); /* the first double that is none */
+    CHECK_INT(stored(LINNET_I64, 0x1p63), INT64_MAX); /* the first double that does not fit */
     CHECK_INT(stored(LINNET_I64, 0x1.fffffffffffffp62), INT64_MAX - 1023);
     CHECK_INT(stored(LINNET_I64, -0x1p63), INT64_MIN);
     CHECK_INT(stored(LINNET_U32, 4294967295.0), 4294967295LL);
@@ -90,7 +91,7 @@ static void conversions(void) {
     CHECK(big == 0);
     ln_store_i64(&half, LINNET_F16, 0, 2049); /* tie: to even */
     CHECK(ln_f16_to_f32(half) == 2048.0f);
-    ln_store_i64(&half, LINNET_BF16, 0, (int64_t)0x4040000000000001); /* a tie but for the last bit */
+    ln_store_i64(&half, LINNET_BF16, 0, (int64_t)0x4040000000000001); /* a tie except for the last bit */
     CHECK(ln_bf16_to_f32(half) == 0x1.02p62f);
     ln_store_i64(&half, LINNET_BF16, 0, INT64_MIN);
     CHECK(ln_bf16_to_f32(half) == -0x1p63f);
@@ -118,7 +119,7 @@ static void layouts(void) {
     CHECK_INT(t.strides[1], 1);
     CHECK_INT(t.strides[2], 21);
     CHECK_INT(t.strides[3], 3);
-    t = tensor(LINNET_F32, 4, 2, 1, 5, 7); /* one channel: both at once */
+    t = tensor(LINNET_F32, 4, 2, 1, 5, 7); /* one channel: both layouts at once */
     ln_set_layout(&t, LN_LAYOUT_CHANNELS_LAST);
     CHECK(ln_is_dense(&t) && ln_is_channels_last(&t));
     t = tensor(LINNET_F32, 2, 2, 3, 0, 0); /* rank 2 has no channels-last */

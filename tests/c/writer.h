@@ -1,9 +1,9 @@
-/* writer.h - writes small .lnt files for the C tests, front to back, so that any field can be made wrong on purpose.
- * A table's fields are given as widths; offsets are filled in once their targets exist. */
+/* writer.h - writes small .lnt files for the C tests, front to back, so that any field can be corrupted on purpose.
+ * A table's fields are given as widths; offsets are filled in when their targets exist. */
 #ifndef WRITER_H
 #define WRITER_H
 
-#include "core/crc32.h"
+#include "base/crc32.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,11 +33,12 @@ static inline size_t writer_take(writer *w, size_t size, size_t alignment) {
     return at;
 }
 
-/* widths: bytes of each slot, one digit per slot: "4180" is four slots, the last absent. Offsets are width 4. */
+/* Writes a table. widths: bytes of each slot, one digit per slot: "4180" has four slots, and the last slot is absent.
+ * Offsets have width 4. */
 static inline written writer_table(writer *w, const char *widths) {
     written t = {0};
     size_t n = strlen(widths), vtable, offset = 8, end;
-    for (size_t i = 0; i < n; i++) { /* every field at a multiple of its width, the table at a multiple of 8 */
+    for (size_t i = 0; i < n; i++) { /* aligns every field to its width, and the table to 8 */
         size_t width = (size_t)(widths[i] - '0');
         if (!width) continue;
         offset = (offset + width - 1) / width * width;
@@ -57,10 +58,10 @@ static inline written writer_table(writer *w, const char *widths) {
     return t;
 }
 
-/* The offset at `at` shall point to `target`. */
+/* Makes the offset at `at` point to `target`. */
 static inline void writer_point(writer *w, size_t at, size_t target) { writer_put(w, at, target - at, 4); }
 
-/* Elements aligned to `align`; returns the position of the length. */
+/* Writes elements aligned to `align`. Returns the position of the length. */
 static inline size_t writer_vector(writer *w, const void *data, size_t count, size_t element, size_t align) {
     size_t at;
     while ((w->used + 4) % (align < 4 ? 4 : align) != 0) writer_take(w, 1, 1);
@@ -76,7 +77,7 @@ static inline size_t writer_string(writer *w, const char *text) {
     return at;
 }
 
-/* Vector of offsets, to be pointed by the caller: element i stands at the result + 4 + 4 * i. */
+/* Writes a vector of offsets, which the caller fills in: element i is at the result + 4 + 4 * i. */
 static inline size_t writer_offsets(writer *w, size_t count) { return writer_vector(w, NULL, count, 4, 4); }
 
 static inline void writer_begin(writer *w) {
@@ -85,7 +86,7 @@ static inline void writer_begin(writer *w) {
     memcpy(w->bytes + 68, "LNT1", 4);
 }
 
-/* Header for a structure of [64, end) in a file of `file` bytes; with segments behind it. */
+/* Writes the header for a structure of [64, end) in a file of `file` bytes; segments follow the structure. */
 static inline void writer_header(writer *w, size_t end, size_t file) {
     memset(w->bytes, 0, 64);
     memcpy(w->bytes, "LINNET\r\n", 8);

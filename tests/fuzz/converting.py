@@ -1,4 +1,4 @@
-"""Damaged ONNX and TFLite files through conversion, plan and run: an error record or a result, in bounded time and memory.
+"""Converts, plans and runs damaged ONNX and TFLite files: expects an error record or a result, in bounded time and memory.
 `python -m tests.fuzz.converting onnx|tflite FIRST LAST`; cases run in a child process that is replaced when it dies or hangs."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 
 from tests.fuzz import mutate_bytes, mutate_onnx, mutate_tflite
 
-SECONDS = 10  # that a case may take, on an idle machine; more when it is busy
-MEMORY = 1 << 30  # bytes that the child may map beyond what it has before the first case
+SECONDS = 10  # time limit of a case on an idle machine; more on a busy one
+MEMORY = 1 << 30  # bytes that the child may map in addition to what it has before the first case
 RUN_BYTES = 64 << 20  # max_bytes of sessions
 CORPUS = 60
 
@@ -45,7 +45,7 @@ def onnx_corpus(folder: Path) -> None:
 
 
 def tflite_corpus() -> list[list[Any]]:
-    """Graphs of one operator each, of state, and of branches."""
+    """Graphs with one operator each, with state, and with branches."""
     from tests.test_tflite_ops import CASES
     from tests.tflite_models import G, O, T
 
@@ -68,7 +68,7 @@ def tflite_corpus() -> list[list[Any]]:
 
 
 def content(kind: str, seed: int, corpus: list[Any]) -> bytes:
-    """The file of a seed."""
+    """Returns the file of a seed."""
     rng = random.Random(f"{kind} {seed}")
     base, other = rng.choice(corpus), rng.choice(corpus)
     if kind == "onnx":
@@ -87,7 +87,7 @@ def content(kind: str, seed: int, corpus: list[Any]) -> bytes:
 
 
 def verdict(kind: str, file: bytes, folder: Path) -> tuple[str, str]:
-    """(outcome, text): refused, plan, ran, or wrong."""
+    """Returns (outcome, text), where the outcome is refused, plan, ran, or wrong."""
     import linnet
 
     stage = "converting"
@@ -109,7 +109,7 @@ def verdict(kind: str, file: bytes, folder: Path) -> tuple[str, str]:
             shape = tuple(2 if d is None else d for d in (spec.shape if spec.shape is not None else (2,)))
             if np.prod([float(d) for d in shape]) > 1e6:
                 return "plan", ""
-            from linnet.graph import numpy_dtype
+            from linnet.ir.dtypes import numpy_dtype
 
             dtype = numpy_dtype(spec.dtype)
             values = np.random.default_rng(0).normal(0, 2, shape)
@@ -135,12 +135,12 @@ def verdict(kind: str, file: bytes, folder: Path) -> tuple[str, str]:
 
 
 def work(kind: str, folder: Path) -> None:
-    """The child: seeds come in by lines, verdicts go out."""
+    """The child process: reads seeds line by line and writes verdicts."""
     import linnet
 
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing that a library prints may come between the verdicts
+    os.dup2(2, 1)  # no output of a library may get between the verdicts
     if kind == "onnx":
         corpus: list[Any] = [p.read_bytes() for p in sorted(folder.glob("[0-9]*.onnx"), key=lambda p: int(p.stem))]
         linnet.from_onnx(folder / "0.onnx")
@@ -155,7 +155,7 @@ def work(kind: str, folder: Path) -> None:
 
 
 def tried(kind: str, first: int, last: int) -> tuple[Counter[str], list[str]]:
-    """(how many of each outcome, and the peak of memory in MB; what went wrong, by seed)."""
+    """Returns (the number of each outcome, and the peak memory in MB; what went wrong, by seed)."""
     counts: Counter[str] = Counter()
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as name:

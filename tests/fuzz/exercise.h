@@ -1,6 +1,5 @@
-/* exercise.h - opens a model that lies in memory, plans its signatures in random ways and runs them with hostile
- * inputs, in bounded memory. Every failure must have a record in words and give everything back; sanitizers look for
- * the rest. */
+/* exercise.h - opens a model in memory, plans its signatures in random ways and runs them with hostile inputs, in
+ * bounded memory. Every failure must have an error record and leak nothing; sanitizers find the rest. */
 #ifndef EXERCISE_H
 #define EXERCISE_H
 
@@ -10,21 +9,21 @@
 #include <math.h>
 
 enum { EXERCISE_INPUTS = 16 };
-enum exercise_stage { AT_OPEN, AT_PLAN, AT_RUN, AT_LOOP }; /* a loop may be endless by right */
+enum exercise_stage { AT_OPEN, AT_PLAN, AT_RUN, AT_LOOP }; /* a loop may legitimately be endless */
 static const uint64_t most_bytes = 64 << 20, most_run_bytes = 4 << 20, most_flops = 20000000;
 
 typedef struct fuzz {
     mutant m;
-    size_t live; /* bytes that the library holds */
+    size_t live; /* bytes that the library has allocated */
     long opened, planned, ran, codes[600];
-    volatile int *stage; /* NULL: nobody looks, and loops are left out */
+    volatile int *stage; /* NULL: nobody watches, and loops are left out */
 } fuzz;
 
 static inline void exercise_at(fuzz *f, int stage) {
     if (f->stage) *f->stage = stage;
 }
 
-/* The host's memory is bounded too: a model may not take it all. */
+/* The host's memory is bounded, too, because a model must not take all of it. */
 static void *bounded_alloc(void *context, size_t size, size_t alignment) {
     fuzz *f = context;
     void *pointer;
@@ -39,7 +38,7 @@ static void bounded_free(void *context, void *pointer, size_t size) {
     free(pointer);
 }
 
-/* A failure leaves no object, and a record of its code in one line. */
+/* Checks that a failure creates no object, and gives a record with its code in one line. */
 static void check_record(const void *made, const linnet_error *error, linnet_status status) {
     char text[1024];
     if (status == LINNET_OK) return;
@@ -54,12 +53,13 @@ static void put_number(const linnet_tensor_info *input, unsigned char *to, int64
     switch (input->dtype) {
     case LINNET_F32: memcpy(to, &single, 4); break;
     case LINNET_F64: memcpy(to, &real, 8); break;
-    default: memcpy(to, &integer, linnet_dtype_size(input->dtype)); break; /* the low bytes: of f16 any bits */
+    default: memcpy(to, &integer, linnet_dtype_size(input->dtype)); break; /* the low bytes; for f16 any bits */
     }
 }
 
-/* Zeros and ones, so that indices are inside; sizes that fit; numbers at the ends of what there is; or any bits. Data
- * that decides shapes is a few integers: these are mostly one of the first two but for a single element. */
+/* Fills an input with zeros and ones, so that indices are in range; with sizes that fit; with numbers at the limits of
+ * types; or with random bits. Data that decides shapes is a few integers: these get one of the first two ways, mostly
+ * with one exception. */
 static void fill_input(fuzz *f, const linnet_tensor_info *input, unsigned char *to) {
     static const int64_t ends[] = {0,         -1,        1,         2,         INT8_MIN,     127,
                                    255,       INT16_MAX, 65536,     INT32_MAX, INT32_MIN,    1LL << 32,
@@ -81,14 +81,14 @@ static void fill_input(fuzz *f, const linnet_tensor_info *input, unsigned char *
             put_number(input, to + k * size, (int64_t)(bits % 7), (double)(int)(bits % 2001 - 1000) / 100);
         else if (way == 2)
             put_number(input, to + k * size, ends[bits % (sizeof ends / sizeof *ends)], real);
-        else if (way == 3) /* dimensions that are fine one by one */
+        else if (way == 3) /* dimensions that are fine individually */
             put_number(input, to + k * size, sizes[bits % (sizeof sizes / sizeof *sizes)], real);
         else
             memcpy(to + k * size, &bits, size);
     }
 }
 
-/* Runs it when that is a matter of moments. */
+/* Runs the plan if this takes only moments. */
 static void run(fuzz *f, linnet_plan *plan) {
     linnet_plan_info info = {.struct_size = sizeof info};
     linnet_session *session = NULL;
@@ -160,7 +160,7 @@ static void plan(fuzz *f, linnet_model *model, int signature) {
     linnet_plan_free(made);
 }
 
-/* The model in `bytes`, which AddressSanitizer should know the end of. */
+/* Exercises the model in `bytes`, whose end AddressSanitizer should know. */
 static void exercise(fuzz *f, const void *bytes, size_t size) {
     linnet_allocator allocator = {f, bounded_alloc, bounded_free};
     linnet_model_config config;
@@ -170,7 +170,7 @@ static void exercise(fuzz *f, const void *bytes, size_t size) {
     exercise_at(f, AT_OPEN);
     linnet_model_config_init(&config);
     config.allocator = &allocator;
-    config.verify = -1; /* else few mutants would come further than that */
+    config.verify = -1; /* otherwise few mutants would get further than verification */
     status = linnet_model_open_memory(bytes, size, mutant_below(&f->m, 4) == 0, &config, &model, &error);
     f->codes[status < 600 ? status : 599]++;
     check_record(model, &error, status);

@@ -1,4 +1,4 @@
-/* fuzz_checkpoint.c - changes a checkpoint at random and loads it: all of its variables are taken, or none.
+/* fuzz_checkpoint.c - changes a checkpoint at random and loads it: either all of its variables are loaded, or none.
  * usage: fuzz_checkpoint MODEL.lnt CHECKPOINT COUNT SEED. Writes CHECKPOINT.bad. Build it with sanitizers. */
 #define _POSIX_C_SOURCE 200809L
 
@@ -14,7 +14,7 @@ static void stop(const char *what) {
     exit(4);
 }
 
-/* Every variable, behind one another. */
+/* Copies all variables, one after the other. */
 static size_t values(linnet_model *model, linnet_store *store, unsigned char *to) {
     size_t used = 0;
     for (int i = 0; i < linnet_model_variable_count(model); i++) {
@@ -27,7 +27,7 @@ static size_t values(linnet_model *model, linnet_store *store, unsigned char *to
     return used;
 }
 
-/* Variables of bytes that no checkpoint of the test holds, so that what was taken shows. */
+/* Fills the variables with bytes that no checkpoint of the test contains, so that loaded ones are visible. */
 static void mark(linnet_model *model, linnet_store *store) {
     static unsigned char marks[MOST_BYTES];
     memset(marks, 0x5a, sizeof marks);

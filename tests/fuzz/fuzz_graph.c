@@ -1,5 +1,5 @@
-/* fuzz_graph.c - models that tests/fuzz/mutate_graph.py changed, one file each, opened, planned and run with hostile
- * inputs, each in a process of its own within a bound of processor time. usage: fuzz_graph SEED ROUNDS FILE.lnt... */
+/* fuzz_graph.c - opens, plans and runs models that tests/fuzz/mutate_graph.py changed, one file each, with hostile
+ * inputs. Each runs in its own process with a limit of processor time. usage: fuzz_graph SEED ROUNDS FILE.lnt... */
 #define _DEFAULT_SOURCE
 
 #include "exercise.h"
@@ -14,7 +14,7 @@
 enum { CPU_SECONDS = 20, LOOP_SECONDS = 2, WALL_SECONDS = 300, ENDLESS = 77 };
 
 typedef struct shared {
-    fuzz f; /* counts of all cases */
+    fuzz f; /* counts over all cases */
     volatile int stage;
 } shared;
 
@@ -25,7 +25,7 @@ static void on_tick(int number) {
     if (*watched == AT_LOOP) _exit(ENDLESS);
 }
 
-/* What a child does. Output goes where the parent's goes. */
+/* Runs in the child. Its output goes where the parent's goes. */
 static void one_file(shared *s, const char *path, uint64_t seed, long rounds) {
     struct rlimit limit = {CPU_SECONDS, CPU_SECONDS + 1};
     struct itimerval tick = {{LOOP_SECONDS, 0}, {LOOP_SECONDS, 0}};
@@ -33,7 +33,7 @@ static void one_file(shared *s, const char *path, uint64_t seed, long rounds) {
     f = s->f;
     if (!mutant_load(&f.m, path)) exit(3);
     setrlimit(RLIMIT_CPU, &limit);
-    alarm(WALL_SECONDS); /* threads that wait for one another */
+    alarm(WALL_SECONDS); /* against threads that wait for one another */
     watched = f.stage = &s->stage;
     signal(SIGPROF, on_tick);
     setitimer(ITIMER_PROF, &tick, NULL);

@@ -1,6 +1,6 @@
-/* fuzz_map.c - runs batches of random map programs that tests/maps wrote, and compares: the reference with what NumPy
- * says, every ISA level and two threads with the reference, bit by bit. usage: fuzz_map FILE.lnt...; FILE.lnt.bin lies
- * beside. */
+/* fuzz_map.c - runs batches of random map programs that tests/maps wrote. Compares the reference with NumPy's results,
+ * and every ISA level and two threads with the reference, bit by bit. usage: fuzz_map FILE.lnt...; FILE.lnt.bin must be
+ * beside each file. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "linnet.h"
@@ -14,7 +14,7 @@ typedef struct batch {
     linnet_model *model;
     unsigned char *bytes; /* feeds, then expected results */
     size_t size;
-    unsigned char **reference; /* results of the reference, per output */
+    unsigned char **reference; /* results of the reference, one per output */
     int outputs;
 } batch;
 
@@ -39,7 +39,7 @@ static unsigned char *read_file(const char *path, size_t *size) {
     return bytes;
 }
 
-static float from_half(uint16_t h) { /* finite or not: exact */
+static float from_half(uint16_t h) { /* exact, also for infinity and NaN */
     int exponent = h >> 10 & 31, fraction = h & 1023;
     float v = exponent == 31  ? (fraction ? NAN : INFINITY)
               : exponent == 0 ? ldexpf((float)fraction, -24)
@@ -65,8 +65,8 @@ static double value_of(int dtype, const unsigned char *p, size_t i) {
     }
 }
 
-/* Whether element i is as expected: the same bits, or both NaN, or within the relative error (denormals and what rounds
- * to infinity have none). */
+/* Tells whether element i is as expected: the same bits, or both NaN, or within the relative error (denormals and
+ * results that round to infinity have no relative error). */
 static int same(int dtype, const unsigned char *got, const unsigned char *wanted, size_t i, double error) {
     size_t size = linnet_dtype_size(dtype);
     if (!memcmp(got + i * size, wanted + i * size, size)) return 1;

@@ -1,5 +1,5 @@
-/* fuzz_model.c - changes a .lnt file at random, in memory, and opens, plans and runs what comes out.
- * usage: fuzz_model FILE.lnt COUNT SEED. Build it with sanitizers: whatever they find ends it with a status. */
+/* fuzz_model.c - changes a .lnt file at random in memory, then opens, plans and runs the result.
+ * usage: fuzz_model FILE.lnt COUNT SEED. Build it with sanitizers, which end it with a status if they find anything. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "exercise.h"
@@ -11,7 +11,7 @@ enum { CASE_SECONDS = 60 };
 static void one_case(fuzz *f) {
     unsigned char *exact;
     mutant_make(&f->m);
-    /* An allocation of exactly the file's size: AddressSanitizer sees the first byte read behind it. */
+    /* An allocation of exactly the file's size, so that AddressSanitizer detects any read beyond it. */
     exact = malloc(f->m.size ? f->m.size : 1);
     if (!exact) exit(3);
     memcpy(exact, f->m.bytes, f->m.size);

@@ -1,5 +1,5 @@
-/* fuzz_op.c - random nodes of every op through its shape rule and reference kernel: any attributes, dtypes and shapes.
- * usage: fuzz_op COUNT SEED. Build it with sanitizers. Buffers are of exactly the size that the rule says. */
+/* fuzz_op.c - passes random nodes of every op through its shape rule and reference kernel: any attributes, dtypes and
+ * shapes. usage: fuzz_op COUNT SEED. Build it with sanitizers. Buffers have exactly the size that the rule returns. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "../c/writer.h"
@@ -47,7 +47,7 @@ static size_t list(fuzz *f, bool floats) {
     return writer_vector(&f->w, values, (size_t)n, 8, 8);
 }
 
-/* A map program that is right more often than chance would make it. */
+/* Makes a map program that is valid more often than chance would make it. */
 static size_t program(fuzz *f, int inputs) {
     static const int64_t types[] = {LINNET_F32, LINNET_F32, LINNET_F32, LINNET_F64, LINNET_I32, LINNET_I64};
     int64_t in[5 * 12], type = types[below(f, 6)];
@@ -66,7 +66,7 @@ static size_t program(fuzz *f, int inputs) {
     return writer_vector(&f->w, in, 5 * (size_t)(n + 1), 8, 8);
 }
 
-/* The node's flatbuffer: op, and a table of all its attributes, each now and then absent. */
+/* Writes the node's flatbuffer: op, and a table of all its attributes, each sometimes absent. */
 static void make_node(fuzz *f, const ln_op *op, int inputs) {
     char widths[WRITER_SLOTS + 1] = "";
     written node, table;
@@ -212,7 +212,7 @@ static void one_case(fuzz *f) {
     for (int i = 0; i < outputs && status == LINNET_OK; i++) {
         linnet_operand *o = &f->outputs[i];
         size_t bytes;
-        size_t most = elements(&f->inputs[op->id == LN_OP_NMS]); /* of what depends on data */
+        size_t most = elements(&f->inputs[op->id == LN_OP_NMS]); /* upper bound for sizes that depend on data */
         for (int d = 0; d < o->rank && (op->flags & LN_OP_DATA_DEPENDENT) && most < SIZE_MAX; d++)
             if (o->shape[d] < 0) o->shape[d] = (int64_t)most;
         bytes = elements(o);

@@ -1,6 +1,7 @@
-/* fuzz_sync_server.c - changed sessions against the core of a server with several connections, while time goes on. It
- * must stay within its memory, send what is right, and serve an honest worker in between as if nothing were. usage:
- * fuzz_sync_server COUNT SEED. Build it with sanitizers: whatever they find ends it with a status. */
+/* fuzz_sync_server.c - feeds changed sessions to the core of a server with several connections while time passes. The
+ * server must stay within its memory, send valid frames, and serve an honest worker in between as if nothing had
+ * happened. usage: fuzz_sync_server COUNT SEED. Build it with sanitizers, which end it with a status if they find
+ * anything. */
 #include "sync/manifest.h"
 #include "sync/server_state.h"
 #include "sync/stream.h"
@@ -11,7 +12,7 @@
 enum { OPEN = 6, LIVES = 500, HONEST = 40, MOST = 200000 };
 static const unsigned char job_digest[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
-/* One connection: the server's stream, and a peer that checks what comes from it. */
+/* One connection: the server's stream, and a peer that checks what the server sends. */
 typedef struct client {
     ln_sync_stream *stream, *peer;
     bool welcomed;
@@ -36,7 +37,7 @@ static void fail(const fuzz *z, const char *what) {
     exit(4);
 }
 
-/* ---- what the server stands on ---------------------------------------------------------------------------------- */
+/* ---- what the server needs --------------------------------------------------------------------------------------- */
 
 static uint64_t clock_of(void *context) { return ((fuzz *)context)->now; }
 
@@ -137,7 +138,7 @@ static void leave(fuzz *z, client *c) {
     c->stream = NULL;
 }
 
-/* What was made goes in, in pieces; answers come out between them. */
+/* Feeds the frames to the server in pieces; its answers come out in between. */
 static void feed(fuzz *z, client *c, bool whole) {
     frames *f = &z->f;
     for (size_t at = 0; at < f->size && !ln_sync_stream_failure(c->stream);) {
@@ -145,7 +146,7 @@ static void feed(fuzz *z, client *c, bool whole) {
         size_t room, part = whole || frames_below(f, 3) ? f->size - at : 1 + frames_below(f, 200);
         if (ln_sync_server_resumed(z->server, c->stream)) ln_sync_stream_received(c->stream, 0);
         ln_sync_stream_space(c->stream, &space, &room);
-        if (room == 0) break; /* paused: no memory, for now */
+        if (room == 0) break; /* paused: no memory at the moment */
         if (part > room) part = room;
         if (part > f->size - at) part = f->size - at;
         memcpy(space, f->bytes + at, part);
@@ -158,7 +159,7 @@ static void feed(fuzz *z, client *c, bool whole) {
     f->size = 0;
 }
 
-/* A connection up to READY. False: there was no answer. */
+/* Opens a connection up to READY. Returns false if there was no answer. */
 static bool greet(fuzz *z, client *c, uint32_t worker, bool honest) {
     frames *f = &z->f;
     ln_sync_ready ready;
@@ -188,7 +189,7 @@ static bool greet(fuzz *z, client *c, uint32_t worker, bool honest) {
     return true;
 }
 
-/* A whole step, right in all: the peers before and beside it must not matter. */
+/* Makes a whole valid step, which the other peers must not disturb. */
 static void honest(fuzz *z) {
     frames *f = &z->f;
     client *c = &z->clients[0];
@@ -227,7 +228,7 @@ static void hostile(fuzz *z) {
     frames *f = &z->f;
     client *c = &z->clients[1 + frames_below(f, OPEN - 1)];
     leave(z, c);
-    if (frames_below(f, 50) == 0) { /* no greeting at all */
+    if (frames_below(f, 50) == 0) { /* no HELLO at all */
         const ln_sync_handler handler = {c, peer_place, peer_frame, peer_released};
         if (!c->peer) c->peer = malloc(ln_sync_stream_bytes(1));
         ln_sync_stream_init(c->peer, 1, &handler);
@@ -250,7 +251,7 @@ static void hostile(fuzz *z) {
     for (int i = 0; i < OPEN; i++)
         if (z->clients[i].stream && ln_sync_server_closing(z->server, z->clients[i].stream)) leave(z, &z->clients[i]);
     if (ln_sync_server_failure(z->server, NULL)) {
-        /* A worker that knows of a later server ends this one, by right. */
+        /* A worker that knows a newer server legitimately ends this one. */
         if (ln_sync_server_failure(z->server, NULL) != LINNET_SUPERSEDED) fail(z, "the server has failed");
         for (int i = 0; i < OPEN; i++) leave(z, &z->clients[i]);
         ln_sync_server_release(z->server);

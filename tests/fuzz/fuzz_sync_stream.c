@@ -1,6 +1,6 @@
-/* fuzz_sync_stream.c - feeds changed sessions, and random bytes, in random pieces to a stream whose handler reads every
- * payload against a manifest and answers; what the stream sends must be right for another stream.
- * usage: fuzz_sync_stream COUNT SEED. Build it with sanitizers: whatever they find ends it with a status. */
+/* fuzz_sync_stream.c - feeds changed sessions and random bytes in random pieces to a stream. Its handler checks every
+ * payload against a manifest and answers; another stream must accept what it sends. usage: fuzz_sync_stream COUNT SEED.
+ * Build it with sanitizers, which end it with a status if they find anything. */
 #include "sync/manifest.h"
 #include "sync/stream.h"
 #include "sync_frames.h"
@@ -11,15 +11,15 @@ static const unsigned char job_digest[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 
 typedef struct fuzz {
     frames f;
     ln_sync_manifest *manifest;
-    ln_sync_stream *stream, *peer;         /* the peer takes what the stream sends */
-    unsigned char *tensor[FRAMES_TENSORS]; /* of exactly its size: one byte too many is seen */
-    uint64_t next[FRAMES_TENSORS];         /* offset that the message of a tensor goes on at */
-    uint64_t rows[FRAMES_TENSORS];         /* of the IDS or ROWS message of a tensor */
-    unsigned char *value;                  /* what is sent: as long as the largest tensor */
+    ln_sync_stream *stream, *peer;         /* the peer receives what the stream sends */
+    unsigned char *tensor[FRAMES_TENSORS]; /* of exactly its size, so that one byte too many is detected */
+    uint64_t next[FRAMES_TENSORS];         /* offset at which the message of a tensor continues */
+    uint64_t rows[FRAMES_TENSORS];         /* number of rows in the IDS or ROWS message of a tensor */
+    unsigned char *value;                  /* the bytes to send, as long as the largest tensor */
     int64_t *ids;
     unsigned char *report;
     int queued;
-    bool open; /* the stream is */
+    bool open; /* whether the stream is open */
     long frames, messages, refused[32], fine, sent;
 } fuzz;
 
@@ -28,7 +28,7 @@ static void fail(const fuzz *z, const char *what) {
     exit(4);
 }
 
-/* What a message of this header must have in all; false: there is none such. */
+/* Computes the total size that a message with this header must have. Returns false if there is no such message. */
 static bool size_of(fuzz *z, const ln_sync_header *header, uint64_t *size) {
     const ln_sync_variable *variable = ln_sync_manifest_get(z->manifest, header->tensor);
     if (!variable) return false;
@@ -66,7 +66,7 @@ static ln_sync_refusal on_place(void *context, ln_sync_stream *stream, const ln_
     return LN_SYNC_FINE;
 }
 
-/* Answers, as a server would. */
+/* Answers as a server would. */
 static void reply(fuzz *z, const ln_sync_header *header) {
     unsigned char payload[LN_SYNC_ACK_BYTES] = {3};
     const ln_sync_header ack = {.type = LN_SYNC_ACK, .step = header->step};
@@ -93,7 +93,7 @@ static ln_sync_refusal on_frame(void *context, ln_sync_stream *stream, const ln_
         return LN_SYNC_FINE;
     }
     if (header->length > LN_SYNC_CONTROL_MAX) fail(z, "a control frame is too long");
-    /* Of exactly its size: nobody may read on. */
+    /* Of exactly its size, so that reading beyond it is detected. */
     exact = malloc(header->length ? header->length : 1);
     if (!exact) exit(3);
     memcpy(exact, payload, header->length);
@@ -142,7 +142,7 @@ static void on_released(void *context, ln_sync_stream *stream, uint64_t tag) {
     if (tag >= FRAMES_TENSORS || z->queued-- <= 0) fail(z, "released what was not queued");
 }
 
-/* The peer: takes frames anywhere that is large enough. */
+/* The peer accepts frames into any buffer that is large enough. */
 static ln_sync_refusal peer_place(void *context, ln_sync_stream *stream, const ln_sync_header *header,
                                   void **destination) {
     fuzz *z = context;
@@ -165,7 +165,7 @@ static void peer_released(void *context, ln_sync_stream *stream, uint64_t tag) {
     (void)context, (void)stream, (void)tag;
 }
 
-/* Some of what waits to be sent goes to the peer. */
+/* Sends some of the waiting bytes to the peer. */
 static void send_some(fuzz *z, size_t most) {
     ln_sync_slice slices[16];
     const int count = ln_sync_stream_pending(z->stream, slices, 1 + (int)frames_below(&z->f, 16));

@@ -1,7 +1,7 @@
-/* fuzz_sync_worker.c - a server that lies: changed answers to a worker that agrees, pulls, pushes and fetches rows.
- * Whatever comes, the worker stays within its memory and its variables, sends what is right, and takes up with an
- * honest server. usage: fuzz_sync_worker COUNT SEED MODEL.lnt. Build it with sanitizers: whatever they find ends it
- * with a status. */
+/* fuzz_sync_worker.c - a lying server: sends changed answers to a worker that agrees, pulls, pushes and fetches rows.
+ * Whatever arrives, the worker must stay within its memory and its variables, send valid frames, and then work with an
+ * honest server. usage: fuzz_sync_worker COUNT SEED MODEL.lnt. Build it with sanitizers, which end it with a status if
+ * they find anything. */
 #include "sync/manifest.h"
 #include "sync/worker_state.h"
 #include "sync_frames.h"
@@ -16,7 +16,7 @@ typedef struct fuzz {
     linnet_session *session;
     ln_sync_worker *worker;
     ln_sync_manifest *manifest;
-    ln_sync_stream *peer; /* takes what the worker sends */
+    ln_sync_stream *peer; /* receives what the worker sends */
     ln_sync_hello hello;
     bool greeted, ready, committed;
     uint64_t now;
@@ -33,7 +33,7 @@ static uint64_t clock_of(void *context) { return ((fuzz *)context)->now; }
 
 static void random_of(void *context, void *bytes, size_t size) { frames_fill(&((fuzz *)context)->f, bytes, size); }
 
-/* ---- what the worker says --------------------------------------------------------------------------------------- */
+/* ---- frames from the worker ------------------------------------------------------------------------------------- */
 
 static ln_sync_refusal peer_place(void *context, ln_sync_stream *stream, const ln_sync_header *header,
                                   void **destination) {
@@ -74,7 +74,7 @@ static void listen(fuzz *z) {
     }
 }
 
-/* ---- what the server says --------------------------------------------------------------------------------------- */
+/* ---- frames from the server ------------------------------------------------------------------------------------- */
 
 static void feed(fuzz *z) {
     frames *f = &z->f;
@@ -128,7 +128,7 @@ static void add_welcome(fuzz *z, bool honest) {
     if (!honest && frames_below(&z->f, 10) == 0) frames_change(&z->f);
 }
 
-/* Values of all tensors: the answer to a PULL. */
+/* Adds the values of all tensors, which answer a PULL. */
 static void add_values(fuzz *z) {
     for (uint32_t t = 0; t < FRAMES_TENSORS; t++)
         frames_message(&z->f, frames_of(LN_SYNC_DATA, 2, t), NULL, frames_tensor_bytes(t));
@@ -147,7 +147,7 @@ static void add_ack(fuzz *z) {
     frames_add(&z->f, frames_of(LN_SYNC_ACK, z->f.step, 0), payload, sizeof payload);
 }
 
-/* ---- lives ------------------------------------------------------------------------------------------------------ */
+/* ---- lives of a worker ------------------------------------------------------------------------------------------ */
 
 static void start(fuzz *z) {
     static const char *const servers[] = {"fuzzed"};
@@ -173,7 +173,7 @@ static void stop(fuzz *z) {
     linnet_store_free(z->store);
 }
 
-/* One thing that a worker does, and answers to it that are changed. */
+/* Lets the worker do one thing, and sends changed answers to it. */
 static void hostile(fuzz *z) {
     static const int64_t numbers[4] = {0, 3, 50, 99};
     const ln_sync_request request = {"c", numbers, 4, z->rows};
@@ -195,7 +195,7 @@ static void hostile(fuzz *z) {
             status = ln_sync_worker_begin_rows(z->worker, &request, 1, &error);
         listen(z);
         if (z->worker->work == WORKER_PUSH) f->step = z->worker->links[0].step;
-        /* The right answer, mostly. */
+        /* Mostly the right kind of answer. */
         const worker_work work = frames_below(f, 8) ? z->worker->work : (worker_work)frames_below(f, WORKER_LEAVE);
         if (work == WORKER_PUSH) add_ack(z);
         if (work == WORKER_ROWS) add_rows(z);
@@ -212,7 +212,7 @@ static void hostile(fuzz *z) {
     z->now += frames_below(f, 3000) * 1000000;
     ln_sync_worker_advance(z->worker);
     if (ln_sync_worker_finished(z->worker, &status, &error)) z->messages += status == LINNET_OK;
-    /* This connection is over; a server that lies once too often ends the worker, by right. */
+    /* Ends this connection. A server that lies once too often legitimately ends the worker. */
     if (ln_sync_worker_wish(z->worker, 0) != LN_SYNC_WISH_CONNECT) ln_sync_worker_lost(z->worker, 0, NULL);
     if (z->worker->failure.code) {
         stop(z);
@@ -221,7 +221,7 @@ static void hostile(fuzz *z) {
     if (z->worker->bytes > 400000) fail(z, "a worker takes too much memory");
 }
 
-/* After all that: agrees, pulls and pushes with one that tells the truth. */
+/* After all that, the worker agrees, pulls and pushes with a server that tells the truth. */
 static void honest(fuzz *z) {
     linnet_status status = LINNET_OK;
     linnet_error error = {0};

@@ -1,5 +1,5 @@
-"""Small graphs of all ops to be changed by mutate_graph: those that tests share, converted ones, training steps, and ops whose
-shapes, axes and indices come with the data."""
+"""Small graphs of all ops, which mutate_graph changes: those that tests share, converted ones, training steps, and ops whose
+shapes, axes and indices are part of the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import numpy as np
 
 import linnet
 from linnet import nn, ops
-from linnet.graph import Function, Graph, Tensor, emit
+from linnet.facade import Graph
+from linnet.file.reader import from_bytes
+from linnet.file.writer import to_bytes
+from linnet.ir.function import Function, Tensor, emit
 from tests import graphs
 from tests.test_fuzz import SEEDS
 
@@ -20,7 +23,7 @@ MOST_BYTES = 60_000
 
 
 def _data_decided() -> list[Graph]:
-    """One graph for each op that takes a shape, an axis or an index as an operand."""
+    """One graph for each op that has a shape, an axis or an index as an operand."""
 
     def index(main: Function, count: int, dtype: str = "i64") -> Tensor:
         return main.placeholder("s", dtype, (count,))
@@ -82,7 +85,7 @@ def _call() -> Graph:
 
 
 def _training() -> list[Graph]:
-    """Training steps: convolution and normalization, recurrent layers, an embedding."""
+    """Training steps of convolution with normalization, of recurrent layers, and of an embedding."""
     made = []
     for kind in ("conv", "lstm", "gru", "layer_norm"):
         graph = Graph()
@@ -117,7 +120,7 @@ def _converted() -> list[Graph]:
             graph = linnet.from_onnx(case[0])
         except linnet.Error:
             continue
-        if len(graph.to_bytes()) < MOST_BYTES:
+        if len(to_bytes(graph)) < MOST_BYTES:
             found.append(graph)
     return found
 
@@ -125,5 +128,5 @@ def _converted() -> list[Graph]:
 def corpus() -> list[Graph]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        shared = [linnet.file.from_bytes(graphs.bytes_of(name)) for name in (*SEEDS, "training")]
+        shared = [from_bytes(graphs.bytes_of(name)) for name in (*SEEDS, "training")]
         return [*shared, _call(), *_data_decided(), *_training(), *_converted()]

@@ -1,9 +1,9 @@
-/* mutate.h - a .lnt file changed at random, in memory: bits, numbers, pieces that change places, truncation; mostly
- * with its checksum made right again, or nothing behind it would ever be reached. */
+/* mutate.h - changes a .lnt file at random in memory: bits, numbers, exchanged pieces, truncation. Mostly updates the
+ * checksum, because otherwise nothing after the checksum test would ever be reached. */
 #ifndef MUTATE_H
 #define MUTATE_H
 
-#include "core/crc32.h"
+#include "base/crc32.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 enum { MUTANT_HEADER = 64, MUTANT_CHANGES = 4 };
 
 typedef struct mutant {
-    unsigned char *file, *bytes; /* as given; as changed, in an allocation of exactly `size` */
+    unsigned char *file, *bytes; /* the given file; the changed bytes, in an allocation of exactly `size` */
     size_t file_size, size;
     uint64_t state;
 } mutant;
@@ -36,7 +36,7 @@ static inline uint64_t mutant_get(const unsigned char *from, int width) {
     return value;
 }
 
-/* Mostly in the structure: changed weights are only other weights. */
+/* Chooses a place, mostly in the structure, because changed weights are only different weights. */
 static inline size_t mutant_place(mutant *f) {
     size_t structure = (size_t)mutant_get(f->file + 24, 8);
     if (mutant_below(f, 8) && f->size > MUTANT_HEADER)
@@ -69,26 +69,26 @@ static inline void mutant_change(mutant *f) {
     switch (mutant_below(f, 6)) {
     case 0: f->bytes[at] ^= (unsigned char)(1u << mutant_below(f, 8)); break;
     case 1: f->bytes[at] = (unsigned char)mutant_next(f); break;
-    case 2: /* a number becomes a telling one */
+    case 2: /* replaces a number by an interesting one */
         at -= at % (size_t)width;
         if (at + (size_t)width <= f->size)
             mutant_put(f->bytes + at, telling[mutant_below(f, sizeof telling / sizeof *telling)], width);
         break;
-    case 3: /* a number becomes its neighbour, or a small multiple of 4 away: offsets and counts */
+    case 3: /* changes a number by 1 or by a small multiple of 4: offsets and counts */
         at -= at % (size_t)width;
         if (at + (size_t)width <= f->size) {
             uint64_t step = mutant_below(f, 2) ? 1 : 4 * (1 + mutant_below(f, 16));
             mutant_put(f->bytes + at, mutant_get(f->bytes + at, width) + (mutant_below(f, 2) ? step : 0 - step), width);
         }
         break;
-    case 4: { /* splice: a piece from elsewhere */
+    case 4: { /* splice: copies a piece from elsewhere */
         size_t from = mutant_place(f), length = 1 + mutant_below(f, 64);
         if (length > f->size - at) length = f->size - at;
         if (length > f->size - from) length = f->size - from;
         memmove(f->bytes + at, f->bytes + from, length);
         break;
     }
-    default: { /* two numbers change places */
+    default: { /* exchanges two numbers */
         size_t other = mutant_place(f);
         unsigned char keep[8];
         at -= at % (size_t)width;
@@ -104,13 +104,13 @@ static inline void mutant_change(mutant *f) {
 
 static inline void mutant_make(mutant *f) {
     int changes = 1 + (int)mutant_below(f, MUTANT_CHANGES);
-    f->size = mutant_below(f, 16) ? f->file_size : mutant_below(f, f->file_size + 1); /* now and then truncated */
+    f->size = mutant_below(f, 16) ? f->file_size : mutant_below(f, f->file_size + 1); /* sometimes truncated */
     f->bytes = aligned_alloc(64, (f->size + 63) / 64 * 64 + 64);
     if (!f->bytes) exit(3);
     memcpy(f->bytes, f->file, f->size);
     for (int i = 0; i < changes && f->size; i++) mutant_change(f);
     if (f->size > MUTANT_HEADER &&
-        mutant_below(f, 8)) { /* mostly sealed again, or nothing behind the checksum is ever reached */
+        mutant_below(f, 8)) { /* mostly updates the checksum, or nothing after the checksum test is ever reached */
         uint64_t structure = mutant_get(f->bytes + 24, 8);
         memcpy(f->bytes, f->file, 24);
         mutant_put(f->bytes + 40, f->size, 8);

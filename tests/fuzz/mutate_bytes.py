@@ -1,5 +1,5 @@
-"""Changes to a file's bytes that know nothing of its format: flips, extremes in words, cuts, splices.
-Field by field, mutate_onnx.py and mutate_tflite.py get deeper; this finds what the readers of bytes miss."""
+"""Changes a file's bytes without knowledge of its format: flips bits, writes extreme words, truncates, splices.
+mutate_onnx.py and mutate_tflite.py change single fields and get deeper; this one finds faults in the parsing of bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORDS = (0, 1, -1, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 0x10000, 2**31 - 1, -(2**
 
 
 def mutated(content: bytes, rng: random.Random, other: bytes) -> bytes:
-    """One to six changes; `other` is a file of the same format to take parts from."""
+    """Makes one to six changes; `other` is a file of the same format, from which parts are taken."""
     if rng.random() < 0.01:
         return bytes(rng.randrange(256) for _ in range(rng.choice([0, 1, 8, 16, 64])))
     data = bytearray(content)

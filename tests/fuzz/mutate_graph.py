@@ -1,5 +1,5 @@
-"""Changes to a graph before it is written: attributes, shapes, types, quantization, operands, constants, programs, sub-graphs.
-`python -m tests.fuzz.mutate_graph FOLDER FIRST LAST` writes mutants, whole files with a right checksum, for fuzz_graph."""
+"""Changes a graph before it is written: attributes, shapes, types, quantization, operands, constants, programs, sub-graphs.
+`python -m tests.fuzz.mutate_graph FOLDER FIRST LAST` writes mutants for fuzz_graph: complete files with a right checksum."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 
 from linnet._generated.op_table import OPCODES, OPS
-from linnet.file import from_bytes
-from linnet.graph import DTYPE_NAMES, Function, Graph, Node, Quantization, Tensor, numpy_dtype
+from linnet.facade import Graph
+from linnet.file.reader import from_bytes
+from linnet.file.writer import to_bytes
+from linnet.ir.dtypes import DTYPE_NAMES, Quantization, numpy_dtype
+from linnet.ir.function import Function, Node, Tensor
 from tests.fuzz.graph_corpus import corpus
 
 INTEGERS = (
@@ -44,11 +47,11 @@ INTEGERS = (
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 16, 17, 64, 255, 65536, 2**31 - 1, 2**32, 2**40, 2**62)
 REALS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-45, -1e-45, 1e38, -1e38, 1e300, float("inf"), float("-inf"), float("nan"))
 DTYPES = tuple(DTYPE_NAMES.values())
-MOST_CONSTANT = 4096  # elements of a constant that a mutant gets
+MOST_CONSTANT = 4096  # maximum number of elements of a constant in a mutant
 
 
 class Mutation:
-    """Changes to one graph."""
+    """Mutates one graph."""
 
     def __init__(self, graph: Graph, rng: random.Random) -> None:
         self.graph, self.rng = graph, rng
@@ -102,7 +105,7 @@ class Mutation:
         return tuple(values)
 
     def program(self) -> None:
-        """One word of a map's instructions, mostly to what the verifier lets pass."""
+        """Changes one word of a map's instructions, mostly to a value that the verifier accepts."""
         maps = [n for n in self.nodes if n.op == "map"]
         if not maps:
             return self.attribute()
@@ -118,7 +121,7 @@ class Mutation:
             words[at + 1] = rng.choice((1, 4, 7, 8))
         elif how == 2:
             words[at + rng.randint(2, 4)] = rng.choice((rng.randrange(count), self.integer()))
-        else:  # an instruction twice
+        else:  # repeats an instruction
             words[at:at] = words[at : at + 5]
         node.attributes["program"] = tuple(words)
 
@@ -136,7 +139,7 @@ class Mutation:
         self.fit(t)
 
     def fit(self, t: Tensor) -> None:
-        """The data of a constant in its new shape and type."""
+        """Gives a constant data that fits its new shape and type."""
         if t.data is None:
             return
         known = t.static_shape
@@ -149,7 +152,7 @@ class Mutation:
             t.data = np.ascontiguousarray(flat.astype(numpy_dtype(t.dtype))).reshape(known)
 
     def open(self, t: Tensor) -> None:
-        """A constant that the data gives from now on: shapes, axes, weights, bounds."""
+        """Turns a constant (shapes, axes, weights, bounds) into an input, so that the data decides it."""
         t.data = None
         if t not in self.function.inputs:
             self.function.inputs.append(t)
@@ -223,14 +226,14 @@ class Mutation:
             node.inputs.insert(rng.randint(0, len(node.inputs)), self.earlier(node))
 
     def earlier(self, node: Node) -> Tensor:
-        """A tensor that is there when the node runs."""
+        """Returns a tensor that exists when the node runs."""
         made = [t for n in self.nodes[: self.nodes.index(node)] for t in n.outputs]
         return self.rng.choice(
             [*made, *self.function.inputs, *(t for t in self.tensors if t.data is not None)] or self.tensors
         )
 
     def op(self) -> None:
-        """Another op on the same operands, with its own attributes where names agree."""
+        """Replaces the op by another one on the same operands, which keeps attributes with equal names."""
         node, rng = self.node(), self.rng
         node.op = rng.choice([name for name in OPS if name not in ("call", "if", "while")])
         specs = OPS[node.op]["attributes"]
@@ -244,7 +247,7 @@ class Mutation:
         nodes[a], nodes[b] = nodes[b], nodes[a]
 
     def drop(self) -> None:
-        """A node that is gone: what it made comes from outside."""
+        """Removes a node; its results become inputs."""
         node = self.node()
         self.nodes.remove(node)
         for t in node.outputs:
@@ -252,7 +255,7 @@ class Mutation:
             self.open(t)
 
     def ports(self) -> None:
-        """Inputs and outputs of a function, which its callers do not know of."""
+        """Changes inputs and outputs of a function without its callers' knowledge."""
         function, rng = self.rng.choice(self.graph.functions), self.rng
         ports = rng.choice((function.inputs, function.outputs))
         tensors = list(function.tensors()) or ports
@@ -270,7 +273,7 @@ class Mutation:
                 s.outputs = [f"out{i}" for i in range(len(function.outputs))]
 
     def calls(self) -> None:
-        """A sub-graph in the place of another one: of other ports, of its caller, of itself."""
+        """Replaces a sub-graph by another one: with other ports, by its caller, or by itself."""
         callers = [n for f in self.graph.functions for n in f.nodes if n.op in ("call", "if", "while")]
         if not callers:
             return self.attribute()
@@ -313,21 +316,21 @@ def _suits(value: Any, kind: str, values: Any) -> bool:
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """The file with one to four changes; what cannot be written at all is tried again."""
+    """Returns the file with one to four changes; tries again if it cannot be written."""
     for _ in range(40):
         graph = from_bytes(content)
         try:
             for _ in range(rng.choice((1, 1, 2, 2, 3, 4))):
                 rng.choice(Mutation.CHANGES)(Mutation(graph, rng))
-            return graph.to_bytes()
-        except Exception:  # the writer has no place for it
+            return to_bytes(graph)
+        except Exception:  # the writer cannot represent it
             continue
     return content
 
 
 def write(folder: Path, first: int, last: int) -> list[Path]:
-    """Mutants number `first` to `last` - 1."""
-    seeds = [graph.to_bytes() for graph in corpus()]
+    """Writes the mutants `first` to `last` - 1."""
+    seeds = [to_bytes(graph) for graph in corpus()]
     paths = []
     for number in range(first, last):
         rng = random.Random(number)

@@ -1,5 +1,5 @@
-"""Changes to an ONNX model that know its fields: names, shapes, types, attributes, opsets, external data, bodies, functions.
-One function per kind of damage, each of which changes the message in place."""
+"""Changes the fields of an ONNX model: names, shapes, types, attributes, opsets, external data, bodies, functions.
+There is one function per kind of damage. Each changes the message in place."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def mutation(function: Mutation) -> Mutation:
 
 
 def mutated(model: ModelProto, rng: random.Random) -> ModelProto:
-    """A copy with one to three changes."""
+    """Returns a copy with one to three changes."""
     model = copy.deepcopy(model)
     for _ in range(rng.randint(1, 3)):
         try:
             rng.choice(MUTATIONS)(model, rng)
-        except DecodeError:  # nested deeper than protobuf reads
+        except DecodeError:  # nested more deeply than protobuf can read
             break
     return model
 
 
 def graphs(model: ModelProto) -> list[GraphProto]:
-    """The graph and its subgraphs."""
+    """Returns the graph and its subgraphs."""
     found, queue = [], [model.graph]
     while queue:
         graph = queue.pop()
@@ -71,7 +71,7 @@ def names(model: ModelProto) -> list[str]:
 
 @mutation
 def rewire(model: ModelProto, rng: random.Random) -> None:
-    """Another value for an operand or result: cycles, missing and double names, other types."""
+    """Renames an operand or result: cycles, missing and duplicate names, other types."""
     node = a_node(model, rng)
     if node is not None:
         field = node.input if rng.random() < 0.7 and node.input else node.output
@@ -150,7 +150,7 @@ def attribute_value(model: ModelProto, rng: random.Random) -> None:
 
 @mutation
 def attribute_type(model: ModelProto, rng: random.Random) -> None:
-    """Another type than the op's, with its value or without."""
+    """Gives an attribute another type than the op's, with or without a value."""
     node = a_node(model, rng)
     if node is None or not node.attribute:
         return
@@ -178,7 +178,7 @@ def attribute_set(model: ModelProto, rng: random.Random) -> None:
 
 @mutation
 def shape(model: ModelProto, rng: random.Random) -> None:
-    """Of an input, output or value."""
+    """Changes the shape or type of an input, output or value."""
     graph = a_graph(model, rng)
     infos = [*graph.input, *graph.output, *graph.value_info]
     if not infos:
@@ -206,7 +206,7 @@ def shape(model: ModelProto, rng: random.Random) -> None:
 
 @mutation
 def tensor(model: ModelProto, rng: random.Random) -> None:
-    """Dims, type or data of a constant that no longer agree."""
+    """Makes dims, type and data of a constant disagree."""
     tensors = [t for g in graphs(model) for t in g.initializer]
     tensors += [a.t for g in graphs(model) for n in g.node for a in n.attribute if a.HasField("t")]
     if not tensors:
@@ -225,7 +225,7 @@ def tensor(model: ModelProto, rng: random.Random) -> None:
         )
     elif how == 4:
         t.float_data.append(1.0) if rng.random() < 0.5 else t.string_data.append(b"text")
-    elif t.raw_data:  # other values of the right size: shapes, axes and indices come from these
+    elif t.raw_data:  # other values of the right size, which are often shapes, axes and indices
         at = rng.randrange(len(t.raw_data))
         data = bytearray(t.raw_data)
         if len(data) >= 8 and rng.random() < 0.7:
@@ -238,7 +238,7 @@ def tensor(model: ModelProto, rng: random.Random) -> None:
 
 @mutation
 def external(model: ModelProto, rng: random.Random) -> None:
-    """Data in another file: outside the folder, missing, a device, or cut short."""
+    """Moves data to another file: outside the folder, missing, a device, or truncated."""
     if not model.graph.initializer:
         return
     t = rng.choice(model.graph.initializer)
@@ -270,11 +270,11 @@ def opset(model: ModelProto, rng: random.Random) -> None:
 
 @mutation
 def nest(model: ModelProto, rng: random.Random) -> None:
-    """The graph as the branch of an If, a few or very many times."""
+    """Nests the graph as the branch of an If, a few or very many times."""
     inner = GraphProto()
     inner.CopyFrom(model.graph)
     del inner.input[:]
-    for _ in range(rng.choice([1, 2, 3, 15, 29])):  # protobuf itself stops at 100 messages, three to a level
+    for _ in range(rng.choice([1, 2, 3, 15, 29])):  # protobuf itself stops at 100 nested messages, three per level
         outer = GraphProto(name="outer")
         outs = [f"{o.name}_" for o in inner.output]
         test = onnx.numpy_helper.from_array(__import__("numpy").array(True), "test")
@@ -295,7 +295,7 @@ def nest(model: ModelProto, rng: random.Random) -> None:
 
 @mutation
 def function(model: ModelProto, rng: random.Random) -> None:
-    """Nodes as functions of the model, some of which call themselves or each other."""
+    """Turns nodes into functions of the model, some of which call themselves or each other."""
     node = a_node(model, rng)
     if node is None:
         return
@@ -319,7 +319,7 @@ def function(model: ModelProto, rng: random.Random) -> None:
 
 @mutation
 def blow_up(model: ModelProto, rng: random.Random) -> None:
-    """Nodes that make large constants of nothing, many of them, or each larger than the one before."""
+    """Adds nodes that create large constants from little data: many of them, or each larger than the one before."""
     import numpy as np
 
     graph = model.graph
@@ -348,7 +348,7 @@ def blow_up(model: ModelProto, rng: random.Random) -> None:
 
 @mutation
 def loop_bounds(model: ModelProto, rng: random.Random) -> None:
-    """Trip counts and conditions of loops."""
+    """Changes trip counts and conditions of loops."""
     for graph in graphs(model):
         for t in graph.initializer:
             if t.data_type == TensorProto.INT64 and not t.dims:

@@ -1,5 +1,5 @@
-"""Changes to a TFLite model before it is written: shapes, types, scales, operators, options, indices; the bytes come after.
-The writer of tests/tflite_models.py then makes a whole flatbuffer of it, so that the damage is past the verifier."""
+"""Changes a TFLite model before it is written: shapes, types, scales, operators, options, indices.
+The writer of tests/tflite_models.py then writes a complete flatbuffer, so that the damage gets past the verifier."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SIZES = (-(2**31), -2, -1, 0, 1, 2, 3, 7, 255, 2**16, 2**31 - 1)
 
 
 def mutated(graphs: Sequence[G], rng: random.Random) -> bytes:
-    """The file with one to three changes; what cannot be written at all is tried again."""
+    """Returns the file with one to three changes; tries again if it cannot be written."""
     for _ in range(20):
         changed = copy.deepcopy(list(graphs))
         for _ in range(rng.randint(1, 3)):
             change(rng.choice(changed), rng)
         try:
             return build(*changed)
-        except Exception:  # the writer has no place for it
+        except Exception:  # the writer cannot represent it
             continue
     return build(*graphs)
 
@@ -52,7 +52,7 @@ def change(graph: G, rng: random.Random) -> None:
         value = np.asarray(t.value if t.value is not None else np.zeros(4, np.int32))
         how_much = rng.choice([0, 1, value.nbytes // 2, value.nbytes + 4])
         t.value = np.frombuffer((value.tobytes() + b"\1" * 8)[:how_much], np.uint8)
-    elif how == 4 and t.value is not None and np.asarray(t.value).size:  # axes, shapes and indices come from these
+    elif how == 4 and t.value is not None and np.asarray(t.value).size:  # these are often axes, shapes and indices
         value = np.array(t.value)
         with np.errstate(all="ignore"):
             value.reshape(-1)[rng.randrange(value.size)] = np.int64(rng.choice(SIZES)).astype(value.dtype)

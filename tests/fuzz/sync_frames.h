@@ -1,5 +1,6 @@
-/* sync_frames.h - sessions of the sync protocol, made at random and then changed: fields of headers and payloads, whole
- * frames, single bytes; mostly with the checksums made right again, or nothing behind them would ever be reached. */
+/* sync_frames.h - makes random sessions of the sync protocol and changes them: fields of headers and payloads, whole
+ * frames, single bytes. Mostly updates the checksums, because otherwise nothing after the checksum test would ever be
+ * reached. */
 #ifndef SYNC_FRAMES_H
 #define SYNC_FRAMES_H
 
@@ -13,7 +14,7 @@
 enum { FRAMES_BYTES = 128 << 10, FRAMES_MOST = 64, FRAMES_TENSORS = 5, FRAMES_CHUNK = 4096 };
 
 typedef struct frames {
-    uint64_t state; /* of the random numbers */
+    uint64_t state; /* state of the random numbers */
     uint64_t job, step;
     uint32_t worker;
     uint16_t shard;
@@ -22,7 +23,7 @@ typedef struct frames {
     unsigned char bytes[FRAMES_BYTES + 64];
 } frames;
 
-/* What both sides have agreed on: f32 tensors. */
+/* The tensors that both sides have agreed on, all f32. */
 static const struct {
     ln_sync_kind kind;
     uint64_t rows, width; /* width 0: a scalar, or [rows] */
@@ -53,7 +54,7 @@ static inline uint64_t frames_tensor_bytes(uint32_t tensor) {
     return 4 * frames_tensors[tensor].rows * (frames_tensors[tensor].width ? frames_tensors[tensor].width : 1);
 }
 
-/* Makes both checksums of frame `i` right. */
+/* Updates both checksums of frame `i`. */
 static inline void frames_seal(frames *f, int i) {
     unsigned char *bytes = f->bytes + f->at[i];
     const size_t size = f->at[i + 1] - f->at[i];
@@ -63,7 +64,7 @@ static inline void frames_seal(frames *f, int i) {
     put32(bytes + 60, ln_sync_crc32c(0, bytes, 60));
 }
 
-/* Appends a frame; payload NULL: random bytes. total 0: that of this frame. */
+/* Appends a frame. payload NULL: random bytes; total 0: the size of this frame. */
 static inline void frames_add(frames *f, ln_sync_header header, const void *payload, size_t size) {
     if (f->count == FRAMES_MOST || f->size + LN_SYNC_HEADER + size > FRAMES_BYTES) return;
     unsigned char *bytes = f->bytes + f->size;
@@ -82,7 +83,7 @@ static inline void frames_add(frames *f, ln_sync_header header, const void *payl
     frames_seal(f, f->count - 1);
 }
 
-/* A whole message, in chunks. */
+/* Appends a whole message in chunks. */
 static inline void frames_message(frames *f, ln_sync_header header, const unsigned char *payload, uint64_t size) {
     header.total = size;
     for (header.offset = 0; header.offset < size || !size; header.offset += FRAMES_CHUNK) {
@@ -124,13 +125,13 @@ static inline void frames_hello(frames *f, const unsigned char job[16]) {
     frames_add(f, frames_of(LN_SYNC_HELLO, 0, 0), payload, sizeof payload);
 }
 
-/* A whole step: pushes in any order, then COMMIT. */
+/* Appends a whole step: pushes in any order, then COMMIT. */
 static inline void frames_step(frames *f) {
     unsigned char payload[LN_SYNC_CONTROL_MAX];
     ln_sync_commit commit = {.weight = 1 + (double)frames_below(f, 3), .loss = 1};
     for (uint32_t t = 0; t < FRAMES_TENSORS; t++) {
         ln_sync_header header = frames_of(LN_SYNC_PUSH, f->step, t);
-        if (t == 3 && frames_below(f, 2)) continue; /* a large one less: mostly an error, but much faster */
+        if (t == 3 && frames_below(f, 2)) continue; /* leaves out a large tensor: mostly an error, but much faster */
         if (frames_tensors[t].kind == LN_SYNC_SPARSE) {
             const size_t n = frames_rows(f, payload);
             frames_message(f, frames_of(LN_SYNC_IDS, f->step, t), payload, 8 * n);
@@ -147,7 +148,7 @@ static inline void frames_step(frames *f) {
     f->step += frames_below(f, 4) > 0;
 }
 
-/* A frame, or a message, that a worker may send when the connection is open. */
+/* Appends a frame or message that a worker may send when the connection is open. */
 static inline void frames_from_worker(frames *f) {
     unsigned char payload[LN_SYNC_CONTROL_MAX];
     const uint32_t tensor = (uint32_t)frames_below(f, FRAMES_TENSORS);
@@ -170,7 +171,7 @@ static inline void frames_from_worker(frames *f) {
         break;
     }
     case 3: frames_add(f, frames_of(frames_below(f, 2) ? LN_SYNC_SNAPSHOT : LN_SYNC_STATUS, 0, 0), "", 0); break;
-    case 4: { /* a part of a step, given up */
+    case 4: { /* part of a step, then abandoned */
         const ln_sync_commit commit = {.flags = LN_SYNC_COMMIT_ABANDON, .loss = 0};
         frames_message(f, frames_of(LN_SYNC_PUSH, f->step, tensor), NULL, frames_tensor_bytes(tensor));
         ln_sync_commit_write(&commit, payload);
@@ -184,7 +185,7 @@ static inline void frames_from_worker(frames *f) {
     }
 }
 
-/* The manifest above, as the payload of a TENSORS frame. */
+/* Writes the manifest above as the payload of a TENSORS frame. */
 static inline size_t frames_manifest(unsigned char *payload) {
     size_t size = 0;
     for (uint32_t t = 0; t < FRAMES_TENSORS; t++) {
@@ -201,7 +202,7 @@ static inline size_t frames_manifest(unsigned char *payload) {
     return size;
 }
 
-/* A frame, or a message, that a server may send when the connection is open. */
+/* Appends a frame or message that a server may send when the connection is open. */
 static inline void frames_from_server(frames *f) {
     unsigned char payload[LN_SYNC_CONTROL_MAX];
     const uint32_t tensor = (uint32_t)frames_below(f, FRAMES_TENSORS);
@@ -229,9 +230,9 @@ static inline void frames_from_server(frames *f) {
     }
 }
 
-/* ---- changes ---------------------------------------------------------------------------------------------------- */
+/* ---- changes to frames ------------------------------------------------------------------------------------------ */
 
-/* A field of a header gets another value. */
+/* Changes a field of a header. */
 static inline void frames_change_header(frames *f, int i) {
     static const unsigned char fields[][2] = {{0, 4},  {4, 1},  {5, 1},  {6, 2},  {8, 8},  {16, 4}, {20, 2}, {22, 1},
                                               {23, 1}, {24, 8}, {32, 4}, {36, 4}, {40, 8}, {48, 8}, {56, 4}, {60, 4}};
@@ -256,7 +257,7 @@ static inline void frames_change_payload(frames *f, int i) {
     }
 }
 
-/* A frame's payload gets longer or shorter, and says so or not. */
+/* Makes a frame's payload longer or shorter, and updates its length field or not. */
 static inline void frames_resize(frames *f, int i) {
     const size_t end = f->at[i + 1], size = end - f->at[i] - LN_SYNC_HEADER;
     size_t by = 1 + frames_below(f, 40);
@@ -277,7 +278,7 @@ static inline void frames_resize(frames *f, int i) {
     }
 }
 
-/* A frame comes twice, or not at all. */
+/* Repeats or removes a frame. */
 static inline void frames_repeat(frames *f, int i, bool twice) {
     const size_t begin = f->at[i], end = f->at[i + 1], size = end - begin;
     if (twice && f->size + size <= FRAMES_BYTES) {
@@ -303,8 +304,7 @@ static inline void frames_change(frames *f) {
         if (frames_below(f, 16)) frames_seal(f, i);
     }
     if (f->count && frames_below(f, 8) == 0)
-        frames_repeat(f, (int)frames_below(f, (uint64_t)f->count),
-                      frames_below(f, 2)); /* at[] is not right from here on */
+        frames_repeat(f, (int)frames_below(f, (uint64_t)f->count), frames_below(f, 2)); /* at[] is wrong from here on */
     if (f->size && frames_below(f, 8) == 0)
         f->bytes[frames_below(f, f->size)] ^= (unsigned char)(1 << frames_below(f, 8));
     if (frames_below(f, 16) == 0) f->size = frames_below(f, f->size + 1);

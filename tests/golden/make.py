@@ -1,5 +1,5 @@
-"""Made v1.lnt and v1.npz, the file of format version 1 that every later reader must load and run alike: do not make them again.
-A new format version gets a new file beside them. `python -m tests.golden.make v2` writes both into this folder."""
+"""Made v1.lnt and v1.npz, a file of format version 1 that every later reader must load and run alike. Do not make them again.
+A new format version gets a new file: `python -m tests.golden.make v2` writes both files into this folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 
 import linnet
 from linnet import ops
-from linnet.graph import Function, Graph, Quantization, Tensor
-from linnet.mapping import pointwise
+from linnet.builder.mapping import pointwise
+from linnet.facade import Graph
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import Function, Tensor
 
 Arrays = dict[str, np.ndarray]
 
@@ -28,7 +30,8 @@ def _weights(generator: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def graph() -> Graph:
-    """Two signatures over one variable: float and integer convolutions, pooling, normalisation, an `if`, and an update."""
+    """A graph with two signatures over one variable: float and integer convolutions, pooling, normalisation, an `if`, an
+    update."""
     generator = np.random.default_rng(20261120)
     made = Graph()
     made.metadata = {"dtype": "f32", "license": "CC0-1.0", "purpose": "golden file of format version 1"}
@@ -80,7 +83,7 @@ def feeds() -> dict[str, Arrays]:
 
 
 def results(path: str | Path) -> Arrays:
-    """What every signature gives, in order of running: infer, update, infer again. Names are "infer/probabilities", ..."""
+    """The outputs of each signature, run in the order infer, update, infer. Names are "infer/probabilities", ..."""
     model, given, found = linnet.Model(path), feeds(), {}
     store = linnet.Store(model)
     for run, name in (("infer", "infer"), ("update", "update"), ("infer_after", "infer")):

@@ -1,5 +1,5 @@
-"""python -m tests.maps SEED COUNT [BUILD]: one program per graph, run by fuzz_map of that build (release); the wrong ones are
-shown with their operands and instructions."""
+"""python -m tests.maps SEED COUNT [BUILD]: runs one program per graph with fuzz_map of that build (default: release), and prints
+the operands and instructions of wrong ones."""
 
 from __future__ import annotations
 

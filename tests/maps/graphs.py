@@ -1,5 +1,5 @@
-"""Batches of random map programs as one .lnt file, and the file of feeds and expected results beside it that
-tests/fuzz/fuzz_map.c reads: per input its bytes, per output a f64 (relative error, 0: the same bits) and its bytes."""
+"""Writes batches of random map programs as one .lnt file, plus a file of feeds and expected results for tests/fuzz/fuzz_map.c.
+The second file has, per input, its bytes, and per output a f64 (relative error, 0: the same bits) and its bytes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from linnet.graph import Function, Graph, Node, Tensor, emit
+from linnet.facade import Graph
+from linnet.ir.function import Function, Node, Tensor, emit
 from tests.maps.numbers import Array
 from tests.maps.programs import Case, Operand, case_of
 
 
 class Batch:
-    """Cases side by side in one graph; nothing joins them."""
+    """Puts independent cases into one graph."""
 
     def __init__(self) -> None:
         self.graph = Graph()
@@ -28,7 +29,7 @@ class Batch:
         return self.main.placeholder(f"x{len(self.feeds)}", dtype, array.shape)
 
     def operand(self, case: Case, operand: Operand, seed: int) -> Tensor:
-        """The operand as a tensor whose value is its array."""
+        """The operand as a tensor with the value of its array."""
         x, rng = operand.array, np.random.default_rng(seed)
         if operand.source == "constant":
             return self.main.constant(x, "c", operand.dtype, operand.quantization)
@@ -76,7 +77,7 @@ class Batch:
             self.results.append((result.error, result.array))
 
     def write(self, path: Path) -> None:
-        """PATH and PATH.bin."""
+        """Writes PATH and PATH.bin."""
         self.graph.signature("infer", self.main)
         path.write_bytes(self.graph.to_bytes())
         with open(f"{path}.bin", "wb") as file:
@@ -87,7 +88,7 @@ class Batch:
 
 
 def write(path: Path, seeds: Iterable[int]) -> None:
-    """The cases of these seeds as one batch."""
+    """Makes one batch of the cases of these seeds."""
     batch = Batch()
     for seed in seeds:
         batch.add(seed)

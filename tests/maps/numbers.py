@@ -1,5 +1,5 @@
-"""Element types and map opcodes in NumPy, from schema/map_opcodes.toml and docs/numerics.md: the second opinion on maps.
-Arrays are of a register's type, and broadcast; bf16 is its bit pattern, an u16."""
+"""Element types and map opcodes in NumPy, from schema/map_opcodes.toml and docs/numerics.md: an independent reference for maps.
+Arrays have a register's type and are broadcast. bf16 is its bit pattern, as u16."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.graph import numpy_dtype
+from linnet.ir.dtypes import numpy_dtype
 
 Array = npt.NDArray[Any]
 KINDS = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
 FLOAT_DTYPES = ("f32", "f64", "f16", "bf16")
-ULP = {"f32": 4e-7, "f64": 1e-13}  # of elementary functions: 3 ulp, and what NumPy and the host's libm may differ by
+ULP = {
+    "f32": 4e-7,
+    "f64": 1e-13,
+}  # tolerance of elementary functions: 3 ulp, plus the difference between NumPy and the host's libm
 
 
 def saturated(x: Array, dtype: str) -> Array:
-    """Floats as integers: cut off, to the nearest end of the range, NaN to 0."""
+    """Converts floats to integers: truncates, saturates, and maps NaN to 0."""
     info, x = np.iinfo(numpy_dtype(dtype)), np.trunc(x.astype(np.float64))
     x = np.where(np.isnan(x), 0.0, x)
     low, high = x <= float(info.min), x >= float(info.max)
@@ -29,7 +32,7 @@ def saturated(x: Array, dtype: str) -> Array:
 
 
 def _odd(x: Array) -> Array:
-    """f64 as f32, rounded to odd: rounding that to a shorter type is rounding x itself."""
+    """Converts f64 to f32, rounding to odd: rounding the result to a shorter type then equals rounding x itself."""
     near = x.astype(np.float32)
     wrong = (near.astype(np.float64) != x) & np.isfinite(x) & np.isfinite(near) & (near.view(np.uint32) & 1 == 0)
     towards = np.where(near.astype(np.float64) < x, np.float32(np.inf), np.float32(-np.inf)).astype(np.float32)
@@ -38,7 +41,7 @@ def _odd(x: Array) -> Array:
 
 
 def _bf16(x: Array) -> Array:
-    """f32 as bf16 bits, to nearest even."""
+    """Converts f32 to bf16 bits, to nearest even."""
     bits = x.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     result: Array = np.where(np.isnan(x), 0x7FC0, rounded).astype(np.uint16)
@@ -46,16 +49,16 @@ def _bf16(x: Array) -> Array:
 
 
 def loaded(x: Array, dtype: str, kind: str) -> Array:
-    """Elements in memory as a register."""
+    """Loads elements into a register."""
     if dtype == "bf16":
         x, dtype = (x.astype(np.uint32) << np.uint32(16)).view(np.float32), "f32"
     if kind in ("f32", "f64") or dtype not in FLOAT_DTYPES:
-        return x.astype(KINDS[kind])  # an u64 in an i64 register is its two's complement
+        return x.astype(KINDS[kind])  # a u64 in an i64 register is its two's complement
     return saturated(x, kind)
 
 
 def stored(x: Array, kind: str, dtype: str) -> Array:
-    """A register as elements in memory."""
+    """Stores a register as elements."""
     if dtype == "bool":
         return x != 0
     if dtype == "bf16":
@@ -107,7 +110,7 @@ def _modulo(a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    """Of integers: wraps; 1 / a^|b| cut off for negative exponents."""
+    """Integer power: wraps; for negative exponents 1 / a^|b|, truncated."""
     a, b = np.broadcast_arrays(a, b)
     base, left, y = a.astype(np.uint64), np.where(b < 0, 0, b).astype(np.uint64), np.ones(a.shape, np.uint64)
     while left.any():
@@ -132,7 +135,7 @@ def _shift(opcode: str, a: Array, b: Array) -> Array:
 
 
 def fixed_multiply(x: Array, multiplier: int, shift: int, single: bool) -> Array:
-    """TFLite's MultiplyByQuantizedMultiplier; shift: to the right."""
+    """TFLite's MultiplyByQuantizedMultiplier, with a right shift."""
     if single:
         total = 31 + shift
         y = (x.astype(np.int64) * multiplier + (1 << (total - 1))) >> total
@@ -165,7 +168,7 @@ EXACT: dict[str, Callable[..., Array]] = {
     "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
     "select": lambda a, b, c: np.where(a != 0, b, c),
 }  # fmt: skip
-"""Opcodes whose results are the same bits everywhere; of integers `pow` too."""
+"""Opcodes whose results are the same bits everywhere; for integers this includes `pow`."""
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 

@@ -1,5 +1,5 @@
 """Random map programs: operands in random broadcast patterns, sizes around the strip, all register and element types.
-A program is evaluated by NumPy while it is made, so that what is inexact is known and no longer computed with."""
+NumPy evaluates a program while it is made, so that inexact values are known and not used further."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from linnet.graph import Quantization, numpy_dtype
-from linnet.mapping import COMPARISONS, Instruction, Program, Store
+from linnet._generated.op_table import OPCODES
+from linnet.ir.dtypes import Quantization, numpy_dtype
+from linnet.ir.program import COMPARISONS, Instruction, Program, Store
 from tests.maps.numbers import (
     EXACT,
     KINDS,
@@ -49,10 +50,22 @@ SMOOTH = (
     128,
     160,
     256,
-)  # whole lines of these fit a strip
-NARROW, WIDE = ("f32", "i32"), ("f32", "i32", "f64", "i64")  # register types; wide ones are handled otherwise
+)  # sizes of which whole lines fit into a strip
+NARROW, WIDE = ("f32", "i32"), ("f32", "i32", "f64", "i64")  # register types; wide ones take other code paths
+
+
+def _others(arity: int, types: str, *drawn: str) -> tuple[str, ...]:
+    """The exact opcodes of the table that are not drawn yet: those that are new."""
+    return tuple(
+        o for o in EXACT if o not in (*drawn, *_APART) and OPCODES[o][1] == arity and OPCODES[o][2] in ("*", types)
+    )
+
+
+_APART = ("select", "and", "or", "xor", "shift_left", "shift_right", "shift_right_logical")
 UNARY_FLOAT = ("neg", "abs", "sign", "reciprocal", "sqrt", "floor", "ceil", "round", "trunc", "is_nan", "is_inf")
+UNARY_FLOAT += _others(1, "f", *UNARY_FLOAT)
 UNARY_INT = ("neg", "abs", "sign", "not")
+UNARY_INT += _others(1, "i", *UNARY_INT)
 BINARY_FLOAT = (
     "add",
     "sub",
@@ -72,9 +85,10 @@ BINARY_FLOAT = (
     "eq",
     "ne",
 )
+BINARY_FLOAT += _others(2, "f", *BINARY_FLOAT)
 BINARY_INT = (*BINARY_FLOAT, "pow", "and", "or", "xor", "shift_left", "shift_right", "shift_right_logical")
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3e38, -3e38, 0.5, 2.5, -1.5, 2.0**31, 2.0**63])
-# Element types of the operands of a program, likeliest first: lines are repeated for f32 alone.
+# Element types of the operands of a program, most likely first; lines are repeated only for f32.
 ALL = ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
 FAMILIES = (
     (0.60, ("f32",)), (0.10, ("f32", "f16", "bf16", "i8", "u8", "bool")), (0.06, ("f64", "f32")),
@@ -85,18 +99,18 @@ QUANTIZED = ("i8", "u8", "i16", "u16")
 
 @dataclass
 class Operand:
-    """An input of the map. `array` is what the map reads; `source` says how it comes there (tests/maps/graphs.py)."""
+    """An input of the map. `array` is the value that the map reads; `source` tells how it is made (tests/maps/graphs.py)."""
 
     array: Array
     dtype: str
     quantization: Quantization | None = None
     source: str = "input"
-    factors: tuple[Array, ...] = ()  # of a product or conv: small integers, whose sums f32 holds exactly
+    factors: tuple[Array, ...] = ()  # for a product or conv: small integers, whose sums f32 holds exactly
 
 
 @dataclass
 class Result:
-    """What an output must hold, to a relative error (0: the same bits)."""
+    """The expected value of an output, and its relative error (0: the same bits)."""
 
     array: Array
     dtype: str
@@ -134,7 +148,7 @@ def _shape(rng: random.Random, lines: bool) -> tuple[int, ...]:
 
 
 def _pattern(rng: random.Random, shape: tuple[int, ...], lines: bool) -> tuple[int, ...]:
-    """The shape of an operand that broadcasts to `shape`; lines: rather one that is repeated as a whole."""
+    """A shape that broadcasts to `shape`. lines: prefer shapes that are repeated as whole lines."""
     rank, kept = len(shape), list(shape)
     kind, at = rng.random() * (0.4 if lines else 1.0), rng.randint(0, rank)
     if lines and kind < 0.3:
@@ -142,7 +156,7 @@ def _pattern(rng: random.Random, shape: tuple[int, ...], lines: bool) -> tuple[i
         kept = [1] * at + kept[at:]
     elif kind < 0.25:
         pass
-    elif kind < 0.68:  # one line for all that stands in front
+    elif kind < 0.68:  # one line for all leading dimensions
         kept = [1] * at + kept[at:]
     elif kind < 0.77:
         kept = kept[:at] + [1] * (rank - at)
@@ -183,12 +197,12 @@ class Maker:
 
     def make(self) -> Case:
         rng = self.rng
-        lines = rng.random() < 0.25  # several operands that are lines, of other lengths: strips are whole lines then
+        lines = rng.random() < 0.25  # several operands are lines of different lengths: strips are whole lines then
         shape = _shape(rng, lines)
         dtypes = ("f32",) if lines else rng.choices([f for _, f in FAMILIES], [w for w, _ in FAMILIES])[0]
         count = rng.randint(2, 5) if lines else rng.choices(range(7), (2, 6, 7, 5, 3, 1, 1))[0]
         shapes = [_pattern(rng, shape, lines) for _ in range(count)]
-        if not shapes or rng.random() < 0.9:  # else it may be that no operand has the whole shape
+        if not shapes or rng.random() < 0.9:  # otherwise no operand may have the whole shape
             shapes.insert(rng.randint(0, len(shapes)), shape)
         self.kinds = (
             NARROW if all(d not in ("f64", "i64", "u32", "u64") for d in dtypes) and rng.random() < 0.8 else WIDE
@@ -200,7 +214,7 @@ class Maker:
         order = list(range(len(self.case.operands)))
         rng.shuffle(order)
         steps = rng.choices((rng.randint(1, 6), rng.randint(4, 20), rng.randint(20, 70)), (6, 4, 1))[0]
-        # Loads stand among the steps as well as before them: where they are decides what may be memory itself.
+        # Loads are mixed with the steps: their position decides which memory may be reused.
         loads = sorted(rng.choice((0, rng.randint(0, steps))) for _ in order)
         loads[0] = 0
         for step in range(steps + 1):
@@ -226,11 +240,11 @@ class Maker:
             sources, weights = [*sources, "transposed", "sliced"], [*weights, 1, 1]
         if (
             dtype in ("f32", "f64", "i32", "i64") and array.size
-        ):  # a value that dies here, whose memory the map may take
+        ):  # a value whose last use is here, so the map may reuse its memory
             sources, weights = [*sources, "negated"], [*weights, 2]
         if (
             dtype == "f32" and whole and array.size and 2 <= array.ndim <= 4
-        ):  # a heavy op, of which the map may be the epilogue
+        ):  # a heavy op that may take the map as its epilogue
             sources, weights = [*sources, "product" if array.ndim < 4 or rng.random() < 0.4 else "conv"], [*weights, 1]
         source = rng.choices(sources, weights)[0]
         if source == "product":
@@ -263,7 +277,7 @@ class Maker:
 
     def add(self, instruction: Instruction, array: Array, error: float = 0.0) -> None:
         register = self.case.program.add(instruction)
-        if register == len(self.registers):  # else it is known
+        if register == len(self.registers):  # otherwise it is a constant
             self.registers.append(Register(instruction.result, array, error))
 
     def load(self, number: int) -> None:
@@ -280,7 +294,7 @@ class Maker:
         self.add(Instruction("load", kind, operand=number), loaded(operand.array, operand.dtype, kind))
 
     def pick(self, kind: str | None = None, exact: bool = True) -> int | None:
-        """A register, recent ones rather; of that kind."""
+        """Picks a register of the kind, preferring recent ones."""
         fitting = [
             i for i, r in enumerate(self.registers) if kind in (None, r.kind) and not (exact and r.error)
         ]  # fmt: skip
@@ -337,7 +351,7 @@ class Maker:
             return self.add(Instruction("table", kind, (a,), operand=len(self.case.operands) - 1), values)
         if chance < 0.26 and real:
             opcode = rng.choice(tuple(ROUGH))
-            registers = (a, self.second(r.kind)) if opcode in ("pow", "atan2") else (a,)
+            registers = (a, self.second(r.kind)) if OPCODES[opcode][1] == 2 else (a,)
             return self.apply(opcode, r.kind, registers, ULP[r.kind])
         if chance < 0.42:
             return self.apply(rng.choice(UNARY_FLOAT if real else UNARY_INT), r.kind, (a,))
@@ -355,7 +369,7 @@ class Maker:
         rng, shape = self.rng, self.case.shape
         last = len(self.registers) - 1
         chosen = [last] + [rng.randrange(last + 1) for _ in range(rng.choices((0, 1, 2), (6, 3, 1))[0])]
-        # A table that nothing reads would be an operand like others.
+        # A table that is never read would be an ordinary operand.
         needed, pending = set[int](), list(chosen)
         while pending:
             needed.add(register := pending.pop())
@@ -391,7 +405,7 @@ def _range(dtype: str, bits: int) -> tuple[int, int]:
 
 
 def _along(q: Quantization, rank: int) -> tuple[Array, Array]:
-    """Scale and zero, as they broadcast against their tensor."""
+    """Scale and zero point, broadcast against their tensor."""
     dims = [-1 if i == q.axis else 1 for i in range(rank)] if q.axis is not None else []
     return q.scale.reshape(dims), q.zero.reshape(dims).astype(np.int64)
 
@@ -402,7 +416,7 @@ def case_of(seed: int) -> Case:
 
 
 def described(case: Case) -> dict[str, Any]:
-    """What a case is about, for reports."""
+    """Describes the case, for reports."""
     return {
         "shape": case.shape,
         "operands": [(o.array.shape, o.dtype, o.source) for o in case.operands],

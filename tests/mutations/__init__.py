@@ -1,5 +1,5 @@
-"""The list of mutations: one TOML file per part of the system. Each is a fault that somebody could make, and names the
-tests that notice it; `python -m tests.mutate` puts them in one by one."""
+"""The list of mutations, one TOML file per part of the system. Each is a plausible fault, with the names of the tests that notice
+it. `python -m tests.mutate` applies them one by one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ PARTS = ("core", "ops", "kernels", "sync", "converters", "training")
 
 @dataclass(frozen=True)
 class Mutation:
-    """Text `old`, which occurs once in `file`, becomes `new`. `tests`: c:NAME for a C test program, else a pytest node id.
-    `needs`: what the processor must have, as /proc/cpuinfo spells it. `why` says what goes wrong for a user."""
+    """Replaces the text `old`, which occurs once in `file`, by `new`.
+
+    `tests`: c:NAME for a C test program, else a pytest node id. `needs`: features that the processor must have, as named in
+    /proc/cpuinfo. `why`: what goes wrong for a user."""
 
     id: str
     part: str
@@ -26,7 +28,7 @@ class Mutation:
 
 
 def load(folder: Path | None = None) -> list[Mutation]:
-    """All mutations, part by part, in the order of their files."""
+    """All mutations, by part, in the order of their files."""
     found = []
     for part in PARTS:
         path = (folder or Path(__file__).parent) / f"{part}.toml"

@@ -1,6 +1,6 @@
-"""`python -m tests.onnx_graphs FIRST LAST`: judges the graphs of these seeds, prints what does not pass, counts the rest.
-Seeds run in a child process that is replaced when it dies, so that a crash, ONNX Runtime's too, is one seed's.
-`python -m tests.onnx_graphs hypothesis COUNT [shrink]`: as many graphs of hypothesis's choice, the first failure shrunk."""
+"""`python -m tests.onnx_graphs FIRST LAST`: judges the graphs of these seeds, prints those that do not pass, counts the rest.
+Seeds run in a child process that is replaced when it dies, so that a crash (also of ONNX Runtime) affects one seed.
+`python -m tests.onnx_graphs hypothesis COUNT [shrink]`: this many graphs chosen by hypothesis; the first failure is shrunk."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SECONDS = 60
 
 
 def work() -> None:
-    """The child: seeds come in by lines, verdicts go out."""
+    """The child process: reads seeds from lines of stdin and prints verdicts."""
     from tests.onnx_graphs.judge import judge, make
 
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         seed = int(line)
         case = make(random.Random(seed))
-        print("made", flush=True)  # what dies from here on is linnet's fault
+        print("made", flush=True)  # a crash after this point is linnet's fault
         if case is None:
             print(json.dumps(["none", "", []]), flush=True)
             continue
@@ -34,7 +34,7 @@ def work() -> None:
 
 
 def judged(first: int, last: int) -> tuple[Counter[str], Counter[str], list[str]]:
-    """(how many of each verdict, how many graphs of each op, what did not pass)."""
+    """({verdict: count}, {op: number of graphs with it}, graphs that did not pass)."""
     counts: Counter[str] = Counter()
     ops: Counter[str] = Counter()
     lines: list[str] = []
@@ -70,7 +70,7 @@ def _line(child: Any) -> str:
 
 
 def chosen(count: int, shrink: bool) -> None:
-    """Hypothesis over the same generator. To shrink a failure takes minutes."""
+    """Runs hypothesis over the same generator. Shrinking a failure takes minutes."""
     import onnx
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import strategies as st

@@ -1,5 +1,5 @@
-"""Grows a random ONNX graph node by node; ONNX Runtime computes every node alone as soon as it is made.
-So each graph is valid, all shapes are known, and a node that is badly conditioned or that ONNX Runtime refuses is left out."""
+"""Builds a random ONNX graph node by node. ONNX Runtime computes every node alone as soon as it is made.
+So each graph is valid, all shapes are known, and nodes that are ill-conditioned or that ONNX Runtime refuses are left out."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import onnxruntime
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, defs, helper, numpy_helper
 
 Array = npt.NDArray[Any]
-LARGEST = 6_000  # elements of a tensor
-# What one node may lose, relative: a few units in the last place, as kernels differ in the order of their sums.
+LARGEST = 6_000  # most elements of a tensor
+# Relative error that one node may add: a few units in the last place, because kernels add in different orders.
 EPSILON = {"float64": 1e-13, "float32": 1.5e-6, "float16": 2e-3}
 WORST = {
     "float64": 1e-8,
     "float32": 2e-3,
     "float16": 6e-2,
-}  # of the range: nodes that amplify errors beyond it are left out
+}  # fraction of the range; nodes that amplify errors beyond it are left out
 FLOATS = ("float32", "float16", "float64")
 INTS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
 ANY = (*FLOATS, *INTS, "bool")
@@ -32,7 +32,7 @@ def words(text: str) -> set[str]:
     return set(text.split())
 
 
-# The result is an element of an operand, or has a rounding of its own that every implementation shares.
+# Ops whose result is an element of an operand, or is rounded in a way that all implementations share.
 EXACT = words(
     "Abs And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil CenterCropPad Clip "
     "Compress Concat Constant ConstantOfShape DepthToSpace Dropout Equal Expand EyeLike Flatten Floor Gather "
@@ -44,18 +44,18 @@ EXACT = words(
 
 
 class Refused(Exception):
-    """The node cannot be: ONNX Runtime has no kernel for it, or it does not fit."""
+    """The node is not possible: ONNX Runtime has no kernel for it, or it does not fit."""
 
 
 @dataclasses.dataclass
 class Value:
-    """A tensor of the graph: its value, and values that as good an implementation might have got instead."""
+    """A tensor of the graph: its value, and values that an equally good implementation might compute instead."""
 
     name: str
     array: Array
     shaken: list[Array]
     kind: str  # input, constant, node
-    # constant: always written as initializer, because ONNX Runtime or the op wants it so
+    # constant that must be an initializer for ONNX Runtime or the op
     plain: bool = False
 
     @property
@@ -84,7 +84,7 @@ MAKERS: dict[str, list[tuple[int, Maker]]] = {}  # family: (weight, maker)
 
 
 def maker(family: str, weight: int = 2) -> Callable[[Maker], Maker]:
-    """Registers a function that adds one op (or a few) to a builder; it may raise Refused at any point."""
+    """Registers a function that adds one op (or a few) to a builder. It may raise Refused at any point."""
 
     def register(function: Maker) -> Maker:
         MAKERS.setdefault(family, []).append((weight, function))
@@ -111,7 +111,7 @@ def declared(name: str, array: Array, shape: Sequence[int | str | None] | None =
 
 
 class Builder:
-    """One graph while it grows."""
+    """One graph under construction."""
 
     def __init__(self, source: random.Random, only: str = "") -> None:
         self.random, self.only = source, only
@@ -166,7 +166,7 @@ class Builder:
     # -- values
 
     def data(self, dtype: str, shape: Sequence[int], kind: str = "") -> Array:
-        """kind: "" (any), mild (about -2 .. 2), positive (0.5 .. 2.5), special (NaN, infinities, extremes)."""
+        """kind: "" (any), mild (about -2 to 2), positive (0.5 to 2.5), special (NaN, infinities, extremes)."""
         seed, size = self.integer(0, 255), tuple(int(d) for d in shape)
         rng = np.random.default_rng(seed)
         kind = kind or ("special" if self.chance(6) else "mild")
@@ -176,7 +176,7 @@ class Builder:
             array = np.asarray(rng.normal(0, 1, size))
             if kind == "positive":
                 array = np.asarray(rng.uniform(0.5, 2.5, size))
-            elif seed % 3 == 0:  # halves: sums and products are exact, and values tie
+            elif seed % 3 == 0:  # multiples of one half: sums and products are exact, and values tie
                 array = np.asarray(np.round(array * 4) / 4)
             array = array.astype(dtype)
             if kind == "special":
@@ -196,13 +196,13 @@ class Builder:
         return f"{prefix}{self.count}"
 
     def const(self, array: Any, dtype: str = "", plain: bool = False) -> Value:
-        """A constant: an initializer, or, unless plain, a Constant node or an input with a default."""
+        """Adds a constant: an initializer or, unless plain, also a Constant node or an input with a default."""
         value = np.asarray(array, dtype or None)
         made = Value(self.fresh("c"), value, [value, value], "constant", plain)
         return made
 
     def given(self, array: Any, dtype: str = "") -> Value:
-        """A value that is rather a constant, but may be an input of the graph."""
+        """A value that usually is a constant but may be an input of the graph."""
         return self.input(np.asarray(array, dtype or None)) if self.chance(15) else self.const(array, dtype)
 
     def weights(self, dtype: str, *shape: int, scale: float = 0.5) -> Value:
@@ -219,7 +219,7 @@ class Builder:
         return value
 
     def pick(self, *dtypes: str, ranks: Sequence[int] = (), where: Callable[[Value], bool] | None = None) -> Value:
-        """A tensor, rather a late one, of these dtypes and ranks; a new input where there is none."""
+        """Picks a tensor of these dtypes and ranks, preferably a late one; adds an input if there is none."""
         if self.only:
             if dtypes and self.only not in dtypes:
                 raise Refused(f"no {self.only}")
@@ -242,7 +242,7 @@ class Builder:
     # -- nodes
 
     def since(self, op: str) -> int:
-        """The version of an op's definition at this graph's opset. Raises Refused when it has none."""
+        """The version of an op's definition at this graph's opset. Raises Refused if it has none."""
         try:
             return int(defs.get_schema(op, self.opset, "").since_version)
         except defs.SchemaError:
@@ -252,8 +252,10 @@ class Builder:
         self, op: str, inputs: Sequence[Value | None], outputs: int = 1, *, domain: str = "", skip: Sequence[int] = (),
         captures: Sequence[Value] = (), noise: float = 1.0, **attributes: Any,
     ) -> list[Value]:  # fmt: skip
-        """Adds a node and computes it. skip: outputs that it leaves out; captures: what its subgraphs read from outside.
-        noise: how far the rounding of the node may go, as a multiple of EPSILON. Raises Refused."""
+        """Adds a node and computes it.
+
+        skip: outputs that it leaves out. captures: outer values that its subgraphs read. noise: allowed rounding error of the
+        node, as a multiple of EPSILON. Raises Refused."""
         if not domain:
             self.since(op)
         operands = list(inputs)
@@ -294,7 +296,7 @@ class Builder:
                 elif op == "Cast" and other.dtype.kind == "f":
                     other = self.shake(other, 0.0, 0.5) if read[0].dtype in ("float64", "float32") else other
                 shaken.append(other)
-            if quantizing:  # a tie in the rounding may go either way
+            if quantizing:  # ties may round either way
                 if any(np.abs(array.astype(np.int64) - other).max(initial=0) > 1 for other in shaken):
                     raise Refused("badly conditioned")
                 info = np.iinfo(array.dtype)
@@ -310,7 +312,7 @@ class Builder:
         return made
 
     def add(self, op: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-        """A node with one output."""
+        """Adds a node with one output."""
         return self.node(op, inputs, 1, **attributes)[0]
 
     def shake(self, array: Array, scale: float, noise: float) -> Array:
@@ -323,11 +325,11 @@ class Builder:
             return np.asarray(np.where(np.isfinite(wide), moved, wide)).astype(array.dtype)
 
     def grow(self, count: int, makers: Sequence[Maker] = ()) -> None:
-        """Adds up to `count` ops, by these makers or by those of some families."""
+        """Adds up to `count` ops, from these makers or from those of some families."""
         table = list(makers)
         if not table:
             families = sorted(MAKERS)
-            only = [f for f in families if self.chance(45)] or families  # a theme, so that related ops meet
+            only = [f for f in families if self.chance(45)] or families  # a theme, so that related ops occur together
             table = [m for f in only for weight, m in MAKERS[f] for _ in range(weight)]
         for _ in range(count):
             for _ in range(3):
@@ -340,7 +342,7 @@ class Builder:
     # -- the model
 
     def model(self) -> tuple[onnx.ModelProto, dict[str, Array], dict[str, Value]]:
-        """The model, a value for each of its inputs, and what its outputs should be."""
+        """Returns the model, a value for each input, and the expected outputs."""
         read = {n for node in self.nodes for n in names_read(node)}
         results = [v for v in self.values if v.kind == "node" and (v.name not in read or self.chance(12))]
         if not results:
@@ -378,7 +380,7 @@ class Builder:
         return model, feeds, {v.name: v for v in results}
 
 
-NARROW = {"HardSwish", "Shrink", "Gelu"}  # where ONNX Runtime has constants in f32 even for f64
+NARROW = {"HardSwish", "Shrink", "Gelu"}  # for these ops ONNX Runtime uses f32 constants even for f64
 QUANTIZING = words("QuantizeLinear DynamicQuantizeLinear QLinearMatMul QLinearConv")
 PRODUCTS = words("Conv ConvTranspose MatMul Gemm Einsum FusedMatMul")
 POINTWISE = words(
@@ -393,7 +395,7 @@ def magnitude(array: Array) -> float:
 
 
 def deviation(array: Array, shaken: Sequence[Array]) -> float:
-    """The largest difference of a shaken value, as a part of the range; of integers as of numbers."""
+    """The largest difference of a perturbed value, as a fraction of the range; also for integers."""
     if array.dtype.kind == "b":
         return 0.0
     with np.errstate(all="ignore"):
@@ -403,7 +405,7 @@ def deviation(array: Array, shaken: Sequence[Array]) -> float:
 
 
 def stable(array: Array, shaken: Sequence[Array], allowed: float) -> bool:
-    """Whether the shaken values are near enough for a comparison to mean anything: within `allowed` of the range, or WORST."""
+    """Whether the perturbed values are close enough for a meaningful comparison: within `allowed` of the range, or WORST."""
     if array.dtype.kind != "f":
         return all(same(array, s) for s in shaken)
     limit = min(max(WORST[str(array.dtype)], allowed), 0.1) * magnitude(array)
@@ -418,7 +420,7 @@ def stable(array: Array, shaken: Sequence[Array], allowed: float) -> bool:
 
 
 def evaluate(node: NodeProto, read: Sequence[Value], opset: int) -> list[Array]:
-    """The outputs of one node alone, by ONNX Runtime. Raises Refused."""
+    """Computes the outputs of one node with ONNX Runtime. Raises Refused."""
     inputs = [declared(v.name, v.array) for v in read if v.kind != "constant"]
     constants = [numpy_helper.from_array(v.array, v.name) for v in read if v.kind == "constant"]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]

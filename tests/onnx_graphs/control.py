@@ -1,5 +1,5 @@
-"""Control flow: If, Loop and Scan with bodies of a few ops that read values from outside.
-Bodies change the shapes of what they carry in some, so that loops are planned in every way there is."""
+"""Makers of control flow: If, Loop and Scan with bodies of a few ops that read outer values.
+Some bodies change the shapes of carried values, so that all ways of planning loops are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def info(name: str, dtype: str, rank: int) -> onnx.ValueInfoProto:
 
 
 def steps(b: Builder, first: str, others: list[str], prefix: str) -> tuple[list[NodeProto], str]:
-    """A few pointwise nodes from `first` on, which may read `others`."""
+    """Adds a few pointwise nodes, starting at `first`, which may read `others`."""
     nodes: list[NodeProto] = []
     for i in range(b.integer(1, 3)):
         name = f"{prefix}_{i}"
@@ -71,7 +71,7 @@ def condition(b: Builder) -> None:
 
 @maker("control", 3)
 def loop(b: Builder) -> None:
-    """A carried value, a scanned output, and a condition that may end it early."""
+    """A loop with a carried value, a scanned output, and a condition that may end it early."""
     x = b.pick("float32", "float64", ranks=[0, 1, 2, 3])
     if x.array.size > 200 or not np.isfinite(x.array).all():
         raise Refused("large")
@@ -96,7 +96,7 @@ def loop(b: Builder) -> None:
         initializers,
     )  # fmt: skip
     trips = b.given(np.asarray(b.integer(1, 4), np.int64)) if b.chance(80) or not early else None
-    # by the specification the body's condition counts only where the loop is given one; ONNX Runtime always looks
+    # the specification uses the body's condition only if the loop has one; ONNX Runtime always uses it
     start = b.given(np.asarray(True)) if early or b.chance(50) else None
     captures = [outside] if any(outside.name in n.input for n in nodes) else []
     b.node("Loop", [trips, start, x], 2, captures=captures, noise=4.0, body=graph)

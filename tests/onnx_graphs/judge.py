@@ -1,5 +1,5 @@
-"""One random graph through linnet and ONNX Runtime: `make` builds it, `judge` compares it under several plans.
-A difference counts beyond what a last bit of the inputs moves; what ONNX Runtime refuses is no case."""
+"""Runs one random graph through linnet and ONNX Runtime: `make` builds it, `judge` compares the results of several plans.
+A difference counts if it exceeds the effect of one last bit of the inputs. Graphs that ONNX Runtime refuses are ignored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.onnx_graphs import control, movement, numeric, pointwise, quantized
 from tests.onnx_graphs.builder import EPSILON, QUANTIZING, Array, Builder, Maker, Refused, Value, magnitude, session_of
 
 FAMILIES = (pointwise, movement, numeric, control, quantized)
-# Layers and what stands between them, which all become integer ops when a graph is quantized.
+# Layers and the ops between them, all of which become integer ops in quantized graphs.
 QUANTIZABLE: tuple[Maker, ...] = (
     numeric.conv, numeric.conv, numeric.pool, numeric.matmul, numeric.gemm, pointwise.unary, pointwise.with_attributes,
     movement.transpose, movement.concat, movement.reshape, movement.slices, movement.split,
@@ -26,9 +26,9 @@ Case = tuple[onnx.ModelProto, dict[str, Array], dict[str, Value]]
 
 
 def make(source: random.Random, makers: Sequence[Maker] = (), only: str = "") -> Case | None:
-    """A random model, its inputs, and the values that its outputs should have; None where no graph came about.
+    """Makes a random model, its inputs and the expected outputs; None if no graph was possible.
 
-    makers: those of all families, unless given; only: the one element type of inputs.
+    makers: those of all families by default. only: the single element type of inputs.
     """
     builder = Builder(source, only=only)
     builder.grow(builder.integer(1, 15), makers)
@@ -39,17 +39,17 @@ def make(source: random.Random, makers: Sequence[Maker] = (), only: str = "") ->
     try:
         onnx.checker.check_model(model, full_check=True)
         results = session_of(model).run(None, feeds)
-    except Exception:  # a mixture that ONNX Runtime or the checker refuses, though it takes every node alone
+    except Exception:  # ONNX Runtime or the checker refuses the graph, though it accepts every node alone
         return None
     for output, result in zip(model.graph.output, results, strict=True):
         value = expected[output.name]
         if difference(np.asarray(result), value):
-            return None  # ONNX Runtime is not of one mind with itself
+            return None  # ONNX Runtime disagrees with itself
     return model, feeds, expected
 
 
 def difference(found: Array, value: Value, quantized: bool = False) -> str:
-    """What is wrong with an output, or nothing."""
+    """Describes what is wrong with an output, or returns nothing."""
     wanted = value.array
     if found.dtype != wanted.dtype:
         return f"{found.dtype}, not {wanted.dtype}"
@@ -72,7 +72,7 @@ def difference(found: Array, value: Value, quantized: bool = False) -> str:
         good = (a == e) | (np.isnan(a) & np.isnan(e)) | (np.abs(a - e) <= tolerance)
         if magnitude(wanted) > 0.01 * float(
             np.finfo(wanted.dtype).max
-        ):  # what overflows first decides: inf, or inf - inf
+        ):  # the result depends on what overflows first: inf, or inf - inf
             good |= ~np.isfinite(a) & ~np.isfinite(e)
     return "" if bool(np.all(good)) else listing(found, wanted, ~np.asarray(good))
 
@@ -87,8 +87,8 @@ def plans() -> list[dict[str, Any]]:
 
 
 def judge(case: Case, optimize: bool = True) -> tuple[str, str]:
-    """("pass", ""), ("refused", reason), ("reference", text) where linnet
-    and onnx.reference agree against ONNX Runtime, ("wrong", text) or ("error", text)."""
+    """("pass", ""), ("refused", reason), ("reference", text) if linnet and onnx.reference agree against ONNX Runtime,
+    ("wrong", text) or ("error", text)."""
     model, feeds, expected = case
     uncertain = fed_by_quantizing(model)
     try:
@@ -102,7 +102,7 @@ def judge(case: Case, optimize: bool = True) -> tuple[str, str]:
         try:
             session = linnet.Session(graph, **options)
             session.run(feeds)
-            found = session.run(feeds)  # again: nothing of the first run may be needed or in the way
+            found = session.run(feeds)  # a second run: nothing of the first may be needed or in the way
         except Exception as error:
             return "error", f"{options}: {type(error).__name__}: {error}"
         if set(found) != set(expected):
@@ -117,11 +117,11 @@ def judge(case: Case, optimize: bool = True) -> tuple[str, str]:
 
 
 def reference_agrees(case: Case, found: dict[str, Array]) -> bool:
-    """Whether onnx.reference gives what linnet gives: then it is ONNX Runtime that goes its own way."""
+    """Whether onnx.reference agrees with linnet, so that ONNX Runtime is the one that differs."""
     model, feeds, expected = case
     try:
         results = ReferenceEvaluator(model).run(None, feeds)
-    except Exception:  # it has no implementation, or its own troubles
+    except Exception:  # it has no implementation, or fails
         return False
     return all(
         not difference(found[output.name], against(expected[output.name], np.asarray(result)))
@@ -130,7 +130,7 @@ def reference_agrees(case: Case, found: dict[str, Array]) -> bool:
 
 
 def against(value: Value, result: Array) -> Value:
-    """The reference's result with the allowance of ONNX Runtime's, where they have one shape."""
+    """The reference's result with the tolerance of ONNX Runtime's, if they have the same shape."""
     shaken = [s if s.shape == result.shape else result for s in value.shaken]
     allowance = [
         result + (s - value.array) if s.shape == value.shape and s.dtype.kind == "f" else result for s in shaken
@@ -141,7 +141,7 @@ def against(value: Value, result: Array) -> Value:
 
 
 def fed_by_quantizing(model: onnx.ModelProto) -> set[str]:
-    """Integers in which a tie of the rounding may show."""
+    """Integers that may differ by a rounding tie."""
     return {o for n in model.graph.node if n.op_type in QUANTIZING for o in n.output}
 
 

@@ -1,4 +1,4 @@
-"""Ops that move elements, make them, or look them up: reshapes, slices, pads, gathers, scatters, sorting; shape arithmetic.
+"""Makers of ops that move, create or look up elements: reshapes, slices, pads, gathers, scatters, sorting, shape arithmetic.
 Indices and shapes are constants, inputs, or computed from shapes, as exporters write them."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ INDICES = ("int64", "int32")
 
 
 def sizes(b: Builder, values: object) -> Value:
-    """Integers that an op wants: rather a constant, sometimes an input, or computed by nodes."""
+    """Integers that an op needs: usually a constant, sometimes an input, or computed by nodes."""
     array = np.asarray(values, np.int64).reshape(-1)
     if b.chance(12) and array.size:
         parts = [b.const(array[: array.size // 2]), b.input(array[array.size // 2 :])]
@@ -22,7 +22,7 @@ def sizes(b: Builder, values: object) -> Value:
 def with_axes(
     b: Builder, op: str, since: int, inputs: list[Value | None], axes: list[int] | None, **attributes: object
 ) -> Value:
-    """An op whose axes became an input at opset `since`."""
+    """An op whose axes became an input in opset `since`."""
     if axes is None:
         return b.add(op, inputs, **attributes)
     if b.opset >= since:
@@ -31,7 +31,7 @@ def with_axes(
 
 
 def split_size(b: Builder, size: int) -> list[int]:
-    """Random factors of a size, up to four."""
+    """Up to four random factors of a size."""
     dims = []
     for _ in range(b.integer(0, 3)):
         factor = b.choice([f for f in range(1, min(size, 12) + 1) if size % f == 0]) if size else b.integer(0, 2)
@@ -275,7 +275,7 @@ def scatter_elements(b: Builder) -> None:
     reductions = ["none"] + (["add", "mul"] if b.opset >= 16 else []) + (["max", "min"] if b.opset >= 18 else [])
     reduction = b.choice(reductions)
     at = indices(b, x.shape[axis], shape)
-    if reduction == "none":  # each place once: which of two writes wins is open
+    if reduction == "none":  # each position once: the order of two writes is undefined
         order = np.argsort(np.random.default_rng(b.integer(0, 99)).random(x.shape), axis=axis)
         at = order[tuple(slice(0, n) for n in shape)].astype(at.dtype)
     op = "ScatterElements" if b.opset >= 11 else "Scatter"
@@ -370,7 +370,7 @@ def reverse_sequence(b: Builder) -> None:
 
 @maker("shapes", 3)
 def shape_arithmetic(b: Builder) -> None:
-    """What exporters write for x.view(x.size(0), -1)."""
+    """The nodes that exporters write for x.view(x.size(0), -1)."""
     x = b.pick(*ANY, ranks=[1, 2, 3, 4])
     if 0 in x.shape:
         raise Refused("empty")
@@ -437,7 +437,7 @@ def eye(b: Builder) -> None:
 
 @maker("shapes", 2)
 def expand_like(b: Builder) -> None:
-    """A mask or a bias brought to another tensor's shape."""
+    """Expands a mask or a bias to another tensor's shape."""
     x = b.pick(*ANY, ranks=[1, 2, 3, 4])
     shape = b.add("Shape", [x])
     small = b.given(b.data(b.choice(ANY), [d if b.chance(50) else 1 for d in x.shape]))

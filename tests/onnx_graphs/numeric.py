@@ -1,5 +1,5 @@
-"""Products, windows, reductions, normalisations, resizing and recurrent layers.
-Sizes are small and odd, so that every kernel has edges to get right."""
+"""Makers of products, windows, reductions, normalisations, resizing and recurrent layers.
+Sizes are small and odd, so that every kernel has edges to handle."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MOSTLY_F32 = ("float32",) * 5 + ("float64", "float16")
 
 
 def small(v: Value) -> bool:
-    """Integers whose sums and products ONNX Runtime, which may compute them as floats, gets right."""
+    """Integers whose sums and products ONNX Runtime computes exactly, even as floats."""
     return bool(np.abs(v.array.astype(np.float64)).max(initial=0) < 100)
 
 
 def finite(v: Value) -> bool:
-    """Numbers, and at least one: with none, ONNX Runtime has shapes of its own, and crashes in InstanceNormalization."""
+    """A non-empty tensor of numbers: for empty ones ONNX Runtime has different shapes, and InstanceNormalization crashes."""
     return v.array.size > 0 and bool(np.isfinite(v.array).all())
 
 
@@ -88,7 +88,7 @@ def einsum(b: Builder) -> None:
 def window(
     b: Builder, spatial: tuple[int, ...], kernel: list[int], dilated: bool = True, pool: bool = False
 ) -> dict[str, Any]:
-    """Strides, dilations and pads, of which any may be left out."""
+    """Strides, dilations and pads; any of them may be omitted."""
     result: dict[str, Any] = {}
     if b.chance(60):
         result["strides"] = b.ints(len(kernel), 1, 3)
@@ -104,8 +104,8 @@ def window(
 
 
 def check_window(spatial: tuple[int, ...], kernel: list[int], named: dict[str, Any]) -> None:
-    """Refuses what frameworks refuse, and what ONNX Runtime computes in its own way: a window larger than the padded
-    input (C's division makes one place of it), and SAME with strides beyond the window (it pads by a negative number)."""
+    """Refuses windows that frameworks refuse or that ONNX Runtime handles differently: a window larger than the padded input (C's
+    division makes one position of it), and SAME with strides larger than the window (it pads by a negative number)."""
     n = len(kernel)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, named.get("dilations", [1] * n), strict=True)]
     pads = named.get("pads", [0] * 2 * n)
@@ -269,7 +269,7 @@ def instance_norm(b: Builder) -> None:
 
 
 def stash(x: Value) -> float:
-    """stash_type lets a normalization of f64 compute in f32."""
+    """stash_type allows a normalization of f64 to compute in f32."""
     return 1e7 if x.dtype == "float64" else 1.0
 
 
@@ -304,7 +304,7 @@ def layer_norm(b: Builder) -> None:
 
 @maker("normalize", 2)
 def spelled_layer_norm(b: Builder) -> None:
-    """As exporters below opset 17 write it."""
+    """In the form that exporters write below opset 17."""
     x = floats(b, [2, 3, 4], "float32")
     mean = with_axes(b, "ReduceMean", 18, [x], [-1] if b.opset >= 11 else [x.rank - 1], keepdims=1)
     d = b.add("Sub", [x, mean])
@@ -484,7 +484,7 @@ def recurrent(b: Builder) -> None:
 
 @maker("recurrent", 1)
 def attention(b: Builder) -> None:
-    """Scaled dot products as exporters spell them."""
+    """Scaled dot products in the form that exporters write."""
     q = floats(b, [3, 4], "float32")
     if 0 in q.shape:
         raise Refused("empty")

@@ -1,5 +1,5 @@
-"""Pointwise ops with broadcasting, over all element types, and what goes with them: casts, Where, comparisons, bits.
-Divisors and exponents are drawn where the op has a meaning, or infinities would decide about equality."""
+"""Makers of pointwise ops with broadcasting over all element types, and of casts, Where, comparisons and bit ops.
+Divisors and exponents are drawn from the op's domain; otherwise infinities would dominate the comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAFE = sorted(
 
 
 def partner(b: Builder, x: Value, kind: str = "") -> Value:
-    """Something that x broadcasts with, of its type."""
+    """A tensor of x's type that broadcasts with x."""
 
     def broadcasts(v: Value) -> bool:
         return all(m == n or 1 in (m, n) for m, n in zip(v.shape[::-1], x.shape[::-1], strict=False))
@@ -81,7 +81,7 @@ def binary(b: Builder) -> None:
 
 
 def whole(b: Builder, op: str, x: Value) -> None:
-    """Divisors are constants that are not 0 (ONNX Runtime ends the process) and exponents small."""
+    """Divisors are non-zero constants (ONNX Runtime ends the process on 0), and exponents are small."""
     dims = x.shape[b.integer(0, x.rank) :]
     if op == "Pow":
         if np.abs(x.array.astype(np.float64)).max(initial=0) > 1000:

@@ -1,5 +1,5 @@
-"""Quantized ops: QDQ islands, QLinear and Integer ops, dynamic quantization; and those of com.microsoft.
-Scales and zero points come per tensor, per axis and per block."""
+"""Makers of quantized ops: QDQ islands, QLinear and Integer ops, dynamic quantization, and com.microsoft's ops.
+Scales and zero points are per tensor, per axis or per block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EIGHT = ("uint8", "int8")
 
 
 def parameters(b: Builder, x: Value, dtype: str) -> tuple[Value, Value]:
-    """Constant scale and zero point that cover a tensor."""
+    """A constant scale and zero point that cover a tensor's range."""
     finite = x.array[np.isfinite(x.array)] if x.array.dtype.kind == "f" else x.array
     low, high = min(float(finite.min(initial=0)), 0.0), max(float(finite.max(initial=0)), 0.1)
     info = np.iinfo(dtype)
@@ -27,7 +27,7 @@ def parameters(b: Builder, x: Value, dtype: str) -> tuple[Value, Value]:
 
 
 def quantize(b: Builder, x: Value, dtype: str) -> tuple[Value, Value, Value]:
-    """(integers, scale, zero) of a tensor."""
+    """Quantizes a tensor: (integers, scale, zero)."""
     scale, zero = parameters(b, x, dtype)
     return b.add("QuantizeLinear", [x, scale, zero]), scale, zero
 

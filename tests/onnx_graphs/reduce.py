@@ -1,5 +1,5 @@
-"""`python -m tests.onnx_graphs.reduce SEED`: the smallest part of a failing graph that still fails, as text.
-Outputs are dropped, then values become inputs, as long as the rest still fails in the same way."""
+"""`python -m tests.onnx_graphs.reduce SEED` prints the smallest part of a failing graph that still fails, as text.
+It drops outputs, then turns values into inputs, as long as the rest fails in the same way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.onnx_graphs.judge import Case, difference, judge, make
 
 
 def live(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without nodes, inputs and initializers that its outputs do not need."""
+    """Removes nodes, inputs and initializers that the outputs do not need."""
     graph = model.graph
     wanted = {o.name for o in graph.output}
     kept = []
@@ -38,7 +38,7 @@ def live(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def smaller(case: Case, optimize: bool) -> Case:
-    """Outputs are dropped, then values become inputs, as long as the verdict is the same kind."""
+    """Drops outputs, then turns values into inputs, as long as the verdict stays the same."""
     model, feeds, expected = case
     kind = judge(case, optimize)[0]
 

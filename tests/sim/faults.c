@@ -1,5 +1,5 @@
-/* faults.c - what goes wrong, and when: connections cut or silent, bytes changed, late or sent again, strangers with
- * other versions, processes killed at any moment. Each run has its own choice of kinds. */
+/* faults.c - injects faults: connections that are cut or silent; bytes that are changed, late or repeated; strangers
+ * with other versions; processes that are killed at any moment. Each run has its own selection of faults. */
 #include "sim.h"
 
 #include "sync/wire.h"
@@ -9,20 +9,20 @@
 
 typedef enum fault {
     CUT,
-    SILENT,    /* both ends live on, and hear nothing: only time tells */
-    STALL,     /* delay, shorter or longer than a lease */
-    PARTITION, /* of one worker: all its connections stall */
-    DAMAGE,    /* a byte is changed on its way */
-    SLOW,      /* a connection becomes narrow */
+    SILENT,    /* both ends continue but hear nothing, so only timeouts detect it */
+    STALL,     /* a delay, shorter or longer than a lease */
+    PARTITION, /* all connections of one worker stall */
+    DAMAGE,    /* a byte changes in transit */
+    SLOW,      /* a connection becomes slow */
     KILL_WORKER,
     KILL_SERVER,
     KILL_IN_APPEND,
     KILL_IN_SAVE,
     KILL_ALL,
-    REPLAY,  /* what a worker once sent comes again, from somebody else */
-    GARBAGE, /* bytes that are no protocol */
-    VERSION, /* a peer of another version */
-    MUTE,    /* one that connects and says nothing, or a part of something */
+    REPLAY,  /* a stranger repeats what a worker once sent */
+    GARBAGE, /* bytes that do not follow the protocol */
+    VERSION, /* a peer with another protocol version */
+    MUTE,    /* a peer that connects and sends nothing, or only part of a frame */
     ZOMBIE,  /* a server that was thought dead answers */
     FAULTS
 } fault;
@@ -34,7 +34,7 @@ void faults_choose(sim *s) {
     s->next_fault = 0;
 }
 
-/* One of the connections of workers that are up, or NULL. */
+/* Returns one of the connections of running workers, or NULL. */
 static connection *some_connection(sim *s) {
     const int first = (int)sim_below(s, CONNECTIONS);
     for (int k = 0; k < CONNECTIONS; k++) {
@@ -49,7 +49,7 @@ static void stall(sim *s, connection *c, uint64_t until) {
     if (p->stalled_until < until) p->stalled_until = until;
 }
 
-/* A connection of nobody's, with these bytes; it takes no answer, or all. */
+/* Opens a stranger's connection that sends these bytes. The stranger reads either nothing or the whole answer. */
 static void stranger(sim *s, const void *bytes, size_t size) {
     connection *c = net_connect(s, -1, 0, (int)sim_below(s, (uint64_t)s->shards));
     if (!c) return;
@@ -81,7 +81,7 @@ static void garbage(sim *s) {
     stranger(s, bytes, sim_below(s, sizeof bytes));
 }
 
-/* Begins to record what a worker says, or says again what was recorded. */
+/* Begins to record what a worker sends, or sends a recording. */
 static void replay(sim *s) {
     if (s->recorded > LN_SYNC_HEADER) {
         stranger(s, s->recording, s->recorded);
@@ -91,13 +91,13 @@ static void replay(sim *s) {
     }
     for (int i = 0; i < CONNECTIONS; i++)
         if (s->connections[i].used && s->connections[i].worker >= 0 && s->connections[i].accept_at) {
-            s->recorded_from = &s->connections[i]; /* from its greeting on */
+            s->recorded_from = &s->connections[i]; /* from its HELLO on */
             s->recorded = 0;
             return;
         }
 }
 
-/* A copy of the disk as it was goes on beside its successor, with an epoch that is over. */
+/* Starts a server from an old copy of the disk, with an outdated epoch, beside its successor. */
 static void wake_zombie(sim *s) {
     const int shard = (int)sim_below(s, (uint64_t)s->shards);
     server *p = &s->servers[shard];
@@ -174,7 +174,7 @@ static void happen(sim *s, fault kind) {
 
 void faults_happen(sim *s) {
     if (s->now < s->next_fault) return;
-    if (s->now >= s->faults_end) { /* from here on all is well */
+    if (s->now >= s->faults_end) { /* no faults from here on */
         s->next_fault = UINT64_MAX;
         for (int i = 0; i < s->shards; i++) s->servers[i].die_in_append = s->servers[i].die_in_save = 0;
         for (int i = 0; i < CONNECTIONS; i++) net_mend(&s->connections[i]);

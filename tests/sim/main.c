@@ -1,6 +1,7 @@
-/* main.c - many runs of a simulated cluster, each from its seed, and what must hold in every one: pushes count once or
- * as they were answered, nothing acknowledged is lost, pulled values are whole, staleness is bounded, all come to an
- * end. usage: sync_sim FOLDER FIRST COUNT [loud]    FOLDER: files of tests/test_sync_sim.py */
+/* main.c - many runs of a simulated cluster, each from its own seed. Checks in every run that a push counts at most
+ * once and as it was acknowledged, that nothing acknowledged is lost, that pulled values are consistent, that staleness
+ * is bounded, and that the run ends. Usage: sync_sim FOLDER FIRST COUNT [loud]. FOLDER holds the files that
+ * tests/test_sync_sim.py made. */
 #include "sim.h"
 
 #include "sync/server_state.h"
@@ -53,9 +54,10 @@ static void host_random(void *context, void *bytes, size_t size) {
 
 ln_sync_host sim_host(sim *s) { return (ln_sync_host){s, host_clock, host_random}; }
 
-/* ---- what must hold --------------------------------------------------------------------------------------------- */
+/* ---- invariants ------------------------------------------------------------------------------------------------- */
 
-/* An update is named by worker and step: what an earlier life of the worker pushed as the same step counts instead. */
+/* An update is identified by worker and step. If the worker pushed the same step before a restart, the earlier push
+ * counts instead. */
 static bool applied_before(const sim *s, int shard, int push) {
     for (int i = push / PUSHES * PUSHES; i < push; i++)
         if (s->pushed_as[shard][i] == s->pushed_as[shard][push] && s->pushed_in[i] < s->pushed_in[push] &&
@@ -204,7 +206,7 @@ static linnet_model *open_model(const char *folder, const char *name) {
 }
 
 int main(int argc, char **argv) {
-    /* Of one server, and of two: the worker's file and theirs. */
+    /* The worker's file and the servers' files, for one server and for two servers. */
     linnet_model *models[SHARDS][1 + SHARDS] = {{NULL}};
     linnet_plan *plans[SHARDS];
     char name[64];

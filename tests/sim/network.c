@@ -1,5 +1,5 @@
-/* network.c - connections as TCP gives them: bytes in order, late, in any pieces, as far as buffers have room; until
- * one end closes, or the connection breaks. Different connections overtake one another freely. */
+/* network.c - simulates TCP connections. Bytes arrive in order, late, in pieces of any size, and only while buffers
+ * have room, until one end closes or the connection breaks. Connections may overtake one another. */
 #include "sim.h"
 
 #include <stdlib.h>
@@ -47,13 +47,13 @@ void net_put(sim *s, connection *c, pipe *p, const void *bytes, size_t size) {
     const unsigned char *from = bytes;
     const uint64_t last = p->count ? p->segments[(p->first + p->count - 1) % SEGMENTS].due : 0;
     uint64_t due = s->now + c->latency + sim_below(s, c->jitter + 1) + size * c->per_byte;
-    if (due < last) due = last; /* never before what was sent earlier */
+    if (due < last) due = last; /* never earlier than bytes that were sent before */
     for (size_t i = 0; i < size; i++) p->bytes[(p->begin + p->used + i) % PIPE] = from[i];
     p->used += size;
     p->segments[(p->first + p->count++) % SEGMENTS] = (struct segment){due, size};
 }
 
-/* What the stream wants to send, as far as there is room. */
+/* Takes the bytes that the stream wants to send, if there is room. */
 static bool send_from(sim *s, connection *c, ln_sync_stream *stream, pipe *p) {
     ln_sync_slice slices[16];
     size_t sent = 0;
@@ -75,13 +75,13 @@ static bool send_from(sim *s, connection *c, ln_sync_stream *stream, pipe *p) {
     return sent > 0;
 }
 
-/* Bytes that have arrived go into the stream, or nowhere. */
+/* Delivers bytes that have arrived to the stream, or drops them. */
 static bool deliver(sim *s, connection *c, pipe *p, ln_sync_stream *stream) {
     bool moved = false;
     while (p->count && p->segments[p->first].due <= s->now && p->stalled_until <= s->now) {
         struct segment *segment = &p->segments[p->first];
         size_t size = segment->size;
-        if (size > PIPE - p->begin) size = PIPE - p->begin; /* up to the ring's end */
+        if (size > PIPE - p->begin) size = PIPE - p->begin; /* up to the end of the ring */
         if (stream) {
             void *space;
             size_t room;
@@ -136,12 +136,12 @@ void net_close_server(sim *s, connection *c) {
 
 void net_cut(sim *s, connection *c, bool silently) {
     s->cuts++;
-    if (silently) { /* no end hears of the other any more, nor of its end */
+    if (silently) { /* neither end receives more bytes or learns that the connection has ended */
         c->lost_silently = true;
         c->to_server.stalled_until = c->to_worker.stalled_until = UINT64_MAX;
         return;
     }
-    /* What is still under way is lost from some byte on: a truncation. */
+    /* Truncates the bytes in flight at a random position. */
     for (int way = 0; way < 2; way++) {
         pipe *p = way ? &c->to_server : &c->to_worker;
         uint64_t keep = sim_below(s, p->used + 1);

@@ -1,5 +1,5 @@
-/* server.c - a server process: the core, variables that are plain arrays (a step of gradient descent with rate 1), and
- * a disk that outlives it. Kills come between events, within a write to the journal, or within a snapshot. */
+/* server.c - a server process: the core, variables in plain arrays (the update is gradient descent with rate 1), and a
+ * disk that survives it. Kills happen between events, within a write to the journal, or within a snapshot. */
 #include "sim.h"
 
 #include "sync/server_state.h"
@@ -40,7 +40,7 @@ static void place(void *context, uint32_t tensor, int64_t **ids, void **gradient
     *gradient = h->p->gradients[tensor];
 }
 
-/* Bounded staleness: nobody's step closes further ahead of the slowest than that. */
+/* Checks bounded staleness: no closed step may be further ahead of the slowest worker than the config allows. */
 static void check_staleness(const sim *s, const server *p, int worker) {
     if (p->replaying || s->staleness < 0) return;
     for (uint32_t i = 0; i < p->core->member_count; i++) {
@@ -52,7 +52,7 @@ static void check_staleness(const sim *s, const server *p, int worker) {
     }
 }
 
-/* Gradient descent; and which pushes are in it, as each tensor tells. */
+/* Makes the update, and finds from each tensor which pushes it contains. */
 static linnet_status update(void *context, linnet_error *error) {
     host_context *h = context;
     server *p = h->p;
@@ -109,8 +109,8 @@ static linnet_status write_failed(linnet_error *error) {
 
 static void clear_journal(disk *d) { d->size = d->safe = LN_SYNC_JOURNAL_HEAD; }
 
-/* What a kill, or a machine that lost its power, leaves of the record that was being written: all of it, its beginning,
- * or some of its pages and zeros in the place of the others. */
+/* Decides which part of a record remains if a kill or a power failure interrupts its write: all of it, its beginning,
+ * or some of its pages, with zeros in place of the other pages. */
 static void tear(sim *s, disk *d) {
     const size_t begin = d->safe;
     const uint64_t kind = sim_below(s, 3);
@@ -139,7 +139,7 @@ static linnet_status append(void *context, const ln_sync_slice *parts, int count
     d->size += size;
     if (h->p->die_in_append && --h->p->die_in_append == 0) {
         h->p->dying = true;
-        tear(h->s, d); /* and nobody was told */
+        tear(h->s, d); /* and no worker was told of the step */
         return write_failed(error);
     }
     d->safe = d->size;
@@ -152,7 +152,7 @@ static linnet_status save(void *context, const char *table, char *where, size_t 
     disk *d = p->disk;
     if (p->dying) return write_failed(error);
     const bool dies = p->die_in_save && --p->die_in_save == 0;
-    if (dies && sim_below(h->s, 2)) { /* before the new file has its name */
+    if (dies && sim_below(h->s, 2)) { /* before the new file is renamed */
         p->dying = true;
         return write_failed(error);
     }
@@ -166,7 +166,7 @@ static linnet_status save(void *context, const char *table, char *where, size_t 
     d->table = malloc(strlen(table) + 1);
     strcpy(d->table, table);
     d->has_snapshot = true;
-    if (dies) { /* before the journal begins anew */
+    if (dies) { /* before the journal is cleared */
         p->dying = true;
         return write_failed(error);
     }
@@ -189,7 +189,7 @@ void disk_free(disk *d) {
 
 /* ---- the process ------------------------------------------------------------------------------------------------ */
 
-/* What the disk has, into the process's memory and the core. */
+/* Loads the state on disk into the process's memory and the core. */
 static void load(sim *s, server *p, disk *d) {
     linnet_error error;
     for (uint32_t t = 0; t < p->manifest->count; t++) {
@@ -268,7 +268,7 @@ void server_kill(sim *s, server *p) {
     p->left_whole = !p->dying && !p->zombie;
     for (uint32_t t = 0; p->left_whole && t < p->manifest->count; t++)
         memcpy(p->left[t], p->values[t], variable(p, t)->bytes);
-    p->dying = true; /* a kill writes nothing: the disk is as it was */
+    p->dying = true; /* a kill writes nothing, so the disk does not change */
     ln_sync_server_release(p->core);
     p->core = NULL;
     if (!p->zombie) p->disk->locked = false;
@@ -283,7 +283,7 @@ bool server_turn(sim *s, server *p) {
         return true;
     }
     p->tick_at = ln_sync_server_tick(p->core, s->now);
-    while (ln_sync_server_woken(p->core)) continue; /* every stream is looked at anyway */
+    while (ln_sync_server_woken(p->core)) continue; /* every stream is checked anyway */
     const linnet_status failure = ln_sync_server_failure(p->core, &error);
     if (failure == LINNET_OK && !p->dying) return false;
     if (!p->dying && !(p->zombie && failure == LINNET_SUPERSEDED))
@@ -294,7 +294,7 @@ bool server_turn(sim *s, server *p) {
 }
 
 server *server_for(sim *s, int worker, int shard) {
-    /* One that should have died answers those who have already seen its successor. */
+    /* Sometimes an outdated server answers a worker that already knows the successor of this server. */
     if (s->zombie.core && shard == s->zombie.shard && worker >= 0 && s->worker[worker].core &&
         s->worker[worker].epochs[shard] > s->zombie.epoch && sim_below(s, 2))
         return &s->zombie;
@@ -304,7 +304,8 @@ server *server_for(sim *s, int worker, int shard) {
 void server_check(const sim *s, const server *p) {
     const ln_sync_server *core = p->core;
     if (!core) return;
-    /* Beyond max_bytes only whom all wait for, by one step's gradients (plain and as they came). */
+    /* Only the worker that all others wait for may exceed max_bytes, by the gradients of one step (decoded and as
+     * received). */
     const uint64_t most = core->config.max_bytes + 4 * core->manifest->push_bytes + 4 * ROWS * (8 + 4 * WIDTH);
     if (core->used > most)
         sim_fail(s, "server %d holds %llu bytes, at most %llu are right", p->shard, (unsigned long long)core->used,

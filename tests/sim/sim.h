@@ -1,6 +1,6 @@
-/* sim.h - a cluster in one process: servers, workers and the network between them under a clock of its own, from a
- * seed. network.c moves bytes, server.c and worker.c are the processes, faults.c breaks things, main.c checks what must
- * hold. */
+/* sim.h - a cluster in one process: servers, workers and the network between them, with a simulated clock and a seed.
+ * network.c moves bytes, server.c and worker.c are the processes, faults.c injects faults, main.c checks the
+ * invariants. */
 #ifndef SIM_H
 #define SIM_H
 
@@ -17,15 +17,15 @@
 enum {
     WORKERS = 6,
     SHARDS = 2,
-    PUSHES = 128, /* each push of a worker has an element of `counts` and a row of `table` */
+    PUSHES = 128, /* pushes per worker; each has an element of `counts` and a row of `table` */
     CELLS = WORKERS * PUSHES,
     BIG = 3000,  /* elements of `big`: three chunks */
-    ROWS = 2048, /* of `table`; those from CELLS on belong to all */
+    ROWS = 2048, /* rows of `table`; the rows from CELLS on are shared by all workers */
     WIDTH = 2,
-    PUSHED_ROWS = 1100, /* at most, by one worker */
+    PUSHED_ROWS = 1100, /* largest number of rows that one worker pushes */
     CONNECTIONS = 64,
     PIPE = 256 << 10,
-    UNIT = 840, /* divisible by every number of workers: means are exact */
+    UNIT = 840, /* divisible by every number of workers, so that means are exact */
     TENSORS = 8,
 };
 
@@ -36,7 +36,7 @@ typedef enum sim_mode { SYNCHRONOUS, BACKUP, ASYNCHRONOUS, GROUPS, MODES } sim_m
 
 /* One direction of a connection: bytes in flight, in order. */
 typedef struct pipe {
-    unsigned char *bytes; /* PIPE, a ring */
+    unsigned char *bytes; /* a ring of PIPE bytes */
     size_t begin, used, capacity;
     struct segment {
         uint64_t due;
@@ -44,41 +44,41 @@ typedef struct pipe {
     } segments[256];
     int first, count;
     uint64_t stalled_until;
-    bool ended; /* nothing comes behind these bytes: the sender has closed */
+    bool ended; /* no bytes follow, because the sender has closed */
     uint64_t ended_due;
 } pipe;
 
 typedef struct connection {
     bool used;
-    int worker, link, shard;       /* worker -1: somebody else */
-    bool worker_side, server_side; /* these ends are open */
-    uint64_t accept_at;            /* when the server takes it; 0: it has */
-    ln_sync_stream *stream;        /* the server's */
+    int worker, link, shard;       /* worker -1: a stranger */
+    bool worker_side, server_side; /* which ends are open */
+    uint64_t accept_at;            /* when the server accepts it; 0: it already has */
+    ln_sync_stream *stream;        /* the server's stream */
     struct server *server;
     pipe to_server, to_worker;
     uint64_t latency, jitter, per_byte; /* ns */
     bool deaf;                          /* the worker's end reads nothing */
-    bool lost_silently;                 /* ends are not told of each other's end */
+    bool lost_silently;                 /* neither end notices that the other end has closed */
 } connection;
 
-/* What outlives a server process. */
+/* What survives a server process. */
 typedef struct disk {
     bool locked;
     uint64_t epoch;
     bool has_snapshot;
     float *values[TENSORS];
-    unsigned char *counts; /* [CELLS] how often each push was applied, as of the snapshot */
+    unsigned char *counts; /* [CELLS] number of times that each push had been applied at the time of the snapshot */
     char *table;
-    unsigned char
-        *journal; /* a file, as journal_frame.h says: a kill leaves a part of a record, or not all its pages */
-    size_t size, room, safe; /* safe: up to there append has returned, so that it may have been acknowledged */
+    unsigned char *journal; /* a file in the format of journal_frame.h; after a kill, part of the last record or some of
+                               its pages may be missing */
+    size_t size, room, safe; /* safe: size at the last return of append; up to here, steps may be acknowledged */
 } disk;
 
 typedef struct server {
     int shard;
-    ln_sync_server *core; /* NULL: it is not running */
+    ln_sync_server *core; /* NULL: not running */
     ln_sync_manifest *manifest;
-    void *context; /* of its callbacks */
+    void *context; /* context of its callbacks */
     disk *disk;
     uint64_t epoch;
     float *values[TENSORS], *gradients[TENSORS];
@@ -86,8 +86,8 @@ typedef struct server {
     uint64_t rows[TENSORS];
     unsigned char *counts; /* [CELLS] */
     uint64_t restart_at, tick_at;
-    int die_in_append, die_in_save; /* at the n-th from now; 0: not */
-    float *left[TENSORS];           /* the values when it was killed: a restart gives the same bits */
+    int die_in_append, die_in_save; /* dies at the n-th call from now; 0: does not die */
+    float *left[TENSORS];           /* values when it was killed; a restart must give the same bits */
     bool left_whole, dying, zombie, replaying;
     uint64_t restarts, updates;
 } server;
@@ -96,16 +96,16 @@ typedef enum worker_phase { AGREEING, PULLING, FETCHING, COMPUTING, PUSHING, SAV
 
 typedef struct worker {
     int number;
-    ln_sync_worker *core; /* NULL: it is not running */
+    ln_sync_worker *core; /* NULL: not running */
     linnet_store *store;
     linnet_session *session;
     worker_phase phase;
     connection *connections[SHARDS];
     uint64_t restart_at, ready_at; /* ready_at: when its gradient is computed */
-    uint64_t compute;              /* ns a step takes */
+    uint64_t compute;              /* computing time of a step in ns */
     uint64_t epochs[SHARDS];
-    uint64_t step, push; /* that it computes or pushes; pushes of all its lives */
-    int64_t asked[64];   /* rows of `table`, and what came */
+    uint64_t step, push; /* step that it computes or pushes; number of its pushes, including those before restarts */
+    int64_t asked[64];   /* requested rows of `table`, and the received values */
     float fetched[64 * WIDTH];
     ln_sync_request request;
     bool recorded[SHARDS], poisoned, done;
@@ -114,13 +114,13 @@ typedef struct worker {
 
 typedef struct sim {
     uint64_t seed, state, now;
-    bool loud, half, leavers; /* half: gradients travel as f16; leavers: workers leave in order and come again */
+    bool loud, half, leavers; /* half: gradients are sent as f16; leavers: workers leave normally and return */
     sim_mode mode;
     int workers, shards, groups, target;
     int64_t staleness;
     ln_sync_server_config config;
     uint64_t faults_end, deadline;
-    double fault_rate; /* per simulated ms */
+    double fault_rate; /* faults per simulated ms */
     bool faults[32];
     uint64_t next_fault;
     linnet_model *worker_model, *server_models[SHARDS];
@@ -129,17 +129,18 @@ typedef struct sim {
     disk disks[SHARDS], zombie_disk;
     worker worker[WORKERS];
     connection connections[CONNECTIONS];
-    /* what workers were told of a push: outcome + 1; 0: nothing. And as which step, in which life, they pushed it */
+    /* the answer that a worker got about a push: outcome + 1, or 0 for no answer; then the step and the life of the
+     * worker in which it was pushed */
     unsigned char acked[SHARDS][CELLS];
     uint64_t pushed_as[SHARDS][CELLS], pushed_in[CELLS];
-    /* bytes that a worker once sent, to be sent again by somebody else */
+    /* bytes that a worker once sent; a stranger repeats them */
     unsigned char *recording;
     size_t recorded;
     connection *recorded_from;
     uint64_t events, cuts, kills, master_kills, torn;
 } sim;
 
-/* main.c: ends the program with the seed and the words. */
+/* main.c: ends the program with the seed and this text. */
 _Noreturn void sim_fail(const sim *s, const char *format, ...);
 void sim_say(const sim *s, const char *format, ...);
 uint64_t sim_random(sim *s);
@@ -150,13 +151,13 @@ ln_sync_host sim_host(sim *s);
 /* network.c */
 connection *net_connect(sim *s, int worker, int link, int shard);
 void net_put(sim *s, connection *c, pipe *p, const void *bytes, size_t size);
-/* True: something moved. */
+/* Returns true if something moved. */
 bool net_move(sim *s);
 uint64_t net_next(const sim *s);
 void net_close_worker(sim *s, connection *c);
 void net_close_server(sim *s, connection *c);
-void net_mend(connection *c); /* as fast as any */
-/* Both ends see it, the server's and the worker's in any order; bytes in flight are lost, or some of them. */
+void net_mend(connection *c); /* makes the connection fast again */
+/* Cuts a connection. Both ends notice this, in any order. Some or all bytes in flight are lost. */
 void net_cut(sim *s, connection *c, bool silently);
 void net_free(sim *s);
 

@@ -1,5 +1,5 @@
-/* worker.c - a worker process: pulls, computes for a while, pushes a gradient that tells who pushed it in which step,
- * and checks that what it pulled is one consistent state. */
+/* worker.c - a worker process: pulls, computes for a while, and pushes a gradient that shows its worker and its step.
+ * Checks that the pulled values are one consistent state. */
 #include "sim.h"
 
 #include "sync/worker_state.h"
@@ -19,7 +19,7 @@ static linnet_worker_config config_of(const sim *s, const worker *p) {
     config.worker = p->number;
     config.group = s->mode == GROUPS ? p->number % s->groups : 0;
     config.lost_ms = 600000;
-    if (s->half) config.compression = LINNET_SYNC_F16; /* UNIT and its neighbours are exact in it */
+    if (s->half) config.compression = LINNET_SYNC_F16; /* f16 holds UNIT and its neighbours exactly */
     return config;
 }
 
@@ -61,7 +61,8 @@ static void *input(const sim *s, const worker *p, const char *name) {
     sim_fail(s, "the model has no input %s", name);
 }
 
-/* The gradient: UNIT in the cell of this worker and step, in all of `big`, and in this cell's row and some others. */
+/* Computes the gradient: UNIT in the cell of this worker and step, in all of `big`, and in this cell's row and some
+ * others. */
 static void compute(sim *s, worker *p) {
     linnet_error error;
     const uint64_t cell = (uint64_t)p->number * PUSHES + p->push;
@@ -74,7 +75,7 @@ static void compute(sim *s, worker *p) {
     counts[cell] = UNIT;
     for (int i = 0; i < BIG; i++) big[i] = UNIT;
     if (p->poisoned) big[sim_below(s, BIG)] = sim_below(s, 2) ? NAN : INFINITY;
-    /* Few different rows, mostly; and now and then so many that their numbers take several chunks. */
+    /* Usually there are few different rows, but sometimes there are so many that their numbers take several chunks. */
     const uint64_t different = sim_below(s, 10) ? 1 + sim_below(s, 20) : 1 + sim_below(s, ROWS - CELLS);
     for (int i = 0; i < PUSHED_ROWS; i++) {
         ids[i] = i == 0 ? (int64_t)cell : CELLS + (int64_t)((uint64_t)i % different);
@@ -83,7 +84,8 @@ static void compute(sim *s, worker *p) {
     if (linnet_run(p->session, &error)) sim_fail(s, "linnet_run: %s", error.what);
 }
 
-/* What was pulled: every value of `big` says the same version, and that is the one the server gave it. */
+/* Checks the pulled values: every element of `big` shows the same version, which is the version that the server
+ * reported. */
 static void check_pulled(sim *s, worker *p) {
     for (int i = 0; i < s->shards; i++) {
         const worker_link *link = &p->core->links[i];
@@ -94,7 +96,7 @@ static void check_pulled(sim *s, worker *p) {
             for (int k = 1; k < BIG; k++)
                 if (big[k] != big[0])
                     sim_fail(s, "worker %d pulled a torn value: %g and %g", p->number, big[0], big[k]);
-            /* A server that was started again since then has other versions. */
+            /* A server that was restarted after the pull has other versions. */
             if (part->version != LN_SYNC_NONE && big[0] != -(float)UNIT * (float)part->version)
                 sim_fail(s, "worker %d has %g as version %llu", p->number, big[0], (unsigned long long)part->version);
         }
@@ -103,7 +105,7 @@ static void check_pulled(sim *s, worker *p) {
 
 static bool has_big(const worker_link *link) { return ln_sync_manifest_find(link->manifest, "big") != NULL; }
 
-/* What servers answer to the step that is being pushed, as soon as they do. */
+/* Records the servers' answers to the current push as soon as they arrive. */
 static void record(sim *s, worker *p) {
     for (int i = 0; i < s->shards; i++) {
         const worker_link *link = &p->core->links[i];
@@ -122,14 +124,14 @@ static void record(sim *s, worker *p) {
         sim_say(s, "worker %d, step %llu, shard %u: outcome %d%s", p->number, (unsigned long long)link->step,
                 link->shard, link->outcome, p->poisoned ? " (NaN)" : "");
         s->acked[link->shard][cell] = (unsigned char)(link->outcome + 1);
-        /* Of a step that somebody else of this number had pushed before it died, that gradient counts. */
+        /* If another process with this number pushed the step before it died, that gradient counts. */
         if (p->poisoned && has_big(link) && link->outcome == LN_SYNC_APPLIED && p->restarts == 0 &&
             link->reconnects == 0)
             sim_fail(s, "worker %d: NaN was applied", p->number);
     }
 }
 
-/* Some rows by their numbers, as for a table that is too large for a worker. */
+/* Fetches some rows by their numbers, as for a table that is too large for a worker. */
 static void fetch(sim *s, worker *p) {
     linnet_error error;
     size_t count = 0;
@@ -141,7 +143,7 @@ static void fetch(sim *s, worker *p) {
     begin(p, FETCHING);
 }
 
-/* A row of one push has its share of UNIT in all its columns, or nothing yet. */
+/* Checks the fetched rows: in the row of a push, all columns have the push's share of UNIT, or all are still zero. */
 static void check_fetched(sim *s, const worker *p) {
     for (size_t i = 0; i < p->request.count; i++) {
         const float *row = p->fetched + i * WIDTH;
@@ -199,7 +201,7 @@ static void finished(sim *s, worker *p, linnet_status status, const linnet_error
         sim_say(s, "worker %d has left", p->number);
         worker_kill(s, p);
         begin(p, p->done ? GONE : AGREEING);
-        p->restart_at = s->now + sim_below(s, 500 * MS); /* a while, where it is not done */
+        p->restart_at = s->now + sim_below(s, 500 * MS); /* restarts later, if it is not done */
         break;
     default: break;
     }
@@ -211,14 +213,14 @@ static void push(sim *s, worker *p) {
     s->pushed_in[(uint64_t)p->number * PUSHES + p->push] = p->restarts;
     compute(s, p);
     memset(p->recorded, 0, sizeof p->recorded);
-    /* Now and then one that no mean can be made with: the step of all is dropped. */
+    /* Sometimes uses a weight that makes the mean overflow, so that the step of all workers is dropped. */
     const double weight = sim_below(s, 30) ? (double)(1 + sim_below(s, 3)) : 1e300;
     if (ln_sync_worker_begin_push(p->core, p->session, weight, sim_below(s, 8) > 0, &error))
         sim_fail(s, "a push cannot begin: %s", error.what);
     begin(p, PUSHING);
 }
 
-/* Connections as the core wishes. */
+/* Opens and closes connections as the core requests. */
 static bool connect_and_close(sim *s, worker *p) {
     bool moved = false;
     for (int i = 0; i < s->shards; i++) {

@@ -1,5 +1,5 @@
-"""The rules, one module per family of ONNX ops, one function per op.
-`load` imports them all, which registers them."""
+"""The rules: one module per family of ONNX ops, one function per op.
+`load` imports all modules, which registers the rules."""
 
 from __future__ import annotations
 

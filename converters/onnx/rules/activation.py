@@ -1,5 +1,5 @@
-"""Rules of activation functions: each becomes part of a map, written as its ONNX definition says.
-Where the definition overflows (softplus, elu) an equivalent that does not is used."""
+"""Rules for activation functions. Each becomes part of a map and follows its ONNX definition.
+If the definition can overflow (softplus, elu), an equivalent form that cannot is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from linnet.converters.onnx.operation import Operation
 from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 @rule("Relu")
@@ -101,7 +101,7 @@ def shrink(op: Operation) -> Tensor:
             [op.input(0)],
             lambda p, x: x.binary("lt", -bound).select(x + bias, x.binary("gt", bound).select(x - bias, 0)),
         )
-    # Integers are compared with fractional bounds, so they are computed as floats; no i64 holds the result of an u64.
+    # Bounds may be fractional, so integers are computed as floats. An i64 cannot hold every u64 result.
     wide = op.input(0).dtype == "u64"
     return op.map([op.input(0)], lambda p, x: body(p, x.cast("f64")).cast("f64" if wide else x.kind))
 

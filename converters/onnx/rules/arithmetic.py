@@ -1,5 +1,5 @@
-"""Rules of arithmetic and elementary functions: each becomes part of a map.
-Element types are computed in the register type that holds them (linnet.mapping)."""
+"""Rules for arithmetic and elementary functions. Each becomes part of a map.
+Values are computed in the register type that can hold their element type (linnet.mapping)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from linnet.converters.onnx.operation import Operation
 from linnet.converters.onnx.program import FLOATS, Expr, Values
 from linnet.converters.onnx.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 def _unary(opcode: str) -> Callable[[Operation], Tensor]:
@@ -55,20 +55,20 @@ def mul(op: Operation) -> Tensor:
 
 @rule("Div")
 def div(op: Operation) -> Tensor:
-    """Integers truncate towards zero."""
+    """Integer division truncates towards zero."""
     return op.map([op.input(0), op.input(1)], lambda p, x, y: x / y)
 
 
 @rule("Mod")
 def mod(op: Operation) -> Tensor:
-    """fmod = 0: sign of the divisor; 1: sign of the dividend."""
+    """fmod = 0: the result has the sign of the divisor; 1: of the dividend."""
     fmod = op.attribute("fmod")
     return op.map([op.input(0), op.input(1)], lambda p, x, y: x.binary("fmod" if fmod else "mod", y))
 
 
 @rule("Pow")
 def power(op: Operation) -> Tensor:
-    """Of the base's element type; a float exponent of an integer base computes in f64."""
+    """The result has the base's element type. An integer base with a float exponent is computed in f64."""
     a, b = op.input(0), op.input(1)
     if a.dtype in FLOATS:
         if b.data is not None and b.data.size == 1 and (b.rank or 0) <= (a.rank or 0) and b.dtype != "bf16":
@@ -126,7 +126,7 @@ def clip_by_attributes(op: Operation) -> Tensor:
 
 @rule("Clip", since=11)
 def clip(op: Operation) -> Tensor:
-    """min(max(x, low), high): high wins where the bounds are crossed."""
+    """min(max(x, low), high): high wins if low > high."""
     x, low, high = op.input(0), op.optional(1), op.optional(2)
     if low is None and high is None:
         return x

@@ -1,5 +1,5 @@
-"""Rules of attention in domain com.microsoft, as ONNX Runtime's optimizers write it: fused, with a cache of keys and values, in
-groups, with rotary embeddings. Definitions: ONNX Runtime, docs/ContribOperators.md."""
+"""Rules for attention in domain com.microsoft, as ONNX Runtime's optimizers write it: fused, with a cache of keys and values,
+with grouped heads, with rotary embeddings. Definitions: ONNX Runtime, docs/ContribOperators.md."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import MICROSOFT, rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.converters.onnx.rules.quantized_ops import scaled_product
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
-LOWEST = -3.4028234663852886e38  # what a key behind the query scores
+LOWEST = -3.4028234663852886e38  # score of a key after the query
 
 
 def heads_of(op: Operation, x: Tensor, heads: int, size: int) -> Tensor:
@@ -28,18 +28,20 @@ def joined(op: Operation, y: Tensor, width: int) -> Tensor:
 
 
 def masked(op: Operation, scores: Tensor, mask: Tensor, filler: float) -> Tensor:
-    """Adds the filler where a key is hidden. mask: lengths [b], or ones for what is shown, of rank 2, 3 or 4."""
+    """Adds the filler to the scores of hidden keys. mask: lengths [b], or ones for visible keys, of rank 2, 3 or 4."""
     rank = rank_of(mask, "the mask")
     if rank == 1:
         batch, given = (scores.shape or (None,))[0], (mask.shape or (None,))[0]
         if isinstance(batch, int) and isinstance(given, int) and batch != given:
-            raise op.unsupported("a mask of starts and ends", "give lengths [b], [b, total] or [b, length, total]")
+            raise op.unsupported(
+                "a mask of starts and ends is not supported", "use [b] (lengths), [b, total] or [b, length, total]"
+            )
         lengths = op.reshape(mask, [-1, 1, 1, 1])
         return op.map(
             [scores, lengths],
             lambda p, s, n: p.iota(3, "i32").binary("lt", n.cast("i32")).select(s, s + filler),
         )
-    if rank == 4:  # of all that the cache may hold
+    if rank == 4:  # the mask covers the whole cache
         end = op.shape_of(scores, 3, 4)
         start = op.map([end, op.shape_of(scores, 2, 3)], lambda p, t, s: t - s)
         for axis, first, last in ((2, start, end), (3, op.constant(np.zeros(1, np.int64)), end)):
@@ -48,14 +50,16 @@ def masked(op: Operation, scores: Tensor, mask: Tensor, filler: float) -> Tensor
     elif rank in (2, 3):
         shown = op.unsqueeze(mask, [1, 2] if rank == 2 else [1])
     else:
-        raise op.unsupported(f"a mask of rank {rank}", "give lengths [b], [b, total] or [b, length, total]")
+        raise op.unsupported(
+            f"a mask of rank {rank} is not supported", "use [b] (lengths), [b, total] or [b, length, total]"
+        )
     return op.map([scores, shown], lambda p, s, m: s + (1 - m.cast(s.kind)) * filler)
 
 
 def attend(
     op: Operation, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, added: Tensor | None, past: Tensor | None
 ) -> Tensor:
-    """softmax(q k^T scale + mask) v of [batch, heads, length, size]; past: keys [batch, heads, n, size] before the query's."""
+    """softmax(q k^T scale + mask) v for [batch, heads, length, size]. past: keys [batch, heads, n, size] before the query."""
     size = q.shape[3] if q.shape else None
     assert isinstance(size, int)
     filler = op.attribute("mask_filter_value", -10000.0)
@@ -75,14 +79,14 @@ def attend(
 
 
 def cached(op: Operation, past: Tensor | None, new: Tensor) -> Tensor:
-    """The cache, longer by what is new."""
+    """The cache with the new entries appended."""
     return new if past is None else op.concat([past, new], 2)
 
 
 def packed(
     op: Operation, qkv: Tensor, sizes: list[int], mask: Tensor | None, added: Tensor | None, past: Tensor | None
 ) -> list[Tensor]:
-    """Attention over q, k and v that lie side by side, [batch, length, sum(sizes)]; past and present: [2, ...] for k and v."""
+    """Attention over adjacent q, k and v: [batch, length, sum(sizes)]. past and present: [2, ...] for k and v."""
     heads = int(op.attribute("num_heads", 1))
     parts = op.emit_all("copy", [qkv], 3, kind="split", axis=-1, shape=sizes)
     q, k, v = (heads_of(op, t, heads, size // heads) for t, size in zip(parts, sizes, strict=True))
@@ -98,16 +102,16 @@ def packed(
 
 def refuse_shared_buffers(op: Operation) -> None:
     if op.attribute("past_present_share_buffer", 0):
-        raise op.unsupported("a cache that is written in place", "export with a cache that grows")
+        raise op.unsupported("a cache that is updated in place is not supported", "export with a cache that grows")
 
 
 @rule("Attention", domain=MICROSOFT)
 def attention(op: Operation) -> list[Tensor]:
-    """Self-attention whose projections are one matrix."""
+    """Self-attention with one matrix for all projections."""
     x, w, bias, mask, past, added = op.input(0), op.input(1), *(op.optional(i) for i in range(2, 6))
     refuse_shared_buffers(op)
     if op.attribute("do_rotary", 0):
-        raise op.unsupported("rotary embeddings inside Attention", "export the model unfused")
+        raise op.unsupported("rotary embeddings inside Attention are not supported", "export the model unfused")
     op.ignore("rotary_embedding_dim")
     qkv = op.emit("matmul", [x, w] if bias is None else [x, w, bias])
     sizes = list(op.attribute("qkv_hidden_sizes", [])) or [width_of(op, w) // 3] * 3
@@ -116,7 +120,7 @@ def attention(op: Operation) -> list[Tensor]:
 
 @rule("QAttention", domain=MICROSOFT)
 def qattention(op: Operation) -> list[Tensor]:
-    """Attention whose packed projection is a product of integers."""
+    """Attention whose packed projection is an integer product."""
     x, w, bias, mask = op.input(0), op.input(1), op.input(2), op.optional(5)
     refuse_shared_buffers(op)
     op.ignore("do_rotary")
@@ -128,20 +132,22 @@ def width_of(op: Operation, x: Tensor) -> int:
     """The last dimension."""
     width = x.shape[-1] if x.shape else None
     if not isinstance(width, int):
-        raise op.unknown("the width of a weight, query, key or value is not known")
+        raise op.unknown("the width of a weight, query, key or value is unknown")
     return width
 
 
 @rule("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(op: Operation) -> list[Tensor]:
-    """Attention whose projections are done. q, k, v: [batch, length, width] each, with one bias for all; or packed, [batch,
-    length, heads, 3 or 2, size]; or keys and values of another sequence, projected before: [batch, heads, length, size]."""
+    """Attention after the projections. q, k, v are [batch, length, width] each, with one bias for all three. They may be packed,
+    [batch, length, heads, 3 or 2, size]. Keys and values of another sequence may be [batch, heads, length, size]."""
     q, k, v, bias = op.input(0), op.optional(1), op.optional(2), op.optional(3)
     mask, added, past_k, past_v = (op.optional(i) for i in range(4, 8))
     if op.optional(8) is not None or op.optional(9) is not None:
-        raise op.unsupported("a cache that is written in place, or of beams", "export with a cache that grows")
+        raise op.unsupported(
+            "a cache for beam search, or one updated in place, is not supported", "export with a cache that grows"
+        )
     if op.wants(3):
-        raise op.unsupported("the scores as an output", "remove it if nothing needs it")
+        raise op.unsupported("the attention scores cannot be an output", "remove this output if nothing uses it")
     heads = int(op.attribute("num_heads", 1))
     parts: list[Tensor | None] = [q, k, v]
     for index, count in ((0, 3), (1, 2)):  # packed
@@ -152,7 +158,7 @@ def multi_head_attention(op: Operation) -> list[Tensor]:
             parts[index : index + count] = [op.reshape(t, [0, 0, width]) for t in pieces]
     found = [t for t in parts if t is not None]
     if len(found) != 3:
-        raise op.unsupported("a query without keys and values", "give q, k and v")
+        raise op.unsupported("the keys or the values are missing", "pass query, key and value")
     projected = [rank_of(t, "a query, key or value") == 4 for t in found]
     widths = [heads * width_of(op, t) if done else width_of(op, t) for t, done in zip(found, projected, strict=True)]
     if bias is not None:
@@ -171,7 +177,7 @@ def multi_head_attention(op: Operation) -> list[Tensor]:
 
 
 def rotated(op: Operation, x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """Turns pairs of elements of [batch, heads, length, size] by angles that rise with the position [batch or 1, length]."""
+    """Rotates pairs of elements of [batch, heads, length, size] by angles that grow with the position [batch or 1, length]."""
     size, half = width_of(op, x), width_of(op, cos)
     angles = [op.unsqueeze(op.emit("gather", [t, positions], kind="take", axis=0), [1]) for t in (cos, sin)]
     if interleaved:
@@ -189,17 +195,17 @@ def rotated(op: Operation, x: Tensor, positions: Tensor, cos: Tensor, sin: Tenso
 
 
 def positions_from(op: Operation, first: Tensor, length: Tensor) -> Tensor:
-    """first [b or 1] and the ones after it: [b or 1, length]."""
+    """Positions [b or 1, length] that start at first [b or 1]."""
     steps = op.emit("range", [op.constant(np.int64(0)), op.reshape(length, []), op.constant(np.int64(1))])
     return op.map([op.reshape(first, [-1, 1]), steps], lambda p, f, i: f.cast("i64") + i, "i64")
 
 
 @rule("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding(op: Operation) -> Tensor:
-    """x [batch, length, width] or [batch, heads, length, size]; positions: where the sequence begins, or one per element."""
+    """x: [batch, length, width] or [batch, heads, length, size]. positions: the start of the sequence, or one per element."""
     x, positions, cos, sin = (op.input(i) for i in range(4))
     if op.attribute("is_packed_batching", 0) or op.attribute("scale", 1.0) != 1.0:
-        raise op.unsupported("packed batches or a scale", "export the model unfused")
+        raise op.unsupported("packed batches and a scale are not supported", "export the model unfused")
     op.ignore("rotary_embedding_dim")
     heads, flat = int(op.attribute("num_heads", 0)), rank_of(x, "input 0") == 3
     width = width_of(op, x)
@@ -214,17 +220,17 @@ def rotary_embedding(op: Operation) -> Tensor:
 
 @rule("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(op: Operation) -> list[Tensor]:
-    """Causal attention in which several heads of the query share a key (Ainslie et al. 2023). Row b of the cache holds
-    seqlens_k[b] + 1 elements, those of this step included; the cache that comes out is as long as the longer of the one
-    that came in and total_sequence_length."""
+    """Causal attention in which several query heads share a key (Ainslie et al. 2023). Row b of the cache holds
+    seqlens_k[b] + 1 elements, including those of this step. The output cache is as long as the input cache or
+    total_sequence_length, whichever is longer."""
     q, k, v, past_k, past_v = op.input(0), *(op.optional(i) for i in range(1, 5))
     lengths, total = as_i64(op, op.input(5)), op.reshape(as_i64(op, op.input(6)), [1])
     cos, sin, places, added = (op.optional(i) for i in range(7, 11))
     for index in range(11, len(op.inputs)):
         if op.optional(index) is not None:
-            raise op.unsupported(f"input {index}", "export the model with an older ONNX Runtime")
+            raise op.unsupported(f"input {index} is not supported", "export the model with an older ONNX Runtime")
     if op.attribute("smooth_softmax", 0) or op.attribute("qk_output", 0):
-        raise op.unsupported("smooth_softmax or qk_output", "export the model unfused")
+        raise op.unsupported("smooth_softmax and qk_output are not supported", "export the model unfused")
     op.ignore("k_quant_type", "v_quant_type", "kv_cache_bit_width")
     heads, groups = int(op.attribute("num_heads", 1)), int(op.attribute("kv_num_heads", 1))
     if k is None or v is None:
@@ -234,19 +240,19 @@ def group_query_attention(op: Operation) -> list[Tensor]:
         size = width_of(op, q) // heads
     q, k, v = heads_of(op, q, heads, size), heads_of(op, k, groups, size), heads_of(op, v, groups, size)
     length = op.shape_of(q, 2, 3)
-    # where this step begins in each row: in a prompt, whose rows may be padded behind, at 0
+    # where this step begins in each row; 0 for a prompt, whose rows may be padded at the end
     first = op.map([lengths, length, total], lambda p, n, s, t: s.eq(t).select(0, n + 1 - s).max(0), "i64")
     first = op.reshape(first, [-1])
     if op.attribute("do_rotary", 0):
         if cos is None or sin is None:
-            raise op.unsupported("rotary embeddings without tables", "give cos_cache and sin_cache")
+            raise op.unsupported("rotary embeddings need tables of cosines and sines", "pass cos_cache and sin_cache")
         places = positions_from(op, first, length) if places is None else places
         interleaved = bool(op.attribute("rotary_interleaved", 0))
         q, k = (rotated(op, t, places, cos, sin, interleaved) for t in (q, k))
     present = [extended(op, past, new, first, total) for past, new in ((past_k, k), (past_v, v))]
     scale, cap = op.attribute("scale", 0.0) or 1 / math.sqrt(size), float(op.attribute("softcap", 0.0))
     window = int(op.attribute("local_window_size", -1))
-    shown = [op.unsqueeze(t, [2]) for t in present]  # for all queries of the group
+    shown = [op.unsqueeze(t, [2]) for t in present]  # broadcasts over the queries of the group
     grouped = op.reshape(q, [0, groups, heads // groups, -1, size])
     scores = op.emit("matmul", [grouped, shown[0]], transpose_b=True)  # [batch, groups, heads / groups, length, total]
 
@@ -272,7 +278,7 @@ def group_query_attention(op: Operation) -> list[Tensor]:
 
 
 def extended(op: Operation, past: Tensor | None, new: Tensor, first: Tensor, total: Tensor) -> Tensor:
-    """The cache with what is new written from `first` [b] on, at least `total` long."""
+    """The cache with the new entries written from `first` [b] on; its length is at least `total`."""
     zero = op.constant(np.zeros(1, np.int64))
     if past is None:
         past = op.slice(new, 2, 0, 0)

@@ -1,5 +1,5 @@
-"""Rules of further ops of domain com.microsoft: those that stand for an ONNX op in another layout or under an older name, what
-optimizers fuse around norms and activations, and layers whose weights are integers. ONNX Runtime, docs/ContribOperators.md."""
+"""Rules for more ops of domain com.microsoft: ONNX ops in another layout or under an older name, ops that optimizers fuse
+around norms and activations, and layers with integer weights. Definitions: ONNX Runtime, docs/ContribOperators.md."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from linnet.converters.onnx.rules.movement import as_i64
 from linnet.converters.onnx.rules.quantization import qlinear_conv
 from linnet.converters.onnx.rules.quantized_ops import standing_in
 from linnet.converters.onnx.values import Value
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 def newest(op_type: str) -> Rule:
-    """The rule of the ai.onnx op."""
+    """The newest rule of the ai.onnx op."""
     found = find(op_type, NEWEST_OPSET)
     assert found is not None
     return found
@@ -48,7 +48,7 @@ def under_its_name(op: Operation) -> Value | Sequence[Value]:
 
 @rule("TransposeMatMul", domain=MICROSOFT)
 def transpose_matmul(op: Operation) -> Tensor:
-    return only(fused_matmul(op))  # its older name
+    return only(fused_matmul(op))  # an older name of FusedMatMul
 
 
 @rule("FusedMatMulActivation", domain=MICROSOFT)
@@ -77,7 +77,7 @@ def channels_last(op: Operation, x: Tensor) -> Tensor:
 @rule("NhwcFusedConv", domain=MICROSOFT, like="Conv")
 @rule("NhwcMaxPool", domain=MICROSOFT, like="MaxPool")
 def nhwc(op: Operation) -> Tensor:
-    """Channels behind; a weight has the channels of its input behind in NhwcConv only."""
+    """Channels-last ops. Only NhwcConv has channels-last weights too."""
     kind = {"NhwcConv": "Conv", "NhwcFusedConv": "FusedConv", "NhwcMaxPool": "MaxPool"}[op.node.op_type]
     operands = [None if op.optional(i) is None else op.input(i) for i in range(len(op.inputs))]
     for index in (0, 3, *([1] if kind == "Conv" else [])):
@@ -101,10 +101,10 @@ def qlinear_conv_in_either_layout(op: Operation) -> Tensor:
 
 @rule("BiasSoftmax", domain=MICROSOFT)
 def bias_softmax(op: Operation) -> Tensor:
-    """Softmax of the sum, over all dimensions from `axis` on; the bias lacks inner or outer dimensions of the data."""
+    """Softmax of data + bias over all dimensions from `axis` on. The bias lacks inner or outer dimensions of the data."""
     x, bias = op.input(0), op.input(1)
     rank, axis = rank_of(x, "input 0"), int(op.attribute("axis", 1))
-    op.ignore("is_inner_broadcast")  # the bias has the rank of the data, with ones where it is repeated
+    op.ignore("is_inner_broadcast")  # the bias has the rank of the data, with ones in broadcast dimensions
     y = op.map([x, bias], lambda p, v, b: v + b)
     axis += rank if axis < 0 else 0
     if axis == rank - 1:
@@ -120,11 +120,11 @@ def bias_add(op: Operation) -> Tensor:
 
 @rule("BiasSplitGelu", domain=MICROSOFT)
 def bias_split_gelu(op: Operation) -> Tensor:
-    """The first half of the channels times the GELU of the second."""
+    """The first half of the channels times the GELU of the second half."""
     x = op.map([op.input(0), op.input(1)], lambda p, x, b: x + b)
     width = x.shape[-1] if x.shape else None
     if not isinstance(width, int):
-        raise op.unknown("the number of channels is not known")
+        raise op.unknown("the number of channels is unknown")
     halves = op.emit_all("copy", [x], 2, kind="split", axis=-1, shape=[width // 2] * 2)
     return op.map(halves, lambda p, a, b: a * gelu(b))
 
@@ -137,7 +137,8 @@ def gemm_fast_gelu(op: Operation) -> Tensor:
 
 @rule("GroupNorm", "SkipGroupNorm", domain=MICROSOFT)
 def group_norm(op: Operation) -> list[Tensor]:
-    """Group norm, channels behind unless channels_last = 0, then SiLU where activation is 1. Skip: of x + skip + bias."""
+    """Group norm, channels-last unless channels_last = 0, followed by SiLU if activation is 1. SkipGroupNorm normalizes
+    x + skip + bias."""
     x, skip, bias = op.input(0), op.optional(3), op.optional(4)
     last, rank = bool(op.attribute("channels_last", 1)), rank_of(x, "input 0")
     for other in (skip, bias):
@@ -159,10 +160,10 @@ def group_norm(op: Operation) -> list[Tensor]:
 
 @rule("CDist", domain=MICROSOFT)
 def cdist(op: Operation) -> Tensor:
-    """Distances of every row of a to every row of b, as sums of squared differences: nothing is lost to cancellation."""
+    """Distances between every row of a and every row of b, as sums of squared differences, which avoids cancellation."""
     metric = str(op.attribute("metric", "sqeuclidean"))
     if metric not in ("euclidean", "sqeuclidean"):
-        raise op.unsupported(f"metric {metric!r}", "use euclidean or sqeuclidean")
+        raise op.unsupported(f"metric {metric!r} is not supported", "use euclidean or sqeuclidean")
     a, b = op.unsqueeze(op.input(0), [1]), op.unsqueeze(op.input(1), [0])
     squares = op.map([a, b], lambda p, x, y: (x - y) * (x - y))
     y = op.reduce(squares, "sum", [2], keep_dims=False)
@@ -173,7 +174,7 @@ def cdist(op: Operation) -> Tensor:
 
 
 def scaled(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """(x - zero) * scale as f32, whose parameters broadcast to x."""
+    """(x - zero) * scale as f32; the parameters broadcast to x."""
 
     def body(p: object, v: Expr, s: Expr, *z: Expr) -> Expr:
         return (v - z[0] if z else v).cast("f32") * s
@@ -183,7 +184,7 @@ def scaled(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tens
 
 @rule("QEmbedLayerNormalization", domain=MICROSOFT)
 def qembed_layer_norm(op: Operation) -> list[Tensor | None]:
-    """EmbedLayerNormalization of 8-bit tables: rows are gathered as integers."""
+    """EmbedLayerNormalization with 8-bit tables: rows are gathered as integers."""
     ids, segments, mask = op.input(0), op.optional(1), op.optional(7)
     epsilon = op.attribute("epsilon", 1e-12)
     op.ignore("mask_index_type")
@@ -210,17 +211,19 @@ def qembed_layer_norm(op: Operation) -> list[Tensor | None]:
 
 @rule("GatherBlockQuantized", domain=MICROSOFT)
 def gather_block_quantized(op: Operation) -> Tensor:
-    """Rows of a table of 4- or 8-bit integers, each block along the last axis with a scale of its own. Bytes hold two 4-bit
+    """Gathers rows of a table of 4- or 8-bit integers. Each block along the last axis has its own scale. A byte holds two 4-bit
     integers, the low one first."""
     bits, block = int(op.attribute("bits", 4)), int(op.attribute("block_size", 128))
     table, indices, scales, zeros = op.input(0), as_i64(op, op.input(1)), op.input(2), op.optional(3)
     rank = rank_of(table, "input 0")
     axis, along = int(op.attribute("gather_axis", 0)) % rank, int(op.attribute("quantize_axis", 1)) % rank
     if axis == along or along != rank - 1 or axis != 0:
-        raise op.unsupported("axes other than the first (gathered) and the last (quantized)", "export the table so")
+        raise op.unsupported(
+            "only the first axis can be gathered and only the last quantized", "export the table with these axes"
+        )
     is_packed = bits == 4 and op.kind(0) is None
     if is_packed and table.dtype != "u8":
-        raise op.unsupported(f"4-bit integers in {table.dtype}", "pack them into u8")
+        raise op.unsupported(f"4-bit integers are packed into {table.dtype}, not u8", "pack them into u8")
 
     def unpacked(x: Tensor, size: int | None) -> Tensor:
         if not is_packed:
@@ -236,7 +239,7 @@ def gather_block_quantized(op: Operation) -> Tensor:
 
     blocks = scales.shape[-1] if scales.shape else None
     if not isinstance(blocks, int):
-        raise op.unknown("the number of blocks is not known")
+        raise op.unknown("the number of blocks is unknown")
     codes = unpacked(rows(table), None)
     operands: list[Tensor | None] = [codes, op.cast(rows(scales), "f32")]
     if zeros is not None:
@@ -250,13 +253,13 @@ def gather_block_quantized(op: Operation) -> Tensor:
 
 @rule("Inverse", domain=MICROSOFT)
 def inverse(op: Operation) -> Tensor:
-    """Gauss-Jordan elimination with partial pivoting, unrolled; a singular matrix gives no finite numbers."""
+    """Unrolled Gauss-Jordan elimination with partial pivoting; a singular matrix gives non-finite numbers."""
     x = op.input(0)
     n = x.shape[-1] if x.shape else None
     if not isinstance(n, int) or n < 1:
-        raise op.unknown("the size of the matrices is not known")
+        raise op.unknown("the size of the matrices is unknown")
     if n > 64:
-        raise op.unsupported(f"matrices of {n} rows", "Inverse is supported up to 64")
+        raise op.unsupported(f"the matrices have {n} rows; Inverse supports up to 64", "use smaller matrices")
     a = op.reshape(x, [-1, n, n])
     unit = op.expand(op.constant(np.eye(n)[None], x.dtype), op.shape_of(a))
     a = op.concat([a, unit], 2)

@@ -1,5 +1,5 @@
-"""Rules of control flow. An If whose condition is known is replaced by the branch that is taken; other branches, and the
-bodies of Loop and Scan, become functions, which take what they use from outside as operands."""
+"""Rules for control flow. An If with a known condition is replaced by the branch taken. Other branches, and the bodies of
+Loop and Scan, become functions whose captured values are operands."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from linnet._ops import common_shape
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.values import Form, Value, form_of, joined, leaves, merged_kinds, rebuilt, shaped
-from linnet.graph import Dim, Tensor
+from linnet.ir.dtypes import Dim
+from linnet.ir.function import Tensor
+from linnet.ir.infer import common_shape
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Body
 
-ROUNDS = 6  # tries to find shapes of carried values that every iteration keeps
+ROUNDS = 6  # attempts to find shapes of carried values that every iteration keeps
 
 
 @rule("If")
@@ -50,8 +51,8 @@ def if_(op: Operation) -> Sequence[Value]:
 
 
 def _branch_body(op: Operation, branch: onnx.GraphProto) -> Body:
-    """A branch as a function. One that cannot be for the shapes at hand (a network for another rate of sampling, say) is made
-    for any shapes: only a run that takes it can tell that they do not fit."""
+    """Converts a branch to a function. A branch that does not fit the shapes at hand (a network for another sampling rate, say)
+    is converted for any shapes, because only a run that takes the branch can tell that the shapes do not fit."""
     importer = op.importer
     found, functions = list(importer.problems), len(importer.graph.functions)
     body = importer.body(branch, op.scope)
@@ -70,7 +71,7 @@ def _leaves(values: Sequence[Value]) -> list[Tensor]:
 
 
 def _in_form(op: Operation, body: Body, values: Sequence[Value], forms: Sequence[Form | None]) -> list[Value]:
-    """Values of a body in forms that hold them; the nodes that this takes are the body's."""
+    """Converts values of a body to the given forms, with nodes inside the body."""
     inner = copy.copy(op)
     inner.function = body.function
     results: list[Value] = op.importer.inside(
@@ -88,8 +89,8 @@ def repeat(
     begin: Callable[[Body, Tensor, Tensor, list[Value]], None],
     end: Callable[[Body, Tensor, list[Value]], list[Value]],
 ) -> list[Value]:
-    """A `while` of a body. begin(body, iteration, condition, carried) names the values the subgraph takes;
-    end(body, condition, outputs) gives (condition, carried..., scanned...) from the subgraph's outputs."""
+    """Emits a `while` for a body. begin(body, iteration, condition, carried) names the values that the subgraph takes.
+    end(body, condition, outputs) turns the subgraph's outputs into (condition, carried..., scanned...)."""
     importer = op.importer
     values, forms = list(carried), [form_of(v) for v in carried]
     shapes: list[tuple[Dim, ...] | None] = [t.shape for t in _leaves(values)]
@@ -110,7 +111,7 @@ def repeat(
             lists = [i for i, f in enumerate(forms) if f is not None and f.kind == "list"]
             if not lists or attempt == ROUNDS - 1:
                 return [importer.placeholder(name) for name in op.node.output]
-            # an empty list that the body fills: what it said of the empty one says nothing of the loop
+            # the body fills an empty list: problems found with the empty list do not apply to the loop
             del importer.problems[found:]
             wanted = [_open(f) if i in lists else f for i, f in enumerate(forms)]
         else:
@@ -130,10 +131,10 @@ def repeat(
         shapes = wider if attempt < ROUNDS - 2 else [None] * len(shapes)
         importer.graph.functions.remove(body.function)
     else:
-        raise op.unsupported("the forms of its carried values do not settle", "carry values of one type")
+        raise op.unsupported("the types or shapes of its carried values keep changing", "carry values of one type")
     for value in results:
         if value is None:
-            raise op.unsupported("a body gives an empty optional value", "give tensors")
+            raise op.unsupported("the body returns an empty optional", "return tensors")
     given = _leaves(results)
     for tensor in given:
         importer.give(body, tensor)
@@ -148,13 +149,13 @@ def repeat(
 
 
 def _open(form: Form | None) -> Form:
-    """A sequence of any length and rank."""
+    """The form of a sequence of any length and rank."""
     assert form is not None
     return Form("packed", form.dtype, (None,), form.maybe)
 
 
 def _open_shape(tensor: Tensor, form: Form | None) -> tuple[Dim, ...] | None:
-    """What holds of a tensor of a sequence that grows: its first dimension is open."""
+    """The shape of a tensor of a growing sequence: its first dimension is open."""
     if form is None or form.kind != "packed" or not tensor.shape:
         return tensor.shape
     return (None, *tensor.shape[1:])
@@ -162,12 +163,14 @@ def _open_shape(tensor: Tensor, form: Form | None) -> tuple[Dim, ...] | None:
 
 @rule("Loop")
 def loop(op: Operation) -> Sequence[Value]:
-    """inputs: trip count, condition, carried values; the body takes (iteration, condition, carried...)."""
+    """Inputs: trip count, condition, carried values. The body takes (iteration, condition, carried...)."""
     graph: onnx.GraphProto = op.attribute("body")
     carried = [op.any(i) for i in range(2, len(op.inputs))]
     names = [i.name for i in graph.input]
     if len(names) != 2 + len(carried) or len(graph.output) != 1 + len(op.node.output):
-        raise op.unsupported("its body takes or gives another number of values than the loop", "export the model again")
+        raise op.unsupported(
+            "the loop and its body take or return different numbers of values", "export the model again"
+        )
 
     def begin(body: Body, iteration: Tensor, condition: Tensor, values: list[Value]) -> None:
         body.values[names[0]] = _as_declared(op, iteration, graph.input[0])
@@ -178,20 +181,22 @@ def loop(op: Operation) -> Sequence[Value]:
         return outputs
 
     trips, condition = op.optional(0), op.optional(1)
-    if trips is None and condition is None:  # for ever, says the specification; ONNX Runtime obeys the body's condition
+    if (
+        trips is None and condition is None
+    ):  # the specification says to loop forever; ONNX Runtime obeys the body's condition
         condition = op.constant(True)
     return repeat(op, graph, trips, condition, carried, begin, end)
 
 
 def _as_declared(op: Operation, tensor: Tensor, declared: onnx.ValueInfoProto) -> Tensor:
-    """The iteration and the condition are scalars; some bodies declare them as lists of one element."""
+    """The iteration and the condition are scalars, but some bodies declare them as 1-element vectors."""
     if len(declared.type.tensor_type.shape.dim) == 1:
         return op.importer.emitted("copy", tensor, kind="unsqueeze", axes=[0])
     return tensor
 
 
 def scanned(op: Operation, graph: onnx.GraphProto, carried: Sequence[Tensor], rows: Sequence[Tensor]) -> list[Tensor]:
-    """States after a Scan, then what its body gave, stacked along dimension 0. rows: read along dimension 0."""
+    """The states after a Scan, followed by the body's outputs stacked along dimension 0. rows: read along dimension 0."""
     names = [i.name for i in graph.input]
     states = len(carried)
 
@@ -208,13 +213,13 @@ def scanned(op: Operation, graph: onnx.GraphProto, carried: Sequence[Tensor], ro
     results = repeat(op, graph, trips, None, carried, begin, end)
     tensors = [value for value in results if isinstance(value, Tensor)]
     if len(tensors) != len(results):
-        raise op.unsupported("its body gives a sequence", "a Scan gives tensors: use Loop")
+        raise op.unsupported("its body returns a sequence, but a Scan returns tensors", "use Loop")
     return tensors
 
 
 @rule("Scan", since=9)
 def scan(op: Operation) -> Sequence[Value]:
-    """inputs: state values, then sequences, of which the body takes a slice per iteration; it gives states and slices."""
+    """Inputs: state values, then sequences. Each iteration takes a slice of every sequence and gives states and slices."""
     graph: onnx.GraphProto = op.attribute("body")
     sequences = int(op.attribute("num_scan_inputs"))
     states = len(op.inputs) - sequences
@@ -224,8 +229,10 @@ def scan(op: Operation) -> Sequence[Value]:
     out_axes = list(op.attribute("scan_output_axes") or [0] * stacked)
     out_reversed = list(op.attribute("scan_output_directions") or [0] * stacked)
     if states < 0 or sequences < 1 or len(graph.input) != len(op.inputs) or len(graph.output) != states + stacked:
-        raise op.unsupported("its body takes or gives another number of values than the node", "export the model again")
-    rows = []  # the sequences, in the order in which they are read, along dimension 0
+        raise op.unsupported(
+            "the Scan and its body take or return different numbers of values", "export the model again"
+        )
+    rows = []  # the sequences in reading order, along dimension 0
     for i in range(sequences):
         x = op.input(states + i)
         rank = rank_of(x, f"input {states + i}")
@@ -248,16 +255,16 @@ def scan(op: Operation) -> Sequence[Value]:
 
 @rule("Scan")
 def scan_8(op: Operation) -> Sequence[Value]:
-    """Opset 8: every operand has a batch first, of which the body sees one element; sequences run along dimension 1."""
+    """Opset 8: every operand has a leading batch dimension, and the body sees one element. Sequences run along dimension 1."""
     graph: onnx.GraphProto = op.attribute("body")
     sequences = int(op.attribute("num_scan_inputs"))
     directions = list(op.attribute("directions") or [0] * sequences)
     if op.optional(0) is not None:
-        raise op.unsupported("Scan with sequence_lens is not supported", "export it with opset 9 or newer")
+        raise op.unsupported("Scan with sequence_lens is not supported", "export the model with opset 9 or newer")
     shape = op.input(1).shape
     batch = shape[0] if shape else None
     if not isinstance(batch, int):
-        raise op.unknown("the size of the batch is not known")
+        raise op.unknown("the batch size is unknown")
     states = len(op.inputs) - 1 - sequences
     elements = []
     for index in range(batch):

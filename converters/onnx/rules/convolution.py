@@ -1,4 +1,4 @@
-"""Rules of convolutions: attributes are checked against the weight and passed on.
+"""Rules for convolutions: attributes are checked against the weight and passed on.
 ONNX has channels at axis 1; weights are [out, in/group, k...] (transposed: [in, out/group, k...])."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values, pointwise
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
@@ -22,23 +22,21 @@ AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "sam
 def auto_pad(op: Operation) -> str:
     name = str(op.attribute("auto_pad", "NOTSET"))
     if name not in AUTO_PAD:
-        raise op.unsupported(f"auto_pad {name!r}", "use NOTSET, SAME_UPPER, SAME_LOWER or VALID")
+        raise op.unsupported(f"auto_pad {name!r} is not supported", "use NOTSET, SAME_UPPER, SAME_LOWER or VALID")
     return AUTO_PAD[name]
 
 
 def conv_attributes(op: Operation, x: Tensor, w: Tensor) -> dict[str, Any]:
-    """Attributes of the runtime op, and a check that 1 to 3 spatial dimensions and the kernel's shape agree."""
+    """Attributes of the runtime op. Checks that there are 1 to 3 spatial dimensions and that the kernel shapes agree."""
     rank = rank_of(w, "the weight")
     if not 3 <= rank <= 5:
-        raise op.unsupported(f"{rank - 2} spatial dimensions", "linnet convolves over 1 to 3")
+        raise op.unsupported(f"the weight has {rank - 2} spatial dimensions; expected 1 to 3", "export the model again")
     if x.rank is not None and x.rank != rank:
-        raise op.unsupported(
-            f"the input has rank {x.rank} and the weight {rank}", "both need the same number of dimensions"
-        )
+        raise op.unsupported(f"the input has rank {x.rank}, but the weight has rank {rank}", "give both the same rank")
     kernel = op.attribute("kernel_shape")
     if kernel and w.static_shape is not None and tuple(kernel) != w.static_shape[2:]:
         raise op.unsupported(
-            f"kernel_shape {list(kernel)} is not the weight's, {list(w.static_shape[2:])}",
+            f"kernel_shape is {list(kernel)}, but the weight has {list(w.static_shape[2:])}",
             "export the model again",
         )
     result: dict[str, Any] = {"group": op.attribute("group")}
@@ -47,7 +45,7 @@ def conv_attributes(op: Operation, x: Tensor, w: Tensor) -> dict[str, Any]:
         expected = (rank - 2) * (2 if name == "pads" else 1)
         if value:
             if len(value) != expected:
-                raise op.unsupported(f"{name} has {len(value)} entries, not {expected}", "export the model again")
+                raise op.unsupported(f"{name} has {len(value)} entries; expected {expected}", "export the model again")
             result[name] = list(value)
     mode = auto_pad(op)
     if mode != "explicit":
@@ -58,7 +56,7 @@ def conv_attributes(op: Operation, x: Tensor, w: Tensor) -> dict[str, Any]:
 
 @rule("Conv")
 def conv(op: Operation) -> Tensor:
-    """PyTorch's exporter folds the batch norm of a bf16 model into f32 weights: constants take x's type."""
+    """Constants are cast to the type of x: PyTorch's exporter folds the batch norm of a bf16 model into f32 weights."""
     x = op.input(0)
     w, *bias = (
         op.cast(t, x.dtype) if x.dtype == "bf16" and t.dtype == "f32" and t.data is not None else t
@@ -85,19 +83,19 @@ def _numbers(op: Operation, end: Tensor) -> Tensor:
 
 @rule("Col2Im")
 def col2im(op: Operation) -> Tensor:
-    """Adds every element of every block [n, channels * block, places] where it belongs in the image. What falls outside goes
-    to a place behind the image, which is cut off."""
+    """Adds every element of every block [n, channels * block, places] at its position in the image. Elements outside the image go
+    to an extra position at its end, which is cut off."""
     x, image_shape, block_shape = op.input(0), as_i64(op, op.input(1)), as_i64(op, op.input(2))
     dims = image_shape.shape[0] if image_shape.shape else None
     if not isinstance(dims, int):
-        raise op.unknown("the number of the image's dimensions is not known")
+        raise op.unknown("the number of dimensions of the image is unknown")
     strides = list(op.attribute("strides") or [1] * dims)
     dilations = list(op.attribute("dilations") or [1] * dims)
     pads = list(op.attribute("pads") or [0] * (2 * dims))
     sizes = [op.reshape(op.slice(t, 0, i, i + 1), []) for t in (image_shape, block_shape) for i in range(dims)]
 
     def places(image: Sequence[Expr], block: Sequence[Expr]) -> list[Expr]:
-        """How many places a block has along each axis."""
+        """The number of block positions along each axis."""
         return [
             (image[i] + (pads[i] + pads[dims + i] - 1) - (block[i] - 1) * dilations[i]).binary("div", strides[i]) + 1
             for i in range(dims)
@@ -114,7 +112,7 @@ def col2im(op: Operation) -> Tensor:
         rest = number
         at: list[Expr] = []
         inside: list[Expr] = []
-        for extent in (*reversed(places(image, block)), *reversed(block)):  # places run fastest
+        for extent in (*reversed(places(image, block)), *reversed(block)):  # positions vary fastest
             whole = rest.binary("div", extent)
             at.append(rest - whole * extent)
             rest = whole
@@ -140,17 +138,17 @@ def col2im(op: Operation) -> Tensor:
 
 @rule("DeformConv", since=19)
 def deform_conv(op: Operation) -> Tensor:
-    """Gathers each tap bilinearly from where its offset leads (zeros outside), then one matrix product (Zhu et al., 2019)."""
+    """Gathers each tap bilinearly at its offset position (zeros outside), then multiplies by one matrix (Zhu et al., 2019)."""
     x, w, offset, bias, mask = op.input(0), op.input(1), op.input(2), op.optional(3), op.optional(4)
     shape, kernel = x.shape, w.static_shape
     if kernel is None or shape is None or not all(isinstance(d, int) for d in shape[1:]):
-        raise op.unknown("the shapes of the input and the weight are not known")
+        raise op.unknown("the shape of the input or of the weight is unknown")
     if len(kernel) != 4:
-        raise op.unsupported(f"{len(kernel) - 2} spatial dimensions", "DeformConv is supported over 2")
+        raise op.unsupported(f"DeformConv has {len(kernel) - 2} spatial dimensions; expected 2", "use 2-D data")
     channels, height, width = (int(d) for d in shape[1:] if isinstance(d, int))
     out = (offset.shape or ())[2:]
     if len(out) != 2 or not all(isinstance(d, int) for d in out):
-        raise op.unknown("the shape of the offsets is not known")
+        raise op.unknown("the shape of the offsets is unknown")
     rows, columns = (int(d) for d in out if isinstance(d, int))
     group, offset_group = int(op.attribute("group")), int(op.attribute("offset_group"))
     strides, dilations = op.attribute("strides") or [1, 1], op.attribute("dilations") or [1, 1]
@@ -158,8 +156,8 @@ def deform_conv(op: Operation) -> Tensor:
     op.ignore("kernel_shape")
     taps, places = kernel[2] * kernel[3], rows * columns
     if channels % offset_group or channels % group or kernel[1] * group != channels:
-        raise op.unsupported("groups that do not divide the channels", "export the model again")
-    op.limit(2 * taps * places, "its taps")
+        raise op.unsupported("group or offset_group does not divide the number of channels", "export the model again")
+    op.limit(2 * taps * places, "its sampling grid")
     image = op.transpose(op.reshape(x, [-1, channels // offset_group, height * width]), [0, 2, 1])
     ky, kx, oy, ox = np.meshgrid(*(np.arange(n) for n in (kernel[2], kernel[3], rows, columns)), indexing="ij")
     base = [

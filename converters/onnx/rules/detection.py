@@ -1,5 +1,5 @@
-"""Rules of ops that detectors use: suppression of overlapping boxes, and pooling over regions of an image.
-MaxRoiPool gathers the pixels of all bins; how many a bin has depends on the boxes."""
+"""Rules for ops of detectors: suppression of overlapping boxes, and pooling over regions of an image.
+MaxRoiPool gathers the pixels of all bins; the number of pixels per bin depends on the boxes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from linnet.converters.onnx.operation import Operation
 from linnet.converters.onnx.program import Expr, Values, pointwise
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 LOWEST = float("-inf")
 
 
 @rule("NonMaxSuppression")
 def non_max_suppression(op: Operation) -> Tensor:
-    """Without max_output_boxes_per_class nothing is selected: ONNX's default is 0."""
+    """Nothing is selected without max_output_boxes_per_class: ONNX's default is 0."""
     most = op.optional(2)
     most = op.constant(np.zeros(1, np.int64)) if most is None else as_i64(op, most)
     boxes, scores = op.cast(op.input(0), "f32"), op.cast(op.input(1), "f32")
@@ -25,7 +25,7 @@ def non_max_suppression(op: Operation) -> Tensor:
 
 
 class Axis:
-    """Where the bins of every region are sampled along one axis: `each` steps per bin, of which a region may use fewer."""
+    """Sampling positions of the bins of every region along one axis: `each` steps per bin. A region may use fewer of them."""
 
     def __init__(self, op: Operation, bins: int, each: Tensor) -> None:
         self.op, self.bins, self.each = op, bins, each
@@ -44,7 +44,7 @@ class Axis:
 
 
 def most_steps(op: Operation, counts: Tensor) -> Tensor:
-    """The greatest of the regions' numbers of steps, at least 1, as an i64 scalar."""
+    """The largest number of steps of any region, at least 1, as an i64 scalar."""
     greatest = op.reduce(counts, "max", [0, 1], keep_dims=False)
     return op.map([greatest], lambda p, n: n.max(1), "i64")
 
@@ -71,7 +71,7 @@ def sampled(
 
 
 def pooled(op: Operation, values: Tensor, rows: Axis, columns: Axis, kind: str) -> Tensor:
-    """[r, bins * steps, bins * steps, channels] reduced over the steps, to [r, channels, bins, bins]."""
+    """Reduces [r, bins * steps, bins * steps, channels] over the steps, to [r, channels, bins, bins]."""
     shape = op.concat([op.shape_of(values, 0, 1), rows.shape(), columns.shape(), op.shape_of(values, 3, 4)], 0)
     result = op.reduce(op.reshape(values, shape), kind, [2, 4], keep_dims=False)
     return op.transpose(result, [0, 3, 1, 2])
@@ -86,10 +86,10 @@ def pixels(op: Operation, x: Tensor) -> Tensor:
 
 @rule("RoiAlign", since=10)
 def roi_align(op: Operation) -> Tensor:
-    """Bins of bilinear samples; before opset 16 without the half pixel that centres them."""
+    """Bins of bilinear samples. Before opset 16 there is no half-pixel offset."""
     x, mode = op.input(0), str(op.attribute("mode"))
     if mode not in ("avg", "max"):
-        raise op.unsupported(f"mode {mode!r}", "use avg or max")
+        raise op.unsupported(f"mode {mode!r} is not supported", "use avg or max")
     half = op.opset >= 16 and op.attribute("coordinate_transformation_mode") == "half_pixel"
     y = op.emit(
         "roi_align",
@@ -105,7 +105,7 @@ def roi_align(op: Operation) -> Tensor:
 
 
 def masked_pool(op: Operation, values: Tensor, y: Tensor, x: Tensor, rows: Axis, columns: Axis) -> Tensor:
-    """The maximum of the samples that exist; -inf where there is none."""
+    """The maximum of the existing samples; -inf if there is none."""
     held = op.map(
         [values, op.unsqueeze(y, [2, 3]), op.unsqueeze(x, [1, 3])],
         lambda p, v, a, b: a.binary("and", b).binary("ne", 0).select(v, LOWEST),
@@ -120,7 +120,7 @@ def no_sample(p: Values, v: Expr) -> Expr:
 
 @rule("MaxRoiPool")
 def max_roi_pool(op: Operation) -> Tensor:
-    """The maximum over the whole pixels of each bin; bins may overlap (Girshick, Fast R-CNN, 2015)."""
+    """The maximum over the whole pixels of each bin. Bins may overlap (Girshick, Fast R-CNN, 2015)."""
     x, rois = op.input(0), op.cast(op.input(1), "f32")
     shape, scale = op.attribute("pooled_shape"), float(op.attribute("spatial_scale"))
     dtype = x.dtype

@@ -1,5 +1,5 @@
-"""The rule of Einsum: operands are contracted two at a time as batched matrix products.
-Repeated indices take the diagonal first; indices that only one operand has are summed before the product."""
+"""The rule for Einsum: operands are contracted two at a time as batched matrix products.
+Repeated indices take the diagonal first. Indices of only one operand are summed before the product."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.linear import product
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 def _letters(op: Operation, term: str, rank: int, dots: int) -> list[str]:
-    """One label per dimension; the dimensions of an ellipsis are "0", "1", ..., aligned to the right."""
+    """One label per dimension. The dimensions of an ellipsis are "0", "1", ..., aligned to the right."""
     head, ellipsis, tail = term.partition("...")
     if not ellipsis:
         labels = list(head)
@@ -24,13 +24,13 @@ def _letters(op: Operation, term: str, rank: int, dots: int) -> list[str]:
         labels = [*head, *(str(dots - hidden + i) for i in range(hidden)), *tail]
     if len(labels) != rank:
         raise op.unsupported(
-            f"the term {term!r} does not have the {rank} dimensions of its operand", "correct the equation"
+            f"the term {term!r} does not match its operand, which has rank {rank}", "correct the equation"
         )
     return labels
 
 
 def _diagonal(op: Operation, x: Tensor, labels: list[str]) -> tuple[Tensor, list[str]]:
-    """Keeps elements whose coordinates along equal labels agree, then sums the second of the two axes away."""
+    """Keeps elements whose coordinates along equal labels agree, then sums over the second of the two axes."""
     for label in labels:
         while labels.count(label) > 1:
             first = labels.index(label)
@@ -52,14 +52,14 @@ def _sum_out(op: Operation, x: Tensor, labels: list[str], keep: set[str]) -> tup
 
 
 def _arranged(op: Operation, x: Tensor, labels: list[str], order: Sequence[str]) -> Tensor:
-    """x transposed to `order`, with axes of size 1 for labels that it has not."""
+    """x transposed to `order`, with axes of size 1 for missing labels."""
     present = [label for label in order if label in labels]
     x = op.transpose(x, [labels.index(label) for label in present])
     return op.unsqueeze(x, [i for i, label in enumerate(order) if label not in labels])
 
 
 def _merged(op: Operation, x: Tensor, batch: int, groups: Sequence[int]) -> Tensor:
-    """Joins runs of axes behind the batch axes into one axis each."""
+    """Joins each group of axes after the batch axes into one axis."""
     if all(g == 1 for g in groups):
         return x
     sizes, at = [op.shape_of(x, 0, batch)] if batch else [], batch
@@ -88,7 +88,7 @@ def _contract(
     plain = len(rows) == len(columns) == len(inner) == 1
     if plain:
         return product(op, a, b), [*batch, *rows, *columns]
-    # shapes of the merged axes, to split them again
+    # shapes of the merged axes, needed to split them again
     rows_shape = op.shape_of(a, len(batch), len(batch) + len(rows))
     columns_shape = op.shape_of(b, len(batch) + len(inner))
     y = product(

@@ -1,5 +1,5 @@
-"""Rules of ops that make values: constants, shapes, ranges, one-hot vectors.
-What depends only on known values is folded at once into constants."""
+"""Rules for ops that create values: constants, shapes, ranges, one-hot vectors.
+Results that depend only on known values are folded into constants at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
 from linnet.converters.onnx.program import REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 @rule("Constant")
@@ -21,7 +21,9 @@ def constant(op: Operation) -> Tensor:
     for name in kinds:
         if op.has(name):
             return op.constant(np.array(op.attribute(name), np.float32 if "float" in name else np.int64))
-    raise op.unsupported("a constant of strings or a sparse constant", "use value, value_float(s) or value_int(s)")
+    raise op.unsupported(
+        "string constants and sparse constants are not supported", "use value, value_float(s) or value_int(s)"
+    )
 
 
 @rule("ConstantOfShape")
@@ -64,7 +66,7 @@ def eye_like(op: Operation) -> Tensor:
 
 @rule("OneHot")
 def one_hot(op: Operation) -> Tensor:
-    """on where the index along the new axis equals the value, counting from the end when negative; else off."""
+    """ "on" where the position along the new axis equals the index (a negative index counts from the end), else "off"."""
     indices, depth, values = op.input(0), op.input(1), op.input(2)
     rank = rank_of(indices, "input 0")
     axis = op.attribute("axis")

@@ -1,5 +1,5 @@
-"""Rules of gathers, scatters and what else is addressed by indices.
-Compress and NonZero depend on data: their results have sizes that are known only while running."""
+"""Rules for gathers, scatters and other ops that use indices.
+Compress and NonZero depend on data: the sizes of their results are known only at run time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 @rule("Gather")
@@ -81,7 +81,7 @@ def top_k(op: Operation) -> list[Tensor]:
 
 @rule("ReverseSequence")
 def reverse_sequence(op: Operation) -> Tensor:
-    """Gathers element t from length - 1 - t inside the sequence, from t behind it."""
+    """Gathers element t from length - 1 - t inside the sequence, and from t after its end."""
     x, lengths = op.input(0), op.input(1)
     rank = rank_of(x, "input 0")
     batch, time = op.attribute("batch_axis"), op.attribute("time_axis")
@@ -105,7 +105,7 @@ def max_unpool(op: Operation) -> Tensor:
     pads = op.attribute("pads") or [0] * (2 * n)
     edges = [1, 1, *(kernel[i] - pads[i] - pads[n + i] for i in range(n))]
     sizes, steps, ends = op.shape_of(x), op.constant(np.array(strides)), op.constant(np.array(edges))
-    # indices count in the tensor that was pooled, which is the one without an output_shape
+    # indices refer to the pooled tensor, whose shape is the one without output_shape
     inner = op.map([sizes, steps, ends], lambda p, size, step, edge: (size - 1) * step + edge)
     zeros = op.expand(op.constant(np.zeros(()), x.dtype), op.reduce(inner, "prod", [0]))
     flat = op.emit("scatter", [zeros, op.reshape(indices, [-1]), op.reshape(x, [-1])], kind="elements", axis=0)
@@ -123,7 +123,7 @@ def max_unpool(op: Operation) -> Tensor:
 
 @rule("TensorScatter")
 def tensor_scatter(op: Operation) -> Tensor:
-    """Writes a batch of new rows into a cache, each batch entry from its own position on."""
+    """Writes a batch of new rows into a cache. Each batch entry starts at its own position."""
     cache, update, starts = op.input(0), op.input(1), op.optional(2)
     rank = rank_of(cache, "input 0")
     axis = op.attribute("axis")
@@ -131,7 +131,7 @@ def tensor_scatter(op: Operation) -> Tensor:
     extent = cache.shape[axis] if cache.shape else None
     circular = op.attribute("mode") == "circular"
     if circular and not isinstance(extent, int):
-        raise op.unknown("the cache's length is not known")
+        raise op.unknown("the length of the cache is unknown")
 
     def body(p: Values, _: Expr, *start: Expr) -> Expr:
         position = p.iota(axis) + start[0] if start else p.iota(axis)

@@ -1,5 +1,5 @@
-"""Rules of comparisons, logic, bits, selection and element types: each becomes part of a map.
-Truth values are i32 registers holding 0 or 1."""
+"""Rules for comparisons, logic, bits, selection and element types. Each becomes part of a map.
+Truth values are i32 registers that hold 0 or 1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from linnet.converters.onnx.operation import Operation, rank_of, storage_of
 from linnet.converters.onnx.program import FLOATS, REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.values import Value
-from linnet.graph import Tensor, numpy_dtype
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.function import Tensor
 
 
 def _comparison(opcode: str) -> Callable[[Operation], Tensor]:
@@ -89,22 +90,22 @@ def where(op: Operation) -> Tensor:
 
 
 def cast_to(op: Operation, x: Tensor, dtype: str) -> Tensor:
-    """x in another element type. Comparisons make bools, so that a fraction is true."""
+    """Casts x to another element type. A cast to bool compares with 0, so that a fraction is true."""
     if x.dtype == dtype:
         return x
     if dtype == "bool":
         return op.map([x], lambda p, v: v.binary("ne", 0), "bool")
     if "u64" in (x.dtype, dtype) and (x.dtype in FLOATS or dtype in FLOATS):
-        return op.emit("cast", [x], dtype=dtype)  # no register holds all of u64
+        return op.emit("cast", [x], dtype=dtype)  # no register type holds every u64
     if x.dtype in FLOATS and dtype in ("u32", "i64"):
         return op.map([x], lambda p, v: v.cast("i64"), dtype)
     if x.dtype in FLOATS and dtype not in FLOATS:
-        return op.map([x], lambda p, v: v, dtype)  # the store saturates to its own range
+        return op.map([x], lambda p, v: v, dtype)  # the store saturates to the range of the dtype
     return op.map([x], lambda p, v: v.cast(REGISTER[dtype]), dtype)
 
 
 def _cast(op: Operation, target: Kind | None, dtype: str) -> Tensor:
-    """Input 0 as another type, where either may be a narrow one. The attributes are about these only."""
+    """Casts input 0, where either type may be narrow. The attributes concern only narrow types."""
     saturate, round_mode = bool(op.attribute("saturate", 1)), str(op.attribute("round_mode", "up"))
     x, source = op.input(0), op.kind(0)
     if source is not None and source is target:
@@ -114,7 +115,7 @@ def _cast(op: Operation, target: Kind | None, dtype: str) -> Tensor:
     if target is not None:
         return op.of_kind(narrow.encoded(op, x, target, saturate, round_mode), target)
     y = cast_to(op, x, dtype)
-    if y is op.input(0):  # int4 as int8: the same bytes under another name
+    if y is op.input(0):  # int4 as int8: the bytes stay the same
         return op.emit("copy", [y], kind="identity") if y.data is None else op.constant(y.data)
     return y
 
@@ -132,14 +133,14 @@ def cast_like(op: Operation) -> Tensor:
 
 @rule("BitCast")
 def bit_cast(op: Operation) -> Tensor:
-    """The same bits as another type of the same width."""
+    """Reinterprets the bits as another type of the same width."""
     x, number = op.input(0), op.attribute("to")
     dtype, source, target = storage_of(number, "the result"), op.kind(0), narrow.KINDS.get(number)
     before, after = (
         k.bits if k is not None else 8 * numpy_dtype(d).itemsize for k, d in ((source, x.dtype), (target, dtype))
     )
     if before != after:
-        raise op.unsupported(f"{before} bits as a type of {after} bits", "the types of a BitCast are equally wide")
+        raise op.unsupported(f"BitCast cannot turn {before} bits into {after} bits", "use a type of the same width")
     if source is not None or target is not None:
         return op.of_kind(narrow.bit_cast(op, x, source, target, dtype), target)
     return x if x.dtype == dtype else op.emit("copy", [x], kind="bitcast", dtype=dtype)
@@ -147,7 +148,7 @@ def bit_cast(op: Operation) -> Tensor:
 
 @rule("Trilu")
 def trilu(op: Operation) -> Tensor:
-    """Keeps one triangle of the last two axes; k moves the diagonal."""
+    """Keeps one triangle of the last two axes; k shifts the diagonal."""
     x, k = op.input(0), op.optional(1)
     rank = rank_of(x, "input 0")
     upper = op.attribute("upper")

@@ -1,4 +1,4 @@
-"""Rules of the float ops of domain com.microsoft that ONNX Runtime's optimizer writes.
+"""Rules for the float ops of domain com.microsoft that ONNX Runtime's optimizer writes.
 Definitions: ONNX Runtime, docs/ContribOperators.md."""
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, rule
 from linnet.converters.onnx.rules.convolution import conv
 from linnet.converters.onnx.rules.linear import gemm, product
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 def activated(op: Operation, y: Tensor, name: str, numbers: list[float]) -> Tensor:
-    """An activation by its ONNX name, with its attributes as a list."""
+    """Applies an activation by its ONNX name, with its attributes as a list."""
 
     def number(index: int, default: float) -> float:
         return numbers[index] if index < len(numbers) else default
@@ -33,13 +33,13 @@ def activated(op: Operation, y: Tensor, name: str, numbers: list[float]) -> Tens
     if name in ("", "Identity"):
         return y
     if name not in bodies:
-        raise op.unsupported(f"activation {name!r}", f"use one of {', '.join(bodies)}")
+        raise op.unsupported(f"activation {name!r} is not supported", f"use one of {', '.join(bodies)}")
     return op.map([y], bodies[name])
 
 
 @rule("FusedConv", domain=MICROSOFT, like="Conv")
 def fused_conv(op: Operation) -> Tensor:
-    """Conv, then the sum with a fourth operand, then an activation."""
+    """Conv, then an optional sum with a fourth operand, then an activation."""
     y = conv(op)
     assert isinstance(y, Tensor)
     if (other := op.optional(3)) is not None:
@@ -57,7 +57,7 @@ def fused_gemm(op: Operation) -> Tensor:
 
 @rule("FusedMatMul", domain=MICROSOFT)
 def fused_matmul(op: Operation) -> Tensor:
-    """alpha * a @ b, each transposed first: transBatch moves axis 0 to the place before the last, trans swaps the last two."""
+    """alpha * a @ b, with both transposed first: transBatch moves axis 0 to the second-last place, trans swaps the last two."""
     operands, alpha = [op.input(0), op.input(1)], op.attribute("alpha", 1.0)
     for index, side in enumerate("AB"):
         x = operands[index]
@@ -85,7 +85,7 @@ def fast_gelu(x: Expr) -> Expr:
 
 @rule("Gelu", "BiasGelu", "FastGelu", domain=MICROSOFT)
 def gelus(op: Operation) -> Tensor:
-    """Exact (erf), or by tanh for FastGelu; of the sum with the bias when there is one."""
+    """GELU with erf, or with tanh for FastGelu, of the sum of x and the bias if there is one."""
     body = fast_gelu if op.node.op_type == "FastGelu" else gelu
     if (bias := op.optional(1)) is not None:
         return op.map([op.input(0), bias], lambda p, x, b: body(x + b))
@@ -100,7 +100,7 @@ def quick_gelu(op: Operation) -> Tensor:
 
 @rule("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_norm(op: Operation) -> list[Tensor | None]:
-    """The norm of input + skip (+ bias); the fourth output is that sum."""
+    """The norm of input + skip (+ bias). The fourth output is that sum."""
     terms = [op.input(0), op.input(1), *([op.input(4)] if op.optional(4) is not None else [])]
     return _skip_norm(op, terms, [op.input(2), *([op.input(3)] if op.optional(3) is not None else [])], False)
 
@@ -115,14 +115,14 @@ def _skip_norm(op: Operation, terms: list[Tensor], parameters: list[Tensor], rms
     epsilon = op.attribute("epsilon", 1e-12)
     x = op.map(terms, lambda p, v, w, *rest: v + w + rest[0] if rest else v + w)
     if op.wants(1) or op.wants(2):
-        raise op.unsupported("mean and deviation as outputs", "remove them if nothing needs them")
+        raise op.unsupported("mean and deviation cannot be outputs", "remove these outputs if nothing uses them")
     y = op.emit("layer_norm", [x, *parameters], axis=-1, epsilon=epsilon, rms=rms)
     return [y, None, None, x][: max(len(op.node.output), 1)]
 
 
 @rule("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_norm(op: Operation) -> list[Tensor | None]:
-    """Word, position and segment embeddings, summed and normalised; the second output counts the mask's ones."""
+    """Word, position and segment embeddings, summed and normalized. The second output counts the ones of the mask."""
     ids, segments, mask, positions = op.input(0), op.optional(1), op.optional(7), op.optional(8)
     epsilon = op.attribute("epsilon", 1e-12)
     op.ignore("mask_index_type")
@@ -150,7 +150,7 @@ def embed_layer_norm(op: Operation) -> list[Tensor | None]:
 
 @rule("SimplifiedLayerNormalization", domain=MICROSOFT)
 def simplified_layer_norm(op: Operation) -> Tensor:
-    """Root-mean-square norm; ONNX Runtime writes it into the main domain."""
+    """Root-mean-square norm. ONNX Runtime writes it into the main domain."""
     op.ignore("stash_type")
     epsilon, axis = op.attribute("epsilon", 1e-5), op.attribute("axis", -1)
     return op.emit("layer_norm", [op.input(0), op.input(1)], axis=axis, epsilon=epsilon, rms=True)

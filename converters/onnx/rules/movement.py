@@ -1,5 +1,5 @@
-"""Rules of ops that move elements: all become the runtime op `copy`, whose semantics are those of ONNX.
-Operands that are known become attributes; the others stay operands, which the plan evaluates."""
+"""Rules for ops that move elements. All become the runtime op `copy`, which has ONNX's semantics.
+Known operands become attributes; the others stay operands, which planning evaluates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.logic import cast_to
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 def as_i64(op: Operation, tensor: Tensor) -> Tensor:
-    """Sizes and axes are i64 in linnet; ONNX allows i32 in places."""
+    """Casts sizes and axes to i64: ONNX also allows i32 in places."""
     if tensor.dtype == "i64":
         return tensor
     if tensor.data is not None:
@@ -81,7 +81,7 @@ def split_by_attribute(op: Operation) -> list[Tensor]:
 
 @rule("Split", since=13)
 def split(op: Operation) -> list[Tensor]:
-    op.ignore("num_outputs")  # it is the number of the node's outputs
+    op.ignore("num_outputs")  # equals the number of the node's outputs
     sizes = op.optional(1)
     known: Sequence[int] | Tensor | None = op.ints(1)
     return _split(op, op.input(0), op.attribute("axis"), known if known is not None else sizes)
@@ -108,7 +108,7 @@ def slice_(op: Operation) -> Tensor:
             axes=axes or list(range(len(starts))), steps=steps or [1] * len(starts),
         )  # fmt: skip
     operands = [x, *(as_i64(op, op.input(i)) for i in (1, 2))]
-    count = op.shape_of(op.input(1))  # of axes; a constant where it is known
+    count = op.shape_of(op.input(1))  # the number of axes; a constant if it is known
     zero, one = (op.constant(np.array(v, np.int64)) for v in (0, 1))
     given = [as_i64(op, t) if t is not None else None for t in (op.optional(3), op.optional(4))]
     axes_of = given[0] if given[0] is not None else op.emit("range", [zero, op.reshape(count, []), one])
@@ -122,7 +122,7 @@ MODES = ("constant", "reflect", "edge", "wrap")
 def _mode(op: Operation) -> str:
     mode = str(op.attribute("mode"))
     if mode not in MODES:
-        raise op.unsupported(f"pad mode {mode!r}", "use constant, reflect, edge or wrap")
+        raise op.unsupported(f"pad mode {mode!r} is not supported", "use constant, reflect, edge or wrap")
     return mode
 
 
@@ -142,7 +142,7 @@ def pad_by_attributes(op: Operation) -> Tensor:
 def pad(op: Operation) -> Tensor:
     x, pads, value, axes = op.input(0), op.ints(1), op.optional(2), op.optional(3)
     mode = _mode(op)
-    value = value if mode == "constant" else None  # the others never read it
+    value = value if mode == "constant" else None  # the other modes do not use it
     known = value is None or value.data is not None
     if pads is not None and known and (axes is None or axes.data is not None):
         number = (
@@ -219,9 +219,9 @@ def depth_to_space(op: Operation) -> Tensor:
 @rule("SpaceToDepth")
 def space_to_depth(op: Operation) -> Tensor:
     x, block = op.input(0), op.attribute("blocksize")
-    if op.attribute("mode", "DCR") == "CRD":  # channels vary slowest: split both axes, then bring the parts behind them
+    if op.attribute("mode", "DCR") == "CRD":  # channels vary slowest: split both axes, then move the parts after them
         if x.static_shape is None or len(x.static_shape) != 4:
-            raise op.unknown("mode CRD on an input whose shape is not known")
+            raise op.unknown("mode CRD needs the shape of the input, which is unknown")
         n, c, h, w = x.static_shape
         parts = op.transpose(op.reshape(x, [n, c, h // block, block, w // block, block]), [0, 1, 3, 5, 2, 4])
         return op.reshape(parts, [n, c * block * block, h // block, w // block])
@@ -230,7 +230,8 @@ def space_to_depth(op: Operation) -> Tensor:
 
 @rule("CenterCropPad")
 def center_crop_pad(op: Operation) -> Tensor:
-    """Crops what is too large and pads what is too small, about the centre: half of the change, towards zero, in front."""
+    """Crops axes that are too large and pads axes that are too small, around the centre. Half of the change, rounded towards
+    zero, is at the front."""
     x, target = op.input(0), as_i64(op, op.input(1))
     rank = rank_of(x, "input 0")
     axes = [a + rank if a < 0 else a for a in (op.attribute("axes") or range(rank))]

@@ -1,11 +1,11 @@
-"""Rules of normalizations, at inference.
-Scales and biases of unusual shapes are applied by a map behind the runtime op."""
+"""Rules for normalizations at inference.
+Scales and biases of unusual shapes are applied by a map after the runtime op."""
 
 from __future__ import annotations
 
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 @rule("BatchNormalization")
@@ -13,11 +13,13 @@ def batch_normalization(op: Operation) -> list[Tensor]:
     x, scale, bias, mean, variance = (op.input(i) for i in range(5))
     op.ignore("is_test")
     if not op.attribute("spatial", 1):
-        raise op.unsupported("statistics per element (spatial = 0)", "export the model with a newer opset")
+        raise op.unsupported(
+            "statistics per element (spatial = 0) are not supported", "export the model with a newer opset"
+        )
     epsilon, momentum = op.attribute("epsilon"), op.attribute("momentum")
     if not op.attribute("training_mode", 0):
         if any(op.wants(i) for i in range(1, len(op.node.output))):
-            raise op.unsupported("the batch statistics are asked for", "export the model for inference")
+            raise op.unsupported("the batch statistics cannot be outputs", "export the model for inference")
         return [op.emit("batch_norm", [x, scale, bias, mean, variance], epsilon=epsilon)]
     axes = [a for a in range(rank_of(x, "input 0")) if a != 1]
     here = op.reduce(x, "mean", axes)
@@ -42,7 +44,7 @@ def _group_norm(op: Operation, per_group: bool) -> Tensor:
     op.ignore("stash_type")  # everything is accumulated in f32
     if per_group:
         if not isinstance(channels, int):
-            raise op.unknown("the number of channels is not known")
+            raise op.unknown("the number of channels is unknown")
         scale, bias = (
             op.reshape(op.expand(op.reshape(t, [groups, 1]), [groups, channels // groups]), [channels])
             for t in (scale, bias)
@@ -61,7 +63,7 @@ def group_normalization(op: Operation) -> Tensor:
 
 
 def _fits(op: Operation, x: Tensor, parameter: Tensor | None, axis: int) -> bool:
-    """Whether scale or bias has exactly the normalised shape."""
+    """Whether a scale or bias has exactly the normalized shape."""
     if parameter is None:
         return True
     return x.shape is not None and parameter.shape == x.shape[axis:] and parameter.dtype == x.dtype
@@ -75,7 +77,7 @@ def layer_normalization(op: Operation) -> list[Tensor | None]:
     axis += rank if axis < 0 else 0
     stash = (
         "bf16" if op.attribute("stash_type") == 16 else "f32"
-    )  # of mean and deviation; linnet computes in f32 or f64
+    )  # type of mean and deviation; linnet computes in f32 or f64
     count = max((i + 1 for i in range(3) if op.wants(i)), default=1)
     inside = _fits(op, x, scale, axis) and _fits(op, x, bias, axis) and scale is not None
     operands = [x, scale, bias] if inside and bias is not None else [x, scale] if inside else [x]
@@ -105,7 +107,7 @@ def rms_normalization(op: Operation) -> Tensor:
 
 @rule("LRN")
 def local_response_normalization(op: Operation) -> Tensor:
-    """x / (bias + alpha * mean of squares over `size` channels) ^ beta; the window is an average pool along channels."""
+    """x / (bias + alpha * mean of squares over `size` channels) ^ beta. The window is an average pool along the channels."""
     x = op.input(0)
     rank, size = rank_of(x, "input 0"), op.attribute("size")
     alpha, beta, bias = op.attribute("alpha"), op.attribute("beta"), op.attribute("bias")
@@ -131,10 +133,10 @@ def mean_variance_normalization(op: Operation) -> Tensor:
 
 @rule("LpNormalization")
 def lp_normalization(op: Operation) -> Tensor:
-    """x over its norm along the axis; 0 where the norm is 0."""
+    """x divided by its norm along the axis; 0 if the norm is 0."""
     x = op.input(0)
     p, axis = op.attribute("p"), op.attribute("axis")
     if p not in (1, 2):
-        raise op.unsupported(f"p = {p}", "use 1 or 2")
+        raise op.unsupported(f"p = {p} is not supported", "use 1 or 2")
     norm = op.reduce(x, f"l{p}", [axis])
     return op.map([x, norm], lambda _, v, n: n.binary("eq", 0).select(0, v / n))

@@ -1,5 +1,5 @@
-"""Rules of pooling. Global pools are reductions over the spatial axes.
-Pools over integers that the runtime does not pool go through f32, which holds them exactly."""
+"""Rules for pooling. Global pools are reductions over the spatial axes.
+Integers that the runtime cannot pool are pooled in f32, which holds them exactly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.convolution import auto_pad
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 def pool_attributes(op: Operation, kind: str) -> dict[str, Any]:
     result: dict[str, Any] = {"kind": kind, "kernel": list(op.attribute("kernel_shape"))}
     if not 1 <= len(result["kernel"]) <= 3:
-        raise op.unsupported(f"{len(result['kernel'])} spatial dimensions", "linnet pools over 1 to 3")
+        raise op.unsupported(f"{len(result['kernel'])} spatial dimensions are not supported", "use 1 to 3")
     for name in ("strides", "dilations", "pads"):
         value = op.attribute(name)
         if value:

@@ -1,23 +1,21 @@
-"""Rules of quantized ops: quantize, dequantize and integer convolutions.
-Scales and zero points that are operands stay operands; the arithmetic is exact in i32, then one map."""
+"""Rules for quantize, dequantize and integer convolutions.
+Scales and zero points that are operands stay operands. The arithmetic is exact in i32, followed by one map."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from linnet._ops import emit
 from linnet.converters.onnx import narrow
+from linnet.converters.onnx.integers import RANGES, integers, real, requantized, stored
 from linnet.converters.onnx.narrow import KINDS
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name, rank_of, storage_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import rule
-from linnet.graph import Quantization, Tensor
-
-RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
+from linnet.ir.function import Tensor, emit
 
 
 def _scalar(op: Operation, tensor: Tensor) -> Tensor:
-    """A one-element scale or zero point as a scalar, which means: per tensor. Its own length may not be known yet."""
+    """A one-element scale or zero point as a scalar, which means per tensor. The length of the data may be unknown."""
     return tensor if tensor.rank == 0 else op.reshape(tensor, [])
 
 
@@ -29,7 +27,7 @@ def quantize_linear(op: Operation) -> Tensor:
     kind = KINDS.get(wanted) if wanted else op.kind(2)
     precision = op.attribute("precision", 0)
     if precision and DTYPES.get(precision) != "f32":
-        raise op.unsupported(f"precision {precision}", "linnet divides in f32: leave `precision` out")
+        raise op.unsupported(f"precision {precision} is not supported", "leave out `precision`: linnet divides in f32")
     axis, block = op.attribute("axis", 1), op.attribute("block_size", 0)
     per_tensor = not scale.rank or scale.static_shape == (1,)
     if x.dtype in ("i32", "f16", "bf16"):
@@ -45,20 +43,20 @@ def quantize_linear(op: Operation) -> Tensor:
     if zero is not None:
         operands.append(_scalar(op, zero) if per_tensor else zero)
     y = op.emit("quantize", operands, **attributes)
-    if kind is not None:  # what saturates at 8 bits saturates at fewer just as well afterwards
+    if kind is not None:  # clamping to fewer bits after saturating at 8 bits gives the same result
         low, high = kind.limits
         y = op.of_kind(op.map([y], lambda p, v: v.max(low).min(high)), kind)
     return y
 
 
 def _scale(op: Operation) -> Tensor:
-    """The scale as f32; it may be powers of two in float8e8m0."""
+    """The scale as f32. It may be a float8e8m0 (a power of two)."""
     scale, kind = op.input(1), op.kind(1)
     return op.cast(scale, "f32") if kind is None else narrow.decoded(op, scale, kind)
 
 
 def _spread(op: Operation, parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """A scale or zero point in a shape that broadcasts over x: per tensor, per slice of an axis, or per block of it."""
+    """A scale or zero point in a shape that broadcasts over x: per tensor, per slice of an axis, or per block of an axis."""
     if not parameter.rank or parameter.static_shape == (1,):
         return op.reshape(parameter, [])
     rank = rank_of(x, "input 0")
@@ -74,10 +72,10 @@ def _spread(op: Operation, parameter: Tensor, x: Tensor, axis: int, block: int) 
 def dequantize_linear(op: Operation) -> Tensor:
     x, scale, zero, kind = op.input(0), _scale(op), op.optional(2), op.kind(0)
     if x.dtype not in (*RANGES, "i32"):
-        raise op.unsupported(f"the element type {x.dtype}", f"quantized values are {', '.join(RANGES)} or i32")
+        raise op.unsupported(f"the quantized input has element type {x.dtype}", f"use {', '.join(RANGES)} or i32")
     wanted = op.attribute("output_dtype", 0)
     if not wanted and op.kind(1) is not None:
-        raise op.unsupported("a float8e8m0 scale without output_dtype", "say the result's type: output_dtype")
+        raise op.unsupported("a float8e8m0 scale needs the attribute output_dtype", "set output_dtype")
     dtype = dtype_name(wanted, "the result") if wanted else op.input(1).dtype
     axis, block = op.attribute("axis", 1), op.attribute("block_size", 0)
     per_tensor = not scale.rank or scale.static_shape == (1,)
@@ -91,7 +89,7 @@ def dequantize_linear(op: Operation) -> Tensor:
     operands = [x, _scalar(op, scale) if per_tensor else scale]
     if zero is not None:
         operands.append(_scalar(op, zero) if per_tensor else zero)
-    # constants stay integers until the rewrites have seen what they are for
+    # constants stay integers until the rewrites know their use
     return op.cast(emit("dequantize", list(operands), attributes, 1, "", op.function, fold=False)[0], dtype)
 
 
@@ -101,46 +99,23 @@ def _step_of(span: Expr) -> Expr:
 
 @rule("DynamicQuantizeLinear")
 def dynamic_quantize_linear(op: Operation) -> list[Tensor]:
-    """u8 over the tensor's own range, widened to contain 0."""
+    """Quantizes to u8 over the tensor's own range, widened to contain 0."""
     x = op.input(0)
     low, high = op.reduce(x, "min", [], keep_dims=False), op.reduce(x, "max", [], keep_dims=False)
-    # a tensor of zeros has the scale 1, as in ONNX Runtime: 0 / 0 would be no zero point
+    # a tensor of zeros gets scale 1, as in ONNX Runtime, because 0 / 0 gives no zero point
     scale = op.map([low, high], lambda p, a, b: _step_of(b.max(0) - a.min(0)))
     zero = op.map([low, scale], lambda p, a, s: (0 - a.min(0) / s).max(0).min(255).unary("round"), "u8")
     return [op.emit("quantize", [x, scale, zero], dtype="u8"), scale, zero]
 
 
-def requantized(op: Operation, y: Tensor, a_scale: Tensor, b_scale: Tensor, y_scale: Tensor, y_zero: Tensor) -> Tensor:
-    """i32 accumulators at scale a*b to the element type of y_zero."""
-    low, high = RANGES[y_zero.dtype]
-
-    def body(p: Values, acc: Expr, a: Expr, b: Expr, s: Expr, z: Expr) -> Expr:
-        real = acc.cast("f32") * (a * b / s)
-        return (real.unary("round") + z.cast("f32")).max(low).min(high)
-
-    return op.map([y, a_scale, b_scale, y_scale, y_zero], body, y_zero.dtype)
-
-
-def stored(op: Operation, tensor: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
-    """The same integers with a quantization of scale 1 and the given constant zero points."""
-    value = np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
-    per_axis = axis if value.size > 1 else None
-    quantization = Quantization(np.ones(value.size, np.float32), value, per_axis)
-    if tensor.data is not None:
-        return op.constant(tensor.data, quantization=quantization)
-    copy = op.emit("copy", [tensor], kind="identity")
-    copy.quantization = quantization
-    return copy
-
-
 def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
-    """The exact i32 accumulators of a convolution; padding stands for the real value 0."""
+    """The exact i32 accumulators of a convolution. Padding represents the real value 0."""
     from linnet.converters.onnx.rules.convolution import conv_attributes
 
     attributes = conv_attributes(op, x, w)
     same = attributes.get("auto_pad", "explicit") not in ("explicit", "valid")
     if (w_zero is not None and w_zero.data is None) or (x_zero is not None and x_zero.data is None and same):
-        # what algebra cannot take out: the differences fit f64, whose sums of products are exact
+        # the algebra below does not apply; f64 holds the differences and their sums of products exactly
         if x_zero is not None:
             x = op.map([x, op.reshape(x_zero, [])], lambda p, v, z: (v - z).cast("f64"), "f64")
         else:
@@ -151,7 +126,7 @@ def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
         w = op.map([w, shaped], lambda p, v, z: (v - z).cast("f64"), "f64")
         return op.map([op.emit("conv", [x, w], **attributes)], lambda p, v: v, "i32")
     if x_zero is not None and x_zero.data is None:
-        # x - x_zero fits no 8-bit type: convolve x padded with its zero point, and take x_zero * sum(w) off again
+        # x - x_zero does not fit 8 bits: convolve x padded with its zero point, then subtract x_zero * sum(w)
         rank = rank_of(x, "input 0")
         attributes.pop("auto_pad", None)
         pads = attributes.pop("pads", None) or [0] * (2 * (rank - 2))
@@ -180,9 +155,10 @@ def qlinear_conv(op: Operation) -> Tensor:
     bias = op.optional(8)
     rank = rank_of(x, "input 0")
     known = (x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *([bias] if bias is not None else []))
-    if all(t.data is not None for t in known):  # dequantize, conv, quantize: the rewrite makes one integer op of them
+    if all(
+        t.data is not None for t in known
+    ):  # emit dequantize, conv, quantize, which a rewrite turns into one integer op
         from linnet.converters.onnx.rules.convolution import conv_attributes
-        from linnet.converters.onnx.rules.quantized_ops import integers, real
 
         operands = [real(op, x, x_scale, x_zero), real(op, w, w_scale, w_zero)]
         if bias is not None:

@@ -1,4 +1,4 @@
-"""Rules of ops on integers with scales: QLinear* of ai.onnx and com.microsoft, and com.microsoft's integer products.
+"""Rules for ops on scaled integers: QLinear* of ai.onnx and com.microsoft, and com.microsoft's integer products.
 They become dequantize -> op -> quantize, which `converters/onnx/quantized.py` turns into one op on the integers."""
 
 from __future__ import annotations
@@ -10,52 +10,33 @@ from typing import Any
 
 import numpy as np
 
-from linnet._ops import emit
+from linnet.builder.mapping import look_up
+from linnet.converters.onnx.integers import (
+    as_matrices,
+    integer_product,
+    integers,
+    of_rows,
+    real,
+    requantized,
+    without_padding,
+)
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, find, rule
-from linnet.converters.onnx.rules.linear import as_matrices, integer_product, of_rows, without_padding
 from linnet.converters.onnx.rules.pooling import pool_attributes
-from linnet.converters.onnx.rules.quantization import (
-    RANGES,
-    dequantize_linear,
-    dynamic_quantize_linear,
-    quantize_linear,
-    requantized,
-)
-from linnet.graph import Tensor
-from linnet.mapping import look_up
-
-
-def _parameters(op: Operation, scale: Tensor, zero: Tensor | None) -> list[Tensor]:
-    """Scale and zero point as the runtime's ops want them: scalars when they are one per tensor."""
-    found = [scale] if zero is None else [scale, zero]
-    return [op.reshape(t, []) if t.static_shape == (1,) else t for t in found]
-
-
-def real(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int = 0) -> Tensor:
-    """x as f32. Constants stay a node, so that the rewrite sees the integers."""
-    if x.dtype not in (*RANGES, "i32"):
-        raise op.unsupported(f"the element type {x.dtype}", f"quantized values are {', '.join(RANGES)} or i32")
-    operands: list[Tensor | None] = [x, *_parameters(op, scale, zero)]
-    attributes: dict[str, Any] = {"dtype": "f32"} if operands[1] is None or not operands[1].rank else {"axis": axis}
-    return emit("dequantize", operands, {"dtype": "f32", **attributes}, 1, "", op.function, fold=False)[0]
-
-
-def integers(op: Operation, y: Tensor, scale: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
-    """y as integers of one scale."""
-    return op.emit("quantize", [y, *_parameters(op, scale, zero)], dtype=zero.dtype if zero is not None else dtype)
+from linnet.converters.onnx.rules.quantization import dequantize_linear, dynamic_quantize_linear, quantize_linear
+from linnet.ir.function import Tensor, emit
 
 
 def standing_in(op: Operation, inputs: Sequence[Tensor | None]) -> Operation:
-    """The same node with other operands; attributes that are asked for count for both."""
+    """The same node with other operands. Attributes read through either operation count as read."""
     other = copy.copy(op)
     other.inputs = list(inputs)
     return other
 
 
 def through(op: Operation, op_type: str, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """The rule of a float op on the real numbers of x."""
+    """Applies the rule of a float op to the real numbers of x."""
     function = find(op_type, op.opset)
     assert function is not None
     result = function(standing_in(op, [real(op, x, scale, zero)]))
@@ -64,12 +45,12 @@ def through(op: Operation, op_type: str, x: Tensor, scale: Tensor, zero: Tensor 
 
 
 def constant(*tensors: Tensor | None) -> bool:
-    """Whether all that are given are constants."""
+    """Whether all given tensors are constants."""
     return all(t is None or t.data is not None for t in tensors)
 
 
 def quantized_dynamically(op: Operation, x: Tensor) -> list[Tensor]:
-    """x as u8 over its own range, its scale and its zero point."""
+    """x as u8 over its own range, with its scale and zero point."""
     results = dynamic_quantize_linear(standing_in(op, [x]))
     assert isinstance(results, list)
     return results
@@ -96,7 +77,7 @@ def qlinear_concat(op: Operation) -> Tensor:
 
 @rule("QLinearGlobalAveragePool", "QLinearAveragePool", domain=MICROSOFT, like="AveragePool")
 def qlinear_pool(op: Operation) -> Tensor:
-    """Averages over windows, or over everything; channels are the last axis on request."""
+    """Averages over windows or over everything; channels are the last axis if channels_last is set."""
     x = op.input(0)
     last, whole = bool(op.attribute("channels_last", 0)), op.node.op_type == "QLinearGlobalAveragePool"
     numbers = real(op, x, op.input(1), op.optional(2))
@@ -121,12 +102,15 @@ def qlinear_softmax(op: Operation) -> Tensor:
     x = real(op, op.input(0), op.input(1), op.optional(2))
     axis = op.attribute("axis", -1)
     if op.attribute("opset", 13) < 13 and axis not in (-1, rank_of(x, "input 0") - 1):
-        raise op.unsupported("QLinearSoftmax of opset 12 over several axes", "export the model with opset 13")
+        raise op.unsupported(
+            "QLinearSoftmax over several axes (opset 12) is not supported", "export the model with opset 13"
+        )
     return integers(op, op.emit("softmax", [x], axis=axis), op.input(3), op.optional(4), op.input(0).dtype)
 
 
 def rescaled(x: Tensor, scale: Tensor, zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None) -> Tensor:
-    """8-bit x at the scale of y by a table, as ONNX Runtime's: a true division, which decides exact ties. All constant."""
+    """Rescales 8-bit x to the scale of y with a table, as ONNX Runtime does: a true division decides exact ties. All parameters
+    are constant."""
     limits = np.iinfo(np.int8 if x.dtype == "i8" else np.uint8)
     codes = np.arange(limits.min, limits.max + 1)
     sx, zx, sy, zy = (
@@ -150,10 +134,10 @@ def qlinear_where(op: Operation) -> Tensor:
 
 @rule("QGemm", domain=MICROSOFT)
 def qgemm(op: Operation) -> Tensor:
-    """alpha * a @ b + c, with c at scale alpha * a_scale * b_scale; f32 when no scale of the result is given."""
+    """alpha * a @ b + c, with c at scale alpha * a_scale * b_scale. The result is f32 if it has no scale."""
     a, a_scale, a_zero, b, b_scale, b_zero = (op.optional(i) for i in range(6))
     if a is None or b is None or a_scale is None or b_scale is None:
-        raise op.unsupported("an operand is missing", "export the model again")
+        raise op.unsupported("a required input is missing", "export the model again")
     c, y_scale, y_zero = op.optional(6), op.optional(7), op.optional(8)
     alpha = op.attribute("alpha", 1.0)
     turn_a, turn_b = bool(op.attribute("transA", 0)), bool(op.attribute("transB", 0))
@@ -180,7 +164,7 @@ def qgemm(op: Operation) -> Tensor:
 
 
 def bias_row(op: Operation, c: Tensor, columns: Any) -> Tensor | None:
-    """A constant c as one number per column; None when it is something else."""
+    """A constant c as one number per column; None if that is not possible."""
     if c.data is None or not isinstance(columns, int) or c.data.size not in (1, columns):
         return None
     if c.data.size > 1 and c.data.shape[-1] != columns:
@@ -216,14 +200,16 @@ def dynamic_quantize_matmul(op: Operation) -> Tensor:
 
 @rule("MatMulNBits", domain=MICROSOFT)
 def matmul_n_bits(op: Operation) -> Tensor:
-    """Weights of 2, 4 or 8 bits in blocks along k: unpacked here to one byte each, dequantized when planning."""
+    """Weights of 2, 4 or 8 bits in blocks along k. They are unpacked here to one byte each, and dequantized during planning."""
     bits, block = op.attribute("bits", 4), op.attribute("block_size", 0)
     k, n = op.attribute("K", 0), op.attribute("N", 0)
     op.ignore("accuracy_level", "weight_prepacked")
     if bits not in (2, 4, 8) or block <= 0:
-        raise op.unsupported(f"{bits} bits in blocks of {block}", "use 2, 4 or 8 bits")
+        raise op.unsupported(
+            f"{bits} bits in blocks of {block} are not supported", "use 2, 4 or 8 bits and a positive block"
+        )
     if op.optional(4) is not None:
-        raise op.unsupported("g_idx (reordered columns)", "export the model without act_order")
+        raise op.unsupported("g_idx (reordered columns) is not supported", "export the model without act_order")
     blocks = math.ceil(k / block)
 
     def unpacked(packed: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
@@ -235,7 +221,7 @@ def matmul_n_bits(op: Operation) -> Tensor:
     scale = op.reshape(op.input(2), [n, blocks])
     given = op.optional(3)
     if given is not None and given.dtype != "u8":
-        raise op.unsupported("zero points that are no packed integers", "export them packed as u8")
+        raise op.unsupported("the zero points are not packed integers", "export them packed into u8")
     if given is None:
         zeros = np.full((n, blocks), 1 << (bits - 1), np.uint8)
     else:

@@ -1,5 +1,5 @@
-"""Rules of random ops, over the counter-based op `random`: the same numbers everywhere for the same seed and run.
-They are other numbers than ONNX Runtime draws; ONNX prescribes the distribution only."""
+"""Rules for random ops, based on the counter-based op `random`: a seed and run give the same numbers on every machine.
+The numbers differ from ONNX Runtime's: ONNX defines only the distribution."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from linnet.converters.onnx.operation import Operation, dtype_name
 from linnet.converters.onnx.program import FLOATS, REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 def seed_of(op: Operation, seed: float | None = None) -> int:
-    """The bits of the f32 attribute `seed`; 0 without one."""
+    """The bits of the f32 attribute `seed`; 0 if it is missing."""
     seed = op.attribute("seed") if seed is None else seed
     return 0 if seed is None else int(struct.unpack("<i", struct.pack("<f", seed))[0])
 
 
 def drawn(op: Operation, kind: str, shape: Tensor, dtype: str) -> Tensor:
-    """Numbers of the distribution that the node's attributes describe, as `dtype`."""
+    """Draws numbers of the distribution that the node's attributes describe, as `dtype`."""
     if dtype not in FLOATS:
-        raise op.unsupported(f"random numbers of type {dtype}", "use a float type")
+        raise op.unsupported(f"random numbers of type {dtype} are not supported", "use a float type")
     names = ("low", "high") if kind == "uniform" else ("mean", "scale")
     first, second = (float(op.attribute(name)) for name in names)
     factor = second - first if kind == "uniform" else second
@@ -49,7 +49,7 @@ def random_like(op: Operation) -> Tensor:
 
 @rule("Bernoulli")
 def bernoulli(op: Operation) -> Tensor:
-    """1 with the probability that the input is."""
+    """1 with the probability given by the input."""
     x = op.input(0)
     dtype = dtype_name(op.attribute("dtype"), "the result") if op.has("dtype") else x.dtype
     u = op.importer.randomness.draw("uniform", op.shape_of(x), seed_of(op))
@@ -58,7 +58,7 @@ def bernoulli(op: Operation) -> Tensor:
 
 @rule("Multinomial")
 def multinomial(op: Operation) -> Tensor:
-    """Inverts the distribution function: how many of its steps lie at or below a uniform number. x: log-probabilities."""
+    """Inverts the distribution function: counts its steps at or below a uniform number. x: log-probabilities."""
     x = op.input(0)
     samples = int(op.attribute("sample_size"))
     dtype = dtype_name(op.attribute("dtype"), "the result")
@@ -79,7 +79,7 @@ def multinomial(op: Operation) -> Tensor:
 
 @rule("Dropout", since=12)
 def dropout(op: Operation) -> list[Tensor]:
-    """Inputs: data, ratio, training_mode. In training an element stays with probability 1 - ratio, and is divided by that."""
+    """Inputs: data, ratio, training_mode. In training an element is kept with probability 1 - ratio and divided by it."""
     x, mode = op.input(0), op.optional(2)
     op.ignore("seed")
     if mode is None or (mode.data is not None and not mode.data.reshape(-1)[0]):

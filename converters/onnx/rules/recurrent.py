@@ -1,57 +1,36 @@
-"""Rules of RNN, GRU and LSTM: one matmul for the inputs of all steps and directions, then the runtime op `recurrent`.
-Layouts with the batch first are transposed at the borders."""
+"""Rules for RNN, GRU and LSTM: one matmul for the inputs of all steps and directions, then the runtime op `recurrent`.
+Batch-first layouts are transposed before and after."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from linnet.converters.activations import ACTIVATIONS, GATES
+from linnet.converters.onnx.integers import real
 from linnet.converters.onnx.operation import Operation
 from linnet.converters.onnx.problems import Unsupported
 from linnet.converters.onnx.registry import MICROSOFT, rule
-from linnet.converters.onnx.rules.quantized_ops import quantized_dynamically, real, scaled_product
-from linnet.graph import Tensor
+from linnet.converters.onnx.rules.quantized_ops import quantized_dynamically, scaled_product
+from linnet.ir.function import Tensor
 
-
-class Activation(NamedTuple):
-    """An activation's number in the runtime, and ONNX's default parameters; None: it has no such parameter."""
-
-    number: int
-    alpha: float | None = None
-    beta: float | None = None
-
-
-ACTIVATIONS = {
-    "sigmoid": Activation(0),
-    "tanh": Activation(1),
-    "relu": Activation(2),
-    "affine": Activation(3, 1.0, 0.0),
-    "leakyrelu": Activation(4, 0.01),
-    "thresholdedrelu": Activation(5, 1.0),
-    "scaledtanh": Activation(6, 1.0, 1.0),
-    "hardsigmoid": Activation(7, 0.2, 0.5),
-    "elu": Activation(8, 1.0),
-    "softsign": Activation(9),
-    "softplus": Activation(10),
-}
-GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 DEFAULTS = {"rnn": ["tanh"], "gru": ["sigmoid", "tanh"], "lstm": ["sigmoid", "tanh", "tanh"]}
 
 
 def activations(op: Operation, kind: str, directions: int) -> dict[str, list[int] | list[float]]:
-    """The runtime's lists. `activation_alpha` and `_beta` hold values for the functions that have the parameter, in order."""
+    """The activation attributes of the runtime op. `activation_alpha` and `_beta` have values only for functions with the
+    parameter."""
     alphas: list[float] = list(op.attribute("activation_alpha") or ())
     betas: list[float] = list(op.attribute("activation_beta") or ())
-    given = op.attribute("activations") if op.has("activations") else None  # the schema's default of RNN is too long
+    given = op.attribute("activations") if op.has("activations") else None  # the schema's default for RNN is too long
     names = [str(n).lower() for n in given or DEFAULTS[kind] * directions]
     if names == DEFAULTS[kind] * directions:
         return {}
     unknown = [n for n in names if n not in ACTIVATIONS]
     if unknown or len(names) != len(DEFAULTS[kind]) * directions:
         raise Unsupported(
-            f"activations are {', '.join(names)}; it takes {len(DEFAULTS[kind]) * directions} of {', '.join(ACTIVATIONS)}",
+            f"activations are {', '.join(names)}; expected {len(DEFAULTS[kind]) * directions} of {', '.join(ACTIVATIONS)}",
             "export the model again",
         )
     found = [ACTIVATIONS[n] for n in names]
@@ -69,7 +48,7 @@ def activations(op: Operation, kind: str, directions: int) -> dict[str, list[int
 
 @rule("RNN", "GRU", "LSTM")
 def recurrent(op: Operation) -> Sequence[Tensor | None]:
-    """inputs X, W, R, B, sequence_lens, initial_h, initial_c, P; outputs Y, Y_h, Y_c."""
+    """Inputs: X, W, R, B, sequence_lens, initial_h, initial_c, P. Outputs: Y, Y_h, Y_c."""
     w = op.input(1)
 
     def project(x: Tensor, width: int, bias: Tensor | None) -> Tensor:
@@ -81,8 +60,8 @@ def recurrent(op: Operation) -> Sequence[Tensor | None]:
 
 @rule("DynamicQuantizeLSTM", domain=MICROSOFT, like="LSTM")
 def dynamic_quantize_lstm(op: Operation) -> Sequence[Tensor | None]:
-    """W [D,I,4H] and R [D,H,4H] are integers, with scales and zero points [D] or [D,4H]. The product with W is one of
-    integers, as in ONNX Runtime; the state stays f32, where that quantizes it anew at each step."""
+    """W [D,I,4H] and R [D,H,4H] are integers, with scales and zero points [D] or [D,4H]. The product with W is an integer
+    product, as in ONNX Runtime. The state stays f32, whereas ONNX Runtime quantizes it again at each step."""
     directions = 2 if str(op.attribute("direction", "forward")).lower() == "bidirectional" else 1
 
     def part(index: int, direction: int) -> Tensor:
@@ -104,16 +83,16 @@ def dynamic_quantize_lstm(op: Operation) -> Sequence[Tensor | None]:
 def layer(
     op: Operation, kind: str, r: Tensor, project: Callable[[Tensor, int, Tensor | None], Tensor]
 ) -> Sequence[Tensor | None]:
-    """The op `recurrent`. r: [directions, gates * hidden, hidden]. project(x [time, batch, input], width, bias [width]):
-    the products of the inputs with the weights of all directions, [time, batch, width]."""
+    """Emits the op `recurrent`. r: [directions, gates * hidden, hidden]. project(x [time, batch, input], width, bias [width])
+    gives the products of the inputs with the weights of all directions, [time, batch, width]."""
     direction = str(op.attribute("direction", "forward")).lower()
     directions, gates = 2 if direction == "bidirectional" else 1, GATES[kind]
     x, bias = op.input(0), op.optional(3)
     hidden = op.attribute("hidden_size") or (r.shape[2] if r.shape is not None and len(r.shape) == 3 else None)
     if not isinstance(hidden, int):
-        raise op.unknown("hidden_size is not given and the shape of R is not known")
+        raise op.unknown("hidden_size is missing and the shape of R is unknown")
     batch_first = bool(op.attribute("layout", 0))
-    op.ignore("output_sequence")  # opset 1: outputs that are not wanted have no name
+    op.ignore("output_sequence")  # opset 1; unwanted outputs have no name
     reset_after = kind == "gru" and bool(op.attribute("linear_before_reset"))
     attributes = {
         "kind": kind,
@@ -127,7 +106,7 @@ def layer(
     input_bias = hidden_bias = None
     if bias is not None:
         of_input, of_state = op.slice(bias, 1, 0, width), op.slice(bias, 1, width, 2 * width)
-        if reset_after:  # that of the hidden gate belongs to its product with the state
+        if reset_after:  # the bias of the hidden gate is added to its product with the state
             hidden_bias = op.slice(of_state, 1, 2 * hidden, 3 * hidden)
             op.limit(3 * hidden, "hidden_size")
             keep = op.constant(np.repeat([1.0, 1.0, 0.0], hidden)[None], of_state.dtype)

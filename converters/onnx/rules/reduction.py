@@ -1,5 +1,5 @@
-"""Rules of reductions, arg-extrema, softmax and running sums.
-Axes come as attribute in old opsets, as operand in new ones."""
+"""Rules for reductions, argmax and argmin, softmax and running sums.
+Axes are an attribute in old opsets and an operand in new ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import flattened
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 KINDS = {
     "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
@@ -40,7 +40,7 @@ def _by_operand(kind: str) -> Callable[[Operation], Tensor]:
 
 
 def _elementwise(op: Operation, x: Tensor, kind: str) -> Tensor:
-    """The reduction over no axes: its function of each single element."""
+    """The reduction over no axes: its function applied to each element."""
     if kind == "l1":
         return op.map([x], lambda p, v: v.unary("abs"))
     if kind == "l2":
@@ -70,7 +70,7 @@ def arg_extremum(op: Operation) -> Tensor:
 
 
 def _flattened(op: Operation, lower: Callable[[Tensor], Tensor]) -> Tensor:
-    """Before opset 13 softmax coerced to two dimensions at `axis` and worked on the second."""
+    """Before opset 13, softmax flattened its input to two dimensions at `axis` and worked on the second."""
     x = op.input(0)
     rank = rank_of(x, "input 0")
     axis = op.attribute("axis")
@@ -118,7 +118,7 @@ def cumsum(op: Operation) -> Tensor:
     axis = op.reshape(axis, []) if axis.rank else axis
     return op.emit(
         "cumsum",
-        [op.cast(x, "i64") if x.dtype == "bool" else x, axis],  # no ONNX, but PyTorch exports it, and means to count
+        [op.cast(x, "i64") if x.dtype == "bool" else x, axis],  # not valid ONNX, but PyTorch exports it to count
         exclusive=bool(op.attribute("exclusive")),
         reverse=bool(op.attribute("reverse")),
         product=op.node.op_type == "CumProd",

@@ -1,5 +1,5 @@
-"""Rules of Resize and Upsample.
-Sizes or scales that are known become attributes; else they stay operands of the runtime op."""
+"""Rules for Resize and Upsample.
+Known sizes or scales become attributes; otherwise they stay operands of the runtime op."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from linnet.converters.onnx.operation import Operation
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
-# Exporters whose align_corners counts the pixels of the result, as their frameworks and ONNX Runtime do. By ONNX's own
-# reference the last pixels meet only where size * scale is whole: it does not round before it subtracts 1.
+# Exporters whose align_corners uses the pixel counts of the result, as their frameworks and ONNX Runtime do. In ONNX's
+# reference the last pixels coincide only if size * scale is whole, because it does not round before it subtracts 1.
 WHOLE_SIZES = {"pytorch"}
 
 
 def _whole_sizes(op: Operation, scales: Tensor, axes: list[int]) -> Tensor:
-    """The sizes that scales lead to, rounded down."""
+    """The sizes that the scales give, rounded down."""
     sizes = op.shape_of(op.input(0))
     if axes:
         sizes = op.emit("gather", [sizes, op.constant(np.array(axes) % op.rank())], kind="take", axis=0)
@@ -58,7 +58,7 @@ def _resize(
 def _mode(op: Operation) -> str:
     mode = str(op.attribute("mode"))
     if mode not in ("nearest", "linear", "cubic"):
-        raise op.unsupported(f"mode {mode!r}", "use nearest, linear or cubic")
+        raise op.unsupported(f"mode {mode!r} is not supported", "use nearest, linear or cubic")
     return mode
 
 
@@ -80,7 +80,7 @@ def upsample(op: Operation) -> Tensor:
 
 @rule("Resize", since=10)
 def resize_10(op: Operation) -> Tensor:
-    """Nearest takes the pixel on the left where an axis grows, and the one on the right where it shrinks."""
+    """Nearest takes the left pixel along a growing axis and the right pixel along a shrinking one."""
     attributes: dict[str, Any] = {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"}
     scales = op.value(1)
     if attributes["mode"] != "nearest" or scales is None or not (scales < 1).any():
@@ -104,5 +104,5 @@ def resize(op: Operation) -> Tensor:
         "aspect": str(op.attribute("keep_aspect_ratio_policy", "stretch")),
     }
     if attributes["coordinates"] == "tf_half_pixel_for_nn":
-        raise op.unsupported("coordinate_transformation_mode 'tf_half_pixel_for_nn'", "use half_pixel")
+        raise op.unsupported("coordinate_transformation_mode 'tf_half_pixel_for_nn' is not supported", "use half_pixel")
     return _resize(op, op.optional(2), op.optional(3), op.optional(1), attributes)

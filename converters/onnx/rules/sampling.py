@@ -1,5 +1,5 @@
-"""Rules of GridSample and AffineGrid. Corners are gathered at computed coordinates and weighted, one map per corner.
-Coordinates run along the last axis of the grid, innermost dimension first (x, y, z), from -1 to 1."""
+"""Rules for GridSample and AffineGrid. Corners are gathered at computed coordinates and weighted, with one map per corner.
+Coordinates are along the last axis of the grid, innermost dimension first (x, y, z), from -1 to 1."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
-Size = Expr | int  # of an axis: a number where it is known
+Size = Expr | int  # size of an axis: a number if it is known
 
 CUBIC = -0.75  # coefficient of the cubic convolution kernel (Keys 1981), as ONNX fixes it for GridSample
 
 
 def _position(value: Expr, size: Size, align: bool) -> Expr:
-    """A coordinate in [-1, 1] as a place on the axis, in pixels."""
+    """Converts a coordinate in [-1, 1] to a position on the axis, in pixels."""
     if align:
         return (value + 1) * ((size - 1) / 2)
     return ((value + 1) * size - 1) * 0.5
 
 
 def _reflected(place: Expr, size: Size, align: bool) -> Expr:
-    """Mirrors a place at the borders, as often as it takes."""
+    """Mirrors a position at the borders, repeatedly if needed."""
     low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
     span = high - low
     if isinstance(span, float) and span == 0:
@@ -59,24 +59,24 @@ def grid_sample(op: Operation) -> Tensor:
     dims = rank - 2
     known = [d if isinstance(d, int) else None for d in (x.shape or ())[2:]]
     if 0 in known:
-        raise op.unsupported("a spatial size of 0", "there is nothing to sample")
+        raise op.unsupported("the image has a spatial size of 0", "use an image with at least one pixel")
     unknown = [
         op.cast(op.reshape(op.shape_of(x, 2 + i, 3 + i), []), grid.dtype) for i, d in enumerate(known) if d is None
     ]
 
     def extents(given: Sequence[Expr]) -> list[Size]:
-        """The sizes of all axes, from the operands that hold those not known."""
+        """The sizes of all axes; unknown ones are taken from the operands."""
         rest = iter(given)
         return [next(rest) if d is None else d for d in known]
 
     if mode not in ("linear", "nearest", "cubic"):
-        raise op.unsupported(f"mode {mode!r}", "use linear, nearest or cubic")
-    last = op.transpose(x, [0, *range(2, rank), 1])  # channels behind, so that one index gathers all of them
+        raise op.unsupported(f"mode {mode!r} is not supported", "use linear, nearest or cubic")
+    last = op.transpose(x, [0, *range(2, rank), 1])  # channels last, so that one index gathers all of them
     coordinates = [op.slice(grid, dims + 1, dims - 1 - i, dims - i) for i in range(dims)]  # [n, out..., 1] each
     taps = {"nearest": [0], "linear": [0, 1], "cubic": [-1, 0, 1, 2]}[mode]
 
     def whole(value: Expr, size: Size) -> Expr:
-        """The pixel to the left of (nearest: at) the place."""
+        """The pixel left of the position (nearest: at the position)."""
         place = _position(value, size, align)
         if mode != "cubic":
             place = place.max(0).min(size - 1) if padding == "border" else place
@@ -127,16 +127,17 @@ def grid_sample(op: Operation) -> Tensor:
 
 @rule("AffineGrid", since=20)
 def affine_grid(op: Operation) -> Tensor:
-    """theta [n, 2, 3] or [n, 3, 4], size (n, c, [depth,] height, width): the places that theta gives for the pixels of an
-    image of that size, [n, [depth,] height, width, 2 or 3]. An axis of one pixel begins at -1 with align_corners, as ONNX
-    says of the depth. ONNX's own function body is not used: it squeezes a batch of one away."""
+    """The positions that theta ([n, 2, 3] or [n, 3, 4]) gives for the pixels of an image.
+
+    size: (n, c, [depth,] height, width). Result: [n, [depth,] height, width, 2 or 3]. With align_corners an axis of one pixel
+    begins at -1, as ONNX specifies for the depth. ONNX's own function body is not used: it squeezes away a batch of one."""
     theta, size = op.input(0), as_i64(op, op.input(1))
     dims = theta.shape[1] if theta.shape else None
     if dims not in (2, 3):
-        raise op.unknown("whether the grid is of an image or of a volume is not known")
+        raise op.unknown("the second dimension of theta is unknown, or is not 2 or 3")
     assert isinstance(dims, int) and theta.shape is not None
     if theta.shape[1:] not in ((dims, dims + 1), (dims, None)):
-        raise op.unsupported(f"theta of shape {list(theta.shape)}", "give [n, 2, 3] or [n, 3, 4]")
+        raise op.unsupported(f"theta has shape {list(theta.shape)}", "use [n, 2, 3] or [n, 3, 4]")
     align = bool(op.attribute("align_corners"))
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
 
@@ -145,7 +146,7 @@ def affine_grid(op: Operation) -> Tensor:
         return 2 * i / (n - 1).max(1.0) - 1 if align else (2 * i + 1) / n - 1
 
     operands = []
-    for axis in range(dims):  # x, which is the innermost, first
+    for axis in range(dims):  # x, the innermost axis, comes first
         count = op.slice(size, 0, 1 + dims - axis, 2 + dims - axis)
         steps = op.map([op.emit("range", [zero, op.reshape(count, []), one]), count], place, "f32")
         shape = [1] * (dims + 2)

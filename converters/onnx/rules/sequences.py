@@ -1,5 +1,5 @@
-"""Rules of sequences and optionals. A sequence whose length is known is a list of tensors while converting and leaves no
-node behind; any other is `Packed` (values.py), and its ops become slices, concats and reshapes by its table of shapes."""
+"""Rules for sequences and optionals. A sequence of known length is a list of tensors during conversion and leaves no node.
+Any other sequence is `Packed` (values.py), and its ops become slices, concats and reshapes based on its table of shapes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from linnet.converters.onnx.operation import Operation, rank_of, storage_of
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.logic import cast_to
 from linnet.converters.onnx.values import Listed, Maybe, Packed, Value, as_sequence, flat, packed, row_of
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 def _elements(op: Operation, index: int = 0) -> Listed | Packed:
@@ -39,7 +39,7 @@ def _number(op: Operation, value: Any) -> Tensor:
 def sequence_construct(op: Operation) -> Value:
     items = op.all_inputs()
     if len({(t.dtype, op.importer.kinds.get(t)) for t in items}) > 1:
-        raise op.unsupported("elements of different types", "the elements of a sequence have one type")
+        raise op.unsupported("the elements have different types", "use elements of one type")
     return Listed(tuple(items), items[0].dtype, op.kind(0))
 
 
@@ -58,12 +58,14 @@ def sequence_length(op: Operation) -> Tensor:
 
 
 def _place(op: Operation, sequence: Listed, index: int, extra: int = 0) -> int:
-    """A constant position in a list, from the front. extra: 1 where one may stand behind the last."""
+    """A constant position in a list, counted from the front. extra: 1 if the position after the last element is allowed."""
     position, count = op.ints(index), len(sequence.items)
     assert position is not None
     if not position or not -count <= position[0] < count + extra:
-        found = position[0] if position else "that is empty"
-        raise op.unsupported(f"position {found} in a sequence of {count}", f"use {-count} to {count + extra - 1}")
+        found = position[0] if position else "(empty)"
+        raise op.unsupported(
+            f"position {found} is out of range in a sequence of {count}", f"use {-count} to {count + extra - 1}"
+        )
     return position[0] + (count if position[0] < 0 else 0)
 
 
@@ -107,7 +109,7 @@ def sequence_erase(op: Operation) -> Value:
     if isinstance(sequence, Listed):
         if last or op.ints(1) is not None:
             if last and not sequence.items:
-                raise op.unsupported("an element is taken from an empty sequence", "insert elements before")
+                raise op.unsupported("an element is erased from an empty sequence", "insert an element first")
             place = len(sequence.items) - 1 if last else _place(op, sequence, 1)
             return Listed((*sequence.items[:place], *sequence.items[place + 1 :]), sequence.dtype, sequence.kind)
         sequence = packed(op, sequence, _common_rank(sequence))
@@ -127,12 +129,12 @@ def split_to_sequence(op: Operation) -> Value:
     axis += rank if axis < 0 else 0
     length = x.shape[axis] if x.shape is not None else None
     sizes, each = op.ints(1), given is None or given.rank == 0
-    # ONNX ignores keepdims where `split` is given; ONNX Runtime, and PyTorch's exporter for unbind, not where it is 1
+    # ONNX ignores keepdims if `split` is given. ONNX Runtime, and PyTorch's exporter for unbind, respect it if `split` is 1.
     keep = keep or (given is not None and not (each and sizes == [1]))
     if sizes is not None and any(s < 0 for s in sizes):
-        raise op.unsupported(f"parts of {sizes}", "the lengths of parts are not negative")
+        raise op.unsupported(f"the lengths {sizes} contain a negative number", "use lengths of 0 or more")
     if each and sizes and sizes[0] < 1:
-        raise op.unsupported("parts of length 0", "split into parts of at least 1")
+        raise op.unsupported("the input cannot be split into parts of length 0", "use a length of at least 1")
     if each and isinstance(length, int) and (given is None or sizes):
         size = sizes[0] if sizes else 1
         sizes = [min(size, length - i) for i in range(0, length, size)]
@@ -157,7 +159,7 @@ def split_to_sequence(op: Operation) -> Value:
     wide = op.expand(op.unsqueeze(dims, [0]), op.concat([op.shape_of(lengths), _number(op, [rank])], 0))
     columns = [op.slice(wide, 1, 0, axis), op.unsqueeze(lengths, [1]), op.slice(wide, 1, axis + 1, rank)]
     whole = Packed(flat(op, x), op.concat(columns, 1), rank)
-    if axis:  # elsewhere than along axis 0 the parts are interleaved in x
+    if axis:  # along other axes than 0 the parts are interleaved in x
         order = flat(op, _Table(op, whole).order(axis))
         whole = Packed(op.emit("scatter", [whole.values, order, whole.values]), whole.shapes, rank)
     op.of_kind(whole.values, op.kind(0))
@@ -169,7 +171,7 @@ def concat_from_sequence(op: Operation) -> Tensor:
     sequence, axis, fresh = _elements(op), int(op.attribute("axis")), bool(op.attribute("new_axis", 0))
     if isinstance(sequence, Listed):
         if not sequence.items:
-            raise op.unsupported("the sequence is empty", "insert a tensor before it is concatenated")
+            raise op.unsupported("the sequence is empty", "insert a tensor before concatenating it")
         rank = rank_of(sequence.items[0], "the first element") + fresh
         axis += rank if axis < 0 else 0
         parts = [op.unsqueeze(t, [axis]) if fresh else t for t in sequence.items]
@@ -180,7 +182,7 @@ def concat_from_sequence(op: Operation) -> Tensor:
 
 
 class _Table:
-    """Where the elements of a packed sequence lie: reads of its table of shapes, as nodes."""
+    """Positions of the elements of a packed sequence, computed by nodes from its table of shapes."""
 
     def __init__(self, op: Operation, sequence: Packed) -> None:
         self.op, self.sequence = op, sequence
@@ -189,7 +191,7 @@ class _Table:
         self.sizes = op.reduce(dims, "prod", [1], keep_dims=False)
 
     def wrapped(self, position: Tensor) -> Tensor:
-        """A position from the front, of one that may count from the back."""
+        """Converts a position that may count from the back to one from the front."""
         return self.op.map([position, self.count], lambda p, i, n: (i < 0).select(i + n, i))
 
     def _slice(self, x: Tensor, start: Tensor | None, end: Tensor | None) -> Tensor:
@@ -206,7 +208,7 @@ class _Table:
         return self._slice(self.sequence.values, start, end)
 
     def start(self, position: Tensor) -> Tensor:
-        """Where the values of an element begin."""
+        """The offset of an element's values."""
         return self.op.reduce(self._slice(self.sizes, None, position), "sum", [0], keep_dims=False)
 
     def dims(self, position: Tensor) -> Tensor:
@@ -227,13 +229,13 @@ class _Table:
         return op.of_kind(y, op.importer.kinds.get(self.sequence.values))
 
     def stacked(self, axis: int) -> Tensor:
-        """All elements, of one shape, along a new axis."""
+        """Stacks all elements, which have one shape, along a new axis."""
         op, rank = self.op, self.sequence.rank
         shape = op.concat([op.reshape(self.count, [1]), self.dims(_number(op, 0))], 0)
         y = op.emit("copy", [self.sequence.values, shape], kind="reshape", allow_zero=True)
         if rank is None:
             if axis:
-                raise op.unknown("stacking along an axis that is not 0, of elements whose rank is not known")
+                raise op.unknown("the rank of the elements is unknown, so they can be stacked only along axis 0")
             return y
         axis += rank + 1 if axis < 0 else 0
         order = list(range(1, rank + 1))
@@ -241,25 +243,25 @@ class _Table:
         return op.transpose(y, order)
 
     def joined(self, axis: int) -> Tensor:
-        """All elements one behind the other along an axis in which their lengths may differ."""
+        """Concatenates all elements along an axis, in which their lengths may differ."""
         op, rank = self.op, self.sequence.rank
         if rank is None and axis:
-            raise op.unknown("concatenating along an axis that is not 0, of elements whose rank is not known")
+            raise op.unknown("the rank of the elements is unknown, so they can be concatenated only along axis 0")
         axis += (rank or 0) if axis < 0 else 0
         first, total = self.dims(_number(op, 0)), op.reduce(self.lengths(axis), "sum", [0])
         shape = op.concat([op.slice(first, 0, 0, axis), total, op.slice(first, 0, axis + 1, 1 << 30)], 0)
         values = self.sequence.values
-        if axis:  # axis 0 needs no order of its own
+        if axis:  # axis 0 needs no reordering
             values = op.emit("gather", [values, self.order(axis)], kind="take", axis=0)
         return op.emit("copy", [values, shape], kind="reshape", allow_zero=True)
 
     def lengths(self, axis: int) -> Tensor:
-        """A dimension of every element, [n]."""
+        """One dimension of every element, [n]."""
         column = axis + (self.sequence.rank is None)
         return self.op.squeeze(self.op.slice(self.sequence.shapes, 1, column, column + 1), [1])
 
     def order(self, axis: int) -> Tensor:
-        """Where each number of the elements joined along an axis lies in `values`: [outer, total, inner] about the axis."""
+        """The index in `values` of each number of the concatenated elements: [outer, total, inner] around the axis."""
         op, zero, first, lengths = self.op, _number(self.op, 0), self.dims(_number(self.op, 0)), self.lengths(axis)
         total = op.reduce(lengths, "sum", [0])
         outer = op.reduce(op.slice(first, 0, 0, axis), "prod", [0])
@@ -285,14 +287,14 @@ class _Table:
 
 @rule("SequenceMap")
 def sequence_map(op: Operation) -> Sequence[Value]:
-    """The body once per element; sequences of unknown length by the loop that ONNX defines it as."""
+    """Runs the body once per element. Sequences of unknown length use the loop that ONNX defines."""
     sequences = [op.any(i) for i in range(len(op.inputs))]
     lengths = {len(s.items) for s in sequences if isinstance(s, Listed)}
     if any(isinstance(s, Packed) for s in sequences):
         return op.fallback()
     as_sequence(sequences[0], "input 0")
     if len(lengths) > 1:
-        raise op.unsupported(f"its sequences have lengths {sorted(lengths)}", "give sequences of one length")
+        raise op.unsupported(f"its sequences have different lengths: {sorted(lengths)}", "use sequences of one length")
     graph: onnx.GraphProto = op.attribute("body")
     rows: list[list[Value]] = []
     for index in range(lengths.pop()):
@@ -326,8 +328,8 @@ def optional_has_element(op: Operation) -> Tensor:
 
 @rule("OptionalGetElement")
 def optional_get_element(op: Operation) -> Value:
-    """The value; without one, what is read is empty, and a run fails only if it needs more."""
+    """The value. If the value is absent, its tensors are empty, and a run fails only if it needs their elements."""
     value = op.any(0)
     if value is None:
-        raise op.unsupported("the optional is empty", "give the input a value, or ask OptionalHasElement first")
+        raise op.unsupported("the optional is empty", "pass a value for the input, or check OptionalHasElement first")
     return value.value if isinstance(value, Maybe) else value

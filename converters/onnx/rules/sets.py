@@ -1,5 +1,5 @@
-"""Rules of ops that count and sort what occurs: Unique, TfIdfVectorizer.
-Equal elements become neighbours by a sort (top_k of everything, which keeps equal values in order)."""
+"""Rules for ops that count and sort values: Unique, TfIdfVectorizer.
+A sort makes equal elements neighbours (top_k of everything, which keeps the order of equal values)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 END = 1 << 62
-MOST_COLUMNS = 1 << 24  # of what TfIdfVectorizer gives
+MOST_COLUMNS = 1 << 24  # limit for the result of TfIdfVectorizer
 
 
 def ascending(op: Operation, x: Tensor, axis: int = 0) -> list[Tensor]:
-    """Values in rising order along an axis, NaN last, and where they were."""
+    """Values in ascending order along an axis, NaN last, and their original positions."""
     return op.emit_all("top_k", [x, op.shape_of(x, axis, axis + 1)], 2, axis=axis, largest=False)
 
 
 def begins(op: Operation, values: Tensor) -> Tensor:
-    """Where a new value begins, along axis 0 of sorted values; NaN is equal to NaN."""
+    """Marks the start of each new value along axis 0 of sorted values. NaN equals NaN."""
     before = op.map([values], lambda p, v: (p.iota(0) - 1).max(0), "i64")
     previous = op.emit("gather", [values, before], kind="elements", axis=0)
 
@@ -36,18 +36,18 @@ def begins(op: Operation, values: Tensor) -> Tensor:
 
 
 def numbers(op: Operation, new: Tensor) -> Tensor:
-    """The number of the group that each element is in, counted from 0 along axis 0."""
+    """The group number of each element along axis 0, from 0."""
     counted = op.emit("cumsum", [op.cast(new, "i64"), op.constant(np.zeros(1, np.int64))])
     return op.map([counted], lambda p, n: n - 1)
 
 
 def scattered(op: Operation, places: Tensor, values: Tensor) -> Tensor:
-    """values at places, along axis 0; the places are a permutation."""
+    """Writes values at positions along axis 0; the positions are a permutation."""
     return op.emit("scatter", [values, places, values], kind="elements", axis=0)
 
 
 def row_ranks(op: Operation, x: Tensor, columns: int) -> Tensor:
-    """Rows [n, columns] to numbers [n] in the same (lexicographic) order: each column by its rank, then neighbours in pairs."""
+    """Maps rows [n, columns] to numbers [n] in the same (lexicographic) order: ranks each column, then joins columns in pairs."""
     if columns == 0:
         return op.expand(op.constant(np.zeros((), np.int64)), op.shape_of(x, 0, 1))
     while True:
@@ -67,7 +67,7 @@ def row_ranks(op: Operation, x: Tensor, columns: int) -> Tensor:
 
 @rule("Unique")
 def unique(op: Operation) -> list[Tensor]:
-    """Y, the first occurrences, the inverse, and the counts; sorted, or in the order of the first occurrences."""
+    """Y, the first occurrences, the inverse, and the counts; sorted, or in the order of first occurrence."""
     x = op.input(0)
     axis, kept = op.attribute("axis"), bool(op.attribute("sorted"))
     if axis is None:
@@ -79,7 +79,7 @@ def unique(op: Operation) -> list[Tensor]:
         others = [d for i, d in enumerate(x.shape or ()) if i != axis]
         rest = math.prod(d for d in others if isinstance(d, int))
         if x.shape is None or not all(isinstance(d, int) for d in others):
-            raise op.unknown("the size of what is compared is not known")
+            raise op.unknown("the size of the compared slices is unknown")
         rows = op.transpose(x, [axis, *(i for i in range(rank) if i != axis)])
         rows = op.reshape(rows, op.concat([op.shape_of(rows, 0, 1), op.constant(np.array([rest], np.int64))], 0))
         key = row_ranks(op, op.cast(rows, "u8") if x.dtype == "bool" else rows, rest)
@@ -89,7 +89,7 @@ def unique(op: Operation) -> list[Tensor]:
     group = numbers(op, new)
     first = op.emit("gather", [places, starts], kind="take", axis=0)
     ends = op.concat([op.slice(starts, 0, 1, END), op.shape_of(key, 0, 1)], 0)
-    # of no elements there are no groups, but an end: cut to as many as there are starts
+    # without elements there is no group but one end, so cut the ends to the number of starts
     ends = op.emit("gather", [ends, op.map([starts], lambda p, s: p.iota(0), "i64")], kind="take", axis=0)
     counts = op.map([ends, starts], lambda p, a, b: a - b)
     inverse = scattered(op, places, group)
@@ -103,9 +103,9 @@ def unique(op: Operation) -> list[Tensor]:
 
 @rule("TfIdfVectorizer")
 def tf_idf_vectorizer(op: Operation) -> Tensor:
-    """How often each n-gram of the pool occurs, its words `skip` apart, in every row; scaled by the weights."""
+    """Counts each n-gram of the pool in every row, with its words up to `skip` apart, and scales the counts by the weights."""
     if op.has("pool_strings"):
-        raise op.unsupported("a pool of strings", "use pool_int64s")
+        raise op.unsupported("pool_strings is not supported", "use pool_int64s")
     x = op.cast(op.input(0), "i64")
     rank = rank_of(x, "input 0")
     mode = str(op.attribute("mode"))
@@ -116,14 +116,16 @@ def tf_idf_vectorizer(op: Operation) -> Tensor:
     indexes = np.array(op.attribute("ngram_indexes"), np.int64)
     weights = op.attribute("weights")
     if mode not in ("TF", "IDF", "TFIDF"):
-        raise op.unsupported(f"mode {mode!r}", "use TF, IDF or TFIDF")
+        raise op.unsupported(f"mode {mode!r} is not supported", "use TF, IDF or TFIDF")
     width = int(indexes.max(initial=-1)) + 1
     if indexes.min(initial=0) < 0 or width > MOST_COLUMNS:
-        raise op.unsupported(f"ngram_indexes from {indexes.min()} to {width - 1}", f"use 0 to {MOST_COLUMNS - 1}")
+        raise op.unsupported(
+            f"ngram_indexes from {indexes.min()} to {width - 1} are out of range", f"use 0 to {MOST_COLUMNS - 1}"
+        )
     rows = op.reshape(x, [1, -1]) if rank < 2 else x
     counts: list[Tensor] = []
     targets: list[int] = []
-    known = 0  # n-grams of shorter lengths
+    known = 0  # number of shorter n-grams
     for length in range(1, len(borders)):
         grams = pool[borders[length - 1] : borders[length]]
         grams = grams[: grams.size // length * length].reshape(-1, length)
@@ -156,7 +158,7 @@ def tf_idf_vectorizer(op: Operation) -> Tensor:
         y = op.emit("scatter", [y, places, found], kind="elements", axis=1, reduction="add")
     factors = np.ones(width, np.float32)
     if weights:
-        factors[indexes] = np.array(weights, np.float32)[: indexes.size]  # in the order of the pool
+        factors[indexes] = np.array(weights, np.float32)[: indexes.size]  # weights are in the order of the pool
     scale = op.constant(factors)
     if mode == "IDF":
         y = op.map([y, scale], lambda p, n, w: (n > 0).select(w, 0.0))

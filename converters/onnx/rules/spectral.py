@@ -1,5 +1,5 @@
-"""Rules of spectra: DFT and STFT as products with the matrix of the roots of unity, and the mel scale.
-Real signals have one component, complex ones two, along the last axis."""
+"""Rules for spectra: DFT and STFT as products with a matrix of roots of unity, and the mel scale.
+The last axis has one component for real signals and two for complex ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
 from linnet.converters.onnx.program import Expr, Values, pointwise
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
-from linnet.graph import Tensor, numpy_dtype
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.function import Tensor
 
-MOST_MATRIX = 1 << 24  # elements; a larger matrix is computed by each run
+MOST_MATRIX = 1 << 24  # elements; every run computes larger matrices
 
 
 def _dft(op: Operation, axis: int | Tensor) -> Tensor:
@@ -20,7 +21,7 @@ def _dft(op: Operation, axis: int | Tensor) -> Tensor:
     rank = rank_of(x, "input 0")
     parts = x.shape[-1] if x.shape else None
     if parts not in (1, 2):
-        raise op.unknown("whether the signal is real or complex (the last dimension) is not known")
+        raise op.unknown("the last dimension of the signal is unknown, or is not 1 (real) or 2 (complex)")
     if isinstance(axis, int):
         axis += rank if axis < 0 else 0
     extent = x.shape[axis] if x.shape and isinstance(axis, int) else None
@@ -33,7 +34,7 @@ def _dft(op: Operation, axis: int | Tensor) -> Tensor:
         x = op.slice(x, axis, 0, length)
     used = min(extent, length)
     real_out = inverse and onesided
-    if real_out:  # the other half is the conjugate: every bin but the first (and the middle one) counts twice
+    if real_out:  # the other half is conjugate: every bin except the first (and the middle one) counts twice
         length = given[0] if given else 2 * (extent - 1)
         used = min(extent, length // 2 + 1)
         x = op.slice(x, axis, 0, used) if used < extent else x
@@ -70,7 +71,7 @@ def _dft(op: Operation, axis: int | Tensor) -> Tensor:
 
 
 def _computed(op: Operation, x: Tensor, parts: int, axis: int | Tensor, inverse: bool, onesided: bool) -> Tensor:
-    """The transform where axis (1-D) or length come with the run: its matrix is computed too, in f64."""
+    """The transform for an axis (1-D) or length that is known only at run time. Nodes then also compute the matrix, in f64."""
     rank = rank_of(x, "input 0")
 
     def number(value: int) -> Tensor:
@@ -109,7 +110,7 @@ def _computed(op: Operation, x: Tensor, parts: int, axis: int | Tensor, inverse:
         def body(p: Values, i: Expr, j: Expr, n: Expr) -> Expr:
             turn = ((i * j) % n).cast("f64") * (2 * np.pi) / n.cast("f64")
             value = turn.unary(function) * sign
-            if real_out:  # the other half is the conjugate: every bin but the first and the middle one counts twice
+            if real_out:  # the other half is conjugate: every bin except the first and the middle one counts twice
                 value = value * (i.eq(0) | (i * 2).eq(n)).select(1.0, 2.0).cast("f64")
             return value / n.cast("f64") if inverse else value
 
@@ -149,13 +150,13 @@ def dft(op: Operation) -> Tensor:
 
 @rule("STFT", since=17)
 def stft(op: Operation) -> Tensor:
-    """Frames that begin every `step` samples, times the window, times the matrix of the roots of unity."""
+    """Frames that begin every `step` samples, times the window, times the matrix of roots of unity."""
     x, window = op.input(0), op.optional(2)
     if rank_of(x, "input 0") == 2:
         x = op.unsqueeze(x, [2])
     parts = x.shape[2] if x.shape else None
     if parts not in (1, 2):
-        raise op.unknown("whether the signal is real or complex is not known")
+        raise op.unknown("the last dimension of the signal is unknown, or is not 1 (real) or 2 (complex)")
     onesided = bool(op.attribute("onesided")) and parts == 1
     step = op.reshape(as_i64(op, op.input(1)), [])
     samples = op.reshape(op.shape_of(x, 1, 2), [])
@@ -181,7 +182,8 @@ def stft(op: Operation) -> Tensor:
     matrices = pointwise(op, [each, within, length], roots, [x.dtype, x.dtype])  # [bins, length] each
 
     def products(part: int) -> list[Tensor]:
-        """Of one part of the signal with cosines and sines, [batch, frames, bins, 1] each: all frames are rows of one product."""
+        """Products of one part of the signal with cosines and sines, [batch, frames, bins, 1] each; all frames are rows of one
+        matmul."""
         rows = op.squeeze(op.slice(signal, 3, part, part + 1), [3])
         return [op.unsqueeze(op.emit("matmul", [rows, m], transpose_b=True), [3]) for m in matrices]
 
@@ -194,7 +196,7 @@ def stft(op: Operation) -> Tensor:
 
 @rule("MelWeightMatrix", since=17)
 def mel_weight_matrix(op: Operation) -> Tensor:
-    """Triangles [spectrum bins, mel bins] whose corners lie at equal distances on the mel scale (O'Shaughnessy 1987)."""
+    """Triangles [spectrum bins, mel bins] with corners at equal distances on the mel scale (O'Shaughnessy 1987)."""
     dtype = dtype_name(op.attribute("output_datatype"), "the result")
     operands = [op.reshape(op.input(i), []) for i in range(5)]
     operands = [as_i64(op, t) for t in operands[:3]] + [op.cast(t, "f64") for t in operands[3:]]
@@ -204,7 +206,7 @@ def mel_weight_matrix(op: Operation) -> Tensor:
     columns = op.emit("range", [zero, operands[0], one])
 
     def corner(p: Values, i: Expr, mels: Expr, length: Expr, rate: Expr, low: Expr, high: Expr) -> Expr:
-        """The spectrum's bin at corner i."""
+        """The spectrum bin at corner i."""
         first, last = (((hertz / 700 + 1).log() * (2595 / np.log(10))) for hertz in (low, high))
         mel = i.cast("f64") * ((last - first) / (mels + 2).cast("f64")) + first
         hertz = (p.constant(10, "f64").binary("pow", mel / 2595) - 1) * 700

@@ -1,5 +1,5 @@
-"""One rule per TFLite op, in modules by family. `load` imports them all, which registers them.
-A new module is added to FAMILIES."""
+"""One rule per TFLite op, in modules by family. `load` imports all modules, which registers the rules.
+Add a new module to FAMILIES."""
 
 from __future__ import annotations
 

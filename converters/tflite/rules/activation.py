@@ -1,5 +1,5 @@
-"""Rules of functions of one operand. On 8-bit integers each is a table of 256 entries, filled while converting with the
-arithmetic of the TFLite kernel of that op; on 16-bit integers they go through floats, within one quantum."""
+"""Rules for functions of one operand. On 8-bit integers each is a table of 256 entries, computed during conversion with the
+arithmetic of TFLite's kernel for that op. On 16-bit integers they are computed in floats, exact to one quantum."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.builder.mapping import pointwise
 from linnet.converters.tflite.fixed_point import (
     NEWTON,
     RANGES,
@@ -25,15 +26,17 @@ from linnet.converters.tflite.fixed_point import (
 )
 from linnet.converters.tflite.operation import Operation, per_tensor, scaled
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor, numpy_dtype
-from linnet.mapping import Expr, pointwise
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 Array = npt.NDArray[Any]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _nearest(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """An elementary function in f32, correctly rounded but for rare near-ties as that of a C library, which NumPy's is not."""
+    """An elementary function in f32, correctly rounded except for rare near-ties, like a C library's; NumPy's f32 functions
+    are not."""
     return lambda x: np.asarray(function(x.astype(np.float64)), np.float32)
 
 
@@ -52,7 +55,7 @@ def _gelu(x: Array, approximate: bool) -> Array:
     return result
 
 
-# op: (on floats in a map, on NumPy f32 for tables)
+# op: (function for floats in a map, function on NumPy f32 for tables)
 FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Array], Array]]] = {
     "LOGISTIC": (lambda x: x.sigmoid(), _sigmoid),
     "TANH": (lambda x: x.tanh(), _nearest(np.tanh)),
@@ -85,10 +88,10 @@ def function(op: Operation) -> Tensor:
 
 
 def _rsqrt_8(op: Operation) -> Tensor:
-    """RsqrtEvalQuantized; what is not positive, which TFLite refuses, gives the largest result."""
+    """RsqrtEvalQuantized. Inputs that are not positive, which TFLite refuses, give the largest result."""
     x, spec = op.input(0), op.output()
     if x.quantization is None or spec.quantization is None:
-        raise op.unsupported("the output is not quantized", "export it again")
+        raise op.unsupported("the output has no quantization", "export the model again")
     (sx, zx), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
     fixed, shift = quantize_multiplier(1.0 / float(np.sqrt(sx) * sy))
     values = []
@@ -100,11 +103,11 @@ def _rsqrt_8(op: Operation) -> Tensor:
 
 
 def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callable[[Expr], Expr]) -> Tensor:
-    """A quantized function: LUTPopulate of TFLite for 8 bits (f32 throughout), floats for 16."""
+    """A quantized function: TFLite's LUTPopulate for 8 bits (f32 throughout), floats for 16 bits."""
     x, spec = op.input(0), op.output()
     assert x.quantization is not None
     if spec.quantization is None or spec.dtype not in RANGES:
-        raise op.unsupported("the output is not quantized", "export it again")
+        raise op.unsupported("the output has no quantization", "export the model again")
     if x.dtype == "i16" and op.spec.op in ("LOGISTIC", "TANH"):
         return _sigmoid_16(op, x, op.spec.op == "TANH")
     if x.dtype == "i16" and op.spec.op in INTERPOLATED:
@@ -123,17 +126,19 @@ def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callabl
     return store_table(op, round_away(np.nan_to_num(scaled.astype(np.float64), nan=0.0)) + out_zero)
 
 
-# Functions of 16-bit integers that TFLite interpolates in a table
+# Functions of 16-bit integers for which TFLite interpolates in a table.
 INTERPOLATED = frozenset({"EXP", "LOG", "RSQRT", "GELU"})
 
 
 def _interpolated_16(op: Operation, x: Tensor, function: Callable[[Array], Array]) -> Tensor:
-    """Between 513 values. What a function has no number for is the end of the result's range."""
+    """Interpolates between 513 values. Where the function is undefined, the result is the end of its range."""
     spec = op.output()
     assert x.quantization is not None and spec.quantization is not None
     (scale, zero), (out_scale, out_zero) = (per_tensor(t, "an operand") for t in (x.quantization, spec.quantization))
     if zero or out_zero:
-        raise op.unsupported("16-bit integers with a zero point", "export it with symmetric 16-bit activations")
+        raise op.unsupported(
+            "16-bit integers with a zero point are not supported", "export with symmetric 16-bit activations"
+        )
     end = {"LOG": np.float32(-32768) * out_scale, "RSQRT": np.float32(32767) * out_scale}.get(op.spec.op)
 
     def defined(v: Array) -> Array:
@@ -141,20 +146,20 @@ def _interpolated_16(op: Operation, x: Tensor, function: Callable[[Array], Array
             return function(v) if end is None else np.where(v > 0, function(v), end)
 
     table = table_of_floats(defined, scale, out_scale)
-    steps = np.diff(table).astype(np.int32)  # the kernel keeps them in 16 bits, where the steepest wrap
+    steps = np.diff(table).astype(np.int32)  # the kernel stores the steps in 16 bits, where the steepest wrap around
     made = op.map_with_tables([x], [table, steps], interpolated, "i16")
     return op.quantized(made[0], spec)
 
 
 def interpolated(v: Expr, values: Callable[[Expr], Expr], steps: Callable[[Expr], Expr]) -> Expr:
-    """The value at v of a function given by 513 values, -32768, -32640, ..., 32767 (generic_int16_table_lookup)."""
+    """The value at v of a function given by 513 values at -32768, -32640, ..., 32767 (generic_int16_table_lookup)."""
     v = v.max(-32768).min(32767).cast("i32")
     place = v.binary("shift_right", 7) + 256
     return values(place) + (steps(place) * (v & 127) + 64).binary("shift_right", 7)
 
 
 def _cut(op: Operation, y: Tensor) -> Tensor:
-    """Numbers that the kernel stores by cutting them off: the square roots."""
+    """Stores numbers that the kernel rounds down instead of to nearest: square roots."""
     spec = op.output()
     assert spec.quantization is not None
     scale, zero = per_tensor(spec.quantization, "the output")
@@ -164,10 +169,10 @@ def _cut(op: Operation, y: Tensor) -> Tensor:
 
 
 def _abs(op: Operation) -> Tensor:
-    """AbsEvalQuantized: in fixed point."""
+    """AbsEvalQuantized, in fixed point."""
     x, spec = op.input(0), op.output()
     if x.quantization is None or spec.quantization is None or spec.dtype not in RANGES:
-        raise op.unsupported("the output is not quantized", "export it again")
+        raise op.unsupported("the output has no quantization", "export the model again")
     (sx, zx), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
     fixed, shift = quantize_multiplier(float(np.float32(sx / sy)))
     low, high = RANGES[spec.dtype]
@@ -191,7 +196,7 @@ def _sigmoid_16(op: Operation, x: Tensor, tanh: bool) -> Tensor:
     value, middle, behind = (65536 / (1 + np.exp(-(np.arange(256) + d) / 24)) for d in (0, 0.5, 1))
     table = np.floor(
         value - ((value + behind) / 2 - middle) / 2 + 0.5
-    )  # half of the error in the middle of an interval
+    )  # shift by half of the error in the middle of an interval
     table = np.append(table[:-1], 65535).astype(np.int32)
     bits = 8 if tanh else 9  # tanh(x) = 2 sigmoid(2 x) - 1
 
@@ -213,7 +218,7 @@ def _sigmoid_16(op: Operation, x: Tensor, tanh: bool) -> Tensor:
 
 
 def store_table(op: Operation, values: Array) -> Tensor:
-    """The look-up of the operand's 256 values in `values` (clamped to the output's range)."""
+    """Looks up the operand's 256 values in `values`, clamped to the output's range."""
     x, spec = op.input(0), op.output()
     low, high = RANGES[spec.dtype]
     table = np.clip(values, low, high).astype(numpy_dtype(spec.dtype))
@@ -249,7 +254,7 @@ def relu(op: Operation) -> Tensor:
     assert x.quantization is not None
     spec = op.output()
     if spec.quantization is None:
-        raise op.unsupported("the output is not quantized", "export it again")
+        raise op.unsupported("the output has no quantization", "export the model again")
     sx, zx = per_tensor(x.quantization, "the input")
     sy, zy = per_tensor(spec.quantization, "the output")
     fixed, shift = quantize_multiplier(float(np.float32(sx / sy)))
@@ -269,7 +274,7 @@ def leaky_relu(op: Operation) -> Tensor:
     assert x.quantization is not None
     spec = op.output()
     if spec.quantization is None:
-        raise op.unsupported("the output is not quantized", "export it again")
+        raise op.unsupported("the output has no quantization", "export the model again")
     sx, zx = per_tensor(x.quantization, "the input")
     sy, zy = per_tensor(spec.quantization, "the output")
     low, high = RANGES[spec.dtype]
@@ -279,7 +284,7 @@ def leaky_relu(op: Operation) -> Tensor:
     def body(v: Expr) -> Expr:
         centred = v - zx
         above = centred.fixed_multiply(plain[0], -plain[1])
-        slope, shift = scaled  # negative with alpha; the product is that of both negated
+        slope, shift = scaled  # negative if alpha is; negating both factors gives the same product
         below = (centred if slope >= 0 else -centred).fixed_multiply(abs(slope), -shift)
         return ((centred < 0).select(below, above) + zy).max(low).min(high)
 
@@ -288,7 +293,7 @@ def leaky_relu(op: Operation) -> Tensor:
 
 @rule("HARD_SWISH")
 def hard_swish(op: Operation) -> Tensor:
-    """x * relu6(x + 3) / 6; on 8 bits the 16-bit fixed-point arithmetic of reference_ops::HardSwish."""
+    """x * relu6(x + 3) / 6. On 8 bits, the 16-bit fixed-point arithmetic of reference_ops::HardSwish."""
     x = op.input(0)
 
     def in_map(v: Expr) -> Expr:
@@ -321,17 +326,17 @@ def hard_swish(op: Operation) -> Tensor:
     elif reluish[1] < 0:
         gate = rounding_shift(gate, -reluish[1])
     gate = (gate + 32768) >> 1
-    # SaturatingDoublingHighMul: the same product, cut instead of rounded
+    # SaturatingDoublingHighMul: the same product, truncated instead of rounded
     product = gate * unscaled
     doubled = np.where(product >= 0, product >> 15, -((-product) >> 15))
     if output[1] > 0:
-        raise op.unsupported("an output scale so much finer than the input's", "quantize the model again")
+        raise op.unsupported("the output scale is too small for the input scale", "quantize the model again")
     return store_table(op, rounding_shift(doubled, -output[1]) + zy)
 
 
 @rule("SOFTMAX", "LOG_SOFTMAX")
 def softmax(op: Operation) -> Tensor:
-    """Over the last axis."""
+    """Softmax over the last axis."""
     x, log = op.input(0), op.spec.op == "LOG_SOFTMAX"
     beta = np.float32(1 if log else op.option("beta"))
     spec = op.output()
@@ -350,12 +355,12 @@ def softmax(op: Operation) -> Tensor:
 
 
 def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
-    """reference_ops::Softmax of 8-bit integers: exponentials out of tables (31 fraction bits; 19 for their sum), the reciprocal
-    of the sum by Newton's division, in the fixed point of gemmlowp."""
+    """reference_ops::Softmax of 8-bit integers, in gemmlowp's fixed point. Exponentials come from tables (31 fraction bits, 19
+    for their sum), and Newton's method gives the reciprocal of the sum."""
     spec, fixed = op.output(), Fixed(32)
     low, high = RANGES[spec.dtype]
     multiplier, shift = quantize_multiplier(min(scale * (1 << 26), float((1 << 31) - 1)))
-    steps = np.arange(-255, 1)  # from the largest element of the row
+    steps = np.arange(-255, 1)  # distance from the largest element of the row
     reach = int(31 * 2.0**26 / 2.0**shift)
     exps = fixed.exp_on_negative(fixed.multiply(np.where(steps >= -reach, steps, 0) << max(shift, 0), multiplier), 5)
     exps = np.where(steps >= -reach, exps, 0).astype(np.int32)
@@ -365,9 +370,9 @@ def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
     total = op.reduce(op.lookup(away, rounding_shift(exps, 12).astype(np.int32), -255), "sum", [last])
 
     def divided(sum_: Expr) -> tuple[Expr, Expr]:
-        """(the reciprocal, how far the product with it is shifted)."""
+        """(the reciprocal, the shift of the product with it)."""
         v, zeros = leading_zeros(sum_.cast("i64"))
-        half = v.binary("shift_right", 1)  # (1 + what is above 1) / 2
+        half = v.binary("shift_right", 1)  # (1 + fraction) / 2
         y = high_product(half, v.lift(NEWTON[1])) + NEWTON[0]
         for _ in range(3):
             rest = high_product(y, v.lift(1 << 29) - high_product(half, y))
@@ -387,7 +392,7 @@ def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
 
 
 def leading_zeros(v: Expr) -> tuple[Expr, Expr]:
-    """(v shifted until its bit 31 is set, by how much) of a positive i64 below 2^32."""
+    """(v shifted left until bit 31 is set, the shift) for a positive i64 below 2^32."""
     zeros = v.lift(0)
     for bits in (16, 8, 4, 2, 1):
         small = v < (1 << 32 - bits)
@@ -396,7 +401,7 @@ def leading_zeros(v: Expr) -> tuple[Expr, Expr]:
 
 
 def _softmax_16(op: Operation, x: Tensor, scale: float) -> Tensor:
-    """reference_ops::SoftmaxInt16: exponentials and the reciprocal of their sum interpolated in tables."""
+    """reference_ops::SoftmaxInt16: interpolates exponentials and the reciprocal of their sum in tables."""
     multiplier, shift = quantize_multiplier(float(np.float32(scale)) / (10.0 / 65535.0))
     exps, inverses = table_16(np.exp, 10.0 / 65535, 32767), table_16(lambda v: 1 / (1 + v), 1.0 / 65535, -32768)
 
@@ -429,6 +434,6 @@ def _softmax_16(op: Operation, x: Tensor, scale: float) -> Tensor:
 
 
 def high_product(a: Expr, b: Expr) -> Expr:
-    """SaturatingRoundingDoublingHighMul of two 32-bit values in i64."""
+    """SaturatingRoundingDoublingHighMul of two 32-bit values, computed in i64."""
     product = a * b
     return (product + (product >= 0).select(product.lift(1 << 30), product.lift(1 - (1 << 30)))) / (1 << 31)

@@ -1,5 +1,5 @@
-"""Rules of pointwise arithmetic. Integers with quantization follow the fixed-point definitions of the TFLite kernels
-(reference_ops Add, Sub, Mul, integer Maximum and Minimum); ops that TFLite computes in floats go through floats."""
+"""Rules for pointwise arithmetic. Quantized integers follow the fixed-point definitions of the TFLite kernels (reference_ops
+Add, Sub, Mul, integer Maximum and Minimum). Ops that TFLite computes in floats are computed in floats."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from linnet.builder.mapping import pointwise
 from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier, quotients
 from linnet.converters.tflite.operation import Operation, per_tensor, same_quantization, scaled
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor, numpy_dtype
-from linnet.mapping import Expr, pointwise
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 FLOAT: dict[str, Callable[[Expr, Expr], Expr]] = {
     "ADD": lambda a, b: a + b, "SUB": lambda a, b: a - b, "MUL": lambda a, b: a * b, "DIV": lambda a, b: a / b,
@@ -28,7 +30,7 @@ def operands(op: Operation) -> tuple[Tensor, Tensor]:
 
 
 def _float(op: Operation, a: Tensor, b: Tensor, activation: bool = False) -> Tensor:
-    """The op on real numbers, clamped, and stored as the output wants it."""
+    """Applies the op to real numbers, clamps, and stores the result as declared."""
     y = op.map([op.real(a), op.real(b)], FLOAT[op.spec.op])
     if activation:
         y = op.activate(y)
@@ -55,7 +57,7 @@ def add(op: Operation) -> Tensor:
 
     def body(x: Expr, y: Expr) -> Expr:
         first = ((x - za) * (1 << left)).fixed_multiply(ma[0], -ma[1])
-        # TFLite negates the multiplier of what is subtracted; the product is the same
+        # TFLite negates the multiplier of the subtrahend instead; the product is the same
         second = ((y - zb) * (sign * (1 << left))).fixed_multiply(mb[0], -mb[1])
         return ((first + second).fixed_multiply(my[0], -my[1]) + zy).max(low).min(high)
 
@@ -86,14 +88,14 @@ def mul(op: Operation) -> Tensor:
 
 @rule("DIV")
 def div(op: Operation) -> Tensor:
-    """8-bit integers: a table of all 65,536 quotients."""
+    """On 8-bit integers, a table of all 65,536 quotients."""
     a, b = operands(op)
     if not op.is_quantized():
         return op.activate(op.map([a, b], FLOAT["DIV"]))
     spec = op.output()
     eight = a.dtype == b.dtype == spec.dtype and spec.dtype in ("i8", "u8")
     if a.quantization is None or b.quantization is None or spec.quantization is None or not eight:
-        return _float(op, a, b, activation=True)  # 16 bits have no kernel in TFLite
+        return _float(op, a, b, activation=True)  # TFLite has no 16-bit kernel
     (sa, za), (sb, zb), (sy, zy) = (
         per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization)
     )
@@ -122,13 +124,13 @@ def extremum(op: Operation) -> Tensor:
 
 @rule("SQUARED_DIFFERENCE")
 def squared_difference(op: Operation) -> Tensor:
-    """Integers: both at one scale, 7 bits up, so that the square of the difference fits 32 bits."""
+    """Integers are brought to one scale, shifted left by 7 bits, so that the square of the difference fits 32 bits."""
     a, b = operands(op)
     if not op.is_quantized():
         return op.map([a, b], FLOAT["SQUARED_DIFFERENCE"])
     spec = op.output()
     if a.quantization is None or b.quantization is None or spec.quantization is None or spec.dtype not in ("i8", "u8"):
-        return _float(op, a, b)  # 16 bits have no kernel in TFLite
+        return _float(op, a, b)  # TFLite has no 16-bit kernel
     (sa, za), (sb, zb), (sy, zy) = (
         per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization)
     )
@@ -189,7 +191,7 @@ def prelu(op: Operation) -> Tensor:
         return op.map([x, slope], lambda v, s: (v < 0).select(v * s, v))
     spec = op.output()
     if x.quantization is None or slope.quantization is None or spec.quantization is None:
-        raise op.unsupported("an operand is not quantized", "export it again")
+        raise op.unsupported("an operand has no quantization", "export the model again")
     (sx, zx), (ss, zs), (sy, zy) = (
         per_tensor(q, "an operand") for q in (x.quantization, slope.quantization, spec.quantization)
     )
@@ -208,12 +210,12 @@ def prelu(op: Operation) -> Tensor:
 
 @rule("FAKE_QUANT")
 def fake_quant(op: Operation) -> Tensor:
-    """Floats to the nearest of a grid, nudged so that 0 lies on it (TensorFlow's FakeQuantWithMinMaxArgs)."""
+    """Rounds floats to a grid that is nudged to contain 0 (TensorFlow's FakeQuantWithMinMaxArgs)."""
     low, high, bits = float(op.option("min")), float(op.option("max")), int(op.option("bits"))
     least = 1 if op.option("narrow") else 0
     most = (1 << bits) - 1
     if not low < high or not 2 <= bits <= 16:
-        raise op.unsupported(f"the range {low} to {high} at {bits} bits", "export it again")
+        raise op.unsupported(f"the range {low} to {high} at {bits} bits is invalid", "export the model again")
     scale = np.float32((high - low) / (most - least))
     zero = float(np.clip(np.floor(least - low / float(scale) + 0.5), least, most))
     start, end = np.float32((least - zero) * scale), np.float32((most - zero) * scale)

@@ -1,5 +1,5 @@
-"""Rules of the custom ops of speech models that LiteRT has: AudioSpectrogram and Mfcc (TensorFlow's audio ops).
-Windows, spectra and filter banks are tables that are made while converting; what is left is products and maps."""
+"""Rules for LiteRT's custom ops for speech models: AudioSpectrogram and Mfcc (TensorFlow's audio ops).
+Windows, spectra and filter banks become tables during conversion; products and maps do the rest."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy.typing as npt
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
 from linnet.converters.tflite.rules.detection import options
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
-FLOOR = 1e-12  # below which the energy of a band is not told apart from silence
+FLOOR = 1e-12  # band energies below this count as silence
 
 
 @rule("CUSTOM:AudioSpectrogram")
 def spectrogram(op: Operation) -> Tensor:
-    """Samples [n, channels] to [channels, frames, bins]: (squared) magnitudes under a periodic Hann window, which is padded to
-    a power of two. All frames are one convolution with the windowed waves."""
+    """Samples [n, channels] to [channels, frames, bins]: (squared) magnitudes under a periodic Hann window, padded to a power of
+    two. One convolution with the windowed waves computes all frames."""
     config = options(op)
     window, stride = int(config["window_size"]), int(config["stride"])
     size = 1 << max(window - 1, 1).bit_length()
     if window < 2 or stride < 1:
-        raise op.unsupported(f"a window of {window} samples, {stride} apart", "export it again")
+        raise op.unsupported(f"window_size {window} or stride {stride} is too small", "export the model again")
     bins = 1 + size // 2
     op.limit(2 * bins * window)
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
@@ -47,10 +47,11 @@ def mfcc(op: Operation) -> Tensor:
     x, rate = op.input(0), int(op.require(1, "the sample rate").reshape(-1)[0])
     bins = x.shape[-1] if x.shape else None
     if not isinstance(bins, int):
-        raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
+        raise op.unsupported("the size of the input is unknown", "set the input shapes with input_shapes")
     if not (0 < count <= bands and 0 <= low < high and rate > 0 and bins > 1):
         raise op.unsupported(
-            f"{bands} bands of {low} to {high} Hz at {rate} Hz, {count} coefficients", "export it again"
+            f"{bands} bands of {low} to {high} Hz at {rate} Hz cannot give {count} coefficients",
+            "export the model again",
         )
     op.limit(bins * bands)
     triangles = op.constant(mel_bands(bins, rate, bands, low, high).astype(np.float32))
@@ -62,7 +63,7 @@ def mfcc(op: Operation) -> Tensor:
 
 
 def mel_bands(bins: int, rate: int, bands: int, low: int, high: int) -> npt.NDArray[np.float64]:
-    """Weights [bins, bands]: each bin counts for the two bands around it (HTK's mel scale; the constant part is left out)."""
+    """Weights [bins, bands]: each bin contributes to the two nearest bands (HTK's mel scale, without the constant part)."""
 
     def mel(hertz: float) -> float:
         return 1127.0 * math.log1p(hertz / 700.0)
@@ -73,7 +74,7 @@ def mel_bands(bins: int, rate: int, bands: int, low: int, high: int) -> npt.NDAr
     weights = np.zeros((bins, bands))
     for i in range(int(1.5 + low / step), min(int(high / step), bins - 1) + 1):
         place = mel(i * step)
-        band = min(int(np.searchsorted(centres, place, "left")), bands)  # the band whose left side it is on
+        band = min(int(np.searchsorted(centres, place, "left")), bands)  # the band whose rising side contains the bin
         share = (edges[band + 1] - place) / (edges[band + 1] - edges[band]) if band + 1 < len(edges) else 0.0
         if band > 0:
             weights[i, band - 1] += share

@@ -1,10 +1,11 @@
-"""Rules of comparisons, logic and selection. Integers of one quantization are compared as they are stored."""
+"""Rules for comparisons, logic and selection.
+Integers with the same quantization are compared as stored."""
 
 from __future__ import annotations
 
 from linnet.converters.tflite.operation import Operation, same_quantization
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 COMPARISONS = {
     "LESS": "lt", "GREATER": "gt", "GREATER_EQUAL": "ge", "LESS_EQUAL": "le", "EQUAL": "eq", "NOT_EQUAL": "ne",

@@ -1,34 +1,36 @@
-"""Rules of control flow: CALL puts the subgraph in place, IF and WHILE make functions of theirs.
-A condition that is known while converting takes its branch at once. Variables that a function touches are passed in and out."""
+"""Rules for control flow: CALL inlines the subgraph; IF and WHILE turn subgraphs into functions.
+A condition known during conversion selects its branch at once. Variables that a function uses are passed in and out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from linnet._ops import common_shape
 from linnet.converters.tflite.importer import State, Value, own_output
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Dim, Tensor, emit
+from linnet.ir.dtypes import Dim
+from linnet.ir.function import Tensor, emit
+from linnet.ir.graph import graph_of
+from linnet.ir.infer import common_shape
 
-ROUNDS = 4  # tries to find shapes of carried values that every iteration keeps
+ROUNDS = 4  # attempts to find shapes of carried values that every iteration keeps
 
 
 class Body:
-    """A function made of subgraphs: a branch, or what a loop repeats."""
+    """A function made of subgraphs: a branch, or the body of a loop."""
 
     def __init__(self, op: Operation, name: str) -> None:
         self.op, self.name = op, name
-        self.function = op.function.graph.function(name)
+        self.function = graph_of(op.function).function(name)
         self.state = State("nested")
 
     def run(self, number: int, operands: Sequence[Value]) -> list[Value]:
-        """The results of a subgraph as a part of this function."""
+        """Inlines a subgraph into this function and returns its results."""
         return self.op.importer.inline(self.op.scope, number, operands, self.function, self.state, self.name)
 
     def take(self, operands: Sequence[Value], shapes: Sequence[tuple[Dim, ...] | None]) -> list[Value]:
-        """An input for each operand that is a tensor."""
+        """Creates an input for each operand that is a tensor."""
         given: list[Value] = []
         for operand, shape in zip(operands, shapes, strict=True):
             if isinstance(operand, Tensor):
@@ -39,7 +41,7 @@ class Body:
         return given
 
     def variable(self, name: str) -> Tensor:
-        """The input for a variable."""
+        """The input of this function for a variable."""
         if name not in self.state.captured:
             self.op.importer.touch(self.function, self.state, name)
         return self.state.captured[name]
@@ -53,7 +55,7 @@ class Body:
 
 
 def operands(op: Operation, first: int = 0) -> list[Value]:
-    """What the subgraph gets: operands from `first` on."""
+    """The arguments of the subgraph: operands from `first` on."""
     found: list[Value] = []
     for i in range(first, len(op.spec.inputs)):
         name = op.scope.handles.get(op.spec.inputs[i])
@@ -62,12 +64,12 @@ def operands(op: Operation, first: int = 0) -> list[Value]:
 
 
 def given(op: Operation, values: Sequence[Value]) -> list[Tensor]:
-    """The operator's outputs; resources among them are handles of the scope from here on."""
+    """The operator's outputs. Resources among them become handles of the scope."""
     made = []
     for index, value in zip(op.spec.outputs, values, strict=True):
         if isinstance(value, str):
             op.scope.handles[index] = value
-            value = op.constant(0)  # keeps the place in the list; the handle is what counts
+            value = op.constant(0)  # keeps the position in the list; only the handle is used
         made.append(value)
     return made
 
@@ -77,9 +79,9 @@ def only_tensors(values: Sequence[Value]) -> list[Tensor]:
 
 
 def flag(op: Operation, condition: Value) -> Tensor:
-    """A condition as a scalar."""
+    """Converts a condition to a scalar."""
     if isinstance(condition, str) or condition.dtype != "bool":
-        raise op.unsupported("its condition is no boolean", "the model is damaged: export it again")
+        raise op.unsupported("its condition is not a boolean", "the model is damaged: export it again")
     if not condition.rank:
         return condition
     shape = condition.function.constant([], dtype="i64")
@@ -88,14 +90,14 @@ def flag(op: Operation, condition: Value) -> Tensor:
 
 @rule("CALL", "STABLEHLO_COMPOSITE")
 def call(op: Operation) -> list[Tensor]:
-    """A composite is its decomposition."""
+    """Inlines the subgraph; for a composite this is its decomposition."""
     number = op.option("subgraph")
     return given(op, op.importer.inline(op.scope, number, operands(op), op.function, op.scope.state, f"call_{number}"))
 
 
 @rule("IF")
 def if_(op: Operation) -> list[Tensor]:
-    """Operands: the condition, then what both branches get."""
+    """Operands: the condition, then the arguments of both branches."""
     numbers = [op.option(f"{which}_subgraph") for which in ("then", "else")]
     arguments = operands(op, 1)
     condition = flag(op, op.input(0))
@@ -127,7 +129,7 @@ def if_(op: Operation) -> list[Tensor]:
 def after(
     op: Operation, made: list[Tensor], pattern: Sequence[Value], assigned: Sequence[str], body: Body
 ) -> list[Tensor]:
-    """The operator's outputs out of the node's, which end with the variables that were assigned."""
+    """Maps the node's outputs to the operator's. The node's last outputs are the assigned variables."""
     count = len(only_tensors(pattern))
     for tensor, source in zip(made, body.function.outputs[-len(made) :], strict=True):
         tensor.quantization = source.quantization
@@ -139,7 +141,7 @@ def after(
 
 @rule("WHILE")
 def while_(op: Operation) -> list[Tensor]:
-    """The condition's subgraph runs once before the loop, and in it after the body's."""
+    """The condition's subgraph runs once before the loop, and then after each iteration of the body."""
     test, repeat = op.option("cond_subgraph"), op.option("body_subgraph")
     importer, arguments = op.importer, operands(op)
     first = op.importer.inline(op.scope, test, arguments, op.function, op.scope.state, f"while_{test}")
@@ -147,7 +149,7 @@ def while_(op: Operation) -> list[Tensor]:
     if condition.data is not None and not bool(condition.data):
         return given(op, arguments)
     shapes = [t.shape if isinstance(t, Tensor) else None for t in arguments]
-    functions, problems = len(op.function.graph.functions), len(importer.problems)
+    functions, problems = len(graph_of(op.function).functions), len(importer.problems)
     for attempt in range(ROUNDS):
         body = Body(op, f"while_{op.scope.path}{op.outputs[0].name if op.outputs else repeat}")
         leading = [
@@ -163,11 +165,13 @@ def while_(op: Operation) -> list[Tensor]:
         if wider == shapes or len(importer.problems) > problems:
             break
         if attempt == ROUNDS - 1:
-            raise op.unsupported("the shapes of its variables change without end", "fix the input shapes")
+            raise op.unsupported(
+                "the shapes of its loop variables never stop changing", "set the input shapes with input_shapes"
+            )
         shapes = wider if attempt < ROUNDS - 2 else [None] * len(shapes)
-        del op.function.graph.functions[functions:]
+        del graph_of(op.function).functions[functions:]
     if len(importer.problems) > problems:
-        raise Unsupported("its body cannot be converted", "see the other problems")
+        raise Unsupported("its body cannot be converted", "fix the problems of the body first")
     state = body.state
     carried = list(state.assigned)
     fixed = [n for n in state.captured if n not in state.assigned]

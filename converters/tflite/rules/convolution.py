@@ -1,4 +1,4 @@
-"""Rules of convolutions. TFLite's weights are [out, k..., in] and become [out, in/group, k...]; channels are the last axis.
+"""Rules for convolutions. TFLite's weights [out, k..., in] become [out, in/group, k...]; channels are the last axis.
 Integers accumulate exactly and are requantized with TFLite's double rounding (reference_integer_ops)."""
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from linnet.converters.tflite import hybrid
 from linnet.converters.tflite.fixed_point import RANGES
 from linnet.converters.tflite.operation import Operation, dequantized, per_tensor
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Quantization, Tensor
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import Tensor
 
 PADDING = {0: "same_upper", 1: "valid"}
 
@@ -21,12 +22,12 @@ PADDING = {0: "same_upper", 1: "valid"}
 def padding(op: Operation) -> str:
     value = op.option("padding")
     if value not in PADDING:
-        raise op.unsupported(f"padding {value}", "use SAME or VALID")
+        raise op.unsupported(f"padding {value} is not supported", "use SAME or VALID")
     return PADDING[value]
 
 
 def weight(op: Operation, index: int) -> tuple[npt.NDArray[Any], Quantization | None]:
-    """Value and quantization of a weight, which is a constant, perhaps behind a DEQUANTIZE."""
+    """The value and quantization of a weight, which must be a constant or a DEQUANTIZE of a constant."""
     tensor = op.input(index)
     if tensor.data is None:
         raise op.unsupported(f"the weight (input {index}) is not a constant", "export it as a constant")
@@ -36,9 +37,9 @@ def weight(op: Operation, index: int) -> tuple[npt.NDArray[Any], Quantization | 
 def product_operands(
     op: Operation, x: Tensor, value: npt.NDArray[Any], quantization: Quantization | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, bool]:
-    """(x, weight, bias, whether the product is of integers); a weight with its channels at axis 0 after moving.
+    """(x, weight, bias, whether the product is an integer one). The weight has its channels at axis 0 after moving.
 
-    Where TFLite has no hybrid kernel, float activations with integer weights are computed in floats.
+    If TFLite has no hybrid kernel, float activations with integer weights are computed in floats.
     """
     integer = x.quantization is not None and x.dtype in RANGES
     if not integer:
@@ -47,26 +48,30 @@ def product_operands(
         elif quantization is not None:
             value = dequantized(value, quantization)
         elif value.dtype != np.float32:
-            raise op.unsupported(f"a weight of {value.dtype} without quantization", "export it again")
+            raise op.unsupported(f"the weight has type {value.dtype} but no quantization", "export the model again")
         if bias is not None and bias.quantization is not None:
             bias = op.real(bias)
         if bias is not None and bias.dtype == "f16":
             bias = op.cast(bias, "f32")
         return x, op.constant(np.ascontiguousarray(value)), bias, False
     if quantization is None:
-        raise op.unsupported("integer activations with a weight that is not quantized", "quantize the weights too")
+        raise op.unsupported(
+            "the activations are integers, but the weight has no quantization", "quantize the weight too"
+        )
     w = op.constant(np.ascontiguousarray(value), quantization)
     if bias is not None and bias.data is not None:
         wide = "i64" if x.dtype == "i16" else "i32"
         if bias.dtype not in ("i32", "i64"):
-            raise op.unsupported(f"a bias of {bias.dtype} beside integers", "quantize the model again")
+            raise op.unsupported(f"the bias of an integer product has type {bias.dtype}", "quantize the model again")
         bias = op.constant(bias.data.astype(np.int64 if wide == "i64" else np.int32))
     return x, w, bias, True
 
 
 def one_scale(op: Operation, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """The operands, said to have the scales (float(sx * sw), 1): TFLite rounds this product to a float before it divides by
-    the output's scale, where the weight is quantized per tensor (GetQuantizedConvolutionMultipler)."""
+    """Marks the operands with the scales (float(sx * sw), 1).
+
+    For weights quantized per tensor, TFLite rounds this product to a float before dividing by the output's scale
+    (GetQuantizedConvolutionMultipler)."""
     assert x.quantization is not None and w.quantization is not None
     sx, zx = per_tensor(x.quantization, "the input")
     sw, zw = per_tensor(w.quantization, "the weight")
@@ -81,7 +86,7 @@ def one_scale(op: Operation, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def finish(op: Operation, y: Tensor) -> Tensor:
-    """The fused activation of an integer or float product."""
+    """Applies the fused activation to an integer or float product."""
     spec = op.output()
     if y.dtype in RANGES:
         y = op.quantized(y, spec)
@@ -93,12 +98,12 @@ def product_quantization(op: Operation, integer: bool) -> Quantization | None:
         return None
     spec = op.output()
     if spec.quantization is None:
-        raise op.unsupported(f"output {spec.name!r} of integers is not quantized", "quantize the model again")
+        raise op.unsupported(f"the integer output {spec.name!r} has no quantization", "quantize the model again")
     return spec.quantization
 
 
 def moved(quantization: Quantization | None, axis: int) -> Quantization | None:
-    """The same quantization, of a weight whose channels moved to `axis`."""
+    """The quantization of a weight whose channels moved to `axis`."""
     if quantization is None or quantization.axis is None:
         return quantization
     return Quantization(quantization.scale, quantization.zero, axis)
@@ -106,7 +111,7 @@ def moved(quantization: Quantization | None, axis: int) -> Quantization | None:
 
 def _axis_check(op: Operation, quantization: Quantization | None, axis: int) -> None:
     if quantization is not None and quantization.axis not in (None, axis):
-        raise op.unsupported(f"a weight quantized along axis {quantization.axis}", f"quantize along axis {axis}")
+        raise op.unsupported(f"the weight is quantized along axis {quantization.axis}", f"quantize along axis {axis}")
 
 
 @rule("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D")
@@ -115,7 +120,7 @@ def conv(op: Operation) -> Tensor:
     value, quantization = weight(op, 1)
     spatial = 3 if kind == "CONV_3D" else 2
     if value.ndim != spatial + 2:
-        raise op.unsupported(f"a weight of rank {value.ndim}", "the model is damaged: export it again")
+        raise op.unsupported(f"the weight has rank {value.ndim}", "the model is damaged: export it again")
     x = op.input(0)
     channels = None if x.shape is None else x.shape[-1]
     group = 1
@@ -150,7 +155,8 @@ def conv(op: Operation) -> Tensor:
 def _hybrid(
     op: Operation, x: Tensor, value: npt.NDArray[Any], scale: npt.NDArray[Any], attributes: dict[str, Any]
 ) -> Tensor:
-    """Per tensor: symmetric. Per channel, in groups, or depthwise: asymmetric. Factors are in the kernels' order."""
+    """Activations are rounded symmetrically if the weights have one scale. They are rounded asymmetrically if the weights have
+    scales per channel, or the convolution has groups or is depthwise. Factors are multiplied in the order of the kernels."""
     if op.spec.op == "DEPTHWISE_CONV_2D":
         return hybrid.conv(op, x, value, scale, op.optional(2), True, attributes, lambda v, s, c: v * (c * s))
     several = bool(np.any(scale != scale[0])) or attributes["group"] != 1
@@ -168,7 +174,7 @@ def transpose_conv(op: Operation) -> Tensor:
     names = ("h", "w") if op.spec.op == "TRANSPOSE_CONV" else ("d", "h", "w")
     rank = len(names) + 2
     if value.ndim != rank or len(size) != rank or x.shape is None or len(x.shape) != rank:
-        raise op.unsupported(f"another rank than {rank}", "the model is damaged: export it again")
+        raise op.unsupported(f"an operand does not have rank {rank}", "the model is damaged: export it again")
     _axis_check(op, quantization, 0)
     value = value.transpose(3, 0, 1, 2) if rank == 4 else value.transpose(4, 3, 0, 1, 2)
     x, w, bias, integer = product_operands(op, x, value, moved(quantization, 1), op.optional(3))
@@ -188,13 +194,13 @@ def transpose_conv(op: Operation) -> Tensor:
 def transposed_pads(
     op: Operation, x: Tensor, kernel: Sequence[int], strides: Sequence[int], size: Sequence[int]
 ) -> dict[str, Any]:
-    """What to cut off (SAME: half of it in front), or to add behind, to get an output of this size."""
+    """The padding that gives an output of this size: elements to cut off (SAME: half at the front) or to add at the end."""
     begins, ends, extra = [], [], []
     for i, (k, stride, wanted) in enumerate(zip(kernel, strides, size, strict=True)):
         d = None if x.shape is None else x.shape[1 + i]
         if not isinstance(d, int):
-            raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
-        total = (d - 1) * stride + k - wanted  # negative: the output is larger than what is written
+            raise op.unsupported("the size of the input is unknown", "set the input shapes with input_shapes")
+        total = (d - 1) * stride + k - wanted  # negative if the output is larger than the part that is written
         begin = max(total, 0) // 2 if padding(op) == "same_upper" else 0
         begins.append(begin)
         ends.append(max(total - begin, 0))

@@ -1,6 +1,5 @@
-"""Rules of object detection: NON_MAX_SUPPRESSION_V4 and V5, and the custom op TFLite_Detection_PostProcess.
-The runtime op `nms` takes scores above a limit and drops overlaps above one; where TFLite means "at least", the limit is the
-float below it."""
+"""Rules for object detection: NON_MAX_SUPPRESSION_V4 and V5, and the custom op TFLite_Detection_PostProcess.
+The runtime op `nms` uses strict limits. Where TFLite means "at least", the limit is the next smaller float."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from flatbuffers import flexbuffers
 
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
-from linnet.mapping import Expr
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 
 def below(op: Operation, limit: Tensor) -> Tensor:
-    """The next float below a scalar."""
+    """The next smaller float of a scalar."""
     if limit.data is not None:
         return op.constant(np.nextafter(limit.data.reshape(()).astype(np.float32), np.float32(-np.inf)))
     return op.map([limit], lambda v: v - abs(v) * 2.0**-24)
@@ -26,8 +25,10 @@ def below(op: Operation, limit: Tensor) -> Tensor:
 def select(
     op: Operation, boxes: Tensor, scores: Tensor, count: Tensor, overlap: Tensor, least: Tensor, sigma: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """boxes f32 [n, 4], scores f32 [classes, n], at most `count` (i64 []) per class: the boxes i64 and the classes i64 taken, by
-    class, then score [classes * count], their scores, and how many they are (i64 []); the rest of each list is 0."""
+    """Runs `nms`, with at most `count` (i64 []) boxes per class.
+
+    boxes: f32 [n, 4]; scores: f32 [classes, n]. Returns the selected boxes and classes (i64) by class and then score
+    [classes * count], their scores, and their number (i64 []). The rest of each list is 0."""
     operands = [op.copy([t], kind="unsqueeze", axes=[0]) for t in (boxes, scores)]
     rows, taken, number = op.emit_all("nms", [*operands, count, overlap, least], 3, padded=True, soft_sigma=sigma)
     return rows, taken, number
@@ -35,7 +36,7 @@ def select(
 
 @rule("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def non_max_suppression(op: Operation) -> list[Tensor]:
-    """Operands: boxes [n, 4], scores [n], how many at most, limits of overlap and score, and (V5) sigma."""
+    """Operands: boxes [n, 4], scores [n], the maximum number, the limits of overlap and score, and (V5) sigma."""
     soft = op.spec.op.endswith("V5")
     sigma = float(op.require(5, "sigma").reshape(-1)[0]) if soft else 0.0
     scores = op.copy([op.input(1)], kind="unsqueeze", axes=[0])
@@ -46,20 +47,22 @@ def non_max_suppression(op: Operation) -> list[Tensor]:
 
 
 def options(op: Operation) -> dict[str, Any]:
-    """The options of a custom op that keeps them in a flexbuffer."""
+    """The options of a custom op that stores them in a flexbuffer."""
     try:
         found = flexbuffers.Loads(op.spec.custom)
-    except Exception as error:  # the package raises whatever it stumbles over
-        raise op.unsupported(f"its options are damaged ({type(error).__name__}: {error})", "export it again") from None
+    except Exception as error:  # the package may raise anything
+        raise op.unsupported(
+            f"its options are damaged ({type(error).__name__}: {error})", "export the model again"
+        ) from None
     if not isinstance(found, dict):
-        raise op.unsupported("its options are no map", "export it again")
+        raise op.unsupported("its options are not a map", "export the model again")
     return found
 
 
 @rule("CUSTOM:TFLite_Detection_PostProcess")
 def detection_postprocess(op: Operation) -> list[Tensor]:
-    """Operands: encoded boxes [1, n, 4 or more], class scores [1, n, classes, perhaps with a background first], anchors [n, 4].
-    Gives boxes (y0, x0, y1, x1), classes and scores of the detections, zeros behind them, and their number."""
+    """Operands: encoded boxes [1, n, 4 or more], class scores [1, n, classes] (possibly with a background class first), anchors
+    [n, 4]. Gives boxes (y0, x0, y1, x1), classes and scores of the detections, padded with zeros, and their number."""
     config = options(op)
     try:
         most, per_box, classes = (
@@ -68,13 +71,15 @@ def detection_postprocess(op: Operation) -> list[Tensor]:
         least, overlap = float(config["nms_score_threshold"]), float(config["nms_iou_threshold"])
         scales = [float(config[f"{n}_scale"]) for n in "yxhw"]
     except KeyError as error:
-        raise op.unsupported(f"the option {error} is missing", "export it again") from None
+        raise op.unsupported(f"the option {error} is missing", "export the model again") from None
     encoded, scores, anchors = (op.real(op.input(i)) for i in range(3))
     if not all(t.static_shape is not None for t in (encoded, scores)) or scores.static_shape is None or most < 1:
-        raise op.unsupported("operands of unknown size", "fix the input shapes (input_shapes)")
+        raise op.unsupported("the size of an operand is unknown", "set the input shapes with input_shapes")
     _, boxes, width = scores.static_shape
     if not 0 < classes <= width or per_box < 1:
-        raise op.unsupported(f"{classes} classes of {width}, {per_box} per box", "export it again")
+        raise op.unsupported(
+            f"{classes} classes, {per_box} per box, do not fit scores of width {width}", "export the model again"
+        )
     op.limit(most * per_box)
     corners = decoded(op, op.reshape(op.slice(encoded, 2, 0, 4), [boxes, 4]), anchors, scales)
     scores = op.slice(op.reshape(scores, [boxes, width]), 1, width - classes, width)
@@ -85,7 +90,8 @@ def detection_postprocess(op: Operation) -> list[Tensor]:
 
 
 def decoded(op: Operation, encoded: Tensor, anchors: Tensor, scales: list[float]) -> Tensor:
-    """Corners f32 [n, 4] of boxes that are centres and sizes (y, x, h, w) relative to anchors; in f64, as the kernel does."""
+    """Corners f32 [n, 4] of boxes given as centres and sizes (y, x, h, w) relative to anchors. Computed in f64, as in the
+    kernel."""
     y, x, h, w = op.emit_all("copy", [encoded], 4, kind="split", axis=1, shape=[1] * 4)
     ay, ax, ah, aw = op.emit_all("copy", [anchors], 4, kind="split", axis=1, shape=[1] * 4)
 
@@ -106,7 +112,7 @@ def decoded(op: Operation, encoded: Tensor, anchors: Tensor, scales: list[float]
 def fast(
     op: Operation, corners: Tensor, scores: Tensor, count: int, per_box: int, most: int, limits: tuple[Tensor, Tensor]
 ) -> list[Tensor]:
-    """Each box competes with the score of its best class; `count` classes of each box taken are listed."""
+    """Each box competes with the score of its best class. `count` classes of each selected box are listed."""
     if count == 1:
         values, classes = op.reduce(scores, "max", [1]), op.reduce(scores, "argmax", [1])
     else:
@@ -116,7 +122,7 @@ def fast(
     places = op.copy([op.slice(rows, 1, 2, 3)], kind="squeeze", axes=[1])
 
     def listed(table: Tensor) -> Tensor:
-        """Rows of the boxes taken, zeros behind them."""
+        """Rows of the selected boxes, padded with zeros."""
         found = op.emit("gather", [table, places], axis=0)
         return op.map([found, number], lambda v, n: (v.iota(0) < n).select(v, v.lift(0.0)))
 
@@ -133,7 +139,7 @@ def fast(
 def regular(
     op: Operation, corners: Tensor, scores: Tensor, per_class: int, most: int, limits: tuple[Tensor, Tensor]
 ) -> list[Tensor]:
-    """Each class by itself, then the best of all classes."""
+    """Selects boxes per class, then the best of all classes."""
     total = (scores.static_shape or (0, 1))[1] * per_class
     by_class = op.transpose(scores, [1, 0])
     rows, taken, number = select(op, corners, by_class, op.constant(np.array(per_class, np.int64)), *limits)

@@ -1,4 +1,4 @@
-"""Rules of gathering, scattering, and of ops that make tensors out of shapes and numbers."""
+"""Rules for gathering, scattering, and ops that make tensors from shapes and numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from linnet.converters.tflite.hybrid import UNIT
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor, numpy_dtype
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.function import Tensor
 
 
 @rule("GATHER")
@@ -24,9 +25,12 @@ def gather(op: Operation) -> Tensor:
 
 
 def _batched(op: Operation, x: Tensor, indices: Tensor, axis: int, batch: int) -> Tensor:
-    """The first `batch` dimensions are common. x is read with its axis behind them, which goes back to its place after."""
+    """The first `batch` dimensions are shared. The axis of x moves to the place after these dimensions, and moves back at the
+    end."""
     if axis < batch:
-        raise op.unsupported(f"axis {axis} within {batch} batch dimensions", "the model is damaged: export it again")
+        raise op.unsupported(
+            f"axis {axis} is one of the {batch} batch dimensions", "the model is damaged: export it again"
+        )
     rank, wide = op.rank(), op.rank(1)
     if axis != batch:
         x = op.transpose(x, [*range(batch), axis, *(d for d in range(batch, rank) if d != axis)])
@@ -42,12 +46,12 @@ def _batched(op: Operation, x: Tensor, indices: Tensor, axis: int, batch: int) -
 
 @rule("EMBEDDING_LOOKUP")
 def embedding_lookup(op: Operation) -> Tensor:
-    """Rows of a table; of integers, they are dequantized after they are looked up."""
+    """Looks up rows of a table. Integer rows are dequantized after the look-up."""
     table, ids, q = op.input(1), op.input(0), op.input(1).quantization
     if q is None or op.output().dtype != "f32":
         return op.as_declared(op.emit("gather", [table, ids], q, axis=0))
     if q.axis not in (None, 0):
-        raise op.unsupported(f"a table quantized along axis {q.axis}", "quantize it along axis 0")
+        raise op.unsupported(f"the table is quantized along axis {q.axis}", "quantize it along axis 0")
     rows = op.emit("gather", [op.constant(table.data, UNIT) if table.data is not None else table, ids], UNIT, axis=0)
     scale = op.constant(q.scale.reshape(-1).astype(np.float32))
     if q.axis == 0:
@@ -75,11 +79,11 @@ def scatter_nd(op: Operation) -> Tensor:
 
 @rule("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(op: Operation) -> Tensor:
-    """Writes a block at indices that may be data: clamped so that the block stays inside."""
+    """Writes a block at indices that may be computed; they are clamped so that the block stays inside."""
     x, update = op.input(0), op.input(1)
     shape, size = x.static_shape, update.static_shape
     if shape is None or size is None:
-        raise op.unsupported("operands of unknown shape", "fix the input shapes (input_shapes)")
+        raise op.unsupported("the shape of an operand is unknown", "set the input shapes with input_shapes")
     op.limit(math.prod(size) * len(size))
     most = op.constant(np.array([d - s for d, s in zip(shape, size, strict=True)], np.int64))
     start = op.map([op.indices(2), most], lambda v, m: v.max(0).min(m))
@@ -95,10 +99,10 @@ def shape(op: Operation) -> Tensor:
 
 @rule("BROADCAST_ARGS")
 def broadcast_args(op: Operation) -> Tensor:
-    """The shape to which two shapes are broadcast; the shorter one has ones in front."""
+    """The shape to which two shapes broadcast; the shorter one is padded with ones at the front."""
     sizes = [t.shape[0] if t.shape else None for t in (op.input(0), op.input(1))]
     if not all(isinstance(s, int) for s in sizes):
-        raise op.unsupported("a shape of unknown length", "fix the input shapes (input_shapes)")
+        raise op.unsupported("the length of a shape is unknown", "set the input shapes with input_shapes")
     rank = max(s for s in sizes if isinstance(s, int))
     padded = [op.pad(op.input(i), [rank - s, 0], 1) for i, s in enumerate(sizes) if isinstance(s, int)]
     return op.map(padded, lambda a, b: a.eq(1).select(b, a))
@@ -140,7 +144,7 @@ def one_hot(op: Operation) -> Tensor:
 
 @rule("WHERE")
 def where(op: Operation) -> Tensor:
-    """Indices of what is not 0, one row each."""
+    """The indices of non-zero elements, one row each."""
     return op.transpose(op.emit("nonzero", [op.input(0)]), [1, 0])
 
 

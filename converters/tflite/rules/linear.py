@@ -1,4 +1,4 @@
-"""Rules of matrix products: FULLY_CONNECTED (weight [out, in]) and BATCH_MATMUL."""
+"""Rules for matrix products: FULLY_CONNECTED (weight [out, in]) and BATCH_MATMUL."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from linnet.converters.tflite.fixed_point import quantize_multiplier
 from linnet.converters.tflite.operation import Operation, per_tensor
 from linnet.converters.tflite.registry import rule
 from linnet.converters.tflite.rules.convolution import finish, one_scale, product_operands, product_quantization
-from linnet.graph import Tensor, numpy_dtype
-from linnet.mapping import Expr
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 
 @rule("FULLY_CONNECTED")
 def fully_connected(op: Operation) -> Tensor:
     if op.option("weights_format"):
-        raise op.unsupported("shuffled weights", "export the model with the default weights format")
+        raise op.unsupported("shuffled weights are not supported", "export the model with the default weights format")
     x, weights = op.input(0), op.input(1)
     if weights.rank != 2 or weights.static_shape is None:
-        raise op.unsupported(f"a weight of shape {weights.shape}", "it must be [out, in]")
+        raise op.unsupported(f"the weight has shape {weights.shape}", "use a weight of shape [out, in]")
     depth = weights.static_shape[1]
     keep = op.option("keep_dims")
     if x.rank != 2 and not (keep and x.shape is not None and x.shape[-1] == depth):
@@ -51,7 +52,7 @@ def fully_connected(op: Operation) -> Tensor:
 
 
 def _blockwise(op: Operation, x: Tensor, value: npt.NDArray[Any], scales: int, size: int) -> Tensor:
-    """Weights with a scale for each block of a row, which another constant holds."""
+    """A product with weights that have one scale per block of a row; another constant holds the scales."""
     tensors = op.scope.subgraph.tensors
     if (
         x.dtype != "f32"
@@ -60,10 +61,13 @@ def _blockwise(op: Operation, x: Tensor, value: npt.NDArray[Any], scales: int, s
         or size < 1
         or value.shape[1] % size
     ):
-        raise op.unsupported(f"blocks of {size} in weights {list(value.shape)}, by {x.dtype}", "export it again")
+        raise op.unsupported(
+            f"blocks of {size} do not fit weights {list(value.shape)} and an input of {x.dtype}",
+            "export the model again",
+        )
     scale = op.importer.model.value(tensors[scales]).astype(np.float32)
     if scale.size != value.size // size:
-        raise op.unsupported(f"{scale.size} scales for {value.size // size} blocks", "export it again")
+        raise op.unsupported(f"there are {scale.size} scales for {value.size // size} blocks", "export the model again")
     flat = op.reshape(x, [-1, value.shape[1]])
     y = hybrid.matmul_by_blocks(op, flat, value, scale.reshape(value.shape[0], -1), op.optional(2))
     if x.rank == 2 or not op.option("keep_dims"):
@@ -74,8 +78,8 @@ def _blockwise(op: Operation, x: Tensor, value: npt.NDArray[Any], scales: int, s
 
 
 def _wide(op: Operation, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
-    """16-bit activations: the reference kernel multiplies the 64-bit sum by the whole Q31 multiplier, where convolutions cut
-    it to 16 bits. The product has up to 79 bits and is taken in two halves. None for a multiplier of 2^15 or more."""
+    """16-bit activations: the reference kernel multiplies the 64-bit sum by the full Q31 multiplier, which convolutions
+    truncate to 16 bits. The product has up to 79 bits and is computed in two halves. None for a multiplier of 2^15 or more."""
     spec = op.output()
     if spec.quantization is None or w.quantization is None:
         return None
@@ -104,10 +108,12 @@ def batch_matmul(op: Operation) -> Tensor:
     if integer and b.quantization is not None and b.quantization.axis is not None:
         if b.data is None:
             raise op.unsupported(
-                "a second operand that is quantized per axis and no constant", "quantize it per tensor"
+                "the second operand is quantized per axis but not a constant", "quantize it per tensor"
             )
         if b.quantization.axis != (b.rank or 0) - (2 if attributes["transpose_b"] else 1):
-            raise op.unsupported(f"a second operand quantized along axis {b.quantization.axis}", "quantize its columns")
+            raise op.unsupported(
+                f"the second operand is quantized along axis {b.quantization.axis}", "quantize its columns"
+            )
         attributes["requant"] = "tflite"
     elif integer:
         a, b = one_scale(op, a, b)

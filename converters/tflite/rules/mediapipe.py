@@ -1,5 +1,5 @@
-"""Rules of the custom ops of MediaPipe's models, by their public definitions (mediapipe/util/tflite/operations): transposed
-convolution with bias, pooling with positions and its inverse, and regions cut out by landmarks (version 2)."""
+"""Rules for the custom ops of MediaPipe's models, after their public definitions (mediapipe/util/tflite/operations): transposed
+convolution with bias, pooling with positions and its inverse, and regions given by landmarks (version 2)."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ from typing import Any
 
 import numpy as np
 
+from linnet.builder.mapping import pointwise
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
 from linnet.converters.tflite.rules.convolution import PADDING, product_operands, weight
 from linnet.converters.tflite.rules.detection import options
-from linnet.graph import Tensor
-from linnet.mapping import Expr, pointwise
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 
 def integers(op: Operation, count: int) -> list[int]:
-    """Options that are a plain C struct of integers, which begins with the padding (1: SAME, 2: VALID)."""
+    """Reads options stored as a plain C struct of integers that begins with the padding (1: SAME, 2: VALID)."""
     if len(op.spec.custom) < 4 * count:
-        raise op.unsupported(f"{len(op.spec.custom)} bytes of options", "export it again")
+        raise op.unsupported(
+            f"its options have {len(op.spec.custom)} bytes; expected {4 * count}", "export the model again"
+        )
     found = list(struct.unpack_from(f"<{count}i", op.spec.custom))
     if found[0] not in (1, 2) or any(not 0 < v < 1 << 12 for v in found[1:]):
-        raise op.unsupported(f"the options {found}", "export it again")
+        raise op.unsupported(f"its options {found} are out of range", "export the model again")
     return [found[0] - 1, *found[1:]]
 
 
 def sizes(op: Operation, x: Tensor, rank: int) -> list[int]:
     if x.static_shape is None or len(x.static_shape) != rank:
-        raise op.unsupported(f"an operand of shape {x.shape}", "fix the input shapes (input_shapes)")
+        raise op.unsupported(
+            f"an operand has shape {x.shape}; expected rank {rank}", "set the input shapes with input_shapes"
+        )
     return list(x.static_shape)
 
 
 @rule("CUSTOM:Convolution2DTransposeBias")
 def transposed_with_bias(op: Operation) -> Tensor:
-    """Operands: x, weight [out, kh, kw, in], bias. SAME cuts off what would be more than the strides ask for."""
+    """Operands: x, weight [out, kh, kw, in], bias. SAME cuts off what exceeds the size given by the strides."""
     padding, stride_w, stride_h = integers(op, 3)
     value, quantization = weight(op, 1)
     x, w, bias, _ = product_operands(op, op.input(0), value.transpose(3, 0, 1, 2), quantization, op.input(2))
@@ -47,13 +52,13 @@ def transposed_with_bias(op: Operation) -> Tensor:
 
 
 def offset(size: int, stride: int, kernel: int, out: int) -> int:
-    """What SAME pads in front (ComputePadding)."""
+    """The padding of SAME at the front (ComputePadding)."""
     return max((out - 1) * stride + kernel - size, 0) // 2
 
 
 @rule("CUSTOM:MaxPoolingWithArgmax2D")
 def pool_with_positions(op: Operation) -> list[Tensor]:
-    """The maxima, and where in its window each lies: row * width + column, as a float a little above the whole number."""
+    """The maxima and their positions in the window: row * width + column, as a float slightly above the whole number."""
     padding, stride_w, stride_h, width, height = integers(op, 5)
     x = op.input(0)
     _, rows, columns, depth = sizes(op, x, 4)
@@ -78,7 +83,7 @@ def pool_with_positions(op: Operation) -> list[Tensor]:
 
 @rule("CUSTOM:MaxUnpooling2D")
 def unpool(op: Operation) -> Tensor:
-    """Each element back to its position in the window; zeros elsewhere. What lies outside the result is left out."""
+    """Writes each element back to its position in the window, with zeros elsewhere. Positions outside the result are dropped."""
     _, stride_w, stride_h, width, height = integers(op, 5)
     x, positions = op.input(0), op.input(1)
     batch, rows, columns, depth = sizes(op, x, 4)
@@ -101,11 +106,11 @@ def unpool(op: Operation) -> Tensor:
 
 @rule("CUSTOM:TransformLandmarks")
 def transform_landmarks(op: Operation) -> Tensor:
-    """Points [1, n, 2 or 3], of which the first two numbers are transformed by the upper rows of a matrix [1, 4, 4]."""
+    """Points [1, n, 2 or 3]. The upper rows of a matrix [1, 4, 4] transform their first two coordinates."""
     x, matrix = op.input(0), op.reshape(op.input(1), [4, 4])
     _, _, width = sizes(op, x, 3)
     if width not in (2, 3):
-        raise op.unsupported(f"points of {width} numbers", "export it again")
+        raise op.unsupported(f"the points have {width} coordinates; expected 2 or 3", "export the model again")
     linear, shift = op.slice(op.slice(matrix, 0, 0, 2), 1, 0, 2), op.slice(op.slice(matrix, 0, 0, 2), 1, 3, 4)
     moved = op.emit("matmul", [op.slice(x, 2, 0, 2), linear], transpose_b=True)
     moved = op.map([moved, op.reshape(shift, [2])], lambda a, b: a + b)
@@ -114,7 +119,7 @@ def transform_landmarks(op: Operation) -> Tensor:
 
 @rule("CUSTOM:TransformTensorBilinear")
 def transform_tensor(op: Operation) -> Tensor:
-    """A region [1, height, width, c] of x, the place of each pixel given by a matrix [1, 4, 4]; bilinear, 0 outside of x."""
+    """A region [1, height, width, c] of x. A matrix [1, 4, 4] gives the position of each pixel; bilinear, 0 outside of x."""
     config = options(op)
     x, matrix = op.input(0), op.reshape(op.input(1), [16])
     _, rows, columns, depth = sizes(op, x, 4)
@@ -125,7 +130,7 @@ def transform_tensor(op: Operation) -> Tensor:
 
     def coordinate(
         pixel: Expr, a: Expr, b: Expr, shift: Expr
-    ) -> Expr:  # pixels lie half a step from the corner of their cell
+    ) -> Expr:  # pixels are half a step from the corner of their cell
         return a * (pixel % width).cast("f32") + b * (pixel / width).cast("f32") + (shift + (a * 0.5 + b * 0.5 - 0.5))
 
     at_x, at_y = (op.map([grid, numbers[r], numbers[r + 1], numbers[r + 3]], coordinate, "f32") for r in (0, 4))
@@ -152,16 +157,16 @@ def transform_tensor(op: Operation) -> Tensor:
 
 @rule("CUSTOM:Landmarks2TransformMatrix")
 def landmarks_to_matrix(op: Operation) -> Tensor:
-    """The matrix [1, 4, 4] that maps pixels of an upright region onto the box around a subset of points [1, n, 3]."""
+    """The matrix [1, 4, 4] that maps pixels of an upright region to the box around a subset of points [1, n, 3]."""
     config: dict[str, Any] = options(op)
     x = op.input(0)
     if "subset_idxs" not in config or x.rank != 3:
-        raise op.unsupported("its first version", "export the model with version 2 of the op")
+        raise op.unsupported("version 1 of the op is not supported", "export the model with version 2 of the op")
     count = sizes(op, x, 3)[1]
     chosen = [int(i) for i in config["subset_idxs"]]
     ends = [int(config["left_rotation_idx"]), int(config["right_rotation_idx"])]
     if not chosen or any(not 0 <= i < count for i in (*chosen, *ends)):
-        raise op.unsupported(f"the points {chosen} of {count}", "export it again")
+        raise op.unsupported(f"the point indices {chosen} do not fit {count} points", "export the model again")
     wide, high = int(config["output_width"]), int(config["output_height"])
     target = float(config["target_rotation_radians"])
     columns = [op.reshape(op.slice(x, 2, i, i + 1), [count]) for i in (0, 1)]

@@ -1,4 +1,4 @@
-"""Rules of ops that only move elements: quantization stays with what is moved, padding is the stored zero point."""
+"""Rules for ops that only move elements. The result keeps the quantization; padding uses the stored zero point."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from linnet.converters.tflite.fixed_point import round_away
 from linnet.converters.tflite.operation import Operation, per_tensor, same_quantization
 from linnet.converters.tflite.registry import rule
 from linnet.converters.tflite.schema import TensorSpec
-from linnet.graph import Tensor
-from linnet.mapping import Expr
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 
 @rule("RESHAPE")
@@ -46,7 +46,7 @@ def transpose(op: Operation) -> Tensor:
 
 @rule("CONCATENATION")
 def concatenation(op: Operation) -> Tensor:
-    """Parts of another quantization than the output's are requantized, those of u8 in floats (ConcatenationWithScaling)."""
+    """Requantizes parts whose quantization differs from the output's; u8 parts in floats (ConcatenationWithScaling)."""
     spec = op.output()
     parts = [op.input(i) for i in range(len(op.inputs))]
 
@@ -87,7 +87,7 @@ def _split(op: Operation, x: Tensor, axis: int, sizes: list[int]) -> list[Tensor
 def _known(op: Operation, x: Tensor, axis: int) -> int:
     size = None if x.shape is None else x.shape[axis]
     if not isinstance(size, int):
-        raise op.unsupported(f"dimension {axis} is not known", "fix the input shapes (input_shapes)")
+        raise op.unsupported(f"dimension {axis} is unknown", "set the input shapes with input_shapes")
     return size
 
 
@@ -95,7 +95,9 @@ def _known(op: Operation, x: Tensor, axis: int) -> int:
 def unpack(op: Operation) -> list[Tensor]:
     x, axis = op.input(0), op.axis(op.option("axis"), op.rank())
     if _known(op, x, axis) != len(op.outputs):
-        raise op.unsupported(f"{len(op.outputs)} outputs of {_known(op, x, axis)} slices", "export the model again")
+        raise op.unsupported(
+            f"it has {len(op.outputs)} outputs for {_known(op, x, axis)} slices", "export the model again"
+        )
     parts = _split(op, x, axis, [1] * len(op.outputs))
     return [op.as_declared(op.copy([p], kind="squeeze", axes=[axis]), i) for i, p in enumerate(parts)]
 
@@ -119,10 +121,10 @@ def split_v(op: Operation) -> list[Tensor]:
 
 @rule("SLICE")
 def slice_(op: Operation) -> Tensor:
-    """Begin and size per axis; a size of -1 is all that is left."""
+    """Begin and size per axis. A size of -1 means the rest of the axis."""
     x, rank = op.input(0), op.rank()
     begin, size = op.ints(1), op.ints(2)
-    if begin is None or size is None:  # computed while running
+    if begin is None or size is None:  # computed at run time
         starts, sizes = op.indices(1), op.indices(2)
         stops = op.map([starts, sizes], lambda a, n: (n < 0).select(a.lift(FAR), a + n))
         return op.as_declared(op.copy([x, starts, stops], kind="slice"))
@@ -130,20 +132,20 @@ def slice_(op: Operation) -> Tensor:
     return op.as_declared(op.copy([x], kind="slice", axes=list(range(rank)), starts=begin, ends=ends, steps=[1] * rank))
 
 
-FAR = 1 << 62  # behind the end of any axis
+FAR = 1 << 62  # past the end of any axis
 
 
 @rule("STRIDED_SLICE")
 def strided_slice(op: Operation) -> Tensor:
-    """NumPy's slicing, with masks for what is left out (TensorFlow's StridedSlice)."""
+    """NumPy's slicing, with masks for omitted entries (TensorFlow's StridedSlice)."""
     x, rank = op.input(0), op.rank()
     steps = [int(v) for v in op.require(3, "strides").reshape(-1)]
     masks = {n: int(op.option(f"{n}_mask")) for n in ("begin", "end", "ellipsis", "new_axis", "shrink")}
     bits = {n: [bool(m >> i & 1) for i in range(len(steps))] for n, m in masks.items()}
     used = sum(1 for i in range(len(steps)) if not bits["new_axis"][i] and not bits["ellipsis"][i])
-    axis, place = 0, 0  # place: in the result, before shrinking
+    axis, place = 0, 0  # place: index in the result, before shrinking
     axes: list[int] = []
-    entries: list[int] = []  # of begin, end and strides, for each of the axes
+    entries: list[int] = []  # index into begin, end and strides, for each of the axes
     gone, fresh = [], []
     for i in range(len(steps)):
         if bits["ellipsis"][i]:
@@ -170,7 +172,7 @@ def strided_slice(op: Operation) -> Tensor:
 def _strided(
     op: Operation, x: Tensor, axes: list[int], entries: list[int], steps: list[int], bits: dict[str, list[bool]]
 ) -> Tensor:
-    """The slice itself; an entry that shrinks takes one element."""
+    """The slice itself. An entry that shrinks takes one element."""
     shrink = [bits["shrink"][i] for i in entries]
     strides = [1 if s else steps[i] for i, s in zip(entries, shrink, strict=True)]
     begin, end, offset = op.ints(1), op.ints(2), bool(op.option("offset"))
@@ -209,7 +211,7 @@ def pad(op: Operation) -> Tensor:
     elif x.quantization is not None:
         value = float(per_tensor(x.quantization, "the input")[1])
     given_amounts = op.ints(1)
-    if given_amounts is None:  # computed while running
+    if given_amounts is None:  # computed at run time
         pads = op.reshape(op.transpose(op.indices(1), [1, 0]), [-1])
         return op.as_declared(op.copy([x, pads], kind="pad", value=value))
     return op.as_declared(op.pad(x, [*given_amounts[::2], *given_amounts[1::2]], value))
@@ -217,7 +219,7 @@ def pad(op: Operation) -> Tensor:
 
 @rule("MIRROR_PAD")
 def mirror_pad(op: Operation) -> Tensor:
-    """REFLECT leaves the edge out; SYMMETRIC repeats it, which is an edge pad by one of a reflection, axis by axis."""
+    """REFLECT omits the edge. SYMMETRIC repeats it, by a gather along each axis."""
     x = op.input(0)
     amounts = op.require(1, "the paddings").reshape(-1, 2).astype(np.int64)
     if op.option("mode") == 0:
@@ -225,7 +227,7 @@ def mirror_pad(op: Operation) -> Tensor:
     for axis, (before, after) in enumerate(amounts.tolist()):
         size = _known(op, x, axis)
         if max(before, after) > size:
-            raise op.unsupported(f"a symmetric pad of {max(before, after)} over {size} elements", "pad less")
+            raise op.unsupported(f"a symmetric pad of {max(before, after)} exceeds the {size} elements", "pad less")
         if before or after:
             op.limit(size)
             order = [*range(before - 1, -1, -1), *range(size), *range(size - 1, size - 1 - after, -1)]
@@ -300,11 +302,11 @@ def reverse(op: Operation) -> Tensor:
 
 @rule("REVERSE_SEQUENCE")
 def reverse_sequence(op: Operation) -> Tensor:
-    """The first `length` steps of each batch element backwards, the others as they are."""
+    """Reverses the first `length` steps of each batch element and keeps the others."""
     x, lengths, rank = op.input(0), op.indices(1), op.rank()
     axis, batch = op.axis(op.option("sequence_axis"), rank), op.axis(op.option("batch_axis"), rank)
     if axis == batch:
-        raise op.unsupported("one axis for time and batch", "the model is damaged: export it again")
+        raise op.unsupported("time and batch are the same axis", "the model is damaged: export it again")
     order = [batch, axis, *(d for d in range(rank) if d not in (axis, batch))]
     moved = op.transpose(x, order)
     steps = op.constant(np.arange(op.limit(_known(op, x, axis)))[None].astype(np.int64))
@@ -328,7 +330,7 @@ def matrix_diag(op: Operation) -> Tensor:
 
 @rule("MATRIX_SET_DIAG")
 def matrix_set_diag(op: Operation) -> Tensor:
-    """Matrices [..., m, n] with another diagonal [..., min(m, n)]."""
+    """Matrices [..., m, n] with their diagonals replaced by [..., min(m, n)]."""
     x, diagonal, rank = op.input(0), op.input(1), op.rank()
     rows, columns = _known(op, x, rank - 2), _known(op, x, rank - 1)
     op.limit(rows * columns)

@@ -1,10 +1,10 @@
-"""Rules of L2_NORMALIZATION and LOCAL_RESPONSE_NORMALIZATION, over the last axis."""
+"""Rules for L2_NORMALIZATION and LOCAL_RESPONSE_NORMALIZATION, over the last axis."""
 
 from __future__ import annotations
 
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 @rule("L2_NORMALIZATION")
@@ -21,7 +21,7 @@ def local_response_normalization(op: Operation) -> Tensor:
     x, radius = op.input(0), op.option("radius")
     bias, alpha, beta = (float(op.option(n)) for n in ("bias", "alpha", "beta"))
     if op.rank() != 4 or radius < 0:
-        raise op.unsupported("a rank other than 4", "export it again")
+        raise op.unsupported("the rank is not 4, or the radius is negative", "export the model again")
     squares = op.transpose(op.map([x], lambda v: v * v), [0, 3, 1, 2])  # channels as a spatial axis: [n, c, h, w]
     window = op.pad(squares, [0, radius, 0, 0, 0, radius, 0, 0])
     total = op.emit("pool", [window], kind="average", kernel=[2 * radius + 1, 1], strides=[1, 1], channel_axis=-1)

@@ -1,4 +1,4 @@
-"""Rules of pooling over height and width. Integer averages round half away from zero, as TFLite's."""
+"""Rules for pooling over height and width. Integer averages round half away from zero, as in TFLite."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
 from linnet.converters.tflite.rules.convolution import padding
-from linnet.graph import Tensor
-from linnet.mapping import Expr
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 
 def attributes(op: Operation) -> dict[str, Any]:
@@ -27,14 +27,16 @@ def max_pool(op: Operation) -> Tensor:
 
 @rule("AVERAGE_POOL_2D")
 def average_pool(op: Operation) -> Tensor:
-    """Integers: the average of the stored values, exact in f32 but for the division, then rounded. A quotient that is no tie
-    is at least 1/(2 taps) away from one, so half of that can be added without harm, and makes ties safe from rounding."""
+    """On integers, the average of the stored values, exact in f32 except for the division, then rounded.
+
+    A quotient that is not a tie is at least 1/(2 taps) away from a tie. Half of this distance is added, which changes no other
+    quotient and protects ties from rounding errors."""
     x, options = op.input(0), attributes(op)
     if not op.is_quantized():
         return op.activate(op.emit("pool", [x], kind="average", **options))
     taps = options["kernel"][0] * options["kernel"][1]
     if not 0 < taps <= 1 << 14:
-        raise op.unsupported(f"a window of {taps} elements", "use a smaller one")
+        raise op.unsupported(f"a window of {taps} elements is not supported", "use 1 to 16384 elements")
     half = 0.5 + 1 / (4 * taps)
     averages = op.emit("pool", [op.cast(x, "f32")], kind="average", **options)
 

@@ -1,4 +1,4 @@
-"""Rules of QUANTIZE, DEQUANTIZE, CAST and DENSIFY. Constants are converted now: float16 weights become f32 here."""
+"""Rules for QUANTIZE, DEQUANTIZE, CAST and DENSIFY. Constants are converted at once: float16 weights become f32 here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 from linnet.converters.tflite.complex_numbers import COMPLEX
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor, numpy_dtype
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.function import Tensor
 
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 
@@ -16,7 +17,7 @@ INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 def quantize(op: Operation) -> Tensor:
     x, spec = op.input(0), op.output()
     if spec.quantization is None:
-        raise op.unsupported("the output has no quantization", "export it again")
+        raise op.unsupported("the output has no quantization", "export the model again")
     return op.requantize(x, spec) if x.quantization is not None else op.store(x)
 
 
@@ -26,13 +27,13 @@ def dequantize(op: Operation) -> Tensor:
     if x.dtype == "f16":
         return op.constant(x.data.astype(np.float32)) if x.data is not None else op.cast(x, "f32")
     if x.quantization is None:
-        raise op.unsupported("the input has no quantization", "export it again")
+        raise op.unsupported("the input has no quantization", "export the model again")
     return op.real(x)
 
 
 @rule("CAST")
 def cast(op: Operation) -> Tensor:
-    """A complex number becomes its real part; a real one gets 0 as its imaginary part."""
+    """A complex number becomes its real part. A real number gets 0 as its imaginary part."""
     x, given = op.input(0), op.scope.subgraph.tensors[op.spec.inputs[0]].type_name == COMPLEX
     if given:
         axis = op.rank() - 1
@@ -46,12 +47,12 @@ def cast(op: Operation) -> Tensor:
 
 @rule("DENSIFY")
 def densify(op: Operation) -> Tensor:
-    return op.input(0)  # sparse constants are read dense
+    return op.input(0)  # sparse constants are already dense when read
 
 
 @rule("BITCAST")
 def bitcast(op: Operation) -> Tensor:
-    """The same bytes as another element type; integers of another size gain or lose a last dimension."""
+    """Reinterprets the bytes as another element type. Integers of another size gain or lose a last dimension."""
     x, wanted = op.input(0), op.output().dtype
     if x.data is not None:
         kind, value = numpy_dtype(wanted), np.ascontiguousarray(x.data)
@@ -64,8 +65,10 @@ def bitcast(op: Operation) -> Tensor:
     if have == want:
         return op.copy([x], kind="bitcast", dtype=wanted)
     if not all(d in INTEGERS for d in (x.dtype, wanted)):
-        raise op.unsupported(f"bits of {x.dtype} as {wanted}", "cast to an integer of its own size before")
-    if have > want:  # little endian: the lowest bits first
+        raise op.unsupported(
+            f"BITCAST from {x.dtype} to {wanted} is not supported", "use integers where the sizes differ"
+        )
+    if have > want:  # little-endian: lowest bits first
         shifts = op.constant(np.arange(have // want, dtype=np.int64) * 8 * want)
         column = op.copy([x], kind="unsqueeze", axes=[rank])
         return op.map([column, shifts], lambda v, s: v.cast("i64").binary("shift_right", s), wanted)

@@ -1,5 +1,5 @@
-"""Rules of RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL: Philox4x32-10, keyed by the first seed and started at the
-second, as in TensorFlow. The first run draws TFLite's numbers; later ones go on from another place of the same generator."""
+"""Rules for RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL: Philox4x32-10, keyed by the first seed and started at the
+second, as in TensorFlow. The first run draws TFLite's numbers; later runs start elsewhere in the same generator's sequence."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import numpy as np
 
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
-from linnet.mapping import Expr
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
-STEP = (
-    -0x61C8864680B583EB
-)  # 2^64 / golden ratio, odd: the starts of as many runs as there are numbers are all different
+STEP = -0x61C8864680B583EB  # 2^64 / golden ratio, odd: the starts of 2^64 runs are all different
 
 
 def bits(op: Operation, count: Tensor) -> Tensor:
-    """At least count (i64 [1]) numbers of 32 random bits, i64 [4 * blocks]; each run starts elsewhere. LiteRT reads 32 bits of
-    the seeds, and takes two zeros for the wish not to know; here such operators differ from one another."""
+    """At least `count` (i64 [1]) numbers of 32 random bits, as i64 [4 * blocks]. Each run starts elsewhere.
+
+    LiteRT reads 32 bits of each seed and treats two zeros as "any seed"; here such operators differ from one another."""
     seed, start = ((int(op.option(name)) + (1 << 31)) % (1 << 32) - (1 << 31) for name in ("seed", "seed2"))
     importer, scope = op.importer, op.scope
     name = f"random/{scope.number}/{op.output().name}"
@@ -39,12 +38,12 @@ def bits(op: Operation, count: Tensor) -> Tensor:
 
 
 def fraction(x: Expr) -> Expr:
-    """f32 in [0, 1) of 23 bits (Uint32ToFloat)."""
+    """f32 in [0, 1) from 23 bits (Uint32ToFloat)."""
     return (x & 0x7FFFFF).cast("f32") * 2.0**-23
 
 
 def shaped(op: Operation, values: Tensor, count: Tensor, shape: Tensor) -> Tensor:
-    """The first `count` values."""
+    """The first `count` values in the given shape."""
     return op.copy([op.copy([values, op.constant(np.zeros(1, np.int64)), count], kind="slice"), shape], kind="reshape")
 
 
@@ -57,7 +56,7 @@ def uniform(op: Operation) -> Tensor:
 
 @rule("RANDOM_STANDARD_NORMAL")
 def normal(op: Operation) -> Tensor:
-    """Pairs of uniform numbers to pairs of normal ones (Box and Muller 1958)."""
+    """Turns pairs of uniform numbers into pairs of normal numbers (Box and Muller 1958)."""
     shape = op.indices(0)
     count = op.reduce(shape, "prod", [0])
     u, v = op.emit_all("copy", [op.reshape(bits(op, count), [-1, 2])], 2, kind="split", axis=1, shape=[1, 1])
@@ -74,8 +73,8 @@ def normal(op: Operation) -> Tensor:
 
 @rule("MULTINOMIAL")
 def multinomial(op: Operation) -> Tensor:
-    """Operands: logarithms of weights [batch, classes], how many to draw of each: how many steps of the distribution lie at or
-    below a uniform number."""
+    """Operands: logarithms of weights [batch, classes], and the number of samples per row. A sample counts the steps of the
+    distribution function at or below a uniform number."""
     x, samples = op.input(0), op.reshape(op.indices(1), [1])
     batch = op.emit("shape", [x], start=0, end=1)
     most = op.reduce(x, "max", [1])

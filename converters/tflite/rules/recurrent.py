@@ -1,5 +1,5 @@
-"""Rules of LSTM and RNN layers, floats and hybrid: the products with the input are made for all steps at once; then the runtime
-op `recurrent`, or, for projection, layer normalisation, clipping and 8-bit rounding, a loop over the steps (lstm_eval)."""
+"""Rules for LSTM and RNN layers, floats and hybrid. The products with the input are computed for all steps at once. The next
+step is the runtime op `recurrent`, or a loop for projection, layer normalisation, clipping and 8-bit rounding (lstm_eval)."""
 
 from __future__ import annotations
 
@@ -10,60 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.converters.tflite import hybrid
-from linnet.converters.tflite.importer import own_output
 from linnet.converters.tflite.operation import Operation
+from linnet.converters.tflite.recurrence import Layer, over_time
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor, emit
-from linnet.mapping import Expr
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
-Step = Callable[[Operation, Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]
-IN_OP = {"none": (3, 1.0), "relu": (2, 0.0), "tanh": (1, 0.0)}  # of the runtime op: activation and its alpha
-
-
-def over_time(
-    op: Operation, rows: Sequence[Tensor], states: Sequence[Tensor], step: Step, reverse: bool
-) -> list[Tensor]:
-    """The states after all steps, then the first state after each, stacked. step(op, rows of a step, states) gives states.
-    rows: [time, ...], read along dimension 0, from the end when `reverse`."""
-    count = rows[0].shape[0] if rows[0].shape else None
-    if count == 1:
-        after = step(op, [op.copy([r], kind="squeeze", axes=[0]) for r in rows], states)
-        return [*after, op.copy([after[0]], kind="unsqueeze", axes=[0])]
-    last = op.emit("shape", [rows[0]], start=0, end=1)
-    trips = op.reshape(last, [])
-    last = op.map([last], lambda v: v - 1)
-    body = op.function.graph.function(f"steps_{op.output().name}")
-    iteration = body.placeholder("iteration", "i64", ())
-    condition = body.placeholder("condition", "bool", ())
-    inner = op.within(body)
-    carried = []
-    for state in states:
-        carried.append(body.placeholder(state.name, state.dtype, state.shape))
-        carried[-1].quantization = state.quantization
-    captured = []
-    for tensor in [last, *rows]:
-        captured.append(body.placeholder(tensor.name, tensor.dtype, tensor.shape))
-        captured[-1].quantization = tensor.quantization
-    place = inner.map([captured[0], iteration], lambda n, i: n - i) if reverse else iteration
-    place = inner.reshape(place, [])
-    current = [inner.emit("gather", [r, place], r.quantization, axis=0) for r in captured[1:]]
-    after = step(inner, current, carried)
-    for tensor in (condition, *after, after[0]):
-        body.outputs.append(own_output(body, tensor, {*body.inputs, *body.outputs}))
-    made = emit(
-        "while", [trips, None, *states, last, *rows], {"body_function": body, "carried": len(states)}, len(states) + 1,
-        function=op.function,
-    )  # fmt: skip
-    made = list(made)  # the node keeps its own list
-    for tensor, state in zip(made, [*states, states[0]], strict=True):
-        tensor.quantization = state.quantization
-    if reverse:
-        made[-1] = op.slice(made[-1], 0, 1 << 62, -(1 << 62), -1)
-    return made
+IN_OP = {"none": (3, 1.0), "relu": (2, 0.0), "tanh": (1, 0.0)}  # activation and alpha of the runtime op
 
 
 class Matrix(NamedTuple):
-    """Weights [rows, columns]: f32, or i8 with a scale for each row."""
+    """Weights [rows, columns]: f32, or i8 with a scale per row."""
 
     value: npt.NDArray[Any]
     scale: npt.NDArray[np.float32] | None
@@ -76,7 +33,7 @@ class Matrix(NamedTuple):
 
 
 def matrix(op: Operation, indices: Sequence[int]) -> Matrix:
-    """Operands one below the other; vectors are diagonals."""
+    """Stacks operands by rows; vectors become diagonal matrices."""
     parts, scales = [], []
     for index in indices:
         value, quantization = op.require(index, "a weight"), op.input(index).quantization
@@ -86,17 +43,17 @@ def matrix(op: Operation, indices: Sequence[int]) -> Matrix:
             continue
         if value.ndim != 2 or value.dtype not in (np.int8, np.uint8):
             raise op.unsupported(
-                f"a weight of {value.dtype} with shape {list(value.shape)}", "export it with float weights"
+                f"a weight has type {value.dtype} and shape {list(value.shape)}", "export with float weights"
             )
         parts.append(hybrid.signed(value))
         scales.append(np.broadcast_to(quantization.scale.reshape(-1)[:1], value.shape[:1]))
     if scales and len(scales) != len(parts):
-        raise op.unsupported("weights of which some are integers", "quantize all of them, or none")
+        raise op.unsupported("only some of the weights are integers", "quantize all weights or none")
     return Matrix(np.concatenate(parts), np.concatenate(scales).astype(np.float32) if scales else None)
 
 
 def vector(op: Operation, index: int) -> npt.NDArray[np.float32] | None:
-    """An operand as real numbers; None when it is left out."""
+    """An operand as real numbers; None if it is left out."""
     tensor = op.optional(index)
     if tensor is None:
         return None
@@ -112,22 +69,8 @@ def activated(op: Operation, name: str) -> Callable[[Expr], Expr]:
         "relu_n1_to_1": lambda x: x.max(-1.0).min(1.0),
     }  # fmt: skip
     if name not in functions:
-        raise op.unsupported(f"the fused activation {name!r}", "export the model without it")
+        raise op.unsupported(f"the fused activation {name!r} is not supported", "export the model without it")
     return functions[name]
-
-
-class Layer(NamedTuple):
-    """Where the operands of one direction of an LSTM lie. Four indices each: input, forget, cell and output gate."""
-
-    inputs: Sequence[int]
-    recurrent: Sequence[int]
-    peephole: Sequence[int]  # input, forget, output
-    bias: Sequence[int]
-    projection: int
-    hidden: int
-    cell: int
-    norm: Sequence[int] = ()
-    extra: Sequence[int] = ()  # weights of the auxiliary input
 
 
 class Lstm:
@@ -137,7 +80,7 @@ class Lstm:
         self.op, self.layer = op, layer
         self.gates = [i for i in range(4) if op.optional(layer.inputs[i]) is not None]
         if self.gates not in ([0, 1, 2, 3], [1, 2, 3]):
-            raise op.unsupported("weights of a gate are missing", "the model is damaged: export it again")
+            raise op.unsupported("the weights of a gate are missing", "the model is damaged: export it again")
         self.coupled = len(self.gates) == 3  # the input gate is 1 - the forget gate
         self.input_weights = matrix(op, [layer.inputs[g] for g in self.gates])
         self.weights = matrix(op, [layer.recurrent[g] for g in self.gates])
@@ -154,7 +97,7 @@ class Lstm:
         self.projection = None if op.optional(layer.projection) is None else matrix(op, [layer.projection])
 
     def run(self, x: Tensor, extra: Tensor | None, reverse: bool) -> Tensor:
-        """x [time, batch, input] to [time, batch, output]; the state is kept."""
+        """x [time, batch, input] to [time, batch, output]. The state is kept."""
         op, layer = self.op, self.layer
         bias = None if self.normalized else op.constant(np.concatenate(self.bias))
         z = self.input_weights.times(op, x, bias)
@@ -172,8 +115,8 @@ class Lstm:
         return y
 
     def in_one(self, z: Tensor, h: Tensor, c: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """By the runtime op, whose gates are in the order input, output, forget, cell. A coupled input gate is 1 - sigmoid(f),
-        which is sigmoid(-f), and the runtime op's coupled forget gate is 1 minus that."""
+        """Uses the runtime op, whose gates are in the order input, output, forget, cell. A coupled input gate is 1 -
+        sigmoid(f), which is sigmoid(-f); the runtime op's coupled forget gate is 1 minus that."""
         op, n = self.op, self.size
         parts = dict(zip(self.gates, op.emit_all("copy", [z], len(self.gates), kind="split", axis=-1,
                                                  shape=[n] * len(self.gates)), strict=True))  # fmt: skip
@@ -197,7 +140,7 @@ class Lstm:
         return squeezed[0], squeezed[1], squeezed[2]
 
     def step(self, op: Operation, rows: Sequence[Tensor], states: Sequence[Tensor]) -> list[Tensor]:
-        """One step: rows are the products with the input, biases in them. The peephole of the output gate sees the new cell."""
+        """One step. rows: the products with the input, including biases. The peephole of the output gate sees the new cell."""
         h, c = states
         z = op.map([rows[0], self.weights.times(op, h)], lambda a, b: a + b)
         count = len(self.gates)
@@ -227,7 +170,7 @@ class Lstm:
         return [h, c]
 
     def finished(self, op: Operation, gate: int, z: Tensor, c: Tensor, peephole: npt.NDArray[Any] | None) -> Tensor:
-        """A gate before its activation, with its peephole and layer normalisation."""
+        """A gate before its activation, with peephole and layer normalisation."""
         if peephole is not None:
             z = op.map([z, c, op.constant(peephole)], lambda a, v, w: a + w * v)
         if not self.normalized:
@@ -239,16 +182,16 @@ class Lstm:
 
 
 def sequence(op: Operation, x: Tensor, time_major: bool) -> Tensor:
-    """[time, batch, input] of an input in either order; one without time has one step."""
+    """Converts an input to [time, batch, input]. An input without a time dimension has one step."""
     if x.rank == 2:
         return op.copy([x], kind="unsqueeze", axes=[0])
     if x.rank != 3:
-        raise op.unsupported(f"an input of rank {x.rank}", "it must be [batch, time, input]")
+        raise op.unsupported(f"the input has rank {x.rank}", "use an input of shape [batch, time, input]")
     return x if time_major else op.transpose(x, [1, 0, 2])
 
 
 def back(op: Operation, y: Tensor, like: Tensor, time_major: bool) -> Tensor:
-    """The other way round."""
+    """The inverse of `sequence` for outputs."""
     if like.rank == 2:
         return op.copy([y], kind="squeeze", axes=[0])
     return y if time_major else op.transpose(y, [1, 0, 2])
@@ -272,15 +215,15 @@ def lstm(op: Operation) -> Tensor | list[Tensor]:
 
 
 def basic_lstm(op: Operation) -> list[Tensor]:
-    """The kernel "basic": one matrix of [x, h], gates in the order input, cell, forget, output (reference_ops::LstmCell)."""
+    """The kernel "basic": one matrix for [x, h], gates in the order input, cell, forget, output (reference_ops::LstmCell)."""
     x, h, c = op.input(0), op.input(1), op.input(4)
     if x.dtype != "f32":
-        raise op.unsupported("integers in the basic kernel", "export it as a full LSTM")
+        raise op.unsupported("the basic LSTM kernel does not support integers", "export a full LSTM")
     joined = op.copy([x, h], kind="concat", axis=1)
     z = op.emit("matmul", [joined, op.input(2), op.input(3)], transpose_b=True)
     size = z.shape[-1] if z.shape else None
     if not isinstance(size, int):
-        raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
+        raise op.unsupported("the size of the input is unknown", "set the input shapes with input_shapes")
     i, new, f, o = op.emit_all("copy", [z], 4, kind="split", axis=-1, shape=[size // 4] * 4)
     c = op.map([i, new, f, c], lambda a, b, d, old: a.sigmoid() * b.tanh() + d.sigmoid() * old)
     h = op.map([o, c], lambda a, v: a.sigmoid() * v.tanh())
@@ -291,7 +234,7 @@ def basic_lstm(op: Operation) -> list[Tensor]:
 
 @rule("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional_lstm(op: Operation) -> list[Tensor]:
-    """An auxiliary input without weights of its own is the input of the backward layer."""
+    """An auxiliary input without weights is the input of the backward layer."""
     x, major, extra = op.input(0), bool(op.option("time_major")), op.optional(39)
     weighted = op.optional(41) is not None
     backward = x if extra is None or weighted else extra
@@ -304,15 +247,15 @@ def bidirectional_lstm(op: Operation) -> list[Tensor]:
 
 
 def directions(op: Operation, y: Tensor, z: Tensor, like: Tensor, time_major: bool) -> list[Tensor]:
-    """Both outputs, or one with both side by side."""
+    """Both outputs, or one concatenated output."""
     if op.option("merge"):
         return [back(op, op.copy([y, z], kind="concat", axis=2), like, time_major)]
     return [back(op, y, like, time_major), back(op, z, like, time_major)]
 
 
 def rnn(op: Operation, x: Tensor, at: int, extra: tuple[Tensor, int] | None, reverse: bool) -> Tensor:
-    """h = activation(W x + R h + b). x [time, batch, input]; operands from `at` on: W, R, b, h. extra: another input and the
-    place of its weights."""
+    """h = activation(W x + R h + b). x: [time, batch, input]. Operands from `at` on: W, R, b, h. extra: another input and the
+    index of its weights."""
     weights, bias = matrix(op, [at + 1]), vector(op, at + 2)
     z = matrix(op, [at]).times(op, x, None if bias is None else op.constant(bias))
     if extra is not None:

@@ -1,10 +1,10 @@
-"""LSTM layers of integers: 8-bit activations and weights, 16-bit gates and cell state, in the fixed point of the reference
-kernel (lstm_eval, integer 8x8_16)."""
+"""Integer LSTM layers: 8-bit activations and weights, 16-bit gates and cell state, in the fixed point of the reference kernel
+(lstm_eval, integer 8x8_16)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,10 @@ import numpy.typing as npt
 from linnet.converters.tflite.fixed_point import RANGES, logistic_table, quantize_multiplier, tanh_table
 from linnet.converters.tflite.hybrid import UNIT
 from linnet.converters.tflite.operation import Operation, per_tensor
-from linnet.graph import Quantization, Tensor
-from linnet.mapping import Expr
-
-if TYPE_CHECKING:
-    from linnet.converters.tflite.rules.recurrent import Layer
+from linnet.converters.tflite.recurrence import Layer, over_time
+from linnet.ir.dtypes import Quantization
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 LOW, HIGH = RANGES["i16"]
 
@@ -25,33 +24,33 @@ def scale_of(op: Operation, index: int) -> tuple[np.float32, int]:
     """(scale, zero point) of an operand."""
     quantization = op.input(index).quantization
     if quantization is None:
-        raise op.unsupported(f"operand {index} is not quantized", "quantize the model again")
+        raise op.unsupported(f"operand {index} has no quantization", "quantize the model again")
     return per_tensor(quantization, f"operand {index}")
 
 
 class IntegerLstm:
-    """One layer; fields are per gate: input, forget, cell, output; the input gate is missing where it is 1 - forget."""
+    """One layer. Fields are per gate: input, forget, cell, output. The input gate is missing if it is 1 - forget."""
 
     def __init__(self, op: Operation, layer: Layer) -> None:
         self.op, self.layer = op, layer
         if len(op.spec.intermediates) != 5:
             raise op.unsupported(
-                f"integers with {len(op.spec.intermediates)} intermediate tensors",
-                "export it with 16-bit gates (8x8_16)",
+                f"an integer LSTM has {len(op.spec.intermediates)} intermediate tensors; expected 5",
+                "export the model with 16-bit gates (8x8_16)",
             )
         if layer.norm and op.optional(layer.norm[1]) is not None:
-            raise op.unsupported("layer normalisation of integers", "export the layer with float or hybrid weights")
+            raise op.unsupported(
+                "layer normalisation on integers is not supported", "export the layer with float or hybrid weights"
+            )
         self.gates = [i for i in range(4) if op.optional(layer.inputs[i]) is not None]
         if self.gates not in ([0, 1, 2, 3], [1, 2, 3]):
-            raise op.unsupported("weights of a gate are missing", "the model is damaged: export it again")
+            raise op.unsupported("the weights of a gate are missing", "the model is damaged: export it again")
         self.coupled = len(self.gates) == 3
         self.state_scale, self.state_zero = scale_of(op, layer.hidden)
         cell_scale, _ = scale_of(op, layer.cell)
         self.cell_bits = round(float(np.log2(cell_scale)))
         if float(cell_scale) != 2.0**self.cell_bits or not -15 <= self.cell_bits <= -9:
-            raise op.unsupported(
-                f"a cell state with the scale {cell_scale}", "it must be a power of two, 2^-15 to 2^-9"
-            )
+            raise op.unsupported(f"the cell state has the scale {cell_scale}", "use a power of two, 2^-15 to 2^-9")
         hidden: Quantization | None = op.scope.subgraph.tensors[op.spec.intermediates[4]].quantization
         if hidden is None:
             raise op.unsupported("the hidden state has no quantization", "quantize the model again")
@@ -63,14 +62,12 @@ class IntegerLstm:
         self.tanh = {bits: tanh_table(bits) for bits in {3, 15 + self.cell_bits}}
 
     def factor(self, index: int, other: np.float32, result: np.float32) -> tuple[int, int]:
-        """The multiplier of a product of operand `index` at the scale `result`, as TFLite computes it in floats."""
+        """The multiplier of a product with operand `index` at the scale `result`, computed in floats as in TFLite."""
         fixed, shift = quantize_multiplier(float(np.float32(scale_of(self.op, index)[0] * other / result)))
         return fixed, -shift
 
     def run(self, x: Tensor) -> Tensor:
         """x [time, batch, input]."""
-        from linnet.converters.tflite.rules.recurrent import over_time
-
         op, layer, gate_scale = self.op, self.layer, np.float32(2.0**-12)
         x_scale, x_zero = scale_of(op, 0)
         weights = [op.require(layer.inputs[g], "a weight") for g in self.gates]
@@ -94,7 +91,7 @@ class IntegerLstm:
         zero: int,
         bias: Sequence[npt.NDArray[Any]] = (),
     ) -> list[Tensor]:
-        """(x - zero) @ w.T + bias for each of the weights, i32."""
+        """(x - zero) @ w.T + bias for each of the weights, as i32."""
         value = np.concatenate(weights)
         offset = -zero * value.astype(np.int32).sum(1, dtype=np.int32)
         if bias:
@@ -107,7 +104,7 @@ class IntegerLstm:
         return op.emit_all("copy", [made], len(weights), kind="split", axis=-1, shape=[w.shape[0] for w in weights])
 
     def step(self, op: Operation, rows: Sequence[Tensor], states: Sequence[Tensor]) -> list[Tensor]:
-        """Gates before their functions are 16 bits at 2^-12, after them at 2^-15."""
+        """Gates are 16 bits at scale 2^-12 before their functions and at 2^-15 after them."""
         h, c = states
         layer = self.layer
         sums = dict(zip(self.gates, self.sums(op, h, self.recurrent, self.state_zero), strict=True))
@@ -118,7 +115,7 @@ class IntegerLstm:
         def shifted(value: Expr, exponent: int) -> Expr:
             return value.fixed_multiply(
                 1 << 30, exponent - 1
-            )  # half of the multiplier's unit; rounds half away from zero
+            )  # the multiplier is half of its unit; rounds half away from zero
 
         def cell(old: Expr, forget: Expr, new: Expr, *more: Expr) -> Expr:
             i = more[0] if more else forget.lift(32767) - forget

@@ -1,4 +1,4 @@
-"""Rules of reductions. MEAN of 8-bit integers is the fixed-point arithmetic of reference_ops::QuantizedMeanOrSum."""
+"""Rules for reductions. MEAN of 8-bit integers uses the fixed-point arithmetic of reference_ops::QuantizedMeanOrSum."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier
 from linnet.converters.tflite.operation import Operation, per_tensor
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
-from linnet.mapping import Expr
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 KINDS = {"MEAN": "mean", "SUM": "sum", "REDUCE_MAX": "max", "REDUCE_MIN": "min", "REDUCE_PROD": "prod"}
 
@@ -43,13 +43,13 @@ def reduce(op: Operation) -> Tensor:
 
 
 def _divided(fixed: int, shift: int, count: int) -> tuple[int, int]:
-    """The multiplier with the division by the count in it."""
+    """The multiplier, including the division by the count."""
     extra = min(count.bit_length() - 1, 32, 31 + shift)
     return (fixed << extra) // count, shift - extra
 
 
 def _mean(op: Operation, x: Tensor, count: int, axes: list[int], kind: str) -> Tensor:
-    """count: how many elements are reduced to one."""
+    """count: the number of elements reduced to one."""
     spec = op.output()
     assert x.quantization is not None and spec.quantization is not None
     (sx, zx), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")

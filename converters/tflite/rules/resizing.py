@@ -1,5 +1,5 @@
-"""Rules of RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR over height and width.
-What is read, and with which weights, is known while converting."""
+"""Rules for RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR over height and width.
+The elements to read and their weights are known during conversion."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy.typing as npt
 from linnet.converters.tflite.fixed_point import RANGES
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
-from linnet.mapping import Expr
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 
 def _sizes(op: Operation) -> tuple[list[int], list[int]]:
     """(input, output) height and width."""
     x = op.input(0)
     if x.shape is None or len(x.shape) != 4 or not all(isinstance(d, int) for d in x.shape[1:3]):
-        raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
+        raise op.unsupported("the size of the input is unknown", "set the input shapes with input_shapes")
     wanted = [int(v) for v in op.require(1, "the size").reshape(-1)]
     op.limit(max(wanted) * 16)
     return [int(d) for d in x.shape[1:3] if isinstance(d, int)], wanted
@@ -54,7 +54,7 @@ def bilinear(op: Operation) -> Tensor:
 
 Places = tuple[
     npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]
-]  # the element before, the one behind, the way to it
+]  # indices of the elements before and after, and the fraction between them
 
 
 def _in_floats(op: Operation, sizes: list[int], wanted: list[int], align: bool, half: bool) -> list[Places]:
@@ -70,7 +70,7 @@ def _in_floats(op: Operation, sizes: list[int], wanted: list[int], align: bool, 
 
 
 def _in_tenths(op: Operation, sizes: list[int], wanted: list[int], align: bool, half: bool) -> list[Places]:
-    """reference_ops::ResizeBilinearInteger: places in units of 2^-10."""
+    """reference_ops::ResizeBilinearInteger: positions in units of 2^-10."""
     found = []
     for size, count in zip(sizes, wanted, strict=True):
         above, below = (size - 1, count - 1) if align and count > 1 else (size, count)
@@ -85,7 +85,7 @@ def _in_tenths(op: Operation, sizes: list[int], wanted: list[int], align: bool, 
 
 @rule("RESIZE_NEAREST_NEIGHBOR")
 def nearest(op: Operation) -> Tensor:
-    """By the index arithmetic of reference_ops::ResizeNearestNeighbor, which is known while converting."""
+    """Uses the index arithmetic of reference_ops::ResizeNearestNeighbor, whose results are known during conversion."""
     y = op.input(0)
     align, half = op.option("align_corners"), op.option("half_pixel_centers")
     for axis, size, wanted in zip((1, 2), *_sizes(op), strict=True):

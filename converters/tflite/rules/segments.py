@@ -1,5 +1,5 @@
-"""Rules of ops that sum or place rows by index: segments, sparse values, buckets, distinct values.
-A sum per segment is a `scatter` with a reduction; how many segments there are may be known only while running."""
+"""Rules for ops that sum or place rows by index: segments, sparse values, buckets, distinct values.
+A sum per segment is a `scatter` with a reduction. The number of segments may be known only at run time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor, numpy_dtype
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.function import Tensor
 
 REDUCTIONS = {"SUM": "add", "PROD": "mul", "MAX": "max", "MIN": "min"}
 
 
 def start_value(kind: str, dtype: str) -> Any:
-    """What a reduction starts with, and gives for a segment without rows."""
+    """The initial value of a reduction, which is also the result of a segment without rows."""
     kind_of = numpy_dtype(dtype)
     if kind in ("SUM", "PROD"):
         return kind_of.type(kind == "PROD")
@@ -25,14 +26,14 @@ def start_value(kind: str, dtype: str) -> Any:
 
 
 def filled(op: Operation, value: Any, rows: Tensor, like: Tensor) -> Tensor:
-    """[rows, the other dimensions of `like`...] of one value. rows: i64 [1]."""
+    """A tensor [rows, the other dimensions of `like`...] filled with one value. rows: i64 [1]."""
     shape = op.copy([rows, op.emit("shape", [like], start=1)], kind="concat", axis=0)
     return op.copy([op.constant(value), shape], kind="expand")
 
 
 @rule("SEGMENT_SUM")
 def segment_sum(op: Operation) -> Tensor:
-    """Rows with one id are summed; ids do not decrease, and the last one says how many sums there are."""
+    """Sums rows with the same id. Ids do not decrease, and the last one gives the number of sums."""
     x, ids = op.input(0), op.indices(1)
     rows = op.map([op.slice(ids, 0, -1, 1 << 62)], lambda v: v + 1)
     sums = filled(op, start_value("SUM", x.dtype), rows, x)
@@ -41,17 +42,15 @@ def segment_sum(op: Operation) -> Tensor:
 
 @rule(*(f"UNSORTED_SEGMENT_{kind}" for kind in REDUCTIONS))
 def unsorted_segment(op: Operation) -> Tensor:
-    """Operands: rows, an id for each (rows with a negative id count for nothing), the number of segments."""
+    """Operands: rows, one id per row (rows with a negative id are ignored), the number of segments."""
     kind = op.spec.op.rsplit("_", 1)[1]
     x, ids, count = op.input(0), op.indices(1), op.indices(2)
-    if op.rank(1) != 1:  # ids of more dimensions: as many of the first dimensions of x are rows
+    if op.rank(1) != 1:  # ids with n dimensions: the first n dimensions of x are rows
         tail = op.emit("shape", [x], start=op.rank(1))
         x = op.copy([x, op.copy([op.constant(np.array([-1], np.int64)), tail], kind="concat", axis=0)], kind="reshape")
         ids = op.reshape(ids, [-1])
     count = op.reshape(count, [1])
-    places = op.map(
-        [ids, count], lambda v, n: (v < 0).select(n, v)
-    )  # a row behind the last takes what counts for nothing
+    places = op.map([ids, count], lambda v, n: (v < 0).select(n, v))  # an extra last row collects the ignored rows
     start = filled(op, start_value(kind, x.dtype), op.map([count], lambda n: n + 1), x)
     index = op.copy([places], kind="unsqueeze", axes=[1])
     sums = op.emit("scatter", [start, index, x], kind="nd", reduction=REDUCTIONS[kind])
@@ -60,7 +59,7 @@ def unsorted_segment(op: Operation) -> Tensor:
 
 @rule("SPARSE_TO_DENSE")
 def sparse_to_dense(op: Operation) -> Tensor:
-    """Operands: indices (a scalar, a list, or a list of coordinates), the shape, values or one for all, the default."""
+    """Operands: indices (a scalar, a list, or a list of coordinates), the shape, the values (or one for all), the default."""
     indices, values, default = op.indices(0), op.input(2), op.input(3)
     rank = op.rank()
     if rank < 2:
@@ -73,8 +72,9 @@ def sparse_to_dense(op: Operation) -> Tensor:
 
 @rule("EMBEDDING_LOOKUP_SPARSE")
 def embedding_lookup_sparse(op: Operation) -> Tensor:
-    """Weighted sums (combiner 0), means (1), or sums over the root of the sum of squares (2) of rows of a table. Operands:
-    ids [n], coordinates [n, rank], of which the last says nothing, the shape of those [rank], weights [n], the table."""
+    """Combines rows of a table: weighted sums (combiner 0), means (1), or sums over the root of the sum of squares (2).
+
+    Operands: ids [n], coordinates [n, rank], whose last column is unused, their dense shape [rank], weights [n], the table."""
     ids, weights, table = op.indices(0), op.input(3), op.input(4)
     shape = [int(v) for v in op.require(2, "the dense shape")][:-1]
     op.limit(math.prod(shape))
@@ -99,11 +99,11 @@ def embedding_lookup_sparse(op: Operation) -> Tensor:
 
 @rule("UNIQUE")
 def unique(op: Operation) -> list[Tensor]:
-    """The distinct values of a list in the order in which they come first, and for each element where its value is."""
+    """The distinct values of a list in the order of first occurrence, and the index of each element's value."""
     x = op.input(0)
     column, row = op.reshape(x, [-1, 1]), op.reshape(x, [1, -1])
     same = op.map([column, row], lambda a, b: a.eq(b).cast("i32"), "i32")
-    first = op.reduce(same, "argmax", [1], keep_dims=False)  # the place of the first equal element
+    first = op.reduce(same, "argmax", [1], keep_dims=False)  # the index of the first equal element
     fresh = op.map([first], lambda f: f.eq(f.iota(0)).cast("i64"), "i64")
     places = op.reshape(op.emit("nonzero", [fresh]), [-1])
     order = op.map([op.emit("cumsum", [fresh, op.constant(np.array(0, np.int64))])], lambda v: v - 1)
@@ -113,7 +113,7 @@ def unique(op: Operation) -> list[Tensor]:
 
 @rule("BUCKETIZE")
 def bucketize(op: Operation) -> Tensor:
-    """How many of the boundaries are not above each element."""
+    """Counts the boundaries that are not above each element."""
     limits = np.asarray(op.option("boundaries") if op.option("boundaries") is not None else [], np.float32)
     x = op.copy([op.input(0)], kind="unsqueeze", axes=[op.rank()])
     reached = op.map([x, op.constant(limits)], lambda v, b: (v >= b).cast("i32"), "i32")

@@ -1,4 +1,4 @@
-"""Rules of Fourier transforms. Complex numbers exist only between these ops, as f32 with the real and the imaginary part along
+"""Rules for Fourier transforms. Complex numbers exist only between these ops, as f32 with the real and the imaginary part along
 a last dimension of 2."""
 
 from __future__ import annotations
@@ -7,19 +7,19 @@ import numpy as np
 
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 @rule("RFFT2D")
 def rfft2d(op: Operation) -> Tensor:
-    """x [..., h, w], cut or padded with zeros to the given sizes: products with the matrices of the roots of unity."""
+    """x [..., h, w], cropped or zero-padded to the given sizes, times the matrices of roots of unity."""
     x, rank = op.input(0), op.rank()
     sizes = [int(v) for v in op.require(1, "the sizes").reshape(-1)]
     op.limit(max(sizes) ** 2)
     for axis, size in zip((rank - 2, rank - 1), sizes, strict=True):
         extent = x.shape[axis] if x.shape is not None else None
         if not isinstance(extent, int):
-            raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
+            raise op.unsupported("the size of the input is unknown", "set the input shapes with input_shapes")
         if extent > size:
             x = op.slice(x, axis, 0, size)
         elif extent < size:
@@ -44,7 +44,7 @@ def rfft2d(op: Operation) -> Tensor:
 def parts(op: Operation) -> Tensor:
     x = op.input(0)
     if op.scope.subgraph.tensors[op.spec.inputs[0]].type_name != "COMPLEX64":
-        raise op.unsupported("an operand that is no complex number of 64 bits", "cast it before exporting")
+        raise op.unsupported("the operand is not complex64", "cast it to complex64 before exporting")
     axis = op.rank() - 1
     real, imaginary = op.emit_all("copy", [x], 2, kind="split", axis=axis, shape=[1, 1])
     if op.spec.op == "COMPLEX_ABS":

@@ -1,11 +1,11 @@
-"""Rules of variables: a TFLite resource variable is a linnet variable; in a run, reads after an assignment see the new value.
-Variables of a branch or a loop's body become its inputs and outputs (importer.State)."""
+"""Rules for variables: a TFLite resource variable is a linnet variable. Within a run, reads after an assignment see the new
+value. Variables of a branch or loop body become its inputs and outputs (importer.State)."""
 
 from __future__ import annotations
 
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 @rule("VAR_HANDLE")
@@ -16,10 +16,10 @@ def var_handle(op: Operation) -> list[Tensor]:
 
 
 def handle(op: Operation) -> str:
-    """The name behind operand 0."""
+    """The variable name of operand 0."""
     name = op.scope.handles.get(op.spec.inputs[0])
     if name is None:
-        raise op.unsupported("its resource is not made by VAR_HANDLE", "export it again")
+        raise op.unsupported("its resource does not come from VAR_HANDLE", "export the model again")
     return name
 
 

@@ -1,4 +1,4 @@
-"""The rule of SVDF: a layer over the last steps of a stream, factored into features and weights over time
+"""The rule for SVDF: a layer over the last steps of a stream, factored into features and weights over time
 (Nakkiran et al. 2015). Its state is a variable that holds the features of those steps."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from linnet.converters.tflite.hybrid import UNIT
 from linnet.converters.tflite.operation import Operation, dequantized, per_tensor
 from linnet.converters.tflite.registry import rule
 from linnet.converters.tflite.rules.recurrent import activated, matrix, vector
-from linnet.graph import Tensor
+from linnet.ir.function import Tensor
 
 
 @rule("SVDF")
@@ -23,12 +23,15 @@ def svdf(op: Operation) -> Tensor:
     time = op.require(2, "the weights over time")
     filters, memory = time.shape
     if rank < 1 or filters % rank:
-        raise op.unsupported(f"rank {rank} of {filters} filters", "the model is damaged: export it again")
+        raise op.unsupported(
+            f"rank {rank} does not divide the {filters} filters", "the model is damaged: export it again"
+        )
     whole = x.dtype == "i8"
     state = op.input(4)
     if state.dtype != ("i16" if whole else "f32"):
         raise op.unsupported(
-            f"a state of {state.dtype} with inputs of {x.dtype}", "export it with a state of i16 or f32"
+            f"the state has type {state.dtype}, but the input has type {x.dtype}",
+            "use an i16 state for i8 inputs, else f32",
         )
     features = _integer_features(op, x) if whole else matrix(op, [1]).times(op, x)
     kept = op.slice(op.reshape(state, [-1, filters, memory]), 2, 1, memory)
@@ -50,7 +53,7 @@ def svdf(op: Operation) -> Tensor:
 
 
 def _integer_features(op: Operation, x: Tensor) -> Tensor:
-    """i16 at the scale of the state (reference_ops::EvalIntegerSVDF)."""
+    """The features as i16 at the scale of the state (reference_ops::EvalIntegerSVDF)."""
     (sx, _), (sw, _), (ss, _) = (_scale(op, i) for i in (0, 1, 4))
     weights = op.require(1, "the weights of the features")
     fixed, shift = quantize_multiplier(float(np.float32(np.float32(sx * sw) / ss)))
@@ -63,7 +66,7 @@ def _integer_output(op: Operation, window: Tensor, time: npt.NDArray[Any], rank:
     (ss, _), (st, _) = _scale(op, 4), _scale(op, 2)
     spec = op.output()
     if spec.quantization is None:
-        raise op.unsupported("the output is not quantized", "export it again")
+        raise op.unsupported("the output has no quantization", "export the model again")
     sy, zy = per_tensor(spec.quantization, "the output")
     fixed, shift = quantize_multiplier(float(np.float32(np.float32(ss * st) / sy)))
     products = op.map([window, op.constant(time)], lambda v, w: v * w, "i32")
@@ -81,5 +84,5 @@ def _integer_output(op: Operation, window: Tensor, time: npt.NDArray[Any], rank:
 def _scale(op: Operation, index: int) -> tuple[np.float32, int]:
     quantization = op.input(index).quantization
     if quantization is None:
-        raise op.unsupported(f"operand {index} is not quantized", "export it again")
+        raise op.unsupported(f"operand {index} has no quantization", "export the model again")
     return per_tensor(quantization, f"operand {index}")

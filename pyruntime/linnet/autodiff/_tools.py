@@ -1,29 +1,25 @@
-"""What gradient rules are made of: shapes that may be dynamic, sums of partial gradients, the adjoint of broadcasting,
-and the derivative of an op through nodes that compute the same."""
+"""Helpers of gradient rules: shapes that may be dynamic, constants, and the adjoints of broadcasting and of moving
+elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from linnet import ops
-from linnet.errors import GraphError
-from linnet.graph import Dim, Function, Node, Tensor, Variable, numpy_dtype
-from linnet.mapping import Expr, pointwise
-from linnet.operators import Operators
-
-if TYPE_CHECKING:
-    from linnet.autodiff.sparse import SparseRows
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import GraphError
+from linnet.ir.dtypes import Dim, numpy_dtype
+from linnet.ir.expr import Expr
+from linnet.ir.function import Function, Node, Operators, Tensor, Variable
 
 FLOAT_DTYPES = frozenset({"f32", "f64", "f16", "bf16"})
-Gradients = Sequence["Tensor | SparseRows | None"]
-Rule = Callable[[Node, list[Tensor | None], list[bool]], Gradients]
 
 
 def first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-    """Input 0, output 0 and its gradient."""
+    """Input 0, output 0, and the gradient of output 0."""
     x, g = node.inputs[0], given[0]
     if x is None or g is None or any(extra is not None for extra in given[1:]):
         raise GraphError("only its first output has a gradient", code=301)
@@ -31,30 +27,32 @@ def first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tenso
 
 
 def elementwise(inputs: Sequence[Operators], body: Callable[..., Expr], dtype: str | None = None) -> Tensor:
-    """One map of one output."""
+    """One map with one output."""
     made = pointwise(inputs, body, dtype)
     assert isinstance(made, Tensor)
     return made
 
 
 def shape_of(x: Tensor) -> tuple[Dim, ...]:
-    """The shape, whose rank must be known."""
+    """The shape. Its rank must be known."""
     if x.shape is None:
-        raise GraphError(f"the rank of '{x.name}' is unknown", code=304, hint="give its shape")
+        raise GraphError(f"the rank of '{x.name}' is unknown", code=304, hint="give the tensor a shape")
     return x.shape
 
 
 def static(x: Tensor, axes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The sizes along axes (all by default), which must be numbers."""
+    """The sizes along axes (default: all), which must be numbers."""
     shape = shape_of(x)
     dims = [shape[a] for a in (range(len(shape)) if axes is None else axes)]
     if not all(isinstance(d, int) for d in dims):
-        raise GraphError(f"its rule needs fixed sizes of '{x.name}'", code=304, got=str(list(shape)), hint="fix them")
+        raise GraphError(
+            f"the gradient rule needs fixed sizes of '{x.name}'", code=304, got=str(list(shape)), hint="use fixed sizes"
+        )
     return tuple(d for d in dims if isinstance(d, int))
 
 
 def integers(like: Tensor, values: Any) -> Tensor:
-    """A constant of i64."""
+    """An i64 constant."""
     return like.function.constant(np.asarray(values, np.int64))
 
 
@@ -65,7 +63,7 @@ def operand(node: Node, index: int) -> Tensor | None:
 def constant_of(tensor: Tensor, what: str) -> list[int]:
     """The integers of an operand, which must be a constant."""
     if tensor.data is None:
-        raise GraphError(f"its rule needs constant {what}", code=304, got=f"'{tensor.name}', computed")
+        raise GraphError(f"the gradient rule needs constant {what}", code=304, got=f"'{tensor.name}', computed")
     return [int(v) for v in np.atleast_1d(tensor.data)]
 
 
@@ -77,12 +75,12 @@ def number(like: Tensor, value: float) -> Tensor:
 
 
 def filled(like: Tensor, value: float) -> Tensor:
-    """A tensor of one value, with the dtype and shape of `like`."""
+    """A tensor filled with one value, with the dtype and shape of `like`."""
     return expand_like(number(like, value), like)
 
 
 def numbers_of(x: Tensor) -> Tensor:
-    """The numbers of x's elements, i64, of its shape."""
+    """The indices of x's elements as i64, in x's shape."""
     if x.static_shape is not None:
         count = int(np.prod(x.static_shape))
         return x.function.constant(np.arange(count, dtype=np.int64).reshape(x.static_shape))
@@ -91,7 +89,8 @@ def numbers_of(x: Tensor) -> Tensor:
 
 
 def put_back(x: Tensor, came: Tensor, g: Tensor) -> Tensor:
-    """The adjoint of any op that moves elements: g added up at the numbers of the elements of x that they came from."""
+    """The adjoint of any op that moves elements: adds g to the elements of x at the indices where its values came
+    from."""
     count = [int(np.prod(x.static_shape))] if x.static_shape is not None else None
     if count is not None:
         zeros = ops.copy([number(g, 0.0)], kind="expand", shape=count)[0]
@@ -102,7 +101,7 @@ def put_back(x: Tensor, came: Tensor, g: Tensor) -> Tensor:
 
 
 def expand_like(x: Tensor, like: Tensor) -> Tensor:
-    """x broadcast to the shape of `like`."""
+    """Broadcasts x to the shape of `like`."""
     if like.static_shape is not None:
         if x.static_shape == like.static_shape:
             return x
@@ -116,16 +115,8 @@ def reshape_like(x: Tensor, like: Tensor) -> Tensor:
     return ops.copy([x, ops.shape(like)], kind="reshape", allow_zero=True)[0]
 
 
-def add_up(parts: list[Tensor]) -> Tensor:
-    """The sum of partial gradients, in place of the list, so that it is made once."""
-    while len(parts) > 1:
-        group = parts[:8]
-        parts[:8] = [elementwise(group, lambda *terms: sum(terms[1:], terms[0]), group[0].dtype)]
-    return parts[0]
-
-
 def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
-    """The adjoint of broadcasting: g summed over the dimensions along which `like` was repeated."""
+    """The adjoint of broadcasting: sums g over the dimensions along which `like` was repeated."""
     target, source = shape_of(like), shape_of(g)
     extra = len(source) - len(target)
     axes = list(range(extra))
@@ -134,7 +125,7 @@ def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
         if small == 1 and large != 1:
             axes.append(extra + i)
         elif not isinstance(small, int) and (small is None or small != large):
-            unsure = True  # 1 or the full size: known when the shapes are
+            unsure = True  # 1 or the full size; decided at run time
     if axes:
         g = ops.reduce(g, kind="sum", axes=axes, keep_dims=True)
     if extra:
@@ -146,32 +137,8 @@ def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
     return g
 
 
-def through(
-    build: Callable[..., Tensor | Sequence[Tensor]],
-    inputs: Sequence[Tensor | None],
-    given: Tensor | Sequence[Tensor | None],
-    needs: Sequence[bool],
-) -> Gradients:
-    """The gradients of an op by those of nodes that compute the same: `build` makes them of fresh names for the inputs."""
-    from linnet.autodiff import walk
-
-    gradients = [given] if isinstance(given, Tensor) else list(given)
-    function = next(g.function for g in gradients if g is not None)
-    # Identities keep the inputs apart from one another, and from what they themselves depend on.
-    own = [None if t is None else ops.copy([t])[0] for t in inputs]
-    start = len(function.nodes)
-    made = build(*own)
-    nodes = function.nodes[start:]
-    seeds = {
-        y: g for y, g in zip([made] if isinstance(made, Tensor) else made, gradients, strict=False) if g is not None
-    }
-    wanted = [t for t, need in zip(own, needs, strict=True) if t is not None and need]
-    found = iter(walk(nodes, seeds, wanted))
-    return [next(found) if t is not None and need else None for t, need in zip(own, needs, strict=True)]
-
-
 def behind(loss: Tensor) -> set[Tensor]:
-    """Every tensor that the loss depends on, and the loss."""
+    """All tensors that the loss depends on, including the loss."""
     seen, pending = {loss}, [loss]
     while pending:
         node = pending.pop().node
@@ -183,7 +150,8 @@ def behind(loss: Tensor) -> set[Tensor]:
 
 
 def inner_reads(loss: Tensor) -> dict[Variable, tuple[Node, Function]]:
-    """The variables that branches and loops behind the loss read by themselves: by which node, in which function."""
+    """The variables read inside branches and loops that the loss depends on, each with the node and function that
+    read it."""
     found: dict[Variable, tuple[Node, Function]] = {}
     seen: set[Function] = set()
     for outer in dict.fromkeys(t.node for t in behind(loss) if t.node is not None):

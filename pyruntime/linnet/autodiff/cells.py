@@ -1,40 +1,42 @@
-"""RNN, GRU and LSTM written out as scans over ordinary nodes: the definition of op `recurrent` with all its options.
-Its gradients serve where recurrent_gradient has no kernel (other activations, clipping, peepholes, coupled gates), and in second
-derivatives, where gates and cells have gradients too; cells_back.py has recurrent_gradient written out likewise."""
+"""RNN, GRU and LSTM expressed as scans over ordinary nodes: the definition of op `recurrent` with all its options.
+Their gradients are used where recurrent_gradient has no kernel (other activations, clipping, peepholes, coupled gates)
+and in second derivatives, where gates and cells have gradients too. cells_back.py does the same for recurrent_gradient.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from linnet import ops
 from linnet.autodiff._tools import elementwise, filled, number, shape_of
-from linnet.control import scan
-from linnet.errors import GraphError
-from linnet.graph import Node, Tensor
-from linnet.mapping import Expr
+from linnet.builder import ops
+from linnet.builder.control import scan
+from linnet.clib.errors import GraphError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Node, Tensor
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 _DEFAULTS = {"rnn": (1,), "gru": (0, 1), "lstm": (0, 1, 1)}
 _State = tuple[Tensor, ...]
 _Step = Callable[[_State, Tensor], tuple[_State, list[Tensor], Tensor | None]]
-"""(state, row of p) -> the state after it, the gates behind their activations, and what output `cells` has of the step."""
+"""(state, row of p) -> the next state, the gates after their activations, and this step's part of output `cells`."""
 
 
 Walked = Callable[[_State, _State], tuple[_State, list[Tensor]]]
-"""(state, rows of a step) -> the state after it, and what is stacked."""
+"""(state, rows of a step) -> the next state, and the values to stack."""
 
 
 def sizes(node: Node, weights: Tensor) -> tuple[int, int, int]:
-    """Hidden units, gates of them side by side, and directions of a recurrent node or its gradient. Raises GraphError."""
+    """Number of hidden units, of gates side by side, and of directions of a recurrent node or its gradient. Raises
+    GraphError."""
     hidden = shape_of(weights)[2]
     if not isinstance(hidden, int):
-        raise GraphError("its rule needs a fixed number of hidden units", code=304, got=str(weights.shape))
+        raise GraphError("the gradient rule needs a fixed number of hidden units", code=304, got=str(weights.shape))
     return hidden, GATES[node.attribute("kind")] * hidden, 2 if node.attribute("direction") == "bidirectional" else 1
 
 
 def cells(node: Node, operands: list[Tensor | None], kept: bool = False) -> list[Tensor]:
-    """The outputs y, y_h and y_c (not of an lstm: y_h again) of a `recurrent` node, from other operands in the same order;
-    kept: gates and cells too."""
+    """Computes the outputs y, y_h and y_c of a `recurrent` node from other operands in the same order. For kinds other
+    than lstm, y_h is returned again in place of y_c. kept: also return gates and cells."""
     p, weights, *rest = operands
     initial_h, initial_c, lengths, peepholes, bias = [*rest, None, None, None, None, None][:5]
     assert p is not None and weights is not None
@@ -63,7 +65,7 @@ def cells(node: Node, operands: list[Tensor | None], kept: bool = False) -> list
 
 
 def _outputs(step: _Step, kept: bool) -> Walked:
-    """The step with what is stacked of it."""
+    """The step together with the values to stack."""
 
     def outputs(state: _State, rows: _State) -> tuple[_State, list[Tensor]]:
         new, gates, cell = step(state, rows[0])
@@ -78,7 +80,8 @@ def _outputs(step: _Step, kept: bool) -> Walked:
 def walk_steps(
     step: Walked, state: _State, rows: list[Tensor], lengths: Tensor | None, reverse: bool
 ) -> tuple[_State, list[Tensor]]:
-    """A scan over rows [time, batch, ...] that leaves a batch row's state alone past its length, and stacks zeros there."""
+    """A scan over rows [time, batch, ...]. Past a batch row's length, the row's state stays unchanged and zeros are
+    stacked."""
     if lengths is None:
         final, made = scan(step, state, tuple(rows), reverse=reverse)
         return final, made
@@ -164,7 +167,7 @@ _ACTIVATIONS: list[Callable[[Expr, float, float], Expr]] = [
     lambda x, a, b: x / (abs(x) + 1.0),
     lambda x, a, b: x.max(0.0) + (-abs(x)).unary("exp").unary("log1p"),
 ]
-"""By the numbers of the attribute `activations`, with alpha and beta."""
+"""Indexed by the numbers in the attribute `activations`; each takes alpha and beta."""
 
 
 def _activation(node: Node, d: int, index: int) -> Callable[..., Tensor]:
@@ -203,7 +206,7 @@ def stacked(parts: list[Tensor], axis: int) -> Tensor:
 
 
 def zeros(x: Tensor, hidden: int) -> Tensor:
-    """[batch, hidden], from x [time, batch, gates * hidden]."""
+    """Zeros [batch, hidden], sized from x [time, batch, gates * hidden]."""
     batch = shape_of(x)[1]
     if isinstance(batch, int):
         like = Tensor(x.function, "", x.dtype, (batch, hidden))

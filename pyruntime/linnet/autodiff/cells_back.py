@@ -1,22 +1,23 @@
-"""Backpropagation through RNN, GRU and LSTM written out as scans over ordinary nodes: the definition of op
+"""Backpropagation through RNN, GRU and LSTM expressed as scans over ordinary nodes: the definition of op
 `recurrent_gradient`. Its own gradients are second derivatives of `recurrent`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from linnet import ops
 from linnet.autodiff._tools import elementwise
 from linnet.autodiff.cells import GATES, part, row_of, sizes, split, stacked, walk_steps, zeros
-from linnet.graph import Node, Tensor
-from linnet.mapping import Expr, pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.ir.expr import Expr
+from linnet.ir.function import Node, Tensor
 
 _State = tuple[Tensor, ...]
 
 
 def cells_back(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
-    """The outputs dp, dh, dc (not of an lstm: dh again) and dq (not of a gru: dp) of a `recurrent_gradient` node, from other
-    operands in the same order."""
+    """Computes the outputs dp, dh, dc and dq of a `recurrent_gradient` node from other operands in the same order. For
+    kinds other than lstm, dh is returned again in place of dc; for kinds other than gru, dp in place of dq."""
     weights, gates, y, kept, initial_h, initial_c, lengths, dy, dy_h, dy_c = [*operands, *[None] * 10][:10]
     assert weights is not None and gates is not None
     kind, direction = node.attribute("kind"), node.attribute("direction")
@@ -27,7 +28,7 @@ def cells_back(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
         back = direction == "reverse" or d == 1
 
         def of(x: Tensor, d: int = d) -> Tensor:
-            """[time, batch, hidden] of this direction."""
+            """The part [time, batch, hidden] of this direction."""
             return ops.copy([part(x, 1, d, 1)], kind="squeeze", axes=[1])[0]
 
         own = part(gates, 2, d * width, width)
@@ -53,8 +54,8 @@ def cells_back(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
 
 
 def _step(kind: str, relu: bool, w: Tensor, given: bool) -> Callable[[_State, _State], tuple[_State, list[Tensor]]]:
-    """(gradients of the state after a step, its rows) -> (those of the state before, [dp, and of a gru dq]).
-    given: whether the last row is the gradient of the step's output."""
+    """(gradients of the state after a step, the step's rows) -> (gradients of the state before it, [dp, and for a gru
+    dq]). given: whether the last row is the gradient of the step's output."""
 
     def step(state: _State, rows: _State) -> tuple[_State, list[Tensor]]:
         gates, *rest = rows
@@ -94,18 +95,19 @@ def _lstm(dh: Expr, dc: Expr, i: Expr, o: Expr, f: Expr, new: Expr, cell: Expr, 
 
 
 def before(y: Tensor, initial: Tensor | None, lengths: Tensor | None, d: int, back: bool) -> Tensor:
-    """The states before each step of direction d, [time, batch, hidden], of those after it, y [time, directions, batch,
-    hidden]; of no meaning past a row's length. back: whether that direction goes from the last step to the first."""
+    """The states before each step of direction d, [time, batch, hidden], derived from the states after each step, y
+    [time, directions, batch, hidden]. Values past a row's length are undefined. back: whether the direction runs from
+    the last step to the first."""
     y = ops.copy([part(y, 1, d, 1)], kind="squeeze", axes=[1])[0]
     starts, ends = ([1], [2**31 - 1]) if back else ([0], [-1])
     rest = ops.copy([y], kind="slice", starts=starts, ends=ends, axes=[0], steps=[1])[0]
-    if initial is None:  # y is 0 past a row's length, as the first state is
+    if initial is None:  # y is 0 past a row's length, and so is the initial state
         return ops.copy([rest], kind="pad", pads=[0, 1] if back else [1, 0], axes=[0])[0]
     first = part(initial, 0, d, 1)
     moved = ops.concat([rest, first] if back else [first, rest], 0)
     if not back or lengths is None:
         return moved
-    # Backwards, a row begins at its own last step.
+    # In the backward direction, a row begins at its own last step.
     zero, one = y.function.constant(0), y.function.constant(1)
     steps = ops.range_(zero, ops.gather(ops.shape(y), zero), one)
     steps = ops.copy([steps], kind="unsqueeze", axes=[1, 2])[0]

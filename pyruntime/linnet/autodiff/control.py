@@ -1,23 +1,22 @@
-"""Gradients of `if` and `call`, and what they share with that of `while` (loops.py): functions put in place, walked back
-through, and cut down to what their results need."""
+"""Gradients of `if` and `call`, and helpers shared with the gradient of `while` (loops.py). The helpers inline functions,
+walk back through them, and remove nodes that no result needs."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from linnet import ops
-from linnet.autodiff._tools import Gradients, add_up, filled
-from linnet.autodiff.sparse import SparseRows
-from linnet.body import Body
-from linnet.control import branch_node
-from linnet.graph import Function, Node, Tensor
+from linnet.autodiff._tools import filled
+from linnet.autodiff.sparse import Gradients, SparseRows, add_up
+from linnet.autodiff.walk import walk
+from linnet.builder import ops
+from linnet.builder.control import branch_node
+from linnet.ir.body import Body
+from linnet.ir.function import Function, Node, Tensor
 
 
 def call_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """The function's nodes take the node's place, as the C library does it; then theirs."""
-    from linnet.autodiff import walk
-
+    """Inlines the function's nodes, as the C library does, and differentiates them."""
     function = node.outputs[0].function
     end = len(function.nodes)
     arguments = [None if t is None else ops.copy([t])[0] for t in node.inputs]
@@ -33,7 +32,8 @@ def call_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
 
 
 def if_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """A branch too: the same one computed again, and back through it. Nothing is kept of a branch that may not run."""
+    """The gradient is another `if`. It recomputes the branch that ran and walks back through it. The forward node keeps
+    no values, because the branch may not run."""
     condition, captured = node.inputs[0], node.inputs[1:]
     assert condition is not None
     bodies = []
@@ -53,13 +53,14 @@ def if_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gr
 
 
 def place_of(node: Node) -> Function:
-    """Where nodes go now: the innermost open body, else where the node is."""
+    """The function that receives new nodes: the innermost open body, or else the node's own function."""
     function = node.outputs[0].function
     return function.graph.bodies[-1] if function.graph.bodies else function
 
 
 def arguments_of(captured: Sequence[Tensor | None], needs: Sequence[bool]) -> list[Tensor | None]:
-    """Captured tensors in the open body; those that need a gradient under names of their own, apart from one another."""
+    """Captured tensors in the open body. Those that need a gradient get aliases of their own, so that each is
+    distinct."""
     found: list[Tensor | None] = []
     for tensor, need in zip(captured, needs, strict=True):
         if tensor is not None:
@@ -70,7 +71,8 @@ def arguments_of(captured: Sequence[Tensor | None], needs: Sequence[bool]) -> li
 
 
 def inline(function: Function, into: Function, arguments: Sequence[Tensor | None]) -> list[Tensor]:
-    """Copies of the function's nodes at the end of `into`, with the arguments for its inputs; its outputs there."""
+    """Appends copies of the function's nodes to `into`, with the arguments in place of its inputs. Returns its outputs
+    there."""
     table = dict(zip(function.inputs, arguments, strict=False))
 
     def own(t: Tensor) -> Tensor:
@@ -95,9 +97,7 @@ def inline(function: Function, into: Function, arguments: Sequence[Tensor | None
 def back(
     nodes: Sequence[Node], seeds: Iterable[tuple[Tensor, Tensor | None]], wanted: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """`walk` inside the open body, from gradients of anywhere, several of which may be of one tensor."""
-    from linnet.autodiff import walk
-
+    """Runs `walk` inside the open body. The seeds may come from anywhere, and several may belong to one tensor."""
     parts: dict[Tensor, list[Tensor]] = {}
     for tensor, g in seeds:
         if g is not None:
@@ -107,7 +107,7 @@ def back(
 
 
 def ancestors(outputs: Iterable[Tensor], ends: Iterable[Tensor] = ()) -> set[Tensor]:
-    """The tensors that outputs are made of, themselves among them; nothing behind `ends`."""
+    """All tensors that the outputs depend on, including the outputs. The search stops at `ends`."""
     seen: set[Tensor] = set()
     pending, stop = list(outputs), set(ends)
     while pending:
@@ -120,7 +120,7 @@ def ancestors(outputs: Iterable[Tensor], ends: Iterable[Tensor] = ()) -> set[Ten
 
 
 def prune(body: Body) -> None:
-    """Leaves the nodes that the outputs need, and takes from outside what these use."""
+    """Keeps only the nodes that the outputs need, and captures the outside tensors that these use."""
     used = ancestors(body.outputs)
     body.nodes = [n for n in body.nodes if any(t in used and t.node is n for t in n.outputs)]
     body.captured = {outer: own for outer, own in body.captured.items() if own in used}

@@ -1,13 +1,12 @@
-"""Adjoints of the copy op: what moved elements one way moves gradients back, summed where an element went to many places."""
+"""Adjoints of the op copy. Gradients move back the way the elements came, and are summed where an element was copied
+several times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from linnet import ops
 from linnet.autodiff._tools import (
-    Gradients,
     constant_of,
     expand_like,
     integers,
@@ -19,12 +18,14 @@ from linnet.autodiff._tools import (
     shape_of,
     unbroadcast,
 )
-from linnet.errors import GraphError
-from linnet.graph import Node, Tensor, emit
+from linnet.autodiff.sparse import Gradients
+from linnet.builder import ops
+from linnet.clib.errors import GraphError
+from linnet.ir.function import Node, Tensor, emit
 
 
 def copy_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Gradients of a copy's inputs, by kind."""
+    """Gradients of a copy's inputs, by its kind."""
     kind = node.attribute("kind")
     x = node.inputs[0]
     assert x is not None
@@ -39,7 +40,7 @@ def copy_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
     if kind == "concat":
         return _concat(node, g)
     if any(needs[1:]):
-        raise GraphError("the value that pad fills with has no gradient", code=301, hint="make it a constant")
+        raise GraphError("the fill value of pad has no gradient", code=301, hint="make the fill value a constant")
     if kind not in _KINDS:
         raise GraphError(f"copy of kind {kind} has no gradient", code=301)
     return [_KINDS[kind](node, x, g)]
@@ -71,12 +72,14 @@ def _values(node: Node, attribute: str, index: int, what: str) -> list[int]:
 
 
 def _slice(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """Zeros around (a pad); any step but 1 by scattering."""
+    """Pads with zeros for steps of 1; scatters for other steps."""
     rank = len(shape_of(x))
     starts = _values(node, "starts", 1, "starts")
     axes = [a % rank for a in _values(node, "axes", 3, "axes")] or list(range(len(starts)))
     steps = _values(node, "steps", 4, "steps") or [1] * len(axes)
-    if steps == [-1] and starts == [-1] and _values(node, "ends", 2, "ends")[0] <= -(1 << 62):  # all of it, backwards
+    if (
+        steps == [-1] and starts == [-1] and _values(node, "ends", 2, "ends")[0] <= -(1 << 62)
+    ):  # the whole axis, reversed
         return ops.copy([g], kind="slice", starts=[-1], ends=[-(1 << 63)], axes=axes, steps=[-1])[0]
     if any(s != 1 for s in steps):
         return _scattered(node, x, g)
@@ -86,7 +89,7 @@ def _slice(node: Node, x: Tensor, g: Tensor) -> Tensor:
         if not isinstance(size, int):
             if start < 0:
                 return _scattered(node, x, g)
-            before[axis] = start  # a start past the end gives no elements, and the pad below then crops back to none
+            before[axis] = start  # a start past the end selects no elements; the pad below then crops to nothing
         else:
             before[axis] = min(max(start + size if start < 0 else start, 0), size)
     if x.static_shape is not None and g.static_shape is not None:
@@ -98,7 +101,7 @@ def _slice(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 
 def _pad(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """Constant: the opposite pad. reflect, edge, wrap: by scattering."""
+    """For mode "constant" the gradient is the opposite pad. For "reflect", "edge" and "wrap" it is scattered."""
     if node.attribute("pad_mode") != "constant":
         return _scattered(node, x, g)
     pads, axes = operand(node, 1), operand(node, 3)
@@ -134,7 +137,7 @@ def _blocks(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 
 def _scattered(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """Any copy: the same copy of the elements' numbers says where each came from."""
+    """Works for any copy: the same copy applied to element indices shows where each element came from."""
     return put_back(x, emit("copy", [numbers_of(x), *node.inputs[1:]], node.attributes)[0], g)
 
 

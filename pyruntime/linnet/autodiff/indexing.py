@@ -1,32 +1,22 @@
-"""Gradients of the ops that find elements by number: gather, scatter, top_k, and of running sums and products."""
+"""Gradients of ops that select elements by index (gather, scatter, top_k) and of cumulative sums and products."""
 
 from __future__ import annotations
 
-from linnet import ops
-from linnet.autodiff._tools import (
-    Gradients,
-    Rule,
-    constant_of,
-    elementwise,
-    filled,
-    first,
-    numbers_of,
-    put_back,
-    shape_of,
-)
-from linnet.autodiff.sparse import rows_of
-from linnet.control import scan
-from linnet.graph import Node, Tensor
+from linnet.autodiff._tools import constant_of, elementwise, filled, first, numbers_of, put_back, shape_of
+from linnet.autodiff.sparse import Gradients, Rule, rows_of
+from linnet.builder import ops
+from linnet.builder.control import scan
+from linnet.ir.function import Node, Tensor
 
 
 def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros, with the gradient added at the indices; of whole rows of a variable: these rows."""
+    """Zeros with the gradient added at the indices. For whole rows of a variable, the result has only these rows."""
     x, _, g = first(node, given)
     indices, kind = node.inputs[1], node.attribute("kind")
     assert indices is not None
     if kind == "elements":
         return [ops.scatter(filled(x, 0.0), indices, g, axis=node.attribute("axis"), reduction="add")]
-    if node.attribute("batch_dims"):  # the same gather of the elements' numbers says where each came from
+    if node.attribute("batch_dims"):  # the same gather applied to element indices shows where each element came from
         batch_dims = node.attribute("batch_dims")
         came = ops.gather(numbers_of(x), indices, kind=kind, axis=node.attribute("axis"), batch_dims=batch_dims)
         return [put_back(x, came, g)]
@@ -39,7 +29,7 @@ def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
     rows = ops.copy([indices], kind="unsqueeze", axes=[count])[0]
     if axis == 0:
         return [ops.scatter(filled(x, 0.0), rows, g, kind="nd", reduction="add")]
-    # The gathered axis goes first, on both sides.
+    # Move the gathered axis to the front on both sides.
     there = [axis, *(i for i in range(rank) if i != axis)]
     moved = ops.transpose(g, [*range(axis, axis + count), *range(axis), *range(axis + count, rank - 1 + count)])
     made = ops.scatter(ops.transpose(filled(x, 0.0), there), rows, moved, kind="nd", reduction="add")
@@ -47,8 +37,9 @@ def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
 
 
 def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """none: zeros where it was written, and a gather (indices must not repeat); add: all of it, and a gather; mul: times the
-    product of the others; max, min: shared evenly among those that are equal to the result."""
+    """Gradients for the data and for the updates, by reduction. none: zeros at the written places, and a gather
+    (indices must not repeat). add: the whole gradient, and a gather. mul: the gradient times the product of the other
+    factors. max, min: shared equally among the elements that equal the result."""
     x, y, g = first(node, given)
     indices, updates = node.inputs[1], node.inputs[2]
     assert indices is not None and updates is not None
@@ -64,7 +55,7 @@ def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
         kept = put(g, filled(updates, 0.0), "none") if reduction == "none" and needs[0] else g
         return [kept, None, at(g) if needs[2] else None]
     if reduction == "mul":
-        # The product of the other updates of an element: of all that are not 0, unless another one is.
+        # The product of all other updates of an element: the product of those that are not 0, or 0 if another one is 0.
         others = elementwise([updates], lambda u: u.eq(0.0).select(1.0, u), x.dtype)
         zeros = elementwise([updates], lambda u: u.eq(0.0).select(1.0, 0.0), x.dtype)
         product, count = put(filled(x, 1.0), others, "mul"), put(filled(x, 0.0), zeros, "add")
@@ -80,8 +71,8 @@ def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """cumsum the other way. Of a running product: the product of all before, times what a scan from the end sums up, so that
-    elements may be 0."""
+    """cumsum in the opposite direction. For a cumulative product: the product of all earlier elements times a scan from
+    the end, so that elements may be 0."""
     x, _, g = first(node, given)
     axis, exclusive, reverse = node.inputs[1], node.attribute("exclusive"), node.attribute("reverse")
     assert axis is not None
@@ -107,7 +98,7 @@ def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
 
 
 def top_k_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros, with the gradient of the values at their indices."""
+    """Zeros with the gradient of the values at their indices."""
     x, _, g = first(node, given)
     axis = node.attribute("axis") % len(shape_of(x))
     return [ops.scatter(filled(x, 0.0), node.outputs[1], g, axis=axis, reduction="add")]

@@ -1,5 +1,5 @@
-"""The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop then stacks.
-What maps and copies make of kept and captured values is computed again; results of heavier ops are kept."""
+"""The gradient of `while`: a loop from the last iteration to the first, over values that the forward loop is made to
+stack. Results of maps and copies of stacked or captured values are recomputed; results of heavier ops are stacked."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from typing import TypeVar
 
 import numpy as np
 
-from linnet import ops
-from linnet.autodiff._tools import FLOAT_DTYPES, Gradients, elementwise, filled
+from linnet.autodiff._tools import FLOAT_DTYPES, elementwise, filled
 from linnet.autodiff.control import ancestors, arguments_of, back, inline, place_of, prune
-from linnet.autodiff.sparse import SparseRows, rows_of, sum_of
-from linnet.body import Body
-from linnet.control import loop_node
-from linnet.errors import GraphError
-from linnet.graph import Function, Node, Tensor
-from linnet.symbolic import elements_of
+from linnet.autodiff.sparse import Gradients, SparseRows, rows_of, sum_of
+from linnet.builder import ops
+from linnet.builder.control import loop_node
+from linnet.clib.errors import GraphError
+from linnet.ir import traits
+from linnet.ir.body import Body
+from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.symbolic import elements_of
 
-_CHEAP = frozenset({"map", "copy", "cast", "shape"})
+_CHEAP = traits.POINTWISE | traits.COPIES | traits.family("shape")
 
 
 def while_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Gradients of carried values are carried, those of captured ones summed up; of a captured tensor that is only gathered
-    from (what a scan goes through, an embedding) the rows are stacked, and put in place after the loop."""
+    """Gradients of carried values are carried, and those of captured values are summed. If a captured tensor is only
+    gathered from (the sequence of a scan, an embedding), its gradient rows are stacked and put in place after the loop.
+    """
     trips, steady = node.inputs[0], _steady(node)
     if trips is None:
         raise GraphError(
-            "nothing bounds the number of its iterations, of each of which the gradient needs values", code=301,
+            "the number of iterations has no limit, but the gradient needs values of every iteration", code=301,
             hint="give while_loop a maximum",
         )  # fmt: skip
     function: Function = node.attribute("body_function")
-    if not steady:  # as many rows as iterations
+    if not steady:  # one row per iteration
         numbers = _stacked(node, function.inputs, function.outputs, [function.inputs[0]])[0]
         trips, function = ops.shape(numbers, start=0, end=1), node.attribute("body_function")
     given, carried = [*given, *[None] * (len(node.outputs) - len(given))], node.attribute("carried")
@@ -42,7 +44,7 @@ def while_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) ->
         step = body.parameter(Tensor(body.outer, "iteration", "i64", ()))
         holds = body.parameter(Tensor(body.outer, "condition", "bool", ()))
         after = [body.parameter(node.outputs[k], f"gradient_{k}") for k in changing]
-        last = elementwise([count, step], lambda n, j: n - 1 - j)  # the iteration whose gradient this is
+        last = elementwise([count, step], lambda n, j: n - 1 - j)  # index of the iteration whose gradient this is
         before = [body.tensor(t.name, t.dtype, t.shape) for t in function.inputs[2 : 2 + carried]]
         captured = arguments_of(node.inputs[2 + carried :], needs[2 + carried :])
         entry: list[Tensor | None] = [last, body.constant(np.array(True)), *before, *captured]
@@ -99,7 +101,7 @@ def _sure(value: _T | None) -> _T:
 
 
 def _steady(node: Node) -> bool:
-    """Whether nothing but the number of trips ends the loop."""
+    """Whether only the trip count ends the loop."""
     function, begins = node.attribute("body_function"), node.inputs[1] if len(node.inputs) > 1 else None
     holds = function.outputs[0]
     always = holds is function.inputs[1] or (holds.data is not None and bool(holds.data.all()))
@@ -107,7 +109,8 @@ def _steady(node: Node) -> bool:
 
 
 def _changing(node: Node, given: Sequence[Tensor | None], needs: Sequence[bool]) -> list[int]:
-    """The carried values whose gradients are carried back: they depend on what is asked for, and something on them."""
+    """The carried values whose gradients are carried back: those that depend on a wanted value and that the result
+    depends on."""
     function, carried = node.attribute("body_function"), node.attribute("carried")
     parameters, results = function.inputs[2 : 2 + carried], function.outputs[1 : 1 + carried]
     floats = [t.dtype in FLOAT_DTYPES for t in parameters]
@@ -125,7 +128,7 @@ def _changing(node: Node, given: Sequence[Tensor | None], needs: Sequence[bool])
 
 
 def _rows(inside: Sequence[Tensor], forward: Sequence[Node], results: Sequence[Tensor]) -> list[Node]:
-    """The gathers along axis 0 from tensors that nothing else reads."""
+    """The gathers along axis 0 whose source tensor nothing else reads."""
     found = []
     for tensor in inside:
         readers = [n for n in forward if tensor in n.inputs]
@@ -141,8 +144,10 @@ def _rows(inside: Sequence[Tensor], forward: Sequence[Node], results: Sequence[T
 def _kept(
     body: Body, results: Sequence[Tensor], before: Sequence[Tensor], captured: Sequence[Tensor | None], last: Tensor
 ) -> list[Tensor]:
-    """What the backward body reads of the forward one and does not compute again."""
-    forward = {t.node for t in ancestors(results, [last])}  # of a loop in the loop, what it has been made to stack too
+    """Values of the forward body that the backward body reads and does not recompute."""
+    forward = {
+        t.node for t in ancestors(results, [last])
+    }  # for a loop within the loop, also the values that it was changed to stack
     kept: list[Tensor] = []
     seen: set[Tensor] = set()
     around, carried = set(captured), set(before)
@@ -167,8 +172,8 @@ def _kept(
 def _stacked(
     node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], kept: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Makes a loop stack more values, and returns the stacks. inputs, outputs: those of its body, or of a copy of it among
-    other nodes, in which `kept` are."""
+    """Makes a loop stack more values and returns the stacks. inputs, outputs: those of its body, or of a copy of the
+    body among other nodes that contains `kept`."""
     carried = node.attribute("carried")
     known = dict(zip(outputs[1 + carried :], node.outputs[carried:], strict=True))
     new = [t for t in dict.fromkeys(kept) if t not in known]
@@ -198,7 +203,8 @@ def _row_count(node: Node) -> int | str | None:
 
 
 def _placed(x: Tensor, rows: Tensor, places: Tensor, count: Tensor, backwards: bool) -> Tensor | SparseRows:
-    """The gradient of x from rows of it; of a variable as rows. backwards: the places count from the last iteration to 0."""
+    """The gradient of x from the gradients of some of its rows; for a variable as SparseRows. backwards: the places
+    count from the last iteration to 0."""
     length, known = x.shape[0] if x.shape else None, elements_of(count)
     if backwards and length is not None and known == (length,):
         return ops.copy([rows], kind="slice", starts=[-1], ends=[-(1 << 63)], axes=[0], steps=[-1])[0]

@@ -1,5 +1,5 @@
 """The gradient of map programs: the derivative table of schema/map_opcodes.toml, applied backwards through the program.
-The backward of a map is one map per input. What it needs of the forward program it takes from results, or computes again."""
+The backward of a map is one map per input. Forward values that it needs are taken from the results or recomputed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from linnet._generated.op_table import DERIVATIVES
-from linnet.autodiff._tools import FLOAT_DTYPES, Gradients, unbroadcast
-from linnet.errors import GraphError
-from linnet.graph import Node, Tensor, emit
-from linnet.mapping import FLOATS, REGISTER, Expr, Instruction, Program, Store
+from linnet.autodiff._tools import FLOAT_DTYPES, unbroadcast
+from linnet.autodiff.sparse import Gradients
+from linnet.clib.errors import GraphError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Node, Tensor, emit
+from linnet.ir.program import FLOATS, REGISTER, Instruction, Program, Store
 
 _CODE = {
     opcode: [compile(text, opcode, "eval") for text in row]
@@ -21,7 +23,7 @@ _CODE = {
 
 
 class _Value(Expr):
-    """An Expr for the formulas of the table, which write == and != as Python does."""
+    """An Expr for the table's formulas, in which == and != are ordinary Python operators."""
 
     def __eq__(self, other: Any) -> Any:
         return self.eq(other)
@@ -56,9 +58,9 @@ def map_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> G
 
 
 def _input_gradient(node: Node, program: Program, given: list[Tensor | None], index: int, x: Tensor) -> Tensor | None:
-    """The sum over the outputs of gradient * d output / d input `index`, of the iteration shape."""
+    """The sum over all outputs of gradient * d output / d input `index`, in the iteration shape."""
     if any(i.opcode == "table" and i.operand == index for i in program.code):
-        raise GraphError("its look-up table has no gradient", code=301, hint="use gather")
+        raise GraphError("its look-up table has no gradient", code=301, hint="use gather instead")
     made = Program()
     values = [_Value(made, made.add(i)) for i in program.code]  # registers keep their numbers
     follows = [False] * len(values)  # float registers that depend on the input
@@ -120,8 +122,8 @@ def _input_gradient(node: Node, program: Program, given: list[Tensor | None], in
 
 
 def _clipped(program: Program) -> dict[int, int]:
-    """Of a clip between two numbers: the register of its inner half to that of the whole, which tells the same about where
-    the inner one was clipped."""
+    """A clip between two numbers consists of two instructions. Maps the register of the inner one to the register of
+    the whole clip, which shows equally well where the inner one clipped."""
     found = {}
     for register, i in enumerate(program.code):
         inner = program.code[i.args[0]] if i.opcode in ("min", "max") else None
@@ -137,20 +139,20 @@ def _clipped(program: Program) -> dict[int, int]:
 
 def _chain(opcode: str, position: int, g: Expr, args: list[_Value], y: _Value, argument: int, give: Any) -> None:
     if opcode not in _CODE:
-        raise GraphError(f"its opcode {opcode} has no derivative", code=301)
+        raise GraphError(f"the map opcode {opcode} has no derivative", code=301)
     names = dict(zip("abc", args, strict=False))
     derivative = eval(_CODE[opcode][position], _NAMES, {**names, "y": y})
     if isinstance(derivative, int | float):
         if derivative:
             give(argument, g if derivative == 1 else -g if derivative == -1 else g * derivative)
-    elif derivative.kind == "i32":  # a comparison: 0 where it does not hold, even when g is not finite
+    elif derivative.kind == "i32":  # comparison: 0 where it is false, even if g is not finite
         give(argument, derivative.select(g, 0.0))
     else:
         give(argument, g * derivative)
 
 
 def _needed(program: Program, register: int, given: Collection[int]) -> set[int]:
-    """The registers that make up this one, none of those behind the given ones."""
+    """The registers on which this register depends. The search stops at the given registers."""
     needed: set[int] = set()
     pending = [register]
     while pending:
@@ -164,9 +166,10 @@ def _needed(program: Program, register: int, given: Collection[int]) -> set[int]
 def _pruned(
     program: Program, register: int, operands: list[Tensor | None], x: Tensor, stored: Mapping[int, Tensor]
 ) -> Tensor:
-    """A map of the instructions that one register needs, and of the operands that these load. stored: registers that are
-    results of the forward map. They are loaded where that leaves an operand of it unread, so that a relu or tanh keeps its
-    result, which the next layer keeps too, and not what went in, so that it can be the epilogue of what made that."""
+    """A map with only the instructions that one register needs, and only the operands that these load. stored:
+    registers that are results of the forward map. A result is loaded instead of recomputed if one operand of the
+    forward map then need not be read. A relu or tanh therefore keeps its result, which the next layer keeps anyway. It
+    does not keep its input, so it can be fused as an epilogue of the op before it."""
 
     def loads(needed: set[int]) -> set[int]:
         return {program.code[at].operand for at in needed if program.code[at].opcode in ("load", "table")}

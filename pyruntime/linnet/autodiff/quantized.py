@@ -1,19 +1,22 @@
-"""Straight-through gradients of quantize and dequantize (Bengio et al. 2013; of the scales: learned step size, Esser et al.
-2020). The gradient of a quantized tensor is that with respect to the real value (stored - zero) * scale that it stands for."""
+"""Straight-through gradients of quantize and dequantize (Bengio et al. 2013; for scales: learned step size, Esser et
+al. 2020). The gradient of a quantized tensor is taken with respect to the real value (stored - zero) * scale that it
+represents.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from linnet import ops
-from linnet.autodiff._tools import Gradients, Rule, elementwise, first, operand, shape_of, static, unbroadcast
-from linnet.graph import Node, Tensor
+from linnet.autodiff._tools import elementwise, first, operand, shape_of, static, unbroadcast
+from linnet.autodiff.sparse import Gradients, Rule
+from linnet.builder import ops
+from linnet.ir.function import Node, Tensor
 
 _LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-(1 << 15), (1 << 15) - 1), "u16": (0, (1 << 16) - 1)}
 
 
 def quantize_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Inside the range: all of it for x, and -x / scale of it for the scale. Outside: none."""
+    """Inside the range: the full gradient for x, and -x / scale times the gradient for the scale. Outside: none."""
     x, y, g = first(node, given)
     scale, zero = _grid(node, x, y)
     low, high = _LIMITS[y.dtype]
@@ -33,7 +36,7 @@ def quantize_gradient(node: Node, given: list[Tensor | None], needs: list[bool])
 
 
 def dequantize_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """All of it for x; stored - zero of it for the scale."""
+    """The full gradient for x; (stored - zero) times the gradient for the scale."""
     x, _, g = first(node, given)
     result: list[Tensor | None] = [g if needs[0] else None]
     if len(needs) > 1 and needs[1]:
@@ -48,7 +51,7 @@ def _grid(node: Node, x: Tensor, quantized: Tensor) -> tuple[Tensor, Tensor]:
     scale, zero = operand(node, 1), operand(node, 2)
     if scale is None:
         q = quantized.quantization
-        assert q is not None  # the shape rule asks for one of both
+        assert q is not None  # the shape rule requires one of the two
         shape = [-1 if i == q.axis else 1 for i in range(len(shape_of(x)))] if q.axis is not None else []
         values = (np.asarray(v).reshape(shape) for v in (q.scale, q.zero))
         scale, zero = (x.function.constant(v) for v in values)
@@ -59,7 +62,7 @@ def _grid(node: Node, x: Tensor, quantized: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _spread(node: Node, t: Tensor, x: Tensor) -> Tensor:
-    """Per tensor, per slice along an axis, or per block of an axis."""
+    """Broadcasts a scale per tensor, per slice along an axis, or per block of an axis."""
     rank, axis, block = len(shape_of(x)), node.attribute("axis"), node.attribute("block")
     if len(shape_of(t)) == 0 or t.shape == (1,):
         return ops.reshape(t, [])
@@ -71,7 +74,7 @@ def _spread(node: Node, t: Tensor, x: Tensor) -> Tensor:
 
 
 def _summed(node: Node, g: Tensor, x: Tensor) -> Tensor:
-    """The gradient of the scale operand, from that of each element."""
+    """The gradient of the scale operand, summed from the gradients of its elements."""
     scale = node.inputs[1]
     assert scale is not None
     rank, axis, block = len(shape_of(x)), node.attribute("axis") % len(shape_of(x)), node.attribute("block")

@@ -1,23 +1,28 @@
-"""The gradient of `recurrent`: backpropagation through time by the op `recurrent_gradient` over gates that the forward node
-keeps (Hochreiter and Schmidhuber, "Long short-term memory", 1997; Werbos, "Backpropagation through time", 1990)."""
+"""The gradient of `recurrent`: backpropagation through time by the op `recurrent_gradient`, from gates that the forward
+node keeps (Hochreiter and Schmidhuber, "Long short-term memory", 1997; Werbos, "Backpropagation through time",
+1990)."""
 
 from __future__ import annotations
 
-from linnet import ops
-from linnet.autodiff._tools import Gradients, operand, shape_of, through
+from linnet.autodiff._tools import operand, shape_of
 from linnet.autodiff.cells import GATES, cells
 from linnet.autodiff.cells_back import before, cells_back
-from linnet.errors import GraphError
-from linnet.graph import Node, Tensor
+from linnet.autodiff.sparse import Gradients
+from linnet.autodiff.walk import through
+from linnet.builder import ops
+from linnet.clib.errors import GraphError
+from linnet.ir.function import Node, Tensor
 
-_RELU = 2  # among the numbers of the attribute `activations`
+_RELU = 2  # index of relu in the attribute `activations`
 
 
 def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """p and the initial states by recurrent_gradient; weights: one matmul over all steps; bias: a sum. Of what that op has
-    not (other activations, clip, peepholes, coupled gates): through scans that compute the same."""
+    """The op recurrent_gradient computes the gradients for p and the initial states. One matmul over all steps computes
+    the gradients of the weights. A sum computes the gradient of the bias. Options that recurrent_gradient does not
+    support (other activations, clip, peepholes, coupled gates) use equivalent scans.
+    """
     kind, relu = node.attribute("kind"), _is_relu(node)
-    inner = any(g is not None for g in given[3:])  # of gates and cells, in second derivatives
+    inner = any(g is not None for g in given[3:])  # gradients of gates and cells, in second derivatives
     if inner or not _has_kernel(node, relu):
         return through(lambda *operands: cells(node, list(operands), inner), node.inputs, given, needs)
     weights, directions = node.inputs[1], 2 if node.attribute("direction") == "bidirectional" else 1
@@ -27,7 +32,7 @@ def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]
         weights, gates, node.outputs[0], memory, operand(node, 2), operand(node, 3), operand(node, 4),
         *[*given, None, None][:3], kind=kind, direction=node.attribute("direction"), relu=relu, outputs=4,
     )  # fmt: skip
-    dq = dq if kind == "gru" else dp  # elsewhere the two are equal, and the other is not written
+    dq = dq if kind == "gru" else dp  # for other kinds the two are equal, and only dp is written
     parts = ops.copy([dq], kind="split", axis=2, outputs=directions) if directions > 1 else [dq]
     needs = [*needs, *[False] * 7][:7]
     by_weights = by_bias = None
@@ -45,7 +50,7 @@ def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]
 
 
 def second_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Of recurrent_gradient itself: through a scan back over the steps that computes the same."""
+    """The gradient of recurrent_gradient itself, through an equivalent scan from the last step to the first."""
     return through(lambda *operands: cells_back(node, list(operands)), node.inputs, given, needs)
 
 
@@ -59,7 +64,7 @@ def _is_relu(node: Node) -> bool:
 
 
 def _has_kernel(node: Node, relu: bool) -> bool:
-    """Whether recurrent_gradient does what the node does."""
+    """Whether recurrent_gradient supports this node's options."""
     kind, activations = node.attribute("kind"), list(node.attribute("activations"))
     defaults = {"rnn": [1], "gru": [0, 1], "lstm": [0, 1, 1]}[kind]
     usual = relu or all(a == defaults[i % len(defaults)] for i, a in enumerate(activations))
@@ -68,7 +73,7 @@ def _has_kernel(node: Node, relu: bool) -> bool:
 
 
 def _kept(node: Node) -> tuple[Tensor, Tensor]:
-    """The outputs gates and cells of the forward node, which are added to it the first time."""
+    """The outputs gates and cells of the forward node. They are added to the node on first use."""
     p, y = node.inputs[0], node.outputs[0]
     assert p is not None
     shape = shape_of(y)
@@ -82,14 +87,14 @@ def _kept(node: Node) -> tuple[Tensor, Tensor]:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """[time * batch, the rest]"""
+    """Reshapes x to [time * batch, the rest]."""
     return ops.reshape(x, [-1, _units(x)])
 
 
 def _units(x: Tensor) -> int:
     size = shape_of(x)[-1]
     if not isinstance(size, int):
-        raise GraphError("its rule needs a fixed number of hidden units", code=304)
+        raise GraphError("the gradient rule needs a fixed number of hidden units", code=304)
     return size
 
 

@@ -1,17 +1,13 @@
 """Gradient rules, one per op: (node, gradients of its outputs, which inputs need one) -> gradients of its inputs.
-RULES is the table; other families of ops have files of their own (maps.py, copies.py, windows.py, indexing.py, ...)."""
+RULES is the table. Other families of ops have files of their own (maps.py, copies.py, windows.py, indexing.py, ...)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from linnet import ops
 from linnet.autodiff import indexing, quantized, windows
 from linnet.autodiff._tools import (
     FLOAT_DTYPES,
-    Gradients,
-    Rule,
-    add_up,
     constant_of,
     elementwise,
     expand_like,
@@ -20,7 +16,6 @@ from linnet.autodiff._tools import (
     operand,
     reshape_like,
     shape_of,
-    through,
     unbroadcast,
 )
 from linnet.autodiff.control import call_gradient, if_gradient
@@ -28,9 +23,12 @@ from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
 from linnet.autodiff.recurrent import recurrent_gradient, second_gradient
-from linnet.errors import GraphError
-from linnet.graph import Node, Tensor
-from linnet.mapping import Expr
+from linnet.autodiff.sparse import Gradients, Rule, add_up
+from linnet.autodiff.walk import through
+from linnet.builder import ops
+from linnet.clib.errors import GraphError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Node, Tensor
 
 
 def _reduced_axes(node: Node, x: Tensor) -> list[int]:
@@ -48,11 +46,12 @@ def _count(x: Tensor, axes: list[int]) -> Tensor:
 
 
 def reduce_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """By kind; maxima and minima share the gradient evenly among equal elements."""
+    """The gradient depends on the kind of reduction. Maxima and minima share the gradient equally among equal
+    elements."""
     x, y, g = first(node, given)
     kind = node.attribute("kind")
     if kind == "sum" and node.attribute("keep_dims"):
-        return [expand_like(g, x)]  # whatever the axes are, which may be computed
+        return [expand_like(g, x)]  # works for any axes, including computed ones
     axes = _reduced_axes(node, x)
     if not axes and kind in ("sum", "mean", "max", "min", "prod"):
         return [g]
@@ -81,7 +80,7 @@ _REDUCE = {
 
 
 def _prod(x: Tensor, axes: list[int], g: Tensor) -> Tensor:
-    """Products of all the others, axis after axis: right where elements are zero."""
+    """The product of all other elements, axis by axis. This is correct even if elements are zero."""
     stages = [x]
     for axis in axes[:-1]:
         stages.append(ops.reduce(stages[-1], kind="prod", axes=[axis], keep_dims=True))
@@ -94,7 +93,7 @@ def _prod(x: Tensor, axes: list[int], g: Tensor) -> Tensor:
 
 
 def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Two matmuls, summed over broadcast batch dimensions; bias: a sum."""
+    """Two matmuls, summed over broadcast batch dimensions, and a sum for the bias."""
     _, _, g = first(node, given)
     a, b = node.inputs[0], node.inputs[1]
     assert a is not None and b is not None
@@ -118,7 +117,7 @@ def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
         made = unbroadcast(made, left)
         result[0] = reshape_like(made, a) if row else made
     if needs[1]:
-        if len(shape_of(right)) == 2 and len(shape_of(left)) > 2 and not ta:  # one product over all batches
+        if len(shape_of(right)) == 2 and len(shape_of(left)) > 2 and not ta:  # one matrix product over all batches
             k, n = shape_of(left)[-1], shape_of(g)[-1]
             if isinstance(k, int) and isinstance(n, int):
                 left, g = ops.reshape(left, [-1, k]), ops.reshape(g, [-1, n])
@@ -132,7 +131,7 @@ def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
 
 
 def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """y * (g - sum(g * y)); of the logarithm: g - exp(y) * sum(g)."""
+    """y * (g - sum(g * y)); for log-softmax: g - exp(y) * sum(g)."""
     _, y, g = first(node, given)
     axes = [node.attribute("axis")]
     if node.attribute("log"):
@@ -145,8 +144,8 @@ def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def _single(g: Tensor, y: Tensor, axis: int) -> Tensor | None:
-    """The gradient of a log-softmax of which one element per line was taken, in one map: g is zeros with one element per line
-    scattered into them (gather_gradient), which are then not needed."""
+    """The gradient of a log-softmax from which one element per row was taken, in one map. g consists of zeros with one
+    scattered element per row (gather_gradient); these zeros are then not needed."""
     node, shape = g.node, shape_of(y)
     axis %= len(shape)
     if node is None or node.op != "scatter" or node.attribute("kind") != "elements":
@@ -168,7 +167,7 @@ def _single(g: Tensor, y: Tensor, axis: int) -> Tensor | None:
 
 
 def _normal(x: Tensor, axes: list[int], epsilon: float, rms: bool) -> Tensor:
-    """x without its mean (unless rms), divided by its deviation."""
+    """x minus its mean (except with rms), divided by its standard deviation."""
     if not rms:
         x = ops.subtract(x, ops.reduce(x, kind="mean", axes=axes))
     square = ops.reduce(ops.multiply(x, x), kind="mean", axes=axes)
@@ -181,7 +180,7 @@ def _affine(x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def layer_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Through means and maps."""
+    """Expressed with means and maps."""
     x, epsilon, rms = node.inputs[0], node.attribute("epsilon"), node.attribute("rms")
     assert x is not None
     rank = len(shape_of(x))
@@ -201,7 +200,7 @@ def layer_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
 
 
 def _along(t: Tensor, rank: int, axis: int) -> Tensor:
-    """[channels] in the place of the channel axis."""
+    """Reshapes a vector [channels] so that it broadcasts along the channel axis."""
     return ops.reshape(t, [-1 if i == axis % rank else 1 for i in range(rank)])
 
 
@@ -210,8 +209,9 @@ def _per_channel(t: Tensor | None, rank: int, channel_axis: int) -> Tensor | Non
 
 
 def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """g * scale / deviation for x; the others follow from two sums per channel, of g and of g * (x - mean), by maps of
-    channels. Ioffe and Szegedy, "Batch normalization", 2015, section 3, where mean and variance have gradients of their own."""
+    """g * scale / deviation for x. The other gradients follow from two sums per channel, of g and of g * (x - mean), by
+    maps over channels. Ioffe and Szegedy, "Batch normalization", 2015, section 3, where mean and variance have
+    gradients of their own."""
     x, _, g = first(node, given)
     scale, mean, variance = node.inputs[1], node.inputs[3], node.inputs[4]
     assert scale is not None and mean is not None and variance is not None
@@ -235,7 +235,7 @@ def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
 
 
 def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Of statistics: dmean / n + dvariance * 2 (x - mean) / n. Of products, which are linear in g and in x: maps."""
+    """For statistics: dmean / n + dvariance * 2 (x - mean) / n. For products, which are linear in g and in x: maps."""
     x, first, second = node.inputs[0], *given
     assert x is not None
     rank, axis = len(shape_of(x)), node.attribute("channel_axis")
@@ -267,7 +267,7 @@ def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 
 def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Through a reshape to [batch, groups, the rest], means and maps."""
+    """Expressed with a reshape to [batch, groups, the rest], means and maps."""
     x, _, g = first(node, given)
     rank, groups, last = (
         len(shape_of(x)),
@@ -276,7 +276,7 @@ def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
     )
     channels = shape_of(x)[-1 if last else 1]
     if not isinstance(channels, int):
-        raise GraphError("its rule needs a fixed number of channels", code=304)
+        raise GraphError("the gradient rule needs a fixed number of channels", code=304)
     count = int(groups or channels)
 
     def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -291,7 +291,7 @@ def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
 
 
 def cast_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Between floats: a cast back."""
+    """Between float types: a cast back."""
     x, _, g = first(node, given)
     return [ops.cast(g, dtype=x.dtype) if x.dtype in FLOAT_DTYPES else None]
 
@@ -316,4 +316,4 @@ RULES: dict[str, Rule] = {
     **quantized.RULES,
     **windows.RULES,
 }
-"""Op: its rule. What is not here raises GraphError with the reason of the op table."""
+"""The rule of each op. For any other op, GraphError is raised with the reason from the op table."""

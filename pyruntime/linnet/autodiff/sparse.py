@@ -1,23 +1,24 @@
-"""The gradient of a gather, as it is: some rows of a tensor and their numbers. All other rows are zero and exist nowhere,
-so that what a training step costs does not depend on how many rows the tensor has."""
+"""The gradient of a gather in sparse form: some rows of a tensor and their indices. All other rows are zero and are not
+stored, so the cost of a training step does not depend on how many rows the tensor has."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from linnet import ops
-from linnet.autodiff._tools import add_up, elementwise, filled, integers
-from linnet.graph import Dim, Function, Tensor
-from linnet.mapping import REGISTER
+from linnet.autodiff._tools import elementwise, filled, integers
+from linnet.builder import ops
+from linnet.ir.dtypes import Dim
+from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.program import REGISTER
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseRows:
-    """A tensor of shape `shape` that is zero but for some rows along its first axis.
+    """A tensor of shape `shape` that is zero except for some rows along its first axis.
 
-    ids: i64 [k], in [0, shape[0]); rows: [k, *shape[1:]]. Rows with the same number add up; when `summed`, each of them is the
-    whole sum instead, and ids are sorted.
+    ids: i64 [k], in [0, shape[0]). rows: [k, *shape[1:]]. Rows with the same id are added up. If `summed`, each of them
+    already holds the whole sum, and ids are sorted.
     """
 
     ids: Tensor
@@ -27,12 +28,12 @@ class SparseRows:
 
     @property
     def function(self) -> Function:
-        """The function that its tensors are of."""
+        """The function to which its tensors belong."""
         return self.rows.function
 
     @property
     def dtype(self) -> str:
-        """Element type of the rows."""
+        """Dtype of the rows."""
         return self.rows.dtype
 
     @property
@@ -41,16 +42,16 @@ class SparseRows:
         return self.rows.name
 
     def tensor(self, like: Tensor) -> Tensor:
-        """The same as a tensor of `like`'s shape, zeros and all."""
+        """The same values as a dense tensor of `like`'s shape."""
         zeros = filled(like, 0.0)
         return ops.scatter(zeros, self._column(), self.rows, kind="nd", reduction="none" if self.summed else "add")
 
     def sums(self) -> SparseRows:
-        """The same with every row the sum of those with its number: sorted, and summed run by run. O(k log k)."""
+        """The same values, sorted by id, with every row replaced by the sum of all rows with its id. O(k log k)."""
         if self.summed:
             return self
         ids, order = ops.top_k(self.ids, ops.shape(self.ids), axis=0, largest=False)
-        # 0 for all of the least number, 1 for all of the next, ...
+        # 0 for all rows with the smallest id, 1 for all with the next, ...
         run = ops.cumsum(elementwise([_changes(ids)], lambda c: c.cast("i64"), "i64"), integers(ids, 0))
         column = ops.expand_dims(run, 1)
         rows = ops.gather(self.rows, order)
@@ -58,31 +59,31 @@ class SparseRows:
         return SparseRows(ids, ops.gather(totals, run), self.shape, summed=True)
 
     def square_sum(self) -> Tensor:
-        """The sum of its squared elements, a scalar in which every row counts once."""
+        """The sum of its squared elements as a scalar, after rows with equal ids are added up."""
         total = self.sums()
         first = elementwise([_changes(total.ids)], lambda c: c.max((c.iota(0) < 1).cast("i32")), "bool")
         wide = ops.copy([first], kind="unsqueeze", axes=range(1, len(self.shape)))[0] if len(self.shape) > 1 else first
         return elementwise([total.rows, wide], lambda v, c: c.select(v * v, 0.0), REGISTER[self.dtype]).sum()
 
     def apply(self, body: Callable[[Tensor], Tensor]) -> SparseRows:
-        """With rows changed by a function that keeps zeros, of the sums."""
+        """Sums rows with equal ids, then applies a function to the rows. The function must map 0 to 0."""
         total = self.sums()
         return dataclasses.replace(total, rows=body(total.rows))
 
     def scaled(self, factor: float | Tensor) -> SparseRows:
-        """Times a number or a scalar."""
+        """The same rows multiplied by a number or scalar."""
         return dataclasses.replace(self, rows=self.rows * factor)
 
     def take(self, tensor: Tensor) -> Tensor:
-        """The rows of another tensor of that shape."""
+        """The rows of another tensor of the same shape at these ids."""
         return ops.gather(tensor, self.ids)
 
     def put(self, tensor: Tensor, rows: Tensor) -> Tensor:
-        """The tensor with these rows in place of its own; rows of one number must be equal."""
+        """The tensor with these rows replaced. Rows with the same id must be equal."""
         return ops.scatter(tensor, self._column(), rows, kind="nd")
 
     def add_to(self, tensor: Tensor, factor: float | Tensor = 1.0) -> Tensor:
-        """tensor + factor * this, which touches those rows alone."""
+        """tensor + factor * this. Only the rows at these ids are touched."""
         if self.summed:
             return self.put(tensor, self.take(tensor) + self.rows * factor)
         return ops.scatter(tensor, self._column(), self.rows * factor, kind="nd", reduction="add")
@@ -92,7 +93,7 @@ class SparseRows:
 
 
 def _changes(ids: Tensor) -> Tensor:
-    """Where a number differs from the one before it; not at the first."""
+    """True where an id differs from the one before it; false at the first."""
     before = ops.gather(ids, elementwise([ids], lambda i: (i.iota(0) - 1).max(0), "i64"))
     return elementwise([ids, before], lambda a, b: a.ne(b), "bool")
 
@@ -105,7 +106,7 @@ def rows_of(x: Tensor, indices: Tensor, g: Tensor, from_end: bool = True) -> Spa
 
 
 def row_numbers(x: Tensor, indices: Tensor, from_end: bool = True) -> Tensor:
-    """What gather(x, indices) along axis 0 looks up: i64 [n], in order, none negative."""
+    """The rows that gather(x, indices) along axis 0 reads: i64 [n], in order, none negative."""
     assert x.shape is not None
     ids, count = indices.cast("i64"), x.shape[0]
     if from_end and isinstance(count, int):
@@ -114,15 +115,28 @@ def row_numbers(x: Tensor, indices: Tensor, from_end: bool = True) -> Tensor:
 
 
 def join(parts: Sequence[SparseRows]) -> SparseRows:
-    """The sum of several, row after row."""
+    """The sum of several gradients, made by concatenating their rows."""
     if len(parts) == 1:
         return parts[0]
     ids, rows = ops.concat([p.ids for p in parts], 0), ops.concat([p.rows for p in parts], 0)
     return SparseRows(ids, rows, parts[0].shape)
 
 
+Gradients = Sequence[Tensor | SparseRows | None]
+Rule = Callable[[Node, list[Tensor | None], list[bool]], Gradients]
+"""The gradient rule of an op: (node, gradients of its outputs, which inputs need one) -> gradients of its inputs."""
+
+
+def add_up(parts: list[Tensor]) -> Tensor:
+    """The sum of partial gradients. The sum replaces the items of the list, so that it is computed only once."""
+    while len(parts) > 1:
+        group = parts[:8]
+        parts[:8] = [elementwise(group, lambda *terms: sum(terms[1:], terms[0]), group[0].dtype)]
+    return parts[0]
+
+
 def sum_of(parts: list[Tensor | SparseRows], like: Tensor) -> Tensor | SparseRows:
-    """The sum of partial gradients: of rows as long as all are, else of tensors of `like`'s shape."""
+    """The sum of partial gradients: as rows if all are rows, else as a tensor of `like`'s shape."""
     rows = [p for p in parts if isinstance(p, SparseRows)]
     dense = [p for p in parts if not isinstance(p, SparseRows)]
     if not rows:

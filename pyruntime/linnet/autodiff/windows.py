@@ -1,5 +1,5 @@
-"""Gradients of the ops that slide a window, conv, conv_transpose and pool, and of resize. They can be differentiated
-again; sizes may be open."""
+"""Gradients of the sliding-window ops conv, conv_transpose and pool, and of resize. They can be differentiated again,
+and sizes may be open."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from linnet import ops
-from linnet.autodiff._tools import (
-    Gradients,
-    Rule,
-    constant_of,
-    elementwise,
-    filled,
-    integers,
-    operand,
-    reshape_like,
-    shape_of,
-    static,
-)
-from linnet.errors import GraphError
-from linnet.graph import Node, Tensor, emit
+from linnet.autodiff._tools import constant_of, elementwise, filled, integers, operand, reshape_like, shape_of, static
+from linnet.autodiff.sparse import Gradients, Rule
+from linnet.builder import ops
+from linnet.clib.errors import GraphError
+from linnet.ir.function import Node, Tensor, emit
 
 
 class _Window:
-    """Strides, dilations and explicit pads of a node that slides a window over x and makes y, or (conv_transpose, whose
-    roles are the other way round) over y and makes x. Where sizes are open, pads that follow from them are tensors."""
+    """Strides, dilations and explicit pads of a node that slides a window over x and produces y. For conv_transpose the
+    roles are swapped: the window slides over y. If sizes are open, pads that follow from them are tensors."""
 
     def __init__(self, node: Node, x: Tensor, y: Tensor, kernel: tuple[int, ...]) -> None:
         rank = len(shape_of(x))
@@ -47,7 +37,9 @@ class _Window:
             self.pads = [0] * (2 * self.count)
         if mode not in ("explicit", "valid") or wanted:
             extra = (list(node.attribute("output_padding")) if node.op == "conv_transpose" else []) or [0] * self.count
-            more = mode == "same_lower" or (node.op == "conv_transpose" and mode != "same_upper")  # before than after
+            more = mode == "same_lower" or (
+                node.op == "conv_transpose" and mode != "same_upper"
+            )  # more padding before than after
             if self.known or (all(s == 1 for s in self.strides) and not wanted and not any(extra)):
                 total = [self._total(i, extra[i]) for i in range(self.count)]
                 lows = [(t + 1) // 2 if more else t // 2 for t in total]
@@ -56,7 +48,7 @@ class _Window:
                 self.open_pads = self._open(extra, more)
 
     def _total(self, i: int, extra: int) -> int:
-        """Of both sides of axis i: from the sizes, which a stride of 1 does not need."""
+        """Padding on both sides of axis i together, from the sizes. A stride of 1 does not need the sizes."""
         if not self.known:
             return self.span[i] - 1
         n, m = self.sizes[i], self.out[i]
@@ -79,17 +71,18 @@ class _Window:
         return static(self.y, self.axes)
 
     def lengths(self, t: Tensor) -> Tensor:
-        """The sizes of t along the window's axes, i64 [count], whatever they are."""
+        """The sizes of t along the window's axes, i64 [count], fixed or open."""
         return ops.shape(t, start=self.axes[0], end=self.axes[-1] + 1)
 
     def resized(self, t: Tensor, before: Tensor, like: Tensor) -> Tensor:
-        """t with `before` elements more (less where negative) in front, and as many behind as make it as long as `like`."""
+        """t with `before` more elements in front (fewer if negative), and padded or cropped at the end to the length of
+        `like`."""
         after = ops.subtract(ops.subtract(self.lengths(like), self.lengths(t)), before)
         return ops.copy([t, ops.concat([before, after], 0)], kind="pad", axes=self.axes)[0]
 
 
 def _input_gradient(g: Tensor, w: Tensor, window: _Window, group: int) -> Tensor:
-    """Of a conv's input: conv_transpose, with what the stride left over added at the end."""
+    """Gradient of a conv's input: conv_transpose, plus the elements at the end that the stride skipped."""
     how: dict[str, Any] = {
         "strides": window.strides, "dilations": window.dilations, "group": group, "channel_axis": window.channel_axis,
     }  # fmt: skip
@@ -107,7 +100,7 @@ def _input_gradient(g: Tensor, w: Tensor, window: _Window, group: int) -> Tensor
 
 
 def _weight_gradient(x: Tensor, g: Tensor, window: _Window, group: int) -> Tensor:
-    """Of a conv's weights."""
+    """Gradient of a conv's weights."""
     if window.open_pads is not None:
         x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axes=window.axes)[0]
     return ops.conv_gradient(
@@ -117,7 +110,7 @@ def _weight_gradient(x: Tensor, g: Tensor, window: _Window, group: int) -> Tenso
 
 
 def _output_gradient(x: Tensor, w: Tensor, window: _Window, group: int) -> Tensor:
-    """conv itself, of the window's output size."""
+    """The conv itself, with the window's output size."""
     if window.open_pads is not None:
         x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axes=window.axes)[0]
     made = ops.conv(
@@ -128,7 +121,7 @@ def _output_gradient(x: Tensor, w: Tensor, window: _Window, group: int) -> Tenso
         return window.resized(made, integers(made, [0] * window.count), window.y)
     if static(made, window.axes) == tuple(window.out):
         return made
-    return ops.copy(  # output padding of a whole stride
+    return ops.copy(  # output padding of at least one stride
         [made], kind="slice", starts=[0] * window.count, ends=window.out, axes=window.axes, steps=[1] * window.count
     )[0]
 
@@ -154,7 +147,8 @@ def conv_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
 
 
 def conv_gradient_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """It is linear in x and in g: conv_transpose and conv, with the gradient in the place of the weights."""
+    """The op is linear in x and in g. The gradient for x is a conv_transpose, the gradient for g a conv. Both use the
+    given gradient as their weights."""
     x, g, w = node.inputs[0], node.inputs[1], given[0]
     assert x is not None and w is not None and g is not None
     window, group = _window_of(node, x, g, w)
@@ -165,7 +159,8 @@ def conv_gradient_gradient(node: Node, given: list[Tensor | None], needs: list[b
 
 
 def conv_transpose_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """conv for x; for w conv_gradient, of a conv whose input is this op's output."""
+    """The gradient for x is a conv. The gradient for w is the conv_gradient of a conv whose input is this op's
+    output."""
     x, w, g = node.inputs[0], node.inputs[1], given[0]
     assert x is not None and w is not None and g is not None
     window, group = _window_of(node, node.outputs[0], x, w)
@@ -180,7 +175,8 @@ def conv_transpose_gradient(node: Node, given: list[Tensor | None], needs: list[
 
 
 def _cut(g: Tensor, x: Tensor, window: _Window, group: int) -> Tensor:
-    """_weight_gradient, without the output padding of a whole stride that conv would make positions of."""
+    """Like _weight_gradient, but without output padding of at least one stride, which the conv would turn into extra
+    positions."""
     if not window.known:
         pads = window.open_pads or (
             integers(g, window.pads[: window.count]),
@@ -211,17 +207,17 @@ _POOL = ("kind", "kernel", "strides", "dilations", "ceil_mode", "count_include_p
 
 
 def pool_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """pool_gradient, with the padding written out."""
+    """The op pool_gradient with explicit padding."""
     x, y, g = node.inputs[0], node.outputs[0], given[0]
     assert x is not None and g is not None
     attributes: dict[str, Any] = {name: node.attribute(name) for name in _POOL}
     window = _Window(node, x, y, tuple(node.attribute("kernel")))
     if window.open_pads is not None:
-        raise GraphError("its rule needs fixed sizes, or explicit pads", code=304, got=f"auto_pad, {x.shape}")
+        raise GraphError("the gradient rule needs fixed sizes or explicit pads", code=304, got=f"auto_pad, {x.shape}")
     attributes["pads"] = node.attribute("pads") if node.attribute("auto_pad") == "explicit" else window.pads
     if attributes["kind"] != "lp":
         return [ops.pool_gradient(x, g, **attributes)]
-    # y = (sum of |x|^p)^(1/p). The adjoint of the sum is that of the mean, times how many elements a window has.
+    # y = (sum of |x|^p)^(1/p). The adjoint of the sum is that of the mean times the number of elements in a window.
     p = node.attribute("p")
     inside = ops.pool(filled(x, 1.0), **{**attributes, "kind": "lp", "count_include_pad": False}, p=1)[0]
     slope = elementwise([g, y, inside], lambda g, v, n: v.eq(0.0).select(0.0, g * n * v ** (1.0 - p)), x.dtype)
@@ -230,7 +226,7 @@ def pool_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
 
 
 def pool_gradient_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """It is linear in g: the average of the gradient, or its elements at the maxima."""
+    """The op is linear in g: the average of the gradient, or its elements at the maxima."""
     x, g, d = node.inputs[0], node.inputs[1], given[0]
     assert x is not None and g is not None and d is not None
     attributes: dict[str, Any] = {name: node.attribute(name) for name in (*_POOL, "pads")}
@@ -243,7 +239,8 @@ def pool_gradient_gradient(node: Node, given: list[Tensor | None], needs: list[b
 
 
 def resize_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Axis by axis, a product with the transposed matrix of its weights, which a resize of the unit matrix gives."""
+    """For each axis, a product with the transposed matrix of its weights. A resize of the unit matrix gives these
+    weights."""
     x, y, g = node.inputs[0], node.outputs[0], given[0]
     assert x is not None and g is not None
     rank = len(shape_of(x))
@@ -265,12 +262,12 @@ def _scales(node: Node) -> list[float]:
     if given is None:
         return list(node.attribute("scales"))
     if given.data is None:
-        raise GraphError("its rule needs constant scales", code=304, got=f"'{given.name}', computed")
+        raise GraphError("the gradient rule needs constant scales", code=304, got=f"'{given.name}', computed")
     return [float(v) for v in given.data]
 
 
 def _resize_weights(node: Node, x: Tensor, y: Tensor, axes: list[int], i: int, scales: list[float]) -> Tensor:
-    """[size before, size after] of axes[i]: what each element gives to each of the result."""
+    """Weights [size before, size after] of axes[i]: how much each input element contributes to each output element."""
     axis, region = axes[i], operand(node, 3)
     length = ops.reshape(ops.shape(x, start=axis, end=axis + 1), [])
     numbers = ops.range_(integers(x, 0), length, integers(x, 1))
@@ -290,7 +287,8 @@ def _resize_weights(node: Node, x: Tensor, y: Tensor, axes: list[int], i: int, s
 
 
 def _shared_scale(node: Node, eye: Tensor, how: dict[str, Any], lengths: tuple[int, ...], i: int) -> Tensor:
-    """Where the aspect is kept, one axis decides the scale of all: it goes along, filled with ones."""
+    """If the aspect ratio is kept, one axis determines the scale of all. That axis is therefore included, filled with
+    ones."""
     given = operand(node, 2)
     wanted = list(node.attribute("sizes")) if given is None else constant_of(given, "sizes")
     ratios = [np.float32(w) / np.float32(n) for w, n in zip(wanted, lengths, strict=True)]

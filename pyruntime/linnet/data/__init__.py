@@ -1,5 +1,6 @@
-"""Data for training: sources of examples that can be taken by number, and a loader that makes batches of them.
-A batch is a function of the seed, the epoch and its place in it, so that a run that is resumed sees what it would have seen."""
+"""Data for training: sources of examples that are accessed by number, and a loader that makes batches of them.
+A batch depends only on the seed, the epoch and its position, so a resumed run sees the same batches as an uninterrupted
+one."""
 
 from linnet.data.augment import crop, flip, shift
 from linnet.data.files import mnist, read_csv, read_idx

@@ -1,4 +1,5 @@
-"""A folder of images, one sub-folder per class, through the same steps of linnet.preprocess that a deployed model runs."""
+"""A folder of images with one sub-folder per class, read with the same linnet.preprocess steps that a deployed model
+runs."""
 
 from __future__ import annotations
 
@@ -9,23 +10,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.errors import FileError
 from linnet.data.source import Batch, Source
-from linnet.errors import FileError
 
 _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp"})
 
 
 class ImageFolder(Source):
-    """See `image_folder`. classes: names of the sub-folders, sorted; paths, labels: of every example."""
+    """See `image_folder`. classes: names of the sub-folders, sorted. paths, labels: of every example."""
 
     def __init__(self, root: str | Path, size: tuple[int, int], names: tuple[str, str], **steps: Any) -> None:
         from linnet import preprocess
-        from linnet.graph import Graph
-        from linnet.session import Session
+        from linnet.facade import Graph
+        from linnet.session.session import Session
 
         root = Path(root)
         if not root.is_dir():
-            raise FileError(f"there is no folder '{root}'", code=201, tensor=str(root), hint="check the path")
+            raise FileError(f"the folder '{root}' does not exist", code=201, tensor=str(root), hint="check the path")
         found = {
             folder.name: sorted(p for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
             for folder in sorted(root.iterdir())
@@ -37,8 +38,8 @@ class ImageFolder(Source):
         self.labels = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         if not self.paths:
             raise FileError(
-                f"'{root}' holds no images", code=201, tensor=str(root),
-                expected="a folder per class, with .jpg, .png or .bmp files in it",
+                f"the folder '{root}' has no images", code=201, tensor=str(root),
+                expected="one sub-folder per class with .jpg, .png or .bmp files",
             )  # fmt: skip
         self._root, self._steps = root, {"size": size, **steps}
         graph = Graph()
@@ -52,7 +53,7 @@ class ImageFolder(Source):
         return len(self.paths)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Batch:
-        from linnet.media import read_image
+        from linnet.data.media import read_image
 
         pixels = [self._session.run({"x": read_image(self.paths[i])})["y"] for i in indices]
         return {self.names[0]: np.concatenate(pixels), self.names[1]: self.labels[indices]}
@@ -67,10 +68,12 @@ class ImageFolder(Source):
 def image_folder(
     root: str | Path, size: tuple[int, int], *, names: tuple[str, str] = ("x", "t"), **steps: Any
 ) -> ImageFolder:
-    """Images of `root`/CLASS/*.jpg (.png, .bmp; deeper folders too) as f32 [1 or 3, height, width], labels i32.
+    """Loads images of `root`/CLASS/*.jpg (.png, .bmp; also nested folders) as f32 [1 or 3, height, width], with labels
+    i32.
 
-    size: (height, width). steps: arguments of linnet.preprocess.image (fit, crop, mean, std, colour, layout="NHWC", ...); a
-    model that gets the same with preprocess.image sees the same pixels on the device. Needs Pillow (linnet[image]).
-    Raises FileError when there is nothing to read; a damaged image is an error when its turn comes, and names the file.
+    size: (height, width). steps: arguments of linnet.preprocess.image (fit, crop, mean, std, colour, layout="NHWC",
+    ...). A model that gets the same arguments through preprocess.image sees the same pixels on the device. Needs Pillow
+    (linnet[image]). Raises FileError if there are no images. A damaged image raises an error that names the file when
+    it is read.
     """
     return ImageFolder(root, size, names, **steps)

@@ -1,4 +1,4 @@
-"""Batches of a source: shuffled by a seed, cut into shards, augmented, and prepared ahead in a thread."""
+"""Batches of a source: shuffled by a seed, divided into shards, augmented, and prepared ahead of time in a thread."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.errors import UsageError
+from linnet.data.shuffle import permutation
 from linnet.data.source import Arrays, Batch, Source
-from linnet.errors import UsageError
-from linnet.shuffle import permutation
 
 Augment = Callable[[Batch, np.random.Generator], Batch]
 
 
 @dataclasses.dataclass(frozen=True)
 class Loader:
-    """Batches of `batch_size` examples, each a function of seed, epoch and place, whatever came before.
+    """Batches of `batch_size` examples. Each depends only on the seed, the epoch and its position, not on earlier
+    batches.
 
-    shuffle: another order in every epoch. drop_last: leave out the last batch of an epoch when it is not full. augment:
-    functions of (batch, random generator), applied in turn (linnet.data.flip, shift, crop, or your own). shard: (index,
-    count): this worker's part of every epoch; all workers get the same number of examples. prefetch: how many batches a
-    thread prepares ahead; by default 2, or 0 for plain arrays, where the thread would cost more than it saves.
+    shuffle: use a different order in every epoch. drop_last: leave out the last batch of an epoch if it is not full.
+    augment: functions of (batch, random generator), applied in order (linnet.data.flip, shift, crop, or your own).
+    shard: (index, count): this worker's part of every epoch; all workers get the same number of examples. prefetch: how
+    many batches a thread prepares ahead. Default: 2, or 0 for plain arrays, where a thread costs more than it saves.
     """
 
     source: Source
@@ -44,31 +45,33 @@ class Loader:
             ("prefetch", self.prefetch is None or self.prefetch >= 0),
         ):  # fmt: skip
             if not good:
-                raise UsageError(f"{what} makes no sense", code=101, tensor=what, got=repr(getattr(self, what)))
+                raise UsageError(f"{what} has an invalid value", code=101, tensor=what, got=repr(getattr(self, what)))
         if not len(self):
             raise UsageError(
-                "the data gives no batch", code=104, expected=f"at least {self.batch_size if self.drop_last else 1} examples",
+                "the data has too few examples for one batch",
+                code=104,
+                expected=f"at least {self.batch_size if self.drop_last else 1} examples",
                 got=f"{len(self.source) // count} for this worker" if count > 1 else str(len(self.source)),
-            )  # fmt: skip
+            )
 
     @property
     def examples(self) -> int:
-        """Examples in an epoch, for this worker."""
+        """Number of examples in an epoch for this worker."""
         own = len(self.source) // self.shard[1]
         return own // self.batch_size * self.batch_size if self.drop_last else own
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Number of batches in an epoch."""
         return (self.examples + self.batch_size - 1) // self.batch_size
 
     def order(self, epoch: int) -> npt.NDArray[np.int64]:
-        """The numbers of the examples of an epoch, in order: that of linnet-train with the same seed."""
+        """The indices of an epoch's examples, in order. linnet-train uses the same order for the same seed."""
         index, count = self.shard
         every = permutation(len(self.source), self.seed, epoch) if self.shuffle else np.arange(len(self.source))
         return every[index::count][: self.examples]
 
     def batches(self, epoch: int = 0, start: int = 0, every: int = 1) -> Iterator[Batch]:
-        """The batches of an epoch, from number `start` on; every so manieth of them."""
+        """The batches of an epoch from number `start` on. every: take only every Nth batch."""
         depth = self.prefetch
         if depth is None:
             plain = isinstance(self.source, Arrays) and self.source.prepare is None and not self.augment
@@ -91,7 +94,7 @@ class Loader:
 
 
 def _ahead(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
-    """The same batches, prepared by a thread, `depth` ahead. What fails there is raised here."""
+    """The same batches, prepared by a thread, `depth` ahead. An exception in the thread is raised here."""
     ready: queue.Queue[tuple[Batch | None, BaseException | None]] = queue.Queue(depth)
     stop = threading.Event()
 

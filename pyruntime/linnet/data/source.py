@@ -1,4 +1,5 @@
-"""What examples come from: anything with a length that gives a batch for a list of numbers. Arrays in memory are one."""
+"""Sources of examples: any object with a length that returns a batch for a list of indices. Arrays in memory are one
+kind."""
 
 from __future__ import annotations
 
@@ -9,41 +10,44 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import UsageError
-from linnet.shuffle import permutation
+from linnet.clib.errors import UsageError
+from linnet.data.shuffle import permutation
 
 Array = npt.NDArray[Any]
 Batch = dict[str, Array]
 
 
 class Source:
-    """Examples by number. A subclass gives __len__, take and digest; take is called from the loader's thread."""
+    """Examples by index. A subclass defines __len__, take and digest. The loader calls take from its thread."""
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def take(self, indices: npt.NDArray[np.int64]) -> Batch:
-        """The examples of these numbers, stacked: input name -> array [len(indices), ...]."""
+        """The examples with these indices, stacked: input name -> array [len(indices), ...]."""
         raise NotImplementedError
 
     def digest(self) -> str:
-        """Hexadecimal digits that tell this data from other data, for the manifest of a run."""
+        """Hexadecimal digits that identify the data, for the manifest of a run."""
         raise NotImplementedError
 
     def subset(self, indices: Sequence[int] | npt.NDArray[Any]) -> Source:
-        """Some of the examples, in this order."""
+        """A source with only these examples, in this order."""
         return _Subset(self, np.asarray(indices, np.int64))
 
     def split(self, share: float, seed: int = 0) -> tuple[Source, Source]:
-        """Two sources that share no example, drawn at random: the first has 1 - share of them, the second the rest."""
+        """Splits randomly into two sources without common examples. The first has 1 - share of the examples, the second
+        the rest."""
         if not 0.0 < share < 1.0:
-            raise UsageError("this is no share", code=101, expected="a number between 0 and 1", got=repr(share))
+            raise UsageError(
+                "the share is out of range", code=101, expected="a number above 0 and below 1", got=repr(share)
+            )
         order = permutation(len(self), seed)
         count = round(len(self) * share)
         return self.subset(np.sort(order[count:])), self.subset(np.sort(order[:count]))
 
     def loaded(self) -> Arrays:
-        """The same examples as arrays in memory, read once."""
+        """The same examples as arrays in memory. They are read once."""
         return Arrays(self.take(np.arange(len(self))))
 
 
@@ -51,7 +55,7 @@ class _Subset(Source):
     def __init__(self, source: Source, indices: npt.NDArray[np.int64]) -> None:
         if indices.size and not -len(source) <= indices.min() <= indices.max() < len(source):
             raise UsageError(
-                "a subset has examples that are not there", code=101, expected=f"numbers below {len(source)}",
+                "the subset has examples that do not exist", code=101, expected=f"indices below {len(source)}",
                 got=f"{indices.min()} to {indices.max()}",
             )  # fmt: skip
         self._source, self._indices = source, indices
@@ -67,10 +71,11 @@ class _Subset(Source):
 
 
 class Arrays(Source):
-    """Arrays by input name, all with as many rows as there are examples.
+    """Arrays by input name. All have one row per example.
 
-    prepare: makes of a batch what the model takes, e.g. u8 pixels to f32, so that memory holds the small form. classes:
-    names of the labels, if they have any. Raises UsageError for no arrays, and for arrays of different lengths.
+    prepare: a function from a stored batch to the batch that the model takes, for example from u8 pixels to f32, so
+    that memory holds the smaller form. classes: names of the labels, if any. Raises UsageError if there are no arrays
+    or their lengths differ.
     """
 
     def __init__(
@@ -84,8 +89,8 @@ class Arrays(Source):
         for name, value in self.arrays.items():
             if value.ndim == 0 or value.dtype == object:
                 raise UsageError(
-                    "data must be arrays of examples", code=104, tensor=name, expected="[examples, ...]",
-                    got="a single value" if value.ndim == 0 else "rows of different shapes or no numbers",
+                    "the data must be an array of examples", code=104, tensor=name, expected="[examples, ...]",
+                    got="a single value" if value.ndim == 0 else "an array of objects",
                 )  # fmt: skip
         lengths = {name: len(value) for name, value in self.arrays.items()}
         if len(set(lengths.values())) > 1:
@@ -94,7 +99,7 @@ class Arrays(Source):
                 got=", ".join(f"{count} in '{name}'" for name, count in lengths.items()),
             )  # fmt: skip
         if not lengths:
-            raise UsageError("there are no arrays to train on", code=105, hint="give {'input name': array}")
+            raise UsageError("there are no arrays of examples", code=105, hint="pass {'input name': array}")
         self._length = next(iter(lengths.values()))
 
     def __len__(self) -> int:

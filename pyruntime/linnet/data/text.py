@@ -1,4 +1,4 @@
-"""Text as numbers of characters, in windows for language models."""
+"""Text as character indices, in windows for language models."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.errors import FileError, UsageError
 from linnet.data.source import Batch, Source
-from linnet.errors import FileError, UsageError
 
 Array = npt.NDArray[Any]
 
 
 class Characters(Source):
-    """Windows of a text: ids i32 [length] and, as targets, the same one character later. See `characters`."""
+    """Windows of a text: ids i32 [length], and as targets the same ids shifted by one character. See `characters`."""
 
     def __init__(self, text: str, length: int, step: int, vocabulary: str | None, names: tuple[str, str]) -> None:
         if length < 1 or step < 1 or len(text) <= length:
             raise UsageError(
-                "the text gives no window", code=104, expected=f"more than {length} characters, and steps above 0",
-                got=f"{len(text)} characters, steps of {step}",
-            )  # fmt: skip
+                "the text is too short for one window, or the step is not positive",
+                code=104,
+                expected=f"more than {length} characters and a step above 0",
+                got=f"{len(text)} characters and step {step}",
+            )
         self.vocabulary = "".join(sorted(set(text))) if vocabulary is None else vocabulary
         self.length, self.step, self.names = length, step, names
         self._ids = self.encode(text)
 
     def encode(self, text: str) -> Array:
-        """Numbers of characters, i32. UsageError for one that is not in the vocabulary."""
+        """Character indices, i32. Raises UsageError for a character that is not in the vocabulary."""
         numbers = {character: i for i, character in enumerate(self.vocabulary)}
         try:
             return np.array([numbers[character] for character in text], np.int32)
         except KeyError as error:
-            raise UsageError("this character is not in the vocabulary", code=102, got=str(error)) from None
+            raise UsageError("the character is not in the vocabulary", code=102, got=str(error)) from None
 
     def decode(self, ids: npt.ArrayLike) -> str:
-        """The text of numbers of characters."""
+        """The text for some character indices."""
         return "".join(self.vocabulary[int(i)] for i in np.ravel(ids))
 
     def __len__(self) -> int:
@@ -59,10 +61,10 @@ def characters(
     vocabulary: str | None = None,
     names: tuple[str, str] = ("x", "t"),
 ) -> Characters:
-    """Windows of `length` characters of a text, or of a file in UTF-8 when `text` is a Path.
+    """Windows of `length` characters of a text, or of a UTF-8 file if `text` is a Path.
 
-    step: from window to window (default: length, so that no character is a target twice). vocabulary: the characters, in
-    order of their numbers; by default those of the text, sorted. Give the vocabulary of training data to validation data.
+    step: distance between windows (default: length, so that no character is a target twice). vocabulary: the characters
+    in index order; default: those of the text, sorted. Pass the vocabulary of the training data to the validation data.
     """
     if isinstance(text, Path):
         try:

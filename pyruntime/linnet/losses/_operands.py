@@ -1,4 +1,4 @@
-"""What losses take: tensors, variables, and as targets also arrays and numbers."""
+"""Converts the arguments of losses: tensors and variables, and for targets also arrays and numbers."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from linnet.errors import UsageError
-from linnet.graph import Tensor, numpy_dtype
-from linnet.operators import Operators
+from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.function import Operators, Tensor
 
 
 def operands(first: Any, *others: Any) -> list[Tensor]:
-    """All as tensors of one function. Arrays and numbers become constants: floats of the type of the first, integers i64.
+    """Converts all arguments to tensors of one function. Arrays and numbers become constants: floats get the dtype of
+    the first argument, integers become i64.
 
-    Raises UsageError when there is no tensor or variable among them.
+    Raises UsageError if there is no tensor or variable among them.
     """
     given = [v for v in (first, *others) if isinstance(v, Operators)]
     if not given:
-        raise UsageError("a loss needs a tensor", code=103, expected="a tensor or variable", got=type(first).__name__)
+        raise UsageError(
+            "at least one argument of a loss must be a tensor",
+            code=103,
+            expected="a tensor or variable",
+            got=type(first).__name__,
+        )
     like = next((v for v in given if isinstance(v, Tensor)), given[0].tensor())
     main = (first if isinstance(first, Operators) else given[0]).tensor(like)
 
@@ -33,5 +39,5 @@ def operands(first: Any, *others: Any) -> list[Tensor]:
 
 
 def as_labels(labels: Operators) -> Tensor:
-    """Narrow integers, as files of labels have them, as i32; anything else as it is."""
+    """Narrow integers, as label files contain them, become i32. Any other dtype is unchanged."""
     return labels.cast("i32") if labels.dtype in ("u8", "i8", "u16", "i16") else labels.tensor()

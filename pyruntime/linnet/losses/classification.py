@@ -1,5 +1,5 @@
-"""Losses of classes. Logits are what a model gives before a softmax or a sigmoid; these are part of the loss, where they
-cannot overflow."""
+"""Losses for classes. Logits are a model's output before softmax or sigmoid. The loss includes that function in a form
+that cannot overflow."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from linnet import ops
 from linnet.autodiff._tools import FLOAT_DTYPES, elementwise
-from linnet.errors import UsageError
-from linnet.graph import Tensor, numpy_dtype
+from linnet.builder import ops
+from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.function import Operators, Tensor
 from linnet.losses._operands import as_labels, operands
-from linnet.operators import Operators
 from linnet.optimizers._step import number
 
 Weights = Operators | Sequence[float] | np.ndarray[Any, Any]
@@ -28,12 +28,12 @@ def softmax_cross_entropy(
     weights: Weights | None = None,
     ignore_index: int | None = None,
 ) -> Tensor:
-    """-log(softmax(logits)[label]) per example (Bridle 1990), torch.nn.functional.cross_entropy with reduction="none".
+    """-log(softmax(logits)[label]) per example (Bridle 1990); torch.nn.functional.cross_entropy with reduction="none".
 
-    logits: float, classes along `axis`. labels: integers of that shape without `axis`; or probabilities of the classes,
-    floats of the shape of the logits. label_smoothing: this part of the label is spread over all classes (Szegedy et al.
-    2016). weights: of the classes, [classes]. ignore_index: the label of examples whose loss is 0; take their mean by
-    `average`, which does not count them. Returns one value per example, of the dtype of the logits.
+    logits: float, with the classes along `axis`. labels: integers in that shape without `axis`, or class probabilities
+    as floats in the shape of the logits. label_smoothing: this fraction of the label is spread over all classes
+    (Szegedy et al. 2016). weights: weight of each class, [classes]. ignore_index: examples with this label have loss 0;
+    `average` computes a mean that does not count them. Returns one value per example, in the dtype of the logits.
     """
     smoothing = number("label_smoothing", label_smoothing, least=0.0, below=1.0 + 1e-12)
     x, labels = operands(logits, labels)
@@ -41,7 +41,12 @@ def softmax_cross_entropy(
     log_p = ops.softmax(x, axis=axis, log=True)
     if labels.dtype not in ("i32", "i64"):
         if ignore_index is not None:
-            raise UsageError("probabilities have no ignore_index", code=101, tensor=labels.name, hint="leave it out")
+            raise UsageError(
+                "ignore_index cannot be used with probabilities as labels",
+                code=101,
+                tensor=labels.name,
+                hint="remove ignore_index",
+            )
         return _dense(log_p, labels, axis, smoothing, weights)
     picked = nll(log_p, labels, axis=axis, weights=weights, ignore_index=ignore_index)
     if not smoothing:
@@ -59,18 +64,19 @@ def nll(
     weights: Weights | None = None,
     ignore_index: int | None = None,
 ) -> Tensor:
-    """-log_p[label] per example: cross entropy of log-probabilities, with the arguments of softmax_cross_entropy."""
+    """-log_p[label] per example: the cross-entropy of log-probabilities, with the arguments of
+    softmax_cross_entropy."""
     log_p, labels = operands(log_p, labels)
     labels = as_labels(labels)
     rank = len(log_p.shape or ())
     if labels.dtype not in ("i32", "i64") or (labels.shape is not None and len(labels.shape) != rank - 1):
         raise UsageError(
-            "labels do not fit the logits", code=104, tensor=labels.name,
+            "the labels do not match the logits", code=104, tensor=labels.name,
             expected=f"integers of rank {rank - 1}", got=f"{labels.dtype} {list(labels.shape or ())}",
         )  # fmt: skip
     known = _known(labels, ignore_index)
     column = ops.expand_dims(known, axis % rank)
-    name = f"{labels.name}/class"  # what an error about a label says
+    name = f"{labels.name}/class"  # an error about a label shows this name
     found = ops.gather(log_p, column, kind="elements", axis=axis, from_end=False, name=name)
     loss = -ops.squeeze(found, axis % rank)
     if weights is not None:
@@ -79,8 +85,8 @@ def nll(
 
 
 def average(loss: Operators, labels: Any, *, weights: Weights | None = None, ignore_index: int | None = None) -> Tensor:
-    """The mean of softmax_cross_entropy's values with these weights and ignore_index: their sum, divided by the weights of
-    the labels that count. PyTorch's reduction="mean"."""
+    """The mean of the values of softmax_cross_entropy with these weights and this ignore_index: their sum divided by
+    the total weight of the labels that count. PyTorch's reduction="mean"."""
     counts = (
         ops.gather(_vector(weights, loss), _known(labels, ignore_index)) if weights is not None else (loss * 0.0 + 1.0)
     )
@@ -88,12 +94,12 @@ def average(loss: Operators, labels: Any, *, weights: Weights | None = None, ign
 
 
 def sigmoid_cross_entropy(logits: Operators, targets: Any, *, positive_weight: Weights | None = None) -> Tensor:
-    """-t * log(p) - (1 - t) * log(1 - p) with p = sigmoid(logits), elementwise: binary_cross_entropy_with_logits.
+    """-t * log(p) - (1 - t) * log(1 - p) with p = sigmoid(logits), elementwise; binary_cross_entropy_with_logits.
 
-    targets: floats in [0, 1]. positive_weight: times the first term, broadcast.
+    targets: floats in [0, 1]. positive_weight: factor of the first term, broadcast.
     """
     x, t = operands(logits, targets)
-    # softplus(x) as (|x| + x) / 2 + log1p(exp(-|x|)), whose derivative is right at 0 too, where sign(0) is 0
+    # softplus(x) as (|x| + x) / 2 + log1p(exp(-|x|)). Its derivative is also right at 0, where sign(0) is 0.
     if positive_weight is None:
         return elementwise([x, t], lambda x, t: 0.5 * (abs(x) + x) + (-abs(x)).exp().log1p() - t * x, x.dtype)
     return elementwise(
@@ -104,7 +110,8 @@ def sigmoid_cross_entropy(logits: Operators, targets: Any, *, positive_weight: W
 
 
 def kl_divergence(log_p: Operators, target: Any, *, log_target: bool = False) -> Tensor:
-    """target * (log(target) - log_p), elementwise; 0 where the target is 0. log_target: the target is given as logarithms."""
+    """target * (log(target) - log_p), elementwise, and 0 where the target is 0. log_target: the target is given as
+    logarithms."""
     q, t = operands(log_p, target)
     if log_target:
         return elementwise([q, t], lambda q, t: t.exp() * (t - q), q.dtype)
@@ -112,15 +119,15 @@ def kl_divergence(log_p: Operators, target: Any, *, log_target: bool = False) ->
 
 
 def hinge(prediction: Operators, target: Any, margin: float = 1.0, *, squared: bool = False) -> Tensor:
-    """max(0, margin - target * prediction) with targets of -1 and 1, elementwise; or its square."""
+    """max(0, margin - target * prediction) for targets of -1 and 1, elementwise. squared: return the square of this."""
     y, t = operands(prediction, target)
     made = elementwise([y, t], lambda y, t: (margin - t.cast(y.kind) * y).max(0.0), y.dtype)
     return made * made if squared else made
 
 
 def multi_margin(logits: Operators, labels: Any, margin: float = 1.0, *, squared: bool = False) -> Tensor:
-    """Per example the mean over classes of max(0, margin - logits[label] + logits[class]), without the label's own (Crammer
-    and Singer 2001), multi_margin_loss. logits [batch, classes], labels [batch]."""
+    """For each example, the mean over classes of max(0, margin - logits[label] + logits[class]), leaving out the
+    label's own class (Crammer and Singer 2001); multi_margin_loss. logits [batch, classes], labels [batch]."""
     logits, labels = operands(logits, labels)
     own = -nll(logits, labels)
     classes = (logits.shape or (None,))[-1]
@@ -135,14 +142,14 @@ def _dense(log_p: Operators, target: Operators, axis: int, smoothing: float, wei
     rank = len(log_p.shape or ())
     if target.dtype not in FLOAT_DTYPES or (target.shape is not None and len(target.shape) != rank):
         raise UsageError(
-            "labels do not fit the logits", code=104, tensor=target.name,
-            expected=f"integers of rank {rank - 1}, or probabilities of the shape of the logits",
+            "the labels do not match the logits", code=104, tensor=target.name,
+            expected=f"integers of rank {rank - 1}, or probabilities in the shape of the logits",
             got=f"{target.dtype} {list(target.shape or ())}",
         )  # fmt: skip
     classes = (log_p.shape or (None,) * 8)[axis]
     if smoothing:
         if not isinstance(classes, int):
-            raise UsageError("smoothing needs a fixed number of classes", code=104, tensor=target.name)
+            raise UsageError("label smoothing needs a fixed number of classes", code=104, tensor=target.name)
         target = target * (1.0 - smoothing) + smoothing / classes
     scaled = log_p if weights is None else log_p * _along(_vector(weights, log_p), log_p, axis)
     return -(scaled * target).sum(axis)
@@ -155,13 +162,13 @@ def _vector(weights: Weights, like: Operators) -> Tensor:
 
 
 def _along(vector: Operators, x: Operators, axis: int) -> Tensor:
-    """The vector along one axis of x."""
+    """Reshapes a vector so that it broadcasts along one axis of x."""
     rank = len(x.shape or ())
     return ops.reshape(vector, [-1 if i == axis % rank else 1 for i in range(rank)])
 
 
 def _known(labels: Tensor, ignore_index: int | None) -> Tensor:
-    """Labels that may be looked up: 0 where they are to be ignored."""
+    """Labels that are safe to look up: ignored labels are replaced by 0."""
     if ignore_index is None:
         return labels
     return elementwise([labels], lambda v: v.eq(ignore_index).select(v.lift(0), v), labels.dtype)

@@ -1,19 +1,18 @@
-"""Connectionist temporal classification: the probability of a sequence of labels, over all ways to spread it over time. A scan
-over time, in logarithms; its gradient is that of the scan."""
+"""Connectionist temporal classification: the probability of a label sequence, summed over all alignments to time. It is
+a scan over time in log space; its gradient is the gradient of the scan."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from linnet import ops
 from linnet.autodiff._tools import elementwise
-from linnet.control import scan
-from linnet.errors import UsageError
-from linnet.graph import Tensor
-from linnet.mapping import Expr
-from linnet.operators import Operators
+from linnet.builder import ops
+from linnet.builder.control import scan
+from linnet.clib.errors import UsageError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Operators, Tensor
 
-_NEVER = -1e30  # the logarithm of no probability; infinity would make the gradient NaN
+_NEVER = -1e30  # log of probability 0; -infinity would make the gradient NaN
 
 
 def ctc(
@@ -25,11 +24,13 @@ def ctc(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> Tensor:
-    """-log(probability of the labels) per example (Graves et al. 2006), torch.nn.functional.ctc_loss of log_softmax(logits).
+    """-log(probability of the labels) per example (Graves et al. 2006); torch.nn.functional.ctc_loss of
+    log_softmax(logits).
 
-    logits: float [time, batch, classes]; log-probabilities do as well. labels: i32 or i64 [batch, most], of which `lengths`
-    [batch] count; anything within the classes behind them. times: i32 or i64 [batch], how many steps of each example count.
-    Returns [batch]; infinity where the labels do not fit into the time, or 0 with zero_infinity, and no gradient then.
+    logits: float [time, batch, classes]; log-probabilities work as well. labels: i32 or i64 [batch, most]. Only the
+    first `lengths` [batch] labels of each row count; the rest may be any valid class. times: i32 or i64 [batch], the
+    number of time steps of each example. Returns [batch]. If the labels do not fit into the time steps, the value is
+    infinity, or 0 with zero_infinity, and there is no gradient.
     """
     if logits.shape is None or labels.shape is None or len(logits.shape) != 3 or len(labels.shape) != 2:
         raise UsageError(
@@ -38,7 +39,12 @@ def ctc(
         )  # fmt: skip
     most = labels.shape[1]
     if not isinstance(most, int):
-        raise UsageError("ctc needs a fixed width of the labels", code=104, tensor=labels.name, hint="pad them")
+        raise UsageError(
+            "ctc needs labels with a fixed number of columns",
+            code=104,
+            tensor=labels.name,
+            hint="pad the labels to a fixed width",
+        )
     log_p = ops.softmax(logits, log=True)
     path, jumps = _path(labels, most, blank)
     begin = elementwise([path], lambda v: (v.iota(1) < 2).select(0.0, _NEVER), log_p.dtype)
@@ -75,8 +81,8 @@ def ctc(
 
 
 def _path(labels: Operators, most: int, blank: int) -> tuple[Tensor, Tensor]:
-    """Blanks around and between the labels, [batch, 2 * most + 1], and where two may be skipped at once: at labels that differ
-    from the one before."""
+    """The labels with blanks around and between them, [batch, 2 * most + 1], and where a step may skip a blank: at
+    labels that differ from the previous label."""
     wide = ops.expand_dims(labels.cast("i64"), 2)
     pairs = ops.concat([elementwise([wide], lambda v: v * 0 + blank), wide], 2)
     inner = ops.copy([pairs], kind="reshape", shape=[0, 2 * most])[0]

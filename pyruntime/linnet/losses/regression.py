@@ -1,13 +1,12 @@
-"""Losses of real numbers and of directions, elementwise and broadcast where nothing else is said."""
+"""Losses of real numbers and of directions. They are elementwise and broadcast, unless stated otherwise."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from linnet.autodiff._tools import elementwise
-from linnet.graph import Tensor
+from linnet.ir.function import Operators, Tensor
 from linnet.losses._operands import operands
-from linnet.operators import Operators
 from linnet.optimizers._step import number
 
 
@@ -18,13 +17,13 @@ def mse(prediction: Operators, target: Any) -> Tensor:
 
 
 def mae(prediction: Operators, target: Any) -> Tensor:
-    """|prediction - target|; its gradient is 0 where they are equal."""
+    """|prediction - target|. Its gradient is 0 where both are equal."""
     y, t = operands(prediction, target)
     return elementwise([y, t], lambda y, t: abs(y - t), y.dtype)
 
 
 def huber(prediction: Operators, target: Any, delta: float = 1.0) -> Tensor:
-    """Half the square of the difference up to delta, then delta * (|difference| - delta / 2) (Huber 1964)."""
+    """Half the squared difference up to delta; beyond it, delta * (|difference| - delta / 2) (Huber 1964)."""
     limit = number("delta", delta, least=1e-30)
     y, t = operands(prediction, target)
     return elementwise(
@@ -35,7 +34,8 @@ def huber(prediction: Operators, target: Any, delta: float = 1.0) -> Tensor:
 
 
 def smooth_l1(prediction: Operators, target: Any, beta: float = 1.0) -> Tensor:
-    """Half the square of the difference over beta, up to beta; then |difference| - beta / 2 (Girshick 2015). beta 0: mae."""
+    """Half the squared difference divided by beta, up to beta; beyond it, |difference| - beta / 2 (Girshick 2015). beta
+    0: mae."""
     limit = number("beta", beta, least=0.0)
     if limit == 0:
         return mae(prediction, target)
@@ -48,7 +48,8 @@ def smooth_l1(prediction: Operators, target: Any, beta: float = 1.0) -> Tensor:
 
 
 def cosine(a: Operators, b: Any, axis: int = -1, epsilon: float = 1e-8) -> Tensor:
-    """1 - the cosine of the angle between vectors along `axis`, which is gone from the result. Norms are `epsilon` at least."""
+    """1 - the cosine of the angle between vectors along `axis`. The result does not have that axis. Norms are at least
+    `epsilon`."""
     u, v = operands(a, b)
     product, left, right = ((x * y).sum(axis) for x, y in ((u, v), (u, u), (v, v)))
     return elementwise(
@@ -59,7 +60,8 @@ def cosine(a: Operators, b: Any, axis: int = -1, epsilon: float = 1e-8) -> Tenso
 
 
 def cosine_embedding(a: Operators, b: Any, target: Any, margin: float = 0.0) -> Tensor:
-    """For pairs [..., size] that belong together (target 1) 1 - cosine, for others (-1) what the cosine is above margin."""
+    """For pairs [..., size]: 1 - cosine for similar pairs (target 1), max(0, cosine - margin) for dissimilar pairs
+    (target -1)."""
     first, second, sign = operands(a, b, target)
     distance = cosine(first, second)
     return elementwise([distance, sign], lambda d, t: (t > 0).select(d, (1.0 - d - margin).max(0.0)), distance.dtype)

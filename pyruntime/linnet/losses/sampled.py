@@ -1,17 +1,18 @@
-"""Sampled softmax: a loss over a large vocabulary that looks at the label and some classes drawn at random, and touches those
-rows of the output layer alone."""
+"""Sampled softmax: a loss for large vocabularies that uses only the label and some randomly drawn classes. Only their
+rows of the output layer are touched."""
 
 from __future__ import annotations
 
 import math
 
-from linnet import ops
 from linnet.autodiff._tools import elementwise
-from linnet.errors import UsageError
-from linnet.graph import Tensor, Variable
-from linnet.mapping import Expr, pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Operators, Tensor, Variable
+from linnet.ir.graph import graph_of
 from linnet.nn import random_uniform
-from linnet.operators import Operators
 from linnet.optimizers._step import number
 
 
@@ -25,18 +26,23 @@ def sampled_softmax(
     candidates: Operators | None = None,
     remove_hits: bool = True,
 ) -> Tensor:
-    """An estimate of softmax_cross_entropy(x @ weight.T + bias, labels) per example from `samples` classes (Jean et al. 2015;
-    tf.nn.sampled_softmax_loss): each logit less the logarithm of how often its class is expected among the samples.
+    """An estimate of softmax_cross_entropy(x @ weight.T + bias, labels) per example from `samples` classes (Jean et al.
+    2015; tf.nn.sampled_softmax_loss). From each logit it subtracts the logarithm of the expected count of its class in
+    the sample.
 
-    weight: [classes, size]; bias: [classes]; x: float [batch, size]; labels: i32 or i64 [batch]. Classes should be in order of
-    falling frequency, as candidates are drawn log-uniformly, the same for the whole batch and new in each step; candidates:
-    i64 [samples], in place of that. remove_hits: samples that are an example's own label do not count for it. For training
-    only: evaluate with softmax_cross_entropy. The gradients of weight and bias are sparse.
+    weight: [classes, size];
+    bias: [classes];
+    x: float [batch, size];
+    labels: i32 or i64 [batch].
+    candidates: i64 [samples], the classes to use. By default they are drawn log-uniformly, so classes should be sorted
+        by falling frequency; the draw is shared by the whole batch and new in each step.
+    remove_hits: a sample that equals an example's label does not count for that example. Use this loss for training
+        only; evaluate with softmax_cross_entropy. The gradients of weight and bias are sparse.
     """
     classes, count = weight.value.shape[0], int(number("samples", samples, least=1))
     if labels.shape is None or len(labels.shape) != 1 or labels.dtype not in ("i32", "i64"):
         raise UsageError(
-            "labels do not fit", code=104, tensor=labels.name, expected="i32 or i64 [batch]",
+            "the labels have the wrong shape or dtype", code=104, tensor=labels.name, expected="i32 or i64 [batch]",
             got=f"{labels.dtype} {list(labels.shape or ())}",
         )  # fmt: skip
     drawn = log_uniform_candidates(x, classes, count) if candidates is None else candidates
@@ -58,9 +64,10 @@ def sampled_softmax(
 
 
 def log_uniform_candidates(like: Operators, classes: int, samples: int) -> Tensor:
-    """i64 [samples], new in each training step: class c with probability log((c + 2) / (c + 1)) / log(classes + 1), as words
-    in order of frequency have it (Zipf 1949). With repetitions. like: a tensor of the function that they are for."""
-    uniform = random_uniform(like.function.graph, [samples])
+    """Returns i64 [samples], new in each training step. Class c has probability log((c + 2) / (c + 1)) / log(classes +
+    1), as for words sorted by frequency (Zipf 1949). Classes may repeat. like: a tensor of the function in which the
+    candidates are created."""
+    uniform = random_uniform(graph_of(like), [samples])
     top = math.log(classes + 1)
     made = pointwise(
         [uniform], lambda u: ((u.cast("f64") * top).exp().floor().cast("i64") - 1).max(0).min(classes - 1), "i64"

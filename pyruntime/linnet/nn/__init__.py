@@ -1,21 +1,8 @@
-"""Layers as plain functions: each takes a tensor, makes its variables in the current scope, and returns a tensor.
-`with graph.scope("net", reuse=True):` builds the same network again over the same variables, for inference."""
+"""Layers as plain functions. Each takes a tensor, creates its variables in the current scope, and returns a tensor.
+`with graph.scope("net", reuse=True):` builds the same network again with the same variables, for example for inference.
+"""
 
-from linnet.nn.activations import gelu_tanh, log_softmax, prelu, softmax
-from linnet.nn.attention import (
-    learned_positions,
-    multi_head_attention,
-    scaled_dot_product_attention,
-    sinusoidal_positions,
-    transformer_encoder_layer,
-)
-from linnet.nn.convolution import conv, conv_transpose, depthwise_conv, separable_conv
-from linnet.nn.linear import dense, embedding, flatten
-from linnet.nn.normalisation import batch_norm, group_norm, instance_norm, layer_norm
-from linnet.nn.pooling import avg_pool, global_avg_pool, global_max_pool, max_pool
-from linnet.nn.randomness import dropout, gaussian_noise, random_normal, random_uniform
-from linnet.nn.recurrent import gru, lstm, rnn
-from linnet.ops import (
+from linnet.builder.ops import (
     elu,
     gelu,
     hard_sigmoid,
@@ -31,6 +18,20 @@ from linnet.ops import (
     softsign,
     tanh,
 )
+from linnet.nn.activations import gelu_tanh, log_softmax, prelu, softmax
+from linnet.nn.attention import (
+    learned_positions,
+    multi_head_attention,
+    scaled_dot_product_attention,
+    sinusoidal_positions,
+    transformer_encoder_layer,
+)
+from linnet.nn.convolution import conv, conv_transpose, depthwise_conv, separable_conv
+from linnet.nn.linear import dense, embedding, flatten
+from linnet.nn.normalisation import batch_norm, group_norm, instance_norm, layer_norm
+from linnet.nn.pooling import avg_pool, global_avg_pool, global_max_pool, max_pool
+from linnet.nn.randomness import dropout, gaussian_noise, random_normal, random_uniform
+from linnet.nn.recurrent import gru, lstm, rnn
 
 __all__ = [
     "avg_pool", "batch_norm", "conv", "conv_transpose", "dense", "depthwise_conv", "dropout", "elu", "embedding", "flatten",

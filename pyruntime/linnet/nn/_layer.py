@@ -1,5 +1,5 @@
-"""What every layer is made of: a scope of its own for its variables, sizes that must be known, and arguments per axis.
-Adding a layer means one function that calls these; nothing is registered anywhere."""
+"""Helpers shared by all layers: a scope for the layer's variables, checks for known sizes, and arguments per axis.
+To add a layer, write one function that calls these. No registration is needed."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import UsageError
-from linnet.graph import Graph, Variable, dtype_of, numpy_dtype
+from linnet.clib.errors import UsageError
 from linnet.init import Initializer
-from linnet.operators import Operators, checked
+from linnet.ir.dtypes import dtype_of, numpy_dtype
+from linnet.ir.function import Operators, Variable, checked
+from linnet.ir.graph import Graph, graph_of
 
 Start = Callable[..., Initializer] | npt.NDArray[Any]
-"""How a variable begins: an initializer such as linnet.init.he, called with (shape, dtype=...), or an array."""
+"""How a variable is initialized: an initializer such as linnet.init.he, called with (shape, dtype=...), or an array."""
 Sizes = int | Sequence[int]
 Padding = Sizes | str
 
 
 @contextlib.contextmanager
 def layer(x: Operators, kind: str, name: str) -> Iterator[Graph]:
-    """The scope `name`, or `kind`, `kind_1`, ... when the layer has no name. x: floats that variables can be made for."""
+    """Opens the scope `name`, or `kind`, `kind_1`, ... if the layer has no name. x must be a float tensor."""
     if checked(x).dtype not in ("f32", "f64", "f16"):
         raise UsageError(
-            f"{kind} needs floats", code=103, tensor=x.name, expected="f32, f64 or f16", got=x.dtype,
+            f"{kind} needs a float input", code=103, tensor=x.name, expected="f32, f64 or f16", got=x.dtype,
             hint="cast it: x.cast('f32')",
         )  # fmt: skip
-    graph = x.function.graph
+    graph = graph_of(x)
     with graph.scope(name or graph.unique_scope(kind)):
         yield graph
 
@@ -37,23 +38,26 @@ def layer(x: Operators, kind: str, name: str) -> Iterator[Graph]:
 def variable(
     graph: Graph, name: str, shape: Sequence[int], start: Start, dtype: str, trainable: bool = True
 ) -> Variable:
-    """A variable of the current scope. UsageError when `start` is an array of another shape."""
+    """A variable of the current scope. Raises UsageError if `start` is an array of the wrong shape."""
     if callable(start):
         return graph.variable(name, start(tuple(shape), dtype=dtype), trainable=trainable)
     value = np.asarray(start)
     if value.shape != tuple(shape) or dtype_of(value.dtype) not in ("f32", "f64", "f16"):
         raise UsageError(
-            "these first values do not fit", code=104, tensor=graph.prefix + name, expected=f"{dtype} {list(shape)}",
+            "the initial values have the wrong shape or dtype",
+            code=104,
+            tensor=graph.prefix + name,
+            expected=f"{dtype} {list(shape)}",
             got=f"{value.dtype} {list(value.shape)}",
-        )  # fmt: skip
+        )
     return graph.variable(name, value.astype(numpy_dtype(dtype)), trainable=trainable)
 
 
 def rank_of(x: Operators, kind: str, least: int, most: int = 8) -> int:
-    """The rank of x, which must be known and in range."""
+    """The rank of x. It must be known and in range."""
     if x.rank is None or not least <= x.rank <= most:
         raise UsageError(
-            f"{kind} does not take this rank", code=104, tensor=x.name,
+            f"{kind} does not support inputs of this rank", code=104, tensor=x.name,
             expected=f"{least} to {most} dimensions" if most != least else f"{least} dimensions",
             got="an unknown rank" if x.rank is None else f"{list(x.shape or ())}",
         )  # fmt: skip
@@ -61,14 +65,18 @@ def rank_of(x: Operators, kind: str, least: int, most: int = 8) -> int:
 
 
 def size_of(x: Operators, axis: int, kind: str) -> int:
-    """The size along an axis, which must be a number as weights are made of it."""
+    """The size along an axis. It must be a fixed number because weights depend on it."""
     rank_of(x, kind, axis + 1 if axis >= 0 else -axis)
     size = (x.shape or ())[axis]
     if not isinstance(size, int):
         raise UsageError(
-            f"{kind} makes weights for axis {axis}, whose size is open", code=104, tensor=x.name, expected="a number there",
-            got=str(list(x.shape or ())), hint="give the placeholder that size, or reshape",
-        )  # fmt: skip
+            f"{kind} creates weights for axis {axis}, but the size of that axis is open",
+            code=104,
+            tensor=x.name,
+            expected="a fixed size",
+            got=str(list(x.shape or ())),
+            hint="give the placeholder a fixed size there, or reshape",
+        )
     return size
 
 
@@ -76,13 +84,18 @@ def per_axis(value: Sizes, count: int, what: str) -> list[int]:
     """One number per spatial axis."""
     values = [value] * count if isinstance(value, int) else [int(v) for v in value]
     if len(values) != count:
-        raise UsageError(f"{what} has {len(values)} numbers", code=104, expected=f"1 or {count}", got=str(values))
+        raise UsageError(
+            f"{what} has {len(values)} numbers, which does not match the number of spatial axes",
+            code=104,
+            expected=f"{count} numbers or one",
+            got=str(values),
+        )
     return values
 
 
 def padding_of(padding: Padding, count: int) -> dict[str, Any]:
-    """Attributes of conv and pool: "valid", "same" (as TensorFlow: more at the end), a number per axis, or all begins and
-    then all ends."""
+    """Attributes of conv and pool for "valid", "same" (as in TensorFlow: the extra element goes to the end), one number
+    per axis, or all begins followed by all ends."""
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
             raise UsageError("unknown padding", code=101, expected="'same', 'valid' or numbers", got=repr(padding))
@@ -93,9 +106,9 @@ def padding_of(padding: Padding, count: int) -> dict[str, Any]:
 
 
 def positive(value: int, what: str, kind: str) -> int:
-    """`value`, which must be a whole number of at least 1."""
+    """Returns `value` after checking that it is an integer of at least 1."""
     if not isinstance(value, int | np.integer) or value < 1:
         raise UsageError(
-            f"{what} of {kind} makes no sense", code=101, expected="a whole number above 0", got=repr(value)
+            f"{what} of {kind} must be a positive integer", code=101, expected="an integer above 0", got=repr(value)
         )
     return int(value)

@@ -1,16 +1,12 @@
-"""Pointwise activations, softmax, and the table by which layers find one by its name."""
+"""Pointwise activations, softmax, and the table in which layers look up activations by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from linnet import ops
-from linnet.errors import UsageError
-from linnet.graph import Tensor
-from linnet.mapping import pointwise
-from linnet.nn._layer import Start, layer, size_of, variable
-from linnet.operators import Operators
-from linnet.ops import (
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.builder.ops import (
     elu,
     gelu,
     hard_sigmoid,
@@ -26,27 +22,31 @@ from linnet.ops import (
     softsign,
     tanh,
 )
+from linnet.clib.errors import UsageError
+from linnet.ir.function import Operators, Tensor
+from linnet.nn._layer import Start, layer, size_of, variable
 
 Activation = str | Callable[[Tensor], Tensor] | None
 
 
 def gelu_tanh(x: Operators) -> Tensor:
-    """The approximation of gelu by tanh (Hendrycks and Gimpel 2016)."""
+    """The tanh approximation of gelu (Hendrycks and Gimpel 2016)."""
     return gelu(x, approximate=True)
 
 
 def softmax(x: Operators, axis: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis. For a loss use the cross-entropy of logits, which is stable."""
+    """exp(x) / sum(exp(x)) along an axis. For a loss, use the cross-entropy of logits instead; it is numerically
+    stable."""
     return ops.softmax(x, axis=axis)
 
 
 def log_softmax(x: Operators, axis: int = -1) -> Tensor:
-    """The logarithm of softmax, stable."""
+    """The logarithm of softmax, computed in a numerically stable way."""
     return ops.softmax(x, axis=axis, log=True)
 
 
 def prelu(x: Operators, *, start: float | Start = 0.25, channel_axis: int = 1, name: str = "") -> Tensor:
-    """leaky_relu whose slope is learnt per channel (He et al. 2015). Variable `slope` [channels]."""
+    """leaky_relu with a learned slope per channel (He et al. 2015). Variable `slope` [channels]."""
     import numpy as np
 
     with layer(x, "prelu", name) as graph:
@@ -68,7 +68,7 @@ _BY_NAME: dict[str, Callable[[Operators], Tensor]] = {
 
 
 def activate(x: Operators, activation: Activation) -> Tensor:
-    """By a function, by the name of one of this file, or not at all."""
+    """Applies an activation given as a function or by its name in this file. None returns x unchanged."""
     if activation is None:
         return x.tensor()
     if not isinstance(activation, str):

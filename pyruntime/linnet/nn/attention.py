@@ -1,4 +1,4 @@
-"""Attention, the encoder layer of a transformer, and encodings of positions."""
+"""Attention, the transformer encoder layer, and position encodings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import math
 
 import numpy as np
 
-from linnet import init, ops
-from linnet.errors import UsageError
-from linnet.graph import Tensor, numpy_dtype
-from linnet.mapping import Expr, pointwise
+from linnet import init
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.expr import Expr
+from linnet.ir.function import Operators, Tensor
 from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
 from linnet.nn.activations import Activation
 from linnet.nn.linear import dense
 from linnet.nn.normalisation import layer_norm
 from linnet.nn.randomness import dropout as _dropout
-from linnet.operators import Operators
 
-_LOWEST = {"f64": -1e300, "f32": -3e38, "f16": -6e4}  # finite: a row of which nothing is left stays free of NaN
+_LOWEST = {"f64": -1e300, "f32": -3e38, "f16": -6e4}  # finite, so that a fully masked row does not become NaN
 
 
 def scaled_dot_product_attention(
@@ -33,9 +35,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(query @ key^T * scale + mask) @ value (Vaswani et al. 2017).
 
-    query [..., times, size], key [..., times', size], value [..., times', size'] -> [..., times, size']. mask: bool, True
-    where a query may look, or floats to add; broadcast to [..., times, times']. causal: no query looks at later keys.
-    scale: by default 1 / sqrt(size). dropout: of the weights, while training.
+    query [..., times, size], key [..., times', size], value [..., times', size'] -> [..., times, size']. mask: bool,
+    True where a query may attend, or floats to add; broadcast to [..., times, times']. causal: no query attends to
+    later keys. scale: default 1 / sqrt(size). dropout: rate on the attention weights while training.
     """
     rank, size = rank_of(query, "attention", 2), size_of(query, -1, "attention")
     factor = 1.0 / math.sqrt(size) if scale is None else scale
@@ -66,9 +68,10 @@ def multi_head_attention(
     weight_start: Start = init.glorot,
     name: str = "",
 ) -> Tensor:
-    """Attention of several heads side by side: query [batch, times, size], key and value [batch, times', ...] -> as query.
+    """Attention with several parallel heads: query [batch, times, size], key and value [batch, times', ...] -> the
+    shape of query.
 
-    key: by default the query (self-attention); value: by default the key. mask: broadcast to [batch, heads, times, times'].
+    key: default the query (self-attention). value: default the key. mask: broadcast to [batch, heads, times, times'].
     Layers `query`, `key`, `value` and `output`, each dense to `size`.
     """
     with layer(query, "attention", name):
@@ -76,7 +79,7 @@ def multi_head_attention(
         size = size_of(query, -1, "multi_head_attention")
         if size % positive(heads, "heads", "multi_head_attention"):
             raise UsageError(
-                "the size cannot be split into these heads", code=104, tensor=query.name,
+                "the size is not divisible by the number of heads", code=104, tensor=query.name,
                 expected=f"a divisor of {size}", got=f"{heads} heads",
             )  # fmt: skip
         key = query if key is None else key
@@ -104,11 +107,11 @@ def transformer_encoder_layer(
     epsilon: float = 1e-5,
     name: str = "",
 ) -> Tensor:
-    """Self-attention and a network of two dense layers, each with a residual and a layer norm (Vaswani et al. 2017):
-    x [batch, times, size] -> the same.
+    """Self-attention and a network of two dense layers, each with a residual connection and a layer norm (Vaswani et
+    al. 2017): x [batch, times, size] -> the same shape.
 
-    hidden: units between the dense layers. norm_first: normalise before each part, not after it (Xiong et al. 2020). The
-    other arguments are those of multi_head_attention. With causal=True it is a layer of a language model.
+    hidden: units between the two dense layers. norm_first: normalise before each part instead of after it (Xiong et al.
+    2020). The other arguments are those of multi_head_attention. With causal=True it is a layer of a language model.
     """
     with layer(x, "encoder", name):
         size = size_of(x, -1, "transformer_encoder_layer")
@@ -133,8 +136,8 @@ def transformer_encoder_layer(
 
 
 def sinusoidal_positions(x: Operators, longest: int, base: float = 10000.0) -> Tensor:
-    """x [batch, times, size] plus fixed encodings of its positions: sin(t / base^(2i / size)) at 2i, cos at 2i + 1
-    (Vaswani et al. 2017). longest: the most times there can be."""
+    """x [batch, times, size] plus fixed position encodings: sin(t / base^(2i / size)) at 2i, cos at 2i + 1 (Vaswani et
+    al. 2017). longest: the largest number of times."""
     size = size_of(x, -1, "sinusoidal_positions")
     angle = np.arange(longest)[:, None] / base ** (np.arange(0, size, 2) / size)
     table = np.empty((longest, size))
@@ -143,20 +146,20 @@ def sinusoidal_positions(x: Operators, longest: int, base: float = 10000.0) -> T
 
 
 def learned_positions(x: Operators, longest: int, *, start: Start = init.normal, name: str = "") -> Tensor:
-    """x [batch, times, size] plus a learnt vector for each position. Variable `weight` [longest, size]."""
+    """x [batch, times, size] plus a learned vector for each position. Variable `weight` [longest, size]."""
     with layer(x, "positions", name) as graph:
         shape = [positive(longest, "longest", "learned_positions"), size_of(x, -1, "learned_positions")]
         return ops.add(x, _first_rows(variable(graph, "weight", shape, start, x.dtype).tensor(x), x, longest))
 
 
 def _first_rows(table: Tensor, x: Operators, longest: int) -> Tensor:
-    """As many rows of the table as x has times."""
+    """The first rows of the table, one for each time step of x."""
     rank_of(x, "positions", 3, 3)
     times = (x.shape or ())[1]
     if isinstance(times, int):
         if times > longest:
             raise UsageError(
-                "x has more times than positions",
+                "x has more time steps than the layer has positions",
                 code=104,
                 tensor=x.name,
                 expected=f"at most {longest}",

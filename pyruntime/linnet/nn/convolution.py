@@ -1,14 +1,15 @@
-"""Convolutions of 1 to 3 spatial dimensions, with the channels at axis 1 (as PyTorch, the default) or last (as Keras).
-The planner picks the memory layout itself, so neither is faster than the other."""
+"""Convolutions over 1 to 3 spatial dimensions, with the channels at axis 1 (as in PyTorch, the default) or last (as in
+Keras). The planner chooses the memory layout itself, so both are equally fast."""
 
 from __future__ import annotations
 
-from linnet import init, ops
-from linnet.errors import UsageError
-from linnet.graph import Tensor
+from linnet import init
+from linnet.builder import ops
+from linnet.clib.errors import UsageError
+from linnet.ir.function import Operators, Tensor
+from linnet.ir.graph import graph_of
 from linnet.nn._layer import Padding, Sizes, Start, layer, padding_of, per_axis, positive, rank_of, size_of, variable
 from linnet.nn.activations import Activation, activate
-from linnet.operators import Operators
 
 
 def conv(
@@ -29,16 +30,16 @@ def conv(
 ) -> Tensor:
     """Cross-correlation: x [batch, channels, spatial...] -> [batch, filters, spatial...].
 
-    size, stride, dilation: one number, or one per spatial axis. padding: zeros on both sides, or "same" or "valid".
-    channel_axis: 1, or -1 for x [batch, spatial..., channels]. Variables `weight` [filters, channels / groups, size...]
-    and `bias` [filters].
+    size, stride, dilation: one number, or one per spatial axis. padding: number of zeros on each side, or "same" or
+    "valid". channel_axis: 1, or -1 for x [batch, spatial..., channels]. Variables `weight` [filters, channels / groups,
+    size...] and `bias` [filters].
     """
     with layer(x, "conv", name) as graph:
         count = rank_of(x, "conv", 3, 5) - 2
         channels, filters = size_of(x, channel_axis, "conv"), positive(filters, "filters", "conv")
         if channels % positive(groups, "groups", "conv") or filters % groups:
             raise UsageError(
-                "the channels cannot be split into these groups", code=104, tensor=x.name,
+                "the channels or filters are not divisible by the number of groups", code=104, tensor=x.name,
                 expected=f"{channels} channels and {filters} filters to be multiples of groups", got=f"{groups} groups",
             )  # fmt: skip
         shape = [filters, channels // groups, *per_axis(size, count, "size")]
@@ -66,7 +67,7 @@ def depthwise_conv(
     bias_start: Start = init.zeros,
     name: str = "",
 ) -> Tensor:
-    """Every channel by itself, with `multiplier` filters: conv with as many groups as channels.
+    """Convolves each channel separately with `multiplier` filters: a conv with as many groups as channels.
 
     Variables `weight` [channels * multiplier, 1, size...] and `bias` [channels * multiplier].
     """
@@ -75,7 +76,7 @@ def depthwise_conv(
         x, channels * positive(multiplier, "multiplier", "depthwise_conv"), size, stride=stride, padding=padding,
         dilation=dilation, groups=channels, bias=bias, activation=activation, channel_axis=channel_axis,
         weight_start=weight_start, bias_start=bias_start,
-        name=name or x.function.graph.unique_scope("depthwise_conv"),
+        name=name or graph_of(x).unique_scope("depthwise_conv"),
     )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def separable_conv(
     weight_start: Start = init.he,
     name: str = "",
 ) -> Tensor:
-    """A depthwise convolution without bias, then one of size 1 over the channels (Chollet 2017).
+    """A depthwise convolution without bias, followed by a convolution of size 1 over the channels (Chollet 2017).
 
     Variables `depthwise/weight`, `pointwise/weight` and `pointwise/bias`.
     """
@@ -126,17 +127,17 @@ def conv_transpose(
     bias_start: Start = init.zeros,
     name: str = "",
 ) -> Tensor:
-    """The adjoint of conv: sizes grow to (n - 1) * stride - 2 * padding + dilation * (size - 1) + 1 + output_padding.
+    """The adjoint of conv. Sizes grow to (n - 1) * stride - 2 * padding + dilation * (size - 1) + 1 + output_padding.
 
-    padding: what is cut off on both sides; "same" gives n * stride. Variables `weight` [channels, filters / groups, size...]
-    and `bias` [filters].
+    padding: number of elements cut off on each side; "same" gives n * stride. Variables `weight` [channels, filters /
+    groups, size...] and `bias` [filters].
     """
     with layer(x, "conv_transpose", name) as graph:
         count = rank_of(x, "conv_transpose", 3, 5) - 2
         channels, filters = size_of(x, channel_axis, "conv_transpose"), positive(filters, "filters", "conv_transpose")
         if channels % positive(groups, "groups", "conv_transpose") or filters % groups:
             raise UsageError(
-                "the channels cannot be split into these groups", code=104, tensor=x.name,
+                "the channels or filters are not divisible by the number of groups", code=104, tensor=x.name,
                 expected=f"{channels} channels and {filters} filters to be multiples of groups", got=f"{groups} groups",
             )  # fmt: skip
         kernel, strides = per_axis(size, count, "size"), per_axis(stride, count, "stride")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from linnet import init, ops
-from linnet.errors import UsageError
-from linnet.graph import Tensor
+from linnet import init
+from linnet.builder import ops
+from linnet.clib.errors import UsageError
+from linnet.ir.function import Operators, Tensor
+from linnet.ir.graph import graph_of
 from linnet.nn._layer import Start, layer, positive, size_of, variable
 from linnet.nn.activations import Activation, activate
-from linnet.operators import Operators
 
 
 def dense(
@@ -34,13 +35,13 @@ def dense(
 def embedding(
     ids: Operators, count: int, size: int, *, start: Start = init.normal, dtype: str = "f32", name: str = ""
 ) -> Tensor:
-    """The rows of a table that the ids name: ids i32 or i64 [...] -> [..., size]. Variable `weight` [count, size].
+    """Looks up rows of a table: ids i32 or i64 [...] -> [..., size]. Variable `weight` [count, size].
 
-    Ids outside [0, count) are an error while running. The gradient is sparse: only the rows in use are touched.
+    An id outside [0, count) is an error at run time. The gradient is sparse: only the rows in use are touched.
     """
     if ids.dtype not in ("i32", "i64"):
-        raise UsageError("embedding needs integers", code=103, tensor=ids.name, expected="i32 or i64", got=ids.dtype)
-    graph = ids.function.graph
+        raise UsageError("embedding needs integer ids", code=103, tensor=ids.name, expected="i32 or i64", got=ids.dtype)
+    graph = graph_of(ids)
     with graph.scope(name or graph.unique_scope("embedding")):
         count, size = positive(count, "count", "embedding"), positive(size, "size", "embedding")
         table = variable(graph, "weight", [count, size], start, dtype).tensor(ids)
@@ -48,5 +49,5 @@ def embedding(
 
 
 def flatten(x: Operators, axis: int = 1) -> Tensor:
-    """The axes from `axis` on as one: [batch, ...] -> [batch, all the rest]."""
+    """Merges all axes from `axis` on into one: [batch, ...] -> [batch, all the rest]."""
     return ops.reshape(x, [*[0] * axis, -1])

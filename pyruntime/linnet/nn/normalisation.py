@@ -1,4 +1,4 @@
-"""Batch, layer, group and instance normalisation. Batch normalisation keeps moving averages by side updates."""
+"""Batch, layer, group and instance normalisation. Batch normalisation keeps moving averages through side updates."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from linnet import init, ops
-from linnet.errors import UsageError
-from linnet.graph import Tensor
-from linnet.mapping import pointwise
+from linnet import init
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.ir.function import Operators, Tensor
+from linnet.ir.graph import graph_of
 from linnet.nn._layer import Start, layer, rank_of, size_of, variable
-from linnet.operators import Operators
 
 
 def _ones(shape: Sequence[int], dtype: str = "f32") -> init.Initializer:
@@ -33,10 +34,10 @@ def batch_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias per channel (Ioffe and Szegedy 2015).
 
-    training: with the statistics of this batch, which every training step mixes into the moving averages by
-    `momentum` (the share of the new, as in PyTorch; Keras' momentum is 1 - this); otherwise with the moving averages.
-    Not inside a branch or loop while training: UsageError.
-    Variables `scale`, `bias`, and, not trainable, `mean` and `variance` (of the sample, n / (n - 1)), all [channels].
+    training: True uses the statistics of the batch, and every training step mixes them into the moving averages with
+    weight `momentum` (the weight of the new value, as in PyTorch; Keras' momentum is 1 - this). False uses the moving
+    averages. Raises UsageError inside a branch or loop while training. Variables `scale` and `bias`, and the
+    non-trainable `mean` and `variance` (sample variance, n / (n - 1)), all [channels].
     """
     with layer(x, "batch_norm", name) as graph:
         rank, channels = rank_of(x, "batch_norm", 2), size_of(x, channel_axis, "batch_norm")
@@ -52,8 +53,9 @@ def batch_norm(
             )
         if graph.bodies:
             raise UsageError(
-                "batch_norm cannot train inside a branch or loop: its moving averages would need a value of it", code=101,
-                tensor=x.name, hint="put it outside, give training=False, or take layer_norm or group_norm",
+                "batch_norm cannot train inside a branch or loop because its moving averages could not be updated "
+                "from there", code=101,
+                tensor=x.name, hint="move it outside, pass training=False, or use layer_norm or group_norm",
             )  # fmt: skip
         axes = [i for i in range(rank) if i != channel_axis % rank]
         centre, spread = ops.moments(x, channel_axis=channel_axis)
@@ -68,7 +70,7 @@ def _mix(new: Tensor, share: float, factor: Tensor | float = 1.0) -> Callable[[T
 
 
 def _sample_factor(x: Operators, axes: Sequence[int]) -> Tensor | float:
-    """n / (n - 1) of the n elements over axes: makes the variance of a batch that of the population it is drawn from."""
+    """n / (n - 1) for the n elements over axes. It turns the variance of a batch into an unbiased estimate."""
     sizes = [(x.shape or ())[a] for a in axes]
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) == len(sizes):
@@ -93,7 +95,7 @@ def layer_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` to the last (Ba et al. 2016).
 
-    rms: without the mean (Zhang and Sennrich 2019). Variables `scale` and `bias`, of the shape of those axes.
+    rms: do not subtract the mean (Zhang and Sennrich 2019). Variables `scale` and `bias`, with the shape of those axes.
     """
     with layer(x, "layer_norm", name) as graph:
         rank = rank_of(x, "layer_norm", 1)
@@ -119,7 +121,7 @@ def group_norm(
         channels = size_of(x, channel_axis, "group_norm")
         if groups < 0 or (groups and channels % groups):
             raise UsageError(
-                "the channels cannot be split into these groups", code=104, tensor=x.name,
+                "the channels are not divisible by the number of groups", code=104, tensor=x.name,
                 expected=f"a divisor of {channels}, or 0 for one group per channel", got=str(groups),
             )  # fmt: skip
         factor = variable(graph, "scale", [channels], _ones, x.dtype).tensor(x) if scale else None
@@ -133,5 +135,5 @@ def instance_norm(
     """group_norm with one group per channel (Ulyanov et al. 2016)."""
     return group_norm(
         x, 0, epsilon=epsilon, scale=scale, bias=bias, channel_axis=channel_axis,
-        name=name or x.function.graph.unique_scope("instance_norm"),
+        name=name or graph_of(x).unique_scope("instance_norm"),
     )  # fmt: skip

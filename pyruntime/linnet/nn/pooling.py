@@ -1,11 +1,10 @@
-"""Pooling: windows that slide (max, average), and over all spatial axes at once."""
+"""Pooling: sliding windows (max, average), and over all spatial axes at once."""
 
 from __future__ import annotations
 
-from linnet import ops
-from linnet.graph import Tensor
+from linnet.builder import ops
+from linnet.ir.function import Operators, Tensor
 from linnet.nn._layer import Padding, Sizes, padding_of, per_axis, rank_of
-from linnet.operators import Operators
 
 
 def max_pool(
@@ -17,7 +16,8 @@ def max_pool(
     dilation: Sizes = 1,
     channel_axis: int = 1,
 ) -> Tensor:
-    """The maximum of each window of x [batch, channels, spatial...]. stride: None for `size`. Padding never wins."""
+    """The maximum of each window of x [batch, channels, spatial...]. stride: default `size`. Padding is never the
+    maximum."""
     count = rank_of(x, "max_pool", 3, 5) - 2
     return ops.pool(
         x, kind="max", kernel=per_axis(size, count, "size"), channel_axis=channel_axis,
@@ -35,8 +35,8 @@ def avg_pool(
     count_padding: bool = True,
     channel_axis: int = 1,
 ) -> Tensor:
-    """The mean of each window. stride: None for `size`. count_padding: zeros of explicit padding count as elements (as
-    PyTorch); those of "same" never do (as TensorFlow)."""
+    """The mean of each window. stride: default `size`. count_padding: whether explicit padding counts as elements (as
+    in PyTorch). The padding of "same" never counts (as in TensorFlow)."""
     count = rank_of(x, "avg_pool", 3, 5) - 2
     return ops.pool(
         x, kind="average", kernel=per_axis(size, count, "size"), channel_axis=channel_axis,

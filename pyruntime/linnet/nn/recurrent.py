@@ -1,20 +1,21 @@
-"""RNN, GRU and LSTM layers over whole sequences, stacked and in both directions. One op runs all steps of a layer; the
-products with its inputs are one matmul before it."""
+"""RNN, GRU and LSTM layers over whole sequences, optionally stacked and bidirectional. One op runs all steps of a
+layer, after one matmul with all its inputs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from linnet import init, ops
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor
+from linnet import init
+from linnet.builder import ops
+from linnet.clib.errors import UsageError
+from linnet.ir.function import Operators, Tensor
+from linnet.ir.graph import Graph
 from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
 from linnet.nn.randomness import dropout as _dropout
-from linnet.operators import Operators
 
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
-_ACTIVATIONS = {"tanh": 1, "relu": 2, "sigmoid": 0}  # numbers of the op's attribute `activations`
+_ACTIVATIONS = {"tanh": 1, "relu": 2, "sigmoid": 0}  # values of the op's attribute `activations`
 
 
 def lstm(
@@ -31,14 +32,16 @@ def lstm(
     start: Start | None = None,
     name: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Long short-term memory (Hochreiter and Schmidhuber 1997): x [batch, time, inputs] -> y [batch, time, directions * units],
-    and the states after the last step, h and c [layers * directions, batch, units].
+    """Long short-term memory (Hochreiter and Schmidhuber 1997): x [batch, time, inputs] -> y [batch, time, directions *
+    units], and the states h and c after the last step, [layers * directions, batch, units].
 
-    initial: h and c to begin with (absent: zeros). lengths: i32 [batch], the steps that count of each row; y is 0 behind
-    them. dropout: between layers, while training. time_major: x and y are [time, batch, ...]. start: of the weights, by
-    default uniform in +-1 / sqrt(units) as in PyTorch. Variables of layer i: `layer_i/input_weight`
-    [inputs, directions * gates * units], `layer_i/weight` [directions, gates * units, units] and `layer_i/bias`
-    [directions * gates * units]; gates in the order input, output, forget, cell.
+    initial: initial h and c; default zeros.
+    lengths: i32 [batch], the number of valid steps in each row; y is 0 after them.
+    dropout: rate between layers while training.
+    time_major: x and y are [time, batch, ...].
+    start: initializer of the weights, by default uniform in +-1 / sqrt(units) as in PyTorch. Variables of layer i:
+        `layer_i/input_weight` [inputs, directions * gates * units], `layer_i/weight` [directions, gates * units, units]
+        and `layer_i/bias` [directions * gates * units], with the gates in the order input, output, forget, cell.
     """
     y, states = _stack(
         "lstm",
@@ -71,9 +74,11 @@ def gru(
     start: Start | None = None,
     name: str = "",
 ) -> tuple[Tensor, Tensor]:
-    """Gated recurrent unit (Cho et al. 2014; the reset gate after the product, as PyTorch and cuDNN): y and h as lstm.
+    """Gated recurrent unit (Cho et al. 2014; reset gate after the product, as in PyTorch and cuDNN). Returns y and h as
+    lstm does.
 
-    Variables as lstm's, gates in the order update, reset, hidden, and `layer_i/hidden_bias` [directions, units].
+    Variables as for lstm, with the gates in the order update, reset, hidden, and `layer_i/hidden_bias` [directions,
+    units].
     """
     given = [] if initial is None else [initial]
     y, states = _stack(
@@ -97,13 +102,14 @@ def rnn(
     start: Start | None = None,
     name: str = "",
 ) -> tuple[Tensor, Tensor]:
-    """Simple recurrence h = activation(x @ input_weight + h @ weight + bias) (Elman 1990): y and h as lstm.
+    """Simple recurrence h = activation(x @ input_weight + h @ weight + bias) (Elman 1990). Returns y and h as lstm
+    does.
 
     activation: "tanh", "relu" or "sigmoid".
     """
     if activation not in _ACTIVATIONS:
         raise UsageError(
-            "rnn has no such activation", code=102, expected=" or ".join(_ACTIVATIONS), got=repr(activation)
+            "rnn does not support this activation", code=102, expected=" or ".join(_ACTIVATIONS), got=repr(activation)
         )
     given = [] if initial is None else [initial]
     y, states = _stack(
@@ -127,7 +133,7 @@ def _stack(
     name: str,
     activation: str = "tanh",
 ) -> tuple[Tensor, list[Tensor]]:
-    """Layers over one another; the result and the states of all of them."""
+    """Stacks layers. Returns the result and the states of all layers."""
     rank_of(x, kind, 3, 3)
     directions, count = 2 if bidirectional else 1, positive(layers, "layers", kind)
     found: list[list[Tensor]] = []
@@ -155,7 +161,7 @@ def _layer(
     start: Start | None,
     activation: str,
 ) -> tuple[Tensor, list[Tensor]]:
-    """One layer over x [time, batch, inputs]: y [time, batch, directions * units], and h (and c)."""
+    """One layer over x [time, batch, inputs]: y [time, batch, directions * units], and h (and c for an lstm)."""
     units, inputs = positive(units, "units", kind), size_of(x, -1, kind)
     rows = _GATES[kind] * units
     limit = 1.0 / math.sqrt(units)

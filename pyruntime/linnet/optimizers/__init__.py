@@ -1,5 +1,5 @@
-"""Optimizers: update rules as graphs. base.py has the class that all share; descent.py, adaptive.py and lbfgs.py the rules.
-One of your own is a subclass with one method, `rule` (docs/optimizers.md)."""
+"""Optimizers: update rules as graphs. base.py has the common base class; descent.py, adaptive.py and lbfgs.py have the
+rules. To write your own, subclass Optimizer and define one method, `rule` (docs/optimizers.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one step of an optimizer is made of: its scalars, the map that applies a rule, and the state it keeps in variables."""
+"""The parts of one optimizer step: its scalars, the map that applies a rule, and the state kept in variables."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import UsageError
-from linnet.graph import Function, Graph, Tensor, Variable
-from linnet.mapping import REGISTER, Expr, pointwise
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Function, Tensor, Variable
+from linnet.ir.graph import Graph
+from linnet.ir.program import REGISTER
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The learning rate and the other scalars of a step, which all its variables share.
+    """The learning rate and the other scalars of a step. All variables of the step share them.
 
-    function: where it is built. rate, scalars: numbers or scalar tensors; in the body of a map, expressions. when: a bool
-    scalar; where it does not hold, nothing changes.
+    function: where the step is built. rate, scalars: numbers or scalar tensors; inside the body of a map, expressions.
+    when: a bool scalar; if it is false, nothing changes.
     """
 
     function: Function
     rate: Any
     scalars: dict[str, Any]
     when: Tensor | None = None
-    casts: dict[Any, Tensor] = dataclasses.field(default_factory=dict)  # made once for all variables
+    casts: dict[Any, Tensor] = dataclasses.field(default_factory=dict)  # created once for all variables
 
     def read(self, variable: Variable) -> Tensor:
         """The variable's value from before the run."""
         return self.function.read(variable)
 
     def of(self, w: Tensor) -> Step:
-        """With scalars of the type in which w is computed, so that an f64 rate does not make everything f64."""
+        """A copy with scalars in the dtype in which w is computed, so that an f64 rate does not make everything f64."""
         kind = REGISTER[w.dtype]
 
         def cast(value: Any) -> Any:
@@ -47,13 +50,14 @@ class Step:
         return dataclasses.replace(self, rate=cast(self.rate), scalars=scalars)
 
     def with_scalars(self, **scalars: Any) -> Step:
-        """With more of them."""
+        """A copy with additional scalars."""
         return dataclasses.replace(self, scalars={**self.scalars, **scalars})
 
     def map(
         self, inputs: Sequence[Tensor], body: Callable[..., Sequence[Expr]], old: Sequence[Tensor], name: str
     ) -> list[Tensor]:
-        """One map: body(step, *inputs) gives the new values of `old`, each of its type, which are among the inputs."""
+        """Creates one map. body(step, *inputs) returns the new values of `old`, each in its dtype; `old` must be among
+        the inputs."""
         operands = list(inputs)
         places: dict[str, int] = {}
         for key, value in [("", self.rate), *self.scalars.items()]:
@@ -79,19 +83,22 @@ class Step:
 
 
 def state(graph: Graph, name: str, value: npt.ArrayLike) -> Variable:
-    """The variable of this name, which no optimizer trains; made when it is not there yet, so that signatures share it."""
+    """The variable of this name, which no optimizer trains. It is created if it does not exist, so that signatures
+    share it."""
     if name not in graph.variables:
         graph.variables[name] = Variable(name, np.asarray(value), graph=graph, trainable=False)
     return graph.variables[name]
 
 
 def number(name: str, value: Any, *, least: float | None = None, below: float | None = None) -> float:
-    """The value as a finite float within [least, below). Raises UsageError."""
-    expected = "a number" if least is None else f"{least:g} or more" + ("" if below is None else f", below {below:g}")
+    """The value as a finite float in [least, below). Raises UsageError."""
+    expected = (
+        "a number" if least is None else f"{least:g} or more" + ("" if below is None else f" and below {below:g}")
+    )
     try:
         found = float(value)
     except (TypeError, ValueError):
         found = float("nan")
     if not np.isfinite(found) or (least is not None and found < least) or (below is not None and found >= below):
-        raise UsageError("this value is out of range", code=101, tensor=name, expected=expected, got=repr(value))
+        raise UsageError("the value is out of range", code=101, tensor=name, expected=expected, got=repr(value))
     return found

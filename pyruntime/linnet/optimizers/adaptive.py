@@ -1,4 +1,4 @@
-"""Optimizers that give every element a learning rate of its own. Names and meanings of options are PyTorch's."""
+"""Optimizers with a separate learning rate for every element. Names and meanings of options are PyTorch's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from linnet.autodiff._tools import elementwise
-from linnet.errors import UsageError
-from linnet.graph import Tensor, Variable
-from linnet.mapping import Expr
+from linnet.clib.errors import UsageError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor, Variable
 from linnet.optimizers._step import Step, number
 from linnet.optimizers.base import Optimizer, Rate
 from linnet.optimizers.descent import norm, vector
@@ -17,7 +17,7 @@ from linnet.optimizers.descent import norm, vector
 class AdaGrad(Optimizer):
     """Duchi, Hazan and Singer 2011: s = s + g * g; w - rate * g / (sqrt(s) + epsilon).
 
-    rate_decay: the rate of step n (from 0) is learning_rate / (1 + n * rate_decay). initial: the first s.
+    rate_decay: the rate of step n (from 0) is learning_rate / (1 + n * rate_decay). initial: the initial s.
     """
 
     rows: ClassVar[str] = "exact"
@@ -49,8 +49,8 @@ class AdaGrad(Optimizer):
 
 
 class AdaDelta(Optimizer):
-    """Zeiler 2012: steps as large as the last ones were, sqrt(d + epsilon) / sqrt(s + epsilon) * g, with moving averages s of
-    g squared and d of the steps squared."""
+    """Zeiler 2012: a step is sqrt(d + epsilon) / sqrt(s + epsilon) * g, with moving averages s of the squared gradients
+    and d of the squared steps. Steps therefore stay about as large as the previous ones."""
 
     slots = ("square", "delta")
 
@@ -68,7 +68,8 @@ class AdaDelta(Optimizer):
 class RMSProp(Optimizer):
     """Tieleman and Hinton 2012: w - rate * g / (sqrt(s) + epsilon), with a moving average s of g squared.
 
-    alpha: of the average. centered: the average's variance in place of s (Graves 2013). momentum: of the steps.
+    alpha: decay of the average. centered: uses the variance instead of s (Graves 2013). momentum: momentum factor of
+        the steps.
     """
 
     def __init__(
@@ -102,10 +103,10 @@ class RMSProp(Optimizer):
 
 class Adam(Optimizer):
     """Kingma and Ba 2015: w - rate * m' / (sqrt(v') + epsilon), with moving averages m of g and v of g squared, each
-    corrected for its beginning at 0.
+    corrected for starting at 0.
 
-    betas: of the two averages. amsgrad: the largest v so far in place of v (Reddi et al. 2018). lazy: for SparseRows,
-    torch.optim.SparseAdam.
+    betas: decay of the two averages. amsgrad: uses the largest v so far instead of v (Reddi et al. 2018). lazy: treat
+    SparseRows as torch.optim.SparseAdam does.
     """
 
     def __init__(
@@ -119,17 +120,17 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(learning_rate, **options)
         if not isinstance(betas, Sequence) or len(betas) != 2:
-            raise UsageError("Adam has two betas", code=101, tensor="betas", expected="two numbers", got=repr(betas))
+            raise UsageError("Adam needs two betas", code=101, tensor="betas", expected="two numbers", got=repr(betas))
         self.betas = [number(f"betas[{i}]", beta, least=0.0, below=1.0) for i, beta in enumerate(betas)]
         self.epsilon, self.amsgrad = number("epsilon", epsilon, least=0.0), amsgrad
         self.slots = ("m", "v", "v_max") if amsgrad else ("m", "v")  # type: ignore[misc]
 
     def scalars(self, step: Tensor) -> dict[str, Tensor]:
-        """The corrections, in f64: in f32 the first of them would be off by 5e-5."""
+        """The bias corrections, in f64. In f32 the first one would be off by 5e-5."""
         return {name: correction(step, beta) for name, beta in zip(("of_m", "of_v"), self.betas, strict=True)}
 
     def averages(self, g: Any, m: Any, v: Any) -> tuple[Any, Any]:
-        """The moving averages with g in them."""
+        """The moving averages updated with g."""
         return self.betas[0] * m + (1 - self.betas[0]) * g, self.betas[1] * v + (1 - self.betas[1]) * g * g
 
     def rule(self, w: Any, g: Any, rate: Any, *slots: Any, **scalars: Any) -> Any:
@@ -140,7 +141,8 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): w * (1 - rate * weight_decay) takes the step."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): the step is applied to w * (1 - rate *
+    weight_decay)."""
 
     def __init__(
         self,
@@ -155,10 +157,10 @@ class AdamW(Adam):
 
 
 class LAMB(Adam):
-    """Layer-wise adaptive moments for large batches (You et al. 2020): w - rate * |w| / |r| * r with Adam's step and weight
-    decay in r = m' / (sqrt(v') + epsilon) + weight_decay * w. Where |w| or |r| is 0 the ratio is 1.
+    """Layer-wise adaptive moments for large batches (You et al. 2020): w - rate * |w| / |r| * r, where r = m' /
+    (sqrt(v') + epsilon) + weight_decay * w is Adam's step plus weight decay. If |w| or |r| is 0, the ratio is 1.
 
-    skip: which variables get neither ratio nor weight decay; by default biases and other vectors.
+    skip: selects the variables without ratio and weight decay; by default biases and other vectors.
     """
 
     rows: ClassVar[str] = "never"
@@ -199,7 +201,7 @@ class LAMB(Adam):
 
 
 def correction(step: Tensor, beta: float) -> Tensor:
-    """1 / (1 - beta ** step): what makes a moving average that began at 0 the mean of what it has seen."""
+    """1 / (1 - beta ** step). This factor corrects a moving average that started at 0."""
 
     def body(n: Expr) -> Expr:
         return 1.0 / (1.0 - n.lift(beta) ** n)

@@ -1,5 +1,5 @@
-"""What all optimizers share: slots and step counters as variables, the learning rate, and one map per variable.
-An optimizer emits ordinary nodes; C knows nothing of it."""
+"""The base class of all optimizers: slots and step counters as variables, the learning rate, and one map per variable.
+An optimizer emits ordinary nodes; the C library is not involved."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from linnet.autodiff import SparseRows, gradients, reached
+from linnet.autodiff import SparseRows, gradients
 from linnet.autodiff._tools import FLOAT_DTYPES, behind, elementwise, expand_like, filled, inner_reads
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor, Variable
-from linnet.mapping import Expr
-from linnet.operators import Operators
+from linnet.autodiff.walk import reached
+from linnet.clib.errors import UsageError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Operators, Tensor, Variable
+from linnet.ir.graph import Graph, graph_of
 from linnet.optimizers._step import Step, number, state
 from linnet.optimizers.scaling import DynamicLossScale, all_finite, unscaled
 
 Rate = float | Tensor | Variable | Callable[[Tensor], Tensor]
-"""A learning rate: a number; a scalar tensor or variable; or a schedule, a function of the step (f64 scalar, 0 at first)."""
+"""A learning rate: a number, a scalar tensor or variable, or a schedule (a function of the step, an f64 scalar that
+starts at 0)."""
 Updates = dict[Variable, Tensor]
 Gradient = Tensor | SparseRows
 Clip = Callable[[dict[Variable, Gradient]], dict[Variable, Gradient]]
@@ -28,7 +30,7 @@ Clip = Callable[[dict[Variable, Gradient]], dict[Variable, Gradient]]
 class Optimizer:
     """Turns gradients into updates of variables.
 
-    A subclass gives `rule`, and names its state in `slots`:
+    A subclass defines `rule` and names its state in `slots`:
 
         class Lion(linnet.Optimizer):
             slots = ("momentum",)
@@ -36,19 +38,24 @@ class Optimizer:
             def rule(self, w, g, rate, momentum):
                 return w - rate * (0.9 * momentum + 0.1 * g).sign(), 0.99 * momentum + 0.01 * g
 
-    learning_rate: see Rate. weight_decay: this much of the variable is added to its gradient (L2); or, decoupled, this much
-    of it times the rate is taken off before the step. decay: which variables that is for; all when absent. maximize: climb
-    instead of descend. clip: from all gradients those that are applied, before anything else (linnet.clip has the usual).
-    lazy: where a variable's gradient is SparseRows (that of an embedding), rows without gradient and their slots stay as they
-    are, as in torch.optim.SparseAdam, and a step costs the same however many rows there are. Without it every optimizer does
-    what it does with a dense gradient; SGD and AdaGrad without weight decay do both at once. loss_scale: a number, or a
-    DynamicLossScale: so many times the loss is differentiated, so that small gradients survive 16 bits.
+    learning_rate: see Rate.
+    weight_decay: this multiple of the variable is added to its gradient (L2).
+    decoupled: instead, weight_decay * rate times the variable is subtracted before the step.
+    decay: selects the variables with weight decay; default all.
+    maximize: ascend instead of descend.
+    clip: a function of all gradients that returns those to apply, called before anything else (see linnet.clip).
+    lazy: if a variable's gradient is SparseRows (as for an embedding), rows without a gradient and their slots do not
+        change, as in torch.optim.SparseAdam, and the cost of a step does not depend on the number of rows. Without
+        lazy, the result equals that of a dense gradient; for SGD and AdaGrad without weight decay both are the same.
+    loss_scale: a number or a DynamicLossScale by which the loss is multiplied before it is differentiated, so that
+        small gradients survive 16 bits.
     """
 
     slots: ClassVar[Mapping[str, float] | Sequence[str]] = ()
-    """State per variable, of its shape: names, or names with the value they begin with (0 otherwise)."""
+    """State per variable, in its shape: names, or names with their initial value (default 0)."""
     rows: ClassVar[str] = "lazy"
-    """"exact": a zero gradient changes nothing, so that sparse is dense; "lazy": a choice; "never": rows depend on others."""
+    """"exact": a zero gradient changes nothing, so sparse equals dense. "lazy": the user chooses. "never": rows depend
+    on each other."""
 
     def __init__(
         self,
@@ -67,12 +74,12 @@ class Optimizer:
             self.learning_rate = number("learning_rate", learning_rate, least=0.0)
         elif not callable(learning_rate) and not isinstance(learning_rate, Operators):
             raise UsageError(
-                "this is no learning rate", code=101, tensor="learning_rate",
+                "the learning rate has the wrong type", code=101, tensor="learning_rate",
                 expected="a number, a schedule, or a scalar tensor", got=repr(learning_rate),
             )  # fmt: skip
         if lazy and self.rows == "never":
             raise UsageError(
-                f"{type(self).__name__} cannot be lazy: what it does to a row depends on all rows", code=101,
+                f"{type(self).__name__} cannot be lazy because each row's update depends on all rows", code=101,
                 tensor="lazy", hint="use Adam, Momentum or AdaGrad for this variable",
             )  # fmt: skip
         self.weight_decay = number("weight_decay", weight_decay, least=0.0)
@@ -82,19 +89,22 @@ class Optimizer:
             self.loss_scale = number("loss_scale", loss_scale, least=1e-30)
         self._names: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
-    # What a subclass may give.
+    # Methods that a subclass may define.
 
     def rule(self, w: Any, g: Any, rate: Any, *slots: Any, **scalars: Any) -> Any:
-        """The new value of the variable, and then of each slot, as expressions of one map (linnet.mapping.Expr: Python's
-        operators, and methods such as sqrt, exp, abs, sign, max, min, select). One expression when there are no slots."""
-        raise NotImplementedError(f"{type(self).__name__} has no rule")
+        """Returns the new value of the variable, then of each slot, as expressions of one map
+        (linnet.builder.mapping.Expr: Python's operators, and methods such as sqrt, exp, abs, sign, max, min, select).
+        Returns one expression if there are no slots."""
+        raise NotImplementedError(f"{type(self).__name__} does not define rule")
 
     def scalars(self, step: Tensor) -> dict[str, Tensor]:
-        """Scalars that all variables share, by the name under which `rule` gets them. step: f64 scalar, 1 at the first."""
+        """Scalars shared by all variables, by the name under which `rule` receives them. step: f64 scalar, 1 at the
+        first step."""
         return {}
 
     def update(self, variable: Variable, w: Tensor, g: Tensor, slots: list[Tensor], step: Step) -> list[Tensor]:
-        """New values of the variable and its slots; here by `rule`, in one map. To override where a rule is not pointwise."""
+        """New values of the variable and its slots. Here they come from `rule`, in one map. Override this if a rule is
+        not pointwise."""
 
         def body(step: Step, w: Expr, g: Expr, *own: Expr) -> Sequence[Expr]:
             w, g = self.decayed(variable, w, g, step.rate)
@@ -102,7 +112,7 @@ class Optimizer:
             made = (made,) if isinstance(made, Expr) else tuple(made)
             if len(made) != 1 + len(slots):
                 raise UsageError(
-                    f"{type(self).__name__}.rule gives too few or too many values", code=101,
+                    f"{type(self).__name__}.rule returns the wrong number of values", code=101,
                     expected=f"{1 + len(slots)}: the variable and {', '.join(self._slots()) or 'no slots'}",
                     got=str(len(made)),
                 )  # fmt: skip
@@ -113,13 +123,13 @@ class Optimizer:
     def update_rows(
         self, variable: Variable, w: Tensor, g: SparseRows, slots: list[Tensor], step: Step
     ) -> list[Tensor]:
-        """New values when only some rows have a gradient: `update` of these, and the others as they are."""
+        """New values if only some rows have a gradient: applies `update` to these and leaves the others unchanged."""
         total = g.sums()
         made = self.update(variable, total.take(w), total.rows, [total.take(s) for s in slots], step)
         return [total.put(old, new) for old, new in zip([w, *slots], made, strict=True)]
 
     def updates(self, given: Mapping[Variable, Gradient], step: Step) -> Updates:
-        """New values of all variables and their slots. To override where the variables depend on one another."""
+        """New values of all variables and their slots. Override this if the variables depend on each other."""
         made: Updates = {}
         for variable, g in given.items():
             slots = [self._slot(variable, name, value) for name, value in self._slots().items()]
@@ -131,40 +141,45 @@ class Optimizer:
             made.update(zip([variable, *slots], new, strict=True))
         return made
 
-    # What a user calls.
+    # Methods for users.
 
     def minimize(self, loss: Operators, variables: Sequence[Variable] | None = None) -> Updates:
         """Updates that make `loss` smaller, for `graph.signature(..., updates=...)`.
 
-        loss: a float tensor of one element. variables: those to train; by default all trainable ones that the loss depends
-        on. What else the loss updates (`graph.side_update`: moving averages, counters) comes along.
-        Raises UsageError when there is nothing to train, GraphError for a node that has no gradient.
+        loss: a float tensor with one element. variables: those to train; default: all trainable ones that the loss
+        depends on. Other updates of the loss (`graph.side_update`: moving averages, counters) are included. Raises
+        UsageError if there is nothing to train, GraphError for a node without a gradient.
         """
         loss = loss.tensor()
         if loss.shape is None or any(d != 1 for d in loss.shape):
             raise UsageError(
-                "a loss to minimize is one number", code=104, tensor=loss.name, expected="shape []",
-                got="an unknown shape" if loss.shape is None else str(list(loss.shape)), hint="take its .mean() or .sum()",
-            )  # fmt: skip
-        return {**loss.function.graph.side_updates_of([loss]), **self.apply(self.differentiate(loss, variables))}
+                "the loss to minimize must be one number",
+                code=104,
+                tensor=loss.name,
+                expected="shape []",
+                got="an unknown shape" if loss.shape is None else str(list(loss.shape)),
+                hint="use its .mean() or .sum()",
+            )
+        return {**graph_of(loss).side_updates_of([loss]), **self.apply(self.differentiate(loss, variables))}
 
     def differentiate(self, loss: Tensor, variables: Sequence[Variable] | None = None) -> dict[Variable, Gradient]:
-        """The gradients that `minimize` applies: of these variables, by default all trainable ones behind the loss."""
+        """The gradients that `minimize` applies to these variables. The default is all trainable variables that the
+        loss depends on."""
         if variables is None:
             used = {*(t.variable for t in behind(loss)), *inner_reads(loss)}
-            variables = [v for v in loss.function.graph.trainable_variables if v in used and v.value.dtype.kind == "f"]
+            variables = [v for v in graph_of(loss).trainable_variables if v in used and v.value.dtype.kind == "f"]
         if not variables:
             raise UsageError(
-                "the loss depends on no trainable variable", code=101, tensor=loss.name,
-                hint="give the variables, or make some with graph.variable",
+                "the loss does not depend on any trainable variable", code=101, tensor=loss.name,
+                hint="pass the variables, or create some with graph.variable",
             )  # fmt: skip
         chosen = set(variables)
         sources = [t for t in behind(loss) if t.variable in chosen]
         if loss not in reached(loss.function.nodes, sources):
             raise UsageError(
-                "no gradient of the loss reaches a variable that is to be trained", code=101, tensor=loss.name,
+                "no gradient of the loss reaches any variable to be trained", code=101, tensor=loss.name,
                 expected="a path from " + ", ".join(f"'{v.name}'" for v in variables[:3]),
-                hint="integers, as argmax and comparisons give, have no gradient",
+                hint="integer results, such as those of argmax and comparisons, have no gradient",
             )  # fmt: skip
         scale: Any = self.loss_scale.scale(loss) if isinstance(self.loss_scale, DynamicLossScale) else self.loss_scale
         if scale is None:
@@ -174,8 +189,8 @@ class Optimizer:
         return {v: unscaled(g, scale) for v, g in zip(variables, found, strict=True)}
 
     def apply(self, gradients: Mapping[Variable, Gradient], when: Tensor | None = None) -> Updates:
-        """Updates by gradients that are known already, one per variable, of its shape. when: a bool scalar of the same
-        function; where it does not hold nothing changes, nor is the step counted. Raises UsageError."""
+        """Updates from given gradients, one per variable, in its shape. when: a bool scalar of the same function; if it
+        is false, nothing changes and the step is not counted. Raises UsageError."""
         for variable, g in gradients.items():
             _check(variable, g)
         if not gradients:
@@ -183,14 +198,14 @@ class Optimizer:
         given = dict(gradients) if self.clip is None else self.clip(dict(gradients))
         first = next(iter(gradients.values()))
         like = first.rows if isinstance(first, SparseRows) else first
-        counter = state(like.function.graph, f"{self._name(like.function.graph)}/step", np.int64(0))
+        counter = state(graph_of(like), f"{self._name(graph_of(like))}/step", np.int64(0))
         count = counter.tensor(like)
         rate: Any = self.learning_rate
         if not isinstance(rate, float):
             rate = rate.tensor(like) if isinstance(rate, Operators) else rate(count.cast("f64"))
             if isinstance(rate, Tensor) and (rate.shape != () or rate.dtype not in FLOAT_DTYPES):
                 raise UsageError(
-                    "a learning rate is one number", code=104, tensor=rate.name, expected="a float of shape []",
+                    "the learning rate must be one number", code=104, tensor=rate.name, expected="a float of shape []",
                     got=f"{rate.dtype} {rate.shape}",
                 )  # fmt: skip
             rate = rate if isinstance(rate, Tensor) else number("learning_rate", rate, least=0.0)
@@ -204,12 +219,11 @@ class Optimizer:
         return {**updates, counter: following, **self.updates(given, step)}
 
     def name(self, variable: Variable) -> str:
-        """What the optimizer's variables and nodes for a variable are called: "<variable>/<optimizer>"."""
-        assert variable.graph is not None
-        return f"{variable.name}/{self._name(variable.graph)}"
+        """Name of the optimizer's variables and nodes for a variable: "<variable>/<optimizer>"."""
+        return f"{variable.name}/{self._name(graph_of(variable))}"
 
     def decayed(self, variable: Variable, w: Any, g: Any, rate: Any) -> tuple[Any, Any]:
-        """Variable and gradient as the rule gets them: after `maximize` and weight decay."""
+        """The variable and its gradient as `rule` receives them: after `maximize` and weight decay."""
         g = -g if self.maximize else g
         if not self._decays(variable):
             return w, g
@@ -221,24 +235,23 @@ class Optimizer:
         return self.weight_decay != 0 and (self.decay is None or self.decay(variable))
 
     def _takes_rows(self, variable: Variable) -> bool:
-        """Whether an update by rows is what was asked for."""
+        """Whether to update this variable by rows."""
         return self.lazy or (self.rows == "exact" and not self._decays(variable))
 
     def _slots(self) -> dict[str, float]:
         return dict(self.slots) if isinstance(self.slots, Mapping) else dict.fromkeys(self.slots, 0.0)
 
     def _slot(self, variable: Variable, name: str, value: float) -> Variable:
-        """f32 at least: a moving average of 16 bits stands still."""
-        assert variable.graph is not None
+        """A slot in at least f32, because a moving average in 16 bits would stop changing."""
         dtype = np.float64 if variable.value.dtype == np.float64 else np.float32
         shape = variable.value.shape
         start = (
             np.full(shape, value, dtype) if value else np.zeros(shape, dtype)
         )  # zeros take no memory before they are used
-        return state(variable.graph, f"{self.name(variable)}/{name}", start)
+        return state(graph_of(variable), f"{self.name(variable)}/{name}", start)
 
     def _name(self, graph: Graph) -> str:
-        """The class in small letters; numbered when the graph has other optimizers of this class."""
+        """The class name in lower case, with a number if the graph has other optimizers of this class."""
         if graph not in self._names:
             base = candidate = type(self).__name__.lower()
             count = 1
@@ -250,15 +263,19 @@ class Optimizer:
 
 
 def _check(variable: Variable, g: Gradient) -> None:
-    """Raises UsageError for what no gradient of this variable can be."""
+    """Raises UsageError for anything that cannot be a gradient of this variable."""
     if variable.value.dtype.kind != "f":
         raise UsageError(
-            "only floats are trained", code=103, tensor=variable.name, expected="a float type",
+            "only float variables can be trained", code=103, tensor=variable.name, expected="a float dtype",
             got=str(variable.value.dtype),
         )  # fmt: skip
     if g.dtype not in FLOAT_DTYPES:
         raise UsageError(
-            "its gradient is no float", code=103, tensor=variable.name, expected="a float type", got=g.dtype
+            "the variable's gradient is not a float tensor",
+            code=103,
+            tensor=variable.name,
+            expected="a float dtype",
+            got=g.dtype,
         )
     own = variable.value.shape
     fits = g.shape is None or (
@@ -266,6 +283,6 @@ def _check(variable: Variable, g: Gradient) -> None:
     )
     if not fits:
         raise UsageError(
-            "its gradient has another shape", code=104, tensor=variable.name, expected=str(list(own)),
+            "the variable's gradient has the wrong shape", code=104, tensor=variable.name, expected=str(list(own)),
             got=str(list(g.shape or ())),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Gradient descent, plain, with momentum, and with one rate per layer. Names and meanings of options are PyTorch's."""
+"""Gradient descent: plain, with momentum, and with one rate per layer. Names and meanings of options are PyTorch's."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 from linnet.autodiff import SparseRows
 from linnet.autodiff._tools import elementwise
-from linnet.errors import UsageError
-from linnet.graph import Tensor, Variable
+from linnet.clib.errors import UsageError
+from linnet.ir.function import Tensor, Variable
 from linnet.optimizers._step import Step, number
 from linnet.optimizers.base import Optimizer, Rate
 
 
 class SGD(Optimizer):
-    """w - rate * g (Robbins and Monro 1951). SparseRows are added where they belong, whatever `lazy` says."""
+    """w - rate * g (Robbins and Monro 1951). SparseRows are added to their rows, independent of `lazy`."""
 
     rows: ClassVar[str] = "exact"
 
@@ -34,7 +34,7 @@ class Momentum(Optimizer):
     """m = momentum * m + (1 - dampening) * g; w - rate * m (Polyak 1964): torch.optim.SGD with momentum.
 
     nesterov: w - rate * (g + momentum * m) (Sutskever et al. 2013), without dampening. As in PyTorch, the first m is g
-    itself, not dampened.
+    itself, without dampening.
     """
 
     slots = ("momentum",)
@@ -53,7 +53,7 @@ class Momentum(Optimizer):
         self.dampening, self.nesterov = number("dampening", dampening, least=0.0), nesterov
         if nesterov and self.dampening:
             raise UsageError(
-                "Nesterov's momentum has no dampening", code=101, expected="dampening 0", got=f"{dampening:g}"
+                "Nesterov momentum does not support dampening", code=101, expected="dampening 0", got=f"{dampening:g}"
             )
 
     def scalars(self, step: Tensor) -> dict[str, Tensor]:
@@ -74,9 +74,9 @@ def norm(x: Tensor) -> Tensor:
 class LARS(Optimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017), for large batches.
 
-    m = momentum * m + rate * trust * |w| / (|g| + weight_decay * |w| + epsilon) * (g + weight_decay * w); w - m. Where |w| or
-    |g| is 0 the ratio is 1. skip: which variables get plain momentum, without ratio and weight decay; by default biases and
-    other vectors.
+    m = momentum * m + rate * trust * |w| / (|g| + weight_decay * |w| + epsilon) * (g + weight_decay * w); w - m. If |w|
+    or |g| is 0, the ratio is 1. skip: selects the variables that get plain momentum, without ratio and weight decay; by
+    default biases and other vectors.
     """
 
     slots = ("momentum",)
@@ -116,5 +116,5 @@ class LARS(Optimizer):
 
 
 def vector(variable: Variable) -> bool:
-    """Biases, scales of normalisations, and other variables of one dimension or none."""
+    """Whether a variable has at most one dimension, as biases and the scales of normalisations do."""
     return variable.value.ndim <= 1

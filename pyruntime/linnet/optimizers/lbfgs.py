@@ -1,5 +1,5 @@
-"""L-BFGS as a graph: the last pairs of steps and gradient changes are variables, the two-loop recursion ordinary nodes.
-All variables that are trained together are one vector."""
+"""L-BFGS as a graph. The last pairs of steps and gradient changes are variables; the two-loop recursion is ordinary
+nodes. All variables that are trained together form one vector."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from linnet import ops
 from linnet.autodiff import SparseRows
 from linnet.autodiff._tools import elementwise
 from linnet.autodiff._tools import number as scalar
-from linnet.errors import UsageError
-from linnet.graph import Tensor, Variable, dtype_of
-from linnet.mapping import Expr, pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import dtype_of
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor, Variable
+from linnet.ir.graph import graph_of
 from linnet.optimizers._step import Step, number, state
 from linnet.optimizers.base import Gradient, Optimizer, Rate, Updates
 
 
 class LBFGS(Optimizer):
-    """Limited-memory BFGS (Nocedal 1980; Nocedal and Wright 2006, algorithm 7.4): torch.optim.LBFGS with max_iter=1. Each run
-    is one iteration with a fixed step, learning_rate times the direction (the very first at most 1 long): there is no line
-    search, so take a rate below 1 where whole steps overshoot. Run it several times on one batch for more.
+    """Limited-memory BFGS (Nocedal 1980; Nocedal and Wright 2006, algorithm 7.4): torch.optim.LBFGS with max_iter=1.
+    Each run is one iteration with a fixed step of learning_rate times the direction (the length of the very first step
+    is at most 1).
+    There is no line search, so use a rate below 1 if full steps overshoot. Run it several times on one batch for more
+    iterations.
 
-    history: pairs that are kept. tolerance: a step is left out when no gradient is larger; tolerance_change: and when the
-    slope along the direction is not steeper (0: to the last digit). The memory is 2 * history + 2 times that of the
-    variables.
+    history: number of pairs that are kept. tolerance: a step is skipped if no gradient is larger than this.
+    tolerance_change: a step is also skipped if the slope along the direction is not steeper than this (0: continue to
+    the last digit). The memory is 2 * history + 2 times that of the variables.
     """
 
     rows: ClassVar[str] = "never"
@@ -48,9 +53,12 @@ class LBFGS(Optimizer):
         dtypes = {dtype_of(v.value.dtype) for v in variables}
         if len(dtypes) > 1 or dtypes & {"f16"}:
             raise UsageError(
-                "L-BFGS trains variables of one type", code=103, tensor=variables[0].name, expected="all f32, or all f64",
+                "L-BFGS needs variables of one dtype",
+                code=103,
+                tensor=variables[0].name,
+                expected="all f32, or all f64",
                 got=", ".join(sorted(dtypes)),
-            )  # fmt: skip
+            )
         reads = {v: step.read(v) for v in variables}
         dense = {v: g.tensor(reads[v]) if isinstance(g, SparseRows) else g for v, g in given.items()}
         pairs = [self._decayed_map(v, reads[v], dense[v], step) for v in variables]
@@ -64,7 +72,7 @@ class LBFGS(Optimizer):
         return updates
 
     def _decayed_map(self, variable: Variable, w: Tensor, g: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-        """Variable and gradient after `maximize` and weight decay, flat."""
+        """The variable and its gradient after `maximize` and weight decay, flattened."""
         if self._decays(variable) or self.maximize:
 
             def body(s: Step, w: Expr, g: Expr) -> tuple[Expr, Expr]:
@@ -74,10 +82,10 @@ class LBFGS(Optimizer):
         return ops.reshape(w, [-1]), ops.reshape(g, [-1])
 
     def _memory(self, variables: list[Variable], w: Tensor) -> dict[str, Variable]:
-        """The state, by name: rings of steps and gradient changes, how many were stored, the scale of the first Hessian,
-        and gradient and step of the last run."""
-        graph, dtype = w.function.graph, variables[0].value.dtype
-        size, name = sum(v.value.size for v in variables), self._name(w.function.graph)
+        """The state, by name: ring buffers of steps and gradient changes, the number of stored pairs, the scale of the
+        initial Hessian, and the gradient and step of the last run."""
+        graph, dtype = graph_of(w), variables[0].value.dtype
+        size, name = sum(v.value.size for v in variables), self._name(graph_of(w))
         shapes: dict[str, Any] = {
             "steps": (self.history, size), "changes": (self.history, size), "scale": (), "gradient": size, "move": size,
         }  # fmt: skip
@@ -86,10 +94,12 @@ class LBFGS(Optimizer):
         return made
 
     def _direction(self, g: Tensor, step: Step, old: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """What to add to the variables, and the new state."""
+        """The vector to add to the variables, and the new state."""
         change = g - old["gradient"]
         curvature, square = (change * old["move"]).sum(), (change * change).sum()
-        good = elementwise([curvature], lambda c: c > 1e-10, "bool")  # never at the first: the last step is 0
+        good = elementwise(
+            [curvature], lambda c: c > 1e-10, "bool"
+        )  # false at the first step, because the last step is 0
         slot = elementwise([old["stored"]], lambda n: n % self.history, "i64")
 
         def ring(name: str, row: Tensor) -> Tensor:
@@ -121,7 +131,8 @@ class LBFGS(Optimizer):
 
 
 def _two_loops(q: Tensor, scale: Tensor, steps: Tensor, changes: Tensor, stored: Tensor, history: int) -> Tensor:
-    """The inverse Hessian times q, by the pairs in the rings, newest first and back again; pairs not stored yet count 0."""
+    """The inverse Hessian times q, from the pairs in the ring buffers, newest to oldest and back. Pairs that are not
+    stored yet count as 0."""
     taken: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for age in range(history):
         slot, there = pointwise(

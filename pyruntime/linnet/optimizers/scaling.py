@@ -1,5 +1,5 @@
-"""Loss scaling: the loss is differentiated as so many times itself, so that small gradients survive 16 bits, and a step whose
-gradients overflowed is left out (Micikevicius et al. 2018)."""
+"""Loss scaling: the loss is multiplied by a factor before it is differentiated, so that small gradients survive 16
+bits. A step whose gradients overflowed is skipped (Micikevicius et al. 2018)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from linnet.autodiff import SparseRows
-from linnet.autodiff._tools import add_up, elementwise
-from linnet.graph import Tensor, Variable
-from linnet.mapping import REGISTER, Expr, pointwise
+from linnet.autodiff._tools import elementwise
+from linnet.autodiff.sparse import add_up
+from linnet.builder.mapping import pointwise
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor, Variable
+from linnet.ir.graph import graph_of
+from linnet.ir.program import REGISTER
 from linnet.optimizers._step import number, state
 
 
 class DynamicLossScale:
-    """A scale that grows while gradients stay finite and falls when they do not, torch.amp.GradScaler.
+    """A scale that grows while gradients stay finite and falls when they do not, as torch.amp.GradScaler.
 
-    initial: the first scale. growth: the factor after `interval` steps without overflow. backoff: the factor after a step
-    with one, which changes no variable. The scale is the variable "loss_scale/scale".
+    initial: the first scale. growth: the factor after `interval` steps without overflow. backoff: the factor after a
+    step with overflow, which changes no variable. The scale is kept in the variable "loss_scale/scale".
     """
 
     def __init__(
@@ -33,12 +37,12 @@ class DynamicLossScale:
         self.interval = int(number("interval", interval, least=1))
 
     def scale(self, like: Tensor) -> Tensor:
-        """The current one, an f32 scalar."""
-        return state(like.function.graph, "loss_scale/scale", np.float32(self.initial)).tensor(like)
+        """The current scale, an f32 scalar."""
+        return state(graph_of(like), "loss_scale/scale", np.float32(self.initial)).tensor(like)
 
     def updates(self, finite: Tensor) -> dict[Variable, Tensor]:
-        """What becomes of it after a step whose gradients were finite or not."""
-        graph = finite.function.graph
+        """Updates of the scale after a step. finite: whether its gradients were finite."""
+        graph = graph_of(finite)
         scale = state(graph, "loss_scale/scale", np.float32(self.initial))
         steps = state(graph, "loss_scale/finite_steps", np.int64(0))
 
@@ -55,7 +59,7 @@ class DynamicLossScale:
 
 
 def unscaled(g: Tensor | SparseRows, scale: float | Tensor) -> Tensor | SparseRows:
-    """g / scale, in 32 bits at least."""
+    """g / scale, in at least 32 bits."""
     if isinstance(g, SparseRows):
         rows = unscaled(g.rows, scale)
         assert isinstance(rows, Tensor)
@@ -67,7 +71,7 @@ def unscaled(g: Tensor | SparseRows, scale: float | Tensor) -> Tensor | SparseRo
 
 
 def all_finite(given: Sequence[Tensor | SparseRows]) -> Tensor:
-    """Whether every element is, as a bool scalar."""
-    # 0 * x is 0 where x is finite and NaN where it is not, which a sum keeps.
+    """Whether every element is finite, as a bool scalar."""
+    # 0 * x is 0 if x is finite, else NaN. A sum keeps the NaN.
     sums = [((g.rows if isinstance(g, SparseRows) else g) * 0.0).sum() for g in given]
     return elementwise([add_up([s.cast("f32") for s in sums])], lambda v: v.eq(0.0), "bool")

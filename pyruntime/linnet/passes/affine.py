@@ -1,5 +1,5 @@
-"""Scales and offsets per channel behind a convolution or matrix product go into its weight and bias.
-That is batch-norm folding (Jacob et al. 2018, section 3.2), and the same for Mul, Add, Sub and Div by constants."""
+"""Folds scales and offsets per channel after a convolution or matrix product into its weight and bias.
+This is batch-norm folding (Jacob et al. 2018, section 3.2), and the same for Mul, Add, Sub and Div by constants."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.graph import Function, Node, Tensor
-from linnet.mapping import Program, pointwise, program_of
+from linnet.builder.mapping import pointwise, program_of
+from linnet.ir import traits
+from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.program import Program
 from linnet.passes.rewrite import join_sources
 
 Array = npt.NDArray[Any]
 FLOATS = {"f32": np.float32, "f64": np.float64}
-LINEAR = frozenset({"conv", "conv_transpose", "matmul"})
 
 
 def absorb(function: Function) -> bool:
-    """Folds what follows conv, conv_transpose and matmul with constant weights into them, until nothing changes."""
+    """Folds the affine ops that follow a conv, conv_transpose or matmul with constant weights into these weights, until
+    nothing changes."""
     readers, given = function.consumers(), set(function.outputs)
     gone: set[Node] = set()
     for node in function.nodes:
-        while node.op in LINEAR and (follower := only_reader(node, readers, given)) is not None:
+        while node.op in traits.PRODUCTS and (follower := only_reader(node, readers, given)) is not None:
             if not _absorb_one(function, node, follower):
                 break
             gone.add(follower)
@@ -32,7 +34,8 @@ def absorb(function: Function) -> bool:
 
 
 def only_reader(node: Node, readers: Mapping[Tensor, Sequence[Node]], given: Container[Tensor]) -> Node | None:
-    """The one node that reads the first output of `node`. given: what leaves the function, and so is read outside too."""
+    """The single node that reads the first output of `node`, or None. given: the function's outputs, which are read
+    outside too."""
     y = node.outputs[0]
     found = readers.get(y, ())
     return found[0] if len(found) == 1 and y not in given else None
@@ -61,32 +64,32 @@ def _absorb_one(function: Function, node: Node, follower: Node) -> bool:
     if old is not None or np.any(offset):
         node.inputs = [*node.inputs[:2], function.constant(bias.astype(kind), f"{w.name}_bias")]
     replaced = follower.outputs[0]
-    node.outputs[0] = replaced  # keeps the name and the place among the outputs
+    node.outputs[0] = replaced  # keeps the name and the position among the outputs
     replaced.node = node
     node.source = join_sources(node.source, follower.source)
-    # what the follower read besides y is constant, so the node may stay where it is
+    # the follower's other operands are constant, so the node can keep its position
     return True
 
 
 def _channels(node: Node, w: Array) -> int | None:
-    """How many output channels the weight makes; None where there is no such axis."""
-    if node.op == "conv":
-        return int(w.shape[0])
-    if node.op == "conv_transpose":
-        return int(w.shape[1] * node.attributes["group"])
-    return int(w.shape[0 if node.attributes["transpose_b"] else 1]) if w.ndim == 2 else None
+    """How many output channels the weight has, or None if there is no such axis."""
+    axis = traits.output_axis(node.op)
+    if axis is None:
+        return int(w.shape[0 if node.attributes["transpose_b"] else 1]) if w.ndim == 2 else None
+    return int(w.shape[axis] * (node.attributes["group"] if axis else 1))
 
 
 def _axis(node: Node, rank: int) -> int:
-    axis = -1 if node.op == "matmul" else int(node.attributes["channel_axis"])
+    axis = int(node.attributes.get("channel_axis", -1))
     return axis + rank if axis < 0 else axis
 
 
 def _scaled(node: Node, w: Array, scale: Array) -> Array:
     wide = w.astype(np.float64)
-    if node.op == "conv":
+    axis = traits.output_axis(node.op)
+    if axis == 0:
         return wide * scale.reshape(-1, *[1] * (w.ndim - 1))
-    if node.op == "conv_transpose":  # [in, out/group, k...]: the input channels of a group share their outputs
+    if axis == 1:  # [in, out/group, k...]: the input channels of a group share its outputs
         group = node.attributes["group"]
         parts = wide.reshape(group, w.shape[0] // group, *w.shape[1:])
         return (parts * scale.reshape(group, 1, w.shape[1], *[1] * (w.ndim - 2))).reshape(w.shape)
@@ -94,7 +97,7 @@ def _scaled(node: Node, w: Array, scale: Array) -> Array:
 
 
 def affine_of(node: Node, x: Tensor, channels: int, axis: int) -> tuple[Array, Array] | None:
-    """(scale, offset) per channel, in f64, when the node computes x * scale + offset with constants; else None."""
+    """(scale, offset) per channel in f64 if the node computes x * scale + offset with constants, else None."""
     if node.op == "batch_norm" and node.inputs[0] is x and x.rank is not None:
         own = node.attributes["channel_axis"]
         if (own + x.rank if own < 0 else own) != axis:
@@ -111,7 +114,7 @@ def affine_of(node: Node, x: Tensor, channels: int, axis: int) -> tuple[Array, A
 
 
 def _evaluate(program: Program, node: Node, x: Tensor, channels: int, axis: int) -> tuple[Array, Array] | None:
-    """Walks the program with pairs (scale, offset) for values; anything not affine in x ends it."""
+    """Interprets the program with pairs (scale, offset) as values. Returns None if anything is not affine in x."""
     values: list[tuple[Array, Array]] = []
     zero, one = np.zeros(channels), np.ones(channels)
     assert x.rank is not None
@@ -147,7 +150,7 @@ def _evaluate(program: Program, node: Node, x: Tensor, channels: int, axis: int)
 
 
 def _per_channel(tensor: Tensor | None, channels: int, axis: int, rank: int) -> Array | None:
-    """A constant that broadcasts along every axis but the channels', as one number per channel."""
+    """A constant that is uniform along every axis but the channel axis, as one number per channel."""
     if tensor is None or tensor.data is None or tensor.dtype not in FLOATS or tensor.data.ndim > rank:
         return None
     shape = [1] * (rank - tensor.data.ndim) + list(tensor.data.shape)
@@ -157,7 +160,7 @@ def _per_channel(tensor: Tensor | None, channels: int, axis: int, rank: int) -> 
 
 
 def statistics(node: Node) -> tuple[Array, Array] | None:
-    """(scale, offset) of a batch_norm with constant operands; else None."""
+    """(scale, offset) of a batch_norm with constant operands, else None."""
     operands = [t.data for t in node.inputs[1:] if t is not None and t.data is not None and t.dtype in FLOATS]
     if len(operands) != 4:
         return None
@@ -167,7 +170,8 @@ def statistics(node: Node) -> tuple[Array, Array] | None:
 
 
 def normalizations_to_maps(function: Function) -> None:
-    """A batch_norm that no weight took becomes x * scale + offset, which joins the maps around it."""
+    """Turns a batch_norm that was not folded into a weight into x * scale + offset, which fuses with the maps around
+    it."""
     for position, node in enumerate(list(function.nodes)):
         x = node.inputs[0] if node.op == "batch_norm" else None
         found = statistics(node) if x is not None and x.dtype in FLOATS else None

@@ -1,4 +1,4 @@
-"""Dead nodes and functions, common subexpressions, and copies and casts that change nothing.
+"""Removes dead nodes and functions, common subexpressions, and copies and casts without effect.
 Each pass works on one function in place and returns whether it changed anything."""
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 
 from linnet._generated.op_table import OPS
-from linnet.file import functions_of
-from linnet.graph import Function, Graph, Node, Quantization, Tensor
-from linnet.mapping import REGISTER, WORDS, program_of
+from linnet.builder.mapping import program_of
+from linnet.ir import traits
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import Function, Node, Tensor, functions_of
+from linnet.ir.graph import Graph
+from linnet.ir.program import REGISTER, WORDS
 from linnet.passes.rewrite import has_effect, join_sources, may_replace, replace
 
 
 def remove_dead(function: Function) -> bool:
-    """Removes nodes whose outputs nothing needs, and optional outputs that nothing reads. Assignments stay."""
+    """Removes nodes whose outputs are not needed, and optional outputs that are not read. Assignments are kept."""
     needed = set(function.outputs)
     kept: list[Node] = []
     changed = False
@@ -36,7 +39,7 @@ def remove_dead(function: Function) -> bool:
 
 
 def remove_dead_functions(graph: Graph) -> None:
-    """Removes functions that no signature reaches. Without signatures all stay."""
+    """Removes functions that no signature reaches. In a graph without signatures, all are kept."""
     if not graph.signatures:
         return
     reached: dict[Function, None] = {}
@@ -50,7 +53,7 @@ def remove_dead_functions(graph: Graph) -> None:
 
 
 def remove_double(function: Function) -> bool:
-    """Makes equal constants and equal computations one."""
+    """Merges equal constants and equal computations."""
     changed = False
     constants: dict[Any, Tensor] = {}
     nodes: dict[Any, Node] = {}
@@ -96,7 +99,7 @@ def _quantization_key(quantization: Quantization | None) -> Any:
 
 
 def _value_key(tensor: Tensor) -> Any:
-    """Equal for constants of equal value, and for reads of one variable."""
+    """A key that is equal for constants of equal value, and for reads of the same variable."""
     if tensor.variable is not None:
         return "variable", tensor.variable.name
     assert tensor.data is not None
@@ -106,7 +109,7 @@ def _value_key(tensor: Tensor) -> Any:
 
 
 def _node_key(node: Node) -> Any:
-    """Equal for nodes that compute the same; None where that is not for us to say."""
+    """A key that is equal for nodes with the same result. None if this pass may not merge the node."""
     if has_effect(node):
         return None
     attributes = tuple(
@@ -118,7 +121,7 @@ def _node_key(node: Node) -> Any:
 
 
 def remove_identities(function: Function) -> bool:
-    """Removes copies, casts and maps that give their input unchanged."""
+    """Removes copies, casts and maps that return their input unchanged."""
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
     given = set(function.outputs)
@@ -131,7 +134,7 @@ def remove_identities(function: Function) -> bool:
                 table[old] = new
                 if new.shape is None:
                     new.shape = old.shape
-                if old in given:  # so that may_replace sees it for the next node
+                if old in given:  # so that may_replace takes it into account for the next node
                     given.remove(old)
                     given.add(new)
                 continue
@@ -141,12 +144,14 @@ def remove_identities(function: Function) -> bool:
     return bool(table)
 
 
-_SHAPE_KEEPERS = frozenset({"reshape", "expand", "tile", "squeeze", "unsqueeze"})  # the same shape means the same value
+_SHAPE_KEEPERS = frozenset(
+    {"reshape", "expand", "tile", "squeeze", "unsqueeze"}
+)  # if the shape is the same, the value is too
 
 
 def _changes_nothing(node: Node) -> bool:
     x = node.inputs[0] if node.inputs else None
-    if x is None or len(node.outputs) != 1 or node.op not in ("copy", "cast", "map"):
+    if x is None or len(node.outputs) != 1 or node.op not in traits.POINTWISE | traits.COPIES:
         return False
     y = node.outputs[0]
     if x.dtype != y.dtype or _quantization_key(x.quantization) != _quantization_key(y.quantization):
@@ -162,6 +167,8 @@ def _changes_nothing(node: Node) -> bool:
             return False
         stored = program.code[program.stores[0].register]
         return stored.opcode == "load" and stored.kind == REGISTER[x.dtype]
+    if node.op not in traits.COPIES:
+        return False
     kind = node.attribute("kind")
     if kind == "identity" or (kind in _SHAPE_KEEPERS and same_shape):
         return True

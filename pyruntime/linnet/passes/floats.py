@@ -1,6 +1,6 @@
-"""A quantized graph as floats: every integer that stands for a real number becomes that number.
-So it can be differentiated. Roundings of activations stay as straight-through nodes, or go; saturation, which often is the
-network's own relu, always stays."""
+"""Converts a quantized graph to floats: every integer that represents a real number becomes that number.
+The result can be differentiated. Activation rounding is kept as straight-through nodes or removed. Saturation is always
+kept, because it often is the network's own relu."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from linnet.graph import DTYPE_IDS, Function, Graph, Node, Quantization, Tensor, emit
-from linnet.mapping import Expr, Instruction, Program, Store, pointwise, program_of
-from linnet.straight_through import on_grid
+from linnet.builder.mapping import pointwise, program_of
+from linnet.builder.straight_through import on_grid
+from linnet.ir import traits
+from linnet.ir.dtypes import DTYPE_IDS, Quantization
+from linnet.ir.expr import Expr
+from linnet.ir.function import Function, Node, Tensor, emit
+from linnet.ir.graph import Graph
+from linnet.ir.program import Instruction, Program, Store
 
-REAL = "/real"  # what is added to a variable's name for the floats that its integers stand for
+REAL = "/real"  # suffix of the float variable that replaces an integer variable
 _LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
-_PRODUCTS = frozenset({"conv", "conv_transpose", "matmul"})
 _CODES = frozenset({"load", "const", "cast", "add", "sub", "mul", "div", "min", "max", "round", "fixed_multiply",
                     "fixed_multiply_single"})  # fmt: skip
-_MOVES = frozenset({"copy", "pool", "resize", "gather", "reduce"})
+_MOVES = traits.having("integers", "moves")
+_COMPUTES = traits.having("integers", "averages", "sums")
 
 
 def dequantized(data: np.ndarray[Any, Any], q: Quantization) -> np.ndarray[Any, Any]:
-    """The real numbers that integers stand for, f32."""
+    """The real numbers that integers represent, as f32."""
     scale, zero = np.asarray(q.scale, np.float32), np.asarray(q.zero, np.int64)
     if q.axis is not None:
         shape = [1] * data.ndim
@@ -33,15 +38,16 @@ def dequantized(data: np.ndarray[Any, Any], q: Quantization) -> np.ndarray[Any, 
 
 
 def to_floats(graph: Graph, rounding: bool = False) -> None:
-    """Rewrites `graph.main` so that quantized tensors are f32. rounding: whether activations are rounded as the integers were,
-    with straight-through gradients; otherwise they only saturate. Inputs and outputs keep their element types."""
+    """Rewrites `graph.main` so that quantized tensors become f32. rounding: whether activations are rounded as the
+    integers were, with straight-through gradients; otherwise they only saturate. Inputs and outputs keep their dtypes.
+    """
     old = graph.main
     graph.main = Function(graph, "main")
     _Floats(old, graph.main, rounding).run()
 
 
 class _Floats:
-    """Emits the function anew. `real` has the floats that stand for quantized tensors, `same` what is not quantized."""
+    """Emits the function again. `real` maps quantized tensors to their floats; `same` maps all other tensors."""
 
     def __init__(self, old: Function, new: Function, rounding: bool) -> None:
         self.old, self.new, self.rounding = old, new, rounding
@@ -49,10 +55,10 @@ class _Floats:
         self.others: dict[Tensor, Tensor] = {}
         self.relabels: dict[
             Tensor, tuple[Tensor, float]
-        ] = {}  # integers under another scale: the real ones, and its ratio
+        ] = {}  # integers with another scale: the real numbers and the ratio of the scales
         self.numbers: dict[
             Tensor, Tensor
-        ] = {}  # i32 without a scale, sums of stored integers say: as floats, not rounded
+        ] = {}  # i32 without a scale, for example sums of stored integers: as floats, not rounded
 
     def run(self) -> None:
         for tensor in self.old.inputs:
@@ -69,7 +75,7 @@ class _Floats:
     # ---- values
 
     def other(self, tensor: Tensor) -> Tensor:
-        """The tensor with its own element type."""
+        """The tensor with its own dtype."""
         if tensor not in self.others:
             if tensor.data is not None:
                 made = self.new.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
@@ -77,7 +83,7 @@ class _Floats:
                 made = self.new.read(tensor.variable)
             elif tensor in self.numbers:
                 made = pointwise([self.numbers[tensor]], lambda v: v.unary("round"), tensor.dtype)
-            else:  # exists as floats only
+            else:  # exists only as floats
                 made = pointwise(
                     [self.reals[tensor]], lambda v: v, tensor.dtype, name=tensor.name,
                     quantization=[tensor.quantization],
@@ -108,7 +114,7 @@ class _Floats:
                 new.shape = old.shape if old.shape is not None else new.shape
 
     def settled(self, value: Tensor, q: Quantization | None, dtype: str) -> Tensor:
-        """What becomes of a float that was stored as integers: saturated, and rounded where that is asked for."""
+        """The float that replaces a value stored as integers: saturated, and rounded if requested."""
         if q is None or dtype not in _LIMITS:
             return value
         low, high = _LIMITS[dtype]
@@ -130,26 +136,22 @@ class _Floats:
             self.emit(node, [None if t is None else self.other(t) for t in node.inputs])
         elif node.op == "copy" and self.relabelled(node):
             return
-        elif node.op in _PRODUCTS:
+        elif node.op in traits.PRODUCTS:
             self.product(node)
         elif node.op == "map":
             self.map(node)
-        elif node.op in ("quantize", "dequantize") and len(inputs) == 1:
+        elif node.op in traits.CONVERTS and len(inputs) == 1:
             y = node.outputs[0]
             value = self.real(inputs[0])
             self.keep(node, [self.settled(value, y.quantization, y.dtype) if node.op == "quantize" else value])
-        elif node.op in _MOVES and inputs[0].quantization is not None:
+        elif node.op in _MOVES | _COMPUTES and inputs[0].quantization is not None:
             first = len(inputs) if node.op == "copy" and node.attribute("kind") == "concat" else 1
             given = [
                 None if t is None else self.real(t) if i < first else self.other(t) for i, t in enumerate(node.inputs)
             ]
             made = emit(node.op, given, node.attributes, len(node.outputs), node.name, self.new)
             y = node.outputs[0]
-            if (
-                node.op not in ("copy", "gather")
-                and y.quantization is not None
-                and node.attributes.get("kind") != "max"
-            ):
+            if node.op in _COMPUTES and y.quantization is not None and node.attributes.get("kind") != "max":
                 made[0] = self.settled(made[0], y.quantization, y.dtype)
             self.keep(node, made)
         else:
@@ -166,7 +168,7 @@ class _Floats:
                 new.name = self.new.unique(old.name) if new.name != old.name else new.name
 
     def relabelled(self, node: Node) -> bool:
-        """The same integers under another scale: importers move the scale of a product's weights there."""
+        """The same integers with another scale. Importers move the scale of a product's weights into such a node."""
         x, y = node.inputs[0], node.outputs[0]
         if (
             x is None
@@ -187,7 +189,7 @@ class _Floats:
         return True
 
     def product(self, node: Node) -> None:
-        """The float product of the real numbers; the bias, in i32, has the scale of x times that of w."""
+        """The float product of the real numbers. The i32 bias has the scale of x times that of w."""
         x, w = node.inputs[0], node.inputs[1]
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         y = node.outputs[0]
@@ -214,7 +216,8 @@ class _Floats:
         self.keep(node, [self.settled(made, y.quantization, y.dtype)])
 
     def map(self, node: Node) -> None:
-        """The same program on floats: what was dequantized on loading is loaded, what was quantized on storing settled."""
+        """The same program on floats. Values that were dequantized when loaded are loaded directly; values that were
+        quantized when stored go through `settled`."""
         old = program_of(node)
         assert old is not None
         plain = {i.operand for i in old.code if i.opcode in ("load", "table")}
@@ -249,8 +252,9 @@ class _Floats:
         self.keep(node, made)
 
     def codes(self, node: Node) -> bool:
-        """A program over stored integers (TFLite's sums of quantized tensors are such), as the same program over real numbers:
-        what is loaded is real / scale + zero, and fixed-point factors are factors. False: it is none, or cannot be one."""
+        """Rewrites a program over stored integers (for example TFLite's sums of quantized tensors) as the same program
+        over real numbers. A loaded value is real / scale + zero, and fixed-point factors become factors. Returns False
+        if the node has no such program or the program cannot be rewritten."""
         program = program_of(node)
         assert program is not None
         given = {i: t for i, t in enumerate(node.inputs) if t is not None}
@@ -297,7 +301,7 @@ class _Floats:
         return True
 
     def number(self, tensor: Tensor) -> Tensor:
-        """The integers of a tensor as floats that are not rounded."""
+        """The integers of a tensor as floats without rounding."""
         q = tensor.quantization
         if tensor in self.numbers:
             return self.numbers[tensor]
@@ -308,7 +312,7 @@ class _Floats:
         return made
 
     def sum_of_codes(self, node: Node) -> bool:
-        """A sum of stored integers, in i32."""
+        """Rewrites a sum of stored integers in i32. Returns whether the node is one."""
         x, y = node.inputs[0], node.outputs[0]
         if (
             x is None

@@ -1,17 +1,22 @@
-"""Constant folding: what only constants go into is computed now, by the C library's reference kernels.
-`emit` folds small values while a graph is built; this pass folds what became constant later, and larger values on request."""
+"""Constant folding: nodes whose inputs are all constants are computed now, by the C library's reference kernels.
+`emit` folds small values while a graph is built. This pass folds what became constant later, and larger values on
+request."""
 
 from __future__ import annotations
 
-from linnet._ops import CONTROL_FLOW, evaluate_node, known_shape
-from linnet.graph import FOLD_LIMIT, Function, Node, Tensor, numpy_dtype
+from linnet.ir import traits
+from linnet.ir.dtypes import FOLD_LIMIT, numpy_dtype
+from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.graph import graph_of
+from linnet.ir.infer import evaluate_node, known_shape
 from linnet.passes.rewrite import replace
 
 
 def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
-    """Computes nodes of constants whose results have at most `limit` bytes. Returns whether there were any.
+    """Computes nodes with constant inputs if their results have at most `limit` bytes. Returns whether any were
+    computed.
 
-    Outputs of the function stay computed, so that they keep a node.
+    Outputs of the function are not folded, so that they keep a node.
     """
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
@@ -25,7 +30,7 @@ def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
         elif _foldable(given, node, limit):
             values = evaluate_node(node, limit)
         size = sum(value.nbytes for value in values or ())
-        if values is None or not function.graph.may_fold(size, limit):
+        if values is None or not graph_of(function).may_fold(size, limit):
             kept.append(node)
             continue
         function.graph.folded += size
@@ -37,14 +42,14 @@ def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
 
 
 def _foldable(given: set[Tensor], node: Node, limit: int) -> bool:
-    if node.op in CONTROL_FLOW or node.op == "assign" or not node.inputs:
+    if node.op in traits.CONTROL or node.op == "assign" or not node.inputs:
         return False
     if any(t is not None and t.data is None for t in node.inputs) or any(t in given for t in node.outputs):
         return False
     total = 0
     for t in node.outputs:
         shape = t.static_shape
-        if shape is None:  # infer with the values at hand may know more
+        if shape is None:  # inference with the constant values may know more
             continue
         count = 1
         for d in shape:

@@ -1,24 +1,25 @@
-"""Chains of pointwise nodes become one map node, so that C runs them in one sweep, or as one epilogue of a heavy op.
-A producer is fused only where nothing else reads it and no element of it would be computed twice."""
+"""Fuses chains of pointwise nodes into one map node, so that C runs them in one pass or as one epilogue of a heavy op.
+A producer is fused only if nothing else reads it and none of its elements would be computed twice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from linnet.graph import Function, Node, Tensor
-from linnet.mapping import Opened, iteration_shape, join, opened
+from linnet.builder.mapping import Opened, iteration_shape, join, opened
+from linnet.ir import traits
+from linnet.ir.function import Function, Node, Tensor
 from linnet.passes.rewrite import join_sources
 
 
 def fuse_maps(function: Function) -> bool:
-    """Fuses maps and casts into the maps that read them. Returns whether there were any."""
+    """Fuses maps and casts into the maps that read them. Returns whether any were fused."""
     readers = {tensor: len(nodes) for tensor, nodes in function.consumers().items()}
     for tensor in function.outputs:
         readers[tensor] = readers.get(tensor, 0) + 1
     gone: set[Node] = set()
-    known: dict[Node, Opened] = {}  # nodes are taken apart once, and put together at the end
-    failed: dict[Node, set[Node]] = {}  # producers that a node could not be joined with
-    changed: dict[Node, dict[str, None]] = {}  # and the sources of what they are made of
+    known: dict[Node, Opened] = {}  # each node is taken apart once and assembled at the end
+    failed: dict[Node, set[Node]] = {}  # producers with which a node could not be fused
+    changed: dict[Node, dict[str, None]] = {}  # with the sources of the nodes they were made from
 
     def program(node: Node) -> Opened:
         if node not in known:
@@ -36,7 +37,7 @@ def fuse_maps(function: Function) -> bool:
             if joined is None:
                 tried.add(producer)
                 continue
-            tried |= failed.get(producer, set())  # what is too much for a part is too much for the whole
+            tried |= failed.get(producer, set())  # a producer that is too large for a part is too large for the whole
             for tensor in joined.operands:
                 shared = tensor in consumer.inputs and tensor in producer.inputs
                 if shared:  # two readers became one
@@ -60,12 +61,12 @@ def _candidate(
     tried: set[Node],
     program: Callable[[Node], Opened],
 ) -> Node | None:
-    """A producer of one of the consumer's inputs that may become part of it."""
+    """A producer of one of the consumer's inputs that could be fused into it, or None."""
     for tensor in consumer.inputs:
         if tensor is None or tensor.node is None or readers.get(tensor) != 1:
             continue
         producer = tensor.node
-        if producer.op not in ("map", "cast") or producer in tried or producer in gone:
+        if producer.op not in traits.POINTWISE or producer in tried or producer in gone:
             continue
         loaded = program(consumer).loaded
         if _same_size(tensor, [t for t in consumer.inputs if t in loaded], producer, program(producer)):
@@ -74,12 +75,12 @@ def _candidate(
 
 
 def _same_size(tensor: Tensor, loaded: list[Tensor | None], producer: Node, inner: Opened) -> bool:
-    """Whether what loads these runs over the producer's shape, as far as shapes are known."""
+    """Whether a map that loads these tensors runs over the producer's shape, judged by the known dimensions."""
     shape = iteration_shape([t for t in loaded if t is not None])
     if shape is None or tensor.shape is None or len(shape) != len(tensor.shape):
         return False
     if any(own == 1 and d != 1 for own, d in zip(tensor.shape, shape, strict=True)):
         return False
-    if any(i.opcode == "iota" for i in inner.program.code):  # coordinates mean the producer's own shape
+    if any(i.opcode == "iota" for i in inner.program.code):  # coordinates refer to the producer's own shape
         return tensor.static_shape is not None and tensor.shape == shape
     return bool(producer.inputs)

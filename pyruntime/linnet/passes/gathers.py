@@ -1,20 +1,20 @@
-"""Look-ups in tables that are computed from constants: the rows are looked up first, and only those are computed.
-An embedding that is stored in 8 or 16 bits then stays so in memory, instead of being widened as a whole while planning."""
+"""Look-ups in tables that are computed from constants: looks up the rows first and computes only those.
+An embedding stored in 8 or 16 bits therefore keeps this size in memory, and planning does not widen the whole table."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from linnet.graph import Function, Node, Tensor, emit
-from linnet.mapping import program_of
+from linnet.builder.mapping import program_of
+from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.passes.rewrite import join_sources, put_in_place, splice
 
 
 def look_up_first(function: Function) -> bool:
     """gather(map(constants), indices) along the first axis becomes map(gather(constant, indices), ...).
 
-    Only where every reader of the table is such a gather, and where the table is wider than what it is made of: otherwise
-    one computation while planning is the better one. Returns whether anything changed.
+    This is done only if all readers of the table are such gathers and the table is wider than the constants it is
+    computed from. Otherwise it is better to compute the table once while planning. Returns whether anything changed.
     """
     places: dict[Node, list[Node]] = {}
     consumers, given = function.consumers(), set(function.outputs)
@@ -38,7 +38,7 @@ def _looks_up(node: Node, table: Tensor) -> bool:
 
 
 def _narrow(node: Node) -> bool:
-    """Whether the map loads nothing but constants, of fewer bytes than it makes, whose rows can be told apart."""
+    """Whether the map loads only constants, of fewer bytes than its result, and works row by row."""
     shape = node.outputs[0].static_shape
     program = program_of(node)
     if not shape or program is None or len(program.loads) != len(node.inputs):

@@ -1,50 +1,55 @@
-"""A new last layer for a classifier: `replace_head`.
-What lies before it, the features, keeps its weights, which stay constant or train along, as `trainable` was told."""
+"""Replaces the last layer of a classifier: `replace_head`.
+The layers before it (the features) keep their weights. These stay constant or are trained too, depending on
+`trainable`."""
 
 from __future__ import annotations
 
 from linnet import init
-from linnet.errors import GraphError, UsageError
-from linnet.graph import Function, Graph, Node, Tensor, emit
-from linnet.mapping import pointwise
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import GraphError, UsageError
+from linnet.ir import traits
+from linnet.ir.function import Function, Node, Tensor, emit
+from linnet.ir.graph import Graph
 from linnet.passes.weights import declare, to_main
 
-LAYERS = frozenset({"matmul", "conv"})
-_POINTWISE = frozenset(
-    {"map", "cast", "softmax", "copy", "gather", "quantize", "dequantize", "batch_norm", "reduce", "pool"}
-)
+_BEHIND = traits.having("tail")
 
 
 def replace_head(
     graph: Graph, classes: int, output: str = "", scope: str = "head", standardize: bool = False
 ) -> Tensor:
-    """Gives a classifier a last layer of its own for `classes` classes, in place, and returns its logits [batch, classes].
+    """Gives a classifier a new last layer for `classes` classes, in place, and returns its logits [batch, classes].
 
-    The head that goes is the last matmul or 1x1 conv with weights of its own before the output (`output`: which one, where
-    there are several), with all that follows it, a softmax for example. The new one is dense, with variables `head/weight`
-    (Glorot) and `head/bias` (zeros). The signature "infer" then gives "logits" and "probabilities", and no other output;
-    the head's input is the tensor `features` of `graph.main`. standardize: the head first takes off `head/mean` and
-    multiplies by `head/scale`, variables that no optimizer trains (zeros and ones until somebody sets them). Raises UsageError
-    for a bad argument, GraphError where no such layer is found.
+    The old head is the last matmul or 1x1 conv with weights of its own before the output, with everything after it (for
+    example a softmax). `output` selects the output if there are several. The new head is dense, with variables
+    `head/weight` (Glorot) and `head/bias` (zeros). The signature "infer" then has the outputs "logits" and
+    "probabilities" only, and the head's input is the tensor `features` of `graph.main`. standardize: the head first
+    subtracts `head/mean` and multiplies by `head/scale`, variables that no optimizer trains (zeros and ones until they
+    are set). Raises UsageError for a bad argument, GraphError if no such layer is found.
     """
     if classes < 2:
-        raise UsageError("a classifier needs classes", code=101, expected="at least 2", got=str(classes))
+        raise UsageError("a classifier needs at least two classes", code=101, expected="2 or more", got=str(classes))
     if graph.main.nodes or "infer" not in graph.signatures:
         if "infer" not in graph.signatures or not graph.main.outputs:
             raise UsageError(
-                "replace_head takes an imported graph", code=105, expected="the signature 'infer' of a converted model",
-                hint="in a graph of your own, write linnet.nn.dense(features, classes)",
+                "replace_head needs an imported graph", code=105, expected="a graph with the signature 'infer', as "
+                                                                           "converters produce",
+                hint="in a graph of your own, use linnet.nn.dense(features, classes)",
             )  # fmt: skip
         names, results = graph.signatures["infer"].inputs, graph.signatures["infer"].outputs
     else:
         names, results = to_main(graph)
     function = graph.main
     if output and output not in results:
-        raise UsageError(f"no output is called '{output}'", code=102, tensor=output, expected=" or ".join(results))
+        raise UsageError(
+            f"the graph has no output named '{output}'", code=102, tensor=output, expected=" or ".join(results)
+        )
     layer = _last_layer(function, function.outputs[results.index(output) if output else 0])
     features = _vectors(layer)
     if not isinstance(features.shape[-1] if features.shape else None, int):
-        raise GraphError("the head's input has no fixed size", code=304, tensor=features.name, got=str(features.shape))
+        raise GraphError(
+            "the size of the head's input is not fixed", code=304, tensor=features.name, got=str(features.shape)
+        )
     if features.quantization is not None:
         features = pointwise([features], lambda v: v, "f32", dequantize=True)
     function._names.discard(features.name)
@@ -65,7 +70,7 @@ def replace_head(
 
 
 def apply_head(features: Tensor, scope: str = "head", name: str = "") -> Tensor:
-    """The head that `replace_head` made, on other features [n, width]: its logits."""
+    """Applies the head made by `replace_head` to other features [n, width] and returns its logits."""
     variables = features.function.graph.variables
     if f"{scope}/mean" in variables:
         mean, scale = (variables[f"{scope}/{n}"].tensor(features) for n in ("mean", "scale"))
@@ -79,14 +84,14 @@ def _last_layer(function: Function, output: Tensor) -> Node:
     tensor = output
     while tensor.node is not None:
         node = tensor.node
-        if node.op in LAYERS and _weights(node) is not None:
+        if (node.op in traits.MATRICES or node.op == "conv") and _weights(node) is not None:
             if node.op == "conv" and any(d != 1 for d in (_weights(node) or output).static_shape[2:]):  # type: ignore[index]
                 break
             return node
         moving = [t for t in node.inputs if t is not None and t.data is None and t.variable is None]
-        # an attention or a branch is no head: one way back only
+        # follow a single path back; attention or a branch is not a head
         if (
-            node.op not in _POINTWISE
+            node.op not in _BEHIND
             or not moving
             or (node.op == "reduce" and node.attribute("kind") not in ("mean", "max"))
         ):
@@ -94,9 +99,9 @@ def _last_layer(function: Function, output: Tensor) -> Node:
         tensor = moving[0]
     where = tensor.node.name or tensor.node.op if tensor.node is not None else tensor.name
     raise GraphError(
-        f"no last layer is found before '{output.name}'", code=302, op=where, tensor=output.name,
-        expected="a matmul or 1x1 conv with weights, and pointwise steps or pooling behind it",
-        hint="name another output, or build on a tensor of your choice: graph.find('...')",
+        f"no last layer found before output '{output.name}'", code=302, op=where, tensor=output.name,
+        expected="a matmul or 1x1 conv with weights, followed only by pointwise steps or pooling",
+        hint="name another output, or build on a tensor of your choice with graph.find('...')",
     )  # fmt: skip
 
 
@@ -108,24 +113,26 @@ def _weights(node: Node) -> Tensor | None:
 
 
 def _vectors(layer: Node) -> Tensor:
-    """What the layer reads, as vectors [batch, features]: a 1x1 conv's image of any size is averaged."""
+    """The layer's input as vectors [batch, features]. The image before a 1x1 conv is averaged, whatever its size."""
     x = layer.inputs[0]
     assert x is not None
     if x.shape is None:
-        raise GraphError("the head's input has no known rank", code=304, tensor=x.name)
+        raise GraphError("the rank of the head's input is unknown", code=304, tensor=x.name)
     if layer.op == "conv":
         axes = list(range(1, len(x.shape)))
         axes.remove(layer.attribute("channel_axis") % len(x.shape))
         return emit("reduce", [x], {"kind": "mean", "axes": axes, "keep_dims": False})[0]
     if layer.attribute("transpose_a"):
-        raise GraphError("the head's input is transposed", code=302, op=layer.name, tensor=x.name)
-    if len(x.shape) > 2:  # a sequence: its vectors averaged
+        raise GraphError(
+            "the head's input is transposed, which is not supported", code=302, op=layer.name, tensor=x.name
+        )
+    if len(x.shape) > 2:  # a sequence: average its vectors
         x = emit("reduce", [x], {"kind": "mean", "axes": list(range(1, len(x.shape) - 1)), "keep_dims": False})[0]
     return x
 
 
 def _keep_needed(function: Function) -> None:
-    """Drops the nodes that only the old outputs needed, and the variables that only these read."""
+    """Removes the nodes that only the old outputs needed, and the variables that only these nodes read."""
     read = {t.variable for t in function.tensors()}
     needed, kept = set(function.outputs), []
     for node in reversed(function.nodes):

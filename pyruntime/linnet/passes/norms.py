@@ -1,16 +1,17 @@
-"""Batch normalisation by statistics that are computed, as in training: maps, which fuse with their neighbours.
-By constants or variables, as in inference, the node stays: a kernel of its own, or folded into what it follows."""
+"""Batch normalisation with computed statistics, as in training, becomes maps, which fuse with their neighbours.
+With constants or variables, as in inference, the node is kept: it has its own kernel or is folded into the op before
+it."""
 
 from __future__ import annotations
 
-from linnet import ops
-from linnet.graph import Function, Node, Tensor
-from linnet.mapping import pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.ir.function import Function, Node, Tensor
 from linnet.passes.rewrite import put_in_place, splice
 
 
 def expand_batch_norm(function: Function) -> bool:
-    """batch_norm(x, scale, bias, mean, variance) becomes (x - mean) * factor + bias with the factor scale / deviation,
+    """batch_norm(x, scale, bias, mean, variance) becomes (x - mean) * factor + bias, with the factor scale / deviation
     computed per channel. Returns whether anything changed."""
     found = [n for n in function.nodes if n.op == "batch_norm" and _computed(n)]
     places: dict[Node, list[Node]] = {}

@@ -1,24 +1,24 @@
-"""What the passes share: replacing tensors, joining provenance, and which nodes must stay.
-A replacement never makes an output of a function an input, a constant, or a second copy of another output."""
+"""Helpers of the passes: replacing tensors, joining provenance, and deciding which nodes must stay.
+A replacement never turns an output of a function into an input, a constant, or a duplicate of another output."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from linnet.file import functions_of
-from linnet.graph import Function, Node, Tensor
+from linnet.ir import traits
+from linnet.ir.function import Function, Node, Tensor, functions_of
 
 
 def join_sources(*sources: str) -> str:
-    """Provenance of a node made of several: each once, in order, joined by "+"."""
+    """The provenance of a node made from several nodes: each source once, in order, joined by "+"."""
     return "+".join(dict.fromkeys(part for source in sources for part in source.split("+") if part))
 
 
 def put_in_place(places: dict[Node, list[Node]], node: Node, result: Tensor, before: int, source: str = "") -> None:
-    """The nodes emitted since the function had `before` of them are to take the place of `node`, and `result` that of its
-    output: they are noted in `places`, for `splice`.
+    """Records in `places` that the nodes emitted after the first `before` nodes of the function replace `node`, and
+    that `result` replaces its output. `splice` then moves them.
 
-    source: provenance that theirs is joined to.
+    source: provenance to add to that of the new nodes.
     """
     function = result.function
     made = function.nodes[before:]
@@ -32,16 +32,16 @@ def put_in_place(places: dict[Node, list[Node]], node: Node, result: Tensor, bef
 
 
 def splice(function: Function, places: Mapping[Node, Sequence[Node]]) -> None:
-    """Puts the nodes of each value in the place of its key, all at once."""
+    """Replaces each key of `places` by its nodes, in one pass over the function."""
     if places:
         function.nodes = [new for node in function.nodes for new in places.get(node, (node,))]
 
 
 def has_effect(node: Node) -> bool:
-    """Whether the node writes a variable, itself or in a function that it names."""
+    """Whether the node writes a variable, either itself or in a function that it calls."""
     if node.op == "assign":
         return True
-    if node.op not in ("if", "while", "call"):
+    if node.op not in traits.CONTROL:
         return False
     holder = Function(node.outputs[0].function.graph, "")
     holder.nodes = [node]
@@ -49,12 +49,12 @@ def has_effect(node: Node) -> bool:
 
 
 def may_replace(given: Container[Tensor], old: Tensor, new: Tensor) -> bool:
-    """Whether every use of `old`, as one of the outputs that the function gives too, may become a use of `new`."""
+    """Whether every use of `old` may become a use of `new`, also if `old` is an output of the function."""
     return old not in given or (new.node is not None and new not in given)
 
 
 def replace(function: Function, table: dict[Tensor, Tensor]) -> None:
-    """Every use of a key becomes a use of its value (followed through the table)."""
+    """Replaces every use of a key by its value, following chains in the table."""
 
     def final(tensor: Tensor) -> Tensor:
         while tensor in table:

@@ -1,28 +1,35 @@
-"""Batch norms of imported networks: their statistics as variables, and a signature that estimates them anew from data.
-Training keeps them frozen, as fine-tuning usually does; data of another kind may call for new ones (Li et al. 2016)."""
+"""Batch norms of imported networks: turns their statistics into variables and adds a signature that re-estimates them
+from data. Training leaves them frozen, as is usual in fine-tuning. Data of another kind may need new statistics (Li et
+al. 2016).
+"""
 
 from __future__ import annotations
 
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor, Variable, emit
-from linnet.mapping import Expr, pointwise
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor, Variable, emit
+from linnet.ir.graph import Graph
 from linnet.passes.rewrite import replace
+from linnet.passes.weights import declare
 
 
 def reestimate(graph: Graph, momentum: float = 0.1, signature: str = "reestimate") -> list[Variable]:
-    """Adds a signature that normalises by the statistics of the batch at hand, and moves those of every batch norm towards them:
-    new = (1 - momentum) * old + momentum * the batch's (variances unbiased), as a forward pass of PyTorch in training mode does.
+    """Adds a signature that normalises with the statistics of the current batch and moves the stored statistics of
+    every batch norm towards them: new = (1 - momentum) * old + momentum * the batch's (unbiased variance), as a forward
+    pass of PyTorch in training mode does.
 
-    graph: as `trainable` gives it, with its content in `main`. The statistics become variables, which no optimizer trains, under
-    their names in the file; they are returned. The signature has the inputs and outputs of "infer"; run it over some batches.
-    Raises UsageError where there is no batch norm, or they were folded into weights already.
+    graph: as returned by `trainable`, with its content in `main`. The statistics become variables under their names in
+    the file. No optimizer trains them, and they are returned. The signature has the inputs and outputs of "infer"; run
+    it over some batches. Raises UsageError if there is no batch norm, or if batch norms have already been folded into
+    weights.
     """
     function, names = graph.main, graph.signatures.get("infer")
     norms = [node for node in function.nodes if node.op == "batch_norm"]
     if not norms or names is None:
         raise UsageError(
-            "the graph has no batch norm to estimate anew", code=105,
-            hint="import with trainable='*', which keeps them; an exporter may have folded them into weights",
+            "the graph has no batch norm to re-estimate", code=105,
+            hint="import with trainable='*', which keeps batch norms; the exporter may have folded them into weights",
         )  # fmt: skip
     table: dict[Tensor, Tensor] = {}
     for node in norms:
@@ -31,8 +38,6 @@ def reestimate(graph: Graph, momentum: float = 0.1, signature: str = "reestimate
                 function._names.discard(tensor.name)
                 table[tensor] = function.read(graph.variable(tensor.name, tensor.data.copy(), trainable=False))
     replace(function, table)
-    from linnet.passes.weights import declare
-
     declare(graph, names.inputs, names.outputs)
     new: dict[Tensor, Tensor] = {}
     updates: dict[Variable, Tensor] = {}

@@ -1,5 +1,5 @@
-"""Constants into variables and back: `trainable` makes an inference graph one that can be trained, `freeze` makes of a
-trained one an inference graph again."""
+"""Turns constants into variables and back: `trainable` makes an inference graph trainable, `freeze` turns a trained
+graph into an inference graph."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import UsageError
-from linnet.graph import Function, Graph, Tensor, Variable
-from linnet.passes.cleanup import remove_dead, remove_dead_functions
+from linnet.clib.errors import UsageError
+from linnet.ir import traits
+from linnet.ir.function import Function, Tensor, Variable
+from linnet.ir.graph import Graph
+from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_double
 from linnet.passes.folding import fold_constants
+from linnet.passes.pipeline import run
 from linnet.passes.rewrite import replace
 
+G = TypeVar("G", bound=Graph)
 FLOATS = frozenset({"f32", "f64", "f16"})
-# Operands that are settings or statistics, not weights: "*" leaves them alone.
-_SETTINGS = {
-    "batch_norm": (3, 4), "resize": (1, 2, 3), "quantize": (1, 2), "dequantize": (1, 2), "nms": (0, 1, 2, 3, 4),
-    "range": (0, 1, 2), "roi_align": (1, 2),
-}  # fmt: skip
-# Functions that only move or widen a weight: what comes of constants through them is a constant, whatever its size.
-_CARRIERS = frozenset({"copy", "cast", "map", "dequantize"})
+# Ops that only move or widen a weight. If their inputs are constants, the result becomes a constant of any size.
+_CARRIERS = traits.POINTWISE | traits.COPIES | traits.DECODES
 _NUMBERED = re.compile(r"(.+)_\d+")
 
 
-def trainable(graph: Graph, patterns: str | Sequence[str] = "*") -> Graph:
-    """Makes variables of the graph's float constants, in place, and returns it: what was imported can be trained.
+def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
+    """Turns float constants of the graph into variables, in place, so that an imported model can be trained. Returns
+    the graph.
 
-    patterns: names of constants, as in the file that the graph came from, with `*`, `?` and `[...]`; "*" means all weights
-    (of one dimension or more; statistics of batch_norm and other settings must be named). What nothing matches stays constant:
-    gradients are never computed for it. Integer weights and activations of a quantized model become floats first.
-    The content of the signature "infer" then lies in `graph.main`, where a loss can be built on it (`graph.find`); other
-    signatures go. Raises UsageError for a graph without "infer", and for a pattern that matches nothing, with near names.
+    patterns: names of constants as in the original file, with `*`, `?` and `[...]`. "*" matches all weights (one
+    dimension or more); statistics of batch_norm and other settings must be named. Constants that no pattern matches
+    stay constant, and no gradients are computed for them. Integer weights and activations of a quantized model become
+    floats first. The content of the signature "infer" is then in `graph.main`, where a loss can be built on it
+    (`graph.find`); other signatures are removed. Raises UsageError for a graph without "infer", and for a pattern
+    without a match; the error lists similar names.
     """
     if "infer" not in graph.signatures:
         raise UsageError(
-            "this graph has no signature 'infer'", code=105, expected="a graph as from_onnx gives",
+            "the graph has no signature 'infer'", code=105, expected="a graph from a converter such as from_onnx",
             got=", ".join(graph.signatures) or "no signatures",
         )  # fmt: skip
     names = to_main(graph)
@@ -66,8 +67,8 @@ def trainable(graph: Graph, patterns: str | Sequence[str] = "*") -> Graph:
 
 
 def to_main(graph: Graph) -> tuple[list[str], list[str]]:
-    """Moves what the signature "infer" computes into `graph.main`, where more can be built on it; other signatures go.
-    Returns the signature's names of inputs and outputs."""
+    """Moves the content of the signature "infer" into `graph.main`, where more can be built on it, and removes other
+    signatures. Returns the names of the signature's inputs and outputs."""
     signature = graph.signatures["infer"]
     inner = signature.function
     graph.main = Function(graph, "main")
@@ -81,7 +82,7 @@ def to_main(graph: Graph) -> tuple[list[str], list[str]]:
 
 
 def declare(graph: Graph, names: Sequence[str], results: Sequence[str]) -> None:
-    """The signature "infer" of what lies in `graph.main`, with these names for its inputs and outputs."""
+    """Declares the signature "infer" for the content of `graph.main`, with these names for its inputs and outputs."""
     function = graph.main
     updates = {
         n.inputs[0].variable: n.inputs[1]
@@ -97,7 +98,8 @@ def declare(graph: Graph, names: Sequence[str], results: Sequence[str]) -> None:
 
 
 def compute_weights(function: Function) -> None:
-    """Weights that nodes make of constants (transposed, widened from 8 bits) are constants again, under the weight's name."""
+    """Weights that nodes compute from constants (transposed, widened from 8 bits) become constants again, under the
+    weight's name."""
     origin: dict[Tensor, str] = {}
     for node in function.nodes:
         inputs = [t for t in node.inputs if t is not None]
@@ -107,7 +109,7 @@ def compute_weights(function: Function) -> None:
                 origin[y] = origin.get(widest, widest.name)
     before = set(map(id, function.tensors()))
     graph = function.graph
-    folded, graph.folded = graph.folded, -(1 << 62)  # whatever they take: they will be variables
+    folded, graph.folded = graph.folded, -(1 << 62)  # no size limit: they will be variables
     fold_constants(function, 1 << 40)
     graph.folded = folded
     remove_dead(function)
@@ -120,7 +122,7 @@ def compute_weights(function: Function) -> None:
 
 
 def _give_names_back(function: Function) -> None:
-    """A constant called w_1 because w, from which it was made, was still there is called w when that has gone."""
+    """Renames a constant w_1 to w if the w that it was computed from no longer exists."""
     alive = {t.name for t in function.tensors()}
     for tensor in function.tensors():
         if tensor.data is None:
@@ -131,13 +133,13 @@ def _give_names_back(function: Function) -> None:
 
 
 def candidates(function: Function) -> dict[Tensor, bool]:
-    """Float constants of a function: whether "*" means them too."""
+    """The float constants of a function, each with whether "*" matches it."""
     found: dict[Tensor, bool] = {}
     for node in function.nodes:
         for i, tensor in enumerate(node.inputs):
             if tensor is None or tensor.data is None or tensor.dtype not in FLOATS:
                 continue
-            weight = tensor.data.ndim > 0 and i not in _SETTINGS.get(node.op, ())
+            weight = tensor.data.ndim > 0 and i not in traits.operands(node.op, "role", "setting")
             weight = weight and not (node.op == "map" and tensor.data.size == 1)
             weight = weight and not (node.op == "copy" and (i > 0 and node.attribute("kind") == "pad"))
             found[tensor] = found.get(tensor, False) or weight
@@ -150,15 +152,18 @@ def _choose(function: Function, patterns: list[str]) -> list[Tensor]:
         patterns = [p for p in patterns if p != "*"]  # all weights are variables already
     elif not given and patterns and any(isinstance(v, Function) for n in function.nodes for v in n.attributes.values()):
         raise UsageError(
-            "this model has no float constant outside of its branches and loops", code=101, tensor=function.name,
-            hint="weights inside them stay constant: build those in Python with linnet.scan, while_loop and cond",
-        )  # fmt: skip
+            "the model has no float constants outside its branches and loops",
+            code=101,
+            tensor=function.name,
+            hint="weights inside branches and loops stay constant; build those in Python with linnet.scan, "
+            "while_loop and cond",
+        )
     return matching(given, patterns, "float constant")
 
 
 def matching(given: Mapping[Tensor, bool], patterns: Sequence[str], what: str) -> list[Tensor]:
-    """The tensors whose names match; given: whether "*" means them too. Raises UsageError, with near names, for a pattern that
-    matches none. what: they are, for the message."""
+    """The tensors whose names match. given: the tensors, each with whether "*" matches it. what: their kind, for the
+    message. Raises UsageError with similar names for a pattern without a match."""
     chosen: dict[Tensor, None] = {}
     for pattern in patterns:
         exact = [t for t in given if t.name == pattern]
@@ -169,24 +174,24 @@ def matching(given: Mapping[Tensor, bool], patterns: Sequence[str], what: str) -
             names = [t.name for t in given]
             near = difflib.get_close_matches(pattern.strip("*?"), names, n=3, cutoff=0.3) or names[:3]
             raise UsageError(
-                f"no {what} is called {pattern!r}", code=102, tensor=pattern,
-                expected=f"a name, or a pattern, of {len(names)}" if names else f"a model with a {what}",
-                hint=f"near: {', '.join(near)}" if near else "there is none to train",
+                f"no {what} matches {pattern!r}", code=102, tensor=pattern,
+                expected=f"the name of one of the {len(names)}, or a pattern" if names else f"a model with a {what}",
+                hint=f"similar names: {', '.join(near)}" if near else "the model has nothing to train",
             )  # fmt: skip
         chosen.update(dict.fromkeys(found))
     return list(chosen)
 
 
-def freeze(graph: Graph, values: Mapping[str, npt.ArrayLike] | None = None, signature: str = "infer") -> Graph:
-    """A graph with the signature "infer" alone, in which variables that nothing assigns are constants, as small and fast as
-    a converted model.
+def freeze(graph: G, values: Mapping[str, npt.ArrayLike] | None = None, signature: str = "infer") -> G:
+    """A graph with only the signature "infer", in which variables that are never assigned become constants. It is as
+    small and fast as a converted model.
 
-    values: {variable name: array} in place of initial values, for example a `Store` after training. signature: the one to keep
-    (as "infer"). Raises UsageError when there is no such signature, and for a value of another shape.
+    values: {variable name: array} to use instead of initial values, for example a `Store` after training. signature:
+    the one to keep (as "infer"). Raises UsageError if the signature does not exist or a value has the wrong shape.
     """
     if signature not in graph.signatures:
         raise UsageError(
-            f"the graph has no signature '{signature}'", code=105, expected=", ".join(graph.signatures) or "one",
+            f"the graph has no signature named '{signature}'", code=105, expected=", ".join(graph.signatures) or "one",
         )  # fmt: skip
     made = graph.copy()
     kept = made.signatures[signature]
@@ -206,25 +211,24 @@ def freeze(graph: Graph, values: Mapping[str, npt.ArrayLike] | None = None, sign
     made.variables = {name: v for name, v in made.variables.items() if name in assigned}
     for variable in made.variables.values():
         variable.value = current_value(variable, values)
-    from linnet import passes
     from linnet.passes.affine import absorb, normalizations_to_maps
 
     for function in made.functions:
-        passes.remove_double(function)
+        remove_double(function)
         absorb(function)
         normalizations_to_maps(function)
-    return passes.run(made)
+    return run(made)
 
 
 def current_value(variable: Variable, values: Mapping[str, npt.ArrayLike] | None) -> npt.NDArray[Any]:
-    """The variable's value of `values`, else its initial one. Raises UsageError for one of another shape."""
+    """The variable's value from `values`, or else its initial value. Raises UsageError if it has the wrong shape."""
     if values is None or variable.name not in values:
         return variable.value
     given = values[variable.name]
     value = np.ascontiguousarray(given).reshape(np.shape(given))
     if value.shape != variable.value.shape or value.dtype != variable.value.dtype:
         raise UsageError(
-            "a value does not fit its variable", code=104, tensor=variable.name,
+            "the value does not match its variable", code=104, tensor=variable.name,
             expected=f"{variable.value.dtype} {list(variable.value.shape)}", got=f"{value.dtype} {list(value.shape)}",
         )  # fmt: skip
     return value

@@ -1,5 +1,5 @@
-"""Sound: PCM samples to what a model takes: resampling, short-time spectra, mel bands, logarithms, MFCC.
-Framing, window and DFT are one strided convolution; the rest are two matrix products and maps."""
+"""Audio preprocessing from PCM samples to a model's input: resampling, short-time spectra, mel bands, logarithms, MFCC.
+Framing, window and DFT are one strided convolution; the rest is two matrix products and maps."""
 
 from __future__ import annotations
 
@@ -10,28 +10,43 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from linnet import ops
-from linnet.errors import UsageError
-from linnet.graph import Dim, Graph, Tensor
-from linnet.mapping import Expr, pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.dtypes import Dim
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 from linnet.preprocess._edit import Edit
 from linnet.preprocess._filters import dct, dft, mel_filters, resampler, window_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """What to compute of the samples. Defaults give torchaudio's MelSpectrogram (n_fft 400, hop 160, 80 mels) without a log.
+    """What to compute from the samples. The defaults give torchaudio's MelSpectrogram (n_fft 400, hop 160, 80 mels)
+    without a log.
 
-    window, hop: samples; fft: points of the DFT (default: as many as the window's); window_function: "hann", "hamming" or
-    "rectangular", periodic. frame: "fft": frames are `fft` samples long with the window in the middle (librosa,
-    torchaudio); "window": frames are `window` samples, filled with zeros behind (TensorFlow). centre: frame t is centred on
-    sample t * hop, the signal continued by "reflect" or "zero" (librosa, torchaudio, Whisper); None: frame t begins there.
-    power: 2, or 1 for magnitudes. mels: bands, or None for the plain spectrum; low, high: Hz (high: half the rate);
-    mel_scale: "htk" or "slaney"; mel_norm: None or "slaney"; triangles: straight lines over "hz" or "mel".
-    log: None, "ln", "log10", or "db" (10 log10 of powers, 20 log10 of magnitudes); offset is added before, floor is the
-    least value before; range: what lies further below the greatest value (in the log's unit) is raised to there.
-    mfcc: how many cepstral coefficients, with dct "ortho" or "tensorflow". mean, std: (x - mean) / std in the end, numbers
-    or one per feature. peak: samples are first divided by the greatest one. pre_emphasis: x[t] - a x[t - 1] (0: none).
+    window, hop: in samples.
+    fft: points of the DFT (default: the window's size).
+    window_function: "hann", "hamming" or "rectangular", periodic.
+    frame: "fft": frames are `fft` samples long with the window in the middle (librosa, torchaudio); "window": frames
+        are `window` samples, with zeros added at the end (TensorFlow).
+    centre: "reflect" or "zero" centres frame t on sample t * hop and extends the signal that way (librosa, torchaudio,
+        Whisper); None: frame t begins there.
+    power: 2, or 1 for magnitudes.
+    mels: number of bands, or None for the plain spectrum.
+    low, high: in Hz (high: default half the rate).
+    mel_scale: "htk" or "slaney".
+    mel_norm: None or "slaney".
+    triangles: straight lines over "hz" or "mel".
+    log: None, "ln", "log10", or "db" (10 log10 of powers, 20 log10 of magnitudes).
+    offset: added before the logarithm.
+    floor: smallest value before the logarithm.
+    range: values further than this below the largest (in the log's unit) are raised to that limit.
+    mfcc: number of cepstral coefficients, with dct "ortho" or "tensorflow".
+    mean, std: (x - mean) / std at the end; numbers, or one per feature.
+    peak: divides the samples by the largest magnitude first.
+    pre_emphasis: a in x[t] - a x[t - 1] (0: none).
     """
 
     window: int = 400
@@ -60,34 +75,35 @@ class Features:
 
     @property
     def points(self) -> int:
-        """Of the DFT."""
+        """Points of the DFT."""
         return self.fft or self.window
 
     @property
     def count(self) -> int:
-        """Features per frame."""
+        """Number of features per frame."""
         return self.mfcc or self.mels or self.points // 2 + 1
 
     @property
     def frame_size(self) -> int:
-        """Samples of a frame."""
+        """Samples in a frame."""
         return self.points if self.frame == "fft" else self.window
 
     def samples(self, frames: int) -> int:
-        """How many samples give that many frames."""
+        """How many samples give this many frames."""
         return (frames - 1) * self.hop + (0 if self.centre else self.frame_size)
 
 
 def librosa_mel(rate: int = 22050, n_fft: int = 2048, hop: int = 512, mels: int = 128) -> Features:
     """librosa.feature.melspectrogram followed by power_to_db (ref 1, amin 1e-10, top_db 80), with librosa's defaults."""
-    del rate  # the bands follow the rate that `audio` is given
+    del rate  # the bands use the rate given to `audio`
     return Features(
         n_fft, hop, centre="zero", mels=mels, mel_scale="slaney", mel_norm="slaney", log="db", floor=1e-10, range=80.0
     )
 
 
 def whisper_mel(mels: int = 80) -> Features:
-    """Whisper's log-mel spectrogram at 16 kHz. It fills 30 s and drops the last of 3,001 frames: give audio(samples=480000)."""
+    """Whisper's log-mel spectrogram at 16 kHz. It pads to 30 s and drops the last of 3,001 frames; use
+    audio(samples=480000)."""
     return Features(
         400,
         160,
@@ -103,7 +119,8 @@ def whisper_mel(mels: int = 80) -> Features:
 
 
 def mlperf_tiny_mfcc() -> Features:
-    """The front end of MLPerf Tiny's keyword spotting: 49 frames of 10 MFCC from one second at 16 kHz, as TensorFlow does."""
+    """The front end of MLPerf Tiny's keyword spotting, computed as TensorFlow does: 49 frames of 10 MFCC from one
+    second at 16 kHz."""
     return Features(
         480, 320, 512, frame="window", centre=None, power=1, mels=40, low=20.0, high=4000.0, triangles="mel",
         log="ln", offset=1e-6, mfcc=10, dct="tensorflow", peak=True,
@@ -122,25 +139,28 @@ def audio(
     layout: str | None = None,
     signature: str = "infer",
 ) -> Graph:
-    """A graph whose `input` is sound: [samples] of any number, f32 in [-1, 1] or i16, instead of what the model takes.
+    """A graph whose `input` is audio instead of the model's own input: [samples] of any length, f32 in [-1, 1] or i16.
 
-    features: what is computed; None: the samples themselves. rate: samples a second of the features; source_rate: of the
-    sound, when it must be resampled (SciPy's resample_poly). samples: the sound is cut or filled with zeros behind to so many
-    (at `rate`); by default as many as the model's frames need, or as many as there are when their number is open; when they
-    give more frames than the model takes, the last ones are left out.
-    layout: "TF": frames, then features; "FT": features, then frames; by default read off the model's input. Integer inputs
-    take the result through their quantization. Raises UsageError for a bad value, and where the result does not fit.
+    features: what to compute; None: the samples themselves.
+    rate: sample rate of the features in Hz.
+    source_rate: sample rate of the audio, if it must be resampled (SciPy's resample_poly).
+    samples: the audio is cut or padded with zeros at the end to this length (at `rate`). Default: as many as the
+        model's frames need, or no change if the number of frames is open. If this gives more frames than the model
+        takes, the last ones are dropped.
+    layout: "TF": frames, then features; "FT": features, then frames; default: derived from the model's input. Integer
+        inputs receive the result through their quantization.
+    Raises UsageError for an invalid value, or if the result does not match the model.
     """
     edit = Edit(graph, signature)
     old = edit.input(input)
     if dtype not in ("f32", "i16"):
-        raise UsageError("unknown dtype of samples", code=101, expected="f32 or i16", got=repr(dtype))
+        raise UsageError("unknown dtype of the samples", code=101, expected="f32 or i16", got=repr(dtype))
     rates = (rate, source_rate or rate)
     if min(rates) < 1 or max(rates) // math.gcd(*rates) > 2000:
         raise UsageError(
-            "the rates are wrong",
+            "the sample rates are invalid",
             code=101,
-            expected="positive, with a ratio of small numbers",
+            expected="positive rates whose ratio has small terms",
             got=f"{rates[1]} to {rate}",
         )
     if features is not None:
@@ -187,11 +207,11 @@ def _check(f: Features, rate: int) -> None:
     )
     for name, value, good, expected in bad:
         if not good:
-            raise UsageError(f"{name} is wrong", code=101, expected=expected, got=repr(value))
+            raise UsageError(f"{name} is invalid", code=101, expected=expected, got=repr(value))
 
 
 def _places(old: Tensor, count: int | None, layout: str | None, name: str) -> tuple[int, int | None]:
-    """The axes of the model's input that hold frames and features; every other has size 1 or is the batch.
+    """The axes of the model's input that hold frames and features. Every other axis has size 1 or is the batch.
 
     count: features per frame; None: the samples themselves, which have one axis.
     """
@@ -199,7 +219,7 @@ def _places(old: Tensor, count: int | None, layout: str | None, name: str) -> tu
     axes = [i for i, d in enumerate(shape) if d != 1]
     wanted = 1 if count is None else 2
     if len(axes) == wanted + 1 and axes[0] == 0 and not isinstance(shape[0], int):
-        axes = axes[1:]  # an open batch
+        axes = axes[1:]  # an open batch axis
     pairs = {"TF": (axes[0], axes[-1]), "FT": (axes[-1], axes[0])} if axes else {}
     if len(axes) == 1 == wanted:
         return axes[0], None
@@ -212,14 +232,17 @@ def _places(old: Tensor, count: int | None, layout: str | None, name: str) -> tu
         if len(exact or fits) == 1:
             return (exact or fits)[0]
     raise UsageError(
-        f"cannot tell where {'the frames' if count else 'the samples'} of input {name!r} go", code=104, tensor=name,
-        expected=f"{'frames and ' + str(count) + ' features' if count else 'samples'} and axes of size 1",
-        got="any shape" if old.shape is None else str(list(shape)), hint="give layout='TF' or 'FT'" if count else "",
-    )  # fmt: skip
+        f"cannot tell which axis of input {name!r} holds {'the frames' if count else 'the samples'}",
+        code=104,
+        tensor=name,
+        expected=f"{'frames and ' + str(count) + ' features' if count else 'samples'}, with all other axes of size 1",
+        got="any shape" if old.shape is None else str(list(shape)),
+        hint="give layout='TF' or 'FT'" if count else "",
+    )
 
 
 def _to_length(x: Tensor, samples: int) -> Tensor:
-    """Cut, or filled with zeros behind."""
+    """Cut to a length, or padded with zeros at the end."""
     function = x.function
     missing = pointwise([ops.shape(x)], lambda n: -(n - samples), "i64")
     pads = ops.concat([function.constant(np.zeros(1, np.int64)), missing], 0)
@@ -227,7 +250,7 @@ def _to_length(x: Tensor, samples: int) -> Tensor:
 
 
 def _signal(x: Tensor) -> Tensor:
-    """[N] as [1, 1, N], which a convolution takes."""
+    """Reshapes [N] to [1, 1, N], the form that a convolution takes."""
     return ops.copy([x], kind="unsqueeze", axes=[0, 1])[0]
 
 
@@ -300,7 +323,9 @@ def _normalised(y: Tensor, f: Features) -> Tensor:
     values = [np.asarray(v, np.float64).reshape(-1) for v in (f.mean, f.std)]
     for name, v in zip(("mean", "std"), values, strict=True):
         if v.size not in (1, f.count) or not np.isfinite(v).all() or (name == "std" and not v.all()):
-            raise UsageError(f"{name} is wrong", code=101, expected=f"1 or {f.count} numbers", got=f"{v.size} numbers")
+            raise UsageError(
+                f"{name} is invalid", code=101, expected=f"1 or {f.count} numbers", got=f"{v.size} numbers"
+            )
     factor, shift = (np.asarray(v, np.float32).reshape(-1, 1) for v in (1 / values[1], -values[0] / values[1]))
     numbers = [
         y.function.constant(np.broadcast_to(v, (max(len(factor), len(shift)), 1)).copy()) for v in (factor, shift)
@@ -310,7 +335,7 @@ def _normalised(y: Tensor, f: Features) -> Tensor:
 
 
 def _shaped(y: Tensor, old: Tensor, places: tuple[int, int | None]) -> Tensor:
-    """[features, frames] or [samples] in the shape and element type of the model's input."""
+    """Brings [features, frames] or [samples] to the shape and dtype of the model's input."""
     frames, features = places
     if features is not None and frames < features:
         y = ops.transpose(y, [1, 0])

@@ -1,5 +1,5 @@
-"""The constants of sound features, in f64: windows, DFT bases, mel filterbanks, DCT matrices, resampling filters.
-Formulas are those of librosa, torchaudio, TensorFlow and SciPy, named at each function."""
+"""The constants of audio features, in f64: windows, DFT bases, mel filterbanks, DCT matrices, resampling filters.
+The formulas are those of librosa, torchaudio, TensorFlow and SciPy, as named at each function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 
 Doubles = npt.NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def window_of(name: str, size: int) -> Doubles:
 
 
 def dft(window: Doubles, fft: int, frame: int) -> Doubles:
-    """[2 * bins, frame]: the windowed cosine rows, then the sine rows, of a real DFT of `fft` points; the window lies in
+    """[2 * bins, frame]: the windowed cosine rows, then the sine rows, of a real DFT of `fft` points. The window is in
     the middle of the frame."""
     padded = np.zeros(frame)
     start = (frame - len(window)) // 2
@@ -54,10 +54,11 @@ def to_hertz(mel: npt.ArrayLike, scale: str) -> Doubles:
 def mel_filters(
     rate: int, fft: int, mels: int, low: float, high: float, scale: str, norm: str | None, triangles: str
 ) -> Doubles:
-    """[mels, fft // 2 + 1]: triangles between neighbouring points equally spaced in mel.
+    """[mels, fft // 2 + 1]: triangles between neighbouring points that are equally spaced in mel.
 
-    triangles: "hz": straight lines over frequency (librosa.filters.mel, torchaudio.functional.melscale_fbanks);
-    "mel": straight lines over mel, without the bin of 0 Hz (tf.signal.linear_to_mel_weight_matrix). norm "slaney": area 1.
+    triangles: "hz": straight lines over frequency (librosa.filters.mel, torchaudio.functional.melscale_fbanks); "mel":
+    straight lines over mel, without the 0 Hz bin (tf.signal.linear_to_mel_weight_matrix). norm "slaney": each triangle
+    has area 1.
     """
     for name, value, allowed in (
         ("mel_scale", scale, ("htk", "slaney")),
@@ -84,10 +85,10 @@ def mel_filters(
 
 
 def dct(count: int, mels: int, kind: str) -> Doubles:
-    """[count, mels] of DCT-II. "ortho": orthonormal (librosa, torchaudio); "tensorflow": all rows scaled by sqrt(2 / mels)
-    (tf.signal.mfccs_from_log_mel_spectrograms, HTK)."""
+    """[count, mels], the matrix of DCT-II. "ortho": orthonormal (librosa, torchaudio). "tensorflow": all rows scaled by
+    sqrt(2 / mels) (tf.signal.mfccs_from_log_mel_spectrograms, HTK)."""
     if kind not in ("ortho", "tensorflow"):
-        raise UsageError("unknown dct", code=101, expected="'ortho' or 'tensorflow'", got=repr(kind))
+        raise UsageError("unknown kind of DCT", code=101, expected="'ortho' or 'tensorflow'", got=repr(kind))
     made = np.cos(math.pi / mels * np.outer(np.arange(count), np.arange(mels) + 0.5)) * math.sqrt(2 / mels)
     if kind == "ortho":
         made[0] /= math.sqrt(2)
@@ -95,9 +96,10 @@ def dct(count: int, mels: int, kind: str) -> Doubles:
 
 
 def resampler(up: int, down: int) -> tuple[Doubles, int]:
-    """(taps [up, n], zeros in front): output k is the sum of taps[k % up] times n samples from k // up * down - zeros on.
+    """(taps [up, n], zeros in front). Output k is the sum of taps[k % up] times n samples, starting at sample k // up *
+    down - zeros.
 
-    The filter of scipy.signal.resample_poly: a Kaiser window (beta 5) of 2 * 10 * max(up, down) + 1 points.
+    The filter is that of scipy.signal.resample_poly: a Kaiser window (beta 5) of 2 * 10 * max(up, down) + 1 points.
     """
     most = max(up, down)
     half = 10 * most

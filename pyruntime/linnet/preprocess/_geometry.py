@@ -1,5 +1,5 @@
-"""Where the pixels of a photo come to lie in a model's input: new size and offset, as shape arithmetic in the graph.
-The steps in front of the model and the way back of boxes (a letterbox undone) both read the same `Fit`."""
+"""Where a photo's pixels go in a model's input: the new size and offset, as shape arithmetic in the graph.
+The steps before the model and the mapping of boxes back to the photo (undoing a letterbox) use the same `Fit`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import dataclasses
 
 import numpy as np
 
-from linnet import ops
-from linnet.graph import Tensor
-from linnet.mapping import Expr, pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor
 
 FITS = ("stretch", "shortest", "longest", "letterbox")
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """How a photo is brought to size. resize: (height, width); 0 in one of them: in proportion; None: not resized.
-    For shortest and longest both numbers are that side. canvas: what is cut out or filled up to in the end."""
+    """How a photo is brought to size. resize: (height, width); 0 for one of them keeps the aspect ratio; None: not
+    resized. For shortest and longest, both numbers are that side. canvas: size to crop or pad to at the end."""
 
     kind: str = "stretch"
     resize: tuple[int, int] | None = None
@@ -26,7 +27,7 @@ class Fit:
     align: str = "centre"
 
     def words(self) -> dict[str, str]:
-        """For the metadata."""
+        """The fields as words for the metadata."""
         texts = {"fit": self.kind, "align": self.align, "multiple": str(self.multiple)}
         for name in ("resize", "canvas"):
             value = getattr(self, name)
@@ -35,7 +36,7 @@ class Fit:
 
     @staticmethod
     def of_words(words: dict[str, str]) -> Fit:
-        """What `words` wrote."""
+        """The inverse of `words`."""
 
         def pair(name: str) -> tuple[int, int] | None:
             numbers = [int(n) for n in words[name].split("x")] if words.get(name, "none") != "none" else []
@@ -48,15 +49,16 @@ class Fit:
 
 
 def photo_size(photo: Tensor) -> Tensor:
-    """(height, width) of u8 [H,W,C], i64 [2]."""
+    """(height, width) of a photo u8 [H,W,C], as i64 [2]."""
     return ops.shape(photo, start=0, end=2)
 
 
 def new_size(size: Tensor, fit: Fit) -> Tensor:
-    """(height, width) after resizing, i64 [2]; at least 1 each.
+    """(height, width) after resizing, as i64 [2], each at least 1.
 
-    shortest, longest: the named side is as asked for, the other truncated (torchvision.transforms.Resize); letterbox:
-    both rounded half to even from the smaller factor; then each to the nearest multiple.
+    shortest, longest: the named side gets the requested length, and the other is truncated
+    (torchvision.transforms.Resize). letterbox: both sides use the smaller factor, rounded half to even. Then each side
+    is rounded to the nearest multiple.
     """
     if fit.resize is None:
         return _to_multiple(size, fit.multiple)
@@ -71,7 +73,7 @@ def new_size(size: Tensor, fit: Fit) -> Tensor:
         made = pointwise([size, factor], lambda v, f: (v.cast("f64") * f).unary("round").max(1.0), "i64")
     elif height and width:
         return function.constant(np.array(fit.resize, np.int64))
-    else:  # one side given, the other in proportion
+    else:  # one side is given; the other keeps the aspect ratio
         known = 0 if height else 1
         side = ops.copy([size], kind="slice", starts=[known], ends=[known + 1], axes=[0])[0]
         made = pointwise([size, side], lambda v, s: (v * max(height, width) / s).max(1), "i64")
@@ -90,10 +92,10 @@ def _to_multiple(size: Tensor, multiple: int) -> Tensor:
 
 
 def offset(resized: Tensor, fit: Fit) -> Tensor:
-    """(top, left) of the resized photo on the canvas, i64 [2]; negative where it is cropped.
+    """(top, left) of the resized photo on the canvas, as i64 [2]; negative if it is cropped.
 
-    Cropping begins at half the excess, rounded half to even (torchvision.transforms.CenterCrop); filling up puts the
-    smaller half in front.
+    Cropping begins at half the excess, rounded half to even (torchvision.transforms.CenterCrop). Padding puts the
+    smaller half first.
     """
     function = resized.function
     if fit.canvas is None or fit.align == "corner":
@@ -109,7 +111,7 @@ def offset(resized: Tensor, fit: Fit) -> Tensor:
 
 
 def mapping(photo: Tensor, fit: Fit) -> Tensor:
-    """f32 [4]: (x factor, y factor, x offset, y offset) from pixels of the photo to pixels of the model's input."""
+    """f32 [4]: (x factor, y factor, x offset, y offset) that map photo pixels to pixels of the model's input."""
     size = photo_size(photo)
     resized = new_size(size, fit)
     factors = pointwise([resized, size], lambda a, b: a.cast("f64") / b.cast("f64"), "f32")

@@ -1,5 +1,5 @@
-"""Photos: u8 [height, width, 3] to a model's input, by resize, crop or padding, colour order, normalisation, layout, dtype.
-Antialiased resizing rounds to u8 after each axis, horizontally first, as Pillow's Image.resize does."""
+"""Image preprocessing from u8 [height, width, 3] to a model's input: resize, crop or pad, colour order, normalisation,
+layout, dtype. Antialiased resizing rounds to u8 after each axis, horizontally first, as Pillow's Image.resize does."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from linnet import ops
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor, emit
-from linnet.mapping import Expr, look_up, pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import look_up, pointwise
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor, emit
 from linnet.preprocess._edit import Edit
 from linnet.preprocess._geometry import FITS, Fit, new_size, offset, photo_size
 
@@ -40,24 +42,28 @@ def image(
     source: str = "RGB",
     signature: str = "infer",
 ) -> Graph:
-    """A graph whose `input` is a photo: u8 [H, W, 3], RGB, of any height and width, instead of what the model takes.
+    """A graph whose `input` is a photo instead of the model's own input: u8 [H, W, 3], RGB, of any height and width.
 
-    In this order: grey (Pillow's "L"), resize, crop or padding, colour order, (pixel * scale - mean) / std, layout, and the
-    model's element type: f32, f16, or integers through the input's quantization (rounded half to even, from a table
-    computed in f64, so the result is exact).
+    The order of steps is: grey (Pillow's "L"), resize, crop or pad, colour order, (pixel * scale - mean) / std, layout,
+    and the model's dtype. That is f32, f16, or integers through the input's quantization (rounded half to even, from a
+    table computed in f64, so the result is exact).
 
-    fit: "stretch": to `resize` (height, width), by default the model's own; one of the two may be None: in proportion.
-    "shortest", "longest": that side becomes `resize`, then `crop` is cut out of the middle (filled with `pad` where the
-    photo is smaller); crop is by default the model's size. "letterbox": the whole photo inside `resize` (default: the
-    model's size), the rest filled with `pad` (0 to 255), on both sides or, with align="corner", below and on the right.
+    fit: "stretch": resize to `resize` (height, width), default the model's own size; one of the two may be None to keep
+        the aspect ratio. "shortest", "longest": that side becomes `resize`, then `crop` is cut from the middle (padded
+        with `pad` if the photo is smaller); default crop: the model's size. "letterbox": the whole photo inside
+        `resize` (default: the model's size), with the rest filled with `pad` (0 to 255), on both sides or, with
+        align="corner", below and on the right.
     multiple: the resized sides are rounded to multiples of it (for models with open sizes, such as text detectors).
-    filter: "bilinear", "bicubic" (a = -0.5) or "nearest". antialias: widen the filter when shrinking, as Pillow does;
-    False samples as OpenCV's INTER_LINEAR does (bicubic then has a = -0.75).
-    colour: what the model takes: "RGB", "BGR", "grey". mean, std: numbers, or one per channel in the model's order.
-    scale: default 1/255; 1 for integer inputs without quantization.
-    layout: "NCHW", "NHWC", "CHW" or "HWC"; by default read off the model's input. source: the photo's own channels, "RGB",
-    "BGR" (OpenCV), "RGBA" or "BGRA" (camera and screen buffers, u8 [H, W, 4]; alpha is not used).
-    Raises UsageError for an unknown name or value, and where the result does not fit the model.
+    filter: "bilinear", "bicubic" (a = -0.5) or "nearest".
+    antialias: widen the filter when shrinking, as Pillow does; False samples as OpenCV's INTER_LINEAR does (bicubic
+        then has a = -0.75).
+    colour: what the model takes: "RGB", "BGR", "grey".
+    mean, std: numbers, or one per channel in the model's order.
+    scale: default 1/255, or 1 for integer inputs without quantization.
+    layout: "NCHW", "NHWC", "CHW" or "HWC"; default: derived from the model's input.
+    source: the channels of the photo: "RGB", "BGR" (OpenCV), "RGBA" or "BGRA" (camera and screen buffers, u8 [H, W, 4];
+        alpha is ignored).
+    Raises UsageError for an unknown name or value, or if the result does not match the model.
     """
     edit = Edit(graph, signature)
     old = edit.input(input)
@@ -92,23 +98,27 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def _layout(old: Tensor, layout: str | None, channels: int, name: str) -> str:
-    """The axes of the model's input, "NCHW" and so on."""
+    """The axis order of the model's input, "NCHW" and so on."""
     if layout is not None:
         _one_of("layout", layout, ("NCHW", "NHWC", "CHW", "HWC"))
         if old.rank not in (None, len(layout)):
             raise UsageError(
-                f"input {name!r} has no layout {layout}", code=104, tensor=name, expected=f"{len(layout)} dimensions",
-                got=str(old.rank), hint="give another layout",
-            )  # fmt: skip
+                f"input {name!r} cannot have layout {layout}",
+                code=104,
+                tensor=name,
+                expected=f"{len(layout)} dimensions",
+                got=str(old.rank),
+                hint="choose another layout",
+            )
         return layout
     if old.shape is not None and old.rank in (3, 4):
         found = [o for o in ("CHW", "HWC") if old.shape[o.index("C") - 3] == channels]
         if len(found) == 1:
             return ("N" if old.rank == 4 else "") + found[0]
     raise UsageError(
-        f"cannot tell where the channels of input {name!r} are", code=104, tensor=name,
+        f"cannot tell which axis of input {name!r} holds the channels", code=104, tensor=name,
         expected=f"a shape such as [1, {channels}, H, W] or [1, H, W, {channels}]",
-        got="any shape" if old.shape is None else str(list(old.shape)), hint="give layout='NCHW' or another one",
+        got="any shape" if old.shape is None else str(list(old.shape)), hint="give layout='NCHW' or another layout",
     )  # fmt: skip
 
 
@@ -118,7 +128,7 @@ def _pair(name: str, value: int | tuple[int | None, int | None], proportion: boo
     good = len(numbers) == 2 and all(isinstance(v, int) and v >= 0 for v in numbers)
     if not good or not any(numbers) or (0 in numbers and None not in pair):
         raise UsageError(
-            f"{name} is no size", code=101, expected="a number of pixels, or (height, width)", got=repr(value)
+            f"{name} is not a valid size", code=101, expected="a number of pixels, or (height, width)", got=repr(value)
         )
     return numbers[0], numbers[1]  # type: ignore[return-value]
 
@@ -132,20 +142,23 @@ def _fit(
     own: tuple[int, int] | None,
 ) -> Fit:
     if multiple < 1:
-        raise UsageError("multiple is no number of pixels", code=101, expected="1 or more", got=str(multiple))
+        raise UsageError("multiple must be at least 1", code=101, expected="1 or more", got=str(multiple))
     canvas = None if crop is None else _pair("crop", crop)
     if kind in ("shortest", "longest"):
         side = resize if resize is not None else (max if kind == "shortest" else min)(own) if own else None
         if not isinstance(side, int):
             raise UsageError(
-                f"fit={kind!r} needs the length of that side", code=101, expected="resize=256, say", got=repr(resize)
+                f"fit={kind!r} needs the length of one side",
+                code=101,
+                expected="for example resize=256",
+                got=repr(resize),
             )
         return Fit(kind, _pair("resize", side), multiple, canvas or own, align)
     size = own if resize is None else _pair("resize", resize, proportion=kind == "stretch")
     if kind == "letterbox":
         if size is None:
             raise UsageError(
-                "fit='letterbox' needs a size: the model's input has none of its own", code=101,
+                "fit='letterbox' needs a size because the model's input has no fixed size", code=101,
                 expected="resize=640 or resize=(height, width)",
             )  # fmt: skip
         return Fit(kind, size, multiple, canvas or size, align)
@@ -153,7 +166,7 @@ def _fit(
 
 
 def _grey(x: Tensor, source: str) -> Tensor:
-    """ITU-R BT.601 luma in 16-bit fixed point: what Pillow's convert("L") computes."""
+    """ITU-R BT.601 luma in 16-bit fixed point, as Pillow's convert("L") computes it."""
     planes = ops.copy([x], kind="split", axis=2, shape=[1] * len(source), outputs=len(source))
     r, g, b = (planes[source.index(c)] for c in "RGB")
 
@@ -165,8 +178,8 @@ def _grey(x: Tensor, source: str) -> Tensor:
 
 
 def _resize(x: Tensor, size: Tensor, filter: str, antialias: bool) -> Tensor:
-    """u8 [H,W,C] to (height, width) `size`: along rows, then along columns, each rounded to u8; without antialiasing in one
-    step, rounded once."""
+    """Resizes u8 [H,W,C] to (height, width) `size`: along rows, then along columns, each rounded to u8. Without
+    antialiasing, in one step with one rounding."""
     mode = _FILTERS[filter]
     smooth = antialias and mode != "nearest"
     how = {
@@ -178,7 +191,7 @@ def _resize(x: Tensor, size: Tensor, filter: str, antialias: bool) -> Tensor:
     known = None if size.data is None else [int(n) for n in size.data]
     height, width = (
         ops.copy([size], kind="slice", starts=[i], ends=[i + 1], axes=[0])[0] for i in (0, 1)
-    )  # a constant size folds into these
+    )  # if the size is constant, it is folded into these
     channels = _channels(x)
     rows = emit("resize", [x, None, width], {**how, "axes": [1]})[0]
     if known is None:
@@ -192,25 +205,25 @@ def _resize(x: Tensor, size: Tensor, filter: str, antialias: bool) -> Tensor:
 
 def _channels(x: Tensor) -> int:
     channels = x.shape[2] if x.shape else None
-    assert isinstance(channels, int)  # of a photo, or of its one grey plane
+    assert isinstance(channels, int)  # the photo's channels, or the single grey channel
     return channels
 
 
 def _place(x: Tensor, resized: Tensor, fit: Fit, pad: float) -> Tensor:
-    """The resized photo on the canvas: cropped where it is larger, filled with `pad` where it is smaller."""
+    """Places the resized photo on the canvas: cropped if it is larger, padded with `pad` if it is smaller."""
     assert fit.canvas is not None
     canvas = x.function.constant(np.array(fit.canvas, np.int64))
     begin = offset(resized, fit)
     end = pointwise([canvas, resized, begin], lambda c, v, o: c - v - o, "i64")
     pads = ops.concat([begin, end], 0)
     placed = ops.copy([x, pads], kind="pad", axes=[0, 1], value=float(pad))[0]
-    return ops.reshape(placed, [*fit.canvas, _channels(x)])  # the size is known, whatever the photo's
+    return ops.reshape(placed, [*fit.canvas, _channels(x)])  # the size is known, whatever the photo's size
 
 
 def _affine(
     old: Tensor, scale: float | None, mean: float | Sequence[float], std: float | Sequence[float], channels: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(factor, offset) per channel, f64, of (pixel * scale - mean) / std."""
+    """(factor, offset) per channel in f64, for (pixel * scale - mean) / std."""
     plain = not old.dtype.startswith(("f", "bf")) and old.quantization is None
     factor = (1.0 if plain else 1 / 255) if scale is None else float(scale)
     values = []
@@ -218,9 +231,11 @@ def _affine(
         array = np.asarray(value, np.float64).reshape(-1)
         if array.size not in (1, channels) or not np.isfinite(array).all() or (name == "std" and not array.all()):
             raise UsageError(
-                f"{name} is wrong", code=101, expected=f"1 or {channels} numbers" + (", not 0" if name == "std" else ""),
+                f"{name} is invalid",
+                code=101,
+                expected=f"1 or {channels} numbers" + (", not 0" if name == "std" else ""),
                 got=repr(value),
-            )  # fmt: skip
+            )
         values.append(array)
     shape = np.broadcast_shapes(values[0].shape, values[1].shape)
     return np.broadcast_to(factor / values[1], shape), np.broadcast_to(-values[0] / values[1], shape)
@@ -233,8 +248,8 @@ def _values(
     picked: list[int],
     affine: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
 ) -> Tensor:
-    """u8 [H,W,C] to the model's layout, numbers and element type. picked: the model's channels among those of x, none for all;
-    affine: in the model's order."""
+    """Converts u8 [H,W,C] to the model's layout, value range and dtype. picked: which channels of x the model uses,
+    empty for all. affine: in the model's channel order."""
     first = "CHW" in order
     if first:
         x = ops.transpose(x, [2, 0, 1])
@@ -251,7 +266,7 @@ def _values(
 
 
 def _pick(x: Tensor, channels: list[int], axis: int) -> Tensor:
-    """Three channels that follow each other, up or down."""
+    """Selects three consecutive channels, in ascending or descending order."""
     step = channels[1] - channels[0]
     end = channels[-1] + step if channels[-1] + step >= 0 else -1 << 31
     return ops.copy([x], kind="slice", starts=[channels[0]], ends=[end], axes=[axis], steps=[step])[0]
@@ -274,7 +289,7 @@ def _scaled(
 def _looked_up(
     x: Tensor, factor: npt.NDArray[np.float64], shift: npt.NDArray[np.float64], axis: int, old: Tensor
 ) -> Tensor:
-    """Integers by a table of all 256 pixel values (per channel where the channels differ)."""
+    """Converts to integers with a table of all 256 pixel values (per channel if the channels differ)."""
     numbers = np.arange(256) * factor[:, None] + shift[:, None]
     if old.quantization is not None:
         numbers = numbers / np.float64(old.quantization.scale[0]) + int(old.quantization.zero[0])

@@ -1,5 +1,5 @@
-"""Steps behind a model that make its outputs readable: activations, the k best classes with labels, text from CTC, masks.
-Labels stand in the file's metadata, where linnet-run, `linnet run` and any host find them (docs/preprocess.md)."""
+"""Steps after a model that make its outputs readable: activations, the k best classes with labels, CTC text, masks.
+Labels are stored in the file's metadata, where linnet-run, `linnet run` and any host find them (docs/preprocess.md)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from linnet import ops
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor, emit
-from linnet.mapping import pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.function import Tensor, emit
 from linnet.preprocess._edit import Edit, labels_key, real
 from linnet.preprocess._geometry import new_size, offset, photo_size
 
@@ -19,25 +20,28 @@ Labels = Sequence[str] | str | Path
 
 
 def read_labels(labels: Labels) -> list[str]:
-    """The labels themselves, or the lines of a text file. UsageError when it cannot be read or a label has a line break."""
+    """The labels themselves, or the lines of a text file. Raises UsageError if the file cannot be read or a label
+    contains a line break."""
     if isinstance(labels, str | Path):
         try:
             made = Path(labels).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
-                f"cannot read the labels in '{labels}'", code=101, tensor=str(labels), expected="a text file, one label a line",
+                f"cannot read the labels in '{labels}'", code=101, tensor=str(labels), expected="a text file with "
+                                                                                                "one label per line",
                 got=str(getattr(error, "strerror", None) or error),
             ) from None  # fmt: skip
     else:
         made = [str(label) for label in labels]
     for i, label in enumerate(made):
         if "\n" in label or "\0" in label:
-            raise UsageError(f"label {i} has a line break", code=101, expected="one line", got=repr(label))
+            raise UsageError(f"label {i} contains a line break", code=101, expected="one line", got=repr(label))
     return made
 
 
 def activated(x: Tensor, activation: str | None, axis: int = -1) -> Tensor:
-    """f32, dequantized, with softmax along an axis, sigmoid, or nothing more. UsageError for another activation."""
+    """Dequantizes x to f32, then applies softmax along an axis, sigmoid, or nothing. Raises UsageError for another
+    activation."""
     x = real(x)
     if activation is None:
         return x
@@ -49,13 +53,13 @@ def activated(x: Tensor, activation: str | None, axis: int = -1) -> Tensor:
 
 
 def set_labels(edit: Edit, output: str, labels: Labels | None, classes: object) -> None:
-    """Puts the labels of an output into the metadata. UsageError when there is not one per class."""
+    """Stores the labels of an output in the metadata. Raises UsageError if there is not exactly one label per class."""
     if labels is None:
         return
     names = read_labels(labels)
     if isinstance(classes, int) and len(names) != classes:
         raise UsageError(
-            "there is not one label per class",
+            "the number of labels does not match the number of classes",
             code=101,
             tensor=output,
             expected=f"{classes} labels",
@@ -70,7 +74,7 @@ def softmax(graph: Graph, output: str, *, axis: int = -1, signature: str = "infe
 
 
 def sigmoid(graph: Graph, output: str, *, signature: str = "infer") -> Graph:
-    """A graph whose `output` is f32, dequantized, through the logistic function."""
+    """A graph whose `output` is dequantized to f32 and passed through the logistic function."""
     return _apply(graph, output, "sigmoid", -1, signature)
 
 
@@ -93,18 +97,20 @@ def top_k(
     keep: bool = False,
     signature: str = "infer",
 ) -> Graph:
-    """A graph that gives the k best of `output` along its last axis: scores f32 [..., k], falling, and classes i64 [..., k].
+    """A graph that returns the k best classes of `output` along its last axis: scores f32 [..., k], in descending
+    order, and classes i64 [..., k].
 
-    labels: one per class, or a text file with one per line; stored in the file, and printed by the tools. activation: None,
-    "softmax" or "sigmoid" first. Integers are dequantized. names: of the two outputs. keep: `output` stays too.
-    Raises UsageError for an unknown output, a k larger than the number of classes, or another number of labels.
+    labels: one per class, or a text file with one per line. They are stored in the file and printed by the tools.
+    activation: None, "softmax" or "sigmoid", applied first. Integers are dequantized. names: names of the two outputs.
+    keep: also keep `output`. Raises UsageError for an unknown output, a k larger than the number of classes, or a wrong
+    number of labels.
     """
     edit = Edit(graph, signature)
     x = edit.output(output)
     classes = x.shape[-1] if x.shape else None
     if x.rank == 0 or k < 1 or (isinstance(classes, int) and k > classes):
         most = classes if isinstance(classes, int) else "the number of classes"
-        raise UsageError("k is wrong", code=101, tensor=output, expected=f"1 to {most}", got=str(k))
+        raise UsageError("k is out of range", code=101, tensor=output, expected=f"1 to {most}", got=str(k))
     edit.function.source = "postprocess:top_k"
     scores = activated(x, activation)
     values, indices = ops.top_k(scores, edit.function.constant(np.array([k], np.int64)))
@@ -124,12 +130,13 @@ def ctc(
     keep: bool = False,
     signature: str = "infer",
 ) -> Graph:
-    """A graph that reads text off `output` [1, T, classes] (or [T, classes]) greedily: the best class of every step, repeats
-    joined, `blank` left out. Gives "text" i64 [n], numbers of labels, and "scores" f32 [n], the output at these steps.
+    """A graph that decodes text from `output` [1, T, classes] (or [T, classes]) greedily: it takes the best class of
+    every step, merges repeats and removes `blank`. It returns "text" i64 [n], indices of labels, and "scores" f32 [n],
+    the output at these steps.
 
-    labels: one per class, that of the blank included (any text); a list one shorter is taken as without the blank, two
-    shorter (PaddleOCR) as also without a space at the end. The tools print the joined labels.
-    Raises UsageError for an unknown output, more than one sequence, or another number of labels.
+    labels: one per class, including the blank (with any text). A list shorter by one is taken to lack the blank; a list
+    shorter by two (PaddleOCR) also lacks a space at the end. The tools print the joined labels. Raises UsageError for
+    an unknown output, more than one sequence, or a wrong number of labels.
     """
     edit = Edit(graph, signature)
     edit.function.source = "postprocess:ctc"
@@ -138,7 +145,7 @@ def ctc(
         x = ops.copy([x], kind="squeeze", axes=[0])[0]
     if x.rank != 2 or x.shape is None:
         raise UsageError(
-            f"output {output!r} cannot be read as text", code=104, tensor=output, expected="[1, T, classes]",
+            f"output {output!r} cannot be decoded as text", code=104, tensor=output, expected="[1, T, classes]",
             got="any shape" if x.shape is None else str(list(x.shape)),
         )  # fmt: skip
     classes = x.shape[1]
@@ -173,24 +180,24 @@ def mask(
     keep: bool = False,
     signature: str = "infer",
 ) -> Graph:
-    """A graph that gives "mask" u8 [H, W], 255 where `output` exceeds the threshold and 0 elsewhere, at the photo's size:
-    letterbox padding is cut off, and the map is enlarged bilinearly before it is compared.
+    """A graph that returns "mask" u8 [H, W] at the photo's size: 255 where `output` exceeds the threshold, else 0.
+    Letterbox padding is cut off, and the map is enlarged bilinearly before the comparison.
 
-    activation: None, "softmax" (over the channels) or "sigmoid" first. channel: which one is looked at. layout: of the
-    output, with or without N. input: the photo's, when there are several; without one, the mask keeps the output's size.
-    Raises UsageError for an unknown output or value.
+    activation: None, "softmax" (over the channels) or "sigmoid", applied first. channel: which channel to compare.
+    layout: layout of the output, with or without N. input: the photo input, if there are several; without a photo
+    input, the mask keeps the output's size. Raises UsageError for an unknown output or value.
     """
     edit = Edit(graph, signature)
     edit.function.source = "postprocess:mask"
     x = edit.output(output)
     if layout not in ("NCHW", "NHWC", "CHW", "HWC", "NHW", "HW") or x.rank != len(layout):
         raise UsageError(
-            "the layout of the output is wrong", code=104, tensor=output, got=f"{layout!r} for rank {x.rank}",
+            "the layout does not match the output", code=104, tensor=output, got=f"{layout!r} for rank {x.rank}",
             expected="NCHW, NHWC, CHW, HWC, NHW or HW",
         )  # fmt: skip
     x = activated(x, activation, layout.find("C") if "C" in layout else -1)
     for axis, index in ((layout.find("C"), channel), (layout.find("N"), 0)):
-        if axis >= 0:  # channels go first, so that the batch stays where it is
+        if axis >= 0:  # channels go first, so the batch axis stays in place
             x = ops.gather(x, edit.function.constant(np.array([index], np.int64)), axis=axis)
     x = ops.copy([x], kind="squeeze", axes=[i for i, a in enumerate(layout) if a in "NC"])[0] if len(layout) > 2 else x
     x = on_photo(edit, x, input)
@@ -201,7 +208,8 @@ def mask(
 
 
 def on_photo(edit: Edit, x: Tensor, input: str | None) -> Tensor:
-    """A map f32 [h, w] over the model's input, brought to the photo's height and width; as it is when there is no photo."""
+    """Resizes a map f32 [h, w] over the model's input to the photo's height and width. Without a photo input it is
+    unchanged."""
     found = edit.photo(input)
     if found is None:
         return x
@@ -209,7 +217,8 @@ def on_photo(edit: Edit, x: Tensor, input: str | None) -> Tensor:
     size = photo_size(photo)
     resized = new_size(size, fit)
     if fit.canvas is not None:
-        # The canvas, of which the map is a smaller copy: what holds the photo is cut out, what was cropped away is edge.
+        # The map is a smaller copy of the canvas. The part with the photo is cut out; parts that were cropped away get
+        # the edge value.
         canvas = x.function.constant(np.array(fit.canvas, np.int64))
         x = resize_map(x, canvas)
         begin = offset(resized, fit)
@@ -220,5 +229,5 @@ def on_photo(edit: Edit, x: Tensor, input: str | None) -> Tensor:
 
 
 def resize_map(x: Tensor, size: Tensor) -> Tensor:
-    """f32 [h, w] to another size, bilinear at pixel centres, without antialiasing."""
+    """Resizes f32 [h, w], bilinear at pixel centres, without antialiasing."""
     return emit("resize", [x, None, size], {"mode": "linear", "axes": [0, 1]})[0]

@@ -1,5 +1,6 @@
-"""Steps behind object and face detectors: anchors and strides to boxes, non-maximum suppression, and back to photo pixels.
-Each decoder gives candidates in pixels of the model's input; `_finish` selects among them and undoes resize and letterbox."""
+"""Steps after object and face detectors: decoding anchors and strides to boxes, non-maximum suppression, and mapping to
+photo pixels. Each decoder returns candidates in pixels of the model's input. `_finish` selects among them and undoes
+resizing and letterboxing."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from typing import TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from linnet import ops
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor, emit
-from linnet.mapping import Expr, pointwise
+from linnet.builder import ops
+from linnet.builder.mapping import pointwise
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.expr import Expr
+from linnet.ir.function import Tensor, emit
 from linnet.preprocess._edit import Edit, real
 from linnet.preprocess._geometry import Fit, mapping, photo_size
 from linnet.preprocess._results import Labels, activated, set_labels
@@ -22,11 +25,18 @@ Floats = npt.NDArray[np.float32]
 
 
 class Options(TypedDict, total=False):
-    """What every decoder takes besides. score_threshold: candidates must exceed it (0.25). iou_threshold: a box goes when it
-    overlaps a better one of its class by more (0.45). limit: boxes at most (100). multi_label: a box may be found once per
-    class; else only as its best (False). labels: one per class, or a file of lines. names: of the outputs: boxes, scores,
-    classes, keypoints. keep: the decoded outputs stay as well. input: the photo's input, when there are several. size:
-    (height, width) of the model's input, where its shape does not say. signature: "infer"."""
+    """Options that every decoder accepts.
+    score_threshold: minimum score of a candidate (0.25).
+    iou_threshold: a box is dropped if it overlaps a better one of its class by more than this (0.45).
+    limit: maximum number of boxes (100).
+    multi_label: a box may be reported once per class; otherwise only with its best class (False).
+    labels: one per class, or a text file with one per line.
+    names: of the outputs: boxes, scores, classes, keypoints.
+    keep: also keep the decoded outputs.
+    input: the photo input, if there are several.
+    size: (height, width) of the model's input, if its shape does not give them.
+    signature: "infer".
+    """
 
     score_threshold: float
     iou_threshold: float
@@ -50,12 +60,12 @@ class _Candidates:
 
 
 def yolo(graph: Graph, output: str, *, layout: str = "v8", **options: Unpack[Options]) -> Graph:
-    """Boxes of a YOLO model's one output, in pixels of the photo: "boxes" f32 [n,4] (x0, y0, x1, y1), "scores" f32 [n],
-    falling, and "classes" i64 [n].
+    """Boxes from the single output of a YOLO model, in photo pixels: "boxes" f32 [n,4] (x0, y0, x1, y1), "scores" f32
+    [n], in descending order, and "classes" i64 [n].
 
-    layout: "v8": [1, 4 + classes, M], centre, width and height in pixels, then scores (also v9, v11, v12); "v5": [1, M, 5 +
-    classes], with an objectness that multiplies the scores (also v3, v7). Defaults are those of Ultralytics' predict.
-    Raises UsageError for an unknown output or option.
+    layout: "v8": [1, 4 + classes, M] with centre, width and height in pixels, then scores (also v9, v11, v12). "v5":
+    [1, M, 5 + classes] with an objectness that multiplies the scores (also v3, v7). Defaults are those of Ultralytics'
+    predict. Raises UsageError for an unknown output or option.
     """
     edit = _edit(graph, options)
     x = _matrix(edit, output)
@@ -81,19 +91,24 @@ def ssd(
     activation: str | None = "sigmoid",
     **options: Unpack[Options],
 ) -> Graph:
-    """Boxes of a detector with anchors: `boxes` [1,M,4 + 2K] and `scores` [1,M,C]; outputs as of `yolo`, and with K > 0
-    "keypoints" f32 [n,K,2].
+    """Boxes from a detector with anchors: `boxes` [1,M,4 + 2K] and `scores` [1,M,C]. The outputs are those of `yolo`,
+    and with K > 0 also "keypoints" f32 [n,K,2].
 
-    anchors: f32 [M,4], centre x and y, width, height, as fractions of the model's input (`mediapipe_anchors`).
-    coding: "mediapipe": offsets x, y, width, height, keypoints..., in pixels; "ssd": y, x, height, width in TensorFlow's box
-    coder with factors 10, 10, 5, 5, and class 0 is the background. activation: of the scores, cut at -100 and 100 before.
+    anchors: f32 [M,4]: centre x and y, width, height, as fractions of the model's input (`mediapipe_anchors`). coding:
+    "mediapipe": offsets x, y, width, height, keypoints..., in pixels. "ssd": y, x, height, width in TensorFlow's box
+    coder with factors 10, 10, 5, 5; class 0 is the background. activation: activation of the scores, which are first
+    clipped to [-100, 100].
     """
     edit = _edit(graph, options)
     raw, confidence = _matrix(edit, boxes), _matrix(edit, scores)
     table = np.asarray(anchors, np.float32)
     if table.ndim != 2 or table.shape[1] != 4 or (isinstance(count := _rows(raw), int) and count != len(table)):
         raise UsageError(
-            "the anchors are wrong", code=104, tensor=boxes, expected=f"[{_rows(raw)}, 4]", got=str(list(table.shape))
+            "the anchors have the wrong shape",
+            code=104,
+            tensor=boxes,
+            expected=f"[{_rows(raw)}, 4]",
+            got=str(list(table.shape)),
         )
     height, width = _size(edit, options)
     side = np.array([width, height], np.float32)
@@ -130,8 +145,9 @@ def mediapipe_anchors(
     *,
     per_layer: int = 2,
 ) -> Floats:
-    """The anchors of MediaPipe's detectors, f32 [M,4]: per stride, in row order, `per_layer` at each cell's centre, all of
-    width and height 1 (`fixed_anchor_size`). Equal strides that follow each other count as one grid with more anchors.
+    """The anchors of MediaPipe's detectors, f32 [M,4]: for each stride, in row order, `per_layer` anchors at each
+    cell's centre, all of width and height 1 (`fixed_anchor_size`). Consecutive equal strides count as one grid with
+    more anchors.
 
     face_detection_short_range: (128, [8, 16, 16, 16]); palm_detection: (192, [8, 16, 16, 16]).
     """
@@ -155,16 +171,16 @@ def scrfd(
     per_cell: int = 2,
     **options: Unpack[Options],
 ) -> Graph:
-    """Faces of a SCRFD model (InsightFace). outputs: {stride: names of (scores [..,1], distances [..,4], and keypoints
-    [..,10] where it has them)}. Distances to the four sides are in strides, from the corner of each cell; scores are
-    probabilities. The outputs are those of `ssd`."""
+    """Faces from a SCRFD model (InsightFace). outputs: {stride: names of (scores [..,1], distances [..,4], and
+    optionally keypoints [..,10])}. Distances to the four sides are in units of the stride, from the corner of each
+    cell; scores are probabilities. The outputs are those of `ssd`."""
     edit = _edit(graph, options)
     size = _size(edit, options)
     boxes, scores, points = [], [], []
     for stride, names in outputs.items():
         columns = {2: (1, 4), 3: (1, 4, 10)}.get(len(names))
         if columns is None:
-            raise UsageError("a stride has 2 or 3 outputs", code=101, got=f"{stride}: {list(names)}")
+            raise UsageError("each stride needs 2 or 3 output names", code=101, got=f"{stride}: {list(names)}")
         parts = [ops.reshape(real(edit.output(n)), [-1, c]) for n, c in zip(names, columns, strict=True)]
         corner = edit.function.constant(_grid(size, stride, per_cell) * np.float32(stride))
         sides = ops.scale(parts[1], float(stride))
@@ -177,14 +193,15 @@ def scrfd(
 
 
 def yunet(graph: Graph, outputs: Mapping[int, Sequence[str]], **options: Unpack[Options]) -> Graph:
-    """Faces of YuNet (OpenCV's FaceDetectorYN). outputs: {stride: names of (class scores, objectness, boxes [..,4], keypoints
-    [..,10])}. The score is the root of class score times objectness, each cut to 0 to 1. Outputs as of `ssd`."""
+    """Faces from YuNet (OpenCV's FaceDetectorYN). outputs: {stride: names of (class scores, objectness, boxes [..,4],
+    keypoints [..,10])}. The score is the square root of class score times objectness, each clipped to [0, 1]. The
+    outputs are those of `ssd`."""
     edit = _edit(graph, options)
     size = _size(edit, options)
     boxes, scores, points = [], [], []
     for stride, names in outputs.items():
         if len(names) != 4:
-            raise UsageError("a stride has 4 outputs", code=101, got=f"{stride}: {list(names)}")
+            raise UsageError("each stride needs 4 output names", code=101, got=f"{stride}: {list(names)}")
         cls, obj, box, kps = (
             ops.reshape(real(edit.output(n)), [-1, c]) for n, c in zip(names, (1, 1, 4, 10), strict=True)
         )
@@ -209,13 +226,13 @@ def _flat(outputs: Mapping[int, Sequence[str]]) -> list[str]:
 
 
 def _grid(size: tuple[int, int], stride: int, per_cell: int) -> Floats:
-    """(column, row) of every cell, in row order, each `per_cell` times."""
+    """(column, row) of every cell in row order, each repeated `per_cell` times."""
     y, x = np.mgrid[0 : -(-size[0] // stride), 0 : -(-size[1] // stride)].reshape(2, -1)
     return np.stack([x, y], 1).repeat(per_cell, axis=0).astype(np.float32)
 
 
 def _points(raw: Tensor, corner: Tensor, stride: int) -> Tensor:
-    """[M,10] in strides from each cell's corner to [M,5,2] in pixels."""
+    """Converts [M,10] in strides from each cell's corner to [M,5,2] in pixels."""
     cells = ops.copy([corner], kind="unsqueeze", axes=[1])[0]
     made: Tensor = pointwise([ops.reshape(raw, [0, 5, 2]), cells], lambda d, c: c + d * stride)
     return made
@@ -235,18 +252,19 @@ def _rows(x: Tensor) -> object:
 
 
 def _corners(middle: Tensor, span: Tensor) -> Tensor:
-    """[M,4] (x0, y0, x1, y1) of centres and sizes."""
+    """Converts centres and sizes to [M,4] (x0, y0, x1, y1)."""
     low = pointwise([middle, span], lambda c, s: c - s * 0.5)
     high = pointwise([middle, span], lambda c, s: c + s * 0.5)
     return ops.concat([low, high], 1)
 
 
 def _matrix(edit: Edit, output: str) -> Tensor:
-    """An output [1,M,N] as f32 [M,N]. UsageError for another batch or rank."""
+    """An output [1,M,N] as f32 [M,N]. Raises UsageError for another batch size or rank."""
     x = real(edit.output(output))
     if x.shape is None or len(x.shape) not in (2, 3) or (len(x.shape) == 3 and x.shape[0] not in (1, None)):
         raise UsageError(
-            f"output {output!r} cannot be decoded", code=104, tensor=output, expected="[1, M, N]: one photo at a time",
+            f"output {output!r} cannot be decoded", code=104, tensor=output, expected="[1, M, N] for one photo at a "
+                                                                                      "time",
             got="any shape" if x.shape is None else str(list(x.shape)),
         )  # fmt: skip
     return x if len(x.shape) == 2 else ops.copy([x], kind="squeeze", axes=[0])[0]
@@ -267,7 +285,7 @@ def _edit(graph: Graph, options: Options) -> Edit:
 
 
 def _size(edit: Edit, options: Options) -> tuple[int, int]:
-    """(height, width) of the model's input. UsageError when nothing tells it."""
+    """(height, width) of the model's input. Raises UsageError if it cannot be determined."""
     if options.get("size"):
         height, width = options["size"]  # type: ignore[misc]
         return height, width
@@ -281,13 +299,14 @@ def _size(edit: Edit, options: Options) -> tuple[int, int]:
     if photo is None and len(shape) == len(numbers) == 4:
         return (numbers[2], numbers[3]) if numbers[1] in (1, 3) else (numbers[1], numbers[2])
     raise UsageError(
-        "the size of the model's input is not known", code=304,
-        hint="call linnet.preprocess.image first, with resize=(height, width), or give size=(height, width)",
+        "the size of the model's input is unknown", code=304,
+        hint="call linnet.preprocess.image first with resize=(height, width), or give size=(height, width)",
     )  # fmt: skip
 
 
 def _finish(edit: Edit, outputs: Sequence[str], found: _Candidates, options: Options) -> Graph:
-    """Non-maximum suppression per class, the best `limit` in falling order, coordinates of the photo, names, labels."""
+    """Applies non-maximum suppression per class, keeps the best `limit` in descending order, and adds photo
+    coordinates, names and labels."""
     function = edit.function
     boxes, scores = found.boxes, found.scores
     classes = scores.shape[0] if scores.shape else None
@@ -317,7 +336,7 @@ def _finish(edit: Edit, outputs: Sequence[str], found: _Candidates, options: Opt
 
 
 def _suppress(boxes: Tensor, scores: Tensor, options: Options) -> Tensor:
-    """Indices i64 [n,3] (0, class, box), by class, then by falling score."""
+    """Indices i64 [n,3] (0, class, box), ordered by class, then by descending score."""
     function = boxes.function
     batched = [ops.copy([t], kind="unsqueeze", axes=[0])[0] for t in (boxes, scores)]
     most = function.constant(np.int64(options.get("limit", 100)))
@@ -329,7 +348,8 @@ def _suppress(boxes: Tensor, scores: Tensor, options: Options) -> Tensor:
 
 
 def _to_photo(x: Tensor, photo: tuple[Tensor, Fit] | None, pairs: int) -> Tensor:
-    """Coordinates x, y, ... in the last axis from the model's input to the photo; boxes (two pairs) are cut at its edges."""
+    """Maps coordinates x, y, ... in the last axis from the model's input to the photo. Boxes (two pairs) are clipped at
+    its edges."""
     if photo is None:
         return x
     function, table = x.function, mapping(*photo)

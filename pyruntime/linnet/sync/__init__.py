@@ -1,5 +1,6 @@
-"""Variables of many machines in step: the signatures that workers and servers run, the files of several servers, and the
-processes themselves. Each part is imported when it is first used; a module here never has the name of what it gives."""
+"""Training on several machines: the signatures that workers and servers run, the files of several servers, and the
+processes themselves. Each part is imported when it is first used; a module here never has the same name as something it
+exports."""
 
 from __future__ import annotations
 
@@ -39,10 +40,10 @@ _LAZY: dict[str, str] = {
     #
     # Cluster and launching:
     "Cluster": "roles",
-    "cluster": "roles",
+    "cluster": "place",
     "DeviceSpec": "devices",
     #
-    # To see it, to predict it (linnet.sync.simulate is a package of its own):
+    # Observing and predicting (linnet.sync.simulate is a package of its own):
     "Timeline": "timeline",
 }
 

@@ -1,19 +1,20 @@
-"""Finds and opens liblinnet_sync, which lies beside liblinnet.
-liblinnet is opened first: both then use the one copy that the rest of the package uses."""
+"""Finds and opens liblinnet_sync, which is in the same folder as liblinnet.
+liblinnet is opened first, so that liblinnet_sync uses the same copy of it as the rest of the package."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-from linnet._generated.ffi import ffi
-from linnet._library import KEPT, library, library_path
-from linnet.errors import Error
+from linnet.clib.errors import Error
+from linnet.clib.ffi import ffi
+from linnet.clib.library import KEPT, library, library_path
 
 
 @cache
 def sync_library() -> Any:
-    """The opened library: the functions of linnet_sync.h as attributes. Raises linnet.Error when it is not there."""
+    """The opened library. The functions of linnet_sync.h are its attributes. Raises linnet.Error if it is not
+    installed."""
     library()
     beside = library_path()
     path = beside.with_name(beside.name.replace("linnet", "linnet_sync", 1))
@@ -25,4 +26,4 @@ def sync_library() -> Any:
     try:
         return ffi.dlopen(str(path), KEPT)
     except OSError as error:
-        raise Error(f"cannot open the C library '{path}': {error}", hint="build it again for this machine") from None
+        raise Error(f"cannot open the C library '{path}': {error}", hint="rebuild it for this machine") from None

@@ -1,5 +1,6 @@
-"""How gradients travel: the names of the encodings, and the encodings themselves on NumPy arrays.
-Workers encode by themselves; these are for tests, simulations and adapters. The bytes are in runtime_c/sync/compress.h."""
+"""Compression of gradients: the names of the encodings, and the encodings themselves on NumPy arrays.
+Workers encode by themselves; these functions are for tests, simulations and adapters. The byte formats are in
+runtime_c/sync/compress.h."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from linnet._generated.ffi import ffi
-from linnet._library import NULL, exception
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import NULL, exception
 from linnet.sync._library import sync_library
 
 _ENCODINGS: Final[dict[str, int]] = {"none": 0, "f16": 1, "bf16": 2, "i8": 3, "topk": 4, "1bit": 5}
@@ -20,8 +21,8 @@ _FORMS: Final = "none, f16, bf16, i8, topk, topk:FRACTION or 1bit"
 
 @dataclass(frozen=True)
 class Compression:
-    """One encoding: `name` is "none" (f32), "f16", "bf16", "i8", "topk" or "1bit"; `fraction` of the values of a tensor
-    that topk keeps, in (0, 1]. Raises UsageError for others."""
+    """One encoding. `name` is "none" (f32), "f16", "bf16", "i8", "topk" or "1bit". `fraction`: the fraction of a
+    tensor's values that topk keeps, in (0, 1]. Raises UsageError for anything else."""
 
     name: str = "none"
     fraction: float = 0.01
@@ -29,17 +30,19 @@ class Compression:
     def __post_init__(self) -> None:
         if self.name not in _ENCODINGS:
             raise UsageError(
-                "there is no such compression", code=101, expected=_FORMS, got=repr(self.name),
+                "unknown compression", code=101, expected=_FORMS, got=repr(self.name),
             )  # fmt: skip
         if not 0.0 < self.fraction <= 1.0:
             raise UsageError(
-                "top-k keeps a fraction of the values", code=101, expected="a number in (0, 1], e.g. topk:0.01",
+                "the fraction of values that topk keeps is out of range",
+                code=101,
+                expected="a number in (0, 1], for example topk:0.01",
                 got=repr(self.fraction),
-            )  # fmt: skip
+            )
 
     @staticmethod
     def parse(text: str | Compression) -> Compression:
-        """What a flag says: "none", "f16", "bf16", "i8", "topk", "topk:0.01", "1bit". Raises UsageError."""
+        """Parses "none", "f16", "bf16", "i8", "topk", "topk:0.01" or "1bit". Raises UsageError."""
         if isinstance(text, Compression):
             return text
         name, colon, number = text.partition(":")
@@ -50,21 +53,21 @@ class Compression:
         except ValueError:
             fraction = math.nan
         if name != "topk" or math.isnan(fraction):
-            raise UsageError("there is no such compression", code=101, expected=_FORMS, got=repr(text))
+            raise UsageError("unknown compression", code=101, expected=_FORMS, got=repr(text))
         return Compression(name, fraction)
 
     @staticmethod
     def of(encoding: int) -> Compression:
-        """The one of that number in the protocol."""
+        """The compression with this number in the protocol."""
         return Compression(list(_ENCODINGS)[encoding])
 
     @property
     def encoding(self) -> int:
-        """Its number in the protocol and in linnet_sync.h (linnet_sync_compression)."""
+        """Number of the encoding in the protocol and in linnet_sync.h (linnet_sync_compression)."""
         return _ENCODINGS[self.name]
 
     def bound(self, count: int) -> int:
-        """The most bytes that `count` values take; exactly so many in all but topk."""
+        """The maximum encoded size of `count` values in bytes. Except for topk, it is the exact size."""
         return int(sync_library().linnet_sync_encoded_bound(self.encoding, self.fraction, count))
 
     def __str__(self) -> str:
@@ -81,17 +84,18 @@ def _floats(array: np.ndarray, what: str) -> Any:
 
 
 def encode(values: np.ndarray, compression: str | Compression, residual: np.ndarray | None = None) -> bytes:
-    """Encodes f32 values of any shape. `residual` (f32, the same shape) is added first, and holds afterwards what the
-    message does not say: give it again with the next gradient (error feedback). Raises UsageError."""
+    """Encodes f32 values of any shape. `residual` (f32, the same shape) is added first and then holds what the encoding
+    has lost. Pass it again with the next gradient (error feedback). Raises UsageError."""
     chosen = Compression.parse(compression)
     if residual is not None and residual.shape != values.shape:
         raise UsageError(
-            "the residual is not of the values' shape", code=104, expected=str(values.shape), got=str(residual.shape)
+            "the residual must have the shape of the values",
+            code=104,
+            expected=str(values.shape),
+            got=str(residual.shape),
         )
     if residual is not None and np.shares_memory(values, residual):
-        raise UsageError(
-            "`values` and `residual` are the same memory", code=101, hint="give the residual its own array"
-        )
+        raise UsageError("`values` and `residual` share memory", code=101, hint="use a separate array for the residual")
     pointer = NULL
     if residual is not None:
         pointer = _floats(residual, "residual")
@@ -116,13 +120,13 @@ def decode(
     add_to: np.ndarray | None = None,
     weight: float = 1.0,
 ) -> np.ndarray:
-    """The f32 values of a message, in `shape`; with `add_to` (f32, that shape) `weight` times them is added to it, and it
-    is returned. Raises SyncError for bytes that are no such message; nothing is written then."""
+    """Decodes a message to f32 values in `shape`. With `add_to` (f32, the same shape), adds `weight` times the values
+    to it and returns it. Raises SyncError for invalid bytes; nothing is written in that case."""
     chosen = Compression.parse(compression)
     dims = (shape,) if isinstance(shape, int) else tuple(shape)
     out = np.empty(dims, np.float32) if add_to is None else add_to
     if out.shape != dims:
-        raise UsageError("`add_to` is of another shape", code=104, expected=str(dims), got=str(out.shape))
+        raise UsageError("`add_to` has the wrong shape", code=104, expected=str(dims), got=str(out.shape))
     if not out.flags.writeable:
         raise UsageError("`add_to` must be writable", code=101)
     record = ffi.new("linnet_error *")

@@ -1,24 +1,29 @@
-"""What a file says to workers and servers: signatures `grad`, `ids` and `update/all` by the names of their inputs and outputs,
-and metadata. So C needs neither JSON nor autodiff, and every optimizer written in Python works on a server unchanged."""
+"""The contract between a model file and workers and servers: the signatures `grad`, `ids` and `update/all`, identified
+by the names of their inputs and outputs, and metadata. C therefore needs neither JSON nor autodiff, and every optimizer
+written in Python works on a server unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from linnet import training
 from linnet.autodiff import SparseRows
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor, Variable
-from linnet.mapping import REGISTER
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.function import Tensor, Variable
+from linnet.ir.program import REGISTER
 from linnet.optimizers import DynamicLossScale, Gradient, Optimizer
+from linnet.training.signatures import signatures as train_alone
 
 GRAD, IDS, UPDATE = "grad", "ids", "update/all"
-GRADIENT = "gradient/"  # + variable: an output of `grad`, an input of `update/all`; sparse ones have /ids and /rows
+GRADIENT = "gradient/"  # + variable: an output of `grad` and input of `update/all`; sparse ones have /ids and /rows
 ROWS = "rows/"  # + remote table: an input of `grad`; with /ids an output of `ids`
 AVERAGE, READ, COUNT = "sync.average", "sync.read", "sync.count"  # metadata: names of variables, one per line
 JOB, SHARD, REMOTE = "sync.job", "sync.shard", "sync.remote"
-NOT_FINITE = "sync.not_finite"  # "update": gradients that are not finite are its business; otherwise servers drop them
-FIRST_ROW, WHOLE_ROWS = "sync.first_row/", "sync.rows/"  # + variable: of a part of it, and how many rows the whole has
+NOT_FINITE = "sync.not_finite"  # "update": the update handles non-finite gradients itself; otherwise servers drop them
+FIRST_ROW, WHOLE_ROWS = (
+    "sync.first_row/",
+    "sync.rows/",
+)  # + variable: first row of this part, and the row count of the whole
 
 
 def signatures(
@@ -34,28 +39,29 @@ def signatures(
     local: Optimizer | None = None,
     accumulate: bool = False,
 ) -> None:
-    """Writes `grad` and `update/all`, for workers and servers, beside what linnet.training.signatures writes (`train`,
-    `eval`, with `accumulate` also `accumulate` and `apply`), over the same variables: one file trains alone or in company.
+    """Adds the signatures `grad` and `update/all`, for workers and servers, in addition to those of
+    linnet.training.signatures (`train`, `eval`, and with `accumulate` also `accumulate` and `apply`). All use the same
+    variables, so one file can be trained by a single process or by several.
 
-    loss, inputs, outputs, variables, evaluate, accumulate: as there. optimizer: what servers apply, and `train`. local: what
-    `train` applies instead, the local steps of federated rounds. remote: tables too large for a worker, which `grad` only
-    looks rows up in (ops.gather, linnet.nn.embedding).
+    loss, inputs, outputs, variables, evaluate, accumulate: as in linnet.training.signatures. optimizer: applied by
+    servers and by `train`. local: what `train` applies instead, for the local steps of federated rounds. remote: tables
+    too large for a worker; `grad` may only look up rows in them (ops.gather, linnet.nn.embedding).
 
-    `grad`: inputs of the batch -> loss, outputs, and for each trained variable `gradient/<variable>`, f32 (f64 for f64), of its
-    shape; where that is sparse, `gradient/<variable>/ids` i64 [n] and `gradient/<variable>/rows` [n, ...], in which a row may
-    occur more than once. Moving averages are updated in the worker's store; metadata "sync.average" names them.
-    `update/all`: the same names -> nothing; the optimizer's updates, in one signature, so that a step is applied whole or not
-    at all. Its ids are sorted; where one occurs twice its rows are equal, each the whole sum, so n may be rounded up.
-    With remote tables `grad` has inputs `rows/<table>` [n, ...], a row for each number looked up, and `ids` gives these:
-    inputs of the batch -> `rows/<table>/ids` i64 [n].
-    Further metadata: "sync.read", what updates change and `grad` reads beside all that (a loss scale); "sync.count", counters
-    of steps that belong to a worker (random numbers); "sync.remote", the remote tables; "sync.not_finite" is "update" where
-    the optimizer deals with gradients that are not finite (a dynamic loss scale), which servers drop otherwise.
-    Raises UsageError, GraphError.
+    `grad` maps the inputs of the batch to loss, outputs, and for each trained variable `gradient/<variable>`, f32 (f64
+    for f64), in its shape. A sparse gradient consists of `gradient/<variable>/ids` i64 [n] and
+    `gradient/<variable>/rows` [n, ...], in which a row may occur more than once. Moving averages are updated in the
+    worker's store; the metadata "sync.average" names them. `update/all` takes the same names and has no outputs. It
+    contains all updates of the optimizer in one signature, so that a step is applied completely or not at all. Its ids
+    are sorted. If an id occurs twice, its rows are equal and each is the whole sum, so n may be rounded up. With remote
+    tables, `grad` has inputs `rows/<table>` [n, ...] with one row per look-up, and the signature `ids` maps the inputs
+    of the batch to the row numbers `rows/<table>/ids` i64 [n]. Further metadata: "sync.read": other variables that
+    updates change and `grad` reads (a loss scale). "sync.count": step counters that belong to a worker (random
+    numbers). "sync.remote": the remote tables. "sync.not_finite": "update" if the optimizer handles non-finite
+    gradients (a dynamic loss scale); otherwise servers drop them. Raises UsageError, GraphError.
     """
     from linnet.sync.remote import look_ups
 
-    training.signatures(
+    train_alone(
         graph, loss, local or optimizer, inputs, outputs, variables=variables, evaluate=evaluate, accumulate=accumulate
     )
     given = optimizer.differentiate(loss, variables)
@@ -66,9 +72,12 @@ def signatures(
     for variable, g in given.items():
         if variable.name.endswith(("/ids", "/rows")):
             raise UsageError(
-                "a trained variable cannot have this name", code=101, tensor=variable.name,
-                expected="one that does not end with /ids or /rows", hint="these are the ends of sparse gradients' names",
-            )  # fmt: skip
+                "the name of a trained variable must not end with /ids or /rows",
+                code=101,
+                tensor=variable.name,
+                expected="another name",
+                hint="these endings mark sparse gradients; rename the variable",
+            )
         results |= _gradient(variable, g, loss)
     for table in tables:
         feeds[ROWS + table.variable.name] = table.rows
@@ -87,12 +96,12 @@ def signatures(
 
 
 def wire_dtype(variable: Variable) -> str:
-    """The type in which a gradient travels and is summed: f32, f64 for an f64 variable."""
+    """The dtype in which a gradient is sent and summed: f32, or f64 for an f64 variable."""
     return REGISTER[variable.dtype]
 
 
 def _gradient(variable: Variable, g: Gradient, loss: Tensor) -> dict[str, Tensor]:
-    """The outputs of `grad` for a variable."""
+    """The outputs of `grad` for one variable."""
     name, dtype = GRADIENT + variable.name, wire_dtype(variable)
     if isinstance(g, SparseRows):
         return {f"{name}/ids": g.ids, f"{name}/rows": g.rows if g.dtype == dtype else g.rows.cast(dtype)}
@@ -100,7 +109,7 @@ def _gradient(variable: Variable, g: Gradient, loss: Tensor) -> dict[str, Tensor
 
 
 def _arriving(graph: Graph, given: Mapping[Variable, Gradient]) -> tuple[dict[str, Tensor], dict[Variable, Gradient]]:
-    """The inputs of `update/all` by name, and the gradients that they are."""
+    """The inputs of `update/all` by name, and the gradients that they represent."""
     feeds: dict[str, Tensor] = {}
     gradients: dict[Variable, Gradient] = {}
     for variable, g in given.items():
@@ -123,13 +132,15 @@ def _needed(inputs: Mapping[str, Tensor], wanted: Iterable[Tensor]) -> dict[str,
 
 
 def _refuse_reads(graph: Graph, remote: Sequence[Variable], signature: str) -> None:
-    """UsageError when a signature reads a remote table all the same."""
+    """Raises UsageError if a signature reads a remote table directly."""
     for tensor in graph.signatures[signature].function.tensors():
         if tensor.variable is not None and tensor.variable in remote:
             raise UsageError(
-                f"what a worker computes depends on this table by more than the rows of a batch (in `{signature}`)", code=101,
-                tensor=tensor.variable.name, hint="leave it out of remote=, or look it up by inputs alone",
-            )  # fmt: skip
+                f"the worker's computation needs more of this table than the rows of a batch (in `{signature}`)",
+                code=101,
+                tensor=tensor.variable.name,
+                hint="remove it from remote=, or look it up only by inputs",
+            )
 
 
 def _describe(
@@ -140,7 +151,7 @@ def _describe(
     remote: Sequence[Variable],
     lenient: bool,
 ) -> None:
-    """The metadata: which variables travel, beside those that have a gradient."""
+    """Writes the metadata: the variables to transfer in addition to those with a gradient."""
     read = {t.variable for t in graph.signatures[GRAD].function.tensors() if t.variable is not None}
     lists = {
         AVERAGE: [v.name for v in side if v.value.dtype.kind == "f"],
@@ -158,10 +169,10 @@ def _describe(
 
 
 def variable_of(name: str) -> str:
-    """The variable whose gradient an input or output is."""
+    """The variable to which a gradient input or output belongs."""
     return name.removeprefix(GRADIENT).removesuffix("/ids").removesuffix("/rows")
 
 
 def names_in(metadata: Mapping[str, str], key: str) -> list[str]:
-    """The variables that a metadata entry lists."""
+    """The variables listed in a metadata entry."""
     return metadata[key].split("\n") if metadata.get(key) else []

@@ -1,5 +1,5 @@
-"""What `linnet top` shows: the reports of a job's servers (docs/protocol.md, REPORT) as tables, with rates between two reports.
-Only drawing and arithmetic live here; who asks the servers is linnet.cli_top."""
+"""The tables of `linnet top`: the reports of a job's servers (docs/protocol.md, REPORT) as tables, with rates between
+two reports. This module only computes and draws; linnet.cli.top polls the servers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Report = Mapping[str, Any]
-_SLOW = 2 / 3  # of the median speed: slower than that is a straggler
+_SLOW = 2 / 3  # of the median speed; a slower worker is a straggler
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A worker, over all servers of its job. Rates are per second between the two last reports; None: not known yet.
+    """A worker, combined over all servers of its job. Rates are per second between the last two reports; None: not
+    known yet.
 
-    state: "computing", "pushed" (its barrier waits for others), "held" (too far ahead), "awaited" (the others have pushed),
-    "lost" (a member without a connection), "left". slow: its speed over the median speed where it is a straggler, else None.
+    state: "computing", "pushed" (waits for others at its barrier), "held" (too far ahead), "awaited" (all others have
+    pushed), "lost" (a member without a connection), "left". slow: speed divided by the median speed for a straggler,
+    else None.
     """
 
     worker: int
@@ -43,8 +45,8 @@ class Row:
 
 
 def rows(reports: Sequence[Report], before: Sequence[Report] = ()) -> list[Row]:
-    """The workers of a job from the reports of its servers (the first one's steps, the bytes of all), by number; `before`:
-    the reports before these, of the same servers in the same order."""
+    """The workers of a job from the reports of its servers, ordered by number. Steps come from the first report, bytes
+    are summed over all servers. before: the previous reports of the same servers in the same order."""
     first = reports[0]
     speeds = {w["worker"]: w["examples_per_s"] for w in first["workers"] if w["member"] and w["examples_per_s"]}
     median = statistics.median(speeds.values()) if speeds else 0.0
@@ -86,7 +88,7 @@ def _state(worker: Mapping[str, Any], group: Mapping[str, Any] | None) -> str:
 
 
 def _elapsed(now: Report, then: Report) -> float | None:
-    """Seconds between two reports of one server; None where it was started in between."""
+    """Seconds between two reports of one server. None if the server was restarted in between."""
     if now["epoch"] != then["epoch"] or not now["uptime_s"] or now["uptime_s"] <= (then["uptime_s"] or 0):
         return None
     return float(now["uptime_s"] - then["uptime_s"])
@@ -98,7 +100,7 @@ def _rate(now: Report, then: Report | None, key: str) -> float | None:
 
 
 def _worker_rate(reports: Sequence[Report], before: Sequence[Report], number: int, key: str) -> float | None:
-    """Bytes per second of a worker's connections to all servers, None where it is not known of one."""
+    """Bytes per second on a worker's connections to all servers. None if one of them is unknown."""
     total = 0.0
     for i, now in enumerate(reports):
         then = before[i] if i < len(before) else None
@@ -113,8 +115,9 @@ def _worker_rate(reports: Sequence[Report], before: Sequence[Report], number: in
 def view(
     reports: Sequence[Report], before: Sequence[Report] = (), trouble: Sequence[str] = (), limit: int | None = None
 ) -> RenderableType:
-    """The dashboard: a line on the job, a table of its servers, one of its workers, and what is wrong (`trouble`). limit: at
-    most so many workers are shown, those that hold others up first; of the rest it says how many are in which state."""
+    """The dashboard: a line about the job, a table of its servers, a table of its workers, and current problems
+    (`trouble`). limit: maximum number of workers to show, those that delay others first; the rest is counted by state.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -135,7 +138,7 @@ _ORDER = ("lost", "awaited", "held", "computing", "pushed", "left")
 
 
 def _concern(row: Row) -> tuple[int, float, int]:
-    """Sorts workers by how much they hold others up."""
+    """Sort key: how much a worker delays others."""
     return _ORDER.index(row.state), row.slow if row.slow is not None else 1.0, row.worker
 
 
@@ -149,7 +152,7 @@ def _others(found: Sequence[Row], shown: Sequence[Row]) -> str:
 def _headline(report: Report) -> str:
     rule = report["mode"]
     if report["quorum"]:
-        rule += f", {report['quorum']} of {report['workers_wanted']} close a step"
+        rule += f", {report['quorum']} of {report['workers_wanted']} complete a step"
     if report["mode"] == "asynchronous":
         rule += ", staleness unbounded" if report["bound"] < 0 else f", staleness at most {report['bound']}"
     wanted = "" if report["elastic"] else f" of {report['workers_wanted']}"
@@ -157,34 +160,65 @@ def _headline(report: Report) -> str:
 
 
 def _servers(reports: Sequence[Report], before: Sequence[Report]) -> RenderableType:
-    from linnet.tables import size, table
+    from linnet.report.tables import size, table
 
     made = table(
-        "Servers", "shard", ">updates", ">updates/s", ">update ms", ">in/s", ">out/s", ">late", ">not finite", ">refused",
-        ">memory", ">saved + journal", ">epoch",
-    )  # fmt: skip
+        "Servers",
+        "shard",
+        ">updates",
+        ">updates/s",
+        ">update ms",
+        ">in/s",
+        ">out/s",
+        ">late",
+        ">not finite",
+        ">refused",
+        ">memory",
+        ">saved + journal",
+        ">epoch",
+    )
     for i, report in enumerate(reports):
         then = before[i] if i < len(before) else None
         busy = _rate(report, then, "update_s")
         updates = _rate(report, then, "version")
         made.add_row(
-            f"{report['shard']}/{report['shards']}", f"{report['version']:,}", _number(updates),
+            f"{report['shard']}/{report['shards']}",
+            f"{report['version']:,}",
+            _number(updates),
             _number(1e3 * busy / updates if busy is not None and updates else None),
-            _bytes(_rate(report, then, "received")), _bytes(_rate(report, then, "sent")), str(report["late"]),
-            str(report["not_finite"]), str(report["refused"]), f"{size(report['bytes'])} of {size(report['max_bytes'])}",
-            f"{report['saved_version']:,} + {report['journal']:,}", str(report["epoch"]),
-        )  # fmt: skip
+            _bytes(_rate(report, then, "received")),
+            _bytes(_rate(report, then, "sent")),
+            str(report["late"]),
+            str(report["not_finite"]),
+            str(report["refused"]),
+            f"{size(report['bytes'])} of {size(report['max_bytes'])}",
+            f"{report['saved_version']:,} + {report['journal']:,}",
+            str(report["epoch"]),
+        )
     return made
 
 
 def _workers(found: Sequence[Row]) -> RenderableType:
-    from linnet.tables import table
+    from linnet.report.tables import table
 
     grouped = len({row.group for row in found}) > 1
     made = table(
-        "Workers", ">#", "name", "peer", *([">group"] if grouped else []), ">step", "state", ">steps/s", ">examples/s", ">share",
-        ">stale", ">late", ">loss", ">in/s", ">out/s",
-    )  # fmt: skip
+        "Workers",
+        ">#",
+        "name",
+        "peer",
+        *([">group"] if grouped else []),
+        ">step",
+        "state",
+        ">steps/s",
+        ">examples/s",
+        ">share",
+        ">stale",
+        ">late",
+        ">loss",
+        ">in/s",
+        ">out/s",
+    )
     styles = {"lost": "red", "left": "dim", "awaited": "yellow", "held": "cyan"}
     for row in found:
         state = row.state + (f" {row.silent_s:.0f} s" if row.state == "lost" else "")
@@ -205,7 +239,7 @@ def _number(value: float | None) -> str:
 
 
 def _bytes(value: float | None) -> str:
-    from linnet.tables import size
+    from linnet.report.tables import size
 
     return "" if value is None else size(round(value))
 

@@ -1,11 +1,11 @@
-"""Device strings as TensorFlow writes them: /job:worker/task:17/device:gpu:3, in whole or in part (`DeviceSpec`)."""
+"""Device strings in TensorFlow's notation: /job:worker/task:17/device:gpu:3, or a part of it (`DeviceSpec`)."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 
 _PART = re.compile(
     r"job:(?P<job>[A-Za-z][A-Za-z0-9_]*)"
@@ -20,10 +20,10 @@ _PART = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class DeviceSpec:
-    """A device, or a constraint on one: a field that is None may be anything.
+    """A device, or a constraint on devices. A field that is None matches anything.
 
-    job: name of the job ("worker", "ps", "parameters", "localhost"). replica, task: indices within it. kind: type of the
-    device in lower case ("cpu", "gpu"). index: which one of them.
+    job: name of the job ("worker", "ps", "parameters", "localhost"). replica, task: indices within it. kind: device
+    type in lower case ("cpu", "gpu"). index: number of the device.
     """
 
     job: str | None = None
@@ -35,20 +35,20 @@ class DeviceSpec:
     def __post_init__(self) -> None:
         if self.index is not None and self.kind is None:
             raise UsageError(
-                "an index of a device needs its kind", code=101, tensor="kind", expected="cpu or gpu", got="None"
+                "a device index needs a device kind", code=101, tensor="kind", expected="cpu or gpu", got="None"
             )
 
     @classmethod
     def parse(cls, text: str) -> DeviceSpec:
-        """The spec of `text`: parts job:NAME, replica:N, task:N, device:KIND:N or KIND:N, each at most once, each behind a slash;
-        * stands for any number, and "" for any device. Raises UsageError."""
+        """Parses `text`. Its parts are job:NAME, replica:N, task:N, device:KIND:N or KIND:N, each at most once and
+        after a slash. * matches any number, and "" matches any device. Raises UsageError."""
         fields: dict[str, str | int | None] = {}
         if text and not text.startswith("/"):
             raise _refused(text, "it does not start with a slash")
         for part in text.split("/")[1:] if text else []:
             match = _PART.fullmatch(part)
             if match is None:
-                raise _refused(text, f"no such part: '{part}'")
+                raise _refused(text, f"invalid part '{part}'")
             found = {name: value for name, value in match.groupdict().items() if value is not None}
             found["kind"] = found.pop("old", None) or found.pop("kind_only", None) or found.get("kind", "")
             found["index"] = found.pop("old_index", None) or found.get("index", "")
@@ -56,7 +56,7 @@ class DeviceSpec:
                 if value == "":
                     continue
                 if name in fields:
-                    raise _refused(text, f"{name} is said twice")
+                    raise _refused(text, f"{name} is given twice")
                 number = name in ("replica", "task", "index")
                 fields[name] = (None if value == "*" else int(value)) if number else value
         if isinstance(fields.get("kind"), str):
@@ -71,19 +71,19 @@ class DeviceSpec:
         return text
 
     def merged(self, other: DeviceSpec) -> DeviceSpec:
-        """`other` inside of this one: its fields where it has them, this one's otherwise."""
+        """Combines two specs: fields of `other` where they are set, otherwise those of this one."""
         inner = {name: value for name, value in dataclasses.asdict(other).items() if value is not None}
         return dataclasses.replace(self, **inner)
 
     def matches(self, device: DeviceSpec) -> bool:
-        """Whether `device` is within this constraint."""
+        """Whether `device` satisfies this constraint."""
         mine, theirs = dataclasses.asdict(self), dataclasses.asdict(device)
         return all(value is None or theirs[name] == value for name, value in mine.items())
 
 
 def _refused(text: str, why: str) -> UsageError:
     return UsageError(
-        f"no device: {why}",
+        f"invalid device string: {why}",
         code=101,
         tensor=text[:200],
         expected="as in /job:worker/task:17/device:gpu:3",

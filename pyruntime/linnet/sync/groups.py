@@ -1,30 +1,32 @@
-"""Parameter groups: which variables an update ties together, found in the nodes of the update itself. A group is never
-spread over servers."""
+"""Parameter groups: sets of variables that an update connects, derived from the nodes of the update. A group is never
+divided between servers."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
 
-from linnet.graph import Function, Node, Tensor
+from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.graph import graph_of
 from linnet.sync.contract import variable_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """groups: sets of variables that one server must hold, in the order of the update; parameters with their optimizer state.
-    shared: what every server holds for itself: counters of steps, which depend on no gradient, and values nobody changes."""
+    """groups: sets of variables that must be on one server (parameters with their optimizer state), in the order of the
+    update. shared: variables that every server has a copy of: step counters, which depend on no gradient, and
+    variables that never change."""
 
     groups: list[list[str]]
     shared: list[str]
 
 
 class Dependencies:
-    """Of every tensor of an update: the gradients and variables behind it."""
+    """For every tensor of an update, the gradients and variables it depends on."""
 
     def __init__(self, function: Function) -> None:
         self._behind: dict[Tensor, frozenset[str]] = {}
-        self.assigns: dict[str, Node] = {}  # by the name of the variable
+        self.assigns: dict[str, Node] = {}  # by the variable's name
         for node in function.nodes:
             names = self.of(node.inputs)
             self._behind |= dict.fromkeys(node.outputs, names)
@@ -34,7 +36,8 @@ class Dependencies:
                 self.assigns[variable] = node
 
     def of(self, tensors: Iterable[Tensor | None]) -> frozenset[str]:
-        """The names of what is behind tensors: variables, and inputs as the variable whose gradient they are, after 'd '."""
+        """The names of the variables and inputs that tensors depend on. An input is a gradient; its name is 'd ' and then
+        the variable's name."""
         found: set[str] = set()
         for tensor in tensors:
             if tensor is None or tensor.data is not None:
@@ -47,7 +50,7 @@ class Dependencies:
 
 
 def _input(tensor: Tensor) -> str:
-    names, inputs = tensor.function.graph.signatures, tensor.function.inputs
+    names, inputs = graph_of(tensor).signatures, tensor.function.inputs
     signature = next(s for s in names.values() if s.function is tensor.function)
     return "d " + variable_of(signature.inputs[inputs.index(tensor)])
 
@@ -59,11 +62,11 @@ def _variable(node: Node) -> str:
 
 
 def groups_of(function: Function) -> Groups:
-    """The groups of an update. function: that of a signature `update/all`."""
+    """The groups of an update. function: the function of the signature `update/all`."""
     behind = Dependencies(function)
     uses = {name: behind.of(node.inputs[1:]) for name, node in behind.assigns.items()}
     shared = {name for name, used in uses.items() if not any(u.startswith("d ") for u in used)}
-    while True:  # what reads something that belongs to a group belongs to it as well
+    while True:  # whatever reads a member of a group belongs to the group
         kept = {name for name in shared if all(u in shared or u not in uses for u in uses[name])}
         if kept == shared:
             break

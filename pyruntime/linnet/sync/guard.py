@@ -1,5 +1,5 @@
-"""No process of a launch outlives it: all carry its token in their environment, and are found by that (Linux's /proc).
-A small process of its own does this even where the launcher was killed by kill -9."""
+"""Ensures that no process of a launch outlives it. All processes of a launch have its token in their environment, which
+Linux's /proc shows. A small separate process does this even if the launcher is killed with kill -9."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ TOKEN: Final = "LINNET_LAUNCH"
 
 
 def descendants(token: str) -> list[int]:
-    """Processes of this user that carry the token of a launch, this one left out: also those that left their group."""
+    """This user's processes that have the token of a launch, except this process. Processes that left their process
+    group are included."""
     wanted = f"{TOKEN}={token}".encode()
     found = []
     for entry in Path("/proc").iterdir() if Path("/proc/self/environ").exists() else ():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if wanted in (entry / "environ").read_bytes().split(b"\0") and _alive(entry):
                 found.append(int(entry.name))
     return found
@@ -32,8 +33,8 @@ def _alive(entry: Path) -> bool:
 
 
 def end_all(token: str, grace: float) -> int:
-    """SIGTERM to every process of a launch, SIGKILL to those that are there after `grace` seconds; returns how many there
-    were at first."""
+    """Sends SIGTERM to every process of a launch, and SIGKILL to those still running after `grace` seconds. Returns the
+    number of processes before the first signal."""
     first = descendants(token)
     deadline = time.monotonic() + grace
     _send(first, signal.SIGTERM)
@@ -53,11 +54,11 @@ def _send(pids: Sequence[int], number: int) -> None:
 
 
 class Guard:
-    """Waits for the end of the process that made it. close() lets it go; any other end makes it end all processes of the
-    launch and remove the files. Linux only; elsewhere it removes the files alone."""
+    """Waits for the end of the process that created it. After close() it exits without action. Otherwise it ends all
+    processes of the launch and removes the files. On systems other than Linux it only removes the files."""
 
     def __init__(self, token: str, files: Sequence[Path], grace: float) -> None:
-        reader, self._pipe = os.pipe()  # only this process holds the writing end: children do not inherit it
+        reader, self._pipe = os.pipe()  # only this process has the write end; children do not inherit it
         self._pid = os.fork()
         if self._pid == 0:
             self._watch(reader, token, files, grace)
@@ -65,12 +66,12 @@ class Guard:
 
     def _watch(self, reader: int, token: str, files: Sequence[Path], grace: float) -> NoReturn:
         try:
-            os.setsid()  # Ctrl-C is for the launcher
+            os.setsid()  # only the launcher handles Ctrl-C
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
             null = os.open(os.devnull, os.O_RDWR)
             for fd in range(3):
-                os.dup2(null, fd)  # who waits for the launcher's output does not wait for this process
+                os.dup2(null, fd)  # a reader of the launcher's output does not wait for this process
             os.close(self._pipe)
             if os.read(reader, 1) == b"":
                 end_all(token, grace)

@@ -1,4 +1,4 @@
-"""What several servers trained, as one model again: the inverse of `partition`."""
+"""Merges what several servers trained into one model: the inverse of `partition`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import UsageError
-from linnet.graph import Graph
-from linnet.model import Model, Store
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.session.model import Model, Store
 from linnet.sync import contract
 
 Values = Mapping[str, npt.NDArray[Any]] | Store
 
 
 def join(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, Values | str | Path]]) -> Graph:
-    """The whole model with the values that its servers have.
+    """The whole model with its servers' values.
 
-    model: the file or graph that was given to `partition`; it stays as it is. servers: for each of its parts the graph or
-    file, and its variables: a checkpoint (a server's snapshot is one), or arrays by name (as a Store has them).
-    Counters of steps that every server has are those of the first. Raises UsageError for a part of another model, for rows
-    that are missing or there twice, and FileError.
+    model: the file or graph that was given to `partition`; it is not changed. servers: a pair for each part. Its first
+    item is the graph or file. Its second item has the variables, as a checkpoint (for example a server's snapshot) or
+    as arrays by name (for example a Store). Step counters that every server has are taken from the first. Raises
+    UsageError for a part of another model or for rows that are missing or present twice, and FileError.
     """
-    from linnet.checkpoint import load_checkpoint
+    from linnet.session.checkpoint import load_checkpoint
 
     whole = Graph.load(model) if not isinstance(model, Graph) else model.copy()
     job = whole.metadata.get(contract.JOB) or str(Model(model).metadata("digest"))
@@ -34,9 +34,13 @@ def join(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, 
         part = file if isinstance(file, Graph) else Graph.load(file)
         if part.metadata.get(contract.JOB) != job:
             raise UsageError(
-                "a server's file is a part of another model", code=101, tensor=f"servers[{k}]", expected=f"a part of {job}",
-                got=f"one of {part.metadata.get(contract.JOB) or 'nothing'}", hint="take the parts of this very model",
-            )  # fmt: skip
+                "a server's file belongs to a different model",
+                code=101,
+                tensor=f"servers[{k}]",
+                expected=f"a part of {job}",
+                got=f"a part of {part.metadata.get(contract.JOB) or 'nothing'}",
+                hint="use the parts of this model",
+            )
         held = load_checkpoint(values).variables if isinstance(values, str | Path) else values
         for name, variable in part.variables.items():
             first = int(part.metadata.get(contract.FIRST_ROW + name, -1))
@@ -47,15 +51,17 @@ def join(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, 
 
 
 def _joined(name: str, pieces: list[tuple[int, npt.NDArray[Any]]], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """The value of a variable from its parts: (first row, rows); -1 for one that is whole."""
+    """The value of a variable from its parts (first row, rows). First row is -1 for a whole variable."""
     pieces = sorted(pieces, key=lambda piece: piece[0])
     if pieces[0][0] < 0:
         return pieces[0][1]
     ends = [0, *np.cumsum([len(rows) for _, rows in pieces]).tolist()]
     if [first for first, _ in pieces] != ends[:-1] or ends[-1] != shape[0]:
         raise UsageError(
-            "the parts of this variable are not all of it, once", code=104, tensor=name, expected=f"{shape[0]} rows from 0 on",
+            "the parts of this variable have missing or repeated rows", code=104, tensor=name, expected=f"{shape[0]} "
+                                                                                                  "rows, starting "
+                                                                                                  "at 0",
             got=", ".join(f"{first} to {first + len(rows) - 1}" for first, rows in pieces),
-            hint="give every server's part once",
+            hint="give the part of every server exactly once",
         )  # fmt: skip
     return np.concatenate([rows for _, rows in pieces])

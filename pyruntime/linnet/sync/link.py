@@ -1,4 +1,4 @@
-"""How processes reach one another: keys, certificates, heartbeats. The same for servers, workers and observers."""
+"""Connection settings: keys, certificates, heartbeats. Servers, workers and observers use the same settings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from linnet._generated.ffi import ffi
-from linnet._library import exception
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception
 from linnet.sync._library import sync_library
 
 
@@ -17,13 +17,16 @@ from linnet.sync._library import sync_library
 class Link:
     """A connection between a worker and a server.
 
-    key_file: a pre-shared key, 32 bytes or more, raw or hexadecimal, readable by its owner alone; both sides have the same.
-    certificate, private_key, authority: PEM files; both sides are verified. server_name: with certificates, the DNS name or IP
-    address that a server's must carry, for who connects to it; None: the host of the address, localhost where that has none.
-    Key or certificates make TLS 1.3 of the connection, by OpenSSL's libssl (libssl: its path; None: the system's). Without
-    them only loopback and local sockets are served, unless `insecure`. heartbeat: seconds between signs of life, None for 5
-    (a worker's: the server's). lease: seconds of silence after which the other side counts as lost, None for three
-    heartbeats. chunk: bytes of a frame, 4096 to 4 MiB.
+    key_file: a pre-shared key of at least 32 bytes, raw or hexadecimal, readable only by its owner, the same on both
+        sides.
+    certificate, private_key, authority: PEM files; both sides are verified.
+    server_name: the DNS name or IP address that the server's certificate must carry; None: the host of the address, or
+        localhost if it has none. With a key or certificates the connection uses TLS 1.3 through OpenSSL's libssl
+        (libssl: its path; None: the system's). Without them only loopback and local sockets are allowed, unless
+        `insecure`.
+    heartbeat: seconds between heartbeats; None: 5 for a server, the server's value for a worker.
+    lease: seconds of silence after which the other side counts as lost; None: three heartbeats.
+    chunk: bytes per frame, 4096 to 4 MiB.
     """
 
     key_file: str | Path | None = None
@@ -38,7 +41,7 @@ class Link:
     server_name: str | None = None
 
     def fill(self, config: Any, keep: list[Any]) -> None:
-        """Writes a linnet_link_config; what its pointers need is appended to `keep`."""
+        """Fills a linnet_link_config. Objects that its pointers refer to are appended to `keep`."""
         for name in ("key_file", "certificate", "private_key", "authority", "libssl", "server_name"):
             value = getattr(self, name)
             if value is not None:
@@ -61,18 +64,22 @@ def c_texts(texts: list[str], keep: list[Any]) -> Any:
 
 
 def milliseconds(name: str, seconds: float | None) -> int:
-    """For C, where 0 is the default. UsageError for what is no time."""
+    """Converts seconds for C, where 0 means the default. Raises UsageError for a value out of range."""
     if seconds is None:
         return 0
     if not 0.001 <= seconds <= 2_000_000:
         raise UsageError(
-            "a time is out of range", code=101, tensor=name, expected="seconds, 0.001 to 2,000,000", got=repr(seconds)
+            "the time is out of range",
+            code=101,
+            tensor=name,
+            expected="seconds from 0.001 to 2,000,000",
+            got=repr(seconds),
         )
     return round(seconds * 1000)
 
 
 def status(address: str, link: Link | None = None) -> dict[str, Any]:
-    """What the server at `address` says about itself: its members, steps, versions, bytes and times. Raises SyncError."""
+    """The report of the server at `address`: its members, steps, versions, bytes and times. Raises SyncError."""
     lib, keep, error = sync_library(), list[Any](), ffi.new("linnet_error *")
     config, needed = ffi.new("linnet_link_config *"), ffi.new("size_t *")
     lib.linnet_link_config_init(config)

@@ -1,5 +1,5 @@
-"""Runs the processes of a job on this machine, as `linnet launch` does: starts them, shows what they print, passes signals on,
-restarts or ends them, and leaves none behind. One thread, one loop."""
+"""Runs the processes of a job on this machine for `linnet launch`: starts them, shows their output, forwards signals,
+restarts or ends them, and leaves none behind. It uses one thread and one loop."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _LINE: Final = 1 << 16  # bytes of a line that are shown in one piece
 
 @dataclasses.dataclass(eq=False)
 class _Process:
-    """One process of the job and what is known of it. rank: among its role."""
+    """One process of the job and its state. rank: index within its role."""
 
     role: str
     rank: int
     env: dict[str, str]
     running: subprocess.Popen[bytes] | None = None
     restarts: int = 0
-    start_at: float | None = None  # when it is to be started (again)
-    status: int | None = None  # of its last end, as subprocess gives it
-    told: bool = False  # was asked to end by the launcher
+    start_at: float | None = None  # when to start it (again)
+    status: int | None = None  # exit status as reported by subprocess
+    told: bool = False  # the launcher has asked it to exit
 
     @property
     def name(self) -> str:
@@ -42,12 +42,12 @@ class _Process:
 
 
 class Job:
-    """The processes of a job on this machine. `run` gives the exit status for the shell.
+    """The processes of a job on this machine. `run` returns the exit status for the shell.
 
-    command: what every process runs. workers, servers: how many of them. Without servers, worker 0 has the server. restarts:
-    how often a process that fails is started again. grace: seconds between asking a process to end and killing it. nodes,
-    node, address: for several machines with equal numbers of workers: how many, which one this is, and HOST:PORT of the
-    server on the first.
+    command: what every process runs. workers, servers: number of each. Without servers, worker 0 has the server.
+    restarts: how often a failed process is restarted. grace: seconds between asking a process to exit and killing it.
+    nodes, node, address: for several machines with equally many workers: number of machines, index of this machine, and
+    HOST:PORT of the server on the first.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Job:
         if servers:
             shared["LINNET_SERVERS"] = ",".join(self.addresses)
         elif nodes == 1:
-            self.addresses = [launchers.local_socket(name)]  # where worker 0 will have its server
+            self.addresses = [launchers.local_socket(name)]  # where worker 0 will run its server
 
         def process(role: str, local: int, rank: int, count: int) -> _Process:
             place = {"LINNET_ROLE": role, "LINNET_RANK": rank, "LINNET_LOCAL_RANK": local, "LINNET_LOCAL_SIZE": count}
@@ -79,15 +79,15 @@ class Job:
         self._width = max(len(p.name) for p in self.processes)
         self._selector = selectors.DefaultSelector()
         self._rests: dict[IO[bytes], bytes] = {}
-        self._failure: int | None = None  # exit status decided by the first failure
+        self._failure: int | None = None  # exit status determined by the first failure
         self._signal: int | None = None
-        self._kill_at: float | None = None  # when those that were asked to end are killed
+        self._kill_at: float | None = None  # when to kill the processes that were asked to exit
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Runs the job to its end: 0 when all went well; the status of the first process that failed (128 + n where signal n
-        killed it); 128 + n where signal n ended the launcher, unless every process then ended with 0."""
+        """Runs the job to its end. Returns 0 on success, the status of the first process that failed (128 + n if signal
+        n killed it), or 128 + n if signal n ended the launcher, unless every process then exited with 0."""
         files = [Path(address.partition(":")[2]) for address in self.addresses]
         watcher = guard.Guard(self.token, files, self.grace)
         woken, wake = os.pipe()
@@ -139,7 +139,7 @@ class Job:
             self._kill_at = None
             for process in self.processes:
                 if process.running is not None:
-                    self._say(f"{process.name} did not end within {self.grace:g} s and is killed")
+                    self._say(f"{process.name} did not exit within {self.grace:g} s; killing it")
                     self._send(process, signal.SIGKILL)
 
     # ---- processes -----------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Job:
             return
         self._failure = _shell_status(process.status)
         others = [p for p in self.processes if p.running is not None]
-        self._say(f"{process.name} {how}" + (f"; the other {len(others)} are ended" if others else ""))
+        self._say(f"{process.name} {how}" + (f"; stopping the other {len(others)}" if others else ""))
         self._ask_to_end(self.processes, signal.SIGTERM)
 
     def _workers_done(self) -> bool:
@@ -200,11 +200,11 @@ class Job:
             self._signal = number
             self._ask_to_end(self.processes, number)
         else:
-            self._kill_at = time.monotonic()  # asked twice
+            self._kill_at = time.monotonic()  # asked a second time
 
     @staticmethod
     def _send(process: _Process, number: int) -> None:
-        """To the process and the ones it has started."""
+        """Sends a signal to the process and the processes that it has started."""
         if process.running is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.running.pid, number)
@@ -214,14 +214,15 @@ class Job:
             return self._failure
         if self._signal is not None:
             return 0 if all(p.status == 0 for p in self.processes) else 128 + self._signal
-        # A server that was asked to end when the work was done may do so by SIGTERM's default.
+        # A server that is asked to exit when the work is done may die by SIGTERM's default action.
         bad = [p.status for p in self.processes if p.status not in (0, -signal.SIGTERM, 128 + signal.SIGTERM)]
         return _shell_status(bad[0] or 0) if bad else 0
 
     # ---- output --------------------------------------------------------------------------------------------------
 
     def _show(self, pipe: IO[bytes]) -> None:
-        """Whole lines of what a process has printed, with its name before each; the rest waits, until the pipe ends."""
+        """Prints complete lines of a process's output, each prefixed with its name. An incomplete line is kept until
+        the pipe ends."""
         process, out = self._selector.get_key(pipe).data
         while True:
             try:
@@ -233,7 +234,7 @@ class Job:
             if rest and (not data or len(rest) >= _LINE):
                 lines, rest = [*lines, rest], b""
             self._rests[pipe] = rest
-            # A progress bar draws over itself: what it showed last is the line.
+            # A progress bar overwrites itself; keep only what it showed last.
             self._write(out, process.name, [line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines])
             if not data:
                 self._selector.unregister(pipe)
@@ -247,7 +248,7 @@ class Job:
             left = b"".join(prefix + b" " + line + b"\n" for line in lines)
             while left:
                 left = left[os.write(out.fileno(), left) :]
-        except BrokenPipeError:  # nobody reads any more
+        except BrokenPipeError:  # the reader has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
             self._pass_on(signal.SIGTERM)
 
@@ -257,7 +258,7 @@ class Job:
 
 def _how(status: int) -> str:
     if status >= 0:
-        return f"ended with status {status}"
+        return f"exited with status {status}"
     try:
         return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
@@ -269,7 +270,7 @@ def _shell_status(status: int) -> int:
 
 
 def command_of(program: str, arguments: Sequence[str], module: bool) -> list[str]:
-    """The command line of a Python script or module, or of any other program."""
+    """The command line for a Python script or module, or any other program."""
     if module:
         return [sys.executable, "-m", program, *arguments]
     return [*([sys.executable] if program.endswith(".py") else []), program, *arguments]

@@ -1,23 +1,25 @@
-"""Remote tables: too large for a worker, so the rows that a batch looks up come in as an input, and only these travel."""
+"""Remote tables are too large for a worker. The rows that a batch looks up become an input, and only these rows are
+transferred."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from linnet import ops
 from linnet.autodiff._tools import behind, elementwise, inner_reads, integers, numbers_of
 from linnet.autodiff.sparse import row_numbers
-from linnet.errors import UsageError
-from linnet.graph import Function, Node, Tensor, Variable
+from linnet.builder import ops
+from linnet.clib.errors import UsageError
+from linnet.ir.function import Function, Node, Tensor, Variable
+from linnet.ir.graph import graph_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A remote table as one loss uses it.
+    """A remote table as used by one loss.
 
-    ids: i64 [n], what the batch looks up, in order. rows: a placeholder [n, ...] for these rows. stand_ins: what takes the
-    place of the results of the look-ups.
+    ids: i64 [n], the row numbers that the batch looks up, in order. rows: a placeholder [n, ...] for these rows.
+    stand_ins: tensors that replace the results of the look-ups.
     """
 
     variable: Variable
@@ -27,13 +29,13 @@ class Table:
 
 
 def look_ups(loss: Tensor, remote: Sequence[Variable]) -> list[Table]:
-    """The remote tables behind the loss. Raises UsageError for what no row input can stand for."""
+    """The remote tables that the loss depends on. Raises UsageError if a row input cannot replace a table."""
     used, inner = behind(loss), inner_reads(loss)
     made = []
     for variable in remote:
         if variable.graph is not loss.function.graph or variable.value.ndim < 1:
             raise UsageError(
-                f"'{variable.name}' is no table of this graph",
+                f"'{variable.name}' is not a table of this graph",
                 code=101,
                 tensor=variable.name,
                 expected="a variable with rows",
@@ -41,16 +43,20 @@ def look_ups(loss: Tensor, remote: Sequence[Variable]) -> list[Table]:
         gathers = _gathers(variable, loss.function, used)
         if variable in inner or not gathers:
             raise UsageError(
-                "a remote table is looked up in a branch or loop" if variable in inner else "the loss looks no row of it up",
-                code=101, tensor=variable.name, expected="ops.gather or nn.embedding outside branches and loops",
-                hint="pass the rows in, or keep the table with the worker",
-            )  # fmt: skip
+                "a branch or loop looks up rows of this remote table"
+                if variable in inner
+                else "the loss does not look up any row of this table",
+                code=101,
+                tensor=variable.name,
+                expected="ops.gather or nn.embedding outside of branches and loops",
+                hint="pass the rows into the branch or loop, or keep the table with the workers",
+            )
         made.append(_table(variable, gathers))
     return made
 
 
 def _gathers(variable: Variable, function: Function, used: set[Tensor]) -> list[Node]:
-    """The look-ups of a table, in order; UsageError when something else reads it."""
+    """The look-ups of a table, in order. Raises UsageError if anything else reads the table."""
     found = []
     for node in function.nodes:
         reads = [i for i, t in enumerate(node.inputs) if t is not None and t.variable is variable]
@@ -58,20 +64,22 @@ def _gathers(variable: Variable, function: Function, used: set[Tensor]) -> list[
             continue
         if node.op != "gather" or reads != [0] or node.attribute("axis") != 0:
             raise UsageError(
-                f"more than look-ups reads this table: {node.op} '{node.name or node.outputs[0].name}'", code=101,
-                tensor=variable.name, expected="ops.gather along axis 0 or nn.embedding alone",
-                hint="leave it out of remote=, then workers hold it whole",
-            )  # fmt: skip
+                f"another op than a look-up reads this table: {node.op} '{node.name or node.outputs[0].name}'",
+                code=101,
+                tensor=variable.name,
+                expected="only ops.gather along axis 0 or nn.embedding",
+                hint="remove it from remote=, so that workers hold the whole table",
+            )
         found.append(node)
     return found
 
 
 def _table(variable: Variable, gathers: Sequence[Node]) -> Table:
-    graph, shape = gathers[0].outputs[0].function.graph, variable.value.shape
+    graph, shape = graph_of(gathers[0].outputs[0]), variable.value.shape
     rows = graph.placeholder(f"rows/{variable.name}", (f"{variable.name}/looked up", *shape[1:]), variable.dtype)
     stand_ins: dict[Tensor, Tensor] = {}
     parts: list[Tensor] = []
-    before = integers(rows, 0)  # rows of the look-ups so far
+    before = integers(rows, 0)  # number of rows of the look-ups so far
     for node in gathers:
         table, indices = node.inputs[0], node.inputs[1]
         assert table is not None and indices is not None
@@ -89,7 +97,7 @@ def _table(variable: Variable, gathers: Sequence[Node]) -> Table:
 
 
 def _shaped(rows: Tensor, indices: Tensor) -> Tensor:
-    """Rows [n, ...] as what a look-up of indices gives: the shape of indices, then that of a row."""
+    """Reshapes rows [n, ...] to the result of a look-up: the shape of indices, then that of a row."""
     rest = [d for d in rows.shape[1:] if isinstance(d, int)] if rows.shape is not None else []
     if indices.static_shape is not None:
         return ops.reshape(rows, [*indices.static_shape, *rest])

@@ -1,5 +1,6 @@
-"""Sums over peers without a server: `Ring`, an all-reduce of NumPy arrays over the processes of one training.
-For dense models that every worker holds whole; the work is done by liblinnet_sync (runtime_c/sync/posix_ring.c)."""
+"""All-reduce without a server: `Ring` sums NumPy arrays over the processes of one training.
+It is for dense models that every worker holds completely. liblinnet_sync does the work (runtime_c/sync/posix_ring.c).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
-from linnet._generated.ffi import ffi
-from linnet._library import NULL, exception
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import NULL, exception
 from linnet.sync._library import sync_library
 from linnet.sync.link import Link, c_text, milliseconds
 
@@ -18,18 +19,20 @@ _DTYPES: Final = {"float32": 1, "float64": 4, "int32": 7, "int64": 8}  # linnet_
 
 
 class Ring:
-    """The ranks of one training in a ring, made by all of them at once.
+    """A ring of all ranks of one training. All ranks create it at the same time.
 
-    address: where rank 0 waits for the others, the same for all: "host:port", "unix:PATH" or "shm:PATH". rank, size: of
-    this process. listen: where the neighbour reaches this rank, when the system shall not choose. timeout: seconds that
-    others may take to come, and that a neighbour may be silent in an all-reduce. link: keys or certificates, and the size of
-    a piece (chunk); its heartbeat and lease are not used.
-    Raises SyncError (timed_out: names the ranks that did not come; refused; unreachable) and UsageError.
+    address: where rank 0 waits for the others, the same for all: "host:port", "unix:PATH" or "shm:PATH".
+    rank: index of this process. size: number of processes.
+    listen: address at which the neighbour connects to this rank; None: chosen by the system.
+    timeout: seconds that the other ranks may take to connect, and that a neighbour may be silent during an all-reduce.
+    link: keys or certificates, and the chunk size; its heartbeat and lease are not used.
+    Raises SyncError (timed_out: names the ranks that did not connect; refused; unreachable) and UsageError.
 
         with linnet.sync.Ring("10.0.0.1:7000", rank, size) as ring:
             ring.all_reduce(gradient, "mean")
 
-    Each rank sends and receives 2 (size - 1) / size of an array's bytes, whatever the size of the ring. One thread at a time.
+    Each rank sends and receives 2 (size - 1) / size of an array's bytes, so traffic per rank is bounded for any ring
+    size. Only one thread may use a ring at a time.
     """
 
     def __init__(
@@ -58,23 +61,25 @@ class Ring:
         self._ring = out[0]
 
     def all_reduce(self, array: np.ndarray, operation: Literal["sum", "mean"] = "sum") -> np.ndarray:
-        """`array` becomes the sum, or the mean, over all ranks, with the same bits in each, and is returned.
+        """Replaces `array` by its sum or mean over all ranks, with the same bits in each rank, and returns it.
 
-        array: contiguous and writable, float32 or float64, or int32 or int64 ("sum" only), any shape; all ranks call in one
-        order with arrays of one size and dtype. Raises SyncError when a rank is lost: `error.op_index` is its number, within
-        `timeout` in every rank; `array` is then undefined and the ring of no more use: see `without`. UsageError for an
-        array that cannot be reduced.
+        array: contiguous and writable, float32 or float64, or int32 or int64 ("sum" only), of any shape. All ranks must
+        call in the same order with arrays of the same size and dtype. Raises SyncError if a rank is lost: within
+        `timeout` in every rank, with its number in `error.op_index`. `array` is then undefined and the ring is
+        unusable; see `without`. Raises UsageError for an array that cannot be reduced.
         """
         if self._ring == NULL:
             raise UsageError("the ring is closed", code=101)
         if array.dtype.name not in _DTYPES or not array.flags.c_contiguous or not array.flags.writeable:
             raise UsageError(
-                "a ring cannot reduce this array", code=103, expected="float32, float64, int32 or int64, contiguous, writable",
+                "the ring cannot reduce an array of this kind",
+                code=103,
+                expected="float32, float64, int32 or int64, contiguous, writable",
                 got=f"{array.dtype}{'' if array.flags.c_contiguous else ', strided'}"
                 f"{'' if array.flags.writeable else ', read-only'}",
-            )  # fmt: skip
+            )
         if operation not in ("sum", "mean"):
-            raise UsageError("there is no such operation", code=101, expected="sum or mean", got=repr(operation))
+            raise UsageError("unknown operation", code=101, expected="sum or mean", got=repr(operation))
         record = ffi.new("linnet_error *")
         data = ffi.from_buffer(array, require_writable=True) if array.size else NULL
         if sync_library().linnet_ring_all_reduce(
@@ -84,11 +89,11 @@ class Ring:
         return array
 
     def without(self, lost: int, address: str, *, listen: str | None = None) -> Ring:
-        """A new ring of the ranks that are left, numbered in their old order; all of them call it with the rank that is lost
-        (`error.op_index`) and one address. This ring is closed."""
+        """A new ring of the remaining ranks, numbered in their old order. All of them call it with the lost rank
+        (`error.op_index`) and the same address. This ring is closed."""
         if not 0 <= lost < self.size or lost == self.rank:
             raise UsageError(
-                "no other rank of the ring",
+                "the lost rank must be another rank of the ring",
                 code=101,
                 expected=f"one of 0 to {self.size - 1}, not {self.rank}",
                 got=str(lost),
@@ -104,7 +109,7 @@ class Ring:
         )
 
     def close(self) -> None:
-        """Leaves the ring; the others' next all-reduce fails. Again: nothing."""
+        """Leaves the ring. The next all-reduce of the other ranks fails. Calling it again has no effect."""
         ring, self._ring = self._ring, NULL
         if ring != NULL:
             sync_library().linnet_ring_free(ring)

@@ -1,5 +1,5 @@
-"""`linnet.fit` by Strategy("ring"), in a job without servers: the same loop, with steps of a RingTrainer. Worker 0 validates,
-keeps records and saves for all; meanwhile the others wait at the next step."""
+"""`linnet.fit` with Strategy("ring"), in a job without servers: the same loop with the steps of a RingTrainer. Worker 0
+validates, keeps records and saves for all. The other ranks wait at the next step until it has finished."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy.typing as npt
 
+from linnet.clib.errors import Error, SyncError, TrainingError
 from linnet.data.source import Batch
-from linnet.errors import Error, SyncError, TrainingError
-from linnet.sync.fitting import CompanyRun
+from linnet.sync.company_run import CompanyRun
 from linnet.sync.ring import Ring
 from linnet.sync.ring_training import RingTrainer
 from linnet.training.feeding import examples, fitted
 
-_PATIENCE = 600.0  # seconds that a rank may be silent: as long as worker 0 may take to validate
+_PATIENCE = 600.0  # seconds that a rank may be silent; this limits how long worker 0 may validate
 
 
 class RingRun(CompanyRun):
-    """A run whose steps are those of all ranks of a ring. store: the same in all."""
+    """A run whose steps are made by all ranks of a ring. store: has the same values in all ranks."""
 
     _trainer: RingTrainer
 
     @contextlib.contextmanager
     def joined(self, resumed: bool) -> Iterator[None]:
-        """Within it this process is a rank. All begin with the variables and the step of rank 0."""
+        """The context in which this process is a rank. All ranks start with the variables and the step of rank 0."""
         cluster = self.company.cluster
         ring = Ring(cluster.servers[0], cluster.rank, cluster.world_size, timeout=_PATIENCE, link=self.company.link)
         with ring:
@@ -43,7 +43,7 @@ class RingRun(CompanyRun):
         except SyncError as error:
             if self.company.cluster.is_chief or error.op_index != 0:
                 raise
-            self.stop(f"worker 0 ended: {error.what}")
+            self.stop(f"worker 0 has ended: {error.what}")
             return None
         except TrainingError:
             raise

@@ -1,5 +1,5 @@
-"""Synchronous training over a ring: each rank computes gradients of its part of a batch, the ring makes their mean, and each
-rank applies it. No server, and the same variables, bit for bit, in every rank."""
+"""Synchronous training over a ring: each rank computes the gradients of its part of a batch, the ring averages them,
+and each rank applies the mean. No server is needed, and all ranks have bit-identical variables."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import FileError, UsageError
-from linnet.graph import Graph
-from linnet.model import Model, Store, TensorSpec
-from linnet.session import Session
+from linnet.clib.errors import FileError, UsageError
+from linnet.facade import Graph
+from linnet.session.model import Model, Store, TensorSpec
+from linnet.session.session import Session
 from linnet.sync.contract import AVERAGE, COUNT, GRAD, GRADIENT, IDS, NOT_FINITE, UPDATE, names_in
 from linnet.sync.ring import Ring
 
 
 class RingTrainer:
-    """One rank of a training. All ranks make one, with the same model, over the same ring.
+    """One rank of a training. All ranks create one, with the same model and the same ring.
 
-    model: a path, bytes, Graph or Model with the signatures that `linnet.sync.signatures` writes; gradients must be dense.
-    store: the variables; rank 0's are taken by all, so that only rank 0 need load a checkpoint. threads: of the sessions.
-    steps: made before, as rank 0 says. Random numbers (dropout) are those that one process draws which goes through the
-    parts of all ranks in order.
+    model: a path, bytes, Graph or Model with the signatures of `linnet.sync.signatures`; gradients must be dense.
+    store: the variables. All ranks take over rank 0's values, so only rank 0 needs to load a checkpoint. threads: of
+    the sessions. steps: number of earlier steps; rank 0's value counts. Random numbers (dropout) equal those of a
+    single process that uses the parts of all ranks in order.
 
         with linnet.sync.Ring(address, rank, size) as ring:
             trainer = linnet.sync.RingTrainer("model.lnt", ring)
             for batch in mine:
                 print(trainer.step(batch)["loss"])
 
-    When a rank is lost `step` raises SyncError in all others, and no variable has changed in those where it does. Some may
-    have finished the step already, so that all go on from one of them:
+    If a rank is lost, `step` raises SyncError in the other ranks. A rank where it is raised has changed no variable.
+    Some ranks may have finished the step already, so all must continue from one of them:
 
             except linnet.SyncError as error:
-                trainer.go_on(ring.without(error.op_index, other_address))  # trainer.steps says where
+                trainer.go_on(ring.without(error.op_index, other_address))  # see trainer.steps
 
-    Raises UsageError (no such signatures, sparse gradients), FileError (ranks have different models), SyncError.
+    Raises UsageError (missing signatures, sparse gradients), FileError (ranks have different models), SyncError.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class RingTrainer:
         self._check()
         self.store = Store(self.model) if store is None else store
         self.steps = steps
-        """Steps that were made, by all ranks that have these variables."""
+        """Number of steps made by all ranks that have these variables."""
         self.not_finite = 0
-        """Those among them whose gradients were not finite: they changed nothing, as with servers."""
+        """Number of steps whose gradients were not finite. They changed nothing, as with servers."""
         self._lenient = self.model.metadata(NOT_FINITE) == "update"
         self._grad = Session(self.model, GRAD, store=self.store, threads=threads)
         self._update = Session(self.model, UPDATE, store=self.store, threads=threads)
@@ -64,7 +64,8 @@ class RingTrainer:
         outputs = self.model.outputs(GRAD)
         self._scalars = [o.name for o in outputs if o.shape == () and o.dtype == "f32"]
         gradients = [o for o in outputs if o.name.startswith(GRADIENT)]
-        # One array per dtype, so that a step is one all-reduce or two: gradients, averages, scalars, and the weight.
+        # One array per dtype, so that a step needs only one or two all-reduces: gradients, averages, scalars, and the
+        # weight.
         variables = {spec.name: spec for spec in self.model.variables}
         parts: dict[str, list[TensorSpec]] = {"f32": [g for g in gradients if g.dtype == "f32"]}
         parts["f32"] += [variables[name] for name in self._averaged if variables[name].dtype != "f64"]
@@ -78,26 +79,33 @@ class RingTrainer:
     def _check(self) -> None:
         if GRAD not in self.model.signatures or UPDATE not in self.model.signatures:
             raise UsageError(
-                "the model is not made for training in company", code=102, expected=f"signatures '{GRAD}' and '{UPDATE}'",
-                got=", ".join(self.model.signatures) or "none", hint="write them with linnet.sync.signatures",
-            )  # fmt: skip
+                "the model has no signatures for distributed training",
+                code=102,
+                expected=f"signatures '{GRAD}' and '{UPDATE}'",
+                got=", ".join(self.model.signatures) or "none",
+                hint="add them with linnet.sync.signatures",
+            )
         sparse = [o.name for o in self.model.outputs(GRAD) if o.name.startswith(GRADIENT) and o.name.endswith("/rows")]
         if sparse or IDS in self.model.signatures:
             name = sparse[0].removeprefix(GRADIENT).removesuffix("/rows") if sparse else ""
             raise UsageError(
-                "a ring sums dense gradients only, and this one has rows", code=101, tensor=name,
-                hint="train with servers (linnet.sync.Server), where only the rows that were touched travel",
+                "a ring supports only dense gradients, but this gradient is sparse", code=101, tensor=name,
+                hint="train with servers (linnet.sync.Server), where only the touched rows are transferred",
             )  # fmt: skip
 
     def go_on(self, ring: Ring) -> None:
-        """Takes a ring, the first or that of the ranks that are left: all take the variables and `steps` of its rank 0."""
+        """Switches to a ring, which is either the first ring or a ring of the remaining ranks. All its ranks take the
+        variables and `steps` of its rank 0."""
         digest = np.frombuffer(bytes.fromhex(self.model.metadata("digest") or ""), np.int32)
         same = np.array_equal(_from_rank_0(ring, digest), digest)
         if ring.all_reduce(np.array([not same], np.int32))[0]:
             raise FileError(
-                "the ranks of the ring have different models", code=208, expected="one file in all",
-                got=f"a model with the digest {self.model.metadata('digest')} here", hint="give all ranks the same file",
-            )  # fmt: skip
+                "the ranks of the ring have different models",
+                code=208,
+                expected="the same file in all ranks",
+                got=f"a model with digest {self.model.metadata('digest')} in this rank",
+                hint="give all ranks the same file",
+            )
         for spec in self.model.variables:
             value = self.store[spec.name]
             self.store[spec.name] = _from_rank_0(ring, value)
@@ -106,16 +114,17 @@ class RingTrainer:
         self._ring = ring
 
     def step(self, inputs: Mapping[str, npt.ArrayLike], weight: float = 1.0) -> dict[str, np.ndarray]:
-        """One step with this rank's part of the batch; returns the outputs of `grad` but the gradients.
+        """Runs one step with this rank's part of the batch. Returns the outputs of `grad` except the gradients.
 
-        weight: of this part in the mean, as the number of its examples where parts differ; above 0. Scalars of f32 (the loss,
-        metrics) are the weighted mean over all ranks, other outputs this rank's. Moving averages of `grad`, as batch
-        normalisation has, are averaged too. Where gradients or the loss are not finite the step changes nothing, unless the
-        optimizer deals with that (a dynamic loss scale). Raises SyncError, those of Session.run.
+        weight: weight of this part in the mean, above 0; use the number of examples if the parts differ in size. f32
+        scalars (the loss, metrics) are returned as the weighted mean over all ranks, other outputs as computed by this
+        rank. Moving averages of `grad`, for example of batch normalisation, are averaged too. If gradients or the loss
+        are not finite, the step changes nothing, unless the optimizer handles that case (a dynamic loss scale). Raises
+        SyncError, and the errors of Session.run.
         """
         if not (weight > 0 and np.isfinite(weight)):
             raise UsageError(
-                "the weight of a batch is above 0", code=101, expected="a finite number > 0", got=repr(weight)
+                "the weight of a batch must be above 0", code=101, expected="a finite number above 0", got=repr(weight)
             )
         before = {name: self.store[name] for name in [*self._averaged, *self._counted]}
         for name in self._counted:
@@ -143,8 +152,9 @@ class RingTrainer:
         return {name: value for name, value in (out | scalars).items() if not name.startswith(GRADIENT)}
 
     def _updated(self, gradients: dict[str, np.ndarray]) -> bool:
-        """Makes the update. Gradients so large that it may overflow are tried: False, and all variables are as they were,
-        when one is not finite afterwards. The same in all ranks."""
+        """Applies the update. If gradients are so large that it may overflow, the update is tried. If any variable is
+        then not finite, all variables are restored and the method returns False. The result is the same in all
+        ranks."""
         if not (self._large or any(bucket.is_large() for bucket in self._buckets)):
             self._update.run(gradients)
             return True
@@ -160,7 +170,7 @@ class RingTrainer:
 
 
 class _Bucket:
-    """Tensors of one dtype behind one another in one array, and the weight at its end."""
+    """Tensors of one dtype packed into one array, followed by the weight."""
 
     def __init__(self, specs: list[TensorSpec], dtype: str) -> None:
         self._shapes = {spec.name: tuple(int(d or 0) for d in spec.shape or ()) for spec in specs}
@@ -169,9 +179,9 @@ class _Bucket:
         self._flat = np.empty(sum(sizes) + 1, np.float32 if dtype == "f32" else np.float64)
 
     def mean(self, ring: Ring, values: Mapping[str, Any], weight: float) -> dict[str, np.ndarray]:
-        """The weighted mean over the ranks of each tensor: views of the array, until the next call."""
+        """The weighted mean of each tensor over all ranks. The results are views that are valid until the next call."""
         parts = np.split(self._flat[:-1], self._ends[:-1])
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # is_finite says it
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # is_finite reports this
             for part, name in zip(parts, self._shapes, strict=True):
                 np.multiply(np.ravel(values[name]), self._flat.dtype.type(weight), out=part, casting="unsafe")
             self._flat[-1] = weight
@@ -180,18 +190,18 @@ class _Bucket:
         return {name: part.reshape(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
 
     def is_finite(self) -> bool:
-        """Whether the means are; the same in all ranks."""
+        """Whether the means are finite; the same in all ranks."""
         return bool(np.isfinite(self._flat).all())
 
     def is_large(self) -> bool:
-        """Whether the means are such that updates are tried (docs/protocol.md, "What overflows")."""
+        """Whether the means are so large that updates must be tried (docs/protocol.md, "What overflows")."""
         most = 2.0**31 if self._flat.dtype == np.float32 else 2.0**255
         return not bool((np.abs(self._flat[:-1]) < most).all())
 
 
 def _size(spec: TensorSpec, value: np.ndarray) -> float:
-    """0: ordinary, 1: so large that updates are tried, infinity: not finite."""
-    if spec.dtype == "bf16":  # bits
+    """0: ordinary. 1: so large that updates must be tried. Infinity: not finite."""
+    if spec.dtype == "bf16":  # raw bits
         most = int((value & 0x7FFF).max(initial=0))
         return np.inf if most >= 0x7F80 else float(most >= 0x6F00)
     if value.dtype.kind != "f":
@@ -203,7 +213,7 @@ def _size(spec: TensorSpec, value: np.ndarray) -> float:
 
 
 def _from_rank_0(ring: Ring, value: np.ndarray) -> np.ndarray:
-    """Rank 0's value in all ranks: the others add zeros, to its bytes."""
+    """Copies rank 0's value to all ranks: the other ranks add zeros to its bytes."""
     data = value.tobytes() if ring.rank == 0 else bytes(value.nbytes)
     whole = np.frombuffer(bytearray(data + bytes(-len(data) % 4)), np.int32)
     ring.all_reduce(whole)

@@ -1,25 +1,26 @@
-"""The update of some rows of a table, made of the update of the whole. Every node is looked at: where a row's new value could
-depend on another row, the table is refused with that node's name. What optimizer it was does not matter."""
+"""Derives the update of some rows of a table from the update of the whole table. Every node is checked: if a row's new
+value could depend on another row, the table is rejected with that node's name. This works for any optimizer."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from linnet import _ops, ops
-from linnet.errors import UsageError
-from linnet.graph import Function, Node, Tensor
-from linnet.mapping import Program
+from linnet.builder import ops
+from linnet.clib.errors import UsageError
+from linnet.ir import traits
+from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.program import Program
 from linnet.sync.contract import GRADIENT
 
 SHARED, ROWS, TOUCHED, IDS, COLUMN = "shared", "rows", "touched rows", "row numbers", "column of row numbers"
-"""What the first axis of a tensor is: nothing of the table's; its rows; the rows that were pushed; and their numbers, as they
-come in and as scatter takes them."""
+"""What the first axis of a tensor is: not related to the table; the table's rows; the rows that were pushed; or their
+numbers, as received and in the form that scatter needs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What stands for a tensor of the whole update, and what its first axis is."""
+    """The replacement for a tensor of the whole update, and the meaning of its first axis."""
 
     tensor: Tensor
     kind: str
@@ -28,8 +29,8 @@ class _Place:
 class RowUpdate:
     """Rebuilds nodes of an update in `function` for rows [first, first + count) of the table.
 
-    table: its name; whole: its rows. own: the table and its optimizer state, which
-    have these rows already.
+    table: its name. whole: its number of rows. own: the table and its optimizer state, which already have only these
+    rows.
     """
 
     def __init__(self, function: Function, table: str, whole: int, first: int, count: int, own: frozenset[str]) -> None:
@@ -49,26 +50,29 @@ class RowUpdate:
         return new
 
     def node(self, node: Node) -> None:
-        """Makes the same node for these rows. Raises UsageError."""
+        """Creates the same node for these rows. Raises UsageError."""
         given = [None if t is None else self._place(t) for t in node.inputs]
         kinds = [SHARED if p is None else p.kind for p in given]
         kind = SHARED if all(k == SHARED for k in kinds) else self._kind(node, kinds)
         if any(isinstance(value, Function) for value in node.attributes.values()):
-            raise self._refused(node, "it has branches or loops")
+            raise self._refused(node, "the node has branches or loops")
         inputs = [None if p is None else p.tensor for p in given]
-        if kind == ROWS and node.op in ("map", "scatter"):
+        if kind == ROWS:
             inputs = [
                 self._rows_of(node, i, t) if t is not None and k == SHARED else t
                 for i, (t, k) in enumerate(zip(inputs, kinds, strict=True))
             ]
-        made = _ops.emit(
-            node.op, inputs, node.attributes, len(node.outputs), node.name, self.function,
+        made = self.function.emit(
+            node.op, inputs, node.attributes, len(node.outputs), node.name,
             [t.quantization for t in node.outputs], [t.dtype for t in node.outputs],
         )  # fmt: skip
         for old, new in zip(node.outputs, made, strict=True):
             shape = (self.count, *(old.shape or ())[1:]) if kind == ROWS else old.shape
             if new.static_shape is not None and new.static_shape != tuple(shape or ()):
-                raise self._refused(node, f"its result has the shape {list(new.static_shape)}, whatever the rows are")
+                raise self._refused(
+                    node,
+                    f"the node's result has the fixed shape {list(new.static_shape)}, independent of the number of rows",
+                )
             self._places[old] = _Place(new, kind)
 
     def _place(self, tensor: Tensor) -> _Place:
@@ -84,12 +88,13 @@ class RowUpdate:
         return self._places[tensor]
 
     def _kind(self, node: Node, kinds: Sequence[str]) -> str:
-        """What the results are of a node that reads something of the table. UsageError where rows could mix."""
+        """The kind of the results of a node that reads something related to the table. Raises UsageError if rows could
+        mix."""
         op, of = node.op, set(kinds)
         if op == "assign":
             if kinds == [ROWS, ROWS]:
                 return ROWS
-        elif op in ("map", "cast"):
+        elif op in traits.POINTWISE:
             if of <= {ROWS, SHARED} or of <= {TOUCHED, SHARED}:
                 kind = ROWS if ROWS in of else TOUCHED
                 self._check_broadcast(node, kinds, kind)
@@ -118,7 +123,8 @@ class RowUpdate:
         raise self._refused(node, "a row's new value may depend on other rows")
 
     def _check_broadcast(self, node: Node, kinds: Sequence[str], kind: str) -> None:
-        """UsageError unless the first axis of every operand is that of the results, and its place there is not used."""
+        """Raises UsageError unless the first axis of every operand is that of the results, and the program does not use
+        the index of that axis."""
         rank = node.outputs[0].rank
         for tensor, own in zip(node.inputs, kinds, strict=True):
             assert tensor is not None
@@ -126,14 +132,14 @@ class RowUpdate:
             if own == SHARED and tensor.rank == rank and tensor.shape is not None and tensor.shape[0] != 1:
                 aligned = kind == ROWS and tensor.shape[0] == self.whole
             if not aligned or (own == kind and tensor.shape is not None and tensor.shape[0] == 1):
-                raise self._refused(node, f"'{tensor.name}' is stretched over rows")
+                raise self._refused(node, f"'{tensor.name}' is broadcast over rows")
         if node.op == "map":
             program = Program.decode(node.attributes)
             if any(i.opcode == "iota" and i.operand == 0 for i in program.code):
-                raise self._refused(node, "it computes with the number of a row")
+                raise self._refused(node, "the node uses the number of a row")
 
     def _rows_of(self, node: Node, place: int, tensor: Tensor) -> Tensor:
-        """These rows of what all share, where it has a value for each row."""
+        """These rows of a shared tensor, if it has one value per row."""
         rank = node.outputs[0].rank
         if tensor.rank != rank or tensor.shape is None or tensor.shape[0] != self.whole:
             return tensor
@@ -152,7 +158,12 @@ class RowUpdate:
 
     def _refused(self, node: Node, reason: str) -> UsageError:
         return UsageError(
-            f"'{self.table}' cannot be split by rows: {reason}, in the update's {node.op} '{node.name or node.outputs[0].name}'",
-            code=101, op=node.op, tensor=self.table, expected="an update of each row by itself",
-            hint="keep it whole, or take an optimizer such as SGD, AdaGrad, Momentum or Adam without a norm over the table",
-        )  # fmt: skip
+            f"'{self.table}' cannot be split by rows: {reason}, in the update's {node.op} "
+            f"'{node.name or node.outputs[0].name}'",
+            code=101,
+            op=node.op,
+            tensor=self.table,
+            expected="an update in which each row depends only on itself",
+            hint="keep it whole, or use an optimizer such as SGD, AdaGrad, Momentum or Adam without a norm over the "
+            "table",
+        )

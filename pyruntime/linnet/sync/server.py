@@ -1,4 +1,5 @@
-"""A server of a training job: it owns parameters and their optimizer state, and applies what workers push."""
+"""A server of a training job. It holds parameters and their optimizer state, and applies the gradients that workers
+push."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from linnet._generated.ffi import ffi
-from linnet._library import exception
-from linnet.errors import Error, UsageError
-from linnet.graph import Graph
-from linnet.model import Model, Store, string_of
+from linnet.clib.errors import Error, UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception
+from linnet.facade import Graph
+from linnet.session.model import Model, Store, string_of
 from linnet.sync._library import sync_library
 from linnet.sync.link import Link, c_text, c_texts
 
@@ -22,21 +23,29 @@ DURABILITIES: Final = ("journal", "fsync", "volatile")
 
 
 class Server:
-    """Serves the variables that the model's `update/...` signatures change. It listens as soon as it is made; `with`, or
-    `start`, runs it in a thread of its own, `run` in the calling one.
+    """Serves the variables that the model's `update/...` signatures change. It listens as soon as it is created. `with`
+    or `start` runs it in a thread of its own, `run` in the calling thread.
 
-    model: a file of linnet.sync.signatures, or one of the servers' of linnet.sync.partition. listen: an address or several
-    ("host:port", ":0" for loopback and a port that the system picks, "unix:PATH", "shm:PATH").
-    mode: "synchronous": an update is the mean of one push of each member of a group; "asynchronous": every push is an update,
-    and a worker may be `staleness` steps ahead of the slowest (None: any). workers: so many must have joined before a step
-    begins. quorum: pushes that close a step, later ones are dropped; 0: those of all members. elastic: a worker that is lost is
-    waited for no longer. folder: for snapshots and the journal, from which another server goes on; None: nothing is kept.
-    durability: "journal", an update is in the journal before it is acknowledged; "fsync", and on the disk; "volatile",
-    snapshots only. save_every: updates between two snapshots; 0: on request and at the end. batch: examples of a global batch,
-    which workers get shares of by their speed. max_bytes: of gradients under way. max_workers: connections; 0: 4096.
-    plain: gradients are never compressed. metrics: an address for Prometheus. threads: of the updates. repair: goes on from
-    what is whole of a damaged journal, which is kept beside it, and refuses workers that know of later steps, where it would
-    end otherwise; `status()["left_out"]` is what the journal has lost, in bytes.
+    model: a file from linnet.sync.signatures, or one of the server files from linnet.sync.partition.
+    listen: one or several addresses ("host:port", ":0" for loopback and a free port, "unix:PATH", "shm:PATH").
+    mode: "synchronous": an update is the mean of one push of each member of a group. "asynchronous": every push is an
+        update, and a worker may be `staleness` steps ahead of the slowest (None: no limit).
+    workers: number of workers that must join before a step begins.
+    quorum: number of pushes that complete a step; later ones are dropped. 0: the number of members.
+    elastic: stop waiting for a worker that is lost.
+    folder: for snapshots and the journal, from which another server can resume; None: nothing is stored.
+    durability: "journal": an update is in the journal before it is acknowledged. "fsync": also flushed to disk.
+        "volatile": snapshots only.
+    save_every: updates between two snapshots; 0: only on request and at the end.
+    batch: examples in a global batch, which is divided among workers by speed.
+    max_bytes: limit for gradients in transit.
+    max_workers: maximum number of connections; 0: 4096.
+    plain: gradients are never compressed.
+    metrics: an address for Prometheus.
+    threads: number of threads that apply updates.
+    repair: resume from the intact part of a damaged journal. The damaged file is kept next to it, and workers that know
+        later steps are rejected. `status()["left_out"]` is the number of lost journal bytes. Without repair, a damaged
+        journal is an error.
     Raises SyncError, FileError, UsageError.
     """
 
@@ -71,7 +80,7 @@ class Server:
         self.model = model if isinstance(model, Model) else Model(model)
         if store is not None and store.model is not self.model:
             raise UsageError(
-                "the store belongs to another model", code=101, hint="make both of one linnet.Model object"
+                "the store belongs to another model", code=101, hint="create both from the same linnet.Model object"
             )
         self.store = store if store is not None else Store(self.model)
         lib, keep, error = sync_library(), list[Any](), ffi.new("linnet_error *")
@@ -115,7 +124,7 @@ class Server:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens, with the ports that the system chose."""
+        """The addresses at which it listens, with the ports that the system chose."""
         found: list[str] = []
         while (text := sync_library().linnet_server_address(self._alive(), len(found))) != ffi.NULL:
             found.append(string_of(text))
@@ -123,31 +132,31 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The first of them."""
+        """The first of `addresses`."""
         return self.addresses[0]
 
     @property
     def metrics_address(self) -> str | None:
-        """Where Prometheus finds it, as host:port; None: nowhere."""
+        """The address (host:port) for Prometheus, or None."""
         text = sync_library().linnet_server_address(self._alive(), -1)
         return None if text == ffi.NULL else string_of(text)
 
     def _alive(self) -> Any:
         if not self._pointer:
-            raise UsageError("the server is closed", code=101, hint="make another one")
+            raise UsageError("the server is closed", code=101, hint="create a new one")
         return self._pointer
 
     def run(self, updates: int = 0) -> None:
-        """Serves until another thread calls `stop`; updates: or until so many were made. Saves at the end (with a folder).
-        Raises SyncError (superseded), FileError (write_failed), and what updates raise."""
+        """Serves until another thread calls `stop`, or until `updates` updates were made. At the end it writes a
+        snapshot (with a folder). Raises SyncError (superseded), FileError (write_failed), and errors of updates."""
         error = ffi.new("linnet_error *")
         if sync_library().linnet_server_run(self._alive(), updates, error):
             raise exception(error)
 
     def start(self, updates: int = 0) -> None:
-        """`run` in a thread of its own; what it raises, `stop` and `wait` raise."""
+        """`run` in a thread of its own. Its errors are raised by `stop` and `wait`."""
         if self._thread is not None:
-            raise UsageError("the server is running", code=101)
+            raise UsageError("the server is already running", code=101)
 
         def serve() -> None:
             try:
@@ -159,7 +168,7 @@ class Server:
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it has ended by itself; False: it has not within `timeout` seconds."""
+        """Waits until the server has ended by itself. Returns False if that takes longer than `timeout` seconds."""
         thread = self._thread  # several threads may wait
         if thread is not None:
             thread.join(timeout)
@@ -172,8 +181,8 @@ class Server:
         return True
 
     def stop(self, over: bool = False) -> None:
-        """Ends `run` or `start`, after a snapshot if it has a folder. over: the job has ended, which workers are told (status
-        "job_over", as after `updates`); else they wait for the server to come back."""
+        """Ends `run` or `start`, after a snapshot if it has a folder. over: the job has ended, and workers are told so
+        (status "job_over", as after `updates`). Otherwise workers wait for the server to come back."""
         if self._pointer:
             sync_library().linnet_server_stop(self._pointer, int(over))
         self.wait()
@@ -185,7 +194,7 @@ class Server:
             raise exception(error)
 
     def status(self) -> dict[str, Any]:
-        """Its members, steps, versions, bytes and times; docs/protocol.md lists the keys."""
+        """Its members, steps, versions, bytes and times. docs/protocol.md lists the keys."""
         size = 1 << 14
         while True:
             text = ffi.new("char[]", size)
@@ -195,7 +204,7 @@ class Server:
             size = int(needed) + (1 << 12)
 
     def close(self) -> None:
-        """Ends it, and closes its connections."""
+        """Ends the server and closes its connections."""
         pointer, self._pointer = getattr(self, "_pointer", None), None
         if pointer:
             sync_library().linnet_server_stop(pointer, 0)
@@ -207,6 +216,4 @@ class Server:
 
 def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise UsageError(
-            f"there is no such {name}", code=101, tensor=name, expected=" or ".join(allowed), got=repr(value)
-        )
+        raise UsageError(f"unknown {name}", code=101, tensor=name, expected=" or ".join(allowed), got=repr(value))

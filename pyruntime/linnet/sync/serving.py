@@ -1,4 +1,4 @@
-"""A server that `linnet.fit` runs: in a thread beside worker 0, or as the whole of a process, until the workers have left."""
+"""A server run by `linnet.fit`: in a thread of worker 0, or as a process of its own, until the workers have left."""
 
 from __future__ import annotations
 
@@ -6,22 +6,42 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
-from linnet.model import Model, Store
+from linnet.session.model import Model, Store
 from linnet.sync.link import Link
-from linnet.sync.roles import Cluster
 from linnet.sync.server import Server
 from linnet.sync.strategy import Strategy
 
-_GRACE = 10.0  # seconds that workers have to come (again) when none is there
+
+class Place(Protocol):
+    """The part of linnet.sync.Cluster that this package uses: the place of this process in its job."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def servers(self) -> tuple[str, ...]: ...
+    @property
+    def key_file(self) -> str: ...
+    @property
+    def is_chief(self) -> bool: ...
+    @property
+    def address(self) -> str | None: ...
+
+
+_GRACE = 10.0  # seconds that workers have to connect (again) when none is connected
 
 
 class Serving:
-    """The server of this process, which listens. members: workers in each group. folder: for snapshots and journal, or None.
-    batch: examples of all workers in a step, which it shares out by speed; 0: it does not."""
+    """The server of this process. It listens at once. members: workers in each group. folder: for snapshots and
+    journal, or None. batch: examples of all workers in a step, divided among them by speed; 0: not divided."""
 
     def __init__(
-        self, model: Model, cluster: Cluster, strategy: Strategy, members: int, folder: Path | None, link: Link, batch: int
+        self, model: Model, cluster: Place, strategy: Strategy, members: int, folder: Path | None, link: Link, batch: int
     ) -> None:  # fmt: skip
         assert cluster.address is not None
         self._workers = cluster.world_size
@@ -33,16 +53,16 @@ class Serving:
             batch=batch,
         )  # fmt: skip
         self._over, self._patience = True, strategy.lost
-        self._before = {w["worker"]: w["step"] for w in self._server.status()["workers"]}  # of an earlier start
+        self._before = {w["worker"]: w["step"] for w in self._server.status()["workers"]}  # from an earlier start
 
     @property
     def model(self) -> Model:
-        """What it serves."""
+        """The model that it serves."""
         return self._server.model
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens."""
+        """The addresses at which it listens."""
         return self._server.addresses
 
     @property
@@ -52,16 +72,17 @@ class Serving:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Serving]:
-        """Serves in a thread meanwhile, and then tells workers that the job is over, unless it ended by an error or was told to
-        end. What ends the server by itself is raised at the end."""
+        """A context in which the server runs in a thread. At the end it tells workers that the job is over, unless it
+        ended with an error or was told to end. An error that ended the server is raised at the end of the context."""
         with self._server:
             yield self
             self._server.stop(over=self._over)
 
     def wait_for_the_workers(self, wanted: Callable[[], bool] | None = None) -> None:
-        """Until all workers have been here and left, or a while after the last has where some never came; or until `wanted`
-        says no, or worker 0 has left and nothing has moved for long: it stopped early, and the others wait for it. With `wanted`
-        it waits for the first as long as it takes. Raises what has ended the server."""
+        """Waits until all workers have connected and left. If some never connect, the wait ends some time after the
+        last one has left. The wait also ends if `wanted` returns False, or if worker 0 has left and nothing has
+        happened for a long time: worker 0 then stopped early, and the others wait for it. If `wanted` is given, the
+        wait for the first worker has no time limit. Raises the error that ended the server."""
         came: set[int] = set()
         left = moved = time.monotonic()
         version = -1

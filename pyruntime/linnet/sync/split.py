@@ -1,5 +1,5 @@
-"""One training file as files of several servers and of their workers: whole groups by size, tables by rows where each row's
-update depends on that row alone."""
+"""Splits one training file into one file per server and one for workers. Whole groups are assigned by size. Tables are
+split by rows if each row's update depends on that row alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from linnet.errors import FileError, UsageError
-from linnet.file import from_bytes, functions_of
-from linnet.graph import Function, Graph
-from linnet.model import Model
+from linnet.clib.errors import FileError, UsageError
+from linnet.facade import Graph
+from linnet.file.reader import read_into
+from linnet.ir.function import Function, functions_of
 from linnet.passes import remove_dead_functions, simplify
+from linnet.session.model import Model
 from linnet.sync import contract
 from linnet.sync.groups import Groups, groups_of, part
 from linnet.sync.rowwise import RowUpdate
@@ -21,22 +22,23 @@ from linnet.sync.rowwise import RowUpdate
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What `partition` gives: graphs of the servers and of the workers; and why tables were kept whole, by name."""
+    """The result of `partition`: graphs of the servers and of the workers, and by name the reasons why tables were kept
+    whole."""
 
     servers: list[Graph]
     worker: Graph
     kept_whole: dict[str, str]
 
     def save(self, directory: str | Path) -> list[Path]:
-        """Writes server-0.lnt, server-1.lnt, ..., worker.lnt, making the directory. Returns the paths, the worker's last.
-        Raises FileError."""
+        """Writes server-0.lnt, server-1.lnt, ..., worker.lnt and creates the folder. Returns the paths, the worker's
+        last. Raises FileError."""
         place = Path(directory)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(
                 f"cannot write to '{place}': {error.strerror or error}", code=207, tensor=str(place),
-                hint="give a folder that can be written to",
+                hint="give a folder that you can write to",
             ) from None  # fmt: skip
         paths = []
         for name, graph in [*((f"server-{k}", g) for k, g in enumerate(self.servers)), ("worker", self.worker)]:
@@ -48,24 +50,26 @@ class Parts:
 def partition(
     model: Graph | str | Path, servers: int, *, split: Sequence[str] | Literal["auto"] = "auto", train: bool = False
 ) -> Parts:
-    """Spreads the parameters of a file with signature `update/all` over several servers.
+    """Distributes the parameters of a file with the signature `update/all` over several servers.
 
-    A group, variables whose updates depend on one another with their optimizer state, goes to one server, the largest first
-    to the server that has least. split: the variables to be split by rows over all servers; "auto": those that are larger
-    than a server's share, as far as they can be. train: the workers' file keeps `train`, for local steps, with the
-    variables of its optimizer. Signatures that read remote tables are not in it.
-    Values of variables are shared with `model`, or mapped from the file: nothing is copied before the parts are written.
-    Raises UsageError: no `update/all`, fewer groups than servers, or a table of `split` whose rows are not separable, with
-    the reason.
+    A group consists of variables whose updates depend on each other, with their optimizer state. Each group is assigned
+    to a single server; groups are assigned largest first, each to the server with the fewest bytes so far.
+    split: variables to split by rows over all servers; "auto": those larger than a server's share, if they can be
+        split.
+    train: the workers' file keeps `train` for local steps, with the variables of its optimizer, but no signatures that
+        read remote tables. Values of variables are shared with `model`, or mapped from the file; nothing is copied
+        before the parts are written.
+    Raises UsageError if there is no `update/all`, if there are fewer groups than servers, or if a table in `split` has
+    rows that cannot be separated; the error gives the reason.
     """
     graph, job = _opened(model)
     if contract.UPDATE not in graph.signatures:
         raise UsageError(
-            f"the model has no signature '{contract.UPDATE}'", code=102, tensor=contract.UPDATE,
-            expected=" or ".join(graph.signatures) or "a signature", hint="linnet.sync.signatures(...) writes it",
+            f"the model has no signature named '{contract.UPDATE}'", code=102, tensor=contract.UPDATE,
+            expected=" or ".join(graph.signatures) or "a signature", hint="linnet.sync.signatures(...) adds it",
         )  # fmt: skip
     if servers < 1:
-        raise UsageError("no such number of servers", code=101, expected="1 or more", got=str(servers))
+        raise UsageError("the number of servers is out of range", code=101, expected="1 or more", got=str(servers))
     groups = groups_of(graph.signatures[contract.UPDATE].function)
     tables, kept = _tables(graph, groups, servers, split)
     plan = _spread(graph, groups, servers, tables)
@@ -78,19 +82,19 @@ def partition(
 
 
 def worker_part(model: Graph | str | Path, train: bool = False) -> Graph:
-    """The file of the workers alone, however many servers there are."""
+    """Only the workers' file, which does not depend on the number of servers."""
     graph, job = _opened(model)
     return _worker(graph, job, train)
 
 
 def _opened(model: Graph | str | Path) -> tuple[Graph, str]:
-    """The graph, and the digest that names the job. Values stay in the file."""
+    """The graph, and the digest that identifies the job. Values stay in the file."""
     job = str(Model(model).metadata("digest"))
     if isinstance(model, Graph):
         return model, model.metadata.get(contract.JOB, job)
     with open(model, "rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    graph = from_bytes(content, str(model))
+    graph = read_into(Graph(), content, str(model))
     return graph, graph.metadata.get(contract.JOB, job)
 
 
@@ -101,7 +105,7 @@ def _bytes(graph: Graph, names: Sequence[str]) -> int:
 def _tables(
     graph: Graph, groups: Groups, servers: int, split: Sequence[str] | Literal["auto"]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The tables to split, each with its group; and of those that "auto" would have, why not."""
+    """The tables to split, each with its group, and the reasons for the tables that "auto" would split but cannot."""
     tables: dict[str, list[str]] = {}
     kept: dict[str, str] = {}
     share = sum(_bytes(graph, group) for group in groups.groups) / servers
@@ -114,7 +118,11 @@ def _tables(
         group = next((group for group in groups.groups if name in group), None)
         if group is None or name not in trained:
             raise UsageError(
-                "no such parameter to split", code=102, tensor=name, expected=" or ".join(sorted(trained)[:8]), got=name
+                "the model has no such parameter to split",
+                code=102,
+                tensor=name,
+                expected=" or ".join(sorted(trained)[:8]),
+                got=name,
             )
         try:
             _check_table(graph, groups, group, name, servers, trained)
@@ -127,44 +135,46 @@ def _tables(
 
 
 def _check_table(graph: Graph, groups: Groups, group: list[str], name: str, servers: int, trained: set[str]) -> None:
-    """UsageError with the reason when a table cannot be split by rows."""
+    """Raises UsageError with the reason if a table cannot be split by rows."""
     value = graph.variables[name].value
     others = [v for v in group if v in trained and v != name]
     odd = [v for v in group if graph.variables[v].value.shape[:1] != value.shape[:1]]
     reason = ""
     if others:
-        reason = f"its update is tied to that of {', '.join(repr(v) for v in others[:3])}" + (
+        reason = f"its update also involves {', '.join(repr(v) for v in others[:3])}" + (
             f" and {len(others) - 3} more" if len(others) > 3 else ""
         )
     elif value.ndim == 0 or len(value) < servers:
-        reason = f"it has {len(value) if value.ndim else 0} rows for {servers} servers"
+        reason = f"it has only {len(value) if value.ndim else 0} rows for {servers} servers"
     elif odd:
-        reason = f"'{odd[0]}', which belongs to it, has no such rows"
+        reason = f"'{odd[0]}', which belongs to it, does not have the same rows"
     if reason:
         raise UsageError(
-            f"'{name}' cannot be split by rows: {reason}", code=101, tensor=name, expected="an update of each row by itself",
-            hint="keep it whole, or clip by value and leave out what looks at all gradients at once",
+            f"'{name}' cannot be split by rows: {reason}", code=101, tensor=name, expected="an update in which each "
+                                                                                           "row depends only on "
+                                                                                           "itself",
+            hint="keep it whole, or clip by value and avoid anything that combines all gradients",
         )  # fmt: skip
-    # The rest shows when it is rebuilt.
+    # Other obstacles show up when the update is rebuilt.
     _server(graph, groups, 0, servers, [], [], {name: group})
 
 
 def _spread(
     graph: Graph, groups: Groups, servers: int, tables: dict[str, list[str]]
 ) -> list[tuple[list[str], list[str]]]:
-    """For each server the variables of its whole groups, and the averaged ones it keeps."""
+    """For each server, the variables of its whole groups, and the averaged variables that it keeps."""
     whole = [group for group in groups.groups if not any(group is g for g in tables.values())]
     if len(whole) < servers and not tables:
         raise UsageError(
-            f"{len(whole)} parameter groups cannot be spread over {servers} servers", code=101,
+            f"{len(whole)} parameter groups cannot be distributed over {servers} servers", code=101,
             expected=f"at most {len(whole)} servers", got=str(servers),
-            hint="an optimizer that looks at all gradients at once makes one group; split a table, or take fewer servers",
+            hint="use fewer servers or split a table; an optimizer that combines all gradients makes a single group",
         )  # fmt: skip
     loads = [0] * servers
     plan: list[tuple[list[str], list[str]]] = [([], []) for _ in range(servers)]
     averaged = contract.names_in(graph.metadata, contract.AVERAGE)
     items = [(group, 0) for group in whole] + [([name], 1) for name in averaged]
-    # Groups first, so that every server has an update to run.
+    # Assign groups first, so that every server has an update to run.
     for names, kind in sorted(items, key=lambda item: (item[1], -_bytes(graph, item[0]))):
         k = loads.index(min(loads))
         if not kind and not tables:
@@ -224,7 +234,7 @@ def _server(
 
 
 def _worker(graph: Graph, job: str, train: bool) -> Graph:
-    """The file of the workers: what a batch needs, without servers' state and remote tables."""
+    """The workers' file: what a batch needs, without the servers' state and remote tables."""
     remote = set(contract.names_in(graph.metadata, contract.REMOTE))
     away = {contract.UPDATE, "accumulate", "apply"} | (set() if train else {"train"})
     kept = [name for name in graph.signatures if name not in away]
@@ -235,7 +245,7 @@ def _worker(graph: Graph, job: str, train: bool) -> Graph:
 
 
 def _reduced(graph: Graph, signatures: Sequence[str]) -> Graph:
-    """A copy with these signatures alone."""
+    """A copy with only these signatures."""
     made = graph.copy()
     made.signatures = {name: made.signatures[name] for name in signatures}
     remove_dead_functions(made)
@@ -243,7 +253,7 @@ def _reduced(graph: Graph, signatures: Sequence[str]) -> Graph:
 
 
 def reads(function: Function) -> set[str]:
-    """The variables that a function reads or assigns, and those it names."""
+    """The variables that a function, or a function it calls, reads or assigns."""
     found = {t.variable.name for t in function.tensors() if t.variable is not None}
     return found.union(*(reads(inner) for inner in functions_of(function)))
 

@@ -1,9 +1,9 @@
-"""Where the time of distributed steps goes: spans of workers and servers on one clock, as a Chrome trace (Perfetto,
-chrome://tracing), and from them the ratio of computing to transfer and the speed-up that it predicts.
+"""Shows how the time of distributed steps is spent: spans of workers and servers on one clock, as a Chrome trace
+(Perfetto, chrome://tracing), and from them the ratio of computation to transfer and the predicted speed-up.
 
-A worker's clock and a server's differ; heartbeats measure by how much (RFC 5905, section 8), and answers to pushes, which
-bring the server's times of the step, bound it further. All times are put on the clock of shard 0's server, so that the files
-of several workers may be joined."""
+The clocks of a worker and a server differ. Heartbeats measure the difference (RFC 5905, section 8), and replies to
+pushes, which contain the server's times of the step, limit it further. All times are converted to the clock of shard
+0's server, so that the files of several workers can be merged."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linnet.errors import FileError, UsageError
-from linnet.training.callbacks import Callback, Metrics
+from linnet.clib.errors import FileError, UsageError
+from linnet.training.callbacks import Callback, Metrics, Run
 
 if TYPE_CHECKING:
-    from linnet.session import Session
+    from linnet.session.session import Session
     from linnet.sync.worker import LinkInfo, WorkerInfo
-    from linnet.training.run import Run
 
 FORMAT = "linnet timeline 1"
 _FOREVER = 1 << 62  # ns
-_SERVERS = 1_000_000  # process number of shard 0's server; workers have theirs
+_SERVERS = 1_000_000  # process number of shard 0's server; workers use their own numbers
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Mean seconds of a step, and what follows. compute: the worker computes. transfer: bytes travel, either way. others: the
-    slowest worker is waited for. update: from its push until servers have summed and applied. ratio: computing for each
-    second of transfer and update. speedup: what so many workers give, each computing as long: workers * compute / step."""
+    """Mean seconds of a step, and derived figures. compute: the worker computes. transfer: bytes travel in either
+    direction. others: waiting for the slowest worker. update: from the slowest worker's push until servers have summed
+    and applied. ratio: seconds of computation per second of transfer and update. speedup: predicted for this number of
+    workers if all compute equally long: workers * compute / step."""
 
     workers: int
     steps: int
@@ -58,29 +58,30 @@ def _ns(seconds: float) -> int:
 
 
 class Timeline(Callback):
-    """Records the steps of one worker: `record` after each step, `save` at the end. As a callback of linnet.fit(cluster=...) it
-    does both by itself.
+    """Records the steps of one worker: call `record` after each step and `save` at the end. As a callback of
+    linnet.fit(cluster=...) it does both by itself.
 
-    name: of the machine, for people. path: where a run writes it; "{worker}" in it becomes the worker's number.
+    name: name of the machine, for display. path: where a run writes the trace; "{worker}" in it is replaced by the
+    worker's number.
     """
 
     def __init__(self, name: str = "", path: str | Path | None = None) -> None:
         self.name, self.path = name, path
         self._steps: list[dict[str, Any]] = []
-        self._clocks: dict[int, list[int]] = {}  # shard -> the least and the most that its clock is ahead of ours
+        self._clocks: dict[int, list[int]] = {}  # by shard: lower and upper bound of its clock minus ours
         self._worker = 0
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def record(self, info: WorkerInfo, session: Session | None = None) -> None:
-        """Takes the step that has just ended. session: one with trace=True adds its ops inside the computing."""
+        """Records the step that has just ended. session: a session with trace=True adds its ops to the computation."""
         end = _ns(info.decided)
         self._worker = info.worker
         pushed = end - _ns(info.wait)
         computed = pushed - _ns(info.push)
         begun = computed - _ns(info.compute)
-        # Values that came with the answer to a push are a part of the wait, and `pull` then spans push and wait.
+        # If values came with the reply to a push, they are part of the wait; `pull` then spans push and wait.
         pulled = begun if abs(info.pull - info.push - info.wait) < 1e-4 else begun - _ns(info.pull)
         for link in info.links:
             self._bound(link, computed, end, info.outcome == "applied")
@@ -94,8 +95,9 @@ class Timeline(Callback):
         )  # fmt: skip
 
     def _bound(self, link: LinkInfo, begin: int, end: int, applied: bool) -> None:
-        """What this step says of a server's clock: an exchange of heartbeats errs by half of its delay at most, and the answer
-        to a push was given after the push began and before it came. The bounds of all steps hold together."""
+        """Narrows the bounds of a server's clock with this step. An exchange of heartbeats is wrong by at most half of
+        its delay, and a reply to a push was sent after the push began and before the reply arrived. The bounds of all
+        steps are combined."""
         low, high = self._clocks.setdefault(link.shard, [-_FOREVER, _FOREVER])
         if link.delay is not None:
             offset, error = _ns(link.offset), _ns(link.delay / 2)
@@ -103,7 +105,7 @@ class Timeline(Callback):
         if applied and link.clock[4]:
             answer = _ns(link.clock[4])
             low, high = max(low, answer - end), min(high, answer - begin)
-        if low <= high:  # else a clock was set meanwhile: what was known stays
+        if low <= high:  # otherwise a clock was set in the meantime; keep the earlier bounds
             self._clocks[link.shard] = [low, high]
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
@@ -112,11 +114,11 @@ class Timeline(Callback):
             self.record(worker.info)
 
     def on_end(self, run: Run) -> None:
-        if self.path is not None and self._steps:  # alone there is nothing to see
+        if self.path is not None and self._steps:  # in a job with one process there is nothing to record
             self.save(str(self.path).replace("{worker}", str(self._worker)))
 
     def save(self, path: str | Path) -> None:
-        """Writes the trace, which also holds what `merge` needs. FileError where it cannot be written."""
+        """Writes the trace, including what `merge` needs. Raises FileError if it cannot be written."""
         write([self._content()], path)
 
     def _content(self) -> dict[str, Any]:
@@ -127,19 +129,20 @@ class Timeline(Callback):
 
 
 def read(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
-    """The workers in traces that `Timeline.save` or `write` wrote. FileError names the file that is none."""
+    """The workers in traces written by `Timeline.save` or `write`. Raises FileError with the name of a file that is not
+    a trace."""
     found: list[dict[str, Any]] = []
     for path in paths:
         try:
             content = json.loads(Path(path).read_text())
             if content["format"] != FORMAT:
-                raise ValueError(f"format {content['format']!r}")
+                raise ValueError(f"unknown format {content['format']!r}")
             found += content["workers"]
         except OSError as error:
             raise FileError("cannot read the trace", code=201, tensor=str(path), got=str(error)) from None
         except (ValueError, KeyError, TypeError) as error:
             raise FileError(
-                "not a trace of linnet",
+                "the file is not a trace written by linnet",
                 code=203,
                 tensor=str(path),
                 expected=FORMAT,
@@ -149,24 +152,24 @@ def read(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
 
 
 def write(workers: Sequence[dict[str, Any]], path: str | Path) -> None:
-    """One trace of all workers, for Perfetto. FileError where it cannot be written."""
-    from linnet.file import write_atomic
+    """Writes one trace of all workers for Perfetto. Raises FileError if it cannot be written."""
+    from linnet.file.atomic import write_atomic
 
     content = {"format": FORMAT, "displayTimeUnit": "ms", "traceEvents": events(workers), "workers": list(workers)}
     write_atomic(Path(path), iter([json.dumps(content).encode()]))
 
 
 def _to_common(worker: dict[str, Any], time_ns: int, shard: str | None = None) -> int:
-    """A time of the worker (shard None), or of a server, on the clock of shard 0's server; a shard whose clock was never
-    measured is taken to be that of the worker."""
+    """Converts a time of the worker (shard None) or of a server to the clock of shard 0's server. A shard whose clock
+    was never measured is assumed to have the worker's clock."""
     clocks = worker["clocks"]
     local = time_ns if shard is None else time_ns - clocks.get(shard, 0)
     return int(local + clocks.get("0", 0))
 
 
 def _waits(worker: dict[str, Any], entry: dict[str, Any]) -> tuple[int, int]:
-    """What the wait of a step was for, as two moments within it on the common clock: the last push that counted had come to
-    the last server, and the last update was made. 0 and 0 where no server has answered."""
+    """Splits the wait of a step at two moments on the common clock: when the last push that counted reached the last
+    server, and when the last update was made. Both parts are 0 if no server has replied."""
     pushed, end = (_to_common(worker, t) for t in entry["times"][3:])
     clocks = [(_to_common(worker, c[1], s), _to_common(worker, c[3], s)) for s, c in entry["servers"].items() if c[4]]
     if not clocks:
@@ -176,10 +179,11 @@ def _waits(worker: dict[str, Any], entry: dict[str, Any]) -> tuple[int, int]:
 
 
 def events(workers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Chrome trace events of the workers' steps and of their servers, each server's step once; times in us from the first."""
+    """Chrome trace events of the workers' steps and of their servers, with each server's step only once. Times are in
+    us from the first event."""
     spans: list[dict[str, Any]] = []
     names: dict[int, str] = {}
-    servers: dict[tuple[str, int, int], int] = {}  # (shard, step, when it began): its answer
+    servers: dict[tuple[str, int, int], int] = {}  # from (shard, step, start time) to the reply
     for worker in workers:
         number = int(worker["worker"])
         names[number] = f"worker {number}" + (f" {worker['name']}" if worker["name"] else "")
@@ -206,7 +210,7 @@ def events(workers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 process = _SERVERS + int(shard)
                 names[process] = f"server {shard}"
                 if not clock[4]:
-                    continue  # no answer of this server yet
+                    continue  # no reply of this server yet
                 key = shard, int(entry["step"]), clock[2]
                 flow = f"{shard}/{number}/{entry['step']}"
                 if key not in servers:
@@ -240,8 +244,8 @@ def _flow(phase: str, name: str, pid: int, at: int) -> dict[str, Any]:
 
 
 def summary(workers: Sequence[dict[str, Any]], skip: int = 1) -> Summary:
-    """Where the steps of these workers went, on average; the first `skip` of each, which plan, are left out. UsageError where
-    nothing is left."""
+    """How the workers' step time is spent, on average. The first `skip` steps of each worker, which include planning,
+    are left out. Raises UsageError if no step is left."""
     totals = [0, 0, 0, 0]
     count = 0
     for worker in workers:
@@ -256,5 +260,7 @@ def summary(workers: Sequence[dict[str, Any]], skip: int = 1) -> Summary:
             totals[3] += update
             count += 1
     if not count:
-        raise UsageError("there are no steps in the trace", code=101, hint="record more than one step of each worker")
+        raise UsageError(
+            "the traces have no steps to average", code=101, hint="record more steps of each worker, or lower skip"
+        )
     return Summary(len(workers), count, *(total / count / 1e9 for total in totals))

@@ -1,4 +1,5 @@
-"""A worker of a training job: it pulls parameters, computes gradients on its own data, and pushes them to the servers."""
+"""A worker of a training job. It pulls parameters, computes gradients on its own data, and pushes them to the
+servers."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from linnet._generated.ffi import ffi
-from linnet._library import exception
-from linnet.errors import UsageError
-from linnet.graph import Graph, numpy_dtype
-from linnet.model import Array, Model, Store, string_of
-from linnet.running import Signals
-from linnet.session import Session, _Planned
+from linnet.clib.errors import UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception
+from linnet.facade import Graph
+from linnet.ir.dtypes import numpy_dtype
+from linnet.session.model import Array, Model, Store, string_of
+from linnet.session.planned import Planned
+from linnet.session.running import Signals
+from linnet.session.session import Session
 from linnet.sync._library import sync_library
 from linnet.sync.compression import Compression
 from linnet.sync.contract import GRAD, GRADIENT, IDS, REMOTE, ROWS, names_in
@@ -29,10 +32,10 @@ _OUTCOMES: Final = ("applied", "late", "not_finite")
 
 @dataclasses.dataclass(frozen=True)
 class LinkInfo:
-    """One server, as a worker sees it. version: updates of its variables that the worker knows of. epoch: how often a server
-    was started on this state. offset: the server's clock less ours, in seconds, by the exchange with the shortest delay;
-    delay: of that exchange, None before the first. clock: seconds of the server's clock at its last answer: first and last
-    push of the step, begin and end of the update, answer."""
+    """One server, as seen by a worker. version: number of updates of its variables that the worker knows. epoch: how
+    often a server was started on this state. offset: the server's clock minus ours in seconds, from the exchange with
+    the shortest delay. delay: delay of that exchange in seconds; None before the first exchange. clock: seconds on the
+    server's clock in its last reply: first and last push of the step, begin and end of the update, reply."""
 
     address: str
     shard: int
@@ -49,13 +52,20 @@ class LinkInfo:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerInfo:
-    """Where a worker stands. worker: its number. step: the one it computes next. version: of its variables, the least of all
-    servers'. outcome: of the last push, "applied", "late" (the step was closed without it) or "not_finite"; staleness: updates
-    of others between the values it was computed from and itself. applied, late, not_finite: pushes so far. tensors_pulled,
-    tensors_same: variables that came, and that were skipped because they had not changed. Seconds of the last step: compute
-    (from the values to the push), push (until its last byte was handed over), wait (until the answer), and of the last pull;
-    decided: when that answer came, by time.monotonic. share: (first example, examples, examples in all) of the next global
-    batch, or None. memory: bytes, besides the store's."""
+    """The state of a worker.
+    worker: its number.
+    step: number of the next step to compute.
+    version: version of its variables; the lowest over all servers.
+    outcome: result of the last push: "applied", "late" (the step was closed without it) or "not_finite".
+    staleness: number of updates that other workers made between the pull of the values and the last push.
+    applied, late, not_finite: number of pushes so far.
+    tensors_pulled, tensors_same: variables that were received, and that were skipped because they had not changed.
+        Seconds of the last step: compute (from receiving the values to the push), push (until its last byte was sent),
+        wait (until the reply), and pull (the last pull).
+    decided: value of time.monotonic() when the reply to the last push arrived.
+    share: (first example, examples, total examples) of the next global batch, or None.
+    memory: bytes in use, without the store.
+    """
 
     worker: int
     step: int
@@ -82,18 +92,24 @@ class WorkerInfo:
 
 
 class Worker:
-    """A worker of the job that the servers serve. Use it with `with`, or close it.
+    """A worker of a job. Use it with `with`, or call close.
 
-    model: a file of linnet.sync.signatures or linnet.sync.partition: path, bytes, Graph or Model. servers: the address of each
-    shard's server, in any order ("host:port", ":port", "unix:PATH", "shm:PATH"). store: variables shared with other sessions
-    of the same Model; a new one otherwise. number: its own, the same again after a restart; None: the server chooses. group:
-    for servers with several. compression: how gradients travel, as linnet.sync.Compression.parse takes it; what is lost is
-    added to the next one. read_only: pulls, and is no member that others wait for. keep_pulled: keeps a copy of what was
-    pulled, for `round`; as many bytes as the variables. lost: seconds that a server may be out of reach before a call fails.
-    timeout: the longest that a call takes, in seconds, other workers' slowness included; None: no limit. name: for people.
-    threads, isa_max: of its sessions.
-    Connections that break are made again, a step that was pushed twice counts once. One thread at a time uses a worker.
-    Raises SyncError (nobody answers, refused, ...), FileError (the servers have another model), UsageError.
+    model: a file from linnet.sync.signatures or linnet.sync.partition, as a path, bytes, Graph or Model.
+    servers: the address of each shard's server, in any order ("host:port", ":port", "unix:PATH", "shm:PATH").
+    store: variables shared with other sessions of the same Model; default: a new one.
+    number: number of this worker, which must be the same after a restart; None: the server chooses.
+    group: for servers with several groups.
+    compression: encoding of gradients, as accepted by linnet.sync.Compression.parse; the encoding error is added to the
+        next gradient.
+    read_only: only pulls, and other workers never wait for it.
+    keep_pulled: keeps a copy of the pulled values for `round`, which doubles the memory for variables.
+    lost: seconds that a server may be unreachable before a call fails.
+    timeout: the longest time of a call in seconds, including waiting for slower workers; None: no limit.
+    name: for display.
+    threads, isa_max: as in Session, for its sessions. Broken connections are made again, and a step that was pushed
+        twice counts once.
+        Only one thread at a time may use a worker.
+    Raises SyncError (unreachable, refused, ...), FileError (the servers have another model), UsageError.
     """
 
     def __init__(
@@ -117,12 +133,12 @@ class Worker:
         self.model = model if isinstance(model, Model) else Model(model)
         if store is not None and store.model is not self.model:
             raise UsageError(
-                "the store belongs to another model", code=101, hint="make both of one linnet.Model object"
+                "the store belongs to another model", code=101, hint="create both from the same linnet.Model object"
             )
         self.store = store if store is not None else Store(self.model)
         self._options: dict[str, Any] = {"store": self.store, "threads": threads, "isa_max": isa_max}
         self._sessions: dict[str, Session] = {}
-        self._last: _Planned | None = None
+        self._last: Planned | None = None
         self._remote = names_in({REMOTE: self.model.metadata(REMOTE) or ""}, REMOTE)
         lib, keep, error = sync_library(), list[Any](), ffi.new("linnet_error *")
         config, chosen = ffi.new("linnet_worker_config *"), Compression.parse(compression)
@@ -155,24 +171,24 @@ class Worker:
             self.close()
 
     def close(self) -> None:
-        """Leaves the job in order: nobody waits for this worker any more."""
+        """Leaves the job in order, so that nothing waits for this worker any more."""
         pointer, self._pointer = self._pointer, None
         if pointer:
             sync_library().linnet_worker_free(pointer)
 
     def _call(self, function: str, *arguments: Any) -> None:
         if not self._pointer:
-            raise UsageError("the worker is closed", code=101, hint="make another one")
+            raise UsageError("the worker is closed", code=101, hint="create a new one")
         error = ffi.new("linnet_error *")
         if getattr(sync_library(), function)(self._pointer, *arguments, error):
             raise self._signal.taken() or exception(error)
 
     def pull(self) -> None:
-        """Brings the store's variables to the servers' newest values; what has not changed does not travel."""
+        """Updates the store's variables to the servers' newest values. Unchanged variables are not transferred."""
         self._call("linnet_worker_pull")
 
     def pull_rows(self, table: str, rows: npt.ArrayLike) -> Array:
-        """Rows of a table by their numbers [n] -> [n, ...], whether this model holds the table or not."""
+        """Rows of a table by their numbers [n] -> [n, ...]. The model need not hold the table."""
         numbers = np.ascontiguousarray(rows, np.int64).reshape(-1)
         info = self._table(table)
         result = np.empty((numbers.size, *info[0]), info[1])
@@ -181,23 +197,25 @@ class Worker:
         return result
 
     def _table(self, table: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape of a row, and dtype: of the variable, or of the input that its rows are fed to."""
+        """Shape of a row, and dtype. They come from the variable, or from the input to which its rows are fed."""
         for spec in self.model.variables:
             if spec.name == table and spec.shape:
                 return tuple(d or 0 for d in spec.shape[1:]), numpy_dtype(spec.dtype)
         for spec in self.model.inputs(GRAD):
             if spec.name == ROWS + table and spec.shape:
                 return tuple(d or 0 for d in spec.shape[1:]), numpy_dtype(spec.dtype)
-        raise UsageError(f"there is no table {table!r}", code=102, tensor=table, expected=" or ".join(self._remote))
+        raise UsageError(
+            f"the model has no table named {table!r}", code=102, tensor=table, expected=" or ".join(self._remote)
+        )
 
     def session(self, signature: str = GRAD) -> Session:
-        """The session of a signature over the worker's store; made when it is first asked for."""
+        """The session of a signature on the worker's store. It is created on first use."""
         if signature not in self._sessions:
             self._sessions[signature] = Session(self.model, signature, **self._options)
         return self._sessions[signature]
 
-    def _looked_up(self, feeds: Mapping[str, npt.ArrayLike]) -> tuple[_Planned | None, dict[str, tuple[int, ...]]]:
-        """The filled plan of `ids`, and the shapes of the inputs that rows will come to."""
+    def _looked_up(self, feeds: Mapping[str, npt.ArrayLike]) -> tuple[Planned | None, dict[str, tuple[int, ...]]]:
+        """The filled plan of `ids`, and the shapes of the inputs for the looked-up rows."""
         if not self._remote:
             return None, {}
         session = self.session(IDS)
@@ -208,10 +226,11 @@ class Worker:
         return planned, shapes
 
     def step(self, feeds: Mapping[str, npt.ArrayLike], weight: float | None = None) -> dict[str, Array]:
-        """One step: newest values, a run of `grad` on the batch, and a push that brings the next values along.
+        """One step: gets the newest values, runs `grad` on the batch, and pushes the gradients. The reply contains the
+        next values.
 
-        feeds: the batch. weight: examples behind it, for the mean over workers; None: the first dimension of the first feed.
-        Returns the outputs of `grad` less the gradients. `info.outcome` says whether the step counted.
+        feeds: the batch. weight: number of examples, for the mean over workers; None: the first dimension of the first
+        feed. Returns the outputs of `grad` except the gradients. `info.outcome` says whether the step counted.
         """
         ids, shapes = self._looked_up(feeds)
         planned = self._last = self.session()._filled(feeds, None, shapes)
@@ -220,7 +239,8 @@ class Worker:
         return results(planned)
 
     def push(self, weight: float = 1.0) -> None:
-        """Pushes what the last run of `session()` computed, or with keep_pulled and no such run what local steps changed."""
+        """Pushes the results of the last run of `session()`, or, with keep_pulled and no such run, the changes made by
+        local steps."""
         planned = self.session()._last if GRAD in self._sessions else None
         self._call("linnet_worker_push", planned.session if planned else ffi.NULL, float(weight))
 
@@ -230,11 +250,12 @@ class Worker:
         weight: float | None = None,
         signature: str = "train",
     ) -> dict[str, Array]:
-        """A round of federated averaging (McMahan et al. 2017): newest values, local steps, and a push of how far they came.
+        """A round of federated averaging (McMahan et al. 2017): gets the newest values, runs local steps, and pushes
+        the change.
 
-        batches: feeds of `signature`, each of which is a local step; or a function that is given the session, trains, and
-        returns the number of examples. weight: of this worker in the mean; None: the examples that it saw.
-        Needs keep_pulled. Returns the outputs of the last local step. The servers' optimizer takes the mean as a gradient:
+        batches: feeds of `signature`, one local step each; or a function that takes the session, trains, and returns
+        the number of examples. weight: weight of this worker in the mean; None: the number of examples used. Needs
+        keep_pulled. Returns the outputs of the last local step. The servers' optimizer treats the mean as a gradient:
         SGD(1) is FedAvg, Adam is FedAdam.
         """
         self.pull()
@@ -249,15 +270,16 @@ class Worker:
         return last
 
     def save(self) -> None:
-        """Lets every server write a snapshot, and waits until they have. Raises FileError (write_failed)."""
+        """Asks every server to write a snapshot, and waits until all have written it. Raises FileError
+        (write_failed)."""
         self._call("linnet_worker_save")
 
     @property
     def info(self) -> WorkerInfo:
-        """Where it stands."""
+        """The current state of the worker."""
         record = ffi.new("linnet_worker_info *")
         if not self._pointer or sync_library().linnet_worker_get_info(self._pointer, record):
-            raise UsageError("the worker is closed", code=101, hint="make another one")
+            raise UsageError("the worker is closed", code=101, hint="create a new one")
         links = tuple(_link_info(record.links[i]) for i in range(record.link_count))
         share = (int(record.first_example), int(record.examples), int(record.batch)) if record.batch else None
         whole = ("worker", "step", "version", "staleness", "applied", "late", "not_finite", "members")
@@ -296,8 +318,8 @@ def _link_info(record: Any) -> LinkInfo:
     )
 
 
-def results(planned: _Planned) -> dict[str, Array]:
-    """Copies of the outputs of the last run, less the gradients."""
+def results(planned: Planned) -> dict[str, Array]:
+    """Copies of the outputs of the last run, except the gradients."""
     return {
         name: planned.output(i) if view is None else view.copy()
         for i, (name, view) in enumerate(planned.outputs)
@@ -306,5 +328,5 @@ def results(planned: _Planned) -> dict[str, Array]:
 
 
 def weight_of(feeds: Mapping[str, npt.ArrayLike]) -> float:
-    """How many examples a batch holds, at least 1."""
+    """Number of examples in a batch, at least 1."""
     return float(max(examples({name: np.asarray(value) for name, value in feeds.items()}), 1))

@@ -1,47 +1,99 @@
-"""What may be done around training steps: the hooks, and early stopping. A callback with a state gives it as JSON values,
-which every checkpoint keeps, so that a run that is resumed decides as it would have."""
+"""Hooks around training steps, and early stopping. A callback with state returns it as JSON values, which every
+checkpoint stores, so that a resumed run makes the same decisions as an uninterrupted one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from linnet.training.run import Run
+    from linnet.session.model import Model, Store
+    from linnet.session.session import Session
+    from linnet.training.feeding import Feed
+    from linnet.training.history import History, MetricsFile
 
 Metrics = Mapping[str, float]
 
 
+@runtime_checkable
+class Run(Protocol):
+    """The state of a run, as callbacks see it. step, epoch: number completed. batch: number completed in this epoch.
+    total: total number of steps, or None if only the data determines it. store: the variables. history. directory, or
+        None.
+    failed: whether training ended with an error."""
+
+    model: Model
+    store: Store
+    signature: str
+    session: Session
+    accumulate: int
+    feed: Feed
+    callbacks: list[Callback]
+    directory: Path | None
+    step: int
+    epoch: int
+    batch: int
+    total: int | None
+    failed: bool
+    stopping: str
+    history: History
+    metrics: MetricsFile
+    validate: tuple[Session, Feed] | None
+    log_every: int
+    known: list[str]
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether there have been steps since the last record."""
+
+    def stop(self, reason: str) -> None:
+        """Ends training after this step. reason: the value for History.stopped."""
+
+    def record(self, scheduled: bool = True) -> dict[str, float]:
+        """Records the means since the last record, and validates."""
+
+    def save(self, path: Path) -> None:
+        """Writes all variables, and the state needed to resume, to one file."""
+
+    def load(self, path: Path) -> None:
+        """Loads variables and position from a checkpoint. Raises FileError, UsageError."""
+
+    def checkpoint(self) -> Path | None:
+        """The latest checkpoint in the run's directory."""
+
+
 class Callback:
-    """Hooks of a run; override what you need. Any may call `run.stop(reason)`."""
+    """Hooks of a run. Override the ones you need. Each of them may call `run.stop(reason)`."""
 
     def on_start(self, run: Run) -> None:
-        """Before the first step; `run.step` is above 0 in a run that goes on."""
+        """Called before the first step. `run.step` is above 0 in a resumed run."""
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
-        """After each step, with its scalar outputs."""
+        """Called after each step with its scalar outputs."""
 
     def on_record(self, run: Run, record: Metrics) -> None:
-        """After each epoch, or every `validate_every` steps: the means since the last record, and val_... if validated."""
+        """Called after each epoch, or every `validate_every` steps, with the means since the last record, and val_...
+        after a validation."""
 
     def on_end(self, run: Run) -> None:
-        """After the last step, or when training fails."""
+        """Called after the last step, or when training fails."""
 
     def state(self) -> dict[str, Any]:
-        """What must be known to go on, as JSON values."""
+        """The state needed to resume, as JSON values."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes what `state` gave."""
+        """Restores what `state` returned."""
 
 
 def better(mode: str, value: float, than: float | None, by: float = 0.0) -> bool:
-    """Whether a value improves on another (None: any number does) by more than `by`. NaN never does."""
+    """Whether `value` improves on `than` (None: any number does) by more than `by`. NaN never does."""
     if than is None:
         return value == value
     return value < than - by if mode == "min" else value > than + by
@@ -54,20 +106,24 @@ def checked_mode(mode: str) -> str:
 
 
 def monitored(record: Metrics, name: str) -> float:
-    """The metric of a record. UsageError when it has none of that name."""
+    """The metric with this name in a record. Raises UsageError if there is none."""
     if name not in record:
         raise UsageError(
-            f"there is no metric {name!r} to watch", code=102, tensor=name, expected=" or ".join(record) or "no metric",
-            hint="metrics are the scalar outputs of the train signature, and with validation those of eval as val_...",
-        )  # fmt: skip
+            f"there is no metric named {name!r} to monitor",
+            code=102,
+            tensor=name,
+            expected=" or ".join(record) or "no metric",
+            hint="metrics are the scalar outputs of the train signature, and after a validation those of eval as "
+            "val_...",
+        )
     return float(record[name])
 
 
 class EarlyStopping(Callback):
     """Stops when a metric has not improved for `patience` records.
 
-    mode: "min" or "max". min_delta: smaller improvements do not count. restore_best: at the end, give the variables back the
-    values of the best record.
+    mode: "min" or "max". min_delta: smaller improvements do not count. restore_best: at the end, set the variables to
+    their values at the best record.
     """
 
     def __init__(
@@ -80,7 +136,7 @@ class EarlyStopping(Callback):
         restore_best: bool = False,
     ) -> None:
         if patience < 1:
-            raise UsageError("patience makes no sense", code=101, expected="1 or more records", got=str(patience))
+            raise UsageError("patience is out of range", code=101, expected="1 or more records", got=str(patience))
         self.monitor, self.mode, self.patience, self.min_delta = monitor, checked_mode(mode), patience, abs(min_delta)
         self.restore_best = restore_best
         self.best: float | None = None
@@ -108,7 +164,7 @@ class EarlyStopping(Callback):
                 run.store[name] = value
 
     def _keep(self, run: Run) -> None:
-        if run.directory is not None:  # a run that goes on in another process needs it
+        if run.directory is not None:  # needed if the run is resumed in another process
             run.store.save(run.directory / "early_stopping.lnt", list(run.store), {"step": run.step})
         else:
             self._values = run.store.as_dict()

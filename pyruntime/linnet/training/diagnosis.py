@@ -1,5 +1,5 @@
-"""Where a loss that is not finite came from: the steps since the last good values are run again, counting NaN and
-infinity behind every op, until one gives the first."""
+"""Finds where a non-finite loss came from. It repeats the steps since the last good values and counts NaN and infinity
+after every op, until an op produces the first one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import Error
-from linnet.file import functions_of
-from linnet.graph import Graph, nodes_behind
-from linnet.model import Model, Store
+from linnet.clib.errors import Error
+from linnet.facade import Graph
+from linnet.ir.function import functions_of
+from linnet.ir.graph import nodes_behind
+from linnet.session.model import Model, Store
 
 Array = npt.NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """The first op whose result was not finite. name: of the node; tensor: of its first output."""
+    """The first op with a non-finite result. name: name of the node. tensor: its first output."""
 
     step: int
     name: str
@@ -31,14 +32,14 @@ class Finding:
 
 
 class _Probe:
-    """A session that counts, over a store of its own."""
+    """A session that counts non-finite values, with its own store."""
 
     def __init__(self, model: Model, signature: str) -> None:
-        from linnet.session import Session
+        from linnet.session.session import Session
 
         self.store = Store(model)
         self.session = Session(model, signature, store=self.store, count_special=True)
-        self.usual: set[int] = set()  # steps of the plan that give infinity while all is well, such as masks
+        self.usual: set[int] = set()  # steps of the plan that produce infinity in normal operation, such as masks
 
     def run(self, feeds: Mapping[str, Array], values: Mapping[str, Array] | None = None) -> None:
         for name, value in (values or {}).items():
@@ -46,7 +47,7 @@ class _Probe:
         self.session.run(feeds)
 
     def accept(self) -> None:
-        """What is infinite now is usual, if nothing is NaN."""
+        """Marks the current infinities as normal, if nothing is NaN."""
         found = self.session.special
         if not any(c["not_a_number"] for c in found):
             self.usual = {i for i, c in enumerate(found) if c["infinite"]}
@@ -67,9 +68,9 @@ def find(
     count: int,
     batches: Iterable[Mapping[str, Array]],
 ) -> Finding | None:
-    """values: the variables before training step `step`; batches: the feeds of it and of those that follow, `count` in all.
-    Steps are exact repetitions: all randomness is in the variables. graph: what the model was made of, whose nodes are not
-    fused. None when every result was finite."""
+    """values: the variables before training step `step`. batches: the feeds of that step and the following ones,
+    `count` in all. Steps are exact repetitions, because all randomness comes from variables. graph: the graph of the
+    model, whose nodes are not fused. Returns None if every result is finite."""
     probe, start = _Probe(model, signature), dict(values)
     first: Mapping[str, Array] = {}
     for i, feeds in enumerate(itertools.islice(batches, count)):
@@ -92,7 +93,8 @@ def find(
 
 
 def _unfused(graph: Graph, signature: str, name: str) -> _Probe | None:
-    """A probe of what leads to a node of the signature, as it was built: the graph's `main` still has every node."""
+    """A probe of the nodes before a node of the signature, as they were built. The graph's `main` still has every
+    node."""
     main, entry = graph.main, graph.signatures[signature]
     node = next((n for n in main.nodes if name in (n.name, n.outputs[0].name)), None)
     names = {t.name: name for t, name in zip(entry.function.inputs, entry.inputs, strict=True)}
@@ -113,9 +115,12 @@ def _unfused(graph: Graph, signature: str, name: str) -> _Probe | None:
 
 
 def bad_feed(feeds: Mapping[str, Array]) -> str:
-    """What is wrong with a batch itself; "" when it is finite."""
+    """What is wrong with a batch itself, or "" if it is finite."""
     for name, value in feeds.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             row = int(np.argwhere(~np.isfinite(value))[0][0]) if value.ndim else 0
-            return f"the data is not finite: input '{name}' holds {value[~np.isfinite(value)][0]} in example {row} of the batch"
+            return (
+                f"the data is not finite: input '{name}' contains {value[~np.isfinite(value)][0]} in example "
+                f"{row} of the batch"
+            )
     return ""

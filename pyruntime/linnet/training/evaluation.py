@@ -1,4 +1,4 @@
-"""Evaluation: the `eval` signature over all of the data, its outputs put together."""
+"""Evaluation: runs the `eval` signature over all data and combines its outputs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 from linnet.training.feeding import Data, Feed, examples, feed_of, fitted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from linnet.graph import Graph
-    from linnet.model import Model, Store
-    from linnet.session import Session
+    from linnet.facade import Graph
+    from linnet.session.model import Model, Store
+    from linnet.session.session import Session
 
 
 def evaluate(
@@ -27,13 +27,13 @@ def evaluate(
     store: Store | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Every output of the signature over the data: floats as the mean over examples, integers (counts, a confusion matrix)
-    as the sum over batches. Numbers are float or int, others arrays.
+    """Every output of the signature over the data: floats as the mean over examples, integers (counts, a confusion
+    matrix) as the sum over batches. Single numbers are returned as float or int, others as arrays.
 
-    store: variables to evaluate with, e.g. `history.store` with `history.model`; a new model's own by default. data and
-    errors: as in fit.
+    store: variables to evaluate with, for example `history.store` with `history.model`; default: the initial values of
+    a new model. data and errors: as in fit.
     """
-    from linnet.session import Session
+    from linnet.session.session import Session
 
     session = Session(model, signature, store=store, threads=threads)
     feed = feed_of(data, session.inputs, batch_size=batch_size, shuffle=False, seed=0, training=False)
@@ -41,7 +41,8 @@ def evaluate(
 
 
 def over(session: Session, feed: Feed, known: Sequence[str] = ()) -> dict[str, Any]:
-    """The outputs of a session over an epoch. known: names in batches that the session does not take."""
+    """The outputs of a session over one epoch. known: names that batches may have although the session does not take
+    them."""
     specs = {spec.name: spec for spec in session.inputs}
     totals: dict[str, Any] = {}
     count = 0
@@ -52,7 +53,7 @@ def over(session: Session, feed: Feed, known: Sequence[str] = ()) -> dict[str, A
             part = value.astype(np.float64) * rows if value.dtype.kind == "f" else value.astype(np.int64)
             if name in totals and totals[name].shape != part.shape:
                 raise UsageError(
-                    f"output {name!r} has another shape in each batch", code=104, tensor=name,
+                    f"the shape of output {name!r} changes from batch to batch", code=104, tensor=name,
                     expected=str(list(totals[name].shape)), got=str(list(part.shape)),
                     hint="evaluate means and counts, not rows",
                 )  # fmt: skip
@@ -63,12 +64,12 @@ def over(session: Session, feed: Feed, known: Sequence[str] = ()) -> dict[str, A
 
 
 def checked_signature(model: Model, name: str, purpose: str) -> None:
-    """UsageError when the model lacks the signature."""
+    """Raises UsageError if the model lacks the signature."""
     if name not in model.signatures:
         raise UsageError(
             f"the model has no signature {name!r} {purpose}", code=102, tensor=name,
             expected=" or ".join(model.signatures) or "a signature",
-            hint="linnet.training.signatures(..., accumulate=True) makes it"
+            hint="linnet.training.signatures(..., accumulate=True) adds it"
             if name in ("accumulate", "apply")
             else f"graph.signature({name!r}, {{inputs}}, {{'loss': loss}}"
             + (", updates=optimizer.minimize(loss))" if name == "train" else ")"),

@@ -1,4 +1,5 @@
-"""What `fit` takes as data, as one thing: numbered epochs of batches. And batches as what a signature takes."""
+"""Converts every form of data that `fit` accepts to numbered epochs of batches, and batches to the feeds of a
+signature."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.errors import UsageError
 from linnet.data.loader import Augment, Loader
 from linnet.data.source import Arrays, Batch, Source
-from linnet.errors import UsageError
-from linnet.graph import numpy_dtype
-from linnet.model import TensorSpec
+from linnet.ir.dtypes import numpy_dtype
+from linnet.session.model import TensorSpec
 
 Array = npt.NDArray[Any]
 Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] | Callable[[int], Iterable[Batch]]
@@ -22,9 +23,9 @@ Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] |
 
 @dataclasses.dataclass(frozen=True)
 class Feed:
-    """Epochs of batches. length: batches in an epoch, None where only the end tells. native: the order in linnet-train's
-    words, for checkpoints; empty when it has no such order. pick: (epoch, first, every) -> some of the batches, where the
-    others need not be made for that."""
+    """Epochs of batches. length: number of batches in an epoch, or None if it is unknown before the end. native: the
+    order in the form that linnet-train uses, for checkpoints; empty if linnet-train has no such order. pick: (epoch,
+    first, every) -> a selection of the batches; None if they cannot be made without the others."""
 
     make: Callable[[int, int], Iterator[Batch]]
     length: int | None
@@ -33,7 +34,7 @@ class Feed:
     pick: Callable[[int, int, int], Iterator[Batch]] | None = None
 
     def epoch(self, number: int, start: int) -> Generator[tuple[Batch, bool]]:
-        """The batches of an epoch from number `start` on, and whether each is its last."""
+        """The batches of an epoch from number `start` on. Each comes with a bool that is true for the last batch."""
         batches = self.make(number, start)
         try:
             if self.length is not None:
@@ -47,7 +48,7 @@ class Feed:
                 held = batch
             if held is None and not start:
                 raise UsageError(
-                    f"epoch {number} of the data has no batch", code=105, hint="return a new iterable each time"
+                    f"epoch {number} of the data has no batch", code=105, hint="return a new iterable for each epoch"
                 )
             if held is not None:
                 yield held, True
@@ -58,8 +59,8 @@ class Feed:
 
 
 def share_of(feed: Feed, index: int, count: int) -> Feed:
-    """The part of a feed that worker `index` of `count` trains on: of each `count` batches in turn one. All get the same number;
-    batches that are left over at the end of an epoch go to nobody."""
+    """The part of a feed for worker `index` of `count`: one out of every `count` consecutive batches. All workers get
+    the same number; remaining batches at the end of an epoch are not used."""
     if count == 1:
         return feed
     length = _turns(feed, count)
@@ -79,8 +80,8 @@ def share_of(feed: Feed, index: int, count: int) -> Feed:
 
 
 def joined(feed: Feed, count: int) -> Feed:
-    """A feed whose batches are each `count` batches in turn of this one, one behind the other: the global batches of `count`
-    workers. Batches that are left over at the end of an epoch go to nobody."""
+    """A feed in which every `count` consecutive batches are concatenated to one: the global batches of `count` workers.
+    Remaining batches at the end of an epoch are not used."""
     length = _turns(feed, count)
 
     def make(epoch: int, start: int) -> Iterator[Batch]:
@@ -95,18 +96,21 @@ def joined(feed: Feed, count: int) -> Feed:
 
 
 def _turns(feed: Feed, count: int) -> int | None:
-    """How often `count` batches come together in an epoch."""
+    """How many groups of `count` batches an epoch has."""
     length = None if feed.length is None else feed.length // count
     if length == 0:
         raise UsageError(
-            "an epoch has fewer batches than there are workers", code=104, expected=f"{count} or more", got=str(feed.length),
-            hint="give more data, or a smaller batch_size",
-        )  # fmt: skip
+            "an epoch has fewer batches than the number of workers",
+            code=104,
+            expected=f"{count} or more",
+            got=str(feed.length),
+            hint="give more data, or reduce batch_size",
+        )
     return length
 
 
 def _whole_turns(batches: Iterator[Batch], count: int) -> Iterator[list[Batch]]:
-    """Each `count` batches that are there."""
+    """Groups of `count` batches. An incomplete last group is dropped."""
     while len(turn := list(itertools.islice(batches, count))) == count:
         yield turn
 
@@ -127,7 +131,9 @@ def feed_of(
     augment: Sequence[Augment] = (),
     training: bool = True,
 ) -> Feed:
-    """Any form of data. inputs: of the signature, whose order names a plain sequence of arrays. Raises UsageError."""
+    """Creates a feed from any form of data. inputs: inputs of the signature. Their order gives the names of the arrays
+    in a plain sequence.
+    Raises UsageError."""
     if isinstance(data, Loader):
         loader = data
     elif isinstance(data, Source):
@@ -138,11 +144,12 @@ def feed_of(
         if not isinstance(data, Mapping):
             if not isinstance(data, Sequence) or isinstance(data, str) or len(data) != len(inputs):
                 raise UsageError(
-                    "this is no data to train on", code=101,
+                    "the training data has an unsupported type",
+                    code=101,
                     expected="{input name: array}, a sequence of arrays for the inputs "
                     f"{', '.join(spec.name for spec in inputs)}, a source of linnet.data, or a function of the epoch",
                     got=f"{len(data)} arrays" if isinstance(data, list | tuple) else type(data).__name__,
-                )  # fmt: skip
+                )
             data = {spec.name: value for spec, value in zip(inputs, data, strict=True)}
         loader = _loader(Arrays(data), inputs, batch_size, shuffle, seed, augment, training)
     return Feed(
@@ -174,15 +181,16 @@ def _loader(
     augment: Sequence[Augment],
     training: bool,
 ) -> Loader:
-    """A loader for a signature, whose batch may be fixed: then it decides, and what does not fill a batch is left out."""
+    """A loader for a signature. If the signature has a fixed batch size, that size is used, and an incomplete last
+    batch is left out."""
     fixed = {spec.shape[0] for spec in inputs if spec.shape}
     if None in fixed or len(fixed) != 1:
         return Loader(source, batch_size, shuffle and training, seed, augment=augment)
     size = int(fixed.pop() or 1)
     if not training and len(source) % size:
         raise UsageError(
-            "the model evaluates whole batches only", code=104, expected=f"a multiple of {size} examples",
-            got=str(len(source)), hint="name the first dimension of its inputs ('batch') instead of fixing it",
+            "the model evaluates only full batches", code=104, expected=f"a multiple of {size} examples",
+            got=str(len(source)), hint="leave the first dimension of its inputs open by naming it ('batch')",
         )  # fmt: skip
     return Loader(source, size, shuffle and training, seed, drop_last=training, augment=augment)
 
@@ -198,10 +206,12 @@ def _stream(data: Callable[[int], Iterable[Batch]]) -> Callable[[int, int], Iter
 
 
 def fitted(batch: Batch, specs: Mapping[str, TensorSpec], known: Sequence[str] = ()) -> dict[str, Array]:
-    """The batch as feeds of a signature: integers become the integers it takes when they fit. known: names that may be in
-    the batch besides (inputs of another signature). Raises UsageError."""
+    """Converts a batch to feeds of a signature. Integers are converted to the dtype of the input if their values fit.
+    known: names of inputs of other signatures that the batch may have. Raises UsageError."""
     if not isinstance(batch, Mapping):
-        raise UsageError("a batch is no mapping", code=101, expected="{input name: array}", got=type(batch).__name__)
+        raise UsageError(
+            "a batch must be a mapping", code=101, expected="{input name: array}", got=type(batch).__name__
+        )
     feeds: dict[str, Array] = {}
     for name, value in batch.items():
         spec = specs.get(name)
@@ -209,13 +219,13 @@ def fitted(batch: Batch, specs: Mapping[str, TensorSpec], known: Sequence[str] =
             feeds[name] = _converted(np.asarray(value), spec)
         elif name not in known:
             raise UsageError(
-                f"the data has {name!r}, which is no input of the model", code=102, tensor=name,
+                f"the data has an array named {name!r}, but the model has no such input", code=102, tensor=name,
                 expected=" or ".join(specs),
             )  # fmt: skip
     missing = [name for name in specs if name not in feeds]
     if missing:
         raise UsageError(
-            f"the data lacks the input {missing[0]!r}", code=105, tensor=missing[0],
+            f"the data has no array for input {missing[0]!r}", code=105, tensor=missing[0],
             expected=" and ".join(specs), got=" and ".join(batch) or "nothing",
         )  # fmt: skip
     return feeds
@@ -230,17 +240,20 @@ def _converted(value: Array, spec: TensorSpec) -> Array:
     limits = np.iinfo(wanted)
     if value.size and not limits.min <= value.min() <= value.max() <= limits.max:
         raise UsageError(
-            f"the data does not fit input {spec.name!r}", code=103, tensor=spec.name, expected=f"numbers of {spec.dtype}",
+            f"the values are out of range for input {spec.name!r}",
+            code=103,
+            tensor=spec.name,
+            expected=f"values in the range of {spec.dtype}",
             got=f"{value.min()} to {value.max()}",
-        )  # fmt: skip
+        )
     return value.astype(wanted)
 
 
 def examples(feeds: Mapping[str, Array]) -> int:
-    """How many examples a batch holds: the rows of its first input that has any."""
+    """Number of examples in a batch: the rows of its first input that has rows."""
     return next((len(value) for value in feeds.values() if value.ndim), 1)
 
 
 def scalars(outputs: Mapping[str, Array]) -> dict[str, float]:
-    """The outputs that are one number."""
+    """The outputs that are a single number."""
     return {name: float(value.reshape(())) for name, value in outputs.items() if value.size == 1}

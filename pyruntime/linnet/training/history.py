@@ -1,4 +1,4 @@
-"""What a run found: its metrics by step and record, where the best was, and the trained variables."""
+"""The result of a run: its metrics by step and record, its best record, and the trained variables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 
 if TYPE_CHECKING:
-    from linnet.graph import Graph
-    from linnet.model import Model, Store
+    from linnet.facade import Graph
+    from linnet.session.model import Model, Store
 
 METRICS = "metrics.jsonl"
 
@@ -21,11 +21,15 @@ METRICS = "metrics.jsonl"
 class History:
     """The result of `fit`.
 
-    records: one per epoch (or every `validate_every` steps): step, epoch, the means of the train outputs since the record
-    before, and val_... of validation. steps: the metrics of every `log_every`-th step. store: the variables as they are
-    now, to be shared with sessions of `model`. stopped: why training ended before its last step, or "". best: of
-    Saver(best=...): {"metric", "value", "step"}; best_path: its checkpoint. traffic: in a job of many, bytes that this worker
-    sent and received, and what became of its pushes: applied, late, not_finite.
+    records: one per epoch (or every `validate_every` steps): step, epoch, the means of the train outputs since the
+        previous record, and val_... of the validation.
+    steps: the metrics of every `log_every`-th step.
+    store: the variables in their current state, which sessions of `model` can share.
+    stopped: why training ended before its last step, or "".
+    best: from Saver(best=...): {"metric", "value", "step"}.
+    best_path: checkpoint of that record.
+    traffic: in a job with several workers, the bytes that this worker sent and received, and how many of its pushes
+        were applied, late or not_finite.
     """
 
     model: Model
@@ -43,7 +47,7 @@ class History:
     traffic: dict[str, int] = dataclasses.field(default_factory=dict)
     elsewhere: dict[str, Any] = dataclasses.field(
         default_factory=dict, repr=False
-    )  # remote tables, from the server here
+    )  # remote tables, from a server in this process
 
     def __getitem__(self, name: str) -> list[float]:
         """The values of a metric, one per record that has it."""
@@ -51,15 +55,16 @@ class History:
         if not found:
             names = dict.fromkeys(name for record in self.records for name in record)
             raise UsageError(
-                f"there is no metric {name!r}", code=102, tensor=name, expected=" or ".join(names) or "none"
+                f"there is no metric named {name!r}", code=102, tensor=name, expected=" or ".join(names) or "none"
             )
         return found
 
     @property
     def graph(self) -> Graph:
-        """The graph with the trained values as its variables' first values: `history.graph.save("trained.lnt")` can be
-        trained further, `history.graph.freeze().save("model.lnt")` only runs. UsageError when remote tables are not here."""
-        from linnet.graph import Graph
+        """The graph with the trained values as initial values of its variables. `history.graph.save("trained.lnt")` can
+        be trained further; `history.graph.freeze().save("model.lnt")` only runs. Raises UsageError if remote tables are
+        not in this process."""
+        from linnet.facade import Graph
 
         if self.source is None:
             assert self.model.path is not None
@@ -68,26 +73,28 @@ class History:
         for name, variable in made.variables.items():
             if name not in self.store and name not in self.elsewhere:
                 raise UsageError(
-                    "the servers hold this variable, and none of them is here", code=102, tensor=name,
-                    hint="put the servers' snapshots together: linnet.sync.join, or linnet join",
+                    "this variable is on the servers, and no server runs in this process", code=102, tensor=name,
+                    hint="merge the servers' snapshots with linnet.sync.join or linnet join",
                 )  # fmt: skip
             variable.value = self.store[name] if name in self.store else self.elsewhere[name]
         return made
 
     def load_best(self) -> None:
-        """Gives the variables the values of the best record (Saver(best=...)). UsageError when there is none."""
+        """Sets the variables to their values at the best record (Saver(best=...)). Raises UsageError if there is
+        none."""
         if self.best_path is None or not self.best_path.exists():
             raise UsageError(
                 "there is no best checkpoint", code=101,
-                hint="give fit a directory and Saver(best=('val_loss', 'min'))",
+                hint="pass fit a directory and Saver(best=('val_loss', 'min'))",
             )  # fmt: skip
         self.store.load(self.best_path)
 
     def plot(self, path: str | Path | None = None, names: list[str] | None = None) -> Any:
-        """Curves of the metrics over steps by matplotlib (linnet[train]): the steps thin, records with dots; one picture
-        per metric, with its val_... in it. Writes a file (.png, .svg, .pdf) when given a path; returns the figure."""
+        """Plots the metrics over steps with matplotlib (linnet[train]): steps as thin lines, records with dots, one
+        plot per metric together with its val_... Writes a file (.png, .svg, .pdf) if a path is given. Returns the
+        figure."""
         if importlib.util.find_spec("matplotlib") is None:
-            raise UsageError("there is no matplotlib to plot with", code=101, hint="pip install linnet[train]")
+            raise UsageError("the package matplotlib is not installed", code=101, hint="pip install linnet[train]")
         from matplotlib.figure import Figure
 
         known = dict.fromkeys(
@@ -113,15 +120,15 @@ class History:
 
 
 class MetricsFile:
-    """metrics.jsonl: one JSON object per line, of kind "step", "record", or "last": a record behind the last step of a run
-    that stopped between two."""
+    """metrics.jsonl: one JSON object per line, of kind "step", "record" or "last". "last" is a record after the final
+    step of a run that stopped between two records."""
 
     def __init__(self, path: Path | None, history: History) -> None:
         self.path, self.history = path, history
 
     def go_on(self, step: int) -> None:
-        """Takes the lines up to `step` into the history and drops those behind it: what was written after the checkpoint
-        will be written again. A half-written last line is one of these."""
+        """Reads the lines up to `step` into the history and removes later lines, including a half-written last line.
+        The resumed run writes them again."""
         if self.path is None or not self.path.exists():
             return
         kept = []

@@ -1,5 +1,5 @@
-"""`fit` itself: arguments to a run, and the loop over epochs and batches. A run is a function of the graph, the data, the
-arguments and nothing else: not of threads, of time, or of how often it was interrupted."""
+"""`fit`: turns its arguments into a run, and loops over epochs and batches. A run depends only on the graph, the data
+and the arguments, and not on threads, time, or how often it was interrupted."""
 
 from __future__ import annotations
 
@@ -7,29 +7,24 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from linnet.clib.errors import Error, TrainingError, UsageError
 from linnet.data.loader import Augment
-from linnet.data.source import Arrays, Source
-from linnet.errors import Error, FileError, TrainingError, UsageError
-from linnet.graph import Graph
-from linnet.model import Model
-from linnet.session import Session
-from linnet.training import manifest
+from linnet.facade import Graph
+from linnet.session.model import Model
+from linnet.session.session import Session
+from linnet.training.beginning import begin, model_of, source_of, total_of
 from linnet.training.callbacks import Callback
 from linnet.training.evaluation import checked_signature
 from linnet.training.feeding import Data, feed_of
 from linnet.training.history import History
+from linnet.training.job import Cluster, Company
 from linnet.training.progress import progress_bar
-from linnet.training.run import Run
+from linnet.training.run import TrainingRun
 from linnet.training.saver import BEST, Saver
-
-if TYPE_CHECKING:
-    from linnet.sync.fitting import Company
-    from linnet.sync.roles import Cluster
-    from linnet.sync.strategy import Strategy
 
 
 def fit(
@@ -55,107 +50,133 @@ def fit(
     train: str = "train",
     eval: str = "eval",
     cluster: Cluster | None = None,
-    strategy: Strategy | None = None,
+    strategy: Any = None,
 ) -> History:
-    """Trains a model and returns what became of it.
+    """Trains a model and returns its History.
 
-    model: a graph with a signature `train` (see Optimizer.minimize), a function that builds one, or a .lnt file (whose
-    checkpoints linnet-train and the C library take, too, as those of the graph that was saved as this file). A graph stays as
-    it is: the trained values are in `history.store` and `history.graph`.
+    model: a graph with a signature `train` (see Optimizer.minimize), a function that builds one, or a .lnt file
+        (linnet-train and the C library accept its checkpoints too, and those of the graph that was saved as this file).
+        The graph is not changed; the trained values are in `history.store` and `history.graph`.
     data: {input name: array}, arrays in the order of the signature's inputs, a source or Loader of linnet.data, or a
-    function that gives the batches of an epoch. epochs, steps: how long; with both, what is reached first; 1 epoch by
-    default. batch_size, shuffle, augment: for data that is no Loader; a batch that is fixed in the graph decides itself.
-    validation: data for the signature `eval` (a number: this share of the data, taken out at random), run after every
-    epoch, or every `validate_every` steps. seed: of shuffling and augmentation; first values and dropout follow the
-    graph's own seed.
-    accumulate: batches whose gradients are added up for one step, for batches that do not fit into memory; it needs the
-    signatures of linnet.training.signatures(accumulate=True). The last step of an epoch may have fewer.
-    directory: where checkpoints, metrics.jsonl and manifest.json go. saver: when to write checkpoints; Saver() by default.
-    resume: go on from the latest checkpoint of the directory (from the start when there is none), or from the given one.
-    What follows is bit for bit what would have followed: 10 steps and 10 more are 20 steps. callbacks: early stopping,
-    TensorBoard, your own. progress: a bar; None: on a terminal only. log_every: steps between step metrics in the history.
+        function that returns the batches of an epoch.
+    epochs, steps: when to stop; with both, whichever is reached first; default: 1 epoch.
+    batch_size, shuffle, augment: for data that is not a Loader; a batch size that is fixed in the graph takes
+        precedence.
+    validation: data for the signature `eval` (a number: this fraction of the data, chosen at random), run after every
+        epoch or every `validate_every` steps.
+    seed: for shuffling and augmentation; initial values and dropout use the graph's own seed.
+    accumulate: number of batches whose gradients are added up for one step, for batches that do not fit into memory. It
+        needs the signatures of linnet.training.signatures(accumulate=True). The last step of an epoch may have fewer
+        batches.
+    directory: for checkpoints, metrics.jsonl and manifest.json.
+    saver: when to write checkpoints; default Saver().
+    resume: continue from the latest checkpoint in the directory (from the start if there is none), or from the given
+        one. The result is bit-identical to an uninterrupted run: 10 steps and 10 more are 20 steps.
+    callbacks: early stopping, TensorBoard, your own.
+    progress: show a progress bar; None: only on a terminal.
+    log_every: steps between step metrics in the history.
     threads: as in Session; results do not depend on it.
-    cluster: this process's place in a job of many (linnet.sync.cluster()), strategy: how its workers train together
-    (linnet.sync.Strategy). The model then needs the signatures of linnet.sync.signatures; each worker takes one of as many
-    batches in turn as there are workers, so that `accumulate` of one process becomes workers, with the same bits; worker 0
-    alone validates, records and saves; resume=True goes on from the servers' snapshots. A process that is a server returns
-    when the workers have left. In a job of one process nothing differs.
+    cluster: this process's place in a job with several processes (linnet.sync.cluster()).
+    strategy: how its workers train together (linnet.sync.Strategy). The model then needs the signatures of
+        linnet.sync.signatures. Of N consecutive batches, each of the N workers takes one, so N workers replace
+        `accumulate=N` in one process, with the same bits. Only worker 0 validates, records and saves. resume=True
+        continues from the servers' snapshots. A server process returns when the workers have left. In a job with one
+        process, cluster has no effect.
 
-    Ctrl-C and SIGTERM let the step end, save, and then do what they do. A loss that is not finite raises TrainingError, which
-    names step, op and tensor, and the last good checkpoint stays. Wrong data raises UsageError or GraphError (an index out
-    of range) with the place in the data; with a directory, the state before it is saved.
+    On Ctrl-C or SIGTERM the current step ends and the state is saved; then the signal takes its usual effect. A loss
+    that is not finite raises TrainingError, which names step, op and tensor; the last good checkpoint is kept. Wrong
+    data raises UsageError or GraphError (an index out of range) with the position in the data; with a directory, the
+    state before it is saved.
     """
-    made, graph = _model(model)
+    made, graph = model_of(model)
     place = None if directory is None else Path(directory)
+    chief = cluster is None or cluster.alone or cluster.is_chief
     company = None
     if cluster is not None and not cluster.alone:
-        company = _company(cluster, strategy, made, graph, accumulate, train, getattr(data, "batch_size", batch_size))
+        batch = getattr(data, "batch_size", batch_size)
+        company = cluster.company(strategy, made, graph, accumulate, train, batch)
         if company.serves_only:
             return _serve(company, made, graph, place, resume is True)
         made, train, accumulate, place = company.model, company.signature, 1, company.directory(place)
-        validation = validation if cluster.is_chief or isinstance(validation, int | float) else None
-    if accumulate > 1:
-        train = "accumulate"
-        checked_signature(made, "apply", "to train by accumulated gradients")
-    checked_signature(made, train, "to train by")
-    if accumulate < 1:
-        raise UsageError("no such accumulation", code=101, expected="1 or more batches", got=repr(accumulate))
+        validation = validation if chief or isinstance(validation, int | float) else None
+    train = _checked(made, train, accumulate)
     if steps is None and epochs is None:
         epochs = 1
-    inputs = made.inputs(train)
     if isinstance(validation, int | float):
-        data, validation = _source(data, inputs).split(validation, seed)
-        validation = validation if company is None or company.cluster.is_chief else None
-    feed = feed_of(data, inputs, batch_size=batch_size, shuffle=shuffle, seed=seed, augment=augment)
+        data, validation = source_of(data, made.inputs(train)).split(validation, seed)
+        validation = validation if chief else None
+    feed = feed_of(data, made.inputs(train), batch_size=batch_size, shuffle=shuffle, seed=seed, augment=augment)
     saver = saver or Saver()
-    run: Run
+    watching = [*callbacks, *progress_bar(progress)] if chief else callbacks
     if company is None:
-        run = Run(made, train, feed, [*callbacks, *progress_bar(progress)], saver, place, threads, accumulate)
+        run = TrainingRun(made, train, feed, watching, saver, place, threads, accumulate)
     else:
         feed = company.share(feed)
-        watching = [*callbacks, *progress_bar(progress)] if company.cluster.is_chief else callbacks
         run = company.run(made, train, feed, watching, saver, place, threads)
-    run.history.source, run.log_every, run.total = graph, log_every, _total(epochs, steps, feed.length, accumulate)
+    run.history.source, run.log_every, run.total = graph, log_every, total_of(epochs, steps, feed.length, accumulate)
     description = {"model": made.metadata("digest"), "signature": train, "seed": seed, "accumulate": accumulate}
     description |= feed.description
     if validation is not None:
-        checked_signature(made, eval, "to validate by")
-        session = Session(made, eval, store=run.store, threads=threads)
-        watched = feed_of(
-            validation, session.inputs, batch_size=batch_size, shuffle=False, seed=seed, training=False
-        )  # fmt: skip
-        run.validate = session, watched
-        run.known = [spec.name for spec in (*inputs, *session.inputs)]
-        description["validation"] = watched.description["data"]
-    _begin(run, resume if company is None or company.cluster.is_chief else False, description, threads)
-
+        description["validation"] = _validate_by(run, eval, validation, batch_size, seed, threads)
+    begin(run, resume if chief else False, description, threads)
     start = time.monotonic()
+    _train(run, epochs, steps, validate_every, resume is True)
+    return _finished(run, saver, time.monotonic() - start)
+
+
+def _checked(model: Model, train: str, accumulate: int) -> str:
+    """Returns the signature that a batch runs. Raises UsageError if the model lacks it, or lacks the one that applies
+    accumulated gradients."""
+    if accumulate > 1:
+        train = "accumulate"
+        checked_signature(model, "apply", "for training with accumulated gradients")
+    checked_signature(model, train, "for training")
+    if accumulate < 1:
+        raise UsageError("accumulate is out of range", code=101, expected="1 or more batches", got=repr(accumulate))
+    return train
+
+
+def _validate_by(run: TrainingRun, signature: str, data: Data, batch_size: int, seed: int, threads: int | None) -> Any:
+    """Makes the run validate with this data, and returns a description of the data."""
+    checked_signature(run.model, signature, "for validation")
+    session = Session(run.model, signature, store=run.store, threads=threads)
+    feed = feed_of(data, session.inputs, batch_size=batch_size, shuffle=False, seed=seed, training=False)
+    run.validate = session, feed
+    run.known = [spec.name for spec in (*run.model.inputs(run.signature), *session.inputs)]
+    return feed.description["data"]
+
+
+def _train(run: TrainingRun, epochs: int | None, steps: int | None, every: int | None, resumed: bool) -> None:
+    """The loop, with its callbacks and the saver. If a step fails, the state before it is saved."""
     with _Signals() as signals:
         try:
-            with run.joined(resume is True):
+            with run.joined(resumed):
                 for callback in run.callbacks:
                     callback.on_start(run)
-                _loop(run, epochs, steps, validate_every, signals)
+                _loop(run, epochs, steps, every, signals)
         except BaseException as error:
             run.failed = True
-            if not isinstance(error, TrainingError):  # the step before is whole
+            if not isinstance(error, TrainingError):  # the previous step is complete
                 with contextlib.suppress(Error):
-                    saver.save(run)
+                    run.saver.save(run)
             raise
         finally:
             for callback in run.callbacks:
                 callback.on_end(run)
+
+
+def _finished(run: TrainingRun, saver: Saver, seconds: float) -> History:
     history = run.history
     history.step, history.epoch, history.stopped = run.step, run.epoch, run.stopping
-    history.seconds = time.monotonic() - start
+    history.seconds = seconds
     if saver.best is not None and saver.best_value is not None:
         history.best = {"metric": saver.best[0], "value": saver.best_value, "step": saver.best_step}
-        history.best_path = None if place is None else place / BEST
+        history.best_path = None if run.directory is None else run.directory / BEST
     return history
 
 
-def _loop(run: Run, epochs: int | None, steps: int | None, every: int | None, signals: _Signals) -> None:
-    """Steps until there are enough, or something stops the run."""
+def _loop(run: TrainingRun, epochs: int | None, steps: int | None, every: int | None, signals: _Signals) -> None:
+    """Runs steps until the requested number is reached or something stops the run."""
 
     def enough() -> bool:
         return (steps is not None and run.step >= steps) or (epochs is not None and run.epoch >= epochs)
@@ -182,26 +203,9 @@ def _loop(run: Run, epochs: int | None, steps: int | None, every: int | None, si
         run.record(scheduled=False)
 
 
-def _company(
-    cluster: Cluster, strategy: Strategy | None, model: Model, graph: Graph | None, accumulate: int, train: str,
-    batch_size: int,
-) -> Company:  # fmt: skip
-    """This process's part in a job of several. UsageError when accumulation is not by these workers."""
-    from linnet.sync.fitting import Company
-    from linnet.sync.strategy import Strategy
-
-    if accumulate not in (1, cluster.world_size):
-        raise UsageError(
-            "workers take the place of accumulation", code=101, tensor="accumulate", expected=f"1 or {cluster.world_size}",
-            got=str(accumulate),
-        )  # fmt: skip
-    if train != "train":
-        raise UsageError("a job trains by its own signatures", code=101, tensor="train", expected="train", got=train)
-    return Company(cluster, strategy or Strategy(), model, graph, batch_size)
-
-
 def _serve(company: Company, model: Model, graph: Graph | None, place: Path | None, resumed: bool) -> History:
-    """A process that is a server: until the workers have left, or it is told to end. store: what they trained here."""
+    """Runs a process that is only a server, until the workers have left or it is told to end. The History's store then
+    holds the values that they trained on this server."""
     start = time.monotonic()
     with _Signals() as signals:
         serving = company.serving(place, resumed)
@@ -212,85 +216,8 @@ def _serve(company: Company, model: Model, graph: Graph | None, place: Path | No
     return history
 
 
-def _model(model: Any) -> tuple[Model, Graph | None]:
-    """The model, and the graph it was made of, if it was."""
-    if callable(model) and not isinstance(model, Graph | Model):
-        model = model()
-        if not isinstance(model, Graph):
-            raise UsageError(
-                "the function gives no graph", code=101, expected="a linnet.Graph", got=type(model).__name__
-            )
-    if isinstance(model, Model):
-        return model, None
-    if not isinstance(model, Graph):
-        return Model(model), None
-    return Model(model), model
-
-
-def _source(data: Any, inputs: Sequence[Any]) -> Source:
-    """Data of which a share can be taken out."""
-    if isinstance(data, Source):
-        return data
-    if isinstance(data, Mapping):
-        return Arrays(data)
-    if isinstance(data, Sequence) and len(data) == len(inputs):
-        return Arrays({spec.name: value for spec, value in zip(inputs, data, strict=True)})
-    raise UsageError(
-        "no share of this data can be taken out for validation", code=101, expected="arrays or a source",
-        got=type(data).__name__, hint="give the validation data itself",
-    )  # fmt: skip
-
-
-def _total(epochs: int | None, steps: int | None, length: int | None, accumulate: int) -> int | None:
-    """Steps of the whole run; None when only the data tells."""
-    found = [steps] if steps is not None else []
-    if epochs is not None and length is not None:
-        found.append(epochs * -(-length // accumulate))
-    return min(found, default=None)
-
-
-def _begin(run: Run, resume: bool | str | Path, description: dict[str, Any], threads: int | None) -> None:
-    """The run's directory, and where the run begins. Raises UsageError when the directory holds another run."""
-    directory = run.directory
-    if directory is None:
-        if resume is True:
-            raise UsageError("there is nothing to resume without a directory", code=101, hint="give a directory")
-        if resume:
-            run.load(Path(resume))
-        return
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        latest, old = run.checkpoint(), (directory / manifest.NAME).exists()
-        if resume is True and (latest is not None or old):
-            if latest is not None:
-                run.load(latest)
-                content = manifest.resume(directory, description, run.step)
-            else:  # it ended before there was anything to go on with
-                content = manifest.describe(description, threads)
-            run.metrics.go_on(run.step)
-        elif latest is not None or old:
-            raise UsageError(
-                f"'{directory}' holds a run already", code=101, tensor=str(directory),
-                got=f"its checkpoint {latest.name}" if latest is not None else "its manifest",
-                hint="go on with resume=True, or give another directory",
-            )  # fmt: skip
-        else:
-            content = manifest.describe(description, threads)
-            if resume is not True and resume:
-                run.load(Path(resume))
-                content["from"] = str(resume)
-        manifest.write(directory, content)
-    except OSError as error:
-        if isinstance(error, Error):
-            raise
-        raise FileError(
-            f"cannot write to '{directory}': {error.strerror or error}", code=207, tensor=str(directory),
-            hint="give a folder that can be written to",
-        ) from None  # fmt: skip
-
-
 class _Signals:
-    """Ctrl-C and SIGTERM while training: the step ends first. A second one is not waited for."""
+    """Handles Ctrl-C and SIGTERM while training: the current step ends first. A second signal takes effect at once."""
 
     def __enter__(self) -> _Signals:
         self.number = 0
@@ -309,4 +236,4 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self.number and error[0] is None:
-            signal.raise_signal(self.number)  # now for whoever was there before
+            signal.raise_signal(self.number)  # now for the previous handler

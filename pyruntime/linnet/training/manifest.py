@@ -1,5 +1,5 @@
-"""manifest.json: everything that a run's result depends on, and where it ran. What must not change when it is resumed is
-under "run"."""
+"""manifest.json: everything that a run's result depends on, and where it ran. The entries under "run" must not change
+when it is resumed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
+from linnet.clib.library import library
+from linnet.session.model import isa_names, string_of
 
 NAME = "manifest.json"
 
 
 def _git() -> dict[str, Any] | None:
-    """Revision of the working directory, and whether files differ from it; None outside git."""
+    """Revision of the working directory, and whether files differ from it. None outside git."""
     found = []
     for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
@@ -38,19 +40,19 @@ def _now() -> str:
 
 
 def describe(run: dict[str, Any], threads: int | None) -> dict[str, Any]:
-    """The manifest of a run that begins now."""
-    import linnet
-
+    """The manifest of a new run."""
     return {
         "run": run,
         "started": _now(),
         "resumed": [],
         "arguments": sys.argv,
         "git": _git(),
-        "versions": {"linnet": linnet.__version__, "numpy": np.__version__, "python": platform.python_version()},
+        "versions": {
+            "linnet": string_of(library().linnet_version()), "numpy": np.__version__, "python": platform.python_version(),
+        },
         "machine": {
             "host": platform.node(), "system": platform.platform(), "processor": platform.machine(),
-            "cores": os.cpu_count(), "isa": linnet.isa_names()[-1], "threads": threads,
+            "cores": os.cpu_count(), "isa": isa_names()[-1], "threads": threads,
         },
     }  # fmt: skip
 
@@ -62,22 +64,25 @@ def write(directory: Path, content: dict[str, Any]) -> None:
 
 
 def resume(directory: Path, run: dict[str, Any], step: int) -> dict[str, Any]:
-    """The manifest that is there, with a note that the run goes on. UsageError when this would be another run."""
+    """Reads the existing manifest and adds a note that the run is resumed. Raises UsageError if `run` describes another
+    run."""
     try:
         content: dict[str, Any] = json.loads((directory / NAME).read_text())
         before: dict[str, Any] = content["run"]
         content["resumed"].append({"step": step, "at": _now()})
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(
-            f"'{directory / NAME}' does not say what run this was: {error}", code=101, tensor=str(directory),
-            hint="go on from a checkpoint in another directory: resume='.../checkpoint-N.lnt'",
+            f"cannot read the run's description in '{directory / NAME}': {error}", code=101, tensor=str(directory),
+            hint="resume from a checkpoint into another directory: resume='.../checkpoint-N.lnt'",
         ) from None  # fmt: skip
     differ = [key for key in run if before.get(key) != run[key]]
     if differ:
         raise UsageError(
-            f"the run in '{directory}' cannot go on: {', '.join(differ)} changed", code=101, tensor=differ[0],
+            f"the run in '{directory}' cannot be resumed because these settings changed: {', '.join(differ)}",
+            code=101,
+            tensor=differ[0],
             expected=", ".join(f"{key} {before.get(key)!s:.80}" for key in differ),
             got=", ".join(f"{key} {run[key]!s:.80}" for key in differ),
-            hint="give it what it began with, or begin another run in another directory from its checkpoint",
-        )  # fmt: skip
+            hint="use the original settings, or start another run from its checkpoint in another directory",
+        )
     return content

@@ -1,13 +1,10 @@
-"""The progress bar of a run (rich), or a line per record where there is no terminal."""
+"""The progress bar of a run (rich), or one line per record if there is no terminal."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from linnet.training.callbacks import Callback, Metrics
-
-if TYPE_CHECKING:
-    from linnet.training.run import Run
+from linnet.training.callbacks import Callback, Metrics, Run
 
 
 def text(metrics: Metrics) -> str:
@@ -15,7 +12,7 @@ def text(metrics: Metrics) -> str:
 
 
 class ProgressBar(Callback):
-    """always: also without a terminal, where each record is a line."""
+    """always: print also without a terminal, one line per record."""
 
     def __init__(self, always: bool = False) -> None:
         from rich.console import Console
@@ -56,5 +53,5 @@ class ProgressBar(Callback):
 
 
 def progress_bar(progress: bool | None) -> list[Callback]:
-    """None: a bar on a terminal, else nothing."""
+    """None: a progress bar on a terminal, otherwise nothing."""
     return [] if progress is False else [ProgressBar(always=progress is True)]

@@ -1,4 +1,5 @@
-"""A run in progress: its position, its variables, its files; one training step, and what is done when a step fails."""
+"""A run in progress: its position, variables and files, the execution of one training step, and the handling of failed
+steps."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.errors import Error, GraphError, TrainingError, UsageError
 from linnet.data.source import Batch
-from linnet.errors import Error, GraphError, TrainingError, UsageError
-from linnet.model import Model, Store
-from linnet.session import Session
+from linnet.session.model import Model, Store
+from linnet.session.session import Session
 from linnet.training import diagnosis, evaluation
 from linnet.training.callbacks import Callback
 from linnet.training.feeding import Feed, examples, fitted, scalars
 from linnet.training.history import History, MetricsFile
 from linnet.training.saver import Saver, checkpoints
 
-SNAPSHOT = 100  # steps between copies of the variables in memory, from which a loss that is not finite is explained
+SNAPSHOT = 100  # steps between in-memory copies of the variables, from which a non-finite loss is diagnosed
 
 
 @dataclasses.dataclass
@@ -46,7 +47,7 @@ class _Means:
 
 @dataclasses.dataclass(frozen=True)
 class _Safe:
-    """The variables before a step, and where the data was."""
+    """The variables before a step, and the position in the data."""
 
     step: int
     epoch: int
@@ -54,9 +55,8 @@ class _Safe:
     values: dict[str, npt.NDArray[Any]]
 
 
-class Run:
-    """What callbacks see. step, epoch, batch: how many are behind (of this epoch); total: steps in all, None when only the
-    data tells; store: the variables; history; directory, or None; failed: whether training ends by an error."""
+class TrainingRun:
+    """The run of one process: a `Run` for callbacks, and the steps themselves."""
 
     def __init__(
         self,
@@ -83,26 +83,27 @@ class Run:
         self.validate: tuple[Session, Feed] | None = None
         self.log_every = 10
         self._specs = {spec.name: spec for spec in self.session.inputs}
-        self.known: list[str] = []  # names in batches that other signatures take
+        self.known: list[str] = []  # names in batches that belong to other signatures
         self._means = _Means()
-        self._parts = _Means()  # of the batches that were accumulated for the next step
-        self._added = 0  # how many these are
+        self._parts = _Means()  # over the batches accumulated for the next step
+        self._added = 0  # number of these batches
         self._safe: _Safe | None = None
 
     def stop(self, reason: str) -> None:
-        """Ends training after this step; reason: what History.stopped will say."""
+        """Ends training after this step. reason: the value for History.stopped."""
         self.stopping = self.stopping or reason
 
     def joined(self, resumed: bool) -> contextlib.AbstractContextManager[None]:
-        """What surrounds all steps: nothing, where nobody else takes part. resumed: whether the run goes on."""
+        """The context around all steps. It does nothing if there are no other workers. resumed: whether this is a
+        resumed run."""
         return contextlib.nullcontext()
 
     # Steps.
 
     def advance(self, batch: Batch, last: bool) -> dict[str, float] | None:
-        """One batch, and the metrics of the training step that it completes; None while gradients are accumulated. last: it
-        is the last of its epoch. Raises TrainingError when the loss is not finite; errors in the data say which batch it
-        was."""
+        """Processes one batch. Returns the metrics of the training step that it completes, or None while gradients are
+        accumulated. last: whether it is the last batch of its epoch. Raises TrainingError if the loss is not finite;
+        errors in the data name the batch."""
         feeds: dict[str, npt.NDArray[Any]] = {}
         try:
             feeds = fitted(batch, self._specs, self.known)
@@ -132,16 +133,17 @@ class Run:
         return metrics
 
     def _placed(self, error: Error, feeds: Mapping[str, npt.NDArray[Any]]) -> Error:
-        """The error, with the place in the data, and for an index out of range the integers of the batch."""
+        """Adds the position in the data to an error. For an index out of range, also adds the range of the batch's
+        integers."""
         place = f"in batch {self.batch + 1} of epoch {self.epoch + 1} (step {self.step + 1})"
         what, hint = f"{error.what}, {place}", error.hint
         if isinstance(error, GraphError) and error.code == 305:
             ranges = [
-                f"'{name}' holds {value.min()} to {value.max()}"
+                f"'{name}' has values {value.min()} to {value.max()}"
                 for name, value in feeds.items()
                 if value.dtype.kind in "iu" and value.size
             ]
-            hint = f"labels and ids begin at 0 and end below the number of classes; {' and '.join(ranges)}"
+            hint = f"labels and ids start at 0 and must be below the number of classes; {' and '.join(ranges)}"
         made = type(error)(
             what, code=error.code, op=error.op, op_index=error.op_index, tensor=error.tensor,
             expected=error.expected, got=error.got, hint=hint,
@@ -149,8 +151,9 @@ class Run:
         return made
 
     def _explained(self, name: str, value: float, feeds: Mapping[str, npt.NDArray[Any]]) -> TrainingError:
-        """Why the loss of the step that has just run is not finite, as an error. The variables get good values back."""
-        # Accumulation changes no variable that the loss depends on: one repetition shows it.
+        """An error that explains why the loss of the last step is not finite. The variables are set back to good
+        values."""
+        # Accumulation changes no variable that the loss depends on, so one repetition is enough.
         safe, found = self._safe or _Safe(self.step, self.epoch, self.batch, self.store.as_dict()), None
         what = f"output '{name}' became {value} in step {self.step + 1} (epoch {self.epoch + 1})"
         reason = diagnosis.bad_feed(feeds)
@@ -166,21 +169,23 @@ class Run:
                 self._again(safe) if count > 1 else [feeds],
             )
         if found is not None:
-            reason = f"the first result that is not finite is that of op {found.op} '{found.name}' in step {found.step}"
+            reason = f"the first non-finite result is that of op {found.op} '{found.name}' in step {found.step}"
         kept = self.checkpoint()
         error = TrainingError(
-            f"{what}; {reason}" if reason else what, op=found.name if found else "", tensor=found.name if found else name,
+            f"{what}; {reason}" if reason else what,
+            op=found.name if found else "",
+            tensor=found.name if found else name,
             got=f"{found.not_a_number} NaN and {found.infinite} infinite values" if found else "",
-            hint="lower the learning rate, clip gradients (linnet.clip), or look at the data"
+            hint="lower the learning rate, clip gradients (linnet.clip), or check the data"
             + (f"; the last good checkpoint is '{kept}'" if kept is not None else ""),
-        )  # fmt: skip
+        )
         error.step = self.step + 1
         for variable, before in safe.values.items():
             self.store[variable] = before
         return error
 
     def _again(self, safe: _Safe) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """The feeds of the steps since then."""
+        """The feeds of the steps since the saved position."""
         epoch, start = safe.epoch, safe.batch
         while True:
             for batch, _ in self.feed.epoch(epoch, start):
@@ -189,12 +194,13 @@ class Run:
 
     @property
     def unrecorded(self) -> bool:
-        """Whether there were steps since the last record."""
+        """Whether there have been steps since the last record."""
         return self._means.count > 0
 
     def record(self, scheduled: bool = True) -> dict[str, float]:
-        """Means since the last record, and validation. scheduled: callbacks hear of it; otherwise it stands in the history
-        alone, and the means go on, so that a run that stops here and goes on later is the same run."""
+        """Records the means since the last record, and validates. scheduled: also informs callbacks. Otherwise only the
+        history receives the record, and the means continue. A run that stops here and is resumed later therefore equals
+        an uninterrupted run."""
         means = dataclasses.replace(self._means, sums=dict(self._means.sums))
         made = (self._means if scheduled else means).take()
         if self.validate is not None:
@@ -210,17 +216,22 @@ class Run:
     # Checkpoints.
 
     def save(self, path: Path) -> None:
-        """All variables, and what must be known to go on, in one file."""
+        """Writes all variables, and the state needed to resume, to one file."""
         state = {
-            "step": self.step, "epoch": self.epoch, "batch": self.batch, "count": self._means.count,
-            "sums": self._means.sums, "added": self._added,
-            "parts": [self._parts.count, self._parts.sums], "callbacks": [callback.state() for callback in self._stateful()],
-        }  # fmt: skip
+            "step": self.step,
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "count": self._means.count,
+            "sums": self._means.sums,
+            "added": self._added,
+            "parts": [self._parts.count, self._parts.sums],
+            "callbacks": [callback.state() for callback in self._stateful()],
+        }
         words = {"step": self.step, **self.feed.native, "fit": json.dumps(state, sort_keys=True)}
         self.store.save(path, list(self.store), words)
 
     def load(self, path: Path) -> None:
-        """Takes variables and position from a checkpoint. Raises FileError, UsageError."""
+        """Loads variables and position from a checkpoint. Raises FileError, UsageError."""
         metadata = self.store.load(path)
         try:
             state = json.loads(metadata["fit"])
@@ -238,7 +249,8 @@ class Run:
                     callback.restore(its)
 
     def _place(self, path: Path, metadata: dict[str, str]) -> None:
-        """The position in a checkpoint of linnet-train, or, of variables alone, the beginning of the data."""
+        """Sets the position from a checkpoint of linnet-train. For a checkpoint with variables only, the position is
+        the start of the data."""
         try:
             theirs = {name: int(metadata[name]) for name in ("seed", "batch", "examples")}
             step = int(metadata["step"])
@@ -246,9 +258,9 @@ class Run:
             return
         if theirs != self.feed.native:
             raise UsageError(
-                f"'{path}' is from training on another order of data", code=101, tensor=str(path),
-                expected=str(self.feed.native or "an order that linnet-train has"), got=str(theirs),
-                hint="give linnet.data.Loader that seed and batch_size, drop_last=True and no augmentation",
+                f"'{path}' comes from training with another order of the data", code=101, tensor=str(path),
+                expected=str(self.feed.native or "an order that linnet-train supports"), got=str(theirs),
+                hint="use linnet.data.Loader with that seed and batch_size, drop_last=True and no augmentation",
             )  # fmt: skip
         self.step = step
         self.epoch, self.batch = divmod(step, self.feed.length or 1)
@@ -257,6 +269,6 @@ class Run:
         return [c for c in self.callbacks if type(c).state is not Callback.state]
 
     def checkpoint(self) -> Path | None:
-        """The latest checkpoint of the run's directory."""
+        """The latest checkpoint in the run's directory."""
         found = checkpoints(self.directory) if self.directory is not None else []
         return found[-1] if found else None

@@ -1,15 +1,13 @@
-"""Checkpoints of a run: the last few, and the best by a metric. Each is written whole or not at all (Store.save)."""
+"""Checkpoints of a run: the latest few, and the best by a metric. Each is written completely or not at all
+(Store.save)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from linnet.errors import UsageError
-from linnet.training.callbacks import Callback, Metrics, better, checked_mode, monitored
-
-if TYPE_CHECKING:
-    from linnet.training.run import Run
+from linnet.clib.errors import UsageError
+from linnet.training.callbacks import Callback, Metrics, Run, better, checked_mode, monitored
 
 BEST = "best.lnt"
 
@@ -17,16 +15,24 @@ BEST = "best.lnt"
 class Saver(Callback):
     """Saves to the run's directory: checkpoint-STEP.lnt, and best.lnt.
 
-    every: steps between checkpoints, or "epoch"; the last step of a run is always saved. keep: how many of the latest stay
-    (None: all). best: (metric, "max" or "min"), e.g. ("val_accuracy", "max"): the checkpoint of its best record is kept
-    as best.lnt too.
+    every: steps between checkpoints, or "epoch". The last step of a run is always saved. keep: how many of the latest
+    to keep (None: all). best: (metric, "max" or "min"), for example ("val_accuracy", "max"): also keeps the checkpoint
+    of the best record as best.lnt.
     """
 
     def __init__(self, every: int | str = "epoch", keep: int | None = 3, best: tuple[str, str] | None = None) -> None:
         if every != "epoch" and (not isinstance(every, int) or every < 1):
-            raise UsageError("no such interval", code=101, tensor="every", expected="steps or 'epoch'", got=repr(every))
+            raise UsageError(
+                "invalid interval between checkpoints",
+                code=101,
+                tensor="every",
+                expected="a number of steps or 'epoch'",
+                got=repr(every),
+            )
         if keep is not None and keep < 1:
-            raise UsageError("no checkpoint would stay", code=101, tensor="keep", expected="1 or more", got=str(keep))
+            raise UsageError(
+                "keep must be at least 1, or None for all", code=101, tensor="keep", expected="1 or more", got=str(keep)
+            )
         self.every, self.keep, self.best = every, keep, best
         if best is not None:
             checked_mode(best[1])
@@ -44,12 +50,12 @@ class Saver(Callback):
                 run.save(run.directory / BEST)
 
     def after_step(self, run: Run, epoch_ended: bool) -> None:
-        """Called last, when every other callback has had its turn."""
+        """Called after all other callbacks."""
         if epoch_ended if self.every == "epoch" else run.step % int(self.every) == 0:
             self.save(run)
 
     def save(self, run: Run) -> None:
-        """A checkpoint of this step, and the oldest goes. Nothing without a directory."""
+        """Writes a checkpoint of this step and deletes the oldest. Without a directory it does nothing."""
         if run.directory is None:
             return
         run.save(run.directory / f"checkpoint-{run.step:08d}.lnt")
@@ -65,5 +71,5 @@ class Saver(Callback):
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints of a run, by step."""
+    """The checkpoints of a run, ordered by step."""
     return sorted(directory.glob("checkpoint-*.lnt"), key=lambda path: int(path.stem.rpartition("-")[2]))

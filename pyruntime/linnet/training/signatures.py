@@ -1,5 +1,5 @@
-"""The signatures with which a model is trained, as the native trainer and `fit` use them: `train`, `eval`, and for batches that
-do not fit into memory `accumulate` and `apply`."""
+"""The signatures for training, as used by the native trainer and `fit`: `train`, `eval`, and for batches that do not
+fit into memory `accumulate` and `apply`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 
 from linnet.autodiff import SparseRows
 from linnet.autodiff._tools import elementwise, filled
-from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor, Variable
-from linnet.mapping import REGISTER
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.function import Tensor, Variable
+from linnet.ir.graph import graph_of
+from linnet.ir.program import REGISTER
 from linnet.optimizers import Gradient, Optimizer, Updates
 from linnet.optimizers._step import state
 
@@ -27,13 +29,16 @@ def signatures(
     evaluate: Mapping[str, Tensor] | None = None,
     accumulate: bool = False,
 ) -> None:
-    """Writes `train` and `eval`, and with `accumulate` also `accumulate` and `apply`.
+    """Adds the signatures `train` and `eval` to the graph, and with `accumulate` also `accumulate` and `apply`.
 
-    loss: one number, the mean over the batch. inputs: placeholders by name, data and labels. outputs: metrics beside "loss".
-    variables: those to train (all trainable ones behind the loss). evaluate: the outputs of `eval`, when the model computes
-    something else then (without dropout, with moving averages); else "loss" and outputs.
-    `accumulate` adds the gradients of a batch up; `apply`, which has neither inputs nor outputs, updates by their mean and
-    begins again. With batches of one size that is the step of one large batch. `train` needs no accumulators.
+    loss: one number, the mean over the batch.
+    inputs: placeholders by name, for data and labels.
+    outputs: metrics in addition to "loss".
+    variables: those to train (default: all trainable ones that the loss depends on).
+    evaluate: the outputs of `eval`, if the model computes something else there (without dropout, with moving averages);
+        default: "loss" and outputs. `accumulate` adds up the gradients of a batch. `apply`, which has no inputs or
+        outputs, updates by their mean and clears them. If all batches have the same size, this equals the step of one
+        large batch. `train` needs no accumulators.
     """
     results = {"loss": loss, **(outputs or {})}
     graph.signature("train", inputs, results, updates=optimizer.minimize(loss, variables))
@@ -47,12 +52,13 @@ def signatures(
 def accumulation(
     loss: Tensor, optimizer: Optimizer, variables: Sequence[Variable] | None = None
 ) -> tuple[Updates, Updates]:
-    """The updates that add the gradients of a batch to accumulators, and those that apply their mean and clear them.
+    """The updates that add a batch's gradients to accumulators, and those that apply the mean and clear the
+    accumulators.
 
-    Accumulators are variables "<variable>/accumulated", their count is "accumulated/count". Raises UsageError for a lazy
-    optimizer of rows: what was accumulated has no rows left that were not touched.
+    Accumulators are variables "<variable>/accumulated"; their count is "accumulated/count". Raises UsageError for a
+    lazy optimizer with sparse rows, because accumulated gradients no longer tell which rows were untouched.
     """
-    graph = loss.function.graph
+    graph = graph_of(loss)
     given = optimizer.differentiate(loss, variables)
     count = state(graph, "accumulated/count", np.int64(0))
     adding: Updates = {**graph.side_updates_of([loss]), count: count.tensor(loss) + 1}
@@ -62,8 +68,8 @@ def accumulation(
     for variable, g in given.items():
         if isinstance(g, SparseRows) and optimizer.lazy:
             raise UsageError(
-                "a lazy optimizer cannot accumulate", code=101, tensor=variable.name,
-                hint="make it with lazy=False, or train without accumulation",
+                "a lazy optimizer does not support gradient accumulation", code=101, tensor=variable.name,
+                hint="create it with lazy=False, or train without accumulation",
             )  # fmt: skip
         dtype = np.float64 if variable.value.dtype == np.float64 else np.float32
         total = state(graph, f"{variable.name}/accumulated", np.zeros(variable.value.shape, dtype))

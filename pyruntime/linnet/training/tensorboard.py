@@ -1,29 +1,24 @@
-"""TensorBoard event files, by tensorboardX (`pip install linnet[train]`)."""
+"""Writes TensorBoard event files with tensorboardX (`pip install linnet[train]`)."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from linnet.errors import UsageError
-from linnet.training.callbacks import Callback, Metrics
-
-if TYPE_CHECKING:
-    from linnet.training.run import Run
+from linnet.clib.errors import UsageError
+from linnet.training.callbacks import Callback, Metrics, Run
 
 
 class TensorBoard(Callback):
-    """Writes scalars for `tensorboard --logdir`: every `every`-th step's metrics, and all records.
+    """Writes scalars for `tensorboard --logdir`: the metrics of every `every`-th step, and all records.
 
-    directory: by default `events` in the run's directory.
+    directory: default: `events` in the run's directory.
     """
 
     def __init__(self, directory: str | Path | None = None, every: int = 10) -> None:
         if importlib.util.find_spec("tensorboardX") is None:
-            raise UsageError(
-                "there is no tensorboardX to write events with", code=101, hint="pip install linnet[train]"
-            )
+            raise UsageError("the package tensorboardX is not installed", code=101, hint="pip install linnet[train]")
         self.directory, self.every = directory, every
         self._writer: Any = None
 
@@ -31,7 +26,7 @@ class TensorBoard(Callback):
         from tensorboardX import SummaryWriter
 
         if self.directory is None and run.directory is None:
-            raise UsageError("TensorBoard has no folder to write to", code=101, hint="give fit a directory")
+            raise UsageError("TensorBoard has no directory to write to", code=101, hint="pass fit a directory")
         place = Path(self.directory) if self.directory is not None else (run.directory or Path()) / "events"
         self._writer = SummaryWriter(str(place), purge_step=run.step + 1 if run.step else None)
 

@@ -1,5 +1,6 @@
-"""What a cluster would do: training over many workers, simulated message by message from measured step times and links.
-`run` simulates one setting, `sweep` several; `linnet simulate` is this on the command line. See docs/simulation.md."""
+"""Simulates training with many workers, message by message, from measured step times and links.
+`run` simulates one setting, `sweep` several. `linnet simulate` is the same on the command line. See docs/simulation.md.
+"""
 
 from linnet.sync.simulate.compute import Compute
 from linnet.sync.simulate.run import Result, alone, run, sweep
@@ -7,6 +8,17 @@ from linnet.sync.simulate.setting import TCP, Hardware, Mode, Setting, Traffic, 
 from linnet.sync.simulate.times import StepTimes, read_times
 
 __all__ = [
-    "TCP", "Compute", "Hardware", "Mode", "Result", "Setting", "StepTimes", "Traffic", "alone", "ratio", "read_times", "run",
+    "TCP",
+    "Compute",
+    "Hardware",
+    "Mode",
+    "Result",
+    "Setting",
+    "StepTimes",
+    "Traffic",
+    "alone",
+    "ratio",
+    "read_times",
+    "run",
     "sweep",
-]  # fmt: skip
+]

@@ -1,5 +1,5 @@
-"""How long one worker computes a step: a typical time and how it scatters, or times that were measured.
-A scatter is a factor around 1; a worker may also be slower than its peers for good (`spread`)."""
+"""The time one worker takes to compute a step: a typical value and its distribution, or measured times.
+A distribution (scatter) is a factor around 1. A worker may also be permanently slower than others (`spread`)."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 _FORMS = "constant, lognormal:SIGMA, pareto:ALPHA, stragglers:SHARE,DELAY[,STEPS]"
 _BLOCK = 64  # workers
-_BODY = 0.03  # SIGMA of steps that nothing disturbs
+_BODY = 0.03  # SIGMA of steps without a disturbance
 
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
     """Seconds that a worker computes in a step.
 
-    typical: seconds, the value around which a step scatters (the median where the scatter is log-normal).
+    typical: the value in seconds around which steps vary (the median for a log-normal distribution).
     scatter: how a single step differs, as a factor on `typical`:
       constant                 1
       lognormal:SIGMA          exp(SIGMA z), z standard normal: median 1, mean exp(SIGMA**2 / 2)
-      pareto:ALPHA             u**(-1/ALPHA), u uniform in (0, 1]: never below 1, a heavy tail (ALPHA > 1: a finite mean)
-      stragglers:SHARE,DELAY[,STEPS]  1 + DELAY in a share SHARE of the steps, else 1, times a log-normal factor of SIGMA
-                               0.03: a machine that does something else, too, for STEPS steps at a time on average (1)
-    measured: seconds of steps that were measured; a step draws one of them, and `typical` and `scatter` are not used.
-    spread: SIGMA of a log-normal factor that each worker keeps: machines of different speed. balanced: workers get examples
-    by their speed, as a server with `batch` shares them out, so that all take equally long for as many in all.
+      pareto:ALPHA             u**(-1/ALPHA), u uniform in (0, 1]: at least 1, heavy tail  (ALPHA > 1: finite mean)
+      stragglers:SHARE,DELAY[,STEPS]  1 + DELAY in a fraction SHARE of the steps, else 1, times a log-normal
+                               factor with SIGMA 0.03:  a machine that also does other work, for STEPS
+                               consecutive steps on average  (default 1)
+    measured: measured step times in seconds. Each step draws one of them; `typical` and `scatter` are not used.
+    spread: SIGMA of a constant log-normal factor per worker, for machines of different speed. balanced: workers get
+    examples according to their speed, as from a server with `batch`, so that all take equally long and the total stays
+    the same.
     """
 
     typical: float = 0.1
@@ -44,10 +46,12 @@ class Compute:
     def __post_init__(self) -> None:
         if not self.typical >= 0 or not self.spread >= 0:
             raise UsageError(
-                "a step takes no negative time", code=101, got=f"typical {self.typical}, spread {self.spread}"
+                "a step time cannot be negative", code=101, got=f"typical {self.typical}, spread {self.spread}"
             )
         if len(self.measured) and not (np.isfinite(self.measured).all() and min(self.measured) >= 0):
-            raise UsageError("measured step times are finite and not negative", code=101, got=str(min(self.measured)))
+            raise UsageError(
+                "measured step times must be finite and not negative", code=101, got=str(min(self.measured))
+            )
         self._parameters()
 
     def _parameters(self) -> tuple[str, tuple[float, ...]]:
@@ -60,20 +64,22 @@ class Compute:
         bad = len(numbers) not in counts.get(kind, ()) or not all(math.isfinite(n) and n >= 0 for n in numbers)
         if not bad and kind == "stragglers":
             share, _, steps = numbers = (*numbers, 1.0)[:3]
-            # Who is not slow cannot begin to be with more than certainty.
+            # The probability that an undisturbed worker becomes slow cannot exceed 1.
             bad = share >= 1 or steps < 1 or share > (1 - share) * steps
         if bad or (kind == "pareto" and numbers[0] <= 1):
-            hint = "ALPHA must be above 1 for a finite mean, SHARE is a probability, STEPS at least 1"
-            raise UsageError(f"{self.scatter!r} is no scatter of step times", code=101, expected=_FORMS, hint=hint)
+            hint = "ALPHA must be above 1 for a finite mean, SHARE must be a probability, and STEPS at least 1"
+            raise UsageError(
+                f"{self.scatter!r} is not a valid distribution of step times", code=101, expected=_FORMS, hint=hint
+            )
         return kind, numbers
 
     def speeds(self, workers: int, rng: np.random.Generator) -> Floats:
-        """The factor on its times that each worker keeps [workers]."""
+        """The constant factor on each worker's times [workers]."""
         return np.exp(self.spread * rng.standard_normal(workers)) if self.spread else np.ones(workers)
 
     def draw(self, count: int, rng: np.random.Generator, slow: Bools | None = None) -> Floats:
-        """Seconds of one step of `count` workers of ordinary speed [count]. slow: which of them were disturbed in the step
-        before [count], changed in place; None: drawn anew."""
+        """Seconds of one step of `count` workers of ordinary speed [count]. slow: which of them were disturbed in the
+        previous step [count], changed in place; None: drawn anew."""
         if len(self.measured):
             return rng.choice(np.asarray(self.measured, np.float64), count)
         kind, numbers = self._parameters()
@@ -88,7 +94,7 @@ class Compute:
             chance = rng.random(count)
             if slow is None:
                 slow = chance < share
-            else:  # a Markov chain with `share` as its equilibrium; with steps 1 independent of the step before
+            else:  # a Markov chain with equilibrium `share`; for steps = 1 independent of the previous step
                 stays = 1 - 1 / steps if steps > 1 else share
                 begins = share / (1 - share) * (1 - stays)
                 slow[:] = np.where(slow, chance < stays, chance < begins)
@@ -97,13 +103,13 @@ class Compute:
 
     @property
     def disturbed(self) -> float:
-        """Share of the steps in which a worker is slowed down (stragglers), else 0."""
+        """Fraction of the steps in which a worker is slowed down (stragglers), else 0."""
         kind, numbers = self._parameters()
         return numbers[0] if kind == "stragglers" and not len(self.measured) else 0.0
 
     @property
     def mean(self) -> float:
-        """Mean seconds of a step of a worker of ordinary speed."""
+        """Mean step time in seconds of a worker of ordinary speed."""
         if len(self.measured):
             return float(np.mean(self.measured))
         kind, numbers = self._parameters()
@@ -115,8 +121,8 @@ class Compute:
 
 
 class Draws:
-    """Seconds of step k of each worker. Step k of worker i takes the same time in every mode and among any number of workers,
-    so that a comparison is of what is compared: workers draw in blocks, each block from a generator of its own."""
+    """Seconds of step k of each worker. Step k of worker i takes the same time in every mode and for any number of
+    workers, so that comparisons are fair. Workers draw in blocks, each with its own generator."""
 
     def __init__(self, compute: Compute, workers: int, local_steps: int, seed: int) -> None:
         self._compute, self._workers, self._local = compute, workers, local_steps
@@ -128,7 +134,7 @@ class Draws:
         self._rows: list[list[float]] = []
 
     def row(self, k: int) -> list[float]:
-        """Of all workers; of a federated round the sum of its local steps."""
+        """Step k of all workers. For a federated round, the sum of its local steps."""
         while k >= len(self._rows):
             drawn = [self._step() for _ in range(self._local)]
             self._rows.append((np.sum(drawn, axis=0)[: self._workers] * self._speeds).tolist())

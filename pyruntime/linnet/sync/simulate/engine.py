@@ -1,5 +1,6 @@
-"""The event engine: workers and the fullest of their servers, message by message, for all modes with a server.
-One rule serves all modes, as in linnet's server: workers belong to barriers, a barrier closes with its quorum."""
+"""The event engine: simulates the workers and the fullest of their servers, message by message, for all modes with a
+server. One rule covers all modes, as in linnet's server: workers belong to barriers, and a barrier closes when its
+quorum is reached."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections import deque
 
 import numpy as np
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 from linnet.sync.simulate.compute import Draws, Floats
 from linnet.sync.simulate.links import FairLink, FifoLink, Link
 from linnet.sync.simulate.setting import Setting
@@ -18,14 +19,19 @@ from linnet.sync.simulate.setting import Setting
 
 @dataclasses.dataclass
 class Trace:
-    """What happened, after the warm-up unless it says otherwise.
+    """What happened in a simulation, after the warm-up unless stated otherwise.
 
-    step_seconds: between two closings of a barrier, all barriers in the order of closing. seconds: simulated.
-    accepted: pushes that counted; dropped: that came too late. staleness: of accepted pushes, how many updates were applied
-    between its pull and its push [counts by staleness]. ahead: the furthest a barrier was in front of the slowest one.
-    sent, handled, in_flight: pushes that workers sent, that the server handled, that were under way at the end (all of the
-    run). busy: share of the time that a server's port in, its thread and its port out were used. computing: share of the
-    time that workers computed.
+    step_seconds: time between two closings of a barrier, for all barriers in the order of closing.
+    seconds: simulated time.
+    accepted: pushes that counted.
+    dropped: pushes that came too late.
+    staleness: for accepted pushes, how many updates were applied between their pull and their push [counts by
+        staleness].
+    ahead: the largest lead of a barrier over the slowest one.
+    sent, handled, in_flight: pushes that workers sent, that the server handled, and that were in transit at the end
+        (over the whole run).
+    busy: fraction of the time that a server's input port, its thread and its output port were in use.
+    computing: fraction of the time that workers computed.
     """
 
     step_seconds: Floats
@@ -46,12 +52,14 @@ def _link(size: float, rate: float, cap: float, sharing: str) -> Link:
 
 
 class Engine:
-    """One simulation. `run(steps)` takes each worker through about so many steps."""
+    """One simulation. `run(steps)` takes each worker through about this many steps."""
 
     def __init__(self, setting: Setting, seed: int = 0) -> None:
         if setting.mode.kind in ("ring", "tree"):
             raise UsageError(
-                f"mode {setting.mode.kind} has no single server", code=101, hint="use linnet.sync.simulate.run"
+                f"mode {setting.mode.kind} has no single server and cannot run in the event engine",
+                code=101,
+                hint="use linnet.sync.simulate.run",
             )
         hardware, mode = setting.hardware, setting.mode
         self.setting, self.shard = setting, setting.shard()
@@ -66,18 +74,18 @@ class Engine:
         self.draws = Draws(setting.compute, hardware.workers, mode.local_steps, seed)
         self.port_in = _link(self.shard.up, self.shard.rate_in, self.shard.cap, hardware.sharing)
         self.port_out = _link(self.shard.down, self.shard.rate_out, self.shard.cap, hardware.sharing)
-        # of each worker: the step of its barrier it works for, the server's version it pulled, how many steps it computed
+        # for each worker: the step of its barrier, the server version it pulled, the number of steps it computed
         self.tag = [0] * self.workers
         self.pulled = [0] * self.workers
         self.computed = [0] * self.workers
         self.ready = [0.0] * self.workers  # when its gradient is complete
-        self.began = [0.0] * self.workers  # when its reply begins to come
-        # of each barrier: its step, and whose pushes it has
+        self.began = [0.0] * self.workers  # when its reply begins to arrive
+        # for each barrier: its step, and the workers whose pushes it has
         self.step = [0] * len(sizes)
         self.arrived: list[list[int]] = [[] for _ in sizes]
         self.closed_at = [0.0] * len(sizes)
         self.skips = mode.late == "skip"
-        self.waiting: dict[int, list[int]] = {}  # barriers too far ahead, with their workers
+        self.waiting: dict[int, list[int]] = {}  # barriers that are too far ahead, with their workers
         self.at_step = {0: len(sizes)}
         self.slowest = 0
         self.version = 0
@@ -87,7 +95,7 @@ class Engine:
         self.replies: deque[tuple[float, int]] = deque()
         self.heap: list[
             tuple[float, int]
-        ] = []  # (a push begins to arrive, worker); with -1 - worker: its last byte is made
+        ] = []  # (time, worker): its push begins to arrive; (time, -1 - worker): its last byte is produced
         self.closings: list[float] = []
         self.closed_by: list[int] = []
         self.stale: list[int] = []
@@ -95,7 +103,8 @@ class Engine:
         self.sent = self.handled = self.furthest = 0
 
     def run(self, steps: int, warm: int) -> Trace:
-        """Simulates until `warm + steps` steps are closed by every barrier on average; the first `warm` are not counted."""
+        """Simulates until every barrier has closed `warm + steps` steps on average. The first `warm` are not
+        counted."""
         barriers = len(self.quorum)
         last, first = (warm + steps) * barriers, warm * barriers
         for worker in range(self.workers):
@@ -111,7 +120,7 @@ class Engine:
             if port_in.next <= t_heap and port_in.next <= t_reply and port_in.next <= port_out.next:
                 time = port_in.next
                 for worker in port_in.leave():
-                    if self.ready[worker] > time:  # overlapped: what is sent now is not the end of it
+                    if self.ready[worker] > time:  # overlapped: more bytes of the push will be sent later
                         heapq.heappush(heap, (self.ready[worker], -1 - worker))
                     else:
                         self._handle(worker, time)
@@ -128,7 +137,7 @@ class Engine:
                 if worker >= 0 and not self._has_heard(worker, time):
                     self.sent += 1
                     port_in.arrive(time, worker)
-                elif worker >= 0:  # it only says that it is there again
+                elif worker >= 0:  # only announces that it is back
                     self.sent += 1
                     self._handle(worker, time)
                 else:
@@ -143,14 +152,15 @@ class Engine:
         self.port_in.busy = self.port_out.busy = self.thread_busy = 0.0
 
     def _has_heard(self, worker: int, time: float) -> bool:
-        """Whether the worker, whose push would begin to arrive now, knew when it sent it that its step is closed."""
+        """Whether the worker already knew that its step is closed when it sent the push that would begin to arrive
+        now."""
         barrier = self.barrier_of[worker]
         if not self.skips or self.tag[worker] == self.step[barrier]:
             return False
         return self.closed_at[barrier] + self.setting.hardware.latency <= time - self.shard.way_up
 
     def _compute(self, worker: int, time: float) -> None:
-        """The reply has come: the worker computes, and its push begins to arrive at the server later."""
+        """The reply has arrived: the worker computes, and later its push begins to arrive at the server."""
         hardware, shard = self.setting.hardware, self.shard
         k = self.computed[worker]
         self.computed[worker] = k + 1
@@ -166,7 +176,8 @@ class Engine:
         heapq.heappush(self.heap, (done + shard.way_up - overlap * seconds * 2 / 3, worker))
 
     def _handle(self, worker: int, time: float) -> None:
-        """A push is complete at the server: the thread takes it in, drops it or counts it, and perhaps closes the barrier."""
+        """A push is complete at the server: the thread receives it, drops or counts it, and possibly closes the
+        barrier."""
         self.handled += 1
         barrier, shard = self.barrier_of[worker], self.shard
         late = self.tag[worker] != self.step[barrier]
@@ -210,14 +221,14 @@ class Engine:
                     self._release(worker, self.thread_free)
 
     def _release(self, worker: int, time: float) -> None:
-        """The worker is sent the parameters as they are, and works for its barrier's step as it is."""
+        """Sends the current parameters to the worker, which then works for the current step of its barrier."""
         self.tag[worker] = self.step[self.barrier_of[worker]]
         self.pulled[worker] = self.version
         self._work(time, self.shard.reply)
         self.replies.append((self.thread_free, worker))
 
     def _work(self, time: float, seconds: float) -> None:
-        """The server's one thread works, after what it has to do already."""
+        """Adds work to the server's single thread, after the work that is already queued."""
         self.thread_free = (self.thread_free if self.thread_free > time else time) + seconds
         self.thread_busy += seconds
 
@@ -232,7 +243,7 @@ class Engine:
             own[barrier] = time
         hardware = self.setting.hardware
         thread = self.thread_busy
-        if self.setting.mode.kind not in ("async", "groups"):  # there it is in what was handled
+        if self.setting.mode.kind not in ("async", "groups"):  # in those modes, handling a push includes this work
             thread += self.port_in.busy * hardware.receive + self.port_out.busy * hardware.send
         return Trace(
             step_seconds=np.asarray(between),

@@ -1,5 +1,6 @@
-"""A network port that many transfers share: fairly, as TCP connections do, or first come, first served.
-`FairLink` and `FifoLink` serve the event engine; `fair_departures` is the same arithmetic over a whole step at once."""
+"""A network port shared by many transfers: fairly, as TCP connections do, or first come, first served.
+`FairLink` and `FifoLink` are for the event engine. `fair_departures` does the same arithmetic for a whole step at once.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +10,21 @@ from collections.abc import Sequence
 
 
 class FairLink:
-    """Transfers of one size over a port, each with an equal share of it and none faster than its own port: egalitarian
-    processor sharing with a cap. As all are of one size, they leave in the order in which they came, and all advance at one
-    rate min(cap, rate / n): one number, the service that each has had (virtual time), describes them all.
+    """Transfers of equal size over a shared port. Each gets an equal share, but no more than its own port allows
+    (egalitarian processor sharing with a cap). Because all have the same size, they finish in the order of arrival, and
+    all advance at the same rate min(cap, rate / n). One number, the service that each has received (virtual time),
+    therefore describes them all.
 
-    size: bytes of a transfer. rate: of the shared port, cap: of one transfer, both in bytes per second.
-    next: when the first of those under way will be done, inf when there is none.
+    size: bytes of a transfer. rate: of the shared port; cap: of one transfer; both in bytes per second. next: when the
+    first current transfer will be done, inf if there is none.
     """
 
     __slots__ = ("_goals", "_served", "_then", "busy", "cap", "next", "rate", "size")
 
     def __init__(self, size: float, rate: float, cap: float) -> None:
         self.size, self.rate, self.cap = size, rate, cap
-        self._goals: deque[tuple[float, int]] = deque()  # (service at which it is done, who)
-        self._served = 0.0  # bytes that a transfer would have had that came when the port was last idle
+        self._goals: deque[tuple[float, int]] = deque()  # (service at which it is done, worker)
+        self._served = 0.0  # bytes received by a transfer that began when the port was last idle
         self._then = 0.0
         self.busy = 0.0  # bytes carried
         self.next = math.inf
@@ -35,14 +37,14 @@ class FairLink:
         self._then = time
 
     def arrive(self, time: float, who: int) -> None:
-        """A transfer begins. Times of arrive and leave must not decrease."""
+        """A transfer begins. Times passed to arrive and leave must not decrease."""
         self._advance(time)
         self._goals.append((self._served + self.size, who))
         self.busy += self.size
         self._plan()
 
     def leave(self) -> list[int]:
-        """Who is done at `next`, in the order in which they came; at least one."""
+        """The workers whose transfers are done at `next`, in order of arrival; at least one."""
         time, goals = self.next, self._goals
         self._served, self._then = goals[0][0], time
         limit = self._served + 1e-9 * self.size
@@ -62,8 +64,8 @@ class FairLink:
 
 
 class FifoLink:
-    """The same port when it serves one transfer after the other. A transfer whose own port is slower than the shared one
-    passes through it as it comes (cut-through): it is done when both have carried all of it."""
+    """A port that serves one transfer after another. If a transfer's own port is slower than the shared one, its bytes
+    pass through as they arrive (cut-through). The transfer is done when both ports have carried all its bytes."""
 
     __slots__ = ("_done", "_free", "busy", "cap", "next", "rate", "size")
 
@@ -90,8 +92,9 @@ Link = FairLink | FifoLink
 
 
 def fair_departures(arrivals: Sequence[float], size: float, rate: float, cap: float) -> list[float]:
-    """When transfers of `size` bytes that begin at `arrivals` (ascending, seconds) are done, all sharing a port of `rate`
-    fairly, each at most `cap` bytes per second. The same as `FairLink`, written as a merge of two sorted lists."""
+    """When transfers of `size` bytes that begin at `arrivals` (ascending, in seconds) are done. All share a port of
+    `rate` fairly, each limited to `cap` bytes per second. Same result as `FairLink`, computed by merging two sorted
+    lists."""
     done: list[float] = []
     served, then, i, n = 0.0, 0.0, 0, len(arrivals)
     goals: list[float] = []

@@ -1,4 +1,5 @@
-"""Measures what a server of linnet costs on this machine, over loopback: the figures of `Hardware`, and so of simulations."""
+"""Measures what a linnet server costs on this machine, over loopback. The results are the figures of `Hardware` for
+simulations."""
 
 from __future__ import annotations
 
@@ -8,17 +9,20 @@ from typing import Any
 
 import numpy as np
 
-import linnet
+from linnet.builder import ops
+from linnet.facade import Graph
+from linnet.optimizers import SGD
+from linnet.sync.contract import signatures
 from linnet.sync.server import Server
 from linnet.sync.worker import Worker, WorkerInfo
 
-_SMALL, _LARGE = 1 << 22, 1 << 25  # bytes of the variable: slopes between these
+_SMALL, _LARGE = 1 << 22, 1 << 25  # bytes of the variable; costs per byte are the slope between these two sizes
 
 
 def costs(steps: int = 30) -> dict[str, float]:
-    """Seconds of a server's thread: message, receive, send, aggregate, apply (SGD), row, and worker_message, as Hardware takes
-    them; medians of `steps` steps each. One or two workers in this process: bytes pass loopback, both sides share its cores,
-    so that receive and send hold the worker's side, too."""
+    """Seconds of a server's thread: message, receive, send, aggregate, apply (SGD), row, and worker_message, as
+    Hardware takes them. Each is the median of `steps` steps. One or two workers run in this process: bytes pass through
+    loopback and both sides share its cores, so receive and send include the worker's side."""
     tiny = _times(_dense(64), 1, steps)
     small, large = (_times(_dense(size), 1, steps) for size in (_SMALL, _LARGE))
     pair = [_times(_dense(size), 2, steps) for size in (_SMALL, _LARGE)]
@@ -32,7 +36,7 @@ def costs(steps: int = 30) -> dict[str, float]:
     aggregate = max(both - one, 0.0)
     row = max(many["step"] - few["step"], 0.0) / (4096 - 64)
     return {
-        "message": tiny["step"] / 4,  # two messages at the server, two at the worker, alike
+        "message": tiny["step"] / 4,  # two messages at the server and two at the worker, at equal cost
         "worker_message": tiny["step"] / 4,
         "receive": slope(lambda t: t["push"]),
         "send": slope(lambda t: t["rest"]),
@@ -42,24 +46,24 @@ def costs(steps: int = 30) -> dict[str, float]:
     }
 
 
-def _dense(size: int) -> linnet.Graph:
-    graph = linnet.Graph()
+def _dense(size: int) -> Graph:
+    graph = Graph()
     x = graph.placeholder("x", (1,))
     w = graph.variable("w", np.zeros(size // 4, np.float32))
-    linnet.sync.signatures(graph, (w.tensor(x) * x).sum(), linnet.SGD(0.1), {"x": x})
+    signatures(graph, (w.tensor(x) * x).sum(), SGD(0.1), {"x": x})
     return graph
 
 
-def _sparse(rows: int) -> linnet.Graph:
-    graph = linnet.Graph()
+def _sparse(rows: int) -> Graph:
+    graph = Graph()
     x = graph.placeholder("x", (rows,), "i64")
     table = graph.variable("table", np.zeros((1 << 16, 16), np.float32))
-    loss = linnet.ops.gather(table.tensor(x), x).sum()
-    linnet.sync.signatures(graph, loss, linnet.SGD(0.1), {"x": x}, remote=[table])
+    loss = ops.gather(table.tensor(x), x).sum()
+    signatures(graph, loss, SGD(0.1), {"x": x}, remote=[table])
     return graph
 
 
-def _feeds(graph: linnet.Graph) -> dict[str, Any]:
+def _feeds(graph: Graph) -> dict[str, Any]:
     spec = graph.signatures["grad"].function.inputs[0]
     count = int(spec.shape[0] or 1) if spec.shape else 1
     if spec.dtype == "i64":
@@ -67,9 +71,9 @@ def _feeds(graph: linnet.Graph) -> dict[str, Any]:
     return {"x": np.ones(count, np.float32)}
 
 
-def _times(graph: linnet.Graph, workers: int, steps: int) -> dict[str, float]:
-    """Median seconds of a step less its computing: whole (step), until its last byte was handed over (push), of the update on
-    the server (update), and what is left of the wait (rest); of worker 0."""
+def _times(graph: Graph, workers: int, steps: int) -> dict[str, float]:
+    """Median seconds of a step of worker 0, without computing: the whole step (step), until its last byte was sent
+    (push), the update on the server (update), and the rest of the wait (rest)."""
     found: list[WorkerInfo] = []
     feeds = _feeds(graph)
 

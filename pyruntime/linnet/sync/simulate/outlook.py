@@ -1,5 +1,6 @@
-"""Where linnet's design stands with thousands of workers: its own costs (see Hardware's defaults), 10 GbE, and what servers,
-trees, rings, groups and compression change. The tree is a thought: linnet has no aggregators between workers and servers."""
+"""How linnet's design scales to thousands of workers, given its own costs (see Hardware's defaults) and 10 GbE, and
+what servers, trees, rings, groups and compression change. The tree is hypothetical: linnet has no aggregators between
+workers and servers."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _SMALL = {"f16": ratio("f16"), "i8": ratio("i8"), "1 %": ratio("topk:0.01")}
 
 
 def _variants() -> list[tuple[str, Traffic, Mode, int, str]]:
-    """Label, traffic, mode, how many workers share a server (0: there are 16), and how they share its port."""
+    """Label, traffic, mode, number of workers per server (0: 16 servers in all), and how workers share a server's
+    port."""
     halves = dataclasses.replace(_DENSE, push_ratio=_SMALL["i8"], pull_ratio=_SMALL["i8"])
     tops = dataclasses.replace(_DENSE, push_ratio=_SMALL["1 %"], pull_ratio=_SMALL["i8"])
     return [
@@ -35,7 +37,8 @@ def _variants() -> list[tuple[str, Traffic, Mode, int, str]]:
 
 
 def outlook(steps: int = 20, seed: int = 0) -> list[Comparison]:
-    """Efficiency (speed-up / workers) of up to 10,000 workers: a dense model of 100 MB with a step of 1 s, and a sparse one."""
+    """Efficiency (speed-up / workers) with up to 10,000 workers, for a dense model of 100 MB with a step of 1 s, and
+    for a sparse one."""
     dense = []
     for label, traffic, mode, per_server, sharing in _variants():
         found = []
@@ -54,13 +57,28 @@ def outlook(steps: int = 20, seed: int = 0) -> list[Comparison]:
             found.append(run(Setting(_COMPUTE, _SPARSE, hardware, mode), steps=steps, seed=seed).efficiency * 100)
         sparse.append(Series(label, COUNTS, tuple(found), (None,) * len(COUNTS)))
     stated = ("linnet's costs as measured on loopback (Hardware's defaults)",)
-    assumed = ("10 GbE everywhere, full bisection; 50 us one way; a step of 1 s that scatters by 10 % (log-normal)",)
+    assumed = ("10 GbE everywhere, full bisection; 50 us one way; a step of 1 s with 10 % scatter (log-normal)",)
     return [
         Comparison(
-            "outlook-dense", "linnet, dense, 100 MB", "", stated, assumed, "workers", "efficiency, %", tuple(dense), (True, False)
+            "outlook-dense",
+            "linnet, dense, 100 MB",
+            "",
+            stated,
+            assumed,
+            "workers",
+            "efficiency, %",
+            tuple(dense),
+            (True, False),
         ),
         Comparison(
-            "outlook-sparse", "linnet, sparse, 500 rows of 512 bytes", "", stated, (*assumed, "1 MB of dense parameters besides"),
-            "workers", "efficiency, %", tuple(sparse), (True, False),
+            "outlook-sparse",
+            "linnet, sparse, 500 rows of 512 bytes",
+            "",
+            stated,
+            (*assumed, "also 1 MB of dense parameters"),
+            "workers",
+            "efficiency, %",
+            tuple(sparse),
+            (True, False),
         ),
-    ]  # fmt: skip
+    ]

@@ -1,4 +1,5 @@
-"""Pictures of simulations by matplotlib (linnet[train]): curves of one setting over workers, and the published comparisons."""
+"""Plots of simulations with matplotlib (linnet[train]): curves of one setting over the number of workers, and the
+published comparisons."""
 
 from __future__ import annotations
 
@@ -9,30 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from linnet.errors import FileError, UsageError
+from linnet.clib.errors import FileError, UsageError
 from linnet.sync.simulate.published import Comparison
 from linnet.sync.simulate.run import Result
 
 
 def figure(columns: int, rows: int = 1) -> Any:
-    """An empty matplotlib figure for so many plots. UsageError where matplotlib is missing."""
+    """An empty matplotlib figure for this many plots. Raises UsageError if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("there is no matplotlib to plot with", code=101, hint="pip install linnet[train]")
+        raise UsageError("the package matplotlib is not installed", code=101, hint="pip install linnet[train]")
     from matplotlib.figure import Figure
 
     return Figure(figsize=(5.5 * columns, 4.6 * rows), layout="constrained")
 
 
 def write(made: Any, path: str | Path) -> None:
-    """Writes a figure as .png, .svg or .pdf, by the path's end. FileError where it cannot be written."""
+    """Writes a figure as .png, .svg or .pdf, chosen by the path's suffix. Raises FileError if it cannot be written."""
     try:
         made.savefig(str(path), dpi=120)
     except (OSError, ValueError) as error:
-        raise FileError("the plot cannot be written", code=207, tensor=str(path), got=str(error)) from None
+        raise FileError("cannot write the plot", code=207, tensor=str(path), got=str(error)) from None
 
 
 def comparisons(found: Sequence[Comparison], path: str | Path | None = None) -> Any:
-    """One plot per published result: lines are simulated, crosses are what was printed."""
+    """One plot per published result. Lines are simulated values, crosses are published values."""
     columns = min(len(found), 3)
     made = figure(columns, -(-len(found) // columns))
     for i, comparison in enumerate(found):
@@ -41,7 +42,7 @@ def comparisons(found: Sequence[Comparison], path: str | Path | None = None) -> 
             ylabel=comparison.y_label,
         )  # fmt: skip
         for j, series in enumerate(comparison.series):
-            other = comparison.name == "backup" and j == 1  # a percentage beside seconds
+            other = comparison.name == "backup" and j == 1  # a percentage next to seconds
             where = axes.twinx() if other else axes
             color = f"C{j}"
             style = {"color": "0.7", "linestyle": ":"} if series.label == "linear" else {"color": color, "marker": "."}
@@ -61,18 +62,18 @@ def comparisons(found: Sequence[Comparison], path: str | Path | None = None) -> 
 
 
 def curves(found: Mapping[str, Sequence[Result]], path: str | Path | None = None) -> Any:
-    """Speed-up and median step over the number of workers, a line per label; with one number of workers the distribution
-    of its steps instead."""
+    """Speed-up and median step time over the number of workers, with one line per label. For a single number of
+    workers, the distribution of step times instead."""
     counts = {result.setting.hardware.workers for results in found.values() for result in results}
     single = len(counts) == 1
     made = figure(1 if single else 2)
     if single:
-        axes = made.add_subplot(1, 1, 1, xlabel="step, s", ylabel="share of steps that are shorter")
+        axes = made.add_subplot(1, 1, 1, xlabel="step, s", ylabel="fraction of steps that are shorter")
         for label, results in found.items():
             for result in results:
                 steps = np.sort(result.step_seconds)
                 axes.plot(steps, (np.arange(len(steps)) + 1) / len(steps), label=label)
-        axes.set_xlim(left=0.0)  # steps that differ by nothing are one edge, not a picture of rounding
+        axes.set_xlim(left=0.0)  # if all steps are equal, show one edge and not rounding noise
     else:
         speed = made.add_subplot(1, 2, 1, xlabel="workers", ylabel="speed-up")
         step = made.add_subplot(1, 2, 2, xlabel="workers", ylabel="step, s (median)")
@@ -92,7 +93,7 @@ def curves(found: Mapping[str, Sequence[Result]], path: str | Path | None = None
 
 
 def _legend(axes: Any) -> None:
-    """Below the plot, where it hides no curve."""
+    """Places the legend below the plot, where it hides no curve."""
     axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 

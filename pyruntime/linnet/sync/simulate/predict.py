@@ -1,5 +1,5 @@
-"""What a model file says of its distributed training, before any run: bytes of gradients and parameters, the measured time
-of a step, and so the ratio of computing to transfer and the speed-up that it allows."""
+"""Predicts the distributed training of a model file before any run: bytes of gradients and parameters, the measured
+step time, and from them the ratio of computation to transfer and the possible speed-up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 from linnet.sync.simulate.compute import Compute
 from linnet.sync.simulate.setting import Hardware, Setting, Traffic
 
@@ -16,8 +16,8 @@ _GRADIENT = "gradient/"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One worker's step of a model file. signature: what was measured, "grad" or "train". seconds: its median time here.
-    traffic: what it moves. variables: bytes of the trained variables, by name."""
+    """One worker's step of a model file. signature: the one that was measured, "grad" or "train". seconds: its median
+    time on this machine. traffic: bytes that it transfers. variables: bytes of the trained variables, by name."""
 
     signature: str
     seconds: float
@@ -25,8 +25,9 @@ class Step:
     variables: dict[str, int]
 
     def ratio(self, hardware: Hardware, traffic: Traffic | None = None) -> float:
-        """Seconds of computing for each second in which this worker's port moves gradients and then parameters (`traffic`:
-        where they are compressed): above 1 computing prevails."""
+        """Seconds of computation divided by the seconds in which this worker's port transfers gradients and then
+        parameters.
+        traffic: replaces the step's traffic, for example with compression. Above 1, computation dominates."""
         moved = traffic or self.traffic
         return self.seconds / ((moved.up + moved.down) / hardware.worker_rate)
 
@@ -39,25 +40,30 @@ def step_of(
     threads: int | None = None,
     seconds: float = 1.0,
 ) -> Step:
-    """Measures a step of the file `model` for about `seconds`, and counts what it would move.
+    """Measures a step of the file `model` for about `seconds`, and counts the bytes that it would transfer.
 
-    signature: default `grad` where the file has it (linnet.sync.signatures), else `train`. Of `grad` the outputs
-    gradient/... are counted, sparse ones by the rows that a batch looks up, so at most; of `train` all trainable variables.
-    shapes: of inputs that the model leaves open; the first dimension of the first input is the number of examples.
-    UsageError where the file has neither signature, FileError where it cannot be read.
+    signature: default `grad` if the file has it (linnet.sync.signatures), else `train`. For `grad`, the outputs
+    gradient/... are counted; sparse ones with the rows that a batch looks up, which is an upper bound. For `train`, all
+    trainable variables are counted. shapes: of inputs that the model leaves open; the first dimension of the first
+    input is the number of examples. Raises UsageError if the file has neither signature, FileError if it cannot be
+    read.
     """
-    from linnet.bench import measure, random_feeds
-    from linnet.graph import Graph
-    from linnet.session import Session
+    from linnet.facade import Graph
+    from linnet.session.bench import measure, random_feeds
+    from linnet.session.session import Session
 
     graph = Graph.load(Path(model))
     names = list(graph.signatures)
     chosen = signature or next((name for name in ("grad", "train") if name in names), None)
     if chosen is None or chosen not in names:
         raise UsageError(
-            "the file has no step of training", code=102, tensor=str(model), expected=signature or "a signature grad or train",
-            got=", ".join(names) or "none", hint="write it with linnet.sync.signatures or linnet.training.signatures",
-        )  # fmt: skip
+            "the file has no signature for a training step",
+            code=102,
+            tensor=str(model),
+            expected=signature or "a signature named grad or train",
+            got=", ".join(names) or "none",
+            hint="add it with linnet.sync.signatures or linnet.training.signatures",
+        )
     timed = measure(model, signature=chosen, threads=threads, seconds=seconds, input_shapes=shapes)
     session = Session(Path(model), chosen, threads=threads)
     feeds = random_feeds(session.inputs, dict(shapes or {}))
@@ -87,8 +93,9 @@ def step_of(
 
 
 def spread_over(step: Step, servers: int) -> float:
-    """Share of the bytes on the fullest of `servers`: whole variables, largest first, each to the emptiest server, as
-    linnet.sync.partition spreads them; tables of sparse gradients may be split by rows and count as even."""
+    """Fraction of the bytes on the fullest of `servers` servers. Whole variables are assigned largest first, each to
+    the emptiest server, as linnet.sync.partition does. Tables with sparse gradients may be split by rows and count as
+    evenly spread."""
     loads = [0.0] * servers
     for size in sorted(step.variables.values(), reverse=True):
         loads[loads.index(min(loads))] += size
@@ -97,6 +104,6 @@ def spread_over(step: Step, servers: int) -> float:
 
 
 def setting_of(step: Step, hardware: Hardware) -> Setting:
-    """The setting that this step makes on this hardware."""
+    """The setting of this step on this hardware."""
     traffic = dataclasses.replace(step.traffic, largest=spread_over(step, hardware.servers))
     return Setting(Compute(step.seconds), traffic, hardware)

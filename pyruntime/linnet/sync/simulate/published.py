@@ -1,5 +1,6 @@
-"""The published curves, simulated: what was printed, beside what this simulator gives from the hardware that was stated.
-What no source states is named as assumed, with every comparison; no figure of a result is an input unless it says so."""
+"""Published curves next to what this simulator computes from the stated hardware.
+Anything that no source states is listed as assumed in each comparison. No published result is used as an input unless a
+comparison says so."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from linnet.sync.simulate.setting import Hardware, Mode, Setting, Traffic
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """One curve: x, what the simulator gives, and what was published at each x (None: nothing)."""
+    """One curve: x, the simulated values, and the published value at each x (None: none)."""
 
     label: str
     x: tuple[float, ...]
@@ -26,8 +27,8 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One published result beside its simulation. stated: what the source says of the hardware; assumed: what it does not
-    say, and how it was chosen; log: whether the axes of a plot are logarithmic (x, y)."""
+    """One published result and its simulation. stated: what the source says about the hardware. assumed: what it does
+    not say, and how that was chosen. log: whether the axes (x, y) of a plot are logarithmic."""
 
     name: str
     title: str
@@ -40,9 +41,9 @@ class Comparison:
     log: tuple[bool, bool] = (False, False)
 
 
-# One task's data rate: gRPC moves 0.9 GB/s between two tasks (TensorFlow issue 6116), whatever the wire; 10 GbE carries 1.2.
+# Data rate of one task: gRPC moves 0.9 GB/s between two tasks (TensorFlow issue 6116) on any link; 10 GbE carries 1.2.
 GRPC = 0.9e9
-# Of TensorFlow's servers, fitted to the null step with one value: 8.8 - 1.8 ms are 99 workers' messages.
+# Costs of TensorFlow's servers, fitted to the null step with one value: 8.8 - 1.8 ms are the messages of 99 workers.
 _TENSORFLOW = Hardware(
     servers=16, latency=50e-6, worker_rate=GRPC, server_rate=GRPC, message=44e-6, worker_message=20e-6,
     receive=0, send=0, aggregate=0, apply=0, row=15e-6, overhead=1e-3,
@@ -51,7 +52,7 @@ _OSDI = "Abadi et al., TensorFlow: a system for large-scale machine learning, OS
 
 
 def null_step(steps: int = 30, seed: int = 0) -> Comparison:
-    """Section 6.2: a synchronous step that computes nothing, 16 servers, 1 to 100 workers, in milliseconds."""
+    """Section 6.2: a synchronous step without computation, 16 servers, 1 to 100 workers, in milliseconds."""
     counts = (1, 2, 5, 10, 25, 50, 100)
     tiny = 16 * 4.0
     kinds: list[tuple[str, Traffic, float, dict[int, float]]] = [
@@ -77,10 +78,12 @@ def null_step(steps: int = 30, seed: int = 0) -> Comparison:
             "scalar: one 4-byte value per server; dense: the whole model is fetched; sparse: 32 random rows",
         ),
         (
-            "0.9 GB/s between two tasks: gRPC as measured in TensorFlow issue 6116, below the 10 GbE of the machines",
-            "44 us of a server for a message and 1 ms of a step outside: fitted to the scalar curve's two ends",
-            "only the fetch is bulk: 100 workers cannot move 100 MB both ways through 16 ports in 613 ms",
-            "rows of 4 kB; 15 us a row and 3 ms for the look-up on the worker: fitted to 5 and 20 ms",
+            "0.9 GB/s between two tasks: gRPC as measured in TensorFlow issue 6116, below the machines' 10 GbE",
+            "44 us of server time per message and 1 ms of each step outside the server: fitted to both ends of the "
+            "scalar curve",
+            "only the fetch transfers bulk data, because 16 ports cannot move 100 MB both ways for 100 workers in "
+            "613 ms",
+            "rows of 4 kB; 15 us per row and 3 ms for the look-up on the worker: fitted to 5 and 20 ms",
         ),
         "workers",
         "step, ms",
@@ -96,10 +99,12 @@ _INCEPTION_SERVERS = dataclasses.replace(
     _TENSORFLOW, servers=17, aggregate=0.7e-9, apply=1.47e-9, overhead=0, overlap=0.3
 )
 _INCEPTION_ASSUMED = (
-    "1.53 s for a batch of 32 on a K40; 2.75 % of the workers take 0.44 of that longer, for 20 steps at a time: fitted to the"
-    " backup curve",
-    "0.7 ns of a server to add a byte of a gradient, 1.47 ns to apply one: fitted to the backup curve and to 2,300 images/s",
-    "30 % of the computing overlaps with transfers, as TensorFlow sends what is ready: fitted; 0.9 GB/s between two tasks",
+    "1.53 s for a batch of 32 on a K40; 2.75 % of the workers take 0.44 of that longer, for 20 steps at a time: "
+    "fitted to the backup curve",
+    "0.7 ns of server time to add a byte of a gradient, 1.47 ns to apply one: fitted to the backup curve and to "
+    "2,300 images/s",
+    "30 % of the computation overlaps with transfers, because TensorFlow sends what is ready: fitted; 0.9 GB/s "
+    "between two tasks",
 )
 
 
@@ -108,7 +113,8 @@ def _inception(workers: int, mode: Mode) -> Setting:
 
 
 def backup(steps: int = 3000, seed: int = 0) -> Comparison:
-    """Section 6.3: 50 workers and 0 to 6 backups: seconds of a step, and the speed-up for the machines it takes."""
+    """Section 6.3: 50 workers and 0 to 6 backup workers: seconds per step, and the speed-up relative to the number of
+    machines."""
     counts = tuple(range(7))
     times = [run(_inception(50 + b, Mode("sync", backup=b, late="drop")), steps=steps, seed=seed).mean for b in counts]
     normalised = [100 * (times[0] / t * 50 / (50 + b) - 1) for b, t in zip(counts, times, strict=True)]
@@ -131,7 +137,7 @@ def backup(steps: int = 3000, seed: int = 0) -> Comparison:
 
 
 def inception(steps: int = 100, seed: int = 0) -> Comparison:
-    """Section 6.3: images per second of Inception-v3 over the number of workers, 17 servers."""
+    """Section 6.3: images per second of Inception-v3 over the number of workers, with 17 servers."""
     counts = (1, 25, 50, 100, 200, 300, 400)
     series = []
     for mode, printed in ((Mode("async"), {200: 2300.0}), (Mode("sync"), {})):
@@ -155,7 +161,8 @@ def inception(steps: int = 100, seed: int = 0) -> Comparison:
 
 
 def dense(steps: int = 100, seed: int = 0) -> Comparison:
-    """10x to 40x with 50 replicas: the speed-up of 50 synchronous replicas over what a step computes for what it moves."""
+    """10x to 40x with 50 replicas: the speed-up of 50 synchronous replicas over the ratio of computation to transfer in
+    a step."""
     ratios = (0.5, 1, 2, 4, 8, 16, 32)
     found = []
     for ratio in ratios:
@@ -168,9 +175,9 @@ def dense(steps: int = 100, seed: int = 0) -> Comparison:
         "dense",
         "Dense models, 50 replicas",
         "Dean, talks of 2015 and 2016: 10x to 40x with 50 replicas, 40x for Inception with 50 GPUs",
-        ("50 replicas; whether Inception's were synchronous is not said",),
-        (*_INCEPTION_ASSUMED, "the curve: steps scatter by 5 %, everything else as Inception's"),
-        "seconds of computing for a second of transfer, one worker",
+        ("50 replicas; the source does not say whether Inception's were synchronous",),
+        (*_INCEPTION_ASSUMED, "the curve: steps with 5 % scatter, everything else as for Inception"),
+        "seconds of computation per second of transfer, one worker",
         "speed-up with 50 replicas",
         (
             Series("dense model", ratios, tuple(found), (None,) * len(ratios)),
@@ -182,7 +189,7 @@ def dense(steps: int = 100, seed: int = 0) -> Comparison:
 
 
 def sparse(steps: int = 60, seed: int = 0) -> Comparison:
-    """300x with 500 nodes, and more than 1,000 replicas that still help: a model of which only touched rows travel."""
+    """300x with 500 nodes, and more than 1,000 useful replicas: a model in which only touched rows are transferred."""
     counts = (1, 10, 50, 100, 250, 500, 1000, 2000)
     found = []
     for n in counts:
@@ -197,9 +204,9 @@ def sparse(steps: int = 60, seed: int = 0) -> Comparison:
         "Dean, talks of 2015 and 2016: RankBrain 300x with 500 nodes, sparse models with 1,000 replicas and more",
         ("500 nodes",),
         (
-            "a step of 0.5 s that touches 500 rows of 512 bytes, beside 1 MB of dense parameters; 100 servers",
+            "a step of 0.5 s that touches 500 rows of 512 bytes, plus 1 MB of dense parameters; 100 servers",
             "servers as fitted to the null step",
-            "steps scatter by 13 % (log-normal): fitted to 300x with 500",
+            "steps with 13 % scatter (log-normal): fitted to 300x with 500",
         ),
         "workers",
         "speed-up",
@@ -217,6 +224,6 @@ EXPERIMENTS: Final[dict[str, Callable[..., Comparison]]] = {
 
 
 def best_backup(comparison: Comparison) -> tuple[int, int]:
-    """How many backups give the shortest step, and how many the best normalised speed-up."""
+    """The number of backup workers with the shortest step, and the number with the best normalised speed-up."""
     step, gain = comparison.series
     return int(np.argmin(step.simulated)), int(np.argmax(gain.simulated))

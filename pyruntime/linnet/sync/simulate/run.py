@@ -1,4 +1,4 @@
-"""One simulation to one result: steps, examples per second, what was dropped and how stale, what was busy."""
+"""Runs one simulation and summarizes it: step times, examples per second, dropped and stale gradients, utilization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 from linnet.sync.simulate.compute import Floats
 from linnet.sync.simulate.engine import Engine, Trace
 from linnet.sync.simulate.phases import ring_steps, tree_steps
@@ -18,13 +18,18 @@ from linnet.sync.simulate.setting import Setting
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a simulated cluster did.
+    """The result of a simulated cluster.
 
-    step_seconds: of each step (of each barrier) [steps]. examples_per_second: of all workers, accepted gradients only.
-    speedup: against one worker that computes alone, without a server. efficiency: speedup / workers.
-    dropped: share of the gradients that came too late. staleness: mean of the updates between pull and push.
-    staleness_counts: how many accepted pushes had each staleness. busy: share of the time that the fullest server's port in,
-    its thread and its port out were used (none for ring and tree). bytes_per_step: of all workers, both ways.
+    step_seconds: time of each step, measured between two closings of its barrier [steps].
+    examples_per_second: total of all workers, counting only accepted gradients.
+    speedup: relative to one worker that computes alone, without a server.
+    efficiency: speedup / workers.
+    dropped: fraction of the gradients that came too late.
+    staleness: mean number of updates between pull and push.
+    staleness_counts: how many accepted pushes had each staleness.
+    busy: for the server with the most bytes, three fractions of the time: its input port, its thread and its output
+        port were in use (not for ring and tree).
+    bytes_per_step: total of all workers, sent and received.
     """
 
     setting: Setting
@@ -44,16 +49,16 @@ class Result:
 
     @property
     def median(self) -> float:
-        """Median seconds of a step."""
+        """Median step time in seconds."""
         return float(np.median(self.step_seconds))
 
     @property
     def mean(self) -> float:
-        """Mean seconds of a step."""
+        """Mean step time in seconds."""
         return float(self.step_seconds.mean())
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the setting and every figure, times in seconds."""
+        """The setting and every figure, for JSON. Times are in seconds."""
         quantiles = dict(
             zip(("p10", "median", "p90", "p99"), np.quantile(self.step_seconds, (0.1, 0.5, 0.9, 0.99)), strict=True)
         )
@@ -76,25 +81,31 @@ class Result:
 
 
 def alone(setting: Setting) -> float:
-    """Examples per second of one worker that computes all by itself, its updates not counted; nan where nothing is computed."""
+    """Examples per second of one worker that computes alone, not counting its updates; nan if nothing is computed."""
     return setting.traffic.examples / setting.compute.mean if setting.compute.mean else float("nan")
 
 
 def run(setting: Setting, *, steps: int = 200, warm: int | None = None, seed: int = 0) -> Result:
-    """Simulates `steps` steps (of each barrier on average) after `warm` that are not counted (default: a tenth, at least 2).
+    """Simulates `steps` steps (of each barrier on average) after `warm` steps that are not counted (default: a tenth,
+    at least 2).
 
-    The same setting, steps and seed give the same result, bit for bit. UsageError where the setting is not possible.
+    The same setting, steps and seed give a bit-identical result. Raises UsageError if the setting is not possible.
     """
     if steps < 1 or (warm is not None and warm < 0):
-        raise UsageError("there must be a step to simulate", code=101, expected="steps of 1 or more", got=str(steps))
+        raise UsageError(
+            "the number of steps is out of range",
+            code=101,
+            expected="steps of at least 1 and warm of at least 0",
+            got=str(steps),
+        )
     mode, hardware, traffic = setting.mode, setting.hardware, setting.traffic
     if mode.kind in ("ring", "tree"):
         if mode.kind == "ring" and traffic.rows:
             raise UsageError(
-                "a ring moves dense parameters only", code=101, hint="use sync, async or groups for tables"
+                "mode ring supports only dense parameters", code=101, hint="use sync, async or groups for tables"
             )
         if hardware.overlap:
-            raise UsageError(f"mode {mode.kind} is simulated without overlap", code=101, hint="leave overlap at 0")
+            raise UsageError(f"mode {mode.kind} does not support overlap", code=101, hint="set overlap to 0")
         times = (ring_steps if mode.kind == "ring" else tree_steps)(setting, steps, seed)
         trace = Trace(
             times, float(times.sum()), steps * hardware.workers, 0, [steps * hardware.workers], 0, 0, 0, 0, {}, 0.0

@@ -1,28 +1,29 @@
-"""What is simulated: the traffic of a model's step, the links and servers it meets, and the mode of training.
-All sizes are bytes, all times seconds, all rates bytes per second."""
+"""The input of a simulation: the traffic of a model's step, the links and servers, and the mode of training.
+All sizes are in bytes, all times in seconds, all rates in bytes per second."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 from linnet.sync.simulate.compute import Compute
 
-TCP = 0.94  # of the line rate, what TCP carries in 1500-byte Ethernet frames: 1448 of 1538 bytes
+TCP = 0.94  # fraction of the line rate that TCP carries in 1500-byte Ethernet frames: 1448 of 1538 bytes
 GBIT = 1.25e8
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """What one worker moves in one step, over all servers together.
+    """What one worker transfers in one step, over all servers together.
 
-    pull, push: bytes of dense parameters it gets and of dense gradients it gives, uncompressed f32.
-    rows, row_bytes: of tables of which only touched rows travel: rows of a step (without repetition), bytes of a row.
-    table: bytes of the tables; nothing depends on it, which is the point.
-    examples: of one worker's step.
-    pull_ratio, push_ratio: bytes on the wire for each byte, after compression (f16: 0.5, int8: about 0.25).
-    largest: share of the bytes of the fullest server; None: they are spread evenly.
+    pull, push: bytes of dense parameters received and of dense gradients sent, as uncompressed f32.
+    rows, row_bytes: for tables of which only touched rows are transferred: rows per step (without repetition), bytes
+        per row.
+    table: bytes of the tables. It does not affect the result, because only touched rows are transferred.
+    examples: in one worker's step.
+    pull_ratio, push_ratio: transferred bytes per byte, after compression (f16: 0.5, int8: about 0.25).
+    largest: fraction of the bytes on the fullest server; None: evenly spread.
     """
 
     pull: float = 1e8
@@ -39,16 +40,19 @@ class Traffic:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None and not (math.isfinite(value) and value >= 0):
-                raise UsageError("a size or a ratio is finite and not negative", code=101, tensor=field.name, got=value)
+                raise UsageError(
+                    "a size or ratio must be finite and not negative", code=101, tensor=field.name, got=value
+                )
 
     @property
     def down(self) -> float:
-        """Bytes to a worker in a step."""
+        """Bytes sent to a worker in a step."""
         return (self.pull + self.rows * self.row_bytes) * self.pull_ratio
 
     @property
     def up(self) -> float:
-        """Bytes from a worker in a step: gradients, and 4 bytes of id for each row, asked for and given."""
+        """Bytes sent by a worker in a step: gradients, and a 4-byte id for each row, once to request it and once with
+        its gradient."""
         return (self.push + self.rows * self.row_bytes) * self.push_ratio + 8 * self.rows
 
 
@@ -56,8 +60,9 @@ _RATIOS = {"none": 1.0, "f16": 0.5, "bf16": 0.5, "i8": (1 + 4 / 256) / 4, "onebi
 
 
 def ratio(compression: str, parameters: bool = False) -> float:
-    """Bytes on the wire for each byte of f32, by the encodings of docs/protocol.md: none, f16, bf16, i8, onebit, topk:SHARE
-    (two bytes a value and a varint for its place), or a number. parameters: only those that parameters can travel with."""
+    """Transferred bytes per byte of f32, for the encodings of docs/protocol.md: none, f16, bf16, i8, onebit, topk:SHARE
+    (two bytes per value and a varint for its position), or a number. parameters: accept only encodings that are
+    possible for parameters."""
     name, _, rest = compression.partition(":")
     try:
         if name == "topk" and not parameters:
@@ -76,18 +81,25 @@ def ratio(compression: str, parameters: bool = False) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """Machines and wires. Servers are alike, each worker speaks to all of them at once. The defaults of what servers cost are
-    linnet's, as `measure.costs` found them on two cores of an x86 server over loopback; apply is Adam's, SGD takes a third.
+    """Machines and links. All servers are alike, and each worker talks to all of them at once. The default server costs
+    are linnet's, measured with `measure.costs` on two cores of an x86 server over loopback; `apply` is for Adam, SGD
+    takes a third.
 
-    workers, servers: how many. latency: seconds one way. worker_rate, server_rate: of a port, each way (full duplex), after
-    TCP's own share. sharing: how a server's port is shared, "fair" (TCP) or "fifo" (one worker after the other).
-    message: seconds of a server's one thread for each message, worker_message: of a worker for each to or from a server.
-    receive, send: seconds of a server's thread for each byte in and out; with a barrier of all it works while bytes flow, so
-    that the slower of port and thread decides. aggregate: for each byte of a push that is complete. apply: for each byte of
-    dense parameters when a barrier closes. row: for each row looked up or updated.
-    overhead: seconds of a step outside of computing, on the worker.
-    overlap: share of the computing during which transfers go on, 0 (linnet: none) to 1 (each layer sent as soon as it is
-    ready: the pull may go on in the first third of the computing, the push from the end of that third).
+    workers, servers: number of each.
+    latency: seconds one way.
+    worker_rate, server_rate: of a port in each direction (full duplex), without TCP's overhead.
+    sharing: how workers share a server's port: "fair" (TCP) or "fifo" (one worker after another).
+    message: seconds of a server's single thread per message.
+    worker_message: seconds of a worker per message to or from a server.
+    receive, send: seconds of a server's thread per byte in and out. With a barrier over all workers the thread works
+        while bytes flow, so the slower of port and thread decides.
+    aggregate: seconds per byte of a complete push.
+    apply: seconds per byte of dense parameters when a barrier closes.
+    row: seconds per row looked up or updated.
+    overhead: seconds of a step on the worker outside of computation.
+    overlap: fraction of the computation during which transfers continue, from 0 (linnet: none) to 1 (each layer is sent
+        as soon as it is ready: the pull may continue during the first third of the computation, the push may start at
+        the end of that third).
     """
 
     workers: int = 8
@@ -114,14 +126,20 @@ class Hardware:
             least = 1 if field.name in ("workers", "servers") else 0
             if not (math.isfinite(value) and value >= least):
                 raise UsageError(
-                    "not a possible value", code=101, tensor=field.name, expected=f"{least} or more", got=value
+                    "the value is out of range",
+                    code=101,
+                    tensor=field.name,
+                    expected=f"a finite number of at least {least}",
+                    got=value,
                 )
         if min(self.worker_rate, self.server_rate) <= 0:
-            raise UsageError("a port must carry something", code=101, got=f"{self.worker_rate}, {self.server_rate}")
+            raise UsageError(
+                "the data rate of a port must be above 0", code=101, got=f"{self.worker_rate}, {self.server_rate}"
+            )
         if self.overlap > 1:
-            raise UsageError("overlap is a share of the computing", code=101, expected="0 to 1", got=str(self.overlap))
+            raise UsageError("overlap is out of range", code=101, expected="0 to 1", got=str(self.overlap))
         if self.sharing not in ("fair", "fifo"):
-            raise UsageError("unknown way to share a port", code=101, expected="fair or fifo", got=self.sharing)
+            raise UsageError("unknown sharing of a port", code=101, expected="fair or fifo", got=self.sharing)
 
 
 MODES = ("sync", "async", "groups", "federated", "ring", "tree")
@@ -129,13 +147,15 @@ MODES = ("sync", "async", "groups", "federated", "ring", "tree")
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """How the workers are kept in step.
+    """How workers synchronize.
 
-    kind: "sync" (one barrier), "async" (none), "groups" (a barrier in each of `groups`), "federated" (sync with
-    `local_steps` between), "ring" (all-reduce without a server), "tree" (sync through aggregators of `fan_in` workers each).
-    backup: so many of the workers of a barrier may be late, their gradients are dropped. late: "skip", a worker that has heard
-    that its step is closed does not send its gradient (linnet), or "drop", it sends and the server drops it (TensorFlow).
-    staleness: how many closed steps a worker or group may be ahead of the slowest; None: no bound.
+    kind: "sync" (one barrier), "async" (none), "groups" (one barrier in each of `groups`), "federated" (sync with
+        `local_steps` in between), "ring" (all-reduce without a server), "tree" (sync through aggregators of `fan_in`
+        workers each).
+    backup: number of workers of a barrier that may be late; their gradients are dropped.
+    late: "skip": a worker that knows that its step is closed does not send its gradient (linnet). "drop": it sends the
+        gradient and the server drops it (TensorFlow).
+    staleness: how many closed steps a worker or group may be ahead of the slowest; None: no limit.
     """
 
     kind: str = "sync"
@@ -153,25 +173,28 @@ class Mode:
             raise UsageError("unknown rule for late workers", code=101, expected="skip or drop", got=self.late)
         for name, least in (("backup", 0), ("groups", 1), ("local_steps", 1), ("fan_in", 1)):
             if getattr(self, name) < least:
-                raise UsageError(f"{name} is {least} or more", code=101, got=str(getattr(self, name)))
+                raise UsageError(f"{name} must be at least {least}", code=101, got=str(getattr(self, name)))
         if self.staleness is not None and self.staleness < 0:
-            raise UsageError("staleness is 0 or more, or None for no bound", code=101, got=str(self.staleness))
+            raise UsageError("staleness must be at least 0, or None for no limit", code=101, got=str(self.staleness))
         if self.backup and self.kind in ("async", "ring", "tree"):
-            raise UsageError(f"mode {self.kind} has no backup workers", code=101, hint="use sync, groups or federated")
+            raise UsageError(
+                f"mode {self.kind} does not support backup workers", code=101, hint="use sync, groups or federated"
+            )
         if self.local_steps > 1 and self.kind != "federated":
             raise UsageError(
-                "local steps are of the mode federated", code=101, got=f"{self.local_steps} in {self.kind}"
+                "only mode federated has local steps", code=101, got=f"{self.local_steps} in mode {self.kind}"
             )
 
     def members(self, workers: int) -> list[int]:
-        """How many workers each barrier has."""
+        """Number of workers of each barrier."""
         if self.kind == "async":
             return [1] * workers
         count = self.groups if self.kind == "groups" else 1
         sizes = [workers // count + (i < workers % count) for i in range(count)]
         if min(sizes) <= self.backup:
             raise UsageError(
-                "a barrier needs a worker that is not a backup", code=101, expected=f"more than {self.backup} workers each",
+                "each barrier needs more workers than backup workers", code=101, expected=f"more than {self.backup} "
+                                                                                    "workers in each",
                 got=f"{min(sizes)}",
             )  # fmt: skip
         return sizes
@@ -179,7 +202,7 @@ class Mode:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One simulation: who computes how long, what moves, over which wires, in which mode."""
+    """One simulation: computation times, traffic, links and mode."""
 
     compute: Compute = dataclasses.field(default_factory=Compute)
     traffic: Traffic = dataclasses.field(default_factory=Traffic)
@@ -191,9 +214,10 @@ class Setting:
         c, t = self.hardware, self.traffic
         share = max(1.0 / c.servers, t.largest or 0.0)
         rows = t.rows * share
-        asks = 1 if t.rows else 0  # rows are asked for in a message of their own, once the batch is known
-        # A barrier of all: bytes flow one way at a time, and the thread keeps up with the port or slows it down. Otherwise they
-        # flow both ways at once, and whatever the thread does for them is done in turn.
+        asks = 1 if t.rows else 0  # rows are requested in a separate message once the batch is known
+        # With a barrier over all workers, bytes flow in one direction at a time, and the thread keeps up with the port
+        # or slows it down. In other modes bytes flow in both directions at once, and the thread handles them one after
+        # another.
         together = self.mode.kind not in ("async", "groups")
         handle, reply = (c.aggregate, 0.0) if together else (c.receive + c.aggregate, c.send)
         return Shard(
@@ -213,9 +237,9 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One worker's step at one server: bytes each way, the rate that the worker's port gives to this server, the rates at
-    which the server takes and gives; seconds of the server's thread to handle a push, to reply, to apply what a barrier
-    gathered, to drop a late push; seconds underway each way."""
+    """One worker's step at one server: bytes in each direction; the rate that the worker's port gives to this server;
+    the rates at which the server receives and sends; seconds of the server's thread to handle a push, to reply, to
+    apply what a barrier collected, and to drop a late push; seconds in transit in each direction."""
 
     up: float
     down: float

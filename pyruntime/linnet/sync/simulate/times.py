@@ -1,4 +1,4 @@
-"""Measured step times: written while linnet.fit trains, and read from files of several forms."""
+"""Measured step times: records them while linnet.fit trains, and reads them from several file formats."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from linnet.errors import FileError
-from linnet.training.callbacks import Callback, Metrics
-
-if TYPE_CHECKING:
-    from linnet.training.run import Run
+from linnet.clib.errors import FileError
+from linnet.training.callbacks import Callback, Metrics, Run
 
 _FIELDS = ("seconds", "step_seconds", "step_time", "time")
 
 
 class StepTimes(Callback):
-    """A callback of linnet.fit that writes the seconds of each step, batches included, to a file of JSON lines that
-    `read_times` and `linnet simulate --times` read. What happens between steps (validation, records) is not counted."""
+    """A callback of linnet.fit that writes the seconds of each step, including preparing the batch, to a JSON-lines
+    file for `read_times` and `linnet simulate --times`. Time between steps (validation, records) is not counted."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -50,9 +47,9 @@ class StepTimes(Callback):
 
 
 def read_times(path: str | Path) -> list[float]:
-    """Step times in seconds from a file: .json (a list, or an object with a list), .jsonl (one object per step with a field
-    "seconds", as `StepTimes` writes), or .csv (a column "seconds", or the only one). The first step, which plans, is left
-    out where there are more than two. FileError when there are none."""
+    """Reads step times in seconds from a file: .json (a list, or an object with a list), .jsonl (one object per step
+    with a field "seconds", as `StepTimes` writes), or .csv (a column "seconds", or a single column). If there are more
+    than two, the first is left out because it includes planning. Raises FileError if the file has no step times."""
     path = Path(path)
     try:
         text = path.read_text()
@@ -62,12 +59,12 @@ def read_times(path: str | Path) -> list[float]:
         found = _times(path.suffix, text)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise FileError(
-            "no step times could be read", code=206, tensor=str(path), got=f"{type(error).__name__}: {error}",
+            "the file of step times is invalid", code=206, tensor=str(path), got=f"{type(error).__name__}: {error}",
             hint='give a list of seconds (.json), objects with "seconds" (.jsonl) or a column "seconds" (.csv)',
         ) from None  # fmt: skip
     if not found or not all(math.isfinite(value) and value >= 0 for value in found):
         raise FileError(
-            "there are no usable step times", code=206, tensor=str(path), expected="seconds, none negative",
+            "the file has no usable step times", code=206, tensor=str(path), expected="finite, non-negative seconds",
             got=f"{len(found)} values",
         )  # fmt: skip
     return found[1:] if len(found) > 2 else found
@@ -79,7 +76,7 @@ def _times(suffix: str, text: str) -> list[float]:
         names = [name.strip() for name in rows[0]]
         column = next((names.index(name) for name in _FIELDS if name in names), None)
         if column is None and len(names) > 1:
-            raise KeyError(f"no column of {names} is one of {', '.join(_FIELDS)}")
+            raise KeyError(f"no column is named {', '.join(_FIELDS)}; the columns are {names}")
         try:
             float(names[column or 0])
         except ValueError:

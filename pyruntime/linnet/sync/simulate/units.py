@@ -1,11 +1,11 @@
-"""Sizes, rates and durations as people write them on the command line: 100MB, 10gbit, 250us.
-Everything inside the simulator is in bytes, bytes per second and seconds."""
+"""Parses sizes, rates and durations in the form used on the command line: 100MB, 10gbit, 250us.
+Inside the simulator everything is in bytes, bytes per second and seconds."""
 
 from __future__ import annotations
 
 import re
 
-from linnet.errors import UsageError
+from linnet.clib.errors import UsageError
 
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z/]*)\s*", re.IGNORECASE)
 _SIZES = {
@@ -32,37 +32,37 @@ def _parse(text: str, units: dict[str, float], what: str, example: str) -> float
     found = _NUMBER.fullmatch(text)
     scale = None if found is None else units.get(found[2].lower())
     if found is None or scale is None:
-        raise UsageError(f"{text!r} is no {what}", code=101, expected=f"for example {example}", got=text)
+        raise UsageError(f"{text!r} is not a valid {what}", code=101, expected=f"for example {example}", got=text)
     return float(found[1]) * scale
 
 
 def size(text: str) -> float:
-    """Bytes: "100MB" is 1e8, "256KiB" is 262144. UsageError otherwise."""
+    """Parses bytes: "100MB" is 1e8, "256KiB" is 262144. Raises UsageError for other text."""
     return _parse(text, _SIZES, "size", "100MB, 64KiB or 4000000")
 
 
 def seconds(text: str) -> float:
-    """Seconds: "250us", "1.5ms", "2s" or "2"."""
+    """Parses seconds: "250us", "1.5ms", "2s" or "2"."""
     return _parse(text, _TIMES, "duration", "50us, 120ms or 2s")
 
 
 def rate(text: str) -> float:
-    """Bytes per second: "10gbit" is 1.25e9, "900MB/s" is 9e8."""
+    """Parses bytes per second: "10gbit" is 1.25e9, "900MB/s" is 9e8."""
     found = _parse(text, _RATES, "data rate", "1gbit, 10gbit or 900MB/s")
     if found <= 0:
-        raise UsageError("a link must carry something", code=101, got=text)
+        raise UsageError("the data rate of a link must be above 0", code=101, got=text)
     return found
 
 
 def duration_text(value: float) -> str:
-    """A duration in the unit that fits: "1.93 s", "8.8 ms", "35 us"."""
+    """A duration in a suitable unit: "1.93 s", "8.8 ms", "35 us"."""
     if value >= 1 or value == 0:
         return f"{value:.3g} s"
     return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
 
 
 def size_text(value: float) -> str:
-    """Bytes in the unit that fits: "1.2 GB"."""
+    """Bytes in a suitable unit: "1.2 GB"."""
     for scale, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= scale:
             return f"{value / scale:.3g} {name}"

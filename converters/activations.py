@@ -1,0 +1,29 @@
+"""Activations of ONNX's recurrent ops, which importer and exporter read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Activation(NamedTuple):
+    """An activation's number in the runtime, and ONNX's default parameters; None: it has no such parameter."""
+
+    number: int
+    alpha: float | None = None
+    beta: float | None = None
+
+
+ACTIVATIONS = {
+    "sigmoid": Activation(0),
+    "tanh": Activation(1),
+    "relu": Activation(2),
+    "affine": Activation(3, 1.0, 0.0),
+    "leakyrelu": Activation(4, 0.01),
+    "thresholdedrelu": Activation(5, 1.0),
+    "scaledtanh": Activation(6, 1.0, 1.0),
+    "hardsigmoid": Activation(7, 0.2, 0.5),
+    "elu": Activation(8, 1.0),
+    "softsign": Activation(9),
+    "softplus": Activation(10),
+}
+GATES = {"rnn": 1, "gru": 3, "lstm": 4}

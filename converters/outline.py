@@ -1,0 +1,48 @@
+"""A source model as its author sees it: nodes of the file before lowering, for reports and drawings.
+The importers make it; nothing here knows ONNX or TFLite."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from linnet.clib.errors import Problem
+from linnet.facade import Graph
+
+
+@dataclasses.dataclass
+class OutlineNode:
+    """One node of the source's main graph. inputs, outputs: names of values, constants left out. label: how problems and
+    `Node.source` call it ("OpType:label"). inside: labels of the nodes of its subgraphs. note: the declared output shape."""
+
+    op: str
+    label: str
+    inputs: list[str]
+    outputs: list[str]
+    inside: frozenset[str] = frozenset()
+    note: str = ""
+
+    @property
+    def source(self) -> str:
+        return f"{self.op}:{self.label}"
+
+
+@dataclasses.dataclass
+class Outline:
+    """The source's main graph. facts: what the file states about itself ("opset": "17", "producer": "pytorch 2.4", ...)."""
+
+    format: str
+    inputs: list[str]
+    outputs: list[str]
+    nodes: list[OutlineNode]
+    facts: dict[str, str]
+
+
+@dataclasses.dataclass
+class Conversion:
+    """The result of an importer, with or without problems. If there are problems, some nodes are missing from the graph, and
+    tensors without a producer replace their outputs (see `linnet.report`)."""
+
+    graph: Graph
+    problems: list[Problem]
+    outline: Callable[[], Outline]

@@ -1,0 +1,1 @@
+"""Builds graphs: ops as functions, map expressions, and control flow."""

@@ -1,0 +1,113 @@
+"""Functions that build graphs: one per runtime op (generated), NumPy's pointwise functions (elementwise.py), and data
+movement and reductions (shaping.py). Each appends a node to the function of its operands and infers its shapes at once.
+"""
+
+from __future__ import annotations
+
+from linnet.builder import generated
+from linnet.builder.elementwise import (
+    absolute,
+    add,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    ceil,
+    clip,
+    cos,
+    cosh,
+    divide,
+    elu,
+    erf,
+    exp,
+    expm1,
+    floor,
+    gelu,
+    hard_sigmoid,
+    hard_swish,
+    isinf,
+    isnan,
+    leaky_relu,
+    log,
+    log1p,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    mish,
+    mod,
+    multiply,
+    negative,
+    power,
+    reciprocal,
+    relu,
+    relu6,
+    rint,
+    rsqrt,
+    scale,
+    selu,
+    sigmoid,
+    sign,
+    silu,
+    sin,
+    sinh,
+    softplus,
+    softsign,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    where,
+)
+from linnet.builder.generated import *  # noqa: F403
+from linnet.builder.shaping import (
+    argmax,
+    argmin,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flatten,
+    flip,
+    logsumexp,
+    matrix_transpose,
+    max,
+    mean,
+    min,
+    one_hot,
+    pad,
+    prod,
+    reshape,
+    split,
+    squeeze,
+    stack,
+    sum,
+    tile,
+    transpose,
+)
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import Tensor, emit
+
+
+def quantized(x: Tensor, dtype: str, quantization: Quantization, *, name: str = "") -> Tensor:
+    """Quantizes x to integers of `dtype` with the given scale and zero point."""
+    return emit("quantize", [x], {"dtype": dtype}, name=name, quantization=[quantization])[0]
+
+
+__all__ = [
+    "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin",
+    "broadcast_to", "ceil", "clip", "concat", "cos", "cosh", "divide", "elu", "erf", "exp", "expand_dims", "expm1",
+    "flatten", "flip", "floor", "gelu", "hard_sigmoid", "hard_swish", "isinf", "isnan", "leaky_relu", "log", "log1p",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matrix_transpose", "max", "maximum", "mean",
+    "min", "minimum", "mish", "mod", "multiply", "negative", "one_hot", "pad", "power", "prod", "quantized", "reciprocal",
+    "relu", "relu6", "reshape", "rint", "rsqrt", "scale", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "softplus",
+    "softsign", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "tan", "tanh", "tile", "transpose",
+    "trunc", "where",
+]  # fmt: skip
+__all__ += generated.__all__

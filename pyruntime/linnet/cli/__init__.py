@@ -1,0 +1,1 @@
+"""The command line: `linnet` and its commands, one file each."""

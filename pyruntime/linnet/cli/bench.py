@@ -1,0 +1,83 @@
+"""`linnet bench`: how long a model and each of its ops take.
+linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from linnet.cli.options import (
+    CommandLineError,
+    isa_max_option,
+    json_option,
+    pairs,
+    shape_of,
+    signature_option,
+    threads_option,
+)
+from linnet.report.tables import count as _count
+from linnet.report.tables import region as _region
+from linnet.report.tables import show as _show
+from linnet.report.tables import table as _table
+
+
+@click.command(short_help="Time a model and each of its ops.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--input",
+    "--shape",
+    "inputs",
+    multiple=True,
+    metavar="NAME=D,D,...",
+    help="Shape of an input. Repeat for each input.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="How many seconds to measure."
+)
+@signature_option
+@threads_option
+@isa_max_option
+@json_option
+def bench(
+    model: Path,
+    inputs: Sequence[str],
+    seconds: float,
+    signature: str,
+    threads: int | None,
+    isa_max: str | None,
+    as_json: bool,
+) -> None:
+    """Time MODEL on random input: load, plan, first run, steady-state runs, and each op."""
+    from linnet.session.bench import measure
+
+    if not math.isfinite(seconds):
+        raise CommandLineError(
+            "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 2"
+        )
+    shapes = {name: shape_of(name, text) for name, text in pairs(inputs, "--input x=1,3,224,224")}
+    report = measure(model, signature=signature, threads=threads, isa_max=isa_max, seconds=seconds, input_shapes=shapes)
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    machine = report["machine"]
+    click.echo(
+        f"{model}: {report['dtype']}, {_count(report['threads'], 'thread')}, {report['isa']}, on {machine['cpu']}"
+    )
+    click.echo(
+        f"median {report['median_ms']:.3f} ms, min {report['min_ms']:.3f}, p95 {report['p95_ms']:.3f} "
+        f"over {report['runs']} runs; first run {report['first_run_ms']:.3f}, load {report['load_ms']:.3f}, "
+        f"plan {report['plan_ms']:.3f} ms"
+    )
+    memory = _table("Memory", "region", ">bytes")
+    for name, value in report["memory"].items():
+        memory.add_row(_region(name), f"{value:,}")
+    ops = _table("Ops", "name", "=kernel", ">ms", ">share", ">GFLOP/s")  # --json prints more columns
+    total = sum(op["ms"] for op in report["ops"]) or 1.0
+    for op in sorted(report["ops"], key=lambda op: -op["ms"]):
+        rate = op["flops"] / op["ms"] / 1e6 if op["ms"] else 0.0
+        ops.add_row(op["name"], op["kernel"], f"{op['ms']:.4f}", f"{op['ms'] / total:.1%}", f"{rate:.2f}")
+    _show(memory, ops)

@@ -1,0 +1,152 @@
+"""`linnet convert`: ONNX and TFLite models to .lnt files, with quantization, or a report of what --check finds.
+linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from linnet.cli.options import CommandLineError, json_option, pairs, shape_of
+from linnet.report.tables import show as _show
+from linnet.report.tables import size as _size
+
+DTYPES = ("f32", "f16", "i8", "i16")
+
+
+@click.command(short_help="Convert an ONNX or TFLite model, or --check it.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The .lnt file to write.")
+@click.option(
+    "--dtype", type=click.Choice(DTYPES), default="f32", show_default=True, help="Data type of the converted model."
+)
+@click.option(
+    "--calibration", type=click.Path(path_type=Path), metavar="NPZ", help="Sample inputs for quantization to i8 or i16."
+)
+@click.option(
+    "--input",
+    "--shape",
+    "inputs",
+    multiple=True,
+    metavar="NAME=D,D,...",
+    help="Shape of an input. Repeat for each input.",
+)
+@click.option("--table", type=click.Path(path_type=Path), help="Text file with per-layer quantization overrides.")
+@click.option(
+    "--table-out", type=click.Path(path_type=Path), help="Write the chosen per-layer quantization to this text file."
+)
+@click.option(
+    "--check", is_flag=True, help="Report problems, precision, memory and operation counts without writing a .lnt file."
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    help="With --check: write the report as an HTML page with a drawing of the graph.",
+)
+@json_option
+def convert(
+    model: Path,
+    output: Path | None,
+    dtype: str,
+    calibration: Path | None,
+    inputs: Sequence[str],
+    table: Path | None,
+    table_out: Path | None,
+    check: bool,
+    html: Path | None,
+    as_json: bool,
+) -> int:
+    """Convert the ONNX or TFLite file MODEL to a .lnt file. With --dtype f16, i8 or i16 the model is also quantized."""
+    from linnet.report.inspect import summary
+    from linnet.session.model import Model
+
+    if output is None and not check:
+        raise CommandLineError(
+            "no output file is given", code=101, hint="give -o model.lnt, or --check to get only a report"
+        )
+    if output is not None and not check and output.exists() and model.exists() and output.samefile(model):
+        raise CommandLineError(
+            "the output file is the same file as the input model",
+            code=101,
+            tensor=str(output),
+            hint="give another output path",
+        )
+    if html is not None and not check:
+        raise CommandLineError("--html works only with --check", code=101, hint="add --check")
+    if output is not None and check:
+        raise CommandLineError(
+            "-o and --check exclude each other because --check writes no .lnt file",
+            code=101,
+            tensor="-o",
+            hint="remove one of them",
+        )
+    if calibration is not None and dtype == "f32" and table is None:
+        raise CommandLineError(
+            "--calibration has no effect because f32 models are not quantized", code=101, hint="add --dtype i8 or i16"
+        )
+    shapes = {name: shape_of(name, text) for name, text in pairs(inputs, "--input x=1,3,224,224")}
+    if check:
+        return _check(model, shapes, dtype, calibration, table, html, as_json)
+    from linnet.converters import onnx, tflite
+    from linnet.converters.formats import importer_of
+
+    importer = tflite.from_tflite if importer_of(model) is tflite else onnx.from_onnx
+    graph = importer(model, input_shapes=shapes or None)
+    if dtype != "f32" or table is not None:
+        from linnet.quantization.entry import quantize
+
+        graph = quantize(
+            graph, _batches(calibration, graph), dtype=dtype, table=table, table_out=table_out,
+            progress=sys.stderr.isatty(),
+        )  # fmt: skip
+    graph.metadata.setdefault("dtype", dtype)
+    content = graph.to_bytes()
+    Model(content)  # write nothing that the runtime cannot load
+    assert output is not None
+    from linnet.file.atomic import write_atomic
+
+    write_atomic(output, iter([content]))
+    report = {
+        "model": str(model), "output": str(output), "dtype": dtype, "bytes": len(content),
+        "ops": summary(graph)["ops"], "problems": [],
+    }  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(report))
+    else:
+        nodes = sum(report["ops"].values())
+        click.echo(f"{model}: {nodes} ops, {dtype}, {_size(len(content))} -> {output}")
+    return 0
+
+
+def _batches(calibration: Path | None, graph: Any) -> Any:
+    from linnet.quantization.calibrate import batches_for
+
+    return None if calibration is None else batches_for(calibration, graph)
+
+
+def _check(
+    model: Path, shapes: dict[str, tuple[int, ...]], dtype: str, calibration: Path | None, table: Path | None,
+    html: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Prints the report of a model. Returns 1 if the model cannot be converted, else 0."""
+    from linnet.file.atomic import write_atomic
+    from linnet.report import drawing
+    from linnet.report import text as report_text
+    from linnet.report.report import check
+
+    if html is not None:
+        drawing.renderer()  # fails early if the drawing package is missing
+    report = check(model, shapes or None, dtype=dtype, calibration=calibration, table=table)
+    if html is not None:
+        write_atomic(html, iter([report.to_html().encode()]))
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        for line in report_text.lines(report):
+            click.echo(line)
+        _show(*report_text.tables(report))
+    return 0 if report.converts else 1

@@ -1,0 +1,113 @@
+"""The command `linnet launch`: starts and watches the processes of one job on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import click
+
+from linnet.clib.errors import UsageError
+
+
+@click.command(
+    short_help="Run a script as several processes that train together.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "-n", "--workers", type=click.IntRange(1, 4096), default=1, show_default=True, envvar="PET_NPROC_PER_NODE",
+    help="Number of workers on this machine.",
+)  # fmt: skip
+@click.option(
+    "--servers",
+    type=click.IntRange(0, 1024),
+    default=0,
+    show_default=True,
+    help="Number of server processes. 0: worker 0 also runs the server.",
+)
+@click.option(
+    "--restarts",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Maximum number of restarts of each process that fails.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="Seconds between asking a process to exit and killing it.",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 65536),
+    default=1,
+    show_default=True,
+    envvar="PET_NNODES",
+    help="Number of machines in the job.",
+)
+@click.option(
+    "--node",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    envvar="PET_NODE_RANK",
+    help="Number of this machine, starting at 0.",
+)
+@click.option(
+    "--at", "address", default="", metavar="HOST:PORT", help="With --nodes: address of the server on machine 0."
+)
+@click.option("-m", "module", is_flag=True, help="PROGRAM is the name of a Python module.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def launch(
+    workers: int, servers: int, restarts: int, grace: float, nodes: int, node: int, address: str, module: bool,
+    program: str, arguments: tuple[str, ...],
+) -> int:  # fmt: skip
+    """Run PROGRAM (a .py script or any executable) as the workers and servers of one job.
+
+    In the script, linnet.sync.cluster() tells each process its role. Each line of output is prefixed with the name of
+    the process that printed it. A process that fails is restarted up to --restarts times. If it fails again, all
+    processes are stopped and the command returns its exit status.
+    """
+    from linnet.sync.processes import Job, command_of
+    from linnet.sync.roles import checked_address
+
+    if not module and program.endswith(".py"):
+        if not Path(program).is_file():
+            raise UsageError("the script does not exist", code=101, tensor=program)
+    elif not module and shutil.which(program) is None:
+        raise UsageError(
+            "the program is not found", code=101, tensor=program, hint="give a .py file or an executable on the PATH"
+        )
+    if nodes > 1:
+        if not address and "PET_MASTER_ADDR" in os.environ:
+            address = f"{os.environ['PET_MASTER_ADDR']}:{os.environ.get('PET_MASTER_PORT', '')}"
+        checked_address(address, "--at")
+        if address.startswith(("unix:", "shm:", ":")):
+            raise UsageError(
+                "other machines cannot reach this address", code=101, tensor="--at", expected="HOST:PORT", got=address
+            )
+        if node >= nodes:
+            raise UsageError(
+                "the machine number is out of range",
+                code=101,
+                tensor="--node",
+                expected=f"0 to {nodes - 1}",
+                got=str(node),
+            )
+        if servers:
+            raise UsageError(
+                "separate server processes run on one machine only",
+                code=101,
+                tensor="--servers",
+                expected="0 together with --nodes",
+                got=str(servers),
+                hint="to use servers on several machines, start linnet serve on each and set LINNET_SERVERS",
+            )
+    return Job(
+        command_of(program, arguments, module), workers, servers,
+        restarts=restarts, grace=grace, nodes=nodes, node=node, address=address,
+    ).run()  # fmt: skip

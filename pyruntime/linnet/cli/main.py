@@ -1,0 +1,102 @@
+"""The command `linnet` with its subcommands convert, inspect, verify, run, plan and bench. A failure prints one line to
+stderr and gives exit status 1, or 2 if the command line itself is wrong. Output files are written only after
+everything has succeeded."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from linnet.cli import sync as cli_sync
+from linnet.cli import training as cli_training
+from linnet.cli import verify as cli_verify
+from linnet.cli.bench import bench
+from linnet.cli.convert import convert
+from linnet.cli.inspect import inspect
+from linnet.cli.options import CommandLineError
+from linnet.cli.plan import plan
+from linnet.cli.run import run
+from linnet.clib.errors import ConversionError, Error
+from linnet.report.tables import show as _show
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="linnet", prog_name="linnet")
+def cli() -> None:
+    """Convert, inspect, run, plan, benchmark and train models."""
+
+
+for _command in (convert, inspect, run, plan, bench):
+    cli.add_command(_command)
+cli.add_command(cli_verify.verify)
+cli.add_command(cli_training.export)
+cli.add_command(cli_training.train)
+cli.add_command(cli_training.finetune)
+for _command in cli_sync.COMMANDS:
+    cli.add_command(_command)
+
+
+def main() -> NoReturn:
+    """Entry point of the console script."""
+    sys.exit(_main(sys.argv[1:]))
+
+
+def _main(arguments: Sequence[str]) -> int:
+    try:
+        result = cli.main(list(arguments), prog_name="linnet", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except ConversionError as error:
+        from linnet.report.text import problem_table
+
+        one, what = len(error.problems) == 1, error.tensor or "the model"
+        _fail(str(error.problems[0]) if one else f"cannot convert {what}: {len(error.problems)} problems")
+        if not one:
+            _show(problem_table(error.problems), error=True)
+        if "--json" in arguments:
+            click.echo(json.dumps({"problems": [vars(problem) for problem in error.problems]}))
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            click.echo(error.format_message(), err=True)
+        else:
+            path = "linnet" if context is None else context.command_path
+            _fail(f"{error.format_message().rstrip('.')}; see {path} --help")
+        return 2 if isinstance(error, click.UsageError) else 1
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has closed the pipe
+    except MemoryError:
+        _fail("out of memory")
+    except Error as error:
+        _fail(str(error))
+        return 2 if isinstance(error, CommandLineError) else 1
+    except OSError as error:
+        _fail(f"cannot write the output: {error.strerror or error}; the output may be missing or incomplete")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ModuleNotFoundError as error:
+        name = (error.name or "?").split(".")[0]
+        _fail(
+            f"the package {name!r} is not installed; reinstall linnet with its dependencies, or run pip install {name}"
+        )
+    except Exception as error:
+        if os.environ.get("LINNET_TRACEBACK"):
+            raise
+        _fail(f"{type(error).__name__}: {error} (please report this; set LINNET_TRACEBACK=1 to see the traceback)")
+    return 1
+
+
+def _fail(*messages: str) -> None:
+    for message in messages:
+        click.echo("linnet: error: " + " ".join(message.split()), err=True)
+
+
+if __name__ == "__main__":
+    main()

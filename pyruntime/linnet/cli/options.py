@@ -1,0 +1,73 @@
+"""Options that several commands have, and the values of arguments of the form NAME=VALUE.
+A command line that is wrong in itself raises CommandLineError."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import click
+
+from linnet.clib.errors import UsageError
+
+
+class CommandLineError(UsageError):
+    """The command line itself is wrong, independent of any file's content. The exit status is 2."""
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: the number of cores in the largest CPU cluster.",
+)
+isa_max_option = click.option("--isa-max", metavar="NAME", help="Highest ISA level whose kernels may be used.")
+strict_dims_option = click.option(
+    "--strict-dims",
+    is_flag=True,
+    default=None,
+    help="Fail if open dimensions with the same name get different sizes; by default this is only a warning.",
+)
+signature_option = click.option(
+    "--signature", default="infer", show_default=True, help="Signature (entry point) of the model."
+)
+
+
+def pairs(items: Sequence[str], example: str) -> list[tuple[str, str]]:
+    """Splits NAME=VALUE arguments at the first "=". Name and value must not be empty."""
+    pairs: list[tuple[str, str]] = []
+    for item in items:
+        name, sign, value = item.partition("=")
+        if not sign or not name or not value:
+            raise CommandLineError(
+                f"{item!r} does not have the form NAME=VALUE", code=101, expected=f"for example {example}"
+            )
+        if any(name == other for other, _ in pairs):
+            raise CommandLineError(f"{name!r} is given more than once", code=101, hint="give each input once")
+        pairs.append((name, value))
+    return pairs
+
+
+def known(name: str, specs: Collection[str]) -> None:
+    if name not in specs:
+        expected = " or ".join(specs) or "no input"
+        raise UsageError(f"the model has no input named {name!r}", code=102, tensor=name, expected=expected)
+
+
+def shape_of(name: str, text: str) -> tuple[int, ...]:
+    try:
+        shape = tuple(int(d) for d in text.replace("x", ",").split(","))
+        if min(shape) < 0:
+            raise ValueError
+    except ValueError:
+        raise CommandLineError(
+            f"the shape of {name!r} is invalid",
+            code=101,
+            expected="non-negative integers such as 1,3,224,224",
+            got=text,
+        ) from None
+    return shape
+
+
+def dims(shape: Any) -> str:
+    return "[?]" if shape is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"

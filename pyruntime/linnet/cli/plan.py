@@ -1,0 +1,104 @@
+"""`linnet plan`: how much memory a model needs, exactly for one shape or as a bound for a range of shapes.
+linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from linnet.cli.options import (
+    CommandLineError,
+    isa_max_option,
+    json_option,
+    pairs,
+    signature_option,
+    strict_dims_option,
+    threads_option,
+)
+from linnet.clib.errors import UsageError
+from linnet.report.tables import count as _count
+from linnet.report.tables import region as _region
+from linnet.report.tables import show as _show
+from linnet.report.tables import table as _table
+
+
+@click.command(short_help="Show how much memory a model needs.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--input",
+    "--shape",
+    "inputs",
+    multiple=True,
+    metavar="NAME=D,D,...",
+    help="Shape of an input. Each dimension is a number, a range (1..8), or ? for whatever the model declares. "
+    "Repeat for each input.",
+)
+@click.option("--snapshot", is_flag=True, help="Plan for Session(snapshot=True), which can run during training.")
+@signature_option
+@strict_dims_option
+@threads_option
+@isa_max_option
+@json_option
+def plan(
+    model: Path,
+    inputs: Sequence[str],
+    snapshot: bool,
+    signature: str,
+    strict_dims: bool | None,
+    threads: int | None,
+    isa_max: str | None,
+    as_json: bool,
+) -> None:
+    """Show how much memory MODEL needs: the exact amount for one shape, or an upper bound for a range of shapes."""
+    from linnet.session.bounds import parse, text_of
+    from linnet.session.planner import Planner
+
+    given_pairs = pairs(inputs, "--input x=1..8,3,?,?")
+    try:
+        given = {name: parse(name, text) for name, text in given_pairs}
+    except UsageError as error:
+        raise CommandLineError(**vars(error)) from None
+    planner = Planner(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims, snapshot=snapshot)
+    bound = planner.plan_bounds(given)
+    exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
+    report = {
+        "model": str(model), "signature": signature, "shapes": bound.largest, "exact": exact, "memory": memory,
+        "bound": bound.regions, "arena": bound.arena, "later_segments": bound.later, "unbounded": bound.unbounded,
+        "shapes_inside": bound.shapes, "every_shape_planned": bound.every, "shapes_planned": bound.planned,
+        "shapes_refused": bound.refused, "plan": info,
+    }  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    click.echo(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in bound.largest.items()))
+    click.echo(
+        f"{_count(info['steps'], 'step')}, {_count(info['segments'], 'segment')}, "
+        f"{_count(info['threads'], 'thread')}, {info['isa']}, "
+        f"planned in {info['plan_ms']:.2f} ms"
+    )
+    columns = (">bytes",) if exact else (">at the largest shape", ">at most")
+    table = _table("Memory", "region", *columns)
+    later = "no bound" if bound.unbounded else f"{bound.later:,}"
+    for name, value in memory.items():
+        if name in ("snapshot", "committed") and not snapshot:
+            continue
+        if name == "total" and (bound.later or bound.unbounded):
+            table.add_row("later segments", *((later,) if exact else ("", later)))
+        most = "no bound" if name == "total" and bound.unbounded else f"{bound.regions[name]:,}"
+        table.add_row(_region(name), *((most,) if exact else (f"{value:,}", most)))
+    _show(table)
+    if bound.unbounded:
+        click.echo(f"no bound: {bound.unbounded}")
+        return
+    inside = "" if exact else f" for each of the {bound.shapes:,} shapes inside"
+    click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes{inside}")
+    if not exact:
+        made = (
+            "every shape was planned"
+            if bound.every
+            else "upper bound: every shape fits in the memory layout of the largest"
+        )
+        click.echo(made)

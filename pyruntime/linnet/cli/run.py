@@ -1,0 +1,160 @@
+"""`linnet run`: one run of a model on arrays, images or audio, and the results it finds in them.
+linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from linnet.cli.options import (
+    CommandLineError,
+    dims,
+    isa_max_option,
+    json_option,
+    known,
+    pairs,
+    shape_of,
+    signature_option,
+    strict_dims_option,
+    threads_option,
+)
+from linnet.clib.errors import UsageError
+from linnet.report.tables import show as _show
+from linnet.report.tables import table as _table
+
+
+@click.command(short_help="Run a model once on arrays, images or audio.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Value of an input: a .npy file, or an image or audio file if the model contains the preprocessing for it. "
+    "Repeat for each input. NAME= may be omitted if the model has only one input.",
+)
+@click.option(
+    "--random", is_flag=True, help="Use random values (zeros for plain integers) for inputs that are not given."
+)
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=D,D,...",
+    help="With --random: shape of an input whose shape the model leaves open. Repeat for each input.",
+)  # fmt: skip
+@click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output to a .npy file in this folder.")
+@click.option(
+    "--fetch",
+    "fetches",
+    multiple=True,
+    metavar="NAME",
+    help="Compute this output or tensor instead of all outputs. May be repeated.",
+)
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path), help="Checkpoint whose trained variables are loaded first."
+)
+@click.option("--timeout", type=float, metavar="SECONDS", help="Stop the run after this many seconds.")
+@signature_option
+@strict_dims_option
+@threads_option
+@isa_max_option
+@json_option
+def run(
+    model: Path,
+    inputs: Sequence[str],
+    random: bool,
+    shapes: Sequence[str],
+    output_dir: Path | None,
+    fetches: Sequence[str],
+    checkpoint: Path | None,
+    timeout: float | None,
+    signature: str,
+    strict_dims: bool | None,
+    threads: int | None,
+    isa_max: str | None,
+    as_json: bool,
+) -> None:
+    """Run MODEL once on .npy arrays, images or audio. Prints the labels, boxes and text that the model finds."""
+    import numpy as np
+
+    from linnet.cli.results import Described
+    from linnet.data.media import read_feed
+    from linnet.session.session import Session
+
+    session = Session(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims)
+    if checkpoint is not None:
+        session.variables.load(checkpoint)
+    described = Described(session.model, signature)
+    specs = {spec.name: spec for spec in session.inputs}
+    feeds: dict[str, Any] = {}
+    only = next(iter(specs)) if len(specs) == 1 else ""
+    for name, text in pairs([f"{only}={i}" if only and "=" not in i else i for i in inputs], "--input x=x.npy"):
+        known(name, specs)
+        feeds[name] = read_feed(Path(text), name, specs[name].dtype, described.about(name))
+    if shapes and not random:
+        raise CommandLineError("--shape applies only to random inputs", code=101, hint="add --random, or give --input")
+    if random:
+        from linnet.session.bench import random_feeds
+
+        given = {name: shape_of(name, text) for name, text in pairs(shapes, "--shape x=1,3,224,224")}
+        for name in given:
+            known(name, specs)
+        feeds |= random_feeds([spec for spec in session.inputs if spec.name not in feeds], given)
+    outputs = session.run(feeds, list(fetches) or None, timeout=timeout)
+    files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
+    if output_dir is not None:
+        _save_all(output_dir, {path: outputs[name] for name, path in files.items() if path is not None})
+        described.save_pictures(outputs, {n: path.with_suffix(".png") for n, path in files.items() if path is not None})
+    report = [
+        {
+            "name": name, "dtype": str(value.dtype), "shape": list(value.shape),
+            "file": None if files[name] is None else str(files[name]),
+        }
+        for name, value in outputs.items()
+    ]  # fmt: skip
+    if as_json:
+        found = described.found(outputs)
+        click.echo(json.dumps({"model": str(model), "signature": signature, "outputs": report, "found": found}))
+        return
+    table = _table("Outputs", "name", "dtype", "shape", ">min", ">mean", ">max", "file")
+    for row, value in zip(report, outputs.values(), strict=True):
+        numbers = value.astype(np.float64)
+        figures = [f"{f(numbers):.6g}" for f in (np.min, np.mean, np.max)] if value.size else ["", "", ""]
+        table.add_row(str(row["name"]), str(row["dtype"]), dims(value.shape), *figures, str(row["file"] or ""))
+    tables = [table]
+    for name, rows in described.found(outputs).items():
+        columns = list(rows[0]) if rows else ["nothing found"]
+        tables.append(_table(name, *(c if c in ("label", "text") else f">{c}" for c in columns)))
+        for entry in rows:
+            tables[-1].add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in entry.values()))
+    _show(*tables)
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "_"
+
+
+def _save_all(folder: Path, arrays: dict[Path, Any]) -> None:
+    """Writes each array through a temporary file. Raises UsageError if the folder cannot be created, FileError if a
+    file cannot be written."""
+    import io
+
+    import numpy as np
+
+    from linnet.file.atomic import write_atomic
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot create the folder '{folder}': {error.strerror}",
+            code=101,
+            tensor=str(folder),
+            hint="give another folder",
+        ) from None
+    for path, array in arrays.items():
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        write_atomic(path, iter([buffer.getvalue()]))

@@ -1,0 +1,48 @@
+"""The command `linnet timeline`: merges the traces of several workers and summarizes them. linnet.cli.main adds it to its
+group."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Merge worker traces and show where step time is spent.")
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="File for the merged trace; ui.perfetto.dev displays it."
+)
+@click.option(
+    "--skip",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Number of steps at the start that the averages leave out.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+def timeline(traces: tuple[Path, ...], output: Path | None, skip: int, as_json: bool) -> None:
+    """Merge TRACES written by workers (linnet.sync.Timeline) onto one clock, and show where the time of a step is
+    spent."""
+    from linnet.sync.simulate.units import duration_text
+    from linnet.sync.timeline import read, summary, write
+
+    workers = read(traces)
+    found = summary(workers, skip)
+    if output is not None:
+        write(workers, output)
+    if as_json:
+        rest = {"step": found.step, "ratio": found.ratio, "speedup": found.speedup}
+        click.echo(json.dumps(dataclasses.asdict(found) | rest))
+        return
+    click.echo(f"{found.steps} steps of {found.workers} workers, {duration_text(found.step)} each:")
+    for name in ("compute", "transfer", "others", "update"):
+        seconds = getattr(found, name)
+        what = {"others": "waiting for others", "update": "update on servers"}.get(name, name)
+        click.echo(f"  {what:<20} {duration_text(seconds):>8} {seconds / found.step:6.1%}")
+    click.echo(
+        f"ratio of computation to transfer: {found.ratio:.3g}; {found.workers} workers are {found.speedup:.2f} "
+        "times as fast as one"
+    )

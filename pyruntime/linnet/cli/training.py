@@ -1,0 +1,410 @@
+"""The commands export, train and finetune. linnet.cli.main adds them to its group.
+As for all commands, a failure is one line on stderr, and output files are written only after everything has succeeded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from linnet.clib.errors import FileError, UsageError
+
+if TYPE_CHECKING:
+    from linnet.data.source import Source
+    from linnet.session.model import Model
+
+
+@click.command(short_help="Write a .lnt model as ONNX.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path), help="Take the weights from this checkpoint of the model."
+)
+@click.option("--signature", default="infer", show_default=True, help="Signature (entry point) to export.")
+@click.option("--opset", type=int, help="Opset of the ONNX model, 18 to 23. Default: 20, or 21 if the model needs it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a line.")
+def export(
+    model: Path, output: Path, checkpoint: Path | None, signature: str, opset: int | None, as_json: bool
+) -> None:
+    """Write the .lnt file MODEL as the ONNX model OUTPUT. Variables become weights."""
+    from linnet.converters.export import to_onnx
+    from linnet.facade import Graph
+    from linnet.session.checkpoint import load_checkpoint
+    from linnet.session.model import Model, Store
+
+    graph = Graph.load(model)
+    values = None
+    if checkpoint is not None:
+        found = load_checkpoint(checkpoint)
+        Store(Model(model)).load(checkpoint)  # refuses a checkpoint of another model
+        values = found.variables
+    made = to_onnx(graph, output, values, signature=signature, opset=opset)
+    report = {
+        "model": str(model),
+        "output": str(output),
+        "opset": made.opset_import[0].version,
+        "nodes": len(made.graph.node),
+    }
+    if as_json:
+        click.echo(json.dumps(report))
+    else:
+        click.echo(f"{model}: {len(made.graph.node)} nodes, opset {report['opset']} -> {output}")
+
+
+def _writable(*paths: Path | None) -> None:
+    """Raises FileError before training starts if one of the files could not be written at the end."""
+    for path in paths:
+        if path is not None and not os.access(path.parent, os.W_OK):
+            raise FileError(
+                f"cannot write '{path}'", code=207, tensor=str(path),
+                hint="give a path in an existing folder that you may write to",
+            )  # fmt: skip
+
+
+def _fraction(text: str) -> float:
+    """Parses a number or a fraction such as 1/255."""
+    above, _, below = text.partition("/")
+    return float(above) / float(below or 1)
+
+
+def examples(text: str, model: Model, signature: str, scales: Sequence[str]) -> Source:
+    """Loads the examples of --data or --eval: FILE.npz, NAME=FILE,... (.npy or idx), or a folder with one sub-folder of
+    images per class."""
+    from linnet import data
+    from linnet.training.finetune import IMAGE_STEPS
+
+    factors: dict[str, float] = {}
+    for pair in scales:
+        name, equals, factor = pair.partition("=")
+        try:
+            factors[name] = _fraction(factor)
+        except (ValueError, ZeroDivisionError):
+            equals = ""
+        if not equals:
+            raise UsageError("invalid --scale", code=101, tensor=name, expected="NAME=1/255", got=pair)
+    inputs = model.inputs(signature)
+    if Path(text).is_dir():
+        pictures = [s for s in inputs if s.shape is not None and len(s.shape) == 4]
+        labels = [s for s in inputs if s not in pictures]
+        if len(pictures) != 1 or len(labels) != 1:
+            raise UsageError(
+                "a folder of images needs a model with one image input and one label input", code=101, tensor=text
+            )
+        shape = pictures[0].shape or ()
+        last = shape[-1] in (1, 3) and shape[1] not in (1, 3)
+        height, width = (shape[1:3] if last else shape[2:4]) or (None, None)
+        if height is None or width is None:
+            raise UsageError(
+                "the model does not fix the height and width of its image input", code=104, tensor=pictures[0].name
+            )
+        steps = {"colour": "grey" if shape[-1 if last else 1] == 1 else "RGB", "layout": "NHWC" if last else "NCHW"}
+        known = json.loads(model.metadata(IMAGE_STEPS) or "{}")
+        found = data.image_folder(text, (height, width), names=(pictures[0].name, labels[0].name), **(steps | known))
+        classes = (model.metadata("classes") or "").splitlines()
+        if classes and classes != found.classes:
+            raise UsageError(
+                "the sub-folders do not match the model's classes", code=101, tensor=text, expected=", ".join(classes),
+                got=", ".join(found.classes),
+            )  # fmt: skip
+        return found
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for part in [text] if "=" not in text else text.split(","):
+        name, _, path = part.rpartition("=")
+        array = _array(Path(path))
+        if isinstance(array, dict) != (not name):
+            raise UsageError(
+                "invalid --data or --eval",
+                code=101,
+                tensor=part,
+                expected="FILE.npz, or NAME=FILE with a .npy or idx file",
+                got=text,
+            )
+        arrays |= array if isinstance(array, dict) else {name: array}
+
+    for unknown in (name for name in factors if name not in arrays):
+        raise UsageError(
+            "--scale names an array that the data does not have",
+            code=102,
+            tensor=unknown,
+            expected=" or ".join(arrays),
+            got=unknown,
+        )
+    for name in factors:
+        if arrays[name].dtype.kind not in "iub":
+            raise UsageError(
+                "--scale works only on integer arrays",
+                code=103,
+                tensor=name,
+                expected="integers",
+                got=str(arrays[name].dtype),
+                hint="remove --scale, or scale the array in the file",
+            )
+    specs = {spec.name: spec for spec in inputs}
+
+    def example(name: str, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if name in factors:
+            wanted = np.dtype("f8" if name in specs and specs[name].dtype == "f64" else "f4")
+            rows = np.multiply(rows.astype(wanted), wanted.type(factors[name]))  # the same arithmetic as linnet-train
+        return _in_shape(rows, specs[name].shape) if name in specs else rows
+
+    def prepare(batch: data.Batch) -> data.Batch:
+        return {name: example(name, rows) for name, rows in batch.items()}
+
+    return data.Arrays(arrays, prepare)
+
+
+def _in_shape(rows: np.ndarray[Any, Any], shape: Sequence[int | None] | None) -> np.ndarray[Any, Any]:
+    """Reshapes examples to the input's shape if one of the two is flat or they differ only in dimensions of size 1, as
+    linnet-train does."""
+    if shape is None or any(d is None for d in shape[1:]) or rows.shape[1:] == tuple(shape[1:]):
+        return rows
+    wanted = [d for d in shape[1:] if d is not None]
+    declared, given = ([d for d in dims if d != 1] for dims in (wanted, rows.shape[1:]))
+    flat = min(len(declared), len(given)) <= 1 and np.prod(declared) == np.prod(given)
+    return rows.reshape(-1, *wanted) if flat or declared == given else rows
+
+
+def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]:
+    """Reads an .npz, .npy or idx file. Raises FileError."""
+    from linnet import data
+
+    if path.suffix not in (".npz", ".npy"):
+        return data.read_idx(path)
+    try:
+        found = np.load(path, allow_pickle=False)
+        return {name: found[name] for name in found} if path.suffix == ".npz" else np.asarray(found)
+    except FileNotFoundError:
+        raise FileError(f"the file '{path}' does not exist", code=201, tensor=str(path)) from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise FileError(f"cannot read '{path}': {error}", code=202, tensor=str(path)) from None
+
+
+@click.command(short_help="Train a .lnt model that has a signature `train`.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    "data_",
+    required=True,
+    metavar="FILE",
+    help="FILE.npz, NAME=FILE,... (.npy or idx files), or a folder of images.",
+)
+@click.option(
+    "--eval",
+    "eval_",
+    metavar="FILE",
+    help="Examples for the signature `eval`, which runs after each epoch. Same forms as --data.",
+)
+@click.option("--eval-every", type=click.IntRange(1), help="Evaluate every N steps instead of after each epoch.")
+@click.option(
+    "--scale",
+    multiple=True,
+    metavar="NAME=1/255",
+    help="Convert this integer array to the float type of its input and multiply it by the factor. May be repeated.",
+)
+@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Examples per step.")
+@click.option("--epochs", type=click.IntRange(1), help="Total number of epochs. Default: 1.")
+@click.option("--steps", type=click.IntRange(1), help="Total number of steps.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for the order of the examples."
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    help="Folder of the run. If it already holds a run, training resumes from it.",
+)
+@click.option("--every", type=click.IntRange(1), help="Steps between checkpoints. Default: one epoch.")
+@click.option(
+    "--best",
+    metavar="METRIC=max|min",
+    help="Keep the best model by this metric in best.lnt, for example val_accuracy=max.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File for the trained model (.lnt). It can be run or trained further.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: the number of cores in the largest CPU cluster.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the last record as one JSON object.")
+def train(
+    model: Path,
+    data_: str,
+    eval_: str | None,
+    eval_every: int | None,
+    scale: Sequence[str],
+    batch: int,
+    epochs: int | None,
+    steps: int | None,
+    seed: int,
+    directory: Path | None,
+    every: int | None,
+    best: str | None,
+    output: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Train the signature `train` of MODEL, as linnet.fit does, with a progress bar, checkpoints, records and a
+    manifest.
+
+    The program linnet-train does the same without Python and reads the same checkpoints.
+    """
+    from linnet.session.model import Model
+    from linnet.training import Saver, fit
+
+    if directory is None and output is None:
+        raise UsageError(
+            "the result would not be saved",
+            code=101,
+            hint="give --directory for checkpoints, or -o for the trained model",
+        )
+    _writable(output)
+    opened = Model(model)
+    chosen = None
+    if best is not None:
+        name, _, mode = best.partition("=")
+        chosen = (name, mode)
+    history = fit(
+        model, examples(data_, opened, "train", scale), batch_size=batch, epochs=epochs, steps=steps, seed=seed,
+        validation=examples(eval_, opened, "eval", scale) if eval_ is not None else None, validate_every=eval_every,
+        directory=directory, resume=directory is not None, threads=threads, progress=not as_json,
+        saver=Saver(every or "epoch", best=chosen),
+    )  # fmt: skip
+    if output is not None:
+        history.graph.save(output)
+    if as_json:
+        click.echo(json.dumps({"step": history.step, "epoch": history.epoch, **(history.records or [{}])[-1]}))
+
+
+def _numbers(text: str | None) -> float | tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not one number or three numbers separated by commas") from None
+    return found[0] if len(found) == 1 else found
+
+
+@click.command(short_help="Train a pretrained image network on a folder of images.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with one sub-folder of images per class.",
+)
+@click.option(
+    "--head",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Expected number of classes. The command fails if the folder has another number.",
+)
+@click.option(
+    "--validation",
+    default="0.2",
+    show_default=True,
+    metavar="SHARE|DIR",
+    help="Share of the images to hold out for validation, or a folder of validation images.",
+)
+@click.option("--epochs", type=click.IntRange(1), default=20, show_default=True, help="Number of epochs.")
+@click.option("--lr", type=click.FloatRange(0, min_open=True), default=1e-3, show_default=True, help="Learning rate.")
+@click.option(
+    "--optimizer", default="adam", show_default=True, help="Optimizer: adam, adamw, sgd, momentum, rmsprop or lamb."
+)
+@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Images per step.")
+@click.option(
+    "--unfreeze",
+    multiple=True,
+    metavar="PATTERN",
+    help="Train the weights whose names match this pattern too, not only the head ('*': all weights). May be repeated.",
+)
+@click.option(
+    "--pixels", "preset", help="How pixels are scaled before they enter the model: imagenet, symmetric, unit or raw."
+)
+@click.option("--mean", metavar="X[,X,X]", help="Mean subtracted from the scaled pixels. Overrides --pixels.")
+@click.option("--std", metavar="X[,X,X]", help="Standard deviation by which pixels are divided. Overrides --pixels.")
+@click.option("--size", metavar="N|H,W", help="Image height and width if the model leaves them open. Default: 224.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the split and of training.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: the number of cores in the largest CPU cluster.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="The .lnt file to write. Default: MODEL.finetuned.lnt.")
+@click.option("--onnx", type=click.Path(path_type=Path), help="Also write the trained model as ONNX.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+def finetune(
+    model: Path, data: Path, head: int | None, validation: str, epochs: int, lr: float, optimizer: str, batch: int,
+    unfreeze: tuple[str, ...], preset: str | None, mean: str | None, std: str | None, size: str | None, seed: int,
+    threads: int | None, out: Path | None, onnx: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Replace the head of the image network MODEL (.onnx, .tflite or .lnt) with one for the classes in a folder, and
+    train it.
+
+    Without --unfreeze, the network's features are computed once per image and only the head is trained. The resulting
+    .lnt file accepts photos (linnet run OUT --input photo.jpg). It can be trained further because it has the signatures
+    train and eval.
+    """
+    from linnet.training.finetune import finetune as run
+
+    out = out or model.with_suffix(".finetuned.lnt")
+    _writable(out, onnx)
+    steps = {k: v for k, v in (("mean", _numbers(mean)), ("std", _numbers(std))) if v is not None}
+    share: float | Path = Path(validation)
+    with contextlib.suppress(ValueError):
+        share = float(validation)
+    sides = _numbers(size)
+    if sides is not None:
+        sides = (sides, sides) if isinstance(sides, float) else sides
+        if len(sides) != 2 or any(d < 1 or d != int(d) for d in sides):
+            raise click.BadParameter(f"{size!r} is not a valid size; give for example 224 or 48,192")
+    made = run(
+        model,
+        data,
+        classes=head,
+        unfreeze=unfreeze,
+        epochs=epochs,
+        learning_rate=lr,
+        optimizer=optimizer,
+        batch_size=batch,
+        validation=share,
+        preset=preset,
+        steps=steps,
+        seed=seed,
+        size=None if sides is None else (int(sides[0]), int(sides[1])),
+        threads=threads,
+        progress=False if as_json else None,
+    )
+    if onnx is not None:
+        made.to_onnx(onnx)
+    made.save(out)
+    report = {
+        "model": str(model), "output": str(out), "onnx": None if onnx is None else str(onnx), "classes": made.classes,
+        "images": made.images, "validation_images": made.validation, "accuracy": made.accuracy,
+        "loss": made.history["loss"], "features_seconds": made.features_seconds, "seconds": made.history.seconds,
+    }  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    click.echo(f"{made.images} training images, {made.validation} validation images, {len(made.classes)} classes")
+    if not unfreeze:
+        click.echo(
+            f"computed all features in {made.features_seconds:.1f} s; trained the head for {epochs} epochs in "
+            f"{made.history.seconds:.1f} s"
+        )
+    losses = made.history["loss"]
+    click.echo(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, validation accuracy {made.accuracy:.1%}")
+    click.echo(f"{model} -> {out}" + (f", {onnx}" if onnx is not None else ""))

@@ -1,0 +1,143 @@
+"""The exceptions: one class per group of error codes, and one per way to end a run. All have the fields of the C
+library's error record. Errors that Python itself finds have the same form: what, where, expected, got, what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Final
+
+STATUS: Final[dict[int, str]] = {
+    101: "invalid_argument", 102: "unknown_name", 103: "wrong_dtype", 104: "wrong_shape", 105: "missing_input",
+    201: "not_found", 202: "read_failed", 203: "bad_magic", 204: "newer_format", 205: "truncated", 206: "corrupt",
+    207: "write_failed", 208: "other_model",
+    301: "unsupported", 302: "bad_attribute", 303: "shape_mismatch", 304: "unknown_shape",
+    305: "index_out_of_range", 306: "too_large", 401: "out_of_memory", 402: "arena_too_small",
+    403: "thread_failed", 501: "device_failed",
+    601: "unreachable", 602: "refused", 603: "timed_out", 604: "protocol_error", 605: "not_authenticated",
+    606: "superseded", 607: "connection_lost", 608: "job_over",
+    701: "cancelled", 702: "deadline_exceeded",
+}  # fmt: skip
+
+
+class Error(Exception):
+    """Base class of every error that linnet raises. `str(error)` is one line for a person; the fields are for a
+    program.
+
+    code: number of `linnet_status` (0 if Python found the problem and no code fits). op, op_index: the node, or "" and
+    -1. tensor: the tensor, input, variable or file concerned, or "". what, expected, got, hint: the parts of the text.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        code: int = 0,
+        op: str = "",
+        op_index: int = -1,
+        tensor: str = "",
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
+    ) -> None:
+        self.what, self.code, self.op, self.op_index, self.tensor = what, code, op, op_index, tensor
+        self.expected, self.got, self.hint = expected, got, hint
+        super().__init__(str(self))
+
+    @property
+    def status(self) -> str:
+        """Name of the code, for example "out_of_memory"."""
+        return STATUS.get(self.code, "error")
+
+    def __str__(self) -> str:
+        text = self.what  # the same form as linnet_error_format
+        if self.tensor and f"'{self.tensor}'" not in text:
+            text = f"'{self.tensor}': {text}"
+        if self.op and f"'{self.op}'" not in text:
+            text = (f"node {self.op_index} " if self.op_index >= 0 else "") + f"'{self.op}': {text}"
+        if self.code:
+            text = f"{self.status}: {text}"
+        if self.expected:
+            text += f"; expected {self.expected}"
+        if self.got:
+            text += f", got {self.got}" if self.expected else f"; got {self.got}"
+        if self.hint:
+            text += f"; {self.hint}"
+        return " ".join(text.split())
+
+
+class UsageError(Error, ValueError):
+    """The call is wrong: an unknown name, a wrong dtype or shape, or a missing input (codes 1xx)."""
+
+
+class FileError(Error, OSError):
+    """The file is missing, unreadable, not a .lnt file, too new, truncated, damaged, from another model, or cannot be
+    written (codes 2xx)."""
+
+
+class GraphError(Error):
+    """The graph cannot be built, planned or run: incompatible operands, an unsupported op, or an index out of range
+    (codes 3xx)."""
+
+
+class ResourceError(Error):
+    """There is not enough memory, or a thread cannot be created (codes 4xx)."""
+
+
+class DeviceError(Error):
+    """An extension's device failed (codes 5xx)."""
+
+
+class SyncError(Error, ConnectionError):
+    """Training on several machines failed: no server answers, the other side refuses, a timeout expires, the keys do
+    not match, another server owns the shard, or the connection is lost (codes 6xx)."""
+
+
+class Cancelled(Error):
+    """The run was ended by Session.cancel. No variable has changed, and the session can run again."""
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """The run's time limit expired. No variable has changed, and the session can run again."""
+
+
+class TrainingError(Error):
+    """Training cannot continue because the loss is NaN or infinite. `step`: the training step where this happened."""
+
+    step = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One reason why a model cannot be converted: the name of the source node, its op, what is wrong, and what to
+    do."""
+
+    node: str
+    op: str
+    reason: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.op} {self.node!r}" if self.op and self.node else self.op or repr(self.node)
+        return f"{where}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
+
+
+class ConversionError(Error):
+    """A model cannot be converted. `problems` lists every reason; the text contains only the first."""
+
+    def __init__(self, problems: Sequence[Problem], model: str = "") -> None:
+        self.problems = list(problems)
+        count = len(self.problems)
+        what = f"cannot convert: {count} problem{'s' if count != 1 else ''}"
+        super().__init__(
+            f"{what}: {self.problems[0]}" + (f" (and {count - 1} more)" if count > 1 else "") if count else what,
+            code=301,
+            tensor=model,
+        )
+
+
+def class_of(code: int) -> type[Error]:
+    """The exception class for a status code."""
+    groups = {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}
+    ended: dict[int, type[Error]] = {701: Cancelled, 702: DeadlineExceeded}
+    return ended.get(code) or groups.get(code // 100, Error)

@@ -1,0 +1,62 @@
+"""Finds and opens liblinnet, and turns its error records into exceptions. The library is opened at first use, not at
+import. The environment variable LINNET_LIBRARY names another build of the library, for development."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from linnet.clib.errors import Error, class_of
+from linnet.clib.ffi import ffi
+
+NULL = ffi.NULL
+# Threads may still be running inside the library when Python exits and closes it, so it stays mapped.
+KEPT = getattr(os, "RTLD_NOW", 0) | getattr(os, "RTLD_NODELETE", 0)
+_NAMES = {"darwin": "liblinnet.dylib", "win32": "linnet.dll"}
+
+
+def library_path() -> Path:
+    """Path of the shared library. Raises linnet.Error if this installation has none."""
+    chosen = os.environ.get("LINNET_LIBRARY")
+    if chosen:
+        return Path(chosen)
+    name = _NAMES.get(sys.platform, "liblinnet.so")
+    path = importlib.resources.files("linnet") / "lib" / name
+    if path.is_file():
+        return Path(str(path))
+    raise Error(
+        "the C library liblinnet is not installed with the Python package", expected=str(path), got="no such file",
+        hint="install with `pip install .`, or set LINNET_LIBRARY to a liblinnet.so built with CMake",
+    )  # fmt: skip
+
+
+@cache
+def library() -> Any:
+    """The opened library. Its functions are attributes."""
+    path = library_path()
+    try:
+        return ffi.dlopen(str(path), KEPT)
+    except OSError as error:
+        raise Error(f"cannot open the C library '{path}': {error}", hint="rebuild it for this machine") from None
+
+
+def _text(field: Any) -> str:
+    return bytes(ffi.string(field)).decode("utf-8", "replace")
+
+
+def exception(record: Any) -> Error:
+    """Converts a filled `linnet_error` to an exception. Does not raise it."""
+    return class_of(record.code)(
+        _text(record.what) or _text(library().linnet_status_name(record.code)),
+        code=record.code,
+        op=_text(record.op),
+        op_index=record.op_index,
+        tensor=_text(record.tensor),
+        expected=_text(record.expected),
+        got=_text(record.got),
+        hint=_text(record.hint),
+    )

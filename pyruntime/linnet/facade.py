@@ -1,0 +1,59 @@
+"""linnet.Graph: the graph of linnet.ir, extended by files, passes and ONNX.
+Each part is imported when it is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import numpy.typing as npt
+
+from linnet.ir import graph
+from linnet.ir.function import Function
+
+
+class Graph(graph.Graph):
+    __doc__ = graph.Graph.__doc__
+
+    def _simplify(self, function: Function) -> None:
+        from linnet.passes import simplify
+
+        simplify(function)
+
+    def freeze(self, values: Mapping[str, npt.ArrayLike] | None = None, signature: str = "infer") -> Self:
+        """The inference graph of a trained graph, with variables as constants: see `linnet.passes.freeze`."""
+        from linnet.passes import freeze
+
+        return freeze(self, values, signature)
+
+    def to_onnx(
+        self,
+        path: str | Path,
+        values: Mapping[str, npt.ArrayLike] | None = None,
+        signature: str = "infer",
+        opset: int | None = None,
+    ) -> None:
+        """Writes one signature as an ONNX model, with variables as weights (from `values`, or their initial values):
+        see `linnet.converters.export.to_onnx`."""
+        from linnet.converters.export import to_onnx
+
+        to_onnx(self, path, values, signature=signature, opset=opset)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the .lnt file, atomically (a temporary file, then a rename)."""
+        from linnet.file.writer import write
+
+        write(self, Path(path))
+
+    def to_bytes(self) -> bytes:
+        from linnet.file.writer import to_bytes
+
+        return to_bytes(self)
+
+    @staticmethod
+    def load(path: str | Path) -> Graph:
+        """Reads a .lnt file into a graph."""
+        from linnet.file.reader import read
+
+        return read(Path(path), Graph)

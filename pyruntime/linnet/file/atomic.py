@@ -1,0 +1,59 @@
+"""Writes a file so that a reader, or a crash, leaves either the old file or the complete new one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from linnet.clib.errors import FileError
+
+
+def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -> None:
+    """Writes the pieces to a temporary file next to `path`, flushes it to disk, and renames it. Raises FileError if
+    that fails.
+
+    If `path` is a link, the file it points to is replaced, not the link. A device or pipe is written directly.
+    """
+    target, path = path, Path(os.path.realpath(path))
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            with open(path, "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            return
+    except OSError as error:
+        raise _cannot_write(target, error) from None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise _cannot_write(target, error) from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise _cannot_write(target, error) from None
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _cannot_write(path: Path, error: OSError) -> FileError:
+    return FileError(
+        f"cannot write '{path}': {error.strerror or error}",
+        code=207,
+        tensor=str(path),
+        hint="give a path in an existing folder that you may write to",
+    )

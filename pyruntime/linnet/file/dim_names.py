@@ -1,0 +1,108 @@
+"""Names of open dimensions in a .lnt file. Dimensions with the same name should have the same size, but some exporters
+give every image axis the same name. Python therefore reads the names when it plans for open shapes, to report which
+inputs disagree."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from linnet._generated.op_table import OPS
+from linnet.clib.errors import UsageError
+
+Names = dict[str, tuple[str, ...]]
+
+
+def _entry(source: bytes | str | Path, signature: str) -> tuple[Any, Any] | None:
+    """The flatbuffer tables of a signature and its function, from a verified file. None if the signature is no longer
+    there."""
+    from linnet._generated.fb import Model
+    from linnet.file.layout import HEADER
+
+    if isinstance(source, bytes):
+        start, size = HEADER.unpack_from(source)[3:5]
+        structure = source[start : start + size]
+    else:
+        try:
+            with open(source, "rb") as file:
+                start, size = HEADER.unpack(file.read(HEADER.size))[3:5]
+                file.seek(start)
+                structure = file.read(size)
+        except (OSError, struct.error):  # the file has been removed since it was loaded; it is not needed for a run
+            return None
+    model = Model.Model.GetRootAs(structure)
+    entries = (model.Signatures(i) for i in range(model.SignaturesLength()))
+    entry = next((e for e in entries if e.Name().decode() == signature), None)
+    return None if entry is None else (entry, model.Functions(entry.Function()))
+
+
+def read(source: bytes | str | Path, signature: str) -> Names:
+    """The names of each input's dimensions, "" for a dimension without a name. Inputs without any names are left
+    out."""
+    found: Names = {}
+    if (tables := _entry(source, signature)) is not None:
+        entry, function = tables
+        for j in range(entry.InputsLength()):
+            tensor = function.Tensors(function.Inputs(j))
+            names = tuple(tensor.DimNames(k).decode() for k in range(tensor.DimNamesLength()))
+            if any(names):
+                found[entry.Inputs(j).decode()] = names
+    return found
+
+
+def assigns(source: bytes | str | Path, signature: str) -> bool:
+    """Whether the signature updates variables. Its gradients were derived on the assumption that equal names mean equal
+    sizes."""
+    tables = _entry(source, signature)
+    if tables is None:
+        return False
+    nodes = (tables[1].Nodes(i) for i in range(tables[1].NodesLength()))
+    return any(node.Op() == OPS["assign"]["id"] for node in nodes)
+
+
+def mismatches(names: Mapping[str, Sequence[str]], shapes: Mapping[str, Sequence[int]]) -> list[Mismatch]:
+    """Every name that has more than one size, each reported once."""
+    seen: dict[str, tuple[str, int, int]] = {}
+    found: dict[str, Mismatch] = {}
+    for name, shape in shapes.items():
+        for axis, (dim, size) in enumerate(zip(names.get(name, ()), shape, strict=False)):
+            if not dim:
+                continue
+            first = seen.setdefault(dim, (name, axis, size))
+            if first[2] != size:
+                found.setdefault(dim, Mismatch(dim, first, (name, axis, size)))
+    return list(found.values())
+
+
+class Mismatch(NamedTuple):
+    """Two dimensions with the same name, each with its input, axis and size."""
+
+    dim: str
+    first: tuple[str, int, int]
+    other: tuple[str, int, int]
+
+    def __str__(self) -> str:
+        (name, axis, size), (other, other_axis, other_size) = self.first, self.other
+        return f"{self.dim!r} is {size} as axis {axis} of input {name!r} and {other_size} as axis {other_axis} of input {other!r}"
+
+    def error(self, hint: str) -> UsageError:
+        """The error of a session that requires equal names to have equal sizes."""
+        (name, axis, size), (other, other_axis, other_size) = self.first, self.other
+        return UsageError(
+            f"dimension {self.dim!r} has two different sizes",
+            code=104,
+            tensor=other,
+            expected=f"{size}, the size of axis {axis} of input {name!r}",
+            got=f"{other_size} at axis {other_axis} of input {other!r}",
+            hint=hint,
+        )
+
+
+def text_of(found: Sequence[Mismatch]) -> str:
+    """The text of the warning."""
+    return (
+        f"open dimensions with the same name have different sizes: {'; '.join(map(str, found))}. The run continues "
+        "with these sizes; use linnet.Session(..., strict_dims=True) to get an error instead"
+    )

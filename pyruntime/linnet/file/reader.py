@@ -1,0 +1,239 @@
+"""Reads a .lnt file into a Graph (docs/format.md)."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet._generated.fb import Model
+from linnet.clib.errors import FileError
+from linnet.file.digests import check_segments
+from linnet.file.layout import ALIGNMENT, FORMAT_VERSION, HEADER, MAGIC
+from linnet.ir.dtypes import DTYPE_NAMES, Quantization, numpy_dtype
+from linnet.ir.encode import BY_ID, decode_attributes
+from linnet.ir.function import Function, Node, Tensor, Variable
+from linnet.ir.graph import Graph
+
+G = TypeVar("G", bound=Graph)
+
+
+def read(path: Path, kind: type[G]) -> G:
+    """Reads a .lnt file into a graph of class `kind`. Raises FileError if it is missing, not a .lnt file, too new,
+    truncated or damaged (weights are checked too)."""
+    return read_into(kind(), read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole file. Raises FileError if it does not exist or cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise FileError(
+            f"the file '{path}' does not exist", code=201, tensor=str(path), hint="check the path"
+        ) from None
+    except OSError as error:
+        raise FileError(
+            f"cannot read '{path}': {error.strerror or error}",
+            code=202,
+            tensor=str(path),
+            hint="give a file that you have permission to read",
+        ) from None
+
+
+def from_bytes(content: bytes | mmap.mmap, where: str = "memory", verify: bool = True) -> Graph:
+    """The graph of a .lnt file in memory. Its constants are read-only views of `content`. verify: whether to check the
+    weights against their digests, so that damaged weights are not written again with matching digests."""
+    return read_into(Graph(), content, where, verify)
+
+
+def read_into(graph: G, content: bytes | mmap.mmap, where: str, verify: bool = True) -> G:
+    """Fills an empty graph from a .lnt file in memory: see from_bytes."""
+    start, size = _check_header(content, where)
+    try:
+        reader = _Reader(content, start, size)
+        if verify:
+            check_segments(content, reader.model, where)
+        reader.fill(graph)
+        return graph
+    except (
+        struct.error,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        StopIteration,
+        OverflowError,
+        MemoryError,
+    ) as error:
+        raise FileError(
+            f"'{where}' is damaged: {error}", code=206, tensor=where, hint="create or copy the file again"
+        ) from error
+
+
+def _check_header(content: bytes | mmap.mmap, where: str) -> tuple[int, int]:
+    """Checks the header and returns (offset, size) of the structure."""
+    again = "create or copy the file again"
+    if len(content) < len(MAGIC) or content[: len(MAGIC)] != MAGIC:
+        raise FileError(
+            f"'{where}' is not a .lnt file", code=203, tensor=where, expected="a file that begins with the bytes "
+                                                                              "LINNET",
+            got=f"{len(content)} bytes with another beginning",
+            hint="convert the model first: linnet convert model.onnx -o model.lnt",
+        )  # fmt: skip
+    if len(content) < HEADER.size:
+        raise FileError(
+            f"'{where}' is truncated",
+            code=205,
+            tensor=where,
+            expected="at least 64 bytes",
+            got=str(len(content)),
+            hint=again,
+        )
+    _, _, oldest, start, size, crc, _, file_size = HEADER.unpack_from(content)
+    if oldest > FORMAT_VERSION:
+        raise FileError(
+            f"'{where}' needs a newer version of linnet",
+            code=204,
+            tensor=where,
+            expected=f"format {FORMAT_VERSION} or older",
+            got=f"format {oldest}",
+            hint="upgrade linnet: pip install -U linnet",
+        )
+    if file_size > len(content):
+        raise FileError(
+            f"'{where}' is truncated", code=205, tensor=where, expected=f"{file_size} bytes",
+            got=str(len(content)), hint=again,
+        )  # fmt: skip
+    if file_size < len(content):
+        raise FileError(
+            f"'{where}' has extra bytes at its end", code=206, tensor=where, expected=f"{file_size} bytes",
+            got=str(len(content)), hint=again,
+        )  # fmt: skip
+    inside = HEADER.size <= start <= start + size <= len(content)
+    if not inside or start % ALIGNMENT or zlib.crc32(content[start : start + size]) != crc:
+        raise FileError(f"'{where}' is damaged: its checksum does not match", code=206, tensor=where, hint=again)
+    return start, size
+
+
+def _text(value: bytes | None) -> str:
+    return value.decode() if value is not None else ""
+
+
+def _numbers(array: Any) -> list[int]:
+    return [] if isinstance(array, int) else list(array.tolist())
+
+
+class _Reader:
+    """Builds a Graph from a flatbuffer. Malformed content raises one of the exceptions that from_bytes converts to
+    FileError."""
+
+    def __init__(self, content: bytes | mmap.mmap, start: int, size: int) -> None:
+        self.content = content
+        self.size = size
+        self.model = Model.Model.GetRootAs(content[start : start + size])
+
+    def each(self, count: int) -> range:
+        """The indices of a vector of offsets. It cannot be longer than the structure that contains it."""
+        if count * 4 > self.size:
+            raise ValueError(f"a vector has an impossible length of {count} entries")
+        return range(count)
+
+    def fill(self, graph: Graph) -> None:
+        model = self.model
+        for i in self.each(model.MetadataLength()):
+            pair = model.Metadata(i)
+            graph.metadata[_text(pair.Key())] = _text(pair.Value())
+        variables = [self.variable(graph, model.Variables(i)) for i in self.each(model.VariablesLength())]
+        tables = [model.Functions(i) for i in self.each(model.FunctionsLength())]
+        functions = [graph.function(_text(table.Name())) for table in tables]
+        for table, function in zip(tables, functions, strict=True):
+            self.function(table, function, functions, variables)
+        for i in self.each(model.SignaturesLength()):
+            s = model.Signatures(i)
+            graph.signature(
+                _text(s.Name()),
+                functions[s.Function()],
+                [_text(s.Inputs(j)) for j in self.each(s.InputsLength())],
+                [_text(s.Outputs(j)) for j in self.each(s.OutputsLength())],
+            )
+
+    def array(self, segment: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        table = self.model.Segments(segment)
+        count = int(np.prod(shape, dtype=object))
+        if not 0 <= segment < self.model.SegmentsLength() or count * numpy_dtype(dtype).itemsize != table.Size():
+            raise ValueError(f"segment {segment} does not match its tensor")
+        return np.frombuffer(self.content, numpy_dtype(dtype), count, table.Offset()).reshape(shape)
+
+    def quantization(self, table: Any) -> Quantization | None:
+        if table is None or table.Scheme() == 0:
+            return None
+        if table.Scheme() not in (1, 2):
+            raise ValueError(f"quantization scheme {table.Scheme()} is unknown to this version")
+        scale = np.array(table.ScaleAsNumpy(), np.float32)
+        zero = np.zeros(scale.shape, np.int32) if table.ZeroIsNone() else np.array(table.ZeroAsNumpy(), np.int32)
+        return Quantization(scale, zero, table.Axis() if table.Scheme() == 2 else None, table.Bits())
+
+    def variable(self, graph: Graph, table: Any) -> Variable:
+        dtype = DTYPE_NAMES[table.Dtype()]
+        shape = tuple(_numbers(table.ShapeAsNumpy()))
+        value = (
+            np.zeros(shape, numpy_dtype(dtype)) if table.Segment() < 0 else self.array(table.Segment(), dtype, shape)
+        )
+        variable = graph.variable(_text(table.Name()), value.reshape(shape), trainable=bool(table.Trainable()))
+        variable.quantization = self.quantization(table.Quant())
+        return variable
+
+    def tensor(self, table: Any, function: Function, variables: list[Variable]) -> Tensor:
+        rank, dtype = table.Rank(), DTYPE_NAMES[table.Dtype()]
+        shape: tuple[int | str | None, ...] | None = None
+        if rank >= 0:
+            dims = _numbers(table.ShapeAsNumpy())
+            if len(dims) != rank or table.DimNamesLength() not in (0, rank):
+                raise ValueError(f"tensor {table.Name()!r} of rank {rank} has {len(dims)} dimensions")
+            names = [_text(table.DimNames(j)) for j in self.each(table.DimNamesLength())] or [""] * rank
+            shape = tuple(d if d >= 0 else name or None for d, name in zip(dims, names, strict=True))
+        tensor = Tensor(function, _text(table.Name()), dtype, shape, quantization=self.quantization(table.Quant()))
+        function._names.add(tensor.name)
+        known = tensor.static_shape
+        if table.Segment() >= 0 and known is not None:
+            tensor.data = self.array(table.Segment(), dtype, known)
+        elif not table.DataIsNone() and known is not None:
+            data = np.array(table.DataAsNumpy(), np.uint8) if table.DataLength() else np.empty(0, np.uint8)
+            tensor.data = data.view(numpy_dtype(dtype)).reshape(known)
+        elif table.Variable() >= 0:
+            tensor.variable = variables[table.Variable()]
+        return tensor
+
+    def function(self, table: Any, function: Function, functions: list[Function], variables: list[Variable]) -> None:
+        tensors = [self.tensor(table.Tensors(i), function, variables) for i in self.each(table.TensorsLength())]
+
+        def pick(array: Any) -> list[Tensor]:
+            return [_at(tensors, i) for i in _numbers(array)]
+
+        function.inputs, function.outputs = pick(table.InputsAsNumpy()), pick(table.OutputsAsNumpy())
+        for i in self.each(table.NodesLength()):
+            n = table.Nodes(i)
+            if n.Op() not in BY_ID:
+                raise ValueError(f"op number {n.Op()} is unknown to this version")
+            op = BY_ID[n.Op()]
+            if n.AttributesType() not in (0, n.Op()):
+                raise ValueError(f"node {i} ({op}) has the attributes of another op")
+            inputs = [None if j < 0 else _at(tensors, j) for j in _numbers(n.InputsAsNumpy())]
+            attributes = decode_attributes(op, n.Attributes(), functions)
+            node = Node(op, inputs, pick(n.OutputsAsNumpy()), attributes, _text(n.Name()), _text(n.Source()))
+            for t in node.outputs:
+                t.node = node
+            function.nodes.append(node)
+
+
+def _at(tensors: list[Tensor], index: int) -> Tensor:
+    if index < 0:
+        raise ValueError(f"tensor index {index} is negative")
+    return tensors[index]

@@ -1,0 +1,1 @@
+"""The graph in memory: types, tensors, nodes, functions, and shape inference."""

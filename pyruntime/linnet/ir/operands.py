@@ -1,0 +1,57 @@
+"""Protocols for the parts of a tensor, a node and a function that shape rules, arithmetic and encoding read. The
+modules of these rules do not import linnet.ir.function, which calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy.typing as npt
+
+from linnet.ir.dtypes import Dim, Quantization
+
+
+class Operand(Protocol):
+    """The parts of a tensor that the C library reads."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[Dim, ...] | None: ...
+    @property
+    def data(self) -> npt.NDArray[Any] | None: ...
+    @property
+    def quantization(self) -> Quantization | None: ...
+
+
+class Known(Operand, Protocol):
+    """An operand whose elements may be known before they are computed: see linnet.ir.symbolic."""
+
+    @property
+    def elements(self) -> tuple[Dim, ...] | None: ...
+
+
+class Step(Protocol):
+    """The parts of a node that are read."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def attributes(self) -> dict[str, Any]: ...
+    @property
+    def inputs(self) -> Sequence[Known | None]: ...
+    @property
+    def outputs(self) -> Sequence[Known]: ...
+
+
+@runtime_checkable
+class Callee(Protocol):
+    """The parts that are read of a function to which an attribute refers: a branch, a loop body, or a called
+    function."""
+
+    @property
+    def inputs(self) -> Sequence[Known]: ...
+    @property
+    def outputs(self) -> Sequence[Known]: ...

@@ -1,0 +1,259 @@
+"""Python's operators on tensors and variables, with NumPy's meaning and broadcasting. They create ordinary nodes.
+Numbers become immediates of a map, arrays become constants of the tensor's dtype, and variables a read of their value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from linnet.clib.errors import UsageError
+from linnet.ir.dtypes import Dim, Quantization, numpy_dtype
+
+_FIRST, _LAST = -(1 << 63), (1 << 63) - 1
+Index = int | slice | EllipsisType | None
+
+
+if TYPE_CHECKING:
+
+    class Value(Protocol):
+        """A tensor as seen by operators. Its function creates nodes (`emit`) and constants (`constant`)."""
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def dtype(self) -> str: ...
+        @property
+        def shape(self) -> tuple[Dim, ...] | None: ...
+        @property
+        def quantization(self) -> Quantization | None: ...
+        @property
+        def function(self) -> Any: ...
+
+
+T = TypeVar("T", bound="Value")
+
+
+class Arithmetic(Generic[T]):
+    """Operators that return T, the tensor type. `==` compares identity, because tensors are dictionary keys; see
+    `equal`."""
+
+    __array_ufunc__ = None  # makes NumPy arrays defer to our operators
+    __iter__ = None  # prevents iteration through __getitem__
+
+    if TYPE_CHECKING:  # fields or properties of the classes that have operators
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def dtype(self) -> str: ...
+        @property
+        def shape(self) -> tuple[Dim, ...] | None: ...
+        @property
+        def quantization(self) -> Quantization | None: ...
+        @property
+        def function(self) -> Any: ...
+
+    def __bool__(self) -> bool:
+        """Raises UsageError: Python's `if` and `and` cannot use a comparison of the graph, because nothing is computed
+        yet."""
+        raise UsageError(
+            "a tensor has no truth value while the graph is being built", code=101, tensor=self.name,
+            hint="use linnet.cond, linnet.while_loop, or linnet.ops.where and logical_and",
+        )  # fmt: skip
+
+    def tensor(self, like: Value | None = None) -> T:
+        """The value as a tensor of the function of `like`."""
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: a + b)
+
+    def __radd__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: b + a)
+
+    def __sub__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: b - a)
+
+    def __mul__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: a * b)
+
+    def __rmul__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: b * a)
+
+    def __truediv__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: a / b)
+
+    def __rtruediv__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: b / a)
+
+    def __pow__(self, other: Any) -> T:
+        if isinstance(other, int) and other == 2:
+            return _binary(self, self, lambda a, b: a * b)
+        return _binary(self, other, lambda a, b: a**b)
+
+    def __neg__(self) -> T:
+        return _binary(self, 0, lambda a, _: -a)
+
+    def __abs__(self) -> T:
+        return _binary(self, 0, lambda a, _: abs(a))
+
+    def __lt__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: a < b)
+
+    def __le__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: a <= b)
+
+    def __gt__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: a > b)
+
+    def __ge__(self, other: Any) -> T:
+        return _binary(self, other, lambda a, b: a >= b)
+
+    def equal(self, other: Any) -> T:
+        """Whether the two are equal, as bool."""
+        return _binary(self, other, lambda a, b: a.eq(b))
+
+    def not_equal(self, other: Any) -> T:
+        """Whether the two differ, as bool."""
+        return _binary(self, other, lambda a, b: a.ne(b))
+
+    def __matmul__(self, other: Any) -> T:
+        return _matmul(*pair(self, other))
+
+    def __rmatmul__(self, other: Any) -> T:
+        b, a = pair(self, other)
+        return _matmul(a, b)
+
+    def __getitem__(self, key: Index | tuple[Index, ...]) -> T:
+        """NumPy's basic indexing: numbers, slices with any step, None (a new axis) and `...`."""
+        return _index(self.tensor(), key if isinstance(key, tuple) else (key,))
+
+    def sum(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
+        """Sum over axes, or over all axes if none are given."""
+        return _reduce(self.tensor(), "sum", axes, keep_dims)
+
+    def mean(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
+        """Mean over axes, or over all axes if none are given."""
+        return _reduce(self.tensor(), "mean", axes, keep_dims)
+
+    def max(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
+        """Maximum over axes, or over all axes if none are given."""
+        return _reduce(self.tensor(), "max", axes, keep_dims)
+
+    def min(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
+        """Minimum over axes, or over all axes if none are given."""
+        return _reduce(self.tensor(), "min", axes, keep_dims)
+
+    def reshape(self, *shape: int | Sequence[int]) -> T:
+        """The same elements in another shape, given as numbers or one sequence. One entry may be -1; an entry of 0
+        keeps that dimension."""
+        return _copy(self.tensor(), kind="reshape", shape=_flat(shape))
+
+    def transpose(self, *perm: int | Sequence[int]) -> T:
+        """Permutes the dimensions into the order `perm`, given as numbers or one sequence. An empty `perm` reverses
+        them."""
+        return _copy(self.tensor(), kind="transpose", perm=_flat(perm))
+
+    def cast(self, dtype: str) -> T:
+        """Converts to another dtype: "f32", "i64", ..."""
+        return _emit(self.tensor(), "cast", {"dtype": dtype})
+
+
+def _flat(numbers: Sequence[int | Sequence[int]]) -> list[int]:
+    return [n for item in numbers for n in ([item] if isinstance(item, int) else item)]
+
+
+def pair(a: Arithmetic[T], b: Any) -> tuple[T, T]:
+    """Both as tensors of one function, which is that of the operand that already is a tensor."""
+    left = a.tensor(b if isinstance(b, Arithmetic) else None)
+    if isinstance(b, Arithmetic):
+        return left, b.tensor(left)
+    if left.dtype == "bf16":
+        raise UsageError(
+            "an array cannot be converted to a bf16 constant", code=103, tensor=left.name, hint="give a tensor"
+        )
+    return left, left.function.constant(np.asarray(b, numpy_dtype(left.dtype)))
+
+
+def _emit(x: T, op: str, attributes: dict[str, Any]) -> T:
+    made: list[T] = x.function.emit(op, [x], attributes)
+    return made[0]
+
+
+def _copy(x: T, **attributes: Any) -> T:
+    return _emit(x, "copy", attributes)
+
+
+def _matmul(a: T, b: T) -> T:
+    made: list[T] = a.function.emit("matmul", [a, b], {})
+    return made[0]
+
+
+def _binary(a: Arithmetic[T], b: Any, body: Callable[[Any, Any], Any]) -> T:
+    from linnet.ir.expr import compiled
+
+    if isinstance(b, int | float | np.number | np.bool_):
+        value = b.item() if isinstance(b, np.generic) else b
+        operands, attributes, dtypes, _ = compiled([a.tensor()], lambda v: body(v, v.lift(value)))
+    else:
+        operands, attributes, dtypes, _ = compiled(pair(a, b), body)
+    made: list[T] = operands[0].function.emit("map", operands, attributes, dtypes=dtypes)
+    return made[0]
+
+
+def _reduce(x: T, kind: str, axes: int | Sequence[int], keep_dims: bool) -> T:
+    return _emit(x, "reduce", {"kind": kind, "axes": [axes] if isinstance(axes, int) else axes, "keep_dims": keep_dims})
+
+
+def _index(x: T, keys: tuple[Index, ...]) -> T:
+    used = sum(key is not None and key is not ... for key in keys)
+    if x.shape is None or used > len(x.shape) or keys.count(...) > 1:
+        raise UsageError(
+            "the index does not match the tensor's rank",
+            code=104,
+            tensor=x.name,
+            expected="at most one number or slice per axis",
+            got=f"{used} of them for shape {x.shape}",
+        )
+    if ... not in keys:
+        keys = (*keys, ...)
+    axis, at = 0, 0  # axis of x; axis of the result, which still has the axes selected by numbers
+    cuts: list[tuple[int, int, int, int]] = []
+    dropped: list[int] = []
+    new: list[int] = []
+    for key in keys:
+        if key is None:
+            new.append(at)
+            at += 1
+            continue
+        if isinstance(key, EllipsisType):
+            axis, at = axis + len(x.shape) - used, at + len(x.shape) - used
+            continue
+        size = x.shape[axis]
+        if isinstance(key, slice):
+            step = 1 if key.step is None else key.step
+            start = (0 if step > 0 else _LAST) if key.start is None else key.start
+            end = (_LAST if step > 0 else _FIRST) if key.stop is None else key.stop
+            if (key.start, key.stop, step) != (None, None, 1):
+                cuts.append((axis, start, end, step))
+        else:
+            if isinstance(size, int) and not -size <= key < size:
+                raise UsageError(
+                    "the index is out of range", code=104, tensor=x.name, expected=f"below {size}", got=str(key)
+                )
+            cuts.append((axis, key, key + 1 if key != -1 else _LAST, 1))
+            dropped.append(at)
+        axis, at = axis + 1, at + 1
+    if cuts:
+        axes, starts, ends, steps = zip(*cuts, strict=True)
+        x = _copy(x, kind="slice", axes=axes, starts=starts, ends=ends, steps=steps)
+    if new:
+        x = _copy(x, kind="unsqueeze", axes=new)
+    return _copy(x, kind="squeeze", axes=dropped) if dropped else x

@@ -1,0 +1,1 @@
+"""Quantization after training, quantization-aware training, and training of integer weights."""

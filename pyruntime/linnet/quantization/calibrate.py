@@ -1,0 +1,177 @@
+"""Calibration: runs a float graph on sample batches and records the minimum and maximum of chosen tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.function import Tensor
+
+Feeds = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclasses.dataclass
+class Range:
+    """Smallest and largest value seen so far. Starts empty."""
+
+    low: float = float("inf")
+    high: float = float("-inf")
+
+    def include(self, low: float, high: float) -> None:
+        self.low, self.high = min(self.low, low), max(self.high, high)
+
+    @property
+    def empty(self) -> bool:
+        return self.low > self.high
+
+
+def load_batches(path: str | Path, inputs: Sequence[str]) -> list[dict[str, npt.NDArray[Any]]]:
+    """Reads calibration batches from an .npz file.
+
+    Each input has either one array under its own name with a leading axis of batches, or one array per batch under
+    `name:0`, `name:1`, ... (for batches of different shapes). Raises UsageError if an input is missing or the numbers
+    of batches differ.
+    """
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            what="cannot read the calibration file", tensor=str(path), got=str(error), expected="an .npz file",
+            hint="write it with numpy.savez(path, x=array_of_batches)",
+        ) from None  # fmt: skip
+    if not hasattr(archive, "files"):
+        raise UsageError(
+            what="the calibration file is not an .npz archive", tensor=str(path), got="a single .npy array",
+            expected="an .npz file", hint="write it with numpy.savez(path, x=array_of_batches)",
+        )  # fmt: skip
+    columns: dict[str, list[npt.NDArray[Any]]] = {}
+    for name in inputs:
+        if name in archive.files:
+            batches = _array(archive, name)
+            if batches.ndim == 0:
+                raise UsageError(
+                    what="a calibration array needs a leading axis of batches", tensor=name, expected="one array per batch",
+                    got="a single number", hint="write it with numpy.stack(list_of_batches)",
+                )  # fmt: skip
+            columns[name] = list(batches)
+        else:
+            columns[name] = []
+            while f"{name}:{len(columns[name])}" in archive.files:
+                columns[name].append(_array(archive, f"{name}:{len(columns[name])}"))
+        if not columns[name]:
+            raise UsageError(
+                what="the calibration file has no batch for this input", tensor=name,
+                expected=f"an array named {name!r} or {name + ':0'!r}", got=", ".join(archive.files) or "an empty archive",
+                hint="give one array with a leading axis of batches, or name:0, name:1, ...",
+            )  # fmt: skip
+    counts = {name: len(batches) for name, batches in columns.items()}
+    if len(set(counts.values())) > 1:
+        raise UsageError(
+            what="the inputs have different numbers of calibration batches", tensor=str(path), got=str(counts),
+            expected="the same number for each input", hint="give each input one array per batch",
+        )  # fmt: skip
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def batches_for(path: str | Path, graph: Graph) -> list[dict[str, npt.NDArray[Any]]]:
+    """`load_batches` for the entry point of a graph. Also raises UsageError if an array is a single batch without the
+    axis of batches."""
+    signature = graph.signatures["infer"]
+    batches = load_batches(path, signature.inputs)
+    for name, tensor in zip(signature.inputs, signature.function.inputs, strict=True):
+        rank = batches[0][name].ndim if batches and tensor.shape is not None else -1
+        if tensor.shape is not None and rank == len(tensor.shape) - 1:
+            raise UsageError(
+                "the calibration array of this input has no axis of batches", code=104, tensor=name,
+                expected=f"{len(tensor.shape) + 1} axes, batches first", got=f"{len(tensor.shape)} axes",
+                hint=f"write numpy.stack(list_of_inputs), or numpy.savez(path, {name}=array[None]) for a single input",
+            )  # fmt: skip
+    return batches
+
+
+def _array(archive: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(archive[name])
+    except Exception as error:  # a damaged or pickled member: zip, zlib and NumPy each raise their own exceptions
+        raise UsageError(
+            what="cannot read an array of the calibration file", tensor=name, expected="an array of numbers",
+            got=str(error).splitlines()[0], hint="write the file again with numpy.savez",
+        ) from None  # fmt: skip
+
+
+def record_ranges(
+    graph: Graph,
+    tensors: Sequence[Tensor],
+    batches: Iterable[Feeds],
+    progress: bool = False,
+    threads: int | None = None,
+) -> dict[Tensor, Range]:
+    """Runs the signature `infer` on each batch and returns the range of each tensor over all batches.
+
+    Raises UsageError if there is no batch, if a batch contains NaN or infinity, or if a tensor becomes NaN or infinite.
+    """
+    from linnet.session.session import Session
+
+    ranges = {tensor: Range() for tensor in tensors}
+    given = set(map(id, graph.signatures["infer"].function.inputs))
+    names = graph.signatures["infer"].inputs
+    fetched = [t for t in tensors if id(t) not in given]
+    fed = {names[i]: t for i, t in enumerate(graph.signatures["infer"].function.inputs) if t in ranges}
+    session = Session(graph, threads=threads)
+    count = 0
+    for count, feeds in enumerate(_with_progress(batches, progress), start=1):
+        if not isinstance(feeds, Mapping):
+            raise UsageError(
+                what=f"calibration batch {count - 1} is not a mapping from names to arrays", got=type(feeds).__name__,
+                expected="a dictionary of inputs", hint="give a list of dictionaries: quantize(graph, "
+                                                        "[{'x': array}, ...])",
+            )  # fmt: skip
+        for name, array in feeds.items():
+            array = np.asarray(array)
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise UsageError(
+                    what=f"calibration batch {count - 1} contains NaN or infinity", tensor=name, expected="finite numbers",
+                    got=f"{int((~np.isfinite(array)).sum())} of {array.size} values not finite",
+                    hint="clean the data; a single NaN would make every scale NaN",
+                )  # fmt: skip
+        results = session.run(feeds, fetches=[t.name for t in fetched]) if fetched else {}
+        for tensor in fetched:
+            _include(ranges[tensor], tensor.name, results[tensor.name], count - 1)
+        for name, tensor in fed.items():
+            _include(ranges[tensor], name, np.asarray(feeds[name]), count - 1)
+    if count == 0:
+        raise UsageError(
+            what="no calibration batch is given", expected="at least one dictionary of inputs", got="none",
+            hint="give a few typical inputs: quantize(graph, [{'x': array}, ...])",
+        )  # fmt: skip
+    return ranges
+
+
+def _include(seen: Range, name: str, array: npt.NDArray[Any], batch: int) -> None:
+    if array.size == 0:
+        return
+    low, high = float(array.min()), float(array.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise UsageError(
+            what=f"a tensor becomes infinite or NaN on calibration batch {batch}", tensor=name, expected="finite values",
+            got=f"[{low}, {high}]", hint="first look for a division by zero or an overflow in the float model",
+        )  # fmt: skip
+    seen.include(low, high)
+
+
+def _with_progress(batches: Iterable[Feeds], progress: bool) -> Iterable[Feeds]:
+    if not progress:
+        return batches
+    from rich.console import Console
+    from rich.progress import track
+
+    total = len(batches) if isinstance(batches, Sequence) else None
+    return track(batches, "calibrating", total=total, console=Console(stderr=True), transient=True)

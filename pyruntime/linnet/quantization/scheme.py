@@ -1,0 +1,74 @@
+"""The quantization scheme: which ops compute in integers, and how scales and zero points follow from ranges.
+Jacob et al. 2018 and the TFLite 8-bit specification. Weights are symmetric per channel. Activations are per tensor,
+asymmetric for i8 and symmetric for i16 (weights stay i8: int16x8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.ir import traits
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import Node
+from linnet.quantization.calibrate import Range
+
+INTEGER_OPS = traits.PRODUCTS
+KEY = "quantize_aware"  # metadata key of graphs from quantization-aware training
+SMALL = 4096  # elements; storing a smaller tensor as integers gains nothing
+FLOATS_KEPT = traits.having("integers", "converts", "kept")
+LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
+
+
+def activation_parameters(seen: Range, dtype: str) -> Quantization:
+    """Scale and zero point that cover [low, high] and zero: asymmetric for i8, symmetric for i16."""
+    low, high = min(seen.low, 0.0), max(seen.high, 0.0)
+    least, greatest = LIMITS[dtype]
+    if dtype == "i16":
+        scale = max(-low, high) / greatest
+        zero = 0
+    else:
+        scale = (high - low) / (greatest - least)
+        zero = 0
+    if scale < 1e-30:  # a tensor that is always zero
+        return Quantization(np.array([1.0], np.float32), np.array([0], np.int32), None, 8 if dtype == "i8" else 16)
+    if dtype == "i8":
+        zero = int(np.clip(np.rint(least - low / scale), least, greatest))
+    bits = 8 if dtype == "i8" else 16
+    return Quantization(np.array([scale], np.float32), np.array([zero], np.int32), None, bits)
+
+
+def weight_parameters(
+    weights: npt.NDArray[Any], axis: int | None, least: npt.NDArray[np.float64] | float = 0.0, bits: int = 8
+) -> tuple[npt.NDArray[np.int8], Quantization]:
+    """int8 weights, symmetric, per slice of `axis` (or per tensor), and their parameters.
+
+    least: smallest scale allowed, one number or one per slice. bits: precision of the values, which are always stored
+    in 8 bits.
+    """
+    limit = weight_limit(bits)
+    values = np.asarray(weights, np.float32)
+    rest = tuple(i for i in range(values.ndim) if i != axis)
+    peak = np.abs(values).max(
+        axis=rest if axis is not None else None, keepdims=True, initial=0.0
+    )  # 0 if there are no elements
+    scale = np.maximum(peak / float(limit), np.reshape(least, peak.shape if np.ndim(least) else ())).astype(np.float32)
+    scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
+    stored = np.clip(np.rint(values / scale), -limit, limit).astype(np.int8)
+    flat = scale.reshape(-1)
+    return stored, Quantization(flat, np.zeros(flat.shape, np.int32), axis, 8)
+
+
+def weight_limit(bits: int) -> int:
+    """The largest integer of symmetric weights."""
+    return (1 << (bits - 1)) - 1
+
+
+def weight_axis(node: Node, rank: int) -> int | None:
+    return traits.weight_axis(node.op, node.attributes, rank)
+
+
+def fits_f16(data: npt.NDArray[Any]) -> bool:
+    finite = np.abs(data[np.isfinite(data)])
+    return bool(finite.size == 0 or finite.max() <= 65504.0)

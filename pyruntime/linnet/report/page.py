@@ -1,0 +1,123 @@
+"""A Report as one self-contained HTML page: tables on the left, the drawn graph on the right (report.html is the
+template). All text from the model is escaped, because a name may contain anything."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from linnet._generated.op_table import OPS
+from linnet.report import text as report_text
+from linnet.report.contents import Contents, is_reference
+from linnet.report.drawing import draw
+
+# The colour class of each family of ops on the page. All other ops only move numbers.
+FAMILIES = {
+    "product": "heavy",
+    "recurrent": "heavy",
+    "map": "pointwise",
+    "reduction": "reduce",
+    "norm": "reduce",
+    "window": "reduce",
+    "control": "control",
+    "variable": "control",
+    "conversion": "numbers",
+}
+LEGEND = {
+    "heavy": "products and convolutions", "pointwise": "pointwise (map)", "reduce": "reductions, norms, pools",
+    "move": "movement", "control": "control flow, state", "numbers": "casts, quantization",
+    "folded": "folded, or part of another step",
+    "problem": "cannot be converted",
+}  # fmt: skip
+
+
+def _family(op: str) -> str:
+    return FAMILIES.get(OPS[op]["family"], "move")
+
+
+def page(report: Contents) -> str:
+    """The whole page. Raises UsageError if the extra `report` is not installed."""
+    details = _details(report)
+    families = [d["family"] for d in details]
+    legend = "".join(
+        f'<span class="key {kind}">{escape(text)}</span>' for kind, text in LEGEND.items() if kind in families
+    )
+    frame = (files("linnet.report") / "report.html").read_text(encoding="utf-8")
+    state = "bad" if report.problems else "warn" if report.concerns else "good"
+    parts = {
+        "TITLE": escape(f"{report.model}: {report}"),
+        "STATE": state,
+        "SUMMARY": escape(str(report)),
+        "LINES": "".join(f"<p>{escape(line)}</p>" for line in report_text.lines(report)[1:]),
+        "TABLES": "".join(_table(t) for t in report_text.tables(report)),
+        "LEGEND": legend,
+        "DETAILS": json.dumps(details).replace("<", "\\u003c"),
+        "GRAPH": draw(report.outline, families),
+    }
+    for key, text in parts.items():  # insert the values last, so that keys are not looked for inside them
+        frame = frame.replace(f"<!--{key}-->", text, 1)
+    return frame
+
+
+def _table(table: Any) -> str:
+    """A rich table as HTML."""
+    cells = [list(column.cells) for column in table.columns]
+    right = [column.justify == "right" for column in table.columns]
+    head = "".join(
+        f"<th{' class=n' if r else ''}>{escape(str(c.header))}</th>" for c, r in zip(table.columns, right, strict=True)
+    )
+    rows = "".join(
+        "<tr>"
+        + "".join(f"<td{' class=n' if r else ''}>{escape(str(c))}</td>" for c, r in zip(row, right, strict=True))
+        + "</tr>"
+        for row in zip(*cells, strict=True)
+    )
+    return f"<details open><summary>{escape(str(table.title))}</summary><table><tr>{head}</tr>{rows}</table></details>"
+
+
+def _details(report: Contents) -> list[dict[str, Any]]:
+    """The data that the page shows for a source node when it is clicked."""
+    nodes = [n for f in report.graph.functions for n in f.nodes] if report.graph is not None else []
+    made: dict[str, list[Any]] = defaultdict(list)
+    source_of: dict[str, list[str]] = {}
+    for node in nodes:
+        sources = node.source.split("+")
+        for source in sources:
+            made[source].append(node)
+        for name in (node.name, *(t.name for t in node.outputs)):
+            source_of.setdefault(name, sources)
+    shapes = {t.name: t.shape for node in nodes for t in node.outputs}
+    steps: dict[str, list[Any]] = defaultdict(list)
+    for step in report.steps:
+        for name in (step.name, *step.fused.split("+")):
+            for source in source_of.get(name, ()):
+                if step not in steps[source]:
+                    steps[source].append(step)
+    details = []
+    for entry in report.outline.nodes:
+        if not entry.note and (shape := next((shapes[o] for o in entry.outputs if shapes.get(o)), None)):
+            entry.note = "x".join("?" if d is None else str(d) for d in shape)
+        names = {entry.label, *entry.inside}
+        problems = [p for p in report.problems if p.node in names and (p.op == entry.op or p.node in entry.inside)]
+        concerns = [c for c in report.concerns if entry.source in c.node.split("+")]
+        runtime = made[entry.source]
+        op = next((n.op for n in runtime if _family(n.op) == "heavy"), runtime[0].op if runtime else "")
+        family = "problem" if problems else _family(op) if op else "folded"
+        details.append(
+            {
+                "op": entry.op, "name": entry.label, "family": family, "shape": entry.note,
+                "inputs": entry.inputs, "outputs": entry.outputs,
+                "runtime": [f"{n.op} -> {n.outputs[0]!r}" for n in runtime],
+                "steps": [
+                    f"{s.kernel} on {s.device}: {s.flops / 1e6:.3f} MFLOP, {s.bytes / 1e3:.1f} kB"
+                    + (" (scalar reference kernel)" if is_reference(s.kernel) else "")
+                    for s in steps[entry.source]
+                ],
+                "problems": [f"{p.reason}. {p.hint}" for p in problems],
+                "concerns": [f"{c.tensor}: {c.text}" if c.tensor else c.text for c in concerns],
+            }
+        )  # fmt: skip
+    return details

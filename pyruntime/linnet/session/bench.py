@@ -1,0 +1,138 @@
+"""Times a model: load, plan, first run, steady-state runs, and each op. Times cover linnet_run alone, without copies.
+The native tool linnet-bench reports the same figures without Python."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linnet.clib.errors import UsageError
+from linnet.file.reader import read
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.graph import Graph, dtype_of_graph
+from linnet.session.model import Model, TensorSpec
+from linnet.session.session import Session
+
+_LEAST_RUNS = 5
+_TRACED_RUNS = 20
+
+
+def measure(
+    path: str | Path,
+    *,
+    signature: str = "infer",
+    threads: int | None = None,
+    isa_max: str | None = None,
+    seconds: float = 2.0,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, Any]:
+    """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
+
+    Raises UsageError if an input has no fixed shape and input_shapes does not give one, and whatever Session raises.
+    """
+    shapes = dict(input_shapes or {})
+    begin = time.perf_counter_ns()
+    model = Model(path)
+    loaded = time.perf_counter_ns()
+    feeds = random_feeds(model.inputs(signature), shapes)
+    session = Session(model, signature, threads=threads, isa_max=isa_max, input_shapes=shapes)
+    begin_first = time.perf_counter_ns()
+    session.run(feeds)
+    first = time.perf_counter_ns() - begin_first
+    planned, runner = session._current(), session._runner
+    times: list[int] = []
+    end = time.perf_counter_ns() + int(seconds * 1e9)
+    while len(times) < _LEAST_RUNS or time.perf_counter_ns() < end:
+        before = time.perf_counter_ns()
+        code = runner.call(planned.session, runner.config(), planned.error)
+        times.append(time.perf_counter_ns() - before)
+        if code:
+            raise runner.failure(planned.error)
+    traced = Session(
+        model, signature, threads=threads, isa_max=isa_max, input_shapes=shapes, store=session.variables, trace=True
+    )
+    for _ in range(min(_TRACED_RUNS, len(times))):
+        traced.run(feeds)
+    info, steady = session.plan_info, np.sort(np.array(times)) / 1e6
+    return {
+        "model": str(path),
+        "signature": signature,
+        "dtype": dtype_of_graph(read(Path(path), Graph)),
+        "threads": info["threads"],
+        "isa": info["isa"],
+        "median_ms": float(np.median(steady)),
+        "min_ms": float(steady[0]),
+        "p95_ms": float(steady[min(len(steady) - 1, int(0.95 * len(steady)))]),
+        "runs": len(times),
+        "first_run_ms": first / 1e6,
+        "load_ms": (loaded - begin) / 1e6,
+        "plan_ms": info["plan_ms"],
+        "memory": session.memory,
+        "machine": machine(),
+        "ops": [
+            {
+                "name": s.name,
+                "op": s.op,
+                "kernel": s.kernel,
+                "layout": s.layout,
+                "device": s.device,
+                "fused": s.fused,
+                "ms": s.ms,
+                "bytes": s.bytes,
+                "flops": s.flops,
+            }
+            for s in traced.steps
+        ],
+    }
+
+
+def random_feeds(specs: Sequence[TensorSpec], shapes: dict[str, Any]) -> dict[str, Any]:
+    """Random input for timing: normally distributed floats, full-range quantized integers, and zeros for other integers
+    (ids, lengths)."""
+    generator, feeds = np.random.default_rng(0), {}
+    for spec in specs:
+        shape = shapes.get(spec.name, spec.shape)
+        if shape is None or None in shape:
+            raise UsageError(
+                f"input {spec.name!r} has no fixed shape",
+                code=304,
+                tensor=spec.name,
+                got="[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+                if shape is not None
+                else "any rank",
+                hint=f"give a shape, for example --shape {spec.name}=" + ",".join(str(d or 1) for d in shape or (1,)),
+            )
+        dtype = numpy_dtype(spec.dtype)
+        if spec.dtype == "bf16":
+            bits = generator.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16
+            feeds[spec.name] = bits.astype(np.uint16)
+        elif dtype.kind == "f":
+            feeds[spec.name] = generator.standard_normal(shape).astype(dtype)
+        elif spec.scale is not None:
+            limits = np.iinfo(dtype)
+            feeds[spec.name] = generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        else:
+            feeds[spec.name] = np.zeros(shape, dtype)
+    return feeds
+
+
+def machine() -> dict[str, Any]:
+    """The processor's name, the cores this process may use, and their current frequency if the system reports it."""
+    name, megahertz = platform.processor() or platform.machine(), []
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("model name", "Hardware"):
+                name = value.strip()
+            elif key.strip() == "cpu MHz":
+                megahertz.append(float(value))
+    except (OSError, ValueError):
+        pass
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return {"cpu": name, "cores": cores, "mhz": max(megahertz, default=None), "system": platform.platform()}

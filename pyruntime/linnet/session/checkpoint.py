@@ -1,0 +1,30 @@
+"""`load_checkpoint`: reads a checkpoint without its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from linnet.clib.errors import FileError
+from linnet.file.checkpoint import MODEL_KEY, Checkpoint
+from linnet.file.reader import from_bytes, read_bytes
+from linnet.session.model import Model
+
+
+def load_checkpoint(path: str | Path) -> Checkpoint:
+    """Reads and verifies a checkpoint without its model. Raises FileError if the file is missing, truncated, damaged or
+    not a checkpoint."""
+    content = read_bytes(Path(path))
+    graph = from_bytes(content, str(path), verify=False)
+    Model(content, verify=True)
+    metadata = dict(graph.metadata)
+    if MODEL_KEY not in metadata:
+        raise FileError(
+            f"'{path}' is a model, not a checkpoint",
+            code=208,
+            tensor=str(path),
+            hint="open it with linnet.Model",
+        )
+    variables = {name: np.array(variable.value) for name, variable in graph.variables.items()}
+    return Checkpoint(variables, metadata, metadata.pop(MODEL_KEY))

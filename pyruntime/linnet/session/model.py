@@ -1,0 +1,337 @@
+"""A model in memory with its variables, and what Python needs around it: tensor specs, ISA names, devices.
+The C library verifies the file once, here. Sessions (session.py) plan and run the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.clib.errors import Error, UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception, library
+from linnet.file import dim_names
+from linnet.file.writer import to_bytes
+from linnet.ir.dtypes import DTYPE_NAMES, dtype_of, numpy_dtype
+from linnet.ir.graph import Graph
+
+Array = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """An input, output or variable. Entries of `shape` are None if they are known only at run time; `shape` itself is
+    None if the rank is unknown too. scale, zero: per-tensor quantization, or None. bf16 is represented as uint16 in
+    NumPy."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+    scale: float | None = None
+    zero: int | None = None
+
+
+def isa_names() -> list[str]:
+    """ISA levels of this build that this machine can run, lowest first. These are the values for `isa_max`."""
+    names: list[str] = []
+    while (name := library().linnet_isa_name(len(names))) != ffi.NULL:
+        names.append(string_of(name))
+    return names
+
+
+def string_of(pointer: Any) -> str:
+    return "" if pointer == ffi.NULL else bytes(ffi.string(pointer)).decode()
+
+
+def spec_of(info: Any) -> TensorSpec:
+    shape = None if info.rank < 0 else tuple(d if d >= 0 else None for d in list(info.shape)[: info.rank])
+    quantized = info.scale != 0
+    return TensorSpec(
+        string_of(info.name),
+        DTYPE_NAMES[info.dtype],
+        shape,
+        float(info.scale) if quantized else None,
+        int(info.zero) if quantized else None,
+    )
+
+
+class Device:
+    """A device from a shared library (linnet_ext.h), for Session(devices=[...])."""
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            self._library = ffi.dlopen(str(path))
+            self.pointer = self._library.linnet_extension_device()
+        except (OSError, AttributeError) as error:
+            raise UsageError(
+                f"cannot load a device from '{path}': {error}", code=101, tensor=str(path),
+                hint="the library must export linnet_extension_device (linnet_ext.h)",
+            ) from None  # fmt: skip
+        if self.pointer == ffi.NULL:
+            raise UsageError(f"the device of '{path}' is not available on this machine", code=101, tensor=str(path))
+        self.name = string_of(self.pointer.name)
+        # The library is never closed: garbage collection may free a session after its Device object, and freeing the
+        # session calls the device.
+        _OPENED.append(self._library)
+
+
+_OPENED: list[Any] = []
+
+
+def load_device(path: str | Path) -> Device:
+    """Opens a shared library that exports `linnet_extension_device`. Raises UsageError."""
+    return Device(path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """Result of Model.verify: the number of segments in the file, the bytes in segments that match their digests, the
+    bytes in segments without a digest, and the number of places that differ from what was written."""
+
+    segments: int
+    bytes: int
+    without_digest: int
+    problems: int
+
+
+class Model:
+    """An immutable model whose structure has been verified. `source`: a path, the bytes of a .lnt file, or a Graph.
+    verify: whether to check the weights against their digests, which reads the whole file. None: check bytes, but not a
+    file given by path (its weights stay on disk until used). True also rejects a file without digests. Raises
+    FileError, GraphError."""
+
+    def __init__(self, source: str | Path | bytes | Graph, *, verify: bool | None = None) -> None:
+        out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
+        config = ffi.new("linnet_model_config *")
+        lib = library()
+        lib.linnet_model_config_init(config)
+        config.verify = 1 if verify else -1
+        self._content: bytes | None = None  # kept alive because the model reads from it
+        self.path: str | None = None
+        self._dim_names: dict[str, dim_names.Names] = {}
+        if isinstance(source, str | os.PathLike):
+            self.path = os.fspath(source)
+            code = lib.linnet_model_open(os.fsencode(self.path), config, out, error)
+        else:
+            if not isinstance(source, Graph | bytes | bytearray | memoryview):
+                raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
+            self._content = to_bytes(source) if isinstance(source, Graph) else bytes(source)
+            data = ffi.from_buffer(self._content)
+            code = lib.linnet_model_open_memory(data, len(self._content), 0, config, out, error)
+        if code:
+            raise exception(error)
+        self.pointer = ffi.gc(out[0], lib.linnet_model_free)
+        if verify is None and self.path is None and not isinstance(source, Graph):
+            _, problem = self.verified(strict=False)
+            if problem is not None:
+                raise problem
+        self._structure = int(lib.linnet_model_bytes(self.pointer))  # taken before any session has packed weights
+        self.signatures = [
+            string_of(lib.linnet_model_signature_name(self.pointer, i))
+            for i in range(lib.linnet_model_signature_count(self.pointer))
+        ]
+
+    def _signature(self, name: str) -> int:
+        index = int(library().linnet_model_find_signature(self.pointer, name.encode()))
+        if index < 0:
+            raise UsageError(
+                f"the model has no signature named {name!r}",
+                code=102,
+                tensor=name,
+                expected=" or ".join(self.signatures),
+            )
+        return index
+
+    def _specs(self, signature: str, which: str) -> list[TensorSpec]:
+        index, info, lib = self._signature(signature), ffi.new("linnet_tensor_info *"), library()
+        specs = []
+        for i in range(getattr(lib, f"linnet_model_{which}_count")(self.pointer, index)):
+            getattr(lib, f"linnet_model_{which}")(self.pointer, index, i, info)
+            specs.append(spec_of(info))
+        return specs
+
+    def inputs(self, signature: str = "infer") -> list[TensorSpec]:
+        """The declared inputs of a signature. Raises UsageError if the signature does not exist."""
+        return self._specs(signature, "input")
+
+    def outputs(self, signature: str = "infer") -> list[TensorSpec]:
+        """The declared outputs of a signature. Raises UsageError if the signature does not exist."""
+        return self._specs(signature, "output")
+
+    def verify(self) -> Verified:
+        """Reads the whole file and checks the weights against their digests, and that no extra bytes are between them.
+        Raises FileError if the file is damaged (it names the first tensor) or has no digests. Writing the file again
+        adds digests."""
+        found, problem = self.verified(strict=True)
+        if problem is not None:
+            raise problem
+        return found
+
+    def verified(self, strict: bool) -> tuple[Verified, Error | None]:
+        """As verify, but returns the error. If not strict, bytes without a digest are only counted."""
+        found, error = ffi.new("linnet_verified *"), ffi.new("linnet_error *")
+        failed = library().linnet_model_verify(self.pointer, strict, found, error)
+        return (
+            Verified(found.segments, found.bytes, found.without_digest, found.problems),
+            exception(error) if failed else None,
+        )
+
+    def metadata(self, key: str) -> str | None:
+        """Value of a metadata key, or None if the file does not have the key."""
+        value = library().linnet_model_metadata(self.pointer, key.encode())
+        return None if value == ffi.NULL else string_of(value)
+
+    def dim_names(self, signature: str = "infer") -> dict[str, tuple[str, ...]]:
+        """For each input, the names of its open dimensions, and "" for the others. Dimensions with the same name should
+        have the same size in a run; see Session's strict_dims."""
+        if signature not in self._dim_names:
+            self._dim_names[signature] = dim_names.read(self._content or self.path or b"", signature)
+        return self._dim_names[signature]
+
+    def assigns(self, signature: str = "infer") -> bool:
+        """Whether running the signature updates variables."""
+        return dim_names.assigns(self._content or self.path or b"", signature)
+
+    @property
+    def variables(self) -> list[TensorSpec]:
+        """Names, dtypes and shapes of the variables."""
+        lib, info, specs = library(), ffi.new("linnet_tensor_info *"), []
+        for i in range(lib.linnet_model_variable_count(self.pointer)):
+            lib.linnet_model_variable(self.pointer, i, info)
+            specs.append(spec_of(info))
+        return specs
+
+
+class Store:
+    """The variables of a model, independent of any session. Several sessions may share one store if they belong to the
+    same Model. `store[name]` returns a copy; `store[name] = value` writes. Thread safe."""
+
+    def __init__(self, model: Model) -> None:
+        out, error = ffi.new("linnet_store **"), ffi.new("linnet_error *")
+        if library().linnet_store_create(model.pointer, ffi.NULL, out, error):
+            raise exception(error)
+        self.model = model
+        self.pointer = ffi.gc(out[0], library().linnet_store_free)
+        self._specs = {spec.name: spec for spec in model.variables}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
+
+    def _spec(self, name: str) -> TensorSpec:
+        if name not in self._specs:
+            raise UsageError(
+                f"the model has no variable named {name!r}",
+                code=102,
+                tensor=name,
+                expected=" or ".join(self._specs) or "no variable",
+            )
+        return self._specs[name]
+
+    def __getitem__(self, name: str) -> Array:
+        spec = self._spec(name)
+        value = np.empty([d or 0 for d in spec.shape or ()], numpy_dtype(spec.dtype))
+        error = ffi.new("linnet_error *")
+        data = ffi.from_buffer(value, require_writable=True)
+        if library().linnet_store_read(self.pointer, name.encode(), data, value.nbytes, error):
+            raise exception(error)
+        return value
+
+    def __setitem__(self, name: str, value: npt.ArrayLike) -> None:
+        spec = self._spec(name)
+        array = np.ascontiguousarray(converted(value, spec, "variable"))
+        if array.shape != spec.shape and not (array.size == 1 and spec.shape == ()):
+            raise wrong_shape(spec, array.shape, "variable")
+        error = ffi.new("linnet_error *")
+        data = ffi.from_buffer(array)
+        if library().linnet_store_write(self.pointer, name.encode(), data, array.nbytes, error):
+            raise exception(error)
+
+    def as_dict(self) -> dict[str, Array]:
+        """A copy of every variable, by name."""
+        return {name: self[name] for name in self}
+
+    def save(
+        self, path: str | Path, variables: Sequence[str] | None = None, metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Writes a checkpoint: the variables and the digest of the model. After a crash, a kill or a full disk, the
+        file is either the complete old one or the complete new one.
+
+        variables: names of the variables to write. None: those that have changed since the store was created (assigned
+        by a run, written or loaded), so that frozen variables are not written again. list(store): all. metadata: text
+        that `load` returns, for example the step. Raises FileError (write_failed; the old file is unchanged),
+        UsageError.
+        """
+        from linnet.file import checkpoint
+
+        checkpoint.save(self.pointer, path, variables, metadata)
+
+    def load(self, path: str | Path) -> dict[str, str]:
+        """Loads the variables in a checkpoint (all of them, or none on failure) and returns its metadata. Variables
+        that are not in the checkpoint keep their values. Raises FileError if the file is missing, damaged, or from
+        another model (other_model)."""
+        from linnet.file import checkpoint
+
+        return checkpoint.load(self.pointer, path)
+
+
+def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
+    """The value as an array of the declared dtype, without loss. Raises UsageError (WRONG_DTYPE) if that is not
+    possible."""
+    wanted = numpy_dtype(spec.dtype)
+    if isinstance(value, np.ndarray | np.generic):
+        array: Array = np.asarray(value)
+        if array.dtype == wanted or array.dtype.newbyteorder("=") == wanted:
+            return array.astype(wanted, copy=False)
+        if spec.dtype == "bf16" and array.dtype.name == "bfloat16":
+            return array.view(np.uint16)
+        given = array.dtype
+    else:
+        array = np.asarray(value)
+        given = array.dtype
+        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}[wanted.kind]
+        if (given.kind in allowed and spec.dtype != "bf16") or not array.size:
+            try:
+                return np.asarray(value, wanted)
+            except (OverflowError, ValueError):
+                pass
+    try:
+        got = dtype_of(given)
+    except TypeError:
+        got = str(given)
+    raise UsageError(
+        f"{role} {spec.name!r} has the wrong dtype", code=103, tensor=spec.name,
+        expected=f"{spec.dtype} (NumPy {wanted})", got=got,
+        hint=f"convert the array first: array.astype(numpy.{wanted})",
+    )  # fmt: skip
+
+
+def shape_text(shape: Sequence[int | None] | None) -> str:
+    return "any shape" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def wrong_type(what: str, expected: str, got: object) -> UsageError:
+    return UsageError(f"{what} has the wrong type", code=101, expected=expected, got=f"{got!r:.60}")
+
+
+def wrong_shape(spec: TensorSpec, shape: Sequence[int], role: str = "input") -> UsageError:
+    return UsageError(
+        f"{role} {spec.name!r} has the wrong shape", code=104, tensor=spec.name, expected=shape_text(spec.shape),
+        got=shape_text(shape), hint="reshape the array, or convert the model again for this shape",
+    )  # fmt: skip
+
+
+def fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bool:
+    if declared is None:
+        return True
+    return len(shape) == len(declared) and all(d is None or d == s for s, d in zip(shape, declared, strict=True))

@@ -1,0 +1,123 @@
+"""A C plan and its session, with NumPy views of inputs and outputs, and the information that a plan gives about
+itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from linnet.clib.errors import UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import library
+from linnet.ir.dtypes import DTYPE_NAMES, numpy_dtype
+from linnet.session.model import Array, string_of
+from linnet.session.running import Runner
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of a plan. ms: mean over the traced runs (Session(trace=True)), 0 without trace. bytes: read and
+    written. flops: multiply and add count as two. fused: names of the nodes that became part of this step."""
+
+    name: str
+    op: str
+    kernel: str
+    layout: str
+    device: str
+    fused: str
+    bytes: int
+    flops: int
+    runs: int
+    ms: float
+
+
+class Planned:
+    """A plan and its session for one set of shapes and fetches, with NumPy views of the input and output buffers."""
+
+    __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "segmented", "session", "snapshot")
+
+    def __init__(self, plan: Any, session: Any, key: Any) -> None:
+        lib = library()
+        self.plan, self.session, self.key = plan, session, key
+        self.error = ffi.new("linnet_error *")
+        sizes = info_of(plan)
+        self.segmented, self.snapshot = sizes.segments > 1, int(sizes.snapshot)
+        info = ffi.new("linnet_tensor_info *")
+        self.feeds: list[tuple[str, Array, np.dtype[Any], tuple[int, ...]]] = []
+        for i in range(lib.linnet_plan_input_count(plan)):
+            lib.linnet_plan_input(plan, i, info)
+            view = _view(lib.linnet_session_input(session, i), info)
+            self.feeds.append((string_of(info.name), view, view.dtype, view.shape))
+        self.count = len(self.feeds)
+        # (name, view); the view is None if the shape depends on data
+        self.outputs: list[tuple[str, Array | None]] = []
+        for i in range(lib.linnet_plan_output_count(plan)):
+            lib.linnet_plan_output(plan, i, info)
+            known = info.rank >= 0 and all(d >= 0 for d in list(info.shape)[: info.rank])
+            out = _view(lib.linnet_session_output(session, i), info) if known else None
+            self.outputs.append((string_of(info.name), out))
+
+    def run(self, runner: Runner, timeout: float | None) -> dict[str, Array]:
+        if timeout is None:
+            code = runner.call(self.session, runner.config(), self.error)
+        else:
+            code = runner.within(self.session, self.error, timeout)
+        if code:
+            raise runner.failure(self.error)
+        return {name: self.output(i) if view is None else view.copy() for i, (name, view) in enumerate(self.outputs)}
+
+    def output(self, i: int) -> Array:
+        """An output whose shape depends on data."""
+        lib, info = library(), ffi.new("linnet_tensor_info *")
+        if lib.linnet_session_output_info(self.session, i, info):
+            raise UsageError(
+                "the shape of an output is still unknown after the run", code=104, tensor=self.outputs[i][0]
+            )
+        return _view(lib.linnet_session_output(self.session, i), info).copy()
+
+
+def _view(pointer: Any, info: Any) -> Array:
+    """The buffer as an array. An empty array owns its memory."""
+    dtype = numpy_dtype(DTYPE_NAMES[info.dtype])
+    shape = tuple(list(info.shape)[: info.rank])
+    count = int(np.prod(shape, dtype=np.int64))
+    if not count:
+        return np.empty(shape, dtype)
+    return np.frombuffer(ffi.buffer(pointer, count * dtype.itemsize), dtype).reshape(shape)
+
+
+def info_of(plan: Any) -> Any:
+    """The linnet_plan_info of a plan."""
+    info = ffi.new("linnet_plan_info *")
+    info.struct_size = ffi.sizeof("linnet_plan_info")
+    library().linnet_plan_get_info(plan, info)
+    return info
+
+
+def steps_of(plan: Any, session: Any) -> list[Step]:
+    """The steps of a plan, with the mean times of its session's runs. session: None gives no times."""
+    lib, info, steps = library(), ffi.new("linnet_step_info *"), []
+    for i in range(info_of(plan).steps):
+        info.struct_size = ffi.sizeof("linnet_step_info")
+        if session is not None:
+            lib.linnet_session_get_step(session, i, info)
+        else:
+            lib.linnet_plan_get_step(plan, i, info)
+        runs = int(info.runs)
+        steps.append(
+            Step(
+                string_of(info.name),
+                string_of(info.op),
+                string_of(info.kernel),
+                string_of(info.layout),
+                string_of(info.device),
+                string_of(info.fused),
+                int(info.bytes),
+                int(info.flops),
+                runs,
+                info.total_ns / 1e6 / runs if runs else 0.0,
+            )
+        )
+    return steps

@@ -1,0 +1,39 @@
+"""A session that only plans. It reports what a model would need, here or on a machine with more memory than this one.
+It allocates no memory for runs. `memory`, `plan_info` and `steps` describe its latest plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from linnet.clib.errors import UsageError
+from linnet.session import bounding
+from linnet.session.bounds import Dim, MemoryBound, resolve
+from linnet.session.session import Session
+
+
+class Planner(Session):
+    """Takes the arguments of Session, except bounds, input_shapes and those that only affect runs."""
+
+    _made: Any = None
+
+    def _begin(
+        self, bounds: Mapping[str, Sequence[Dim] | str] | None, input_shapes: Mapping[str, Sequence[int]] | None
+    ) -> None:
+        return
+
+    def plan(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Plans for these shapes. Raises GraphError, UsageError."""
+        self._made = self._make_plan(shapes, self._fetches)
+
+    def plan_bounds(self, bounds: Mapping[str, Sequence[Dim] | str]) -> MemoryBound:
+        """The most that any shape within the bounds takes. Also plans the largest of them. Raises GraphError,
+        UsageError."""
+        bound, _ = bounding.find(self, resolve(bounds, self.inputs))
+        self.plan(bound.largest)
+        return bound
+
+    def _current_plan(self) -> Any:
+        if self._made is None:
+            raise UsageError("nothing has been planned yet", code=304, hint="call plan first")
+        return self._made

@@ -1,0 +1,421 @@
+"""Runs a graph from Python: Session, with the names and meanings of the C library.
+A Session plans again when shapes or fetches change, and keeps the last few plans. A run copies inputs in, runs, and
+copies outputs out."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.clib.errors import UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception, library
+from linnet.file import dim_names
+from linnet.ir.graph import Graph
+from linnet.session import bounding
+from linnet.session.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
+from linnet.session.model import (
+    Array,
+    Device,
+    Model,
+    Store,
+    TensorSpec,
+    converted,
+    fits,
+    isa_names,
+    string_of,
+    wrong_shape,
+    wrong_type,
+)
+from linnet.session.planned import Planned, Step, info_of, steps_of
+from linnet.session.running import Runner
+
+_PLANS_KEPT = 8
+
+
+class Session:
+    """Runs one signature of a model.
+
+    model: a path, the bytes of a .lnt file, a Graph, or a Model.
+    threads: None for the number of cores in the largest CPU cluster.
+    isa_max: one of isa_names().
+    fetches: names of outputs or of any tensors; None: all outputs of the signature.
+    input_shapes: shapes of inputs that are not fixed; planning then happens at once and not in the first run.
+    store: variables shared with other sessions of the same Model; default: a private one.
+    trace: time every step (see `steps`).
+    reference: use only scalar kernels, without fusion.
+    max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
+        room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
+        instead of storing them (same bits, more time), if that is enough.
+    devices: extension devices (load_device), used instead of the CPU where possible.
+    arena: writable memory, aligned to 64 bytes, for activations and scratch; default: allocated by the session.
+    count_special: after each run, count what `special` returns (slow). Every run holds the session's lock, so threads
+        may share a session, one at a time.
+    bounds: for each input, a number, (low, high), or None (what the model declares) per dimension; or the same as text,
+        "1..8,3,?,?". Then `bound` is the most that any shape within the bounds takes, one arena serves all plans, no
+        shape within them is rejected for its memory, and a run outside is rejected (UsageError). If max_bytes is too
+        small for the bounds, GraphError is raised at once; memory beyond `bound.total` is used to keep plans of earlier
+        shapes.
+    verify: whether to check the weights against their digests before anything runs (see Model).
+    strict_dims: True rejects shapes that give open dimensions with the same name different sizes (UsageError). False
+        warns once and runs with these sizes. None: True if the signature updates variables, because gradients rely on
+        the names.
+    snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
+        on the same store, and updates do not wait for them. Only for signatures that change no variable.
+    Raises FileError, GraphError, UsageError, ResourceError.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes | Graph | Model,
+        signature: str = "infer",
+        *,
+        threads: int | None = None,
+        isa_max: str | None = None,
+        fetches: Sequence[str] | None = None,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        store: Store | None = None,
+        trace: bool = False,
+        reference: bool = False,
+        max_bytes: int = 0,
+        devices: Sequence[Device] = (),
+        arena: Array | bytearray | None = None,
+        count_special: bool = False,
+        bounds: Mapping[str, Sequence[Dim] | str] | None = None,
+        verify: bool | None = None,
+        strict_dims: bool | None = None,
+        snapshot: bool = False,
+    ) -> None:
+        self.model = model if isinstance(model, Model) else Model(model, verify=verify)
+        if verify and isinstance(model, Model):
+            model.verify()
+        if threads is not None and (not isinstance(threads, int) or threads < 0):
+            raise wrong_type("threads", "a number of threads, or None for the machine's default", threads)
+        if isa_max is not None and not isinstance(isa_max, str):
+            raise wrong_type("isa_max", "one of " + ", ".join(isa_names()), isa_max)
+        if store is not None and store.model is not self.model:
+            raise UsageError(
+                "the store belongs to another model", code=101, hint="create both from the same linnet.Model object"
+            )
+        self.signature = signature
+        self.inputs = self.model.inputs(signature)
+        self.outputs = self.model.outputs(signature)
+        self._specs = {spec.name: spec for spec in self.inputs}
+        self._fetches = None if fetches is None else tuple(fetches)
+        self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
+        self._reference, self._max_bytes, self._devices = reference, max_bytes, tuple(devices)
+        self.variables = store if store is not None else Store(self.model)
+        self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
+        self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
+        self._snapshot = snapshot
+        self._lock = threading.Lock()
+        self._runner = Runner()
+        self._plans: OrderedDict[Any, Planned] = OrderedDict()
+        self._last: Planned | None = None
+        self._last_fetches: Sequence[str] | None = None
+        self._ranges: dict[str, Range] = {}
+        self._space: Space | None = None
+        self._frame: Shapes | None = None  # shapes of the plan whose layout has room for any plan within the bounds
+        self._limit = max_bytes  # for everything that is held; plans are dropped to stay below it
+        self.bound: MemoryBound | None = None
+        self._begin(bounds, input_shapes)
+
+    def _begin(
+        self, bounds: Mapping[str, Sequence[Dim] | str] | None, input_shapes: Mapping[str, Sequence[int]] | None
+    ) -> None:
+        """Makes the plan and the memory that are needed at once."""
+        if bounds is not None:
+            self._take_bounds(resolve(bounds, self.inputs))
+        shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
+        for name, shape in shapes.items():
+            self._check_shape(self._spec(name), shape)
+        fixed = all((s.shape is not None and None not in s.shape) or s.name in shapes for s in self.inputs)
+        if fixed:
+            self._planned(shapes, self._fetches)
+
+    def _take_bounds(self, ranges: dict[str, Range]) -> None:
+        """Finds the most memory that shapes in the range take, and gets the arena."""
+        self.bound, self._frame = bounding.find(self, ranges)
+        self._ranges, self._space = ranges, Space(ranges, self.model.dim_names(self.signature))
+        if not self.bound.unbounded:
+            self._limit = self._max_bytes or self.bound.total
+        if not self.bound.unbounded or self._arena is None:
+            self._arena = bounding.arena_for(self.bound, self._arena)
+
+    @property
+    def _arena_bytes(self) -> int:
+        return 0 if self._arena is None else len(self._arena)
+
+    def _fits_arena(self, plan: Any) -> bool:
+        """Whether there is one arena for all plans that is large enough for this one."""
+        info = info_of(plan)
+        return self._arena is not None and int(info.activations + info.scratch) <= len(self._arena)
+
+    def _drop_oldest(self) -> None:
+        """Frees the least recently used plan and its session."""
+        _, dropped = self._plans.popitem(last=False)
+        if self._last is dropped:
+            self._last = None
+
+    def _check_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> None:
+        if not fits(shape, spec.shape):
+            raise wrong_shape(spec, shape)
+        dims = self._ranges.get(spec.name)
+        if dims is not None and not inside(shape, dims):
+            raise UsageError(
+                f"input {spec.name!r} is outside the session's bounds", code=104, tensor=spec.name,
+                expected=text_of([low if low == high else (low, high) for low, high in dims]),
+                got=text_of(shape), hint="create a Session with wider bounds",
+            )  # fmt: skip
+
+    def _spec(self, name: str) -> TensorSpec:
+        if name not in self._specs:
+            raise UsageError(
+                f"signature {self.signature!r} has no input named {name!r}", code=102, tensor=name,
+                expected=" or ".join(self._specs) or "no input",
+            )  # fmt: skip
+        return self._specs[name]
+
+    def run(
+        self,
+        feeds: Mapping[str, npt.ArrayLike],
+        fetches: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Array]:
+        """Runs once and returns new arrays by name.
+
+        feeds: every input that the fetches need, in the declared dtype and shape. Python lists and numbers are
+            converted; arrays of another dtype are rejected.
+        fetches: as in the constructor; None: those of the session.
+        timeout: maximum time in seconds, including the wait for other runs on the same store. Ctrl-C ends a run in the
+            main thread, and `cancel` ends a run in any thread. The run then ends before its next step and changes no
+            variable.
+        Raises UsageError for wrong feeds, GraphError for indices out of range and for shapes that do not match,
+        Cancelled, DeadlineExceeded (also a TimeoutError), KeyboardInterrupt.
+        """
+        with self._lock:
+            last = self._last
+            usual = fetches is None and self._last_fetches is None and isinstance(feeds, dict)
+            if usual and last is not None and len(feeds) == last.count:
+                for name, view, dtype, shape in last.feeds:
+                    value = feeds.get(name)
+                    if value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape:
+                        np.copyto(view, value)
+                    else:
+                        break
+                else:
+                    return last.run(self._runner, timeout)
+            del last  # allows this plan to be dropped to make room
+            return self._run_slowly(feeds, fetches, timeout)
+
+    def _run_slowly(
+        self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None, timeout: float | None
+    ) -> dict[str, Array]:
+        """A run that checks and converts feeds, and plans if necessary."""
+        return self._filled(feeds, fetches).run(self._runner, timeout)
+
+    def cancel(self) -> None:
+        """Ends the current run, if any; that run raises Cancelled. May be called from any thread and does not wait."""
+        self._runner.cancel()
+
+    def _filled(
+        self,
+        feeds: Mapping[str, npt.ArrayLike],
+        fetches: Sequence[str] | None,
+        elsewhere: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> Planned:
+        """The plan for these feeds, with the feeds in its inputs, ready to run. elsewhere: shapes of inputs that are
+        filled later."""
+        values: dict[str, Array] = {}
+        if not isinstance(feeds, Mapping):
+            names = ", ".join(spec.name for spec in self.inputs)
+            raise UsageError(
+                "feeds must be a mapping from names to arrays", code=101, expected="a dictionary with "
+                                                                              f"{names or 'no entries'}",
+                got=type(feeds).__name__, hint="run({'name': array})",
+            )  # fmt: skip
+        if isinstance(fetches, str):
+            raise UsageError(
+                "fetches is a string", code=101, expected="a list of names", got=fetches, hint=f"[{fetches!r}]"
+            )
+        for name, value in feeds.items():
+            spec = self._spec(name)
+            array = converted(value, spec, "input")
+            self._check_shape(spec, array.shape)
+            values[name] = array
+        shapes = {name: array.shape for name, array in values.items()} | dict(elsewhere or {})
+        planned = self._planned(shapes, self._fetches if fetches is None else tuple(fetches))
+        self._last_fetches = fetches
+        for name, view, _, _ in planned.feeds:
+            if name in values:
+                np.copyto(view, values[name])
+            elif name not in shapes:
+                raise self._missing(name, values)
+        return planned
+
+    def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError:
+        return UsageError(
+            f"no value is given for input {name!r}", code=105, tensor=name, got=" and ".join(given) or "no inputs",
+            hint="feed it, or fetch only outputs that do not depend on it",
+        )  # fmt: skip
+
+    def _planned(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> Planned:
+        """The plan for these input shapes and fetches, from the cache or newly made."""
+        key = (tuple(sorted(shapes.items())), fetches)
+        planned = self._plans.get(key)
+        if planned is None:
+            if self._space is not None:
+                self._space.check(shapes)
+            while len(self._plans) >= _PLANS_KEPT:
+                self._drop_oldest()
+            planned = self._plans[key] = self._plan(shapes, fetches, key)
+        else:
+            self._plans.move_to_end(key)
+        self._last = planned
+        return planned
+
+    def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Warns or raises if open dimensions with the same name have different sizes."""
+        found = dim_names.mismatches(self.model.dim_names(self.signature), shapes)
+        if not found:
+            return
+        if self._strict_dims is None:
+            self._strict_dims = self.model.assigns(self.signature)
+        if self._strict_dims:
+            raise found[0].error("give them the same size, or create the Session with strict_dims=False")
+        if not self._warned:
+            self._warned = True
+            warnings.warn(dim_names.text_of(found), stacklevel=2)
+
+    def _make_plan(
+        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *, frame: Shapes | None = None
+    ) -> Any:
+        """frame: input shapes that are at least as large. The plan then takes no more memory than a plan of the
+        frame."""
+        lib, error = library(), ffi.new("linnet_error *")
+        config = ffi.new("linnet_plan_config *")
+        lib.linnet_plan_config_init(config)
+        keep: list[Any] = [ffi.new("char[]", self.signature.encode())]
+        config.signature = keep[0]
+        dynamic = [n for n in shapes if (d := self._specs[n].shape) is None or None in d]
+        if dynamic:
+            self._check_dims(shapes)
+        config.shapes, config.shape_count = self._rows(shapes, dynamic, keep), len(dynamic)
+        if frame is not None:
+            config.bounds, config.bound_count = self._rows(frame, dynamic, keep), len(dynamic)
+        if fetches is not None:
+            texts = [ffi.new("char[]", name.encode()) for name in fetches]
+            names = ffi.new("char *[]", texts or [ffi.NULL])
+            keep += [texts, names]
+            config.fetches, config.fetch_count = ffi.cast("const char *const *", names), len(fetches)
+        config.threads = self._threads
+        if self._isa_max is not None:
+            keep.append(ffi.new("char[]", self._isa_max.encode()))
+            config.isa_max = keep[-1]
+        if self._devices:
+            pointers = ffi.new("const linnet_device *[]", [device.pointer for device in self._devices])
+            keep.append(pointers)
+            config.devices, config.device_count = pointers, len(self._devices)
+        config.snapshot = int(self._snapshot)
+        config.strict_dims = bool(self._strict_dims)
+        config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes
+        out = ffi.new("linnet_plan **")
+        if lib.linnet_plan_create(self.model.pointer, config, out, error):
+            failure = exception(error)
+            if failure.code == 304 and failure.tensor in self._specs and failure.tensor not in shapes:
+                raise self._missing(failure.tensor, shapes)
+            raise failure
+        return ffi.gc(out[0], lib.linnet_plan_free)
+
+    def _rows(self, shapes: Mapping[str, tuple[int, ...]], names: Sequence[str], keep: list[Any]) -> Any:
+        """The shapes of these inputs as linnet_shape. Objects that its pointers refer to are appended to `keep`."""
+        rows = ffi.new("linnet_shape[]", max(len(names), 1))
+        keep.append(rows)
+        for row, name in zip(rows, names, strict=False):
+            if len(shapes[name]) > 8:
+                raise wrong_shape(self._specs[name], shapes[name])
+            keep.append(ffi.new("char[]", name.encode()))
+            row.input, row.rank, row.dims = keep[-1], len(shapes[name]), list(shapes[name])
+        return rows
+
+    def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> Planned:
+        lib, error = library(), ffi.new("linnet_error *")
+        plan, most = bounding.fitting(self, shapes, fetches)
+        session_config = ffi.new("linnet_session_config *")
+        lib.linnet_session_config_init(session_config)
+        session_config.max_bytes = most
+        session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
+        if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
+            session_config.arena, session_config.arena_size = self._arena, len(self._arena)
+        if self._snapshot:  # one copy for all shapes
+            session_config.share_snapshot = next((p.session for p in self._plans.values() if p.snapshot), ffi.NULL)
+        session_out = ffi.new("linnet_session **")
+        if lib.linnet_session_create(plan, self.variables.pointer, session_config, session_out, error):
+            raise exception(error)
+        return Planned(plan, ffi.gc(session_out[0], lib.linnet_session_free), key)
+
+    def _current(self) -> Planned:
+        if self._last is None:
+            raise UsageError(
+                "nothing is planned yet because the shapes of some inputs are open", code=304,
+                hint="run once, or pass input_shapes to the Session",
+            )  # fmt: skip
+        return self._last
+
+    def _info(self) -> Any:
+        return info_of(self._current_plan())
+
+    def _current_plan(self) -> Any:
+        return self._current().plan
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Exact bytes of the last used plan, by region; the regions are those of linnet_plan_info."""
+        info = self._info()
+        return {name: int(getattr(info, name)) for name in REGIONS}
+
+    @property
+    def memory_kept(self) -> int:
+        """Bytes of everything held now: the model, the store, all plans for recent shapes, and the packed weights that
+        they share (also with other sessions of the Model)."""
+        lib = library()
+        total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
+        total += sum(int(lib.linnet_session_bytes(p.session)) - p.snapshot for p in self._plans.values())
+        return total + self._arena_bytes + max((p.snapshot for p in self._plans.values()), default=0)
+
+    @property
+    def plan_info(self) -> dict[str, Any]:
+        """steps, segments, recomputed (steps), threads, isa and plan_ms of the last used plan."""
+        info = self._info()
+        return {
+            "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
+            "threads": int(info.threads), "isa": string_of(info.isa), "plan_ms": info.plan_ns / 1e6,
+        }  # fmt: skip
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of the last used plan. With trace=True they have mean times."""
+        return steps_of(self._current_plan(), self._current().session if self._trace else None)
+
+    @property
+    def special(self) -> list[dict[str, int]]:
+        """For each step, counts over its first output in the last run: values at the limits of their integer type
+        (saturated), infinite values, and NaN (not_a_number). Needs count_special=True."""
+        if not self._count_special:
+            raise UsageError(
+                "special values were not counted", code=101, hint="create the Session with count_special=True"
+            )
+        planned, lib, found = self._current(), library(), []
+        counts = ffi.new("uint64_t[3]")
+        for i in range(self._info().steps):
+            lib.linnet_session_get_special(planned.session, i, counts, counts + 1, counts + 2)
+            found.append(dict(zip(("saturated", "infinite", "not_a_number"), map(int, counts), strict=True)))
+        return found

@@ -1,0 +1,325 @@
+"""Transfer learning: replaces the head of a pretrained network and trains it on a folder of images with one sub-folder
+per class. With a frozen backbone, the features are computed once, and the head is trained on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet import data as datasets
+from linnet import metrics, optimizers, preprocess
+from linnet.clib.errors import ConversionError, UsageError
+from linnet.data.media import read_image
+from linnet.facade import Graph
+from linnet.ir.function import Tensor, emit
+from linnet.losses import softmax_cross_entropy
+from linnet.passes import replace_head, trainable
+from linnet.passes.heads import apply_head
+from linnet.preprocess._edit import io_key, parse_io
+from linnet.session.session import Session
+from linnet.training.history import History
+from linnet.training.loop import fit
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "imagenet": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},  # torchvision, timm
+    "unit": {},  # [0, 1]
+    "symmetric": {"mean": 0.5, "std": 0.5},  # [-1, 1]: TensorFlow's, MobileNet's, Inception's
+    "raw": {"scale": 1.0},  # [0, 255]
+}
+IMAGE_STEPS = "image_steps"
+"""Metadata key. The value is JSON with the arguments of linnet.preprocess.image that turn pixels into the input of
+`train`."""
+OPTIMIZERS = {
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "sgd": "SGD",
+    "momentum": "Momentum",
+    "rmsprop": "RMSProp",
+    "lamb": "LAMB",
+}
+
+
+@dataclasses.dataclass
+class Result:
+    """The result of `finetune`. graph: with trained variables and the signatures infer, features, train and eval.
+    deployed: the same, but "infer" takes a photo and returns labelled results. accuracy: on the validation images,
+    before quantization."""
+
+    graph: Graph
+    deployed: Graph
+    classes: list[str]
+    accuracy: float
+    images: int
+    validation: int
+    features_seconds: float
+    history: History
+
+    def save(self, path: str | Path) -> None:
+        """Writes the .lnt file. Its "infer" takes a photo (u8 [height, width, 3]) and returns scores and classes, with
+        labels."""
+        self.deployed.save(path)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Writes the network as ONNX, from the model's own input to "logits" and "probabilities". Its metadata has the
+        labels."""
+        frozen = self.graph.freeze()
+        frozen.metadata["labels"] = "\n".join(self.classes)
+        frozen.to_onnx(path)
+
+
+def finetune(
+    model: str | Path | Graph,
+    folder: str | Path,
+    *,
+    classes: int | None = None,
+    unfreeze: Sequence[str] = (),
+    epochs: int = 20,
+    learning_rate: float = 1e-3,
+    optimizer: str = "adam",
+    batch_size: int = 32,
+    validation: float | str | Path = 0.2,
+    preset: str | None = None,
+    size: tuple[int, int] | None = None,
+    steps: dict[str, Any] | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Replaces the head of an image classifier by one for the classes in a folder, and trains it.
+
+    model: an .onnx, .tflite or .lnt file, or a graph with one image input.
+    folder: CLASS/*.jpg (.png, .bmp).
+    classes: expected number of classes.
+    unfreeze: names of weights to train along with the head, with `*` and `?`; if empty, the features of all images are
+        computed only once.
+    validation: a fraction of the images, or a second folder.
+    preset: how pixels are scaled: "imagenet", "symmetric", "unit" or "raw" (see PRESETS); default: "imagenet" with
+        channels first, otherwise "symmetric".
+    size: (height, width) if the model leaves them open (default 224).
+    steps: further arguments of linnet.preprocess.image. Pixels for a quantized input are scaled by its quantization,
+        and a .lnt file that takes photos keeps its own steps.
+    Raises UsageError for a bad argument or folder, FileError, ConversionError.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise UsageError("unknown optimizer", code=101, expected=" or ".join(OPTIMIZERS), got=repr(optimizer))
+    graph = _load(model, unfreeze, size or (224, 224))
+    photos = _Photos(graph, folder, preset, steps or {})
+    if len(photos.classes) < 2 or classes not in (None, len(photos.classes)):
+        raise UsageError(
+            "the folder has the wrong number of classes",
+            code=104,
+            tensor=str(folder),
+            got=", ".join(photos.classes) or "none",
+            expected="at least 2 folders with images" if classes is None else f"{classes} folders with images",
+        )
+    train, held = _split(photos, graph, validation, preset, steps or {}, seed)
+    logits = replace_head(graph, len(photos.classes), standardize=True)
+    features = graph.find("features")
+    x, batch = graph.find(photos.name), graph.find(photos.name).shape
+    open_batch = batch is not None and not isinstance(batch[0], int)
+    if unfreeze and not open_batch:
+        raise UsageError(
+            "a network with a batch size of 1 can only train its head",
+            code=104,
+            tensor=photos.name,
+            expected="an input whose first dimension is open",
+            got=str(list(batch or ())),
+            hint="export it with an open batch dimension",
+        )
+    rule = getattr(optimizers, OPTIMIZERS[optimizer])
+    graph.signature("features", {photos.name: x}, {"features": features})
+    labels = graph.placeholder("labels", (1 if photos.own_steps or batch is None else batch[0],), "i32")
+    _signatures(graph, {photos.name: x, "labels": labels}, logits, labels, rule(learning_rate), "")
+    started = time.monotonic()
+    given: Any = {}
+    session = Session(graph, "features", threads=threads)
+    if unfreeze:
+        sets: list[Any] = [train, held]
+        some = np.random.default_rng(seed).permutation(len(train))[:256]
+        vectors = _features(session, train.subset(np.sort(some)), photos.name, True)["features"]
+    else:
+        sets = [_features(session, part, photos.name, open_batch) for part in (train, held)]
+        vectors = sets[0]["features"]
+        examples = graph.placeholder("features_in", ("examples", vectors.shape[1]), features.dtype)
+        answers = graph.placeholder("labels_in", ("examples",), "i32")
+        inputs = {"features": examples, "labels": answers}
+        _signatures(graph, inputs, apply_head(examples), answers, rule(learning_rate), "_head")
+        given = {"train": "train_head", "eval": "eval_head"}
+    graph.variables["head/mean"].value = vectors.mean(0)
+    graph.variables["head/scale"].value = 1 / np.maximum(vectors.std(0), 1e-6 + 1e-3 * vectors.std())
+    spent = time.monotonic() - started
+    history = fit(
+        graph,
+        sets[0],
+        epochs=epochs,
+        batch_size=min(batch_size, len(sets[0])),
+        validation=sets[1],
+        seed=seed,
+        threads=threads,
+        progress=progress,
+        **given,
+    )
+    made = history.graph
+    made.metadata["classes"] = "\n".join(photos.classes)
+    if not photos.own_steps:
+        made.metadata[IMAGE_STEPS] = json.dumps(
+            photos.image_steps()
+        )  # for later training with `linnet train --data DIR`
+    deployed = photos.deployed(made)
+    accuracy = history["val_accuracy"][-1]
+    return Result(made, deployed, photos.classes, accuracy, len(train), len(held), spent, history)
+
+
+def _signatures(
+    graph: Graph, inputs: dict[str, Tensor], logits: Tensor, labels: Tensor, optimizer: Any, ending: str
+) -> None:
+    loss = softmax_cross_entropy(logits, labels).mean()
+    outputs = {"loss": loss, "accuracy": metrics.accuracy(logits, labels)}
+    graph.signature(f"train{ending}", inputs, outputs, updates=optimizer.minimize(loss))
+    graph.signature(f"eval{ending}", inputs, outputs)
+
+
+def _load(model: str | Path | Graph, unfreeze: Sequence[str], size: tuple[int, int]) -> Graph:
+    """The graph, with an open batch dimension if possible, and with a fixed image size."""
+    patterns = list(unfreeze) or None
+    if not isinstance(model, Graph) and Path(model).suffix.lower() == ".lnt":
+        model = Graph.load(model)
+        if "head/weight" in model.variables:
+            raise UsageError(
+                "the file has already been fine-tuned", code=101, tensor="head/weight",
+                hint="train it further with `linnet train FILE --data DIR`, or give the original network",
+            )  # fmt: skip
+        return trainable(model, patterns) if patterns else model
+    if isinstance(model, Graph):
+        return trainable(model.copy(), patterns) if patterns else model.copy()
+    path = Path(model)
+    from linnet.converters import tflite
+    from linnet.converters.formats import importer_of
+
+    if importer_of(path) is tflite:
+        return tflite.from_tflite(path, trainable=patterns)
+    import onnx
+
+    from linnet.converters.onnx import from_onnx, loader
+
+    loader.load(path)  # its error messages are more specific
+    proto = onnx.load(path)
+    fed = {t.name for t in proto.graph.initializer}
+    for value in proto.graph.input:
+        shape = value.type.tensor_type.shape
+        if value.name not in fed and len(shape.dim) == 4:
+            shape.dim[0].dim_param = "batch"
+            open_sides = [d for d in shape.dim[1:] if not d.dim_value]
+            for side, pixels in zip(open_sides, size, strict=False):
+                side.dim_value = pixels
+    del proto.graph.value_info[:]
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        graph = from_onnx(proto, trainable=patterns)
+        shape_found = graph.signatures["infer"].function.outputs[0].shape
+        if shape_found is not None and not isinstance(shape_found[0], int):
+            return graph
+    except ConversionError:
+        pass
+    return from_onnx(path, trainable=patterns)
+
+
+class _Photos(datasets.ImageFolder):
+    """The images of a folder as the network's input, through the same steps that the deployed file will run."""
+
+    def __init__(self, graph: Graph, folder: str | Path, preset: str | None, steps: dict[str, Any]) -> None:
+        signature = graph.signatures["infer"]
+        tensors = dict(zip(signature.inputs, signature.function.inputs, strict=True))
+        if len(tensors) != 1:
+            raise UsageError(
+                "finetune needs a network with exactly one image input", code=105, got=", ".join(tensors),
+                hint="build the graph yourself: linnet.replace_head, linnet.fit",
+            )  # fmt: skip
+        (name, tensor), = tensors.items()  # fmt: skip
+        described = parse_io(graph.metadata.get(io_key("infer", name), ""))
+        self.name, self.own_steps = name, described is not None and described[0] == "image"
+        shape = list(tensor.shape or ())
+        if not self.own_steps and (len(shape) != 4 or 3 not in (shape[1], shape[3]) or shape.count(3) > 1):
+            raise UsageError(
+                "finetune needs a network with one colour image as its input", code=104, tensor=name,
+                expected="[batch, 3, height, width] or [batch, height, width, 3]", got=str(shape),
+            )  # fmt: skip
+        last = not self.own_steps and shape[3] == 3
+        size = (1, 1) if self.own_steps else tuple(d for d in (shape[1:3] if last else shape[2:]) if isinstance(d, int))
+        if len(size) != 2:
+            raise UsageError(
+                "the image size of the model is open",
+                code=104,
+                tensor=name,
+                got=str(shape),
+                expected="a fixed height and width",
+                hint="convert the model again with a fixed input shape",
+            )
+        if preset is not None and preset not in PRESETS:
+            raise UsageError("unknown preset", code=101, expected=" or ".join(PRESETS), got=repr(preset))
+        quantized = tensor.dtype != "f32"
+        chosen = {} if quantized else PRESETS[preset or ("symmetric" if last else "imagenet")]
+        self.steps = {"fit": "shortest", **chosen, **steps}
+        super().__init__(folder, (size[0], size[1]), (name, "labels"))
+        if not self.own_steps:
+            plain = Graph()
+            sides = [1, *size, 3] if last else [1, 3, *size]
+            x = plain.placeholder("x", sides, tensor.dtype)
+            x.quantization = tensor.quantization
+            y = emit("copy", [x], {"kind": "identity"}, quantization=[tensor.quantization])[0]
+            plain.signature("infer", {"x": x}, {"y": y})
+            self.size = (size[0], size[1])
+            self._session = Session(preprocess.image(plain, "x", **self.image_steps()), threads=1)
+
+    def image_steps(self) -> dict[str, Any]:
+        """The arguments for linnet.preprocess.image."""
+        return {"resize": min(self.size), "crop": self.size, **self.steps}
+
+    def take(self, indices: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+        pixels = [read_image(self.paths[i]) for i in indices]
+        if not self.own_steps:
+            pixels = [self._session.run({"x": p})["y"] for p in pixels]
+        made = pixels[0] if self.own_steps else np.concatenate(pixels)
+        return {self.name: made, "labels": self.labels[indices]}
+
+    def deployed(self, graph: Graph) -> Graph:
+        """The graph that takes photos and returns labelled results."""
+        if not self.own_steps:
+            graph = preprocess.image(graph, self.name, **self.image_steps())
+        count = min(5, len(self.classes))
+        return preprocess.top_k(graph, "probabilities", count, labels=self.classes)
+
+
+def _split(
+    photos: _Photos, graph: Graph, validation: float | str | Path, preset: str | None, steps: dict[str, Any], seed: int
+) -> tuple[datasets.Source, datasets.Source]:
+    if isinstance(validation, int | float):
+        return photos.split(float(validation), seed)
+    other = _Photos(graph, validation, preset, dict(steps))
+    if other.classes != photos.classes:
+        raise UsageError(
+            "the folders have different classes", code=104, tensor=str(validation), expected=", ".join(photos.classes),
+            got=", ".join(other.classes),
+        )  # fmt: skip
+    return photos, other
+
+
+def _features(session: Session, source: datasets.Source, name: str, batches: bool) -> dict[str, npt.NDArray[Any]]:
+    """The output of the frozen part for every image, computed once."""
+    rows, labels, size = [], [], 16 if batches else 1
+    for start in range(0, len(source), size):
+        batch = source.take(np.arange(start, min(start + size, len(source))))
+        rows.append(session.run({name: batch[name]})["features"])
+        labels.append(batch["labels"])
+    return {"features": np.concatenate(rows), "labels": np.concatenate(labels)}
+
+
+__all__ = ["OPTIMIZERS", "PRESETS", "Result", "finetune"]

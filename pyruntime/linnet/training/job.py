@@ -1,0 +1,62 @@
+"""Protocols for a job with several processes, as `fit` uses it. The jobs themselves are in linnet.sync, which is above
+this package."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from linnet.facade import Graph
+from linnet.session.model import Model, Store
+from linnet.training.callbacks import Callback
+from linnet.training.feeding import Feed
+from linnet.training.run import TrainingRun
+from linnet.training.saver import Saver
+
+
+class Serving(Protocol):
+    """A server of variables in this process (linnet.sync.serving)."""
+
+    @property
+    def model(self) -> Model: ...
+    @property
+    def store(self) -> Store: ...
+    def running(self) -> contextlib.AbstractContextManager[Any]: ...
+    def wait_for_the_workers(self, wanted: Callable[[], bool] | None = None) -> None: ...
+
+
+class Company(Protocol):
+    """This process's part in a job: how `fit` differs from training alone (linnet.sync.fitting)."""
+
+    model: Model
+    signature: str
+
+    @property
+    def serves_only(self) -> bool: ...
+    def directory(self, place: Path | None) -> Path | None: ...
+    def share(self, feed: Feed) -> Feed: ...
+    def serving(self, directory: Path | None, resumed: bool) -> Serving: ...
+    def run(
+        self,
+        model: Model,
+        signature: str,
+        feed: Feed,
+        callbacks: Sequence[Callback],
+        saver: Saver,
+        directory: Path | None,
+        threads: int | None,
+    ) -> TrainingRun: ...
+
+
+class Cluster(Protocol):
+    """The place of this process in its job (linnet.sync.Cluster). strategy: a linnet.sync.Strategy, or None."""
+
+    @property
+    def alone(self) -> bool: ...
+    @property
+    def is_chief(self) -> bool: ...
+    def company(
+        self, strategy: Any, model: Model, graph: Graph | None, accumulate: int, train: str, batch_size: int
+    ) -> Company: ...

@@ -1,0 +1,95 @@
+/* types.h - tensors, quantization and small helpers that all parts of the runtime use.
+ * Internal names begin with ln_; only names that begin with linnet_ are public. */
+#ifndef LN_TYPES_H
+#define LN_TYPES_H
+
+#include "linnet.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LN_MAX_RANK LINNET_MAX_RANK
+#define LN_MAX_OPERANDS                                                                                                \
+    32 /* inputs or outputs of one step, including those of its epilogue; only copy and map may have more */
+#define LN_MOST_BYTES ((uint64_t)1 << 46) /* of one tensor; leaves kernels room to multiply counts without overflow */
+#define LN_ALIGNMENT 64                   /* of every buffer that a kernel sees, except user memory */
+
+/* Physical layout: the order of the dimensions in memory. The strides define it; this enum only names it. */
+enum ln_layout {
+    LN_LAYOUT_DENSE = 0,        /* row-major in the logical order */
+    LN_LAYOUT_CHANNELS_LAST = 1 /* rank >= 3: dimension 1 innermost, i.e. order 0, 2, 3, ..., 1 */
+};
+
+enum ln_quant_scheme { LN_QUANT_NONE = 0, LN_QUANT_TENSOR = 1, LN_QUANT_AXIS = 2, LN_QUANT_BLOCK = 3 };
+
+/* real = (stored - zero) * scale. Both arrays have `count` entries; `zero` may be NULL (all 0). */
+typedef struct ln_quant {
+    uint8_t scheme;
+    uint8_t bits;
+    int32_t axis;
+    uint32_t block;
+    uint32_t count;
+    const float *scale;
+    const int32_t *zero;
+} ln_quant;
+
+/* A tensor as planned. Strides are in elements; in views they may be 0 (broadcast) or negative. During inference only,
+ * a dimension or the rank may be -1 (unknown). `data` is the value if it is known at plan time; it is always dense. */
+typedef struct ln_tensor {
+    uint8_t dtype; /* linnet_dtype; LINNET_NONE: an optional operand that is absent */
+    uint8_t layout;
+    int8_t rank;
+    int64_t dims[LN_MAX_RANK];
+    int64_t strides[LN_MAX_RANK];
+    const ln_quant *quant; /* NULL: none */
+    const void *data;      /* NULL: known only at run time */
+} ln_tensor;
+
+typedef struct ln_ints {
+    const int64_t *v;
+    int64_t n;
+} ln_ints;
+
+typedef struct ln_floats {
+    const double *v;
+    int64_t n;
+} ln_floats;
+
+size_t ln_dtype_size(int dtype);
+bool ln_dtype_is_float(int dtype); /* f32, f64, f16, bf16 */
+
+/* Number of elements; -1 when a dimension is unknown. INT64_MAX if the count exceeds the range of i64. Shape rules may
+   see such a count in a shape that comes from data, before the plan refuses it (LINNET_TOO_LARGE). */
+int64_t ln_count(const ln_tensor *t);
+/* count * element size. Returns false above LN_MOST_BYTES, and for a negative or unknown dimension. */
+bool ln_bytes(const ln_tensor *t, uint64_t *bytes);
+/* Sets the layout and the strides for the tensor's dims. Channels-last needs rank >= 3. */
+void ln_set_layout(ln_tensor *t, int layout);
+/* Whether the strides are those of the dense row-major order. Dimensions of size 1 do not matter. */
+bool ln_is_dense(const ln_tensor *t);
+/* Whether the strides are those of channels-last. Dimensions of size 1 do not matter. */
+bool ln_is_channels_last(const ln_tensor *t);
+/* Maps an axis in [-rank, rank) to [0, rank); returns -1 outside that range. */
+int ln_axis(int64_t axis, int rank);
+
+/* Scalar access for reference kernels: the element at `index` (in elements) as double or int64, with conversion.
+ * Integers saturate, floats to integers truncate, NaN becomes 0, and f16 and bf16 round to nearest even. */
+double ln_load_f64(const void *data, int dtype, int64_t index);
+int64_t ln_load_i64(const void *data, int dtype, int64_t index);
+void ln_store_f64(void *data, int dtype, int64_t index, double value);
+void ln_store_i64(void *data, int dtype, int64_t index, int64_t value);
+float ln_f16_to_f32(uint16_t h);
+uint16_t ln_f32_to_f16(float f);
+float ln_bf16_to_f32(uint16_t h);
+uint16_t ln_f32_to_bf16(float f);
+
+static inline int64_t ln_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t ln_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t ln_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline size_t ln_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* The description of a tensor in the public API. `name` is stored as a pointer, not copied. */
+void ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out);
+
+#endif

@@ -1,0 +1,51 @@
+/* dispatch.c - the table of all kernels of this build, and the function that chooses one of them. The lists are .inc
+   files: the kernels of the architecture, then the references of runtime_c/ops. The best kernel comes first. */
+#include "kernel/kernel.h"
+#include "kernel/parts.h"
+
+#if defined(__x86_64__) || defined(_M_X64)
+#if __has_include("kernels_x86/kernels.inc")
+#define LN_KERNEL_LIST "kernels_x86/kernels.inc"
+#endif
+#elif defined(__aarch64__) || defined(__ARM_NEON)
+#if __has_include("kernels_arm/kernels.inc")
+#define LN_KERNEL_LIST "kernels_arm/kernels.inc"
+#endif
+#endif
+
+#define LN_ISA_KERNEL(isa, name) LN_IF_##isa(LN_KERNEL(name##__##isa))
+
+#define LN_KERNEL(symbol) extern const ln_kernel symbol;
+#ifdef LN_KERNEL_LIST
+#include LN_KERNEL_LIST
+#endif
+#include "generated/references.inc"
+#undef LN_KERNEL
+
+#define LN_KERNEL(symbol) &symbol,
+const ln_kernel *const ln_kernels[] = {
+#ifdef LN_KERNEL_LIST
+#include LN_KERNEL_LIST
+#endif
+#include "generated/references.inc"
+    NULL,
+};
+#undef LN_KERNEL
+#undef LN_ISA_KERNEL
+
+const ln_kernel *ln_choose_kernel(const ln_call *call, int isa, bool reference_only) {
+    for (const ln_kernel *const *k = ln_kernels; *k != NULL; ++k) {
+        const ln_kernel *kernel = *k;
+        if (kernel->op != call->op->id || kernel->isa > isa) continue;
+        if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) continue;
+        if (call->epilogue != NULL && !(kernel->flags & LN_KERNEL_EPILOGUE)) continue;
+        if (kernel->supports(call)) return kernel;
+    }
+    return NULL;
+}
+
+bool ln_has_kernel(int op) {
+    for (const ln_kernel *const *k = ln_kernels; *k != NULL; ++k)
+        if ((*k)->op == op) return true;
+    return false;
+}

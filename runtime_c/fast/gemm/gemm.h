@@ -1,0 +1,174 @@
+/* gemm.h - shared by the matrix-product kernels of every ISA: the micro-kernel interface, the table that an ISA
+ * provides, and the blocking driver (gemm_driver*.c), which turns matmul and conv calls into micro-kernel calls. */
+#ifndef LN_GEMM_H
+#define LN_GEMM_H
+
+#include "kernel/kernel.h"
+#include "kernel/common/requant.h"
+
+#define LN_GEMM_MAX_ROWS 16
+
+/* Put this before a loop over registers. An array of accumulators stays in registers only if every index is a
+   constant. */
+#if defined(__clang__)
+#define LN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define LN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LN_UNROLL
+#endif
+
+/* Computes one tile: C[rows][columns] = init + sum over taps t and k < kc of A[t][row][k] * B[t][k][column]. a: taps *
+ * rows pointers, tap by tap; exactly kc contiguous elements are read from each. b: one packed panel, [tap][k /
+ * depth][width][depth], 64-byte aligned, with k padded with zeros to a multiple of depth. c: rows that are ldc elements
+ * apart; only `columns` (1..width) elements of each row are written. The indirection through row pointers is the method
+ * of Dukhan, "The Indirect Convolution Algorithm", 2019. With it the same kernel computes a matrix product (taps = 1)
+ * and a convolution. */
+typedef struct ln_gemm_tile {
+    const void *const *a;
+    int64_t taps, kc;
+    int64_t a_step; /* floats: elements of A from one k to the next: 1, or the row length of a transposed matrix */
+    const void *b;
+    int64_t b_step; /* floats: bytes from one k to the next: width elements in a panel, more in an unpacked matrix */
+    void *c;
+    int64_t ldc;
+    int64_t columns;
+    const void *init;       /* the `width` initial accumulators of every row; NULL (floats): the initial values are in
+                               c */
+    const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: nothing is added */
+    bool wide;              /* 64-bit sums: init and c are int64_t */
+    bool chained;           /* floats: one sum over all products, not one sum per block */
+    float low, high;        /* floats: clamp on store; NaN stays NaN */
+} ln_gemm_tile;
+
+typedef void (*ln_gemm_ukernel)(const ln_gemm_tile *tile);
+
+/* Converts n elements of A, `stride` elements apart in src and of dtype src_dtype, to the kernel's own type. */
+typedef void (*ln_gemm_convert)(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype);
+/* For each row, sums the kc elements at each of the row's pointers (taps * rows pointers in total). */
+typedef void (*ln_gemm_row_sums)(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+/* Converts rows of n sums (of c_dtype), columns from `channel` on, to the stored integers or f32 at y, with the same
+ * result as ln_requant_store. Strides are in bytes. y may be the memory of the sums. */
+typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
+                              int64_t n, void *y, int64_t y_stride);
+
+/* The functions of one ISA for one kind of product. Panels are `width` columns wide; the last panel is half as wide if
+   that is enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. They are NULL if there is no kernel for
+   r; there always is a kernel for 1. */
+typedef struct ln_gemm_set {
+    uint8_t a_dtype; /* the dtype that the kernel reads; other dtypes are converted first (gather) */
+    uint8_t b_dtype; /* the dtype in panels: F32, I8, U8 */
+    uint8_t c_dtype; /* F32, I32, I64 */
+    bool halves; /* constant f16 and bf16 panels are not widened in advance; `convert` is fast enough to widen them at
+                    each use */
+    uint8_t rows, width, depth;
+    uint16_t takes, takes_b; /* a bit per linnet_dtype of x (or a), and of w (or b), that this set supports */
+    const ln_gemm_ukernel *full;
+    const ln_gemm_ukernel *half;
+    ln_gemm_convert convert;
+    ln_gemm_row_sums row_sums;        /* NULL for floats */
+    ln_gemm_store store;              /* NULL for floats */
+    const struct ln_gemm_set *narrow; /* for 64-bit sums: the set to use if the weights prove that 32 bits are enough */
+} ln_gemm_set;
+
+/* Number of rows of the next tile when `left` rows remain: the largest number for which there is a kernel. */
+static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
+    int64_t n = ln_min(left, set->rows);
+    while (set->full[n] == NULL) n--;
+    /* A single row takes as long as four, because it has too few sums to hide the latency of the additions. */
+    return set->rows > 8 && n > 4 && left - n == 1 ? left / 2 : n;
+}
+
+/* Portable helpers for every ISA. */
+/* Copies rows of `bytes` bytes from one stride (in bytes) to another. A tile at the edge is computed as a whole tile on
+   the stack, and then copied with this function. */
+void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows, int64_t bytes);
+void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype);
+void ln_gemm_row_sums_i8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+void ln_gemm_row_sums_u8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+void ln_gemm_row_sums_i16(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+
+void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
+void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
+                       int64_t n, void *y, int64_t y_stride);
+
+/* Packs columns into a panel [k][width]. Each column is a run of k numbers, and columns are `stride` apart. Elements
+   beyond `columns` are not written. */
+void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to);
+
+bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
+linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
+bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
+linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
+void ln_gemm_pack(const ln_call *call, void *packed);
+linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
+/* Weight gradients of convolutions (gemm_driver_gradient.c). */
+bool ln_gemm_gradient_supports(const ln_call *call);
+linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set);
+linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                   int thread);
+/* Transposed convolutions to few channels (gemm_driver_scatter.c). */
+bool ln_gemm_scatter_supports(const ln_call *call);
+linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);
+linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                  int thread);
+
+/* Every set of this architecture. */
+#define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol) extern const ln_gemm_set symbol;
+#if defined(__x86_64__) || defined(_M_X64)
+#include "kernels_x86/gemm/gemm_ukernels.inc"
+#elif defined(__aarch64__)
+#include "kernels_arm/gemm/gemm_ukernels.inc"
+#endif
+#undef LN_GEMM_UKERNEL
+
+/* Defines the dispatch objects ln_matmul_NAME, ln_conv_NAME and ln_conv_transpose_NAME over a table of sets. TEXT names
+ * the dtype and the tile. */
+#define LN_GEMM_KERNELS(NAME, MATMUL_TEXT, CONV_TEXT, TRANSPOSE_TEXT, ISA, SETS)                                       \
+    static bool matmul_supports_##NAME(const ln_call *call) {                                                          \
+        return ln_gemm_matmul_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                               \
+    }                                                                                                                  \
+    static linnet_status matmul_configure_##NAME(ln_call *call) {                                                      \
+        return ln_gemm_matmul_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                              \
+    }                                                                                                                  \
+    static bool conv_supports_##NAME(const ln_call *call) {                                                            \
+        return ln_gemm_conv_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                 \
+    }                                                                                                                  \
+    static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
+        return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
+    }                                                                                                                  \
+    const ln_kernel ln_matmul_##NAME = {                                                                               \
+        MATMUL_TEXT,  LN_OP_MATMUL, ISA, LN_KERNEL_EPILOGUE, matmul_supports_##NAME, matmul_configure_##NAME,          \
+        ln_gemm_pack, ln_gemm_run};                                                                                    \
+    const ln_kernel ln_conv_##NAME = {CONV_TEXT,          LN_OP_CONV,           ISA,                                   \
+                                      LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,                 \
+                                      ln_gemm_pack,       ln_gemm_run};                                                \
+    const ln_kernel ln_conv_transpose_##NAME = {TRANSPOSE_TEXT,     LN_OP_CONV_TRANSPOSE, ISA,                         \
+                                                LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,       \
+                                                ln_gemm_pack,       ln_gemm_run};
+
+/* Defines the two kernels of a convolution's backward pass over the f32 set of an ISA: ln_conv_gradient_NAME and
+ * ln_conv_transpose_scatter_NAME. */
+#define LN_GEMM_BACKWARD(NAME, GRADIENT_TEXT, SCATTER_TEXT, ISA, SET)                                                  \
+    static linnet_status gradient_configure_##NAME(ln_call *call) { return ln_gemm_gradient_configure(call, SET); }    \
+    static linnet_status scatter_configure_##NAME(ln_call *call) { return ln_gemm_scatter_configure(call, SET); }      \
+    const ln_kernel ln_conv_gradient_##NAME = {.name = GRADIENT_TEXT,                                                  \
+                                               .op = LN_OP_CONV_GRADIENT,                                              \
+                                               .isa = ISA,                                                             \
+                                               .supports = ln_gemm_gradient_supports,                                  \
+                                               .configure = gradient_configure_##NAME,                                 \
+                                               .run = ln_gemm_gradient_run};                                           \
+    const ln_kernel ln_conv_transpose_scatter_##NAME = {.name = SCATTER_TEXT,                                          \
+                                                        .op = LN_OP_CONV_TRANSPOSE,                                    \
+                                                        .isa = ISA,                                                    \
+                                                        .supports = ln_gemm_scatter_supports,                          \
+                                                        .configure = scatter_configure_##NAME,                         \
+                                                        .run = ln_gemm_scatter_run};
+
+/* Expands M(r) for the row counts of tiles; only a few, to keep the library small. */
+#define LN_GEMM_ROWS_4(M) M(1) M(2) M(4)
+#define LN_GEMM_ROWS_6(M) LN_GEMM_ROWS_4(M) M(6)
+#define LN_GEMM_ROWS_8(M) LN_GEMM_ROWS_4(M) M(8)
+#define LN_GEMM_ROWS_14(M) LN_GEMM_ROWS_4(M) M(7) M(14)
+
+#endif

@@ -1,0 +1,252 @@
+/* gemm_driver.c - runs a planned matrix product: blocks of rows, panels of columns, tiles; then the epilogue while the
+ * result is in the cache. Only a very long K is split: a panel streams from L2 at a few bytes per cycle, and sums do
+ * not pass through memory. */
+#include "fast/gemm/gemm_driver.h"
+
+#include <string.h>
+
+void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype) {
+    for (int64_t i = 0; i < n; i++) switch (dst_dtype) {
+        case LINNET_F32:
+            ((float *)dst)[i] = src_dtype == LINNET_F32   ? ((const float *)src)[i * stride]
+                                : src_dtype == LINNET_F16 ? ln_f16_to_f32(((const uint16_t *)src)[i * stride])
+                                                          : ln_bf16_to_f32(((const uint16_t *)src)[i * stride]);
+            break;
+        case LINNET_I16:
+            ((int16_t *)dst)[i] = src_dtype == LINNET_I16  ? ((const int16_t *)src)[i * stride]
+                                  : src_dtype == LINNET_I8 ? ((const int8_t *)src)[i * stride]
+                                                           : ((const uint8_t *)src)[i * stride];
+            break;
+        default: ((uint8_t *)dst)[i] = ((const uint8_t *)src)[i * stride];
+        }
+}
+
+void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows,
+                       int64_t bytes) {
+    for (int64_t i = 0; i < rows; i++)
+        memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, (size_t)bytes);
+}
+
+#define ROW_SUMS(NAME, TYPE)                                                                                           \
+    void NAME(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {                           \
+        for (int64_t i = 0; i < rows; i++) {                                                                           \
+            int64_t sum = 0;                                                                                           \
+            for (int64_t t = 0; t < taps; t++) {                                                                       \
+                const TYPE *row = a[t * rows + i];                                                                     \
+                for (int64_t k = 0; k < kc; k++) sum += row[k];                                                        \
+            }                                                                                                          \
+            sums[i] = (int32_t)sum;                                                                                    \
+        }                                                                                                              \
+    }
+ROW_SUMS(ln_gemm_row_sums_i8, int8_t)
+ROW_SUMS(ln_gemm_row_sums_u8, uint8_t)
+ROW_SUMS(ln_gemm_row_sums_i16, int16_t)
+
+void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y) {
+    for (int64_t i = 0; i < n; i++)
+        ln_requant_store(r, channel + i, r->wide ? ((const int64_t *)sums)[i] : ((const int32_t *)sums)[i], y, i);
+}
+
+void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
+                       int64_t n, void *y, int64_t y_stride) {
+    for (int64_t i = 0; i < rows; i++)
+        ln_gemm_store_row(r, channel, (const char *)sums + i * sums_stride, n, (char *)y + i * y_stride);
+}
+
+void ln_gemm_pack(const ln_call *call, void *packed) {
+    const ln_gemm *g = call->state;
+    if (!g->b.constant) return;
+    const void *source = call->inputs[g->b.operand].data;
+    const void *bias = g->init.operand < 0 ? NULL : call->inputs[g->init.operand].data;
+    for (int64_t matrix = 0; matrix < g->n_matrices; matrix++) {
+        for (int64_t panel = 0; panel < g->b.panels; panel++) ln_gemm_pack_panel(g, source, matrix, panel, packed);
+        if (g->init.constant)
+            ln_gemm_make_init(g, source, bias, matrix, 0, g->init.width, (char *)packed + g->init.offset);
+    }
+}
+
+/* Phase 0, for operands that are not constant. A work item is one panel with its part of the init, or all the packing
+   of one matrix. */
+static void prepare(const ln_gemm *g, const ln_buffers *b, int64_t item) {
+    const void *source = b->inputs[g->b.operand];
+    const void *bias = g->init.operand < 0 ? NULL : b->inputs[g->init.operand];
+    char *init = (char *)b->scratch + g->init.offset;
+    if (g->b.constant || g->b.as_is) {
+        ln_gemm_make_init(g, source, bias, item, 0, g->init.width, init);
+        if (g->b.matrix_bytes > 0 && g->b.as_is) ln_gemm_pack_panel(g, source, item, g->b.panels - 1, b->scratch);
+        return;
+    }
+    int64_t matrix = item / g->b.panels, panel = item % g->b.panels, width = g->set->width;
+    ln_gemm_pack_panel(g, source, matrix, panel, b->scratch);
+    ln_gemm_make_init(g, source, bias, matrix, panel * width, (panel + 1) * width, init);
+}
+
+/* One block of rows for one chunk of K, prepared for the micro-kernels. */
+typedef struct row_block {
+    int64_t product, first, count, chunk;
+    int64_t segments, length, skipped; /* as in ln_gemm, for this chunk; number of elements of K before this chunk */
+    const void **rows;
+    int32_t *sums; /* already multiplied by -b_zero; NULL: not needed */
+} row_block;
+
+static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {
+    const ln_gemm_product *p = &g->products[block->product];
+    const char *base = (const char *)b->inputs[g->a.operand] + p->a * g->a.size;
+    int64_t most = g->a.plain ? g->k.kc : g->k.taps, unit = g->a.plain ? 1 : g->k.kc;
+    ln_gemm_range part = {block->chunk * g->k.chunk, ln_min((block->chunk + 1) * g->k.chunk, most)};
+    block->segments = g->k.segments, block->length = g->k.length;
+    block->skipped = part.begin * unit;
+    if (g->k.chunks > 1) {
+        bool merged = g->a.gather || g->a.plain;
+        block->segments = merged ? 1 : part.end - part.begin;
+        block->length = merged ? (part.end - part.begin) * unit : g->k.kc;
+    }
+    block->rows = (const void **)(void *)scratch;
+    if (g->a.gather) {
+        char *copy = scratch + g->scratch.a;
+        ln_gemm_gather(g, base, block->first, block->count, part, copy);
+        for (int64_t i = 0; i < block->count; i++) block->rows[i] = copy + i * g->a.copy_stride;
+    } else {
+        ln_gemm_rows(g, base, block->first, block->count, part, scratch + g->scratch.a, block->rows);
+    }
+    block->sums = NULL;
+    if (g->b.zero == 0) return;
+    block->sums = (int32_t *)(void *)(scratch + g->scratch.rows);
+    for (int64_t done = 0; done < block->count;) {
+        int64_t n = ln_gemm_tile_rows(g->set, block->count - done);
+        g->set->row_sums(block->rows + done * g->k.segments, g->k.segments, n, g->k.length, block->sums + done);
+        done += n;
+    }
+    for (int64_t i = 0; i < block->count; i++)
+        block->sums[i] = (int32_t)((uint32_t)block->sums[i] * (uint32_t)-g->b.zero);
+}
+
+/* The destination of a block's results, before the epilogue. */
+typedef struct target {
+    char *c;
+    int64_t ldc;
+} target;
+
+static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, char *scratch) {
+    const ln_gemm_product *p = &g->products[block->product];
+    if (!g->c.direct) return (target){scratch + g->scratch.c, g->blocks.n};
+    int64_t at = (p->row + block->first) * g->c.ldc + p->column + column;
+    return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->c.ldc};
+}
+
+static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, int64_t columns,
+                    target to, char *scratch) {
+    const ln_gemm_set *set = g->set;
+    const ln_gemm_product *p = &g->products[block->product];
+    int64_t c_size = (int64_t)ln_dtype_size(set->c_dtype), b_size = (int64_t)ln_dtype_size(set->b_dtype);
+    const char *panels = (const char *)(g->b.constant ? b->packed : b->scratch) + p->matrix * g->b.matrix_bytes;
+    const char *whole = (const char *)b->inputs[g->b.operand] + g->b.matrix_offset[p->matrix] * b_size;
+    const char *init =
+        (const char *)(g->init.constant ? b->packed : b->scratch) + g->init.offset + p->matrix * g->init.width * c_size;
+    ln_gemm_tile tile = {.taps = block->segments,
+                         .kc = block->length,
+                         .a_step = 1,
+                         .ldc = to.ldc,
+                         .low = -INFINITY,
+                         .high = INFINITY,
+                         .wide = set->c_dtype == LINNET_I64,
+                         .chained = g->k.chained};
+    if (block->chunk == g->k.chunks - 1 && !g->c.turned) tile.low = g->c.low, tile.high = g->c.high;
+    for (int64_t at = column; at < column + columns; at += set->width) {
+        int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);
+        const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
+        tile.columns = ln_min(set->width, g->n - at);
+        if (g->b.as_is && tile.columns == set->width) {
+            tile.b_step = g->b.step;
+            tile.b = whole + at * b_size;
+        } else {
+            tile.b_step = width * (int64_t)ln_dtype_size(g->b.panel_dtype);
+            tile.b = panels + panel * g->b.panel_bytes;
+        }
+        tile.b = (const char *)tile.b + block->skipped * tile.b_step;
+        if (g->b.panel_dtype != set->b_dtype) {
+            char *widened = scratch + g->scratch.b;
+            set->convert(widened, tile.b, 1, block->segments * block->length * width, g->b.panel_dtype);
+            tile.b = widened;
+            tile.b_step = width * b_size;
+        }
+        tile.init = block->chunk == 0 ? init + at * c_size : NULL;
+        for (int64_t done = 0; done < block->count;) {
+            int64_t n = ln_gemm_tile_rows(set, block->count - done);
+            tile.a = block->rows + done * block->segments;
+            tile.c = to.c + (done * to.ldc + at - column) * c_size;
+            tile.row_sum = block->sums == NULL ? NULL : block->sums + done;
+            kernels[n](&tile);
+            done += n;
+        }
+    }
+}
+
+/* Writes a block of a transposed product as rows of the output, with bias and limits. */
+static void finish_turned(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block,
+                          int64_t column, int64_t columns, target from, char *scratch) {
+    const void *bias = g->init.operand < 0 ? NULL : b->inputs[g->init.operand];
+    const float *tile = (const float *)(void *)from.c;
+    float *rows = (float *)(void *)(scratch + g->scratch.turned), *y = (float *)b->outputs[0] + block->first;
+    for (int64_t i = 0; i < block->count; i++) {
+        const float add = bias == NULL ? 0 : (float)ln_load_f64(bias, g->init.dtype, (block->first + i) * g->init.n);
+        for (int64_t j = 0; j < columns; j++) {
+            const float v = tile[i * from.ldc + j] + add;
+            rows[j * block->count + i] = v < g->c.low ? g->c.low : v > g->c.high ? g->c.high : v;
+        }
+    }
+    if (g->c.apply) ln_epilogue_apply(call, b, column, columns, block->first, block->count, rows, block->count);
+    for (int64_t j = 0; j < columns && !g->c.apply; j++)
+        memcpy(y + (column + j) * g->c.ldc, rows + j * block->count, (size_t)block->count * sizeof *y);
+}
+
+static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
+                   int64_t columns, target from) {
+    const ln_gemm_product *p = &g->products[block->product];
+    int64_t row = p->row + block->first, at = p->column + column;
+    int64_t c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
+    if (g->c.integer) {
+        int64_t y_size = (int64_t)ln_dtype_size(g->c.requant.output_dtype);
+        /* With an epilogue, the f32 values overwrite the sums, which have at least as many bits. */
+        void *y = g->c.apply ? from.c : (char *)b->outputs[0] + (row * g->c.ldc + at) * y_size;
+        g->set->store(&g->c.requant, at, from.c, from.ldc * c_size, block->count, columns, y,
+                      g->c.apply ? from.ldc * c_size : g->c.ldc * y_size);
+    }
+    if (!g->c.apply) return;
+    const float *tile = (const float *)(void *)from.c;
+    int64_t stride = from.ldc * c_size / (int64_t)sizeof *tile;
+    if (!g->c.flat) ln_epilogue_apply(call, b, row, block->count, at, columns, tile, stride);
+    for (int64_t i = 0; i < block->count && g->c.flat; i++)
+        ln_epilogue_apply(call, b, (row + i) * g->c.ldc + at, columns, 0, 1, tile + i * stride, 1);
+}
+
+linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    const ln_gemm *g = call->state;
+    if (call->phases == 2 && phase == 0) {
+        for (int64_t item = begin; item < end; item++) prepare(g, b, item);
+        return LINNET_OK;
+    }
+    char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
+    row_block block = {.product = -1};
+    for (int64_t item = begin; item < end; item++) {
+        int64_t product = item / (g->blocks.m_count * g->blocks.n_count),
+                rest = item % (g->blocks.m_count * g->blocks.n_count);
+        int64_t first = rest / g->blocks.n_count * g->blocks.m, column = rest % g->blocks.n_count * g->blocks.n;
+        int64_t columns = ln_min(g->blocks.n, g->n - column);
+        target to = {NULL, 0};
+        for (int64_t chunk = 0; chunk < g->k.chunks; chunk++) {
+            if (block.product != product || block.first != first || block.chunk != chunk) {
+                block = (row_block){.product = product, .first = first, .chunk = chunk};
+                block.count = ln_min(g->blocks.m, g->m - first);
+                make_rows(g, b, scratch, &block);
+            }
+            to = target_of(g, b, &block, column, scratch);
+            compute(g, b, &block, column, columns, to, scratch);
+        }
+        if (g->c.turned)
+            finish_turned(call, g, b, &block, column, columns, to, scratch);
+        else if (g->c.integer || g->c.apply)
+            finish(call, g, b, &block, column, columns, to);
+    }
+    return LINNET_OK;
+}

@@ -1,0 +1,151 @@
+/* gemm_driver.h - a planned matrix product: the state that configure prepares for pack and run.
+ * gemm_driver_matmul.c and gemm_driver_conv.c fill in the operands, gemm_driver_plan.c plans the blocking, and
+ * gemm_driver.c runs the product. */
+#ifndef LN_GEMM_DRIVER_H
+#define LN_GEMM_DRIVER_H
+
+#include "fast/gemm/gemm.h"
+#include "kernel/map.h"
+#include "kernel/common/window.h"
+
+#include <math.h>
+
+/* One matrix product of the call: an entry of a matmul's batch or a group of a conv. Offsets are in elements from the
+ * start of the operands. */
+typedef struct ln_gemm_product {
+    int64_t a;
+    int64_t matrix;      /* index of the product's B */
+    int64_t row, column; /* offset in the output, as a matrix, at which this product's result starts */
+} ln_gemm_product;
+
+/* K, the dimension that is summed over: taps * kc numbers. A plain matrix has one tap. */
+typedef struct ln_gemm_depth {
+    int64_t taps, kc;
+    int64_t run;      /* number of taps that are contiguous in A and form one segment: 1, the taps of a line, or all
+                         (gather) */
+    int64_t segments; /* number of segments that the kernel gets, which are runs of taps */
+    int64_t length;   /* number of elements that the kernel reads per segment */
+    int64_t padded;   /* elements per segment in a panel */
+    int64_t chunk, chunks; /* a long K is summed in chunks of elements (plain) or taps; chunks > 1 for floats only */
+    bool chained; /* a filter over one channel (a signal). Its result depends on cancellation, so it is summed tap by
+                     tap, as in every other kernel */
+} ln_gemm_depth;
+
+/* A, whose rows are either plain or found through a window. */
+typedef struct ln_gemm_a {
+    int operand, dtype;
+    int64_t size, copy_size; /* bytes of an element, as stored and as the kernel reads it */
+    bool gather; /* rows are copied to contiguous memory in the kernel's type, with one segment of K elements each */
+    int64_t copy_stride; /* bytes from row to row of that copy */
+    bool plain;
+    /* Plain rows: elements from row to row, and from k to k. */
+    int64_t row, step;
+    /* Rows of a convolution. For a transposed convolution, the window of the equivalent convolution. */
+    ln_window window;
+    int64_t lattice[LN_SPATIAL]; /* input coordinates must be multiples of this number and are divided by it; 1:
+                                    convolution */
+    ln_window_strides x;
+    const void *padding; /* kc elements of the zero point, in the dtype of A or (gather) of the kernel */
+} ln_gemm_a;
+
+/* B: element (k = tap, c; n) is at matrix_offset + n * b.n + tap * b.tap + c * b.c. */
+typedef struct ln_gemm_b {
+    int operand, dtype;
+    int64_t n, tap, c;
+    const int64_t *matrix_offset;
+    bool constant;
+    /* Packed in panels. The last panel of a matrix may be half as wide. */
+    int panel_dtype; /* the kernel's dtype, or f16 or bf16, which is widened in scratch */
+    int shift;       /* added to every element during packing, so that it fits the dtype of the panel */
+    int32_t zero;    /* zero point of the packed B; 0: sums of A's rows are not needed */
+    int64_t panels, panel_bytes, matrix_bytes; /* of one matrix */
+    /* B is read in place as whole panels; only a narrower last panel is packed, in scratch. */
+    bool as_is;
+    int64_t step; /* bytes from k to k */
+} ln_gemm_b;
+
+/* The start values of sums. They are the bias, and for integers also the contribution of the zero points. */
+typedef struct ln_gemm_init {
+    int operand, dtype; /* the bias; operand -1: none */
+    int64_t n, matrix;  /* strides of the bias per column, and from one B to the next (groups) */
+    bool constant;
+    int64_t width; /* accumulators per B, including padding */
+    size_t offset; /* in packed, or in scratch */
+} ln_gemm_init;
+
+/* C, and the conversion of sums to results. */
+typedef struct ln_gemm_c {
+    int64_t ldc;
+    bool direct; /* tiles are written directly to the output */
+    /* The result is computed transposed, from the transposed operands. The rows of "A" are then the columns of the
+     * call's b, which are read in place. The few rows of the call's a are packed. The bias is added when the result is
+     * transposed back. */
+    bool turned;
+    bool apply; /* ln_epilogue_apply stores (or finishes in place, with direct) */
+    bool flat;  /* the epilogue sees the result as one column, because the innermost axis of the layout has size 1 */
+    float low, high;
+    bool integer;
+    ln_requant requant;
+} ln_gemm_c;
+
+/* Work items: m rows by n columns each. */
+typedef struct ln_gemm_blocks {
+    int64_t m, n, m_count, n_count;
+} ln_gemm_blocks;
+
+/* Offsets in a thread's scratch: row sums, gathered A, a widened panel, the result, the result before it is transposed
+ * back. */
+typedef struct ln_gemm_scratch {
+    size_t rows, a, b, c, turned;
+} ln_gemm_scratch;
+
+typedef struct ln_gemm {
+    const ln_gemm_set *set;
+    int64_t n_products, n_matrices;
+    const ln_gemm_product *products;
+    int64_t m, n; /* of one product */
+    ln_gemm_depth k;
+    ln_gemm_a a;
+    ln_gemm_b b;
+    ln_gemm_init init;
+    ln_gemm_c c;
+    ln_gemm_blocks blocks;
+    ln_gemm_scratch scratch;
+} ln_gemm;
+
+/* The set that supports this call's dtypes, or NULL. */
+const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const ln_tensor *a, const ln_tensor *b,
+                                    const ln_tensor *bias, const ln_tensor *inner, int w_axis, int64_t channels,
+                                    int mode);
+/* Whether the output can be stored. Its rows must be dense; if tiles are written directly, they may be any distance
+   apart. Its columns must be the columns that an epilogue sees. */
+bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns);
+/* Call this after the operands are described. Sets up the integer arithmetic, the layout of panels, the blocks and the
+   memory. */
+linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode);
+
+static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
+    int64_t left = g->n - panel * g->set->width;
+    return left <= g->set->width / 2 ? g->set->width / 2 : g->set->width;
+}
+
+/* Whether positions (batch, z, y, x) are evenly spaced. *step: elements from one to the next, or `fallback` if there is
+ * only one position. Axes of size 1 do not matter. */
+bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step);
+
+/* gemm_driver_pack.c */
+void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels);
+void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,
+                       int64_t last, void *init);
+/* A part of K: elements of plain rows, otherwise taps. */
+typedef struct ln_gemm_range {
+    int64_t begin, end;
+} ln_gemm_range;
+/* gemm_driver_rows.c. ln_gemm_rows writes pointers to rows [first, first + count), tile by tile as [segment][row of the
+ * tile]. Lines that reach into the padding are assembled in `copy`. ln_gemm_gather copies the same rows to `out`,
+ * padded with zeros to g->k.padded elements and g->a.copy_stride bytes apart. base is the start of the product's A. */
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
+                  const void **rows);
+void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out);
+
+#endif

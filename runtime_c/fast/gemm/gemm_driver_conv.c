@@ -1,0 +1,123 @@
+/* gemm_driver_conv.c - convolutions and transposed convolutions as products for the driver: one per group, with output
+ * positions as rows. 1x1 with stride 1 is a plain matrix product; all others find their rows through the window. */
+#include "fast/gemm/gemm_driver.h"
+
+bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step) {
+    int64_t dims[4] = {batch, size[0], size[1], size[2]}, strides[4] = {s->n, s->s[0], s->s[1], s->s[2]};
+    int64_t expected = 0;
+    *step = fallback;
+    for (int i = 3; i >= 0; i--) {
+        if (dims[i] == 1) continue;
+        if (expected == 0) *step = expected = strides[i];
+        if (strides[i] != expected || expected <= 0) return false;
+        expected *= dims[i];
+    }
+    return true;
+}
+
+/* The common form of both kinds of convolution. */
+typedef struct problem {
+    ln_window window;
+    int64_t lattice[LN_SPATIAL];
+    bool transposed;
+    int mode, w_axis; /* requantisation; the axis of w along output channels */
+    int64_t ldc;
+} problem;
+
+/* Output o of a transposed convolution takes input i through tap k if o = i * stride - pad + k * dilation. This is a
+ * convolution with stride 1 and negative pad and dilation, over an input that exists only at every stride-th position.
+ */
+static void turn(problem *p) {
+    ln_window *w = &p->window;
+    for (int i = 0; i < LN_SPATIAL; i++) {
+        p->lattice[i] = w->stride[i];
+        w->stride[i] = 1;
+        w->pad_begin[i] = -w->pad_begin[i];
+        w->pad_end[i] = -w->pad_end[i];
+        w->dilation[i] = -w->dilation[i];
+    }
+}
+
+static bool describe(const ln_call *call, problem *p) {
+    const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1], *y = &call->outputs[0];
+    if (ln_count(x) <= 0 || ln_count(call->inner) <= 0 || ln_count(weight) <= 0 || !ln_is_dense(weight)) return false;
+    p->transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
+    linnet_status status;
+    if (p->transposed) {
+        const ln_conv_transpose_attributes *attributes = call->attributes;
+        status = ln_window_conv_transpose(attributes, x, weight, &p->window, NULL);
+        p->mode = (int)attributes->requant, p->w_axis = 1;
+        turn(p);
+    } else {
+        const ln_conv_attributes *attributes = call->attributes;
+        status = ln_window_conv(attributes, x, weight, &p->window, NULL);
+        p->mode = (int)attributes->requant, p->w_axis = 0;
+        p->lattice[0] = p->lattice[1] = p->lattice[2] = 1;
+    }
+    const ln_window *w = &p->window;
+    ln_window_strides s = ln_window_strides_of(y, w->channel_axis);
+    return status == LINNET_OK && (s.c == 1 || w->out_channels == 1) &&
+           ln_gemm_linear(&s, w->batch, w->out, w->out_channels, &p->ldc);
+}
+
+static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const ln_gemm_set *const *sets, int n) {
+    return ln_gemm_find_set(sets, n, &call->inputs[0], &call->inputs[1], call->n_inputs > 2 ? &call->inputs[2] : NULL,
+                            call->inner, p->w_axis, p->window.out_channels, p->mode);
+}
+
+bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, int n) {
+    problem p;
+    if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL) return false;
+    /* A group with few columns would waste most of a panel. Depthwise kernels handle such calls. */
+    if (p.window.group > 1 && p.window.out_channels / p.window.group < 4) return false;
+    /* Most products of a strided transposed convolution are products with zeros. The call is faster without an
+       epilogue, which then runs as a separate map. */
+    if (p.transposed && call->epilogue != NULL &&
+        (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1 || !ln_dtype_is_float(call->inputs[0].dtype)))
+        return false;
+    return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
+}
+
+/* One product per group. */
+static linnet_status make_products(ln_call *call, ln_gemm *g) {
+    int64_t groups = g->a.window.group;
+    ln_gemm_product *products = ln_call_state(call, (size_t)groups * sizeof *products);
+    int64_t *offsets = ln_call_state(call, (size_t)groups * sizeof *offsets);
+    if (products == NULL || offsets == NULL) return LINNET_OUT_OF_MEMORY;
+    for (int64_t i = 0; i < groups; i++) {
+        products[i] = (ln_gemm_product){i * g->k.kc * g->a.x.c, i, 0, i * g->n};
+        offsets[i] = i * g->n * g->k.kc * g->k.taps; /* of w, for both orders of its channels */
+    }
+    g->n_products = g->n_matrices = groups;
+    g->products = products, g->b.matrix_offset = offsets;
+    return LINNET_OK;
+}
+
+linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n) {
+    const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1];
+    problem p;
+    ln_gemm *g = call->state = ln_call_state(call, sizeof *g);
+    if (g == NULL) return LINNET_OUT_OF_MEMORY;
+    if (!describe(call, &p)) return LINNET_UNSUPPORTED;
+    g->set = find_set(call, &p, sets, n);
+    g->a.window = p.window, g->c.ldc = p.ldc;
+    const ln_window *w = &g->a.window;
+    g->a.x = ln_window_strides_of(x, w->channel_axis);
+    g->m = w->batch * ln_window_positions(w);
+    g->n = w->out_channels / w->group;
+    g->k.taps = ln_window_taps(w), g->k.kc = w->in_channels / w->group;
+    g->a.operand = 0, g->a.dtype = x->dtype, g->a.step = g->k.kc == 1 ? 1 : g->a.x.c;
+    bool still = g->k.taps == 1;
+    for (int i = 0; i < LN_SPATIAL; i++) {
+        g->a.lattice[i] = p.lattice[i];
+        still = still && w->stride[i] == 1 && p.lattice[i] == 1 && w->pad_begin[i] == 0 && w->out[i] == w->in[i];
+    }
+    g->a.plain = still && ln_gemm_linear(&g->a.x, w->batch, w->in, w->in_channels, &g->a.row);
+    g->b.operand = 1, g->b.tap = 1;
+    g->b.n = p.transposed ? g->k.taps : g->k.taps * g->k.kc;
+    g->b.c = p.transposed ? g->k.taps * g->n : g->k.taps;
+    g->init.operand = call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? 2 : -1;
+    g->init.n = 1, g->init.matrix = g->n;
+    linnet_status status = make_products(call, g);
+    return status != LINNET_OK ? status : ln_gemm_plan(call, g, weight, p.w_axis, w->out_channels, p.mode);
+}

@@ -1,0 +1,125 @@
+/* gemm_driver_pack.c - rearranges B into panels and computes the initial accumulators.
+ * The same code packs constants at plan time and, as phase 0, operands that are known only at run time. */
+#include "fast/gemm/gemm_driver.h"
+
+#include <string.h>
+
+static int64_t panel_k(const ln_gemm *g, int64_t tap, int64_t c) {
+    return tap / g->k.run * g->k.padded + tap % g->k.run * g->k.kc + c;
+}
+
+enum {
+    PACK_BLOCK = 16
+}; /* channels read together, so that a cache line of the source is used completely while it is
+      in the cache */
+
+enum {
+    LINE_BLOCK = 64
+}; /* elements of a contiguous run that are read together: several cache lines, which the
+      hardware prefetches */
+
+void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to) {
+    for (int64_t block = 0; block < k; block += LINE_BLOCK) {
+        const int64_t length = ln_min(LINE_BLOCK, k - block);
+        for (int64_t n = 0; n < columns; n++)
+            for (int64_t c = block; c < block + length; c++) to[c * width + n] = from[n * stride + c];
+    }
+}
+
+/* Copies elements of `size` bytes unchanged. */
+static inline void pack_same(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
+                             int64_t size, char *out) {
+    if (g->b.n == 1) {
+        for (int64_t tap = 0; tap < g->k.taps; tap++)
+            for (int64_t c = 0; c < g->k.kc; c++)
+                memcpy(out + panel_k(g, tap, c) * width * size, source + (first + tap * g->b.tap + c * g->b.c) * size,
+                       (size_t)(columns * size));
+        return;
+    }
+    for (int64_t block = 0; block < g->k.kc; block += PACK_BLOCK)
+        for (int64_t n = 0; n < columns; n++)
+            for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->k.kc); c++)
+                for (int64_t tap = 0; tap < g->k.taps; tap++)
+                    memcpy(out + (panel_k(g, tap, c) * width + n) * size,
+                           source + ((first + n) * g->b.n + tap * g->b.tap + c * g->b.c) * size, (size_t)size);
+}
+
+static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
+                        char *out) {
+    int64_t size = (int64_t)ln_dtype_size(g->b.panel_dtype);
+    if (columns < width) memset(out, 0, (size_t)(g->k.segments * g->k.padded * width * size));
+    if (g->b.dtype == LINNET_F32 && g->k.taps == 1 && g->b.c == 1) {
+        ln_gemm_pack_transposed((const float *)(const void *)source + first * g->b.n, g->b.n, g->k.kc, columns, width,
+                                (float *)(void *)out);
+    } else if (g->b.dtype == LINNET_F32) {
+        pack_same(g, source, first, columns, width, 4, out);
+    } else if (g->b.dtype == g->b.panel_dtype) {
+        pack_same(g, source, first, columns, width, 2, out);
+    } else {
+        for (int64_t tap = 0; tap < g->k.taps; tap++)
+            for (int64_t c = 0; c < g->k.kc; c++)
+                ln_gemm_convert_any(out + panel_k(g, tap, c) * width * size,
+                                    source + (first * g->b.n + tap * g->b.tap + c * g->b.c) * 2, g->b.n, columns,
+                                    g->b.dtype, LINNET_F32);
+    }
+}
+
+/* Packs bytes. i8 and u8 differ only by b_shift. Columns and k past the end are 0. */
+static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, int64_t columns, int64_t width,
+                       uint8_t *out) {
+    int64_t depth = g->set->depth; /* 1, 2 or 4 */
+    int shift = depth == 4 ? 2 : (int)depth - 1;
+    memset(out, 0, (size_t)(g->k.segments * g->k.padded * width));
+    for (int64_t block = 0; block < g->k.kc; block += PACK_BLOCK)
+        for (int64_t n = 0; n < columns; n++)
+            for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->k.kc); c++)
+                for (int64_t tap = 0; tap < g->k.taps; tap++) {
+                    int64_t k = panel_k(g, tap, c);
+                    out[(((k >> shift) * width + n) << shift) + (k & (depth - 1))] =
+                        (uint8_t)(source[(first + n) * g->b.n + tap * g->b.tap + c * g->b.c] + g->b.shift);
+                }
+}
+
+void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels) {
+    char *out = (char *)panels + matrix * g->b.matrix_bytes + panel * g->b.panel_bytes;
+    const char *from = (const char *)source + g->b.matrix_offset[matrix] * (int64_t)ln_dtype_size(g->b.dtype);
+    int64_t first = panel * g->set->width, width = ln_gemm_panel_width(g, panel);
+    int64_t columns = ln_min(width, g->n - first);
+    if (g->c.integer)
+        pack_bytes(g, (const uint8_t *)from, first, columns, width, (uint8_t *)out);
+    else
+        pack_floats(g, from, first, columns, width, out);
+}
+
+/* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a). All terms except the first and the
+ * last depend only on the column. */
+static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
+    const uint8_t *from = source + g->b.matrix_offset[matrix] + n * g->b.n;
+    int64_t sum = 0;
+    for (int64_t c = 0; c < g->k.kc; c++)
+        for (int64_t tap = 0; tap < g->k.taps; tap++) {
+            uint8_t v = from[tap * g->b.tap + c * g->b.c];
+            sum += (g->b.dtype == LINNET_I8 ? (int8_t)v : (int)v) + g->b.shift;
+        }
+    int64_t x_zero = g->c.requant.x_zero;
+    return g->k.taps * g->k.kc * x_zero * g->b.zero - x_zero * sum;
+}
+
+void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,
+                       int64_t last, void *init) {
+    for (int64_t n = first; n < last; n++) {
+        int64_t at = matrix * g->init.width + n, bias_at = matrix * g->init.matrix + n * g->init.n;
+        bool inside = n < g->n;
+        if (!g->c.integer) {
+            ((float *)init)[at] =
+                inside && bias != NULL && !g->c.turned ? (float)ln_load_f64(bias, g->init.dtype, bias_at) : 0;
+            continue;
+        }
+        int64_t v = inside ? integer_init(g, source, matrix, n) : 0;
+        if (inside && bias != NULL) v += ln_load_i64(bias, g->init.dtype, bias_at);
+        if (g->set->c_dtype == LINNET_I64)
+            ((int64_t *)init)[at] = v;
+        else
+            ((int32_t *)init)[at] = (int32_t)(uint32_t)v; /* 32-bit sums wrap */
+    }
+}

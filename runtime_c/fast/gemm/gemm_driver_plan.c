@@ -1,0 +1,302 @@
+/* gemm_driver_plan.c - chooses the set of micro-kernels, the layout of panels and the blocks of a matrix product.
+ * The choices depend only on shapes, the ISA's tile and the number of threads; the results depend on none of them. */
+#include "fast/gemm/gemm_driver.h"
+
+#include <string.h>
+
+enum {
+    BLOCK_A_BYTES = 192 << 10, /* rows of A that stay in L2 while the panels are processed */
+    BLOCK_C_BYTES = 48 << 10,  /* a block of results that waits for its epilogue */
+    ITEM_MACS = 50000,         /* below this amount of work, splitting takes longer than it saves */
+    THREAD_MACS = 400000,      /* below this amount of work, waking another thread takes longer than it saves */
+    ITEMS_PER_THREAD = 4,
+    CHUNK_AS_IS = 32,
+    CHUNK_K = 2048 /* a K longer than two of these is processed in chunks, so that copies and panels stay in L2 */
+};
+
+static bool is_float(int dtype) { return dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16; }
+
+static bool uniform_zero(const ln_quant *q) {
+    for (uint32_t i = 1; q->zero != NULL && i < q->count; i++)
+        if (q->zero[i] != q->zero[0]) return false;
+    return true;
+}
+
+const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const ln_tensor *a, const ln_tensor *b,
+                                    const ln_tensor *bias, const ln_tensor *inner, int w_axis, int64_t channels,
+                                    int mode) {
+    const ln_gemm_set *set = NULL;
+    for (int i = 0; i < n && set == NULL; i++)
+        if (sets[i]->takes >> a->dtype & sets[i]->takes_b >> b->dtype & 1) set = sets[i];
+    if (set == NULL) return NULL;
+    if (set->c_dtype == LINNET_F32) {
+        bool bias_ok = bias == NULL || bias->dtype == LINNET_NONE || is_float(bias->dtype);
+        return is_float(inner->dtype) && bias_ok ? set : NULL;
+    }
+    if (!ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant)) return NULL;
+    /* Row sums are 32-bit. */
+    if (set->c_dtype == LINNET_I64 && b->quant->zero != NULL && b->quant->zero[0] != 0) return NULL;
+    return set;
+}
+
+/* Whether ln_epilogue_apply has work to do: a map, or a conversion. */
+static bool needs_apply(const ln_call *call) {
+    if (!ln_dtype_is_float(call->inputs[0].dtype)) return call->epilogue != NULL;
+    return call->outputs[0].dtype != LINNET_F32 || (call->epilogue != NULL && !call->epilogue->clamp_only);
+}
+
+/* Number of columns of the result as ln_epilogue_apply sees it: the innermost axis of its layout. */
+static int64_t epilogue_columns(const ln_tensor *t) {
+    if (t->rank == 0) return 1;
+    return t->dims[t->layout == LN_LAYOUT_CHANNELS_LAST && t->rank >= 3 ? 1 : t->rank - 1];
+}
+
+bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns) {
+    int64_t seen = epilogue_columns(call->inner);
+    return !needs_apply(call) || (ldc == columns && (seen == columns || seen == 1));
+}
+
+static void plan_store(const ln_call *call, ln_gemm *g) {
+    const ln_epilogue *e = call->epilogue;
+    g->c.flat = g->c.ldc > 1 && epilogue_columns(call->inner) == 1;
+    bool to_f32 = call->outputs[0].dtype == LINNET_F32, clamp = e != NULL && e->clamp_only;
+    g->c.low = -INFINITY, g->c.high = INFINITY;
+    if (g->c.integer) {
+        g->c.apply = e != NULL;
+        return;
+    }
+    if (clamp && to_f32) g->c.low = e->low, g->c.high = e->high;
+    /* A map operand may share the output's memory, so the result waits in scratch. */
+    g->c.direct = to_f32 && !g->c.turned && (e == NULL || clamp || call->n_extra == 0);
+    g->c.apply = !to_f32 || (e != NULL && !clamp);
+}
+
+static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels,
+                                  int mode) {
+    linnet_status status =
+        ln_requant_prepare(call, &call->inputs[g->a.operand], w, w_axis, call->inner, channels, mode, &g->c.requant);
+    if (status != LINNET_OK) return status;
+    if (g->set->b_dtype == LINNET_U8)
+        g->b.shift = g->b.dtype == LINNET_I8 ? 128 : 0;
+    else
+        g->b.shift = g->b.dtype == LINNET_U8 ? -128 : 0;
+    g->b.zero = (w->quant->zero == NULL ? 0 : w->quant->zero[0]) + g->b.shift;
+    return LINNET_OK;
+}
+
+/* |v| without a branch, because the signs of weights are unpredictable. */
+static int magnitude(int v) { return (v ^ v >> 31) - (v >> 31); }
+
+/* Sum of |b| down one column. */
+static int64_t column_magnitude(const ln_gemm *g, const int8_t *from) {
+    int64_t sum = 0;
+    for (int64_t c = 0; c < g->k.kc; c++)
+        for (int64_t tap = 0; tap < g->k.taps; tap++) sum += magnitude(from[c * g->b.c + tap * g->b.tap]);
+    return sum;
+}
+
+/* Whether the constant weights and bias prove that 32 bits hold every sum of 16-bit activations, including partial
+ * sums. The requantisation that follows must not depend on the width of the sums. */
+static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *w) {
+    const ln_tensor *bias = g->init.operand < 0 ? NULL : &call->inputs[g->init.operand];
+    bool by_float = g->c.requant.mode == LN_REQUANT_FLOAT_RNE || g->c.requant.output_dtype == LINNET_F32;
+    if (g->set->narrow == NULL || !by_float || w->data == NULL || (bias != NULL && bias->data == NULL) ||
+        g->c.requant.x_zero != 0)
+        return false;
+    const int8_t *source = w->data;
+    for (int64_t matrix = 0; matrix < g->n_matrices; matrix++)
+        for (int64_t n = 0; n < g->n; n++) {
+            int64_t most = column_magnitude(g, source + g->b.matrix_offset[matrix] + n * g->b.n);
+            int64_t start =
+                bias == NULL ? 0 : ln_load_i64(bias->data, g->init.dtype, matrix * g->init.matrix + n * g->init.n);
+            if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
+                return false;
+        }
+    return true;
+}
+
+static void plan_blocks(const ln_call *call, ln_gemm *g) {
+    int64_t rows = g->set->rows, width = g->set->width, c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
+    int64_t row_bytes = g->a.gather || g->k.run > 1 ? g->a.copy_stride : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
+    int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
+    mb = ln_min(mb, 1024);
+    if (!g->c.direct) {
+        nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
+        mb = ln_min(mb, ln_max(BLOCK_C_BYTES / (nb * c_size), rows));
+    }
+    mb = mb / rows * rows;
+    int64_t blocks = ln_ceil_div(g->m, mb);
+    mb = (int64_t)ln_round_up((size_t)ln_ceil_div(g->m, blocks), (size_t)rows);
+    int64_t macs = g->n_products * g->m * g->n * g->k.taps * g->k.kc;
+    int64_t target = call->threads <= 1 ? 1 : ln_min(ITEMS_PER_THREAD * call->threads, macs / ITEM_MACS);
+    while (g->n_products * ln_ceil_div(g->m, mb) * ln_ceil_div(g->n, nb) < target) {
+        int64_t tiles = ln_ceil_div(ln_min(mb, g->m), rows), panels = nb / width;
+        if (tiles <= 1 && panels <= 1) break;
+        if (tiles >= panels)
+            mb = ln_ceil_div(tiles, 2) * rows;
+        else
+            nb = ln_ceil_div(panels, 2) * width;
+    }
+    g->blocks.m = ln_min(mb, g->m), g->blocks.n = nb;
+    g->blocks.m_count = ln_ceil_div(g->m, g->blocks.m), g->blocks.n_count = ln_ceil_div(g->n, nb);
+}
+
+/* Allocates the padding of a convolution: a run of zero points in the type that rows are read in. */
+static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
+    if (g->a.plain) return LINNET_OK;
+    int dtype = g->a.gather ? g->set->a_dtype : g->a.dtype;
+    int64_t elements = (g->a.gather ? 1 : g->k.run) * g->k.kc;
+    void *padding = ln_call_state(call, (size_t)elements * ln_dtype_size(dtype));
+    if (padding == NULL) return LINNET_OUT_OF_MEMORY;
+    if (g->c.integer)
+        for (int64_t i = 0; i < elements; i++) ln_store_i64(padding, dtype, i, g->c.requant.x_zero);
+    g->a.padding = padding;
+    return LINNET_OK;
+}
+
+static bool as_it_is(const ln_gemm *g) { return g->a.dtype == g->set->a_dtype && g->a.step == 1; }
+
+/* Whether the taps of a line of the kernel are contiguous in memory, and short enough to be read as one. Only few
+   positions may reach into the padding, because these positions are copied. */
+static bool in_lines(const ln_gemm *g) {
+    const ln_window *w = &g->a.window;
+    if (g->a.plain || !as_it_is(g) || w->kernel[2] == 1 || w->dilation[2] != 1 || g->a.lattice[2] != 1) return false;
+    if (g->a.x.s[2] != g->k.kc || g->k.kc > 16 || g->k.taps * g->k.kc > CHUNK_K) return false;
+    int64_t inside = (w->in[2] - w->kernel[2]) / w->stride[2] + 1;
+    return w->in[2] >= w->kernel[2] && inside * 4 >= w->out[2] * 3;
+}
+
+/* Whether the rows of A must be copied, or are faster to read after copying. */
+static bool must_gather(const ln_gemm *g) {
+    int64_t depth = g->set->depth;
+    if (!as_it_is(g)) return true;
+    if (g->k.run > 1) return false;
+    if (g->k.taps > 1 && g->k.kc < 8 * depth && g->k.kc % (8 * depth) != 0)
+        return true; /* short taps would leave the kernel's loop half empty */
+    /* Rows that are a multiple of 2 KiB apart map to one or two sets of the L1 cache and evict each other. */
+    int64_t apart = (g->a.plain ? g->a.row : g->a.x.s[2] * g->a.window.stride[2]) * g->a.size;
+    return apart != 0 && apart % 2048 == 0 && g->m >= g->set->rows && (g->c.turned || g->n > 2 * g->set->width);
+}
+
+static void plan_chunks(ln_gemm *g) {
+    int64_t k = g->k.taps * g->k.kc, unit = g->a.plain ? 1 : g->k.kc, most = g->a.plain ? g->k.kc : g->k.taps;
+    g->k.chunk = most, g->k.chunks = 1;
+    if (g->b.as_is && g->b.step >= 4096) { /* each row of B is on its own page, so only a limited number of rows is read
+                                              at a time */
+        g->k.chunk = ln_min(most, CHUNK_AS_IS);
+        g->k.chunks = ln_ceil_div(most, g->k.chunk);
+        return;
+    }
+    bool widened = g->b.panel_dtype != g->set->b_dtype;
+    if (g->c.integer || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->a.gather && !widened)) return;
+    g->k.chunk = ln_max(ln_ceil_div(most, ln_ceil_div(k, CHUNK_K)), ln_min(most, ln_max(CHUNK_K / 2 / unit, 1)));
+    g->k.chunks = ln_ceil_div(most, g->k.chunk);
+}
+
+/* Plans the integer arithmetic, constants and dtypes. Narrows the set if the weights prove that 32 bits hold the sums.
+ */
+static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels,
+                                   int mode) {
+    g->c.integer = g->set->c_dtype != LINNET_F32;
+    g->k.chained = !g->a.plain && g->k.kc == 1;
+    g->b.dtype = w->dtype;
+    g->b.constant = w->data != NULL;
+    g->init.constant = g->b.constant && (g->init.operand < 0 || call->inputs[g->init.operand].data != NULL);
+    g->init.dtype = g->init.operand < 0 ? LINNET_NONE : call->inputs[g->init.operand].dtype;
+    linnet_status status = g->c.integer ? plan_integer(call, g, w, w_axis, channels, mode) : LINNET_OK;
+    if (status != LINNET_OK) return status;
+    if (g->c.integer && fits_narrow(call, g, w)) {
+        g->set = g->set->narrow;
+        g->c.requant.wide = false;
+    }
+    g->b.panel_dtype = g->set->halves && g->b.constant ? g->b.dtype : g->set->b_dtype;
+    g->a.size = (int64_t)ln_dtype_size(g->a.dtype), g->a.copy_size = (int64_t)ln_dtype_size(g->set->a_dtype);
+    return LINNET_OK;
+}
+
+/* Plans how K is divided into segments and chunks, and whether A is copied and B is read in place. */
+static void plan_depth(ln_gemm *g) {
+    g->k.run = in_lines(g) ? g->a.window.kernel[2] : 1;
+    g->a.gather = must_gather(g);
+    if (g->a.gather) g->k.run = g->k.taps;
+    g->k.segments = g->k.taps / g->k.run;
+    int64_t k = g->k.run * g->k.kc;
+    g->k.padded = (int64_t)ln_round_up((size_t)k, (size_t)g->set->depth);
+    g->k.length = g->a.gather ? g->k.padded : k;
+    /* Only a few rows use B, once or twice, so B is read in place. */
+    g->b.as_is = !g->b.constant && !g->c.integer && g->k.taps == 1 && g->b.n == 1 && g->b.dtype == g->set->b_dtype &&
+                 g->m <= 2 * g->set->rows;
+    g->b.step = g->b.c * (int64_t)ln_dtype_size(g->set->b_dtype);
+    plan_chunks(g);
+    /* An odd number of cache lines between rows puts the rows of a tile into different cache sets. */
+    int64_t copied = g->k.chunks > 1 ? g->k.chunk * (g->a.plain ? 1 : g->k.kc) : g->k.segments * g->k.padded;
+    g->a.copy_stride = ((copied * g->a.copy_size + 63) / 64 | 1) * 64;
+}
+
+static void plan_panels(ln_call *call, ln_gemm *g) {
+    const int64_t width = g->set->width;
+    int64_t column_bytes = g->k.segments * g->k.padded * (int64_t)ln_dtype_size((linnet_dtype)g->b.panel_dtype);
+    g->b.panels = ln_ceil_div(g->n, width);
+    g->b.panel_bytes = column_bytes * width;
+    int64_t last = ln_gemm_panel_width(g, g->b.panels - 1) * column_bytes;
+    if (g->b.as_is) {
+        g->b.panel_bytes = 0;
+        last = g->n % width == 0 ? 0 : last;
+    }
+    g->b.matrix_bytes = (int64_t)ln_round_up((size_t)((g->b.panels - 1) * g->b.panel_bytes + last), LN_ALIGNMENT);
+    g->init.width = (int64_t)ln_round_up((size_t)(g->b.panels * width), 16);
+    const uintptr_t order_of_k = g->k.segments == 1 ? 1 : g->k.run == 1 ? 0 : 2;
+    call->packing = (uintptr_t)g->set | order_of_k;
+}
+
+/* Plans the packed bytes, and the scratch of the call and of a thread. */
+static void plan_memory(ln_call *call, ln_gemm *g) {
+    size_t matrices = (size_t)(g->n_matrices * g->b.matrix_bytes), c_size = ln_dtype_size(g->set->c_dtype);
+    size_t init = ln_round_up((size_t)(g->n_matrices * g->init.width) * c_size, LN_ALIGNMENT);
+    g->init.offset = g->b.constant == g->init.constant ? matrices : 0;
+    call->packed_bytes = (g->b.constant ? matrices : 0) + (g->init.constant ? init : 0);
+    if (g->b.constant) call->packed_inputs = 1u << g->b.operand;
+    if (g->init.constant && g->init.operand >= 0) call->packed_inputs |= 1u << g->init.operand;
+    call->scratch_bytes = (g->b.constant ? 0 : matrices) + (g->init.constant ? 0 : init);
+    int64_t pointers = g->k.chunks > 1 && !g->a.plain && !g->a.gather ? g->k.chunk : g->k.segments;
+    size_t at = ln_round_up((size_t)(g->blocks.m * pointers) * sizeof(void *), LN_ALIGNMENT);
+    g->scratch.rows = at;
+    if (g->b.zero != 0) at += ln_round_up((size_t)g->blocks.m * sizeof(int32_t), LN_ALIGNMENT);
+    g->scratch.a = at;
+    if (g->a.gather || g->k.run > 1) at += ln_round_up((size_t)(g->blocks.m * g->a.copy_stride), LN_ALIGNMENT);
+    g->scratch.b = at;
+    if (g->b.panel_dtype != g->set->b_dtype) {
+        int64_t unit = g->a.plain ? 1 : g->k.kc;
+        at += ln_round_up((size_t)(g->k.chunk * unit * g->set->width) * ln_dtype_size(g->set->b_dtype), LN_ALIGNMENT);
+    }
+    g->scratch.c = at;
+    if (!g->c.direct) at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
+    g->scratch.turned = at;
+    if (g->c.turned) at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
+    call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);
+}
+
+/* Plans phases and work items. Operands that are known only at run time are packed first. */
+static void plan_items(ln_call *call, const ln_gemm *g) {
+    int64_t item_macs = g->blocks.m * g->blocks.n * g->k.taps * g->k.kc;
+    int64_t items = g->n_products * g->blocks.m_count * g->blocks.n_count;
+    call->phases = g->init.constant ? 1 : 2;
+    call->work[0] = g->b.constant || g->b.as_is ? g->n_matrices : g->n_matrices * g->b.panels;
+    call->work[g->init.constant ? 0 : 1] = items;
+    call->grain = ln_max(1, THREAD_MACS / ln_max(item_macs, 1));
+    call->flops = 2 * (uint64_t)(g->n_products * g->m * g->n) * (uint64_t)(g->k.taps * g->k.kc);
+}
+
+linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode) {
+    linnet_status status = plan_operands(call, g, w, w_axis, channels, mode);
+    if (status != LINNET_OK) return status;
+    plan_depth(g);
+    plan_panels(call, g);
+    plan_store(call, g);
+    status = plan_padding(call, g);
+    if (status != LINNET_OK) return status;
+    plan_blocks(call, g);
+    plan_memory(call, g);
+    plan_items(call, g);
+    return LINNET_OK;
+}

@@ -1,0 +1,228 @@
+/* gemm_driver_rows.c - finds the rows of A: pointers into the input (indirection), or a contiguous copy of the rows.
+ * Padding is a pointer to a short run of zero points, so that micro-kernels do not have to handle it. */
+#include "fast/gemm/gemm_driver.h"
+
+#include <string.h>
+
+typedef struct position {
+    int64_t n, o[LN_SPATIAL];
+} position;
+
+static position position_of(const ln_window *w, int64_t row) {
+    position p;
+    for (int i = LN_SPATIAL - 1; i >= 0; i--) {
+        p.o[i] = row % w->out[i];
+        row /= w->out[i];
+    }
+    p.n = row;
+    return p;
+}
+
+static void advance(const ln_window *w, position *p) {
+    for (int i = LN_SPATIAL - 1; i >= 0; i--) {
+        if (++p->o[i] < w->out[i]) return;
+        p->o[i] = 0;
+    }
+    p->n++;
+}
+
+/* Divides a coordinate by the lattice to get a coordinate of the input; -1 if it is in the padding. */
+static int64_t settle(const ln_gemm *g, int axis, int64_t i) {
+    int64_t lattice = g->a.lattice[axis];
+    if (lattice != 1) {
+        if (i % lattice != 0) return -1;
+        i /= lattice;
+    }
+    return i >= 0 && i < g->a.window.in[axis] ? i : -1;
+}
+
+/* Input coordinate of tap k on an axis for output position o; -1 in the padding. */
+static int64_t coordinate(const ln_gemm *g, int axis, int64_t o, int64_t k) {
+    const ln_window *w = &g->a.window;
+    return settle(g, axis, o * w->stride[axis] - w->pad_begin[axis] + k * w->dilation[axis]);
+}
+
+/* The taps of `part` that are in line number `line` of the kernel. */
+static ln_gemm_range in_line(const ln_window *w, ln_gemm_range part, int64_t line) {
+    int64_t first = line * w->kernel[2];
+    return (ln_gemm_range){ln_max(part.begin - first, 0), ln_min(part.end - first, w->kernel[2])};
+}
+
+/* Address in the input, at x = 0, of the row that line `line` of the kernel reads; NULL if that row is padding. */
+static const char *line_of(const ln_gemm *g, const char *base, const position *p, int64_t line) {
+    const ln_window *w = &g->a.window;
+    int64_t z = coordinate(g, 0, p->o[0], line / w->kernel[1]), y = coordinate(g, 1, p->o[1], line % w->kernel[1]);
+    return z < 0 || y < 0 ? NULL : base + (p->n * g->a.x.n + z * g->a.x.s[0] + y * g->a.x.s[1]) * g->a.size;
+}
+
+/* Writes pointers for `count` adjacent output positions to out[0], out[1], ... The pointers of the next tap begin
+   `step` entries later. */
+static void window_pointers(const ln_gemm *g, const char *base, const position *p, int64_t count, ln_gemm_range part,
+                            const void **out, int64_t step) {
+    const ln_window *w = &g->a.window;
+    for (int64_t l = part.begin / w->kernel[2]; l * w->kernel[2] < part.end; l++) {
+        const char *line = line_of(g, base, p, l);
+        ln_gemm_range taps = in_line(w, part, l);
+        for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step)
+            for (int64_t i = 0; i < count; i++) {
+                int64_t x = coordinate(g, 2, p->o[2] + i, kx);
+                out[i] = line == NULL || x < 0 ? g->a.padding : line + x * g->a.x.s[2] * g->a.size;
+            }
+    }
+}
+
+static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, ln_gemm_range taps, char *out);
+
+/* The same if a line of the kernel is contiguous. */
+static void line_pointers(const ln_gemm *g, const char *base, const position *p, int64_t count, char *copy,
+                          const void **out, int64_t step) {
+    const ln_window *w = &g->a.window;
+    for (int64_t l = 0; l < g->k.segments; l++, out += step, copy += g->k.length * g->a.size) {
+        const char *line = line_of(g, base, p, l);
+        const int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2], pixel = g->a.x.s[2] * g->a.size;
+        if (line == NULL) {
+            for (int64_t i = 0; i < count; i++) out[i] = g->a.padding;
+            continue;
+        }
+        /* Positions that see padding get an assembled copy of their line. */
+        const int64_t low = x >= 0 ? 0 : ln_min(count, ln_ceil_div(-x, w->stride[2])),
+                      room = w->in[2] - w->kernel[2] - x;
+        const int64_t high = room < 0 ? low : ln_max(low, ln_min(count, room / w->stride[2] + 1));
+        const char *at = line + (x + low * w->stride[2]) * pixel;
+        for (int64_t i = low; i < high; i++, at += w->stride[2] * pixel) out[i] = at;
+        for (int64_t i = 0; i < count; i++) {
+            if (i == low && (i = high) == count) break;
+            char *put_together = copy + i * g->a.copy_stride;
+            gather_line(g, line, p->o[2] + i, 1, (ln_gemm_range){0, w->kernel[2]}, put_together);
+            out[i] = put_together;
+        }
+    }
+}
+
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
+                  const void **rows) {
+    if (g->a.plain) {
+        const char *at = (const char *)base + (first * g->a.row + part.begin) * g->a.size;
+        for (int64_t i = 0; i < count; i++, at += g->a.row * g->a.size) rows[i] = at;
+        return;
+    }
+    position p = position_of(&g->a.window, first);
+    for (int64_t done = 0; done < count;) {
+        int64_t n = ln_gemm_tile_rows(g->set, count - done);
+        for (int64_t i = 0; i < n;) {
+            int64_t side = ln_min(n - i, g->a.window.out[2] - p.o[2]);
+            if (g->k.run > 1)
+                line_pointers(g, base, &p, side, copy + (done + i) * g->a.copy_stride, rows + done * g->k.segments + i,
+                              n);
+            else
+                window_pointers(g, base, &p, side, part, rows + done * (part.end - part.begin) + i, n);
+            i += side;
+            p.o[2] += side - 1;
+            advance(&g->a.window, &p);
+        }
+        done += n;
+    }
+}
+
+/* Inline replacement of memcpy for the few bytes of a tap. The last chunk overlaps the previous one. */
+static inline void copy_short(char *to, const char *from, int64_t bytes) {
+    if (bytes >= 16) {
+        for (int64_t i = 0; i + 16 <= bytes; i += 16) memcpy(to + i, from + i, 16);
+        memcpy(to + bytes - 16, from + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + bytes - 8, from + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + bytes - 4, from + bytes - 4, 4);
+    } else {
+        for (int64_t i = 0; i < bytes; i++) to[i] = from[i];
+    }
+}
+
+static void gather_elements(const ln_gemm *g, char *out, const char *from, int64_t n) {
+    bool same = g->set->a_dtype == g->a.dtype;
+    if (same && g->a.step == 1)
+        copy_short(out, from, n * g->a.size);
+    else if (same && g->a.dtype == LINNET_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)(void *)out)[i] = ((const float *)(const void *)from)[i * g->a.step];
+    else
+        g->set->convert(out, from, g->a.step, n, g->a.dtype);
+}
+
+/* Copies taps [taps.begin, taps.end) of one line of the kernel (NULL in the padding) for `count` positions of an output
+ * line, the first of which is `o`. */
+static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, ln_gemm_range taps, char *out) {
+    const ln_window *w = &g->a.window;
+    int64_t kw = taps.end - taps.begin, pixel = g->a.x.s[2] * g->a.size, tap_bytes = g->k.kc * g->a.copy_size;
+    int64_t x0 = o * w->stride[2] - w->pad_begin[2] + taps.begin * w->dilation[2];
+    /* The taps are contiguous if pixels are adjacent and none of them is padding. */
+    bool run = line != NULL && g->a.step == 1 && w->dilation[2] == 1 && g->a.lattice[2] == 1 && g->a.x.s[2] == g->k.kc;
+    for (int64_t i = 0; i < count; i++, out += g->a.copy_stride, x0 += w->stride[2]) {
+        if (run && x0 >= 0 && x0 + kw <= w->in[2]) {
+            gather_elements(g, out, line + x0 * pixel, kw * g->k.kc);
+            continue;
+        }
+        int64_t kx = 0;
+        if (run) { /* the taps inside the input are still contiguous */
+            const int64_t from = ln_min(kw, ln_max(0, -x0)), to = ln_max(from, ln_min(kw, w->in[2] - x0));
+            for (; kx < from; kx++) memcpy(out + kx * tap_bytes, g->a.padding, (size_t)tap_bytes);
+            if (from < to)
+                gather_elements(g, out + from * tap_bytes, line + (x0 + from) * pixel, (to - from) * g->k.kc);
+            for (kx = to; kx < kw; kx++) memcpy(out + kx * tap_bytes, g->a.padding, (size_t)tap_bytes);
+        }
+        for (; kx < kw; kx++) {
+            int64_t x = settle(g, 2, x0 + kx * w->dilation[2]);
+            if (line == NULL || x < 0)
+                memcpy(out + kx * tap_bytes, g->a.padding, (size_t)tap_bytes);
+            else
+                gather_elements(g, out + kx * tap_bytes, line + x * pixel, g->k.kc);
+        }
+    }
+}
+
+static void gather_window(const ln_gemm *g, const char *base, int64_t first, int64_t count, ln_gemm_range part,
+                          char *out) {
+    const ln_window *w = &g->a.window;
+    position p = position_of(w, first);
+    while (count > 0) {
+        int64_t n = ln_min(count, w->out[2] - p.o[2]);
+        char *to = out;
+        for (int64_t l = part.begin / w->kernel[2]; l * w->kernel[2] < part.end; l++) {
+            ln_gemm_range taps = in_line(w, part, l);
+            gather_line(g, line_of(g, base, &p, l), p.o[2], n, taps, to);
+            to += (taps.end - taps.begin) * g->k.kc * g->a.copy_size;
+        }
+        out += n * g->a.copy_stride, count -= n;
+        p.o[2] += n - 1;
+        advance(w, &p);
+    }
+}
+
+/* Copies rows that are adjacent in memory. It reads whole cache lines and distributes their contents to the rows. */
+static void gather_transposed(const ln_gemm *g, const float *base, int64_t count, int64_t k, char *out) {
+    enum { SIDE = 16 };
+    for (int64_t row = 0; row < count; row += SIDE, out += SIDE * g->a.copy_stride) {
+        const int64_t side = ln_min(SIDE, count - row);
+        for (int64_t j = 0; j < k; j++) {
+            const float *from = base + row + j * g->a.step;
+            char *to = out + j * (int64_t)sizeof *from;
+            for (int64_t i = 0; i < side; i++) memcpy(to + i * g->a.copy_stride, from + i, sizeof *from);
+        }
+    }
+}
+
+void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out) {
+    int64_t k = (part.end - part.begin) * (g->a.plain ? 1 : g->k.kc);
+    char *to = out;
+    if (g->a.plain && g->a.row == 1 && g->a.step != 1 && g->a.dtype == LINNET_F32)
+        gather_transposed(g, (const float *)base + first + part.begin * g->a.step, count, k, to);
+    else if (g->a.plain)
+        for (int64_t i = 0; i < count; i++)
+            gather_elements(g, to + i * g->a.copy_stride,
+                            (const char *)base + ((first + i) * g->a.row + part.begin * g->a.step) * g->a.size, k);
+    else
+        gather_window(g, base, first, count, part, to);
+    for (int64_t i = 0; i < count && k < g->k.padded && g->k.chunks == 1; i++)
+        memset(to + i * g->a.copy_stride + k * g->a.copy_size, 0, (size_t)((g->k.padded - k) * g->a.copy_size));
+}

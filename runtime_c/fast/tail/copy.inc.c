@@ -1,0 +1,209 @@
+/* copy.inc.c - the fast implementation of copy: memcpy for contiguous runs, transposes of tiles in registers, and a
+   strided loop per element size. Compiled once per ISA level. ops/copy_plan.c makes the rectangles. */
+#include "ops/copy_plan.h"
+#include "kernel/common/index.h"
+
+/* ---- transposes of one tile: target[p][q] = source[q][p]; strides in bytes ---- */
+
+#if defined(LN_SIMD_NEON)
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 4 x 4 of 4 bytes */
+    uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s));
+    uint32x4_t b = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + s_stride));
+    uint32x4_t c = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + 2 * s_stride));
+    uint32x4_t d = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + 3 * s_stride));
+    uint64x2_t ab_even = vreinterpretq_u64_u32(vtrn1q_u32(a, b)), ab_odd = vreinterpretq_u64_u32(vtrn2q_u32(a, b));
+    uint64x2_t cd_even = vreinterpretq_u64_u32(vtrn1q_u32(c, d)), cd_odd = vreinterpretq_u64_u32(vtrn2q_u32(c, d));
+    vst1q_u8((uint8_t *)t, vreinterpretq_u8_u64(vtrn1q_u64(ab_even, cd_even)));
+    vst1q_u8((uint8_t *)t + t_stride, vreinterpretq_u8_u64(vtrn1q_u64(ab_odd, cd_odd)));
+    vst1q_u8((uint8_t *)t + 2 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_even, cd_even)));
+    vst1q_u8((uint8_t *)t + 3 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_odd, cd_odd)));
+}
+static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 2 bytes */
+    uint16x8_t r[8], u[8];
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 8; k++) r[k] = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)s + k * s_stride));
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        u[2 * k] = vzip1q_u16(r[k], r[k + 4]);
+        u[2 * k + 1] = vzip2q_u16(r[k], r[k + 4]);
+    }
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        r[2 * k] = vzip1q_u16(u[k], u[k + 4]);
+        r[2 * k + 1] = vzip2q_u16(u[k], u[k + 4]);
+    }
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        vst1q_u8((uint8_t *)t + 2 * k * t_stride, vreinterpretq_u8_u16(vzip1q_u16(r[k], r[k + 4])));
+        vst1q_u8((uint8_t *)t + (2 * k + 1) * t_stride, vreinterpretq_u8_u16(vzip2q_u16(r[k], r[k + 4])));
+    }
+}
+static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 1 byte */
+    uint8x8_t r[8], u[8];
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 8; k++) r[k] = vld1_u8((const uint8_t *)s + k * s_stride);
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        u[2 * k] = vzip1_u8(r[k], r[k + 4]);
+        u[2 * k + 1] = vzip2_u8(r[k], r[k + 4]);
+    }
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        r[2 * k] = vzip1_u8(u[k], u[k + 4]);
+        r[2 * k + 1] = vzip2_u8(u[k], u[k + 4]);
+    }
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        vst1_u8((uint8_t *)t + 2 * k * t_stride, vzip1_u8(r[k], r[k + 4]));
+        vst1_u8((uint8_t *)t + (2 * k + 1) * t_stride, vzip2_u8(r[k], r[k + 4]));
+    }
+}
+#define LN_TILE_4 4
+#else
+static inline __m128i LN_SIMD_NAME(row)(const char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+static inline void LN_SIMD_NAME(put)(char *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
+#if defined(LN_SIMD_SSE2)
+#define LN_TILE_4 4
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 4 x 4 of 4 bytes */
+    __m128i a = LN_SIMD_NAME(row)(s), b = LN_SIMD_NAME(row)(s + s_stride);
+    __m128i c = LN_SIMD_NAME(row)(s + 2 * s_stride), d = LN_SIMD_NAME(row)(s + 3 * s_stride);
+    __m128i ab0 = _mm_unpacklo_epi32(a, b), ab1 = _mm_unpackhi_epi32(a, b);
+    __m128i cd0 = _mm_unpacklo_epi32(c, d), cd1 = _mm_unpackhi_epi32(c, d);
+    LN_SIMD_NAME(put)(t, _mm_unpacklo_epi64(ab0, cd0));
+    LN_SIMD_NAME(put)(t + t_stride, _mm_unpackhi_epi64(ab0, cd0));
+    LN_SIMD_NAME(put)(t + 2 * t_stride, _mm_unpacklo_epi64(ab1, cd1));
+    LN_SIMD_NAME(put)(t + 3 * t_stride, _mm_unpackhi_epi64(ab1, cd1));
+}
+#else
+#define LN_TILE_4 8
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 4 bytes */
+    __m256 r[8], u[8];
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) { /* puts row k beside row k + 4, so that no element has to move between the halves of a
+                                     register */
+        const char *p = s + k * s_stride, *q = s + (k + 4) * s_stride;
+        r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)p)),
+                                    _mm_loadu_ps((const float *)(const void *)q), 1);
+        r[k + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)(p + 16))),
+                                        _mm_loadu_ps((const float *)(const void *)(q + 16)), 1);
+    }
+    LN_SIMD_UNROLL
+    for (int h = 0; h < 8; h += 4) {
+        u[h] = _mm256_unpacklo_ps(r[h], r[h + 1]);
+        u[h + 1] = _mm256_unpackhi_ps(r[h], r[h + 1]);
+        u[h + 2] = _mm256_unpacklo_ps(r[h + 2], r[h + 3]);
+        u[h + 3] = _mm256_unpackhi_ps(r[h + 2], r[h + 3]);
+        _mm256_storeu_ps((float *)(void *)(t + h * t_stride), _mm256_shuffle_ps(u[h], u[h + 2], 0x44));
+        _mm256_storeu_ps((float *)(void *)(t + (h + 1) * t_stride), _mm256_shuffle_ps(u[h], u[h + 2], 0xee));
+        _mm256_storeu_ps((float *)(void *)(t + (h + 2) * t_stride), _mm256_shuffle_ps(u[h + 1], u[h + 3], 0x44));
+        _mm256_storeu_ps((float *)(void *)(t + (h + 3) * t_stride), _mm256_shuffle_ps(u[h + 1], u[h + 3], 0xee));
+    }
+}
+#endif
+static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 2 bytes */
+    __m128i r[8], u[8];
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 8; k++) r[k] = LN_SIMD_NAME(row)(s + k * s_stride);
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        u[2 * k] = _mm_unpacklo_epi16(r[k], r[k + 4]);
+        u[2 * k + 1] = _mm_unpackhi_epi16(r[k], r[k + 4]);
+    }
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        r[2 * k] = _mm_unpacklo_epi16(u[k], u[k + 4]);
+        r[2 * k + 1] = _mm_unpackhi_epi16(u[k], u[k + 4]);
+    }
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        LN_SIMD_NAME(put)(t + 2 * k * t_stride, _mm_unpacklo_epi16(r[k], r[k + 4]));
+        LN_SIMD_NAME(put)(t + (2 * k + 1) * t_stride, _mm_unpackhi_epi16(r[k], r[k + 4]));
+    }
+}
+static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 1 byte */
+    __m128i r[8], u[4];
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 8; k++) r[k] = _mm_loadl_epi64((const __m128i *)(const void *)(s + k * s_stride));
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) /* interleaves the bytes of rows k and k + 4 */
+        u[k] = _mm_unpacklo_epi8(r[k], r[k + 4]);
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 2; k++) {
+        r[2 * k] = _mm_unpacklo_epi8(u[k], u[k + 2]);
+        r[2 * k + 1] = _mm_unpackhi_epi8(u[k], u[k + 2]);
+    }
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 2; k++) {
+        u[2 * k] = _mm_unpacklo_epi8(r[k], r[k + 2]);
+        u[2 * k + 1] = _mm_unpackhi_epi8(r[k], r[k + 2]);
+    }
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 4; k++) {
+        _mm_storel_epi64((__m128i *)(void *)(t + 2 * k * t_stride), u[k]);
+        _mm_storel_epi64((__m128i *)(void *)(t + (2 * k + 1) * t_stride), _mm_srli_si128(u[k], 8));
+    }
+}
+#endif
+
+/* Computes target[p][q] = source[q][p] for p < rows, q < columns; strides are in bytes. Tiles of 16 x 16 fill whole
+ * cache lines. */
+static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows,
+                                    int64_t columns, size_t size) {
+    int step = size == 4 ? LN_TILE_4 : size <= 2 ? 8 : 16;
+    int64_t whole_rows = size == 8 ? 0 : rows / step * step, whole_columns = columns / step * step,
+            width = (int64_t)size;
+    for (int64_t p0 = 0; p0 < whole_rows; p0 += 16) {
+        for (int64_t q0 = 0; q0 < whole_columns; q0 += 16) {
+            for (int64_t p = p0; p < ln_min(p0 + 16, whole_rows); p += step) {
+                for (int64_t q = q0; q < ln_min(q0 + 16, whole_columns); q += step) {
+                    const char *from = s + q * s_stride + p * width;
+                    char *to = t + p * t_stride + q * width;
+                    if (size == 4)
+                        LN_SIMD_NAME(tile_4)(from, s_stride, to, t_stride);
+                    else if (size == 2)
+                        LN_SIMD_NAME(tile_2)(from, s_stride, to, t_stride);
+                    else
+                        LN_SIMD_NAME(tile_1)(from, s_stride, to, t_stride);
+                }
+            }
+        }
+    }
+    if (size == 8) {
+        for (int64_t p0 = 0; p0 < rows; p0 += 8)
+            for (int64_t q0 = 0; q0 < columns; q0 += 8)
+                ln_copy_corner(s + q0 * s_stride + p0 * 8, s_stride, t + p0 * t_stride + q0 * 8, t_stride,
+                               ln_min(8, rows - p0), ln_min(8, columns - q0), 8);
+        return;
+    }
+    if (whole_columns < columns)
+        ln_copy_corner(s + whole_columns * s_stride, s_stride, t + whole_columns * width, t_stride, whole_rows,
+                       columns - whole_columns, size);
+    if (whole_rows < rows)
+        ln_copy_corner(s + whole_rows * width, s_stride, t + whole_rows * t_stride, t_stride, rows - whole_rows,
+                       columns, size);
+}
+
+static linnet_status LN_SIMD_NAME(copy_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                            int64_t end, int thread) {
+    (void)phase;
+    (void)thread;
+    ln_copy_run(call, b, begin, end, LN_SIMD_NAME(transpose));
+    return LINNET_OK;
+}
+
+const ln_kernel LN_SIMD_NAME(ln_copy_simd) = {
+    .name = "copy_any_rectangles_16x16__" LN_SIMD_TEXT,
+    .op = LN_OP_COPY,
+    .isa = LN_SIMD_ISA,
+    .flags = LN_KERNEL_VIEWS,
+    .supports = ln_copy_supports,
+    .configure = ln_copy_configure,
+    .run = LN_SIMD_NAME(copy_run),
+};

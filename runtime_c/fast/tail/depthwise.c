@@ -1,0 +1,172 @@
+/* depthwise.c - shared by the depthwise kernels of all ISAs. Decides which calls they support, plans their memory, and
+ * packs the weights. The loops are in fast/tail/depthwise.inc.c. */
+#include "fast/tail/depthwise.h"
+
+static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
+
+static const ln_tensor *result_of(const ln_call *call) { return call->inner != NULL ? call->inner : &call->outputs[0]; }
+
+static linnet_status window_of(const ln_call *call, ln_window *g) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
+    return call->op->id == LN_OP_CONV ? ln_window_conv(call->attributes, x, w, g, NULL)
+                                      : ln_window_conv_transpose(call->attributes, x, w, g, NULL);
+}
+
+/* Whether there is one channel per group, with channels innermost on both sides. */
+static bool shape_fits(const ln_call *call) {
+    const ln_tensor *x = &call->inputs[0], *y = result_of(call);
+    ln_window g;
+    if (window_of(call, &g) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels ||
+        g.kernel[0] * g.kernel[1] > LN_DEPTHWISE_ROWS)
+        return false;
+    /* A single channel would leave most lanes of the vectors empty. The matrix product is better, because its taps are
+       contiguous. */
+    if (g.in_channels == 1 && g.kernel[2] >= 4) return false;
+    if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1)) return false;
+    if (call->epilogue == NULL) return true;
+    /* ln_epilogue_apply needs rows of channels without gaps. */
+    return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
+}
+
+bool ln_depthwise_supports_float(const ln_call *call) {
+    int dtype = call->inputs[0].dtype;
+    return (dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16) && call->inputs[1].dtype == dtype &&
+           (!has_bias(call) || call->inputs[2].dtype == dtype) && shape_fits(call);
+}
+
+bool ln_depthwise_supports_transpose(const ln_call *call) {
+    ln_window g;
+    return call->inputs[0].dtype == LINNET_F32 && ln_depthwise_supports_float(call) && call->inputs[0].dims[0] > 0 &&
+           window_of(call, &g) == LINNET_OK && g.in_channels > 1 && (g.stride[2] == 1 || g.dilation[2] == 1);
+}
+
+bool ln_depthwise_supports_integer(const ln_call *call) {
+    const ln_conv_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
+    if (ln_dtype_is_float(x->dtype) || w->dtype == LINNET_I16) return false;
+    if (!ln_requant_usable(x, w, 0, has_bias(call) ? &call->inputs[2] : NULL, y, w->dims[0], (int)a->requant))
+        return false;
+    if (call->epilogue != NULL && y->dtype != LINNET_F32) return false;
+    int64_t taps = 1;
+    for (int i = 2; i < w->rank; i++) taps *= w->dims[i];
+    /* The sum of the taps alone must fit in 32 bits: |x - zero| < 2^17, |w - zero| < 2^9. */
+    return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call);
+}
+
+static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {
+    int64_t kx = tap % g->kernel[2], ky = tap / g->kernel[2] % g->kernel[1], kz = tap / g->kernel[2] / g->kernel[1];
+    return c * s->n + kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
+}
+
+/* Whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
+static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
+    const ln_tensor *w = &call->inputs[1];
+    if (!d->requant.wide) return true; /* 32-bit sums wrap by definition */
+    if (!d->constant) return false;
+    ln_window_strides ws = ln_window_strides_of(w, 1);
+    int64_t zero = d->requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
+    for (int64_t c = 0; c < d->channels; c++) {
+        int64_t bias = has_bias(call)
+                           ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0])
+                           : 0;
+        if (bias > INT32_MAX || bias < -INT32_MAX) return false;
+        int64_t sum = bias < 0 ? -bias : bias;
+        for (int64_t t = 0; t < ln_window_taps(&d->window); t++) {
+            int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c];
+            sum += (v < 0 ? -v : v) * reach;
+        }
+        if (sum > INT32_MAX) return false;
+    }
+    return true;
+}
+
+linnet_status ln_depthwise_configure(ln_call *call) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
+    ln_depthwise *d = call->state = ln_call_state(call, sizeof *d);
+    if (d == NULL) return LINNET_OUT_OF_MEMORY;
+    linnet_status status = window_of(call, &d->window);
+    if (status != LINNET_OK) return status;
+    const ln_window *g = &d->window;
+    d->x = ln_window_strides_of(x, g->channel_axis);
+    d->y = ln_window_strides_of(y, g->channel_axis);
+    d->channels = g->out_channels;
+    d->padded = (int64_t)ln_round_up((size_t)d->channels, LN_DEPTHWISE_LANES);
+    d->constant = w->data != NULL && (!has_bias(call) || call->inputs[2].data != NULL);
+    d->transposed = call->op->id != LN_OP_CONV;
+    d->integer = !ln_dtype_is_float(x->dtype);
+    d->low = -INFINITY, d->high = INFINITY;
+    bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
+    if (clamp && !d->integer) d->low = call->epilogue->low, d->high = call->epilogue->high;
+    d->apply = call->epilogue != NULL && (d->integer || !clamp);
+    /* The plan may place the output over an operand of the epilogue that is no longer needed. That operand must be read
+     * before anything is written. */
+    d->direct = !d->integer && call->outputs[0].dtype == LINNET_F32 && call->n_extra == 0;
+    if (d->integer) {
+        status = ln_requant_prepare(call, x, w, 0, y, d->channels,
+                                    (int)((const ln_conv_attributes *)call->attributes)->requant, &d->requant);
+        if (status != LINNET_OK) return status;
+        d->sums_fit = sums_fit(call, d);
+    }
+    size_t packed = (size_t)((ln_window_taps(g) * 4 + 2 * 8) * d->padded);
+    if (d->constant) {
+        call->packed_bytes = packed;
+        call->packed_inputs = 1u << 1 | 1u << 2;
+    } else {
+        call->scratch_bytes = packed;
+        call->phases = 2;
+    }
+    d->widen = x->dtype != LINNET_F32;
+    d->row_bytes = d->direct ? 0 : ln_round_up((size_t)(g->out[2] * d->channels) * sizeof(float), LN_ALIGNMENT);
+    call->scratch_thread = d->row_bytes;
+    if (d->widen)
+        call->scratch_thread += (size_t)(g->kernel[0] * g->kernel[1] * g->in[2] * d->channels) * sizeof(float);
+    call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
+    call->flops = (uint64_t)(2 * g->batch * d->channels * ln_window_positions(g) * ln_window_taps(g));
+    return LINNET_OK;
+}
+
+static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
+    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * 4;
+    return (ln_depthwise_weights){packed, bias, (const int64_t *)(const void *)(bias + d->padded * 8)};
+}
+
+ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b) {
+    const ln_depthwise *d = call->state;
+    return parts_of(d, d->constant ? b->packed : b->scratch);
+}
+
+static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
+    const ln_depthwise *d = call->state;
+    const ln_tensor *w = &call->inputs[1];
+    ln_window_strides ws = ln_window_strides_of(w, 1);
+    ln_depthwise_weights parts = parts_of(d, packed);
+    int64_t taps = ln_window_taps(&d->window), stride = has_bias(call) ? call->inputs[2].strides[0] : 0;
+    for (int64_t c = 0; c < d->padded; c++) {
+        bool real = c < d->channels;
+        if (!d->integer) {
+            for (int64_t t = 0; t < taps; t++)
+                ((float *)parts.taps)[t * d->padded + c] =
+                    real ? (float)ln_load_f64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) : 0;
+            ((float *)parts.bias)[c] =
+                real && bias != NULL ? (float)ln_load_f64(bias, call->inputs[2].dtype, c * stride) : 0;
+            continue;
+        }
+        int64_t value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
+        for (int64_t t = 0; t < taps; t++) {
+            int64_t v =
+                real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c] : 0;
+            ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
+        }
+        ((int32_t *)parts.bias)[c] = d->sums_fit ? (int32_t)value : 0;
+        ((int64_t *)parts.wide_bias)[c] = value;
+    }
+}
+
+void ln_depthwise_pack(const ln_call *call, void *packed) {
+    if (((const ln_depthwise *)call->state)->constant)
+        pack(call, call->inputs[1].data, has_bias(call) ? call->inputs[2].data : NULL, packed);
+}
+
+void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b) {
+    pack(call, b->inputs[1], has_bias(call) ? b->inputs[2] : NULL, b->scratch);
+}

@@ -1,0 +1,57 @@
+/* depthwise.h - a planned depthwise conv (one input channel per output channel), which the SIMD kernels of every ISA
+ * read. Geometry, packing and memory do not depend on the ISA; depthwise.c computes them once. */
+#ifndef LN_DEPTHWISE_H
+#define LN_DEPTHWISE_H
+
+#include "kernel/map.h"
+#include "kernel/common/requant.h"
+#include "kernel/common/window.h"
+
+#define LN_DEPTHWISE_ROWS 64  /* the largest number of rows of taps (kernel depth * height) */
+#define LN_DEPTHWISE_LANES 16 /* channels are padded to a multiple of this number, the widest vector */
+
+typedef struct ln_depthwise {
+    ln_window window;
+    ln_window_strides x, y;
+    int64_t channels, padded;
+    bool transposed; /* conv_transpose, f32 only */
+    bool constant;   /* weights and bias are packed; otherwise phase 0 packs them into scratch */
+    bool widen;      /* x is not f32, so each thread widens the rows that it needs */
+    bool direct;     /* f32 rows are computed directly in the output */
+    bool apply;      /* ln_epilogue_apply stores (in place, with direct) */
+    float low, high; /* clamp range for floats */
+    bool integer;
+    bool sums_fit;    /* the constants prove that sum and bias fit in 32 bits; otherwise the bias is added in 64 bits */
+    size_t row_bytes; /* of the result row in the thread's scratch; the widened rows follow */
+    ln_requant requant;
+} ln_depthwise;
+
+/* Packed: weights [taps][padded] (f32, or i32 with the zero point subtracted), then two rows of `padded` 64-bit cells:
+ * the bias (f32, or i32 if sums_fit, else 0), and the bias as i64. */
+typedef struct ln_depthwise_weights {
+    const void *taps, *bias;
+    const int64_t *wide_bias;
+} ln_depthwise_weights;
+
+/* A planned weight gradient: sums over `part` lines of g each, as [part][tap][padded] in scratch. */
+typedef struct ln_depthwise_gradient {
+    ln_window window;
+    ln_window_strides x, g;
+    int64_t channels, padded, parts, part;
+} ln_depthwise_gradient;
+
+bool ln_depthwise_gradient_supports(const ln_call *call);
+linnet_status ln_depthwise_gradient_configure(ln_call *call);
+/* Phase 1: computes channels [begin, end) of the weights from their parts. */
+void ln_depthwise_gradient_finish(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
+
+ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
+bool ln_depthwise_supports_float(const ln_call *call);
+bool ln_depthwise_supports_integer(const ln_call *call);
+bool ln_depthwise_supports_transpose(const ln_call *call); /* conv_transpose */
+linnet_status ln_depthwise_configure(ln_call *call);
+void ln_depthwise_pack(const ln_call *call, void *packed);
+/* Phase 0 of calls with weights that are not constant. */
+void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b);
+
+#endif

@@ -1,0 +1,228 @@
+/* depthwise.inc.c - depthwise convolution, with vectors over channels and several pixels at a time, for floats and
+ * integers; also transposed (the gradient of its input) for f32. Compiled per ISA by longtail__<isa>.c. Code that does
+ * not depend on the ISA is in fast/tail/depthwise.c. */
+#include "fast/tail/depthwise.h"
+#include "fast/tail/any.inc.c"
+#include "fast/tail/requant.inc.c"
+
+#if defined(LN_SIMD_AVX512) || defined(LN_SIMD_NEON)
+#define LN_DW_PIXELS 8
+#else
+#define LN_DW_PIXELS 4
+#endif
+
+/* The taps of some pixels: rows of the input, the row of weights for each, and nx taps per row. */
+typedef struct dw_span {
+    int n_rows;
+    const void *rows[LN_DEPTHWISE_ROWS], *weights[LN_DEPTHWISE_ROWS], *bias;
+    int64_t nx, x_tap, w_tap, w_shift, pixel; /* distances in elements from tap to tap and from pixel to pixel */
+    float low, high;
+} dw_span;
+
+#define NUMBER float
+#define VECTOR vf
+#define LOAD vf_load
+#define STORE vf_store
+#define LOAD_PARTIAL vf_load_partial
+#define STORE_PARTIAL vf_store_partial
+#define MULTIPLY_ADD(x, w, sum) vf_fma(x, w, sum)
+#define FINISH(v) vf_min(high, vf_max(low, v)) /* keeps NaN */
+#define NAMED(name) dw_##name##_float
+#include "fast/tail/depthwise_tile.inc.c"
+
+#define NUMBER int32_t
+#define VECTOR vi
+#define LOAD vi_load
+#define STORE vi_store
+#define LOAD_PARTIAL vi_load_partial
+#define STORE_PARTIAL vi_store_partial
+#define MULTIPLY_ADD(x, w, sum) vi_add(sum, vi_mul(x, w))
+#define FINISH(v) (v)
+#define NAMED(name) dw_##name##_integer
+#include "fast/tail/depthwise_tile.inc.c"
+
+/* What a thread keeps between rows: input rows widened to f32, or to i32 minus the zero point. */
+typedef struct dw_cache {
+    float *rows;
+    int64_t held[LN_DEPTHWISE_ROWS];
+} dw_cache;
+
+/* Returns row (n, z, y) of x, which is tap row `tap`. An f32 row is used in place. Rows of other types are widened once
+ * for several output rows. */
+static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x, int64_t n, int64_t z, int64_t y,
+                                int64_t tap, dw_cache *cache) {
+    const ln_window *w = &d->window;
+    int64_t at = n * d->x.n + z * d->x.s[0] + y * d->x.s[1], id = (n * w->in[0] + z) * w->in[1] + y;
+    if (!d->widen) return (const float *)x + at;
+    int64_t kz = tap / w->kernel[1], ky = tap % w->kernel[1];
+    /* Without dilation, neighbouring rows have different numbers modulo the kernel size, so they stay cached for the
+     * next output row. */
+    int64_t slot =
+        (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * w->kernel[1] + (w->dilation[1] == 1 ? y % w->kernel[1] : ky);
+    float *row = cache->rows + slot * w->in[2] * d->channels;
+    if (cache->held[slot] == id) return row;
+    bool whole = d->x.s[2] == d->channels;
+    for (int64_t ix = 0; ix < (whole ? 1 : w->in[2]); ix++) {
+        int64_t count = whole ? w->in[2] * d->channels : d->channels, from = at + ix * d->x.s[2];
+        if (d->integer)
+            any_widen_integer(dtype, x, from, count, d->requant.x_zero, (int32_t *)(void *)row + ix * d->channels);
+        else
+            any_widen(dtype, x, from, count, row + ix * d->channels);
+    }
+    cache->held[slot] = id;
+    return row;
+}
+
+/* Computes one output row into `out` (f32, or i32 sums); pixels are out_pixel elements apart. */
+static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, const void *x,
+                   const int64_t *position, dw_cache *cache, void *out, int64_t out_pixel) {
+    const ln_window *w = &d->window;
+    int64_t begin[3], end[3], x_pixel = d->widen ? d->channels : d->x.s[2];
+    ln_window_valid(w, 0, position[1], &begin[0], &end[0]);
+    ln_window_valid(w, 1, position[2], &begin[1], &end[1]);
+    dw_span s = {.bias = parts->bias,
+                 .x_tap = w->dilation[2] * x_pixel,
+                 .w_tap = d->padded,
+                 .pixel = w->stride[2] * x_pixel,
+                 .low = d->low,
+                 .high = d->high};
+    for (int64_t kz = begin[0]; kz < end[0]; kz++)
+        for (int64_t ky = begin[1]; ky < end[1]; ky++) {
+            int64_t z = position[1] * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0],
+                    tap = kz * w->kernel[1] + ky;
+            int64_t y = position[2] * w->stride[1] - w->pad_begin[1] + ky * w->dilation[1];
+            s.weights[s.n_rows] = (const float *)parts->taps + tap * w->kernel[2] * d->padded;
+            s.rows[s.n_rows++] = dw_input_row(d, call->inputs[0].dtype, x, position[0], z, y, tap, cache);
+        }
+    int64_t reach = w->in[2] - 1 - (w->kernel[2] - 1) * w->dilation[2] + w->pad_begin[2];
+    int64_t inner_begin = ln_min(ln_ceil_div(w->pad_begin[2], w->stride[2]), w->out[2]);
+    int64_t inner_end = reach < 0 ? inner_begin : ln_max(inner_begin, ln_min(w->out[2], reach / w->stride[2] + 1));
+    for (int64_t ox = 0, count; ox < w->out[2]; ox += count) {
+        count = ox >= inner_begin && ox < inner_end ? inner_end - ox : 1;
+        ln_window_valid(w, 2, ox, &begin[2], &end[2]);
+        s.nx = end[2] - begin[2];
+        s.w_shift = begin[2] * d->padded;
+        int64_t shift = (s.nx == 0 ? 0 : ox * w->stride[2] - w->pad_begin[2] + begin[2] * w->dilation[2]) * x_pixel;
+        if (d->integer)
+            dw_pixels_integer(&s, count, shift, d->channels, (int32_t *)out + ox * out_pixel, out_pixel);
+        else
+            dw_pixels_float(&s, count, shift, d->channels, (float *)out + ox * out_pixel, out_pixel);
+    }
+}
+
+/* Computes one output row of a transposed depthwise convolution. Output pixels that are `stride` apart share their
+ * taps, which read neighbouring input pixels. Each such phase is therefore a row of a convolution with the taps
+ * reversed. */
+static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, const float *x, int64_t oz, int64_t oy,
+                    float *out, int64_t out_pixel) {
+    const ln_window *w = &d->window;
+    const int64_t stride = w->stride[2], step = stride > 1 ? stride : 1, move = stride > 1 ? 1 : w->dilation[2];
+    dw_span s = {.bias = parts->bias,
+                 .x_tap = -move * d->x.s[2],
+                 .w_tap = step * d->padded,
+                 .pixel = d->x.s[2],
+                 .low = d->low,
+                 .high = d->high};
+    for (int64_t kz = 0; kz < w->kernel[0]; kz++)
+        for (int64_t ky = 0; ky < w->kernel[1]; ky++) {
+            const int64_t z = oz + w->pad_begin[0] - kz * w->dilation[0],
+                          y = oy + w->pad_begin[1] - ky * w->dilation[1];
+            if (z < 0 || y < 0 || z % w->stride[0] != 0 || y % w->stride[1] != 0 || z / w->stride[0] >= w->in[0] ||
+                y / w->stride[1] >= w->in[1])
+                continue;
+            s.rows[s.n_rows] = x + z / w->stride[0] * d->x.s[0] + y / w->stride[1] * d->x.s[1];
+            s.weights[s.n_rows++] = (const float *)parts->taps + (kz * w->kernel[1] + ky) * w->kernel[2] * d->padded;
+        }
+    for (int64_t phase = 0; phase < ln_min(stride, w->out[2]); phase++) {
+        const int64_t kx = stride > 1 ? (phase + w->pad_begin[2]) % stride : 0;
+        const int64_t base = (phase + w->pad_begin[2] - kx) / stride, pixels = ln_ceil_div(w->out[2] - phase, stride);
+        const int64_t taps = kx < w->kernel[2] ? ln_ceil_div(w->kernel[2] - kx, step) : 0;
+        /* Pixel i reads input base + i - j * move through tap j. */
+        const int64_t inner = ln_min(ln_max(0, (taps - 1) * move - base), pixels),
+                      outer = ln_min(ln_max(inner, w->in[2] - base), pixels);
+        for (int64_t i = 0, count; i < pixels; i += count) {
+            count = i >= inner && i < outer ? outer - i : 1;
+            const int64_t begin = ln_max(0, ln_ceil_div(base + i - w->in[2] + 1, move)),
+                          end = ln_min(taps, (base + i) / move + 1);
+            s.nx = ln_max(0, end - begin);
+            s.w_shift = (kx + begin * step) * d->padded;
+            dw_pixels_float(&s, count, s.nx == 0 ? 0 : (base + i - begin * move) * d->x.s[2], d->channels,
+                            out + (phase + i * stride) * out_pixel, stride * out_pixel);
+        }
+    }
+}
+
+/* Converts the sums of a row to output values (or to f32 in place, for the epilogue). */
+static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums,
+                       void *y) {
+    int64_t channels = d->channels, size = (int64_t)ln_dtype_size(d->requant.output_dtype);
+    for (int64_t ox = 0; ox < d->window.out[2]; ox++) {
+        int32_t *from = sums + ox * channels;
+        char *to = call->epilogue != NULL ? (char *)from : (char *)y + ox * d->y.s[2] * size;
+        if (d->sums_fit)
+            requant_row(&d->requant, 0, from, channels, to);
+        else
+            for (int64_t c = 0; c < channels; c++)
+                ln_requant_store(&d->requant, c, from[c] + parts->wide_bias[c], to, c);
+    }
+}
+
+static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                            int thread) {
+    const ln_depthwise *d = call->state;
+    const ln_window *w = &d->window;
+    if (phase == 0 && !d->constant) {
+        ln_depthwise_pack_run(call, b);
+        return LINNET_OK;
+    }
+    ln_depthwise_weights parts = ln_depthwise_weights_of(call, b);
+    char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
+    dw_cache cache = {.rows = (float *)(void *)(scratch + d->row_bytes)};
+    for (int i = 0; i < LN_DEPTHWISE_ROWS; i++) cache.held[i] = -1;
+    int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t position[3] = {item / w->out[1] / w->out[0], item / w->out[1] % w->out[0], item % w->out[1]};
+        int64_t at = position[0] * d->y.n + position[1] * d->y.s[0] + position[2] * d->y.s[1];
+        char *y = (char *)b->outputs[0] + at * y_size;
+        void *out = d->direct ? (void *)y : scratch;
+        int64_t out_pixel = d->direct ? d->y.s[2] : d->channels;
+        if (d->transposed)
+            dwt_row(d, &parts, (const float *)b->inputs[0] + position[0] * d->x.n, position[1], position[2], out,
+                    out_pixel);
+        else
+            dw_row(call, d, &parts, b->inputs[0], position, &cache, out, out_pixel);
+        if (d->integer)
+            dw_requant(call, d, &parts, out, y);
+        else if (!d->direct && call->epilogue == NULL)
+            any_narrow_rows(call->outputs[0].dtype, out, w->out[2], d->channels, y, d->y.s[2]);
+        if (d->apply) ln_epilogue_apply(call, b, item * w->out[2], w->out[2], 0, d->channels, out, out_pixel);
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel LN_SIMD_NAME(ln_depthwise_float) = {.name = "conv_float_depthwise__" LN_SIMD_TEXT,
+                                                    .op = LN_OP_CONV,
+                                                    .isa = LN_SIMD_ISA,
+                                                    .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
+                                                    .supports = ln_depthwise_supports_float,
+                                                    .configure = ln_depthwise_configure,
+                                                    .pack = ln_depthwise_pack,
+                                                    .run = dw_run};
+
+const ln_kernel LN_SIMD_NAME(ln_depthwise_integer) = {.name = "conv_integer_depthwise__" LN_SIMD_TEXT,
+                                                      .op = LN_OP_CONV,
+                                                      .isa = LN_SIMD_ISA,
+                                                      .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
+                                                      .supports = ln_depthwise_supports_integer,
+                                                      .configure = ln_depthwise_configure,
+                                                      .pack = ln_depthwise_pack,
+                                                      .run = dw_run};
+
+const ln_kernel LN_SIMD_NAME(ln_depthwise_transpose) = {.name = "conv_transpose_depthwise__" LN_SIMD_TEXT,
+                                                        .op = LN_OP_CONV_TRANSPOSE,
+                                                        .isa = LN_SIMD_ISA,
+                                                        .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
+                                                        .supports = ln_depthwise_supports_transpose,
+                                                        .configure = ln_depthwise_configure,
+                                                        .pack = ln_depthwise_pack,
+                                                        .run = dw_run};

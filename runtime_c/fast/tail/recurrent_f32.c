@@ -1,0 +1,250 @@
+/* recurrent_f32.c - RNN, GRU and LSTM in f32, the part that is the same for every ISA. Constant weights are packed
+   once, and rows are computed one by one. If weights are known only at run time, all rows of a batch are computed
+   together, with one matrix product per step. The hot loops are in fast/tail/recurrent.inc.c, the steps in
+   recurrent_steps.inc. */
+#include "fast/tail/recurrent_f32.h"
+
+#include <math.h>
+#include <string.h>
+
+#define REAL float
+
+typedef struct cell {
+    const ln_recurrent_attributes *attributes;
+    int64_t hidden, padded;
+    ln_recurrent_activation activations[3];
+    float clip;
+    const float *peepholes, *bias;
+    const ln_recurrent_vectors *vectors;
+    const float *weights;  /* [gate][panel][k][column of the panel] of one direction */
+    const float *products; /* for batches: weights . state of each gate, computed before the step */
+} cell;
+
+static void bind_weights(cell *s, const ln_call *call, const ln_buffers *b, int64_t direction) {
+    const ln_recurrent *plan = call->state;
+    s->weights = (const float *)b->packed + direction * plan->gates * plan->padded * plan->hidden;
+}
+
+static void fetch(const ln_tensor *t, const void *data, int64_t at, int64_t n, float *out) {
+    (void)t;
+    memcpy(out, (const float *)data + at, (size_t)n * sizeof *out);
+}
+
+static void put(const ln_tensor *t, void *data, int64_t at, int64_t n, const float *x) {
+    (void)t;
+    memcpy((float *)data + at, x, (size_t)n * sizeof *x);
+}
+
+static void multiply(const cell *s, int64_t first, int64_t n, const float *x, float *y) {
+    if (s->products != NULL)
+        for (int64_t i = 0; i < n * s->padded; i++) y[i] += s->products[first * s->padded + i];
+    else
+        s->vectors->multiply(s->weights + first * s->padded * s->hidden, n * s->padded, x, s->hidden, y);
+}
+
+static void activate(const cell *s, int index, float clip, float *x) {
+    const ln_recurrent_activation *f = &s->activations[index];
+    if (f->kind == LN_ACTIVATION_SIGMOID || f->kind == LN_ACTIVATION_TANH) {
+        s->vectors->activate(f->kind == LN_ACTIVATION_TANH, clip, x, s->hidden);
+        return;
+    }
+    for (int64_t i = 0; i < s->hidden; i++) {
+        const float v = clip <= 0 ? x[i] : x[i] < -clip ? -clip : x[i] > clip ? clip : x[i];
+        x[i] = (float)ln_recurrent_activate(f, (double)v);
+    }
+}
+
+#include "ops/recurrent_steps.inc"
+
+bool ln_recurrent_dense_f32(const ln_call *call, int lengths) {
+    for (int i = 0; i < call->n_inputs + call->n_outputs; i++) {
+        const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
+        if (t->dtype == LINNET_NONE || i == lengths) continue;
+        if (t->dtype != LINNET_F32 || !ln_is_dense(t)) return false;
+    }
+    return call->epilogue == NULL;
+}
+
+bool ln_recurrent_supports(const ln_call *call) {
+    return call->inputs[LN_RECURRENT_WEIGHTS].data != NULL && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
+}
+
+void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out) {
+    const ln_recurrent *plan = call->state;
+    const float *w = call->inputs[LN_RECURRENT_WEIGHTS].data;
+    for (int64_t gate = 0; gate < plan->directions * plan->gates; gate++, w += plan->hidden * plan->hidden)
+        for (int64_t first = 0; first < plan->padded; first += panel)
+            for (int64_t k = 0; k < plan->hidden; k++)
+                for (int64_t i = first; i < first + panel; i++)
+                    *out++ = i < plan->hidden ? w[i * plan->hidden + k] : 0.0f;
+}
+
+linnet_status ln_recurrent_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                               int64_t begin, int64_t end, int thread) {
+    return run_rows(vectors, call, b, begin, end, thread);
+}
+
+/* Batches. The cell computes a block of `width` hidden units of one row. Lines have that length, with zeros after the
+ * last unit. Scratch: the weights in panels [direction][block][gate][hidden][width]; h before and after a step,
+ * [2][batch][direction][padded]; c, [batch][direction][padded]. Per thread: products of a tile of rows. */
+enum { WIDTH = 64 };
+
+typedef struct places {
+    float *panels, *h, *c;
+    int64_t state; /* numbers in one set of states */
+    int64_t all;   /* numbers in total; also set if there is no scratch */
+} places;
+
+static places places_of(const ln_recurrent *plan, void *scratch) {
+    const int64_t panels = plan->directions * plan->padded * plan->gates * plan->hidden;
+    const int64_t state = plan->batch * plan->directions * plan->padded;
+    places p = {.panels = scratch, .state = state, .all = panels + 3 * state};
+    if (scratch == NULL) return p;
+    p.h = p.panels + panels;
+    p.c = p.h + 2 * state;
+    return p;
+}
+
+bool ln_recurrent_batch_supports(const ln_call *call) {
+    const ln_recurrent_attributes *a = call->attributes;
+    const ln_tensor *p = &call->inputs[0];
+    /* Without linear_before_reset, the hidden gate of a GRU needs all units of the reset gate. */
+    return (a->kind != LN_RECURRENT_KIND_GRU || a->linear_before_reset) && p->dims[0] > 0 && p->dims[1] > 0 &&
+           p->dims[2] > 0 && p->dims[0] < INT32_MAX - 1 && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
+}
+
+linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vectors *vectors) {
+    const ln_gemm_set *set = vectors->set;
+    const linnet_status status = ln_recurrent_configure(call, set->width, sizeof(float));
+    if (status != LINNET_OK) return status;
+    ln_recurrent *plan = call->state;
+    plan->blocks = plan->padded / set->width;
+    call->scratch_bytes = (size_t)places_of(plan, NULL).all * sizeof(float);
+    call->scratch_thread = (size_t)(set->rows * plan->gates * set->width) * sizeof(float);
+    call->phases = (int)plan->time + 1;
+    call->work[0] = call->work[1] = plan->directions * plan->blocks;
+    return LINNET_OK;
+}
+
+/* Reads n numbers and appends zeros up to `width`. An absent operand is read as zeros. */
+static void take(const ln_call *call, const ln_buffers *b, int operand, int64_t at, int64_t n, int64_t width,
+                 float *out) {
+    const bool has = ln_recurrent_has(call, operand);
+    if (has) memcpy(out, (const float *)b->inputs[operand] + at, (size_t)n * sizeof *out);
+    memset(out + (has ? n : 0), 0, (size_t)(has ? width - n : width) * sizeof *out);
+}
+
+static void give(const ln_call *call, const ln_buffers *b, int output, int64_t at, int64_t n, const float *x) {
+    if (output < call->n_outputs && b->outputs[output] != NULL)
+        memcpy((float *)b->outputs[output] + at, x, (size_t)n * sizeof *x);
+}
+
+/* Phase 0: writes the panels of a block, and its initial states. */
+static void prepare(const ln_call *call, const ln_buffers *b, const places *p, int64_t width, int64_t d,
+                    int64_t first) {
+    const ln_recurrent *plan = call->state;
+    const int64_t hidden = plan->hidden, n = ln_min(width, hidden - first);
+    float *panel = p->panels + (d * plan->padded + first) * plan->gates * hidden;
+    for (int64_t gate = 0; gate < plan->gates; gate++, panel += hidden * width) {
+        const float *w =
+            (const float *)b->inputs[LN_RECURRENT_WEIGHTS] + ((d * plan->gates + gate) * hidden + first) * hidden;
+        if (n < width) memset(panel, 0, (size_t)(hidden * width) * sizeof *panel);
+        ln_gemm_pack_transposed(w, hidden, hidden, n, width, panel);
+    }
+    for (int64_t row = 0; row < plan->batch; row++) {
+        const int64_t at = (row * plan->directions + d) * plan->padded + first, from = (d * plan->batch + row) * hidden;
+        take(call, b, LN_RECURRENT_STATE_H, from + first, n, width, p->h + at);
+        take(call, b, LN_RECURRENT_STATE_C, from + first, n, width, p->c + at);
+    }
+}
+
+/* Computes one step of one row: units [first, first + n), whose products with the state are in s->products. */
+static void step_row(const cell *s, const ln_call *call, const ln_buffers *b, const places *p, int64_t step, int64_t d,
+                     int64_t row, int64_t first, int64_t n) {
+    const ln_recurrent *plan = call->state;
+    const int64_t width = s->padded, hidden = plan->hidden, steps = plan->directions * plan->batch * hidden;
+    const bool backwards = s->attributes->direction == LN_RECURRENT_DIRECTION_REVERSE || d == 1;
+    const int64_t t = backwards ? plan->time - 1 - step : step;
+    const int64_t gates_at = ((t * plan->batch + row) * plan->directions + d) * plan->gates * hidden + first;
+    const int64_t state = (row * plan->directions + d) * plan->padded + first;
+    const int64_t state_at = (d * plan->batch + row) * hidden + first;
+    _Alignas(64) float gates[4 * WIDTH] = {0}, spare[WIDTH] = {0};
+    float *h = p->h + ((step + 1) & 1) * p->state + state, *c = p->c + state;
+    const float *y = h, *cells = c;
+    memcpy(h, p->h + (step & 1) * p->state + state, (size_t)width * sizeof *h);
+    if (t < ln_recurrent_length(call, b, LN_RECURRENT_LENGTHS, row, plan->time)) {
+        for (int64_t k = 0; k < plan->gates; k++) take(call, b, 0, gates_at + k * hidden, n, width, gates + k * width);
+        take_step(s, gates, h, c, spare);
+        cells = kept(s->attributes, c, spare);
+    } else {
+        y = cells = spare;
+    }
+    give(call, b, 0, t * steps + state_at, n, y);
+    give(call, b, LN_RECURRENT_CELLS, t * steps + state_at, n, cells);
+    for (int64_t k = 0; k < plan->gates; k++)
+        give(call, b, LN_RECURRENT_GATES, gates_at + k * hidden, n, gates + k * width);
+    if (step < plan->time - 1) return;
+    give(call, b, 1, state_at, n, h);
+    give(call, b, 2, state_at, n, c);
+}
+
+/* Computes one step of all rows for a block of units. */
+static void step_block(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b, const places *p,
+                       int64_t step, int64_t d, int64_t first, float *products) {
+    const ln_recurrent *plan = call->state;
+    const ln_gemm_set *set = vectors->set;
+    const int64_t width = set->width, hidden = plan->hidden, n = ln_min(width, hidden - first);
+    static const float zeros[WIDTH];
+    _Alignas(64) float peepholes[3 * WIDTH], bias[WIDTH];
+    const ln_recurrent_attributes *a = call->attributes;
+    cell s = {
+        .attributes = a, .hidden = width, .padded = width, .clip = (float)a->clip, .bias = bias, .vectors = vectors};
+    for (int i = 0; i < 3; i++) s.activations[i] = ln_recurrent_activation_of(a, d, i);
+    for (int64_t k = 0; k < 3; k++)
+        take(call, b, LN_RECURRENT_PEEPHOLES, (3 * d + k) * hidden + first, n, width, peepholes + k * width);
+    if (ln_recurrent_has(call, LN_RECURRENT_PEEPHOLES)) s.peepholes = peepholes;
+    take(call, b, LN_RECURRENT_BIAS, d * hidden + first, n, width, bias);
+
+    const void *rows[LN_GEMM_MAX_ROWS];
+    ln_gemm_tile tile = {.a = rows,
+                         .taps = 1,
+                         .kc = hidden,
+                         .a_step = 1,
+                         .b_step = width * (int64_t)sizeof(float),
+                         .ldc = plan->gates * width,
+                         .columns = width,
+                         .init = zeros,
+                         .low = -INFINITY,
+                         .high = INFINITY};
+    for (int64_t row = 0; row < plan->batch;) {
+        const int64_t tile_rows = ln_gemm_tile_rows(set, plan->batch - row);
+        for (int64_t i = 0; i < tile_rows; i++)
+            rows[i] = p->h + (step & 1) * p->state + ((row + i) * plan->directions + d) * plan->padded;
+        for (int64_t gate = 0; gate < plan->gates; gate++) {
+            tile.b = p->panels + ((d * plan->padded + first) * plan->gates + gate * width) * hidden;
+            tile.c = products + gate * width;
+            set->full[tile_rows](&tile);
+        }
+        for (int64_t i = 0; i < tile_rows; i++, row++) {
+            s.products = products + i * plan->gates * width;
+            step_row(&s, call, b, p, step, d, row, first, n);
+        }
+    }
+}
+
+linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                                     int phase, int64_t begin, int64_t end, int thread) {
+    const ln_recurrent *plan = call->state;
+    const places p = places_of(plan, b->scratch);
+    float *products = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
+    for (int64_t row = 0; phase == 0 && row < plan->batch; row++)
+        if (ln_recurrent_length(call, b, LN_RECURRENT_LENGTHS, row, plan->time) < 0) return LINNET_INDEX_OUT_OF_RANGE;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t d = item / plan->blocks, first = item % plan->blocks * vectors->set->width;
+        if (phase == 0)
+            prepare(call, b, &p, vectors->set->width, d, first);
+        else
+            step_block(vectors, call, b, &p, phase - 1, d, first, products);
+    }
+    return LINNET_OK;
+}

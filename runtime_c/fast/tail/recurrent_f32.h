@@ -1,0 +1,35 @@
+/* recurrent_f32.h - the f32 kernels of `recurrent` and `recurrent_gradient`, written once on top of a few loops that
+ * each ISA provides. The loops are in recurrent.inc.c. */
+#ifndef LN_RECURRENT_F32_H
+#define LN_RECURRENT_F32_H
+
+#include "fast/gemm/gemm.h"
+#include "ops/recurrent.h"
+
+/* The loops of the f32 kernel that take most of the time. Each ISA provides them. Everything else is written once, in
+   recurrent_f32.c. */
+struct ln_recurrent_vectors {
+    int64_t panel; /* number of columns of packed weights that are computed at once */
+    /* y [columns] += x [n] . w, packed as [columns / panel][n][panel] */
+    void (*multiply)(const float *w, int64_t columns, const float *x, int64_t n, float *y);
+    /* Sigmoid or tanh of n numbers; it may compute up to one whole vector beyond n. clip 0: no clipping. */
+    void (*activate)(bool tangent, float clip, float *x, int64_t n);
+    const ln_gemm_set *set; /* for whole batches */
+};
+bool ln_recurrent_supports(const ln_call *call);
+void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out);
+linnet_status ln_recurrent_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                               int64_t begin, int64_t end, int thread);
+
+/* Computes all rows of a batch together, with weights that are known only at run time. The first phase packs the
+   weights. Each further phase computes one step, and its items are blocks of hidden units. */
+bool ln_recurrent_batch_supports(const ln_call *call);
+linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vectors *vectors);
+linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                                     int phase, int64_t begin, int64_t end, int thread);
+bool ln_recurrent_gradient_supports(const ln_call *call);
+linnet_status ln_recurrent_gradient_configure(ln_call *call, const ln_recurrent_vectors *vectors);
+linnet_status ln_recurrent_gradient_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                                        int phase, int64_t begin, int64_t end, int thread);
+
+#endif

@@ -1,0 +1,58 @@
+/* requant.inc.c - converts rows of 32-bit sums to stored integers or f32 with vectors, bit for bit as ln_requant_store.
+ * Included by the kernels that accumulate integers. Needs simd/simd.h and kernel/common/requant.h. */
+#ifndef LN_REQUANT_INC
+#define LN_REQUANT_INC
+
+static LN_ALWAYS_INLINE void requant_store(const ln_requant *r, vi q, void *y, int64_t i) {
+    if (r->output_dtype == LINNET_I8)
+        vi_store_i8((int8_t *)y + i, q);
+    else if (r->output_dtype == LINNET_U8)
+        vi_store_u8((uint8_t *)y + i, q);
+    else
+        vi_store_i16((int16_t *)y + i, q);
+}
+
+#ifdef VI_FIXED_MULTIPLY
+/* The same with TensorFlow Lite's double rounding. */
+static inline int64_t requant_fixed(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
+    vi least = vi_set1(r->low - r->y_zero), most = vi_set1(r->high - r->y_zero), zero = vi_set1(r->y_zero);
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) {
+        vi q = vi_fixed_multiply(vi_load(sums + i), vi_load(r->fixed + channel + i), vi_load(r->shift + channel + i));
+        requant_store(r, vi_add(vi_min(vi_max(q, least), most), zero), y, i);
+    }
+    return i;
+}
+#endif
+
+/* Converts the vector part of a row to integers by float_rne. Returns the number of elements converted. */
+static inline int64_t requant_vectors(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
+    vf least = vf_set1((float)(r->low - r->y_zero)), most = vf_set1((float)(r->high - r->y_zero));
+    vi zero = vi_set1(r->y_zero);
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) {
+        vf v = vf_mul(vf_from_vi(vi_load(sums + i)), vf_load(r->scale + channel + i));
+        vi q = vi_add(vi_from_vf(vf_min(vf_max(v, least), most)), zero);
+        requant_store(r, q, y, i);
+    }
+    return i;
+}
+
+/* Converts n sums of channels [channel, channel + n) and stores them from y on. For 4-byte outputs, y may be `sums`
+ * itself. */
+static inline void requant_row(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
+    int64_t i = 0;
+    if (r->output_dtype == LINNET_F32) {
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store((float *)y + i, vf_mul(vf_from_vi(vi_load(sums + i)), vf_load(r->scale + channel + i)));
+    } else if (r->mode == LN_REQUANT_FLOAT_RNE && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64) {
+        i = requant_vectors(r, channel, sums, n, y);
+    }
+#ifdef VI_FIXED_MULTIPLY
+    else if (r->mode == LN_REQUANT_TFLITE && !r->wide && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64)
+        i = requant_fixed(r, channel, sums, n, y);
+#endif
+    for (; i < n; i++) ln_requant_store(r, channel + i, sums[i], y, i);
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* softmax.inc.c - softmax and log-softmax of contiguous lines in f32.
+ * Compiled per ISA by longtail__<isa>.c. fast/tail/norm_plan.c decides which calls it supports. */
+#include "fast/tail/norm.h"
+#include "fast/tail/any.inc.c"
+#include "fast/tail/lane_sum.inc.c"
+#include "simd/math.h"
+
+/* ln_exp_f of max(x, -87) for x <= 0, bit by bit. NaN is kept. */
+static inline vf exp_not_positive(vf x) {
+    const vf magic = vf_set1(12582912.0f);
+    x = vf_max(vf_set1(-87.0f), x);
+    vf t = vf_add(vf_mul(x, vf_set1(0x1.715476p+0f)), magic), n = vf_sub(t, magic);
+    vf r = vf_sub(vf_sub(x, vf_mul(n, vf_set1(0x1.62e4p-1f))), vf_mul(n, vf_set1(0x1.7f7d1cp-20f)));
+    vf p = vf_set1(0x1.6db4e6p-10f);
+    p = vf_add(vf_mul(p, r), vf_set1(0x1.123be0p-7f));
+    p = vf_add(vf_mul(p, r), vf_set1(0x1.55545ep-5f));
+    p = vf_add(vf_mul(p, r), vf_set1(0x1.55548ep-3f));
+    p = vf_add(vf_mul(p, r), vf_set1(0.5f));
+    p = vf_add(vf_add(vf_mul(vf_mul(p, r), r), r), vf_set1(1.0f));
+    return vf_mul(p, vi_as_vf(vi_shl(vi_add(vf_as_vi(t), vi_set1(127 - 0x4b400000)), 23)));
+}
+
+static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
+    vf most = vf_set1(-INFINITY);
+    double sum = 0.0;
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) most = vf_max(most, vf_load(x + i));
+    if (i < n)
+        most =
+            vf_max(most, vf_select(vm_first((int)(n - i)), vf_load_partial(x + i, (int)(n - i)), vf_set1(-INFINITY)));
+    vf top = vf_set1(vf_reduce_max(most));
+    for (int64_t start = 0; start < n; start += LN_LANE_BLOCK) {
+        int64_t end = ln_min(n, start + LN_LANE_BLOCK);
+        vf lanes[LN_LANE_VECTORS];
+        LN_SIMD_UNROLL
+        for (int k = 0; k < LN_LANE_VECTORS; k++) lanes[k] = vf_zero();
+        for (i = start; i < end; i += LN_LANES) {
+            int left = (int)ln_min(end - i, LN_LANES);
+            const float *from = x + i;
+            float *to = y + i, tail[LN_LANES], results[LN_LANES];
+            if (left < LN_LANES) {
+                lane_tail(from, left, 0.0f, tail);
+                from = tail, to = results;
+            }
+            LN_SIMD_UNROLL
+            for (int k = 0; k < LN_LANE_VECTORS; k++) {
+                vf e = exp_not_positive(vf_sub(vf_load(from + k * VF_WIDTH), top));
+                if (left < LN_LANES) e = vf_select(vm_first(left - k * VF_WIDTH), e, vf_zero());
+                if (!logarithm) vf_store(to + k * VF_WIDTH, e);
+                lanes[k] = vf_add(lanes[k], e);
+            }
+            if (left < LN_LANES && !logarithm) memcpy(y + i, results, (size_t)left * sizeof *y);
+        }
+        sum += (double)lane_tree(lanes);
+    }
+    vf factor = vf_set1(logarithm ? 1.0f : 1.0f / (float)sum), less = vf_set1(logarithm ? ln_log_f((float)sum) : 0.0f);
+    const float *from = logarithm ? x : y;
+    vf shift = logarithm ? top : vf_zero();
+    for (i = 0; i + VF_WIDTH <= n; i += VF_WIDTH)
+        vf_store(y + i, vf_mul(vf_sub(vf_sub(vf_load(from + i), shift), less), factor));
+    if (i < n) {
+        vf v = vf_load_partial(from + i, (int)(n - i));
+        vf_store_partial(y + i, (int)(n - i), vf_mul(vf_sub(vf_sub(v, shift), less), factor));
+    }
+}
+
+static linnet_status softmax_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                 int thread) {
+    (void)phase;
+    const ln_lines *lines = call->state;
+    int dtype = call->inputs[0].dtype;
+    bool logarithm = ((const ln_softmax_attributes *)call->attributes)->log != 0;
+    float *scratch = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t in, out;
+        ln_line_offsets(lines, item, &in, &out);
+        if (dtype == LINNET_F32) {
+            softmax_line((const float *)b->inputs[0] + in, lines->length, logarithm, (float *)b->outputs[0] + out);
+        } else {
+            any_widen(dtype, b->inputs[0], in, lines->length, scratch);
+            softmax_line(scratch, lines->length, logarithm, scratch);
+            any_narrow(dtype, scratch, lines->length, b->outputs[0], out);
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel LN_SIMD_NAME(ln_softmax) = {.name = "softmax_lines__" LN_SIMD_TEXT,
+                                            .op = LN_OP_SOFTMAX,
+                                            .isa = LN_SIMD_ISA,
+                                            .flags = LN_KERNEL_VIEWS,
+                                            .supports = ln_softmax_supports,
+                                            .configure = ln_softmax_configure,
+                                            .run = softmax_run};

@@ -1,0 +1,141 @@
+# How C files are compiled and libraries linked: hardening, optimization by folder, instruction sets by the end of a
+# kernel file's name. CMakeLists.txt includes this file and calls its functions.
+include(CheckCCompilerFlag)
+include(CheckCSourceCompiles)
+include(CheckLinkerFlag)
+include(CheckPIESupported)
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(LINNET_OPTIMIZED OFF) # a release build, as users get it
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT LINNET_SANITIZE)
+  set(LINNET_OPTIMIZED ON)
+endif()
+
+# Release builds are hardened: canaries, checked copies, probed stacks; addresses are resolved at start and then read-only,
+# and the tools are position-independent. Not -fcf-protection, -mbranch-protection: a program has that only where the C
+# library's own start files do, which is in few systems yet. tests/test_hardening.py reads it off the binaries.
+if(LINNET_OPTIMIZED AND LINNET_HARDEN)
+  check_pie_supported(LANGUAGES C)
+  set(CMAKE_REQUIRED_FLAGS "-O2 -Werror -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3")
+  check_c_source_compiles("#include <string.h>
+int main(void) { return 0; }" LINNET_HAS_FORTIFY_3) # else the C library warns that it takes 2
+  unset(CMAKE_REQUIRED_FLAGS)
+  set(LINNET_FORTIFY 2)
+  if(LINNET_HAS_FORTIFY_3)
+    set(LINNET_FORTIFY 3)
+  endif()
+  add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=${LINNET_FORTIFY})
+  foreach(flag stack-protector-strong stack-clash-protection)
+    string(MAKE_C_IDENTIFIER "LINNET_HAS_${flag}" has)
+    check_c_compiler_flag(-f${flag} ${has})
+    if(${has})
+      add_compile_options(-f${flag})
+    endif()
+  endforeach()
+  foreach(word relro now noexecstack)
+    check_linker_flag(C -Wl,-z,${word} LINNET_HAS_Z_${word})
+    if(LINNET_HAS_Z_${word})
+      add_link_options(-Wl,-z,${word})
+    endif()
+  endforeach()
+  # For what runs once per tile of a matrix product: its arrays are indexed by constants, or by what planning has checked.
+  set(LINNET_NO_CANARY -fno-stack-protector)
+endif()
+# GCC 12 vectorises loops of unknown length at -O3 alone, or at -O2 with the cost model of -O3.
+check_c_compiler_flag("-Werror -fvect-cost-model=dynamic" LINNET_HAS_COST_MODEL)
+if(LINNET_HAS_COST_MODEL)
+  set(LINNET_VECTORS -ftree-vectorize -fvect-cost-model=dynamic)
+endif()
+# GCC otherwise allots the registers of a tile loop by loop, and then keeps a column of B on the stack.
+check_c_compiler_flag(-fira-region=one LINNET_HAS_IRA_REGION)
+if(LINNET_HAS_IRA_REGION)
+  set(LINNET_WHOLE_FUNCTION -fira-region=one)
+endif()
+
+# The instruction set of a kernel file is the end of its name, as in longtail__avx2.c. The first of each list is the
+# baseline, which every processor of the architecture has; LINNET_ISAS chooses among the others.
+set(LINNET_ISA_sse2 "")
+set(LINNET_ISA_sse42 -msse4.2 -mpclmul)
+set(LINNET_ISA_avx2 -mavx2 -mfma -mf16c)
+set(LINNET_ISA_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+set(LINNET_ISA_avx512vnni ${LINNET_ISA_avx512} -mavx512vnni)
+set(LINNET_ISA_neon "")
+set(LINNET_ISA_crc -march=armv8-a+crc)
+set(LINNET_ISA_dotprod -march=armv8.2-a+dotprod+fp16)
+set(LINNET_ISA_i8mm -march=armv8.2-a+dotprod+fp16+i8mm)
+set(LINNET_KERNELS none)
+set(LINNET_KNOWN_ISAS "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(LINNET_KERNELS kernels_x86)
+  set(LINNET_KNOWN_ISAS sse2 sse42 avx2 avx512 avx512vnni)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(LINNET_KERNELS kernels_arm)
+  set(LINNET_KNOWN_ISAS neon crc dotprod i8mm)
+endif()
+
+# linnet_folder(<list> <folder> <flags>...) appends the C files of a folder to the list, to be compiled with these flags.
+# Builds that are not optimized take none of them.
+function(linnet_folder list folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.c)
+  list(FILTER sources EXCLUDE REGEX "\\.inc\\.c$") # pasted into other files
+  if(LINNET_OPTIMIZED)
+    set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  endif()
+  set(${list} ${${list}} ${sources} PARENT_SCOPE)
+endfunction()
+
+# linnet_kernels(<list> <folder> <flags>...): the kernel files whose instruction set is in LINNET_WANTED_ISAS, with its flags.
+function(linnet_kernels list folder)
+  set(optimize ${ARGN})
+  if(LINNET_SANITIZE)
+    set(optimize -O1) # sanitized kernels at -O2 take minutes and gigabytes to compile, and find the same
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.c)
+  foreach(source ${sources})
+    string(REGEX REPLACE "^.*__([a-z0-9]+)\\.c$" "\\1" isa ${source})
+    if(NOT isa IN_LIST LINNET_KNOWN_ISAS)
+      message(FATAL_ERROR "${source}: the name of a kernel file must end in __<isa>.c")
+    elseif(isa IN_LIST LINNET_WANTED_ISAS)
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${LINNET_ISA_${isa}};${optimize}")
+      list(APPEND ${list} ${source})
+    endif()
+  endforeach()
+  set(${list} ${${list}} PARENT_SCOPE)
+endfunction()
+
+# linnet_objects(<target> <files>...): an object library that liblinnet or liblinnet_sync is made of.
+function(linnet_objects target)
+  add_library(${target} OBJECT ${ARGN})
+  target_include_directories(${target} PUBLIC runtime_c/include PRIVATE runtime_c .)
+  # Sections of their own: what nothing calls is left out of the library.
+  target_compile_options(${target} PRIVATE -Wall -Wextra -ffp-contract=off -fno-math-errno -fno-trapping-math
+                         -ffunction-sections -fdata-sections)
+  if(LINNET_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(LINNET_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed>) # some loops are not unrolled
+  else()
+    target_compile_options(${target} PRIVATE -fno-asynchronous-unwind-tables -fno-unwind-tables) # nothing here unwinds
+  endif()
+endfunction()
+
+# linnet_library(<name> <objects>): the shared library <name> and the static one of the same file name, <name>_static.
+function(linnet_library name objects)
+  add_library(${name} SHARED $<TARGET_OBJECTS:${objects}>)
+  target_include_directories(${name} PUBLIC runtime_c/include)
+  target_link_libraries(${name} PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
+  target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-O1 -Wl,--hash-style=gnu)
+  if(NOT SKBUILD) # a wheel holds no symbolic links: there the library has one plain name
+    set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+  endif()
+  add_library(${name}_static STATIC $<TARGET_OBJECTS:${objects}>)
+  target_include_directories(${name}_static PUBLIC runtime_c/include)
+  target_link_libraries(${name}_static PUBLIC Threads::Threads m ${CMAKE_DL_LIBS})
+  set_target_properties(${name}_static PROPERTIES OUTPUT_NAME ${name})
+endfunction()

@@ -1,0 +1,57 @@
+/* index.h - walks strided tensors element by element, for the reference kernels.
+ * The order is always logical row-major; strides and layout may be arbitrary. */
+#ifndef LN_INDEX_H
+#define LN_INDEX_H
+
+#include "base/types.h"
+
+/* Offset in elements of the element with row-major number `index`. */
+static inline int64_t ln_offset_of(const ln_tensor *t, int64_t index) {
+    int64_t offset = 0;
+    for (int d = t->rank - 1; d >= 0; d--) {
+        offset += index % t->dims[d] * t->strides[d];
+        index /= t->dims[d];
+    }
+    return offset;
+}
+
+/* The same for a tensor that is broadcast (NumPy rules) to the shape `dims` of rank `rank`. */
+static inline int64_t ln_offset_broadcast(const ln_tensor *t, const int64_t *dims, int rank, int64_t index) {
+    int64_t offset = 0;
+    for (int d = rank - 1; d >= 0; d--) {
+        int own = d - (rank - t->rank);
+        if (own >= 0 && t->dims[own] != 1) offset += index % dims[d] * t->strides[own];
+        index /= dims[d];
+    }
+    return offset;
+}
+
+/* Copies one element of `size` bytes; both offsets count elements. */
+static inline void ln_copy_element(void *to, int64_t to_offset, const void *from, int64_t from_offset, size_t size) {
+    unsigned char *d = (unsigned char *)to + to_offset * (int64_t)size;
+    const unsigned char *s = (const unsigned char *)from + from_offset * (int64_t)size;
+    for (size_t i = 0; i < size; i++) d[i] = s[i];
+}
+
+/* Copies the shape and dtype of a to out; unknown dimensions stay unknown. */
+static inline void ln_same_shape(const ln_tensor *a, ln_tensor *out) {
+    out->rank = a->rank;
+    for (int d = 0; d < a->rank; d++) out->dims[d] = a->dims[d];
+}
+
+/* Element i of an integer operand whose data is known; 0 if it has no such element. */
+static inline int64_t ln_known_int(const ln_tensor *t, int64_t i) {
+    return i < ln_count(t) ? ln_load_i64(t->data, t->dtype, i) : 0;
+}
+
+/* Whether the dimensions from `from` on are contiguous in memory. */
+static inline bool ln_dense_tail(const ln_tensor *t, int from) {
+    int64_t stride = 1;
+    for (int d = t->rank - 1; d >= from; d--) {
+        if (t->dims[d] != 1 && t->strides[d] != stride) return false;
+        stride *= t->dims[d];
+    }
+    return true;
+}
+
+#endif

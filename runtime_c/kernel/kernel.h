@@ -1,0 +1,119 @@
+/* kernel.h - the one interface between the plan and every kernel, reference or fast, of any ISA.
+ * A kernel is one `const ln_kernel` object and one line in a kernels.inc list. Dispatch, tests and benchmarks use these
+ * lists. */
+#ifndef LN_KERNEL_H
+#define LN_KERNEL_H
+
+#include "kernel/op.h"
+#include "generated/op_table.h"
+
+/* Ordered within an architecture. `isa_max` selects a level by name; "scalar" means reference kernels only. */
+enum ln_isa {
+    LN_ISA_SCALAR = 0,
+#if defined(__x86_64__) || defined(_M_X64)
+    LN_ISA_SSE2 = 1,       /* every x86-64 */
+    LN_ISA_AVX2 = 2,       /* AVX2, FMA, F16C */
+    LN_ISA_AVX512 = 3,     /* F, BW, DQ, VL */
+    LN_ISA_AVX512VNNI = 4, /* and VNNI */
+    LN_ISA_COUNT = 5
+#elif defined(__aarch64__)
+    LN_ISA_NEON = 1,    /* every ARMv8 */
+    LN_ISA_DOTPROD = 2, /* ARMv8.2 dot product and fp16 */
+    LN_ISA_I8MM = 3,    /* and int8 matrix multiply */
+    LN_ISA_COUNT = 4
+#elif defined(__ARM_NEON)
+    LN_ISA_NEON = 1,
+    LN_ISA_COUNT = 2
+#else
+    LN_ISA_COUNT = 1
+#endif
+};
+
+/* kernel/cpu.c */
+int ln_isa_detect(void);           /* the best level that this machine can run and this build has kernels for */
+const char *ln_isa_text(int isa);  /* "avx2"; NULL past the end */
+int ln_isa_find(const char *name); /* -1: this build has no such level */
+
+typedef struct ln_epilogue ln_epilogue; /* kernel/map.h: a map applied to the op's result before it is stored */
+
+/* One op call, complete and immutable after planning. */
+typedef struct ln_call {
+    const ln_op *op;
+    const void *attributes;  /* the op's generated struct, e.g. const ln_conv_attributes * */
+    int n_inputs, n_outputs; /* of the op itself */
+    const ln_tensor *inputs; /* n_inputs, then n_extra operands of the epilogue */
+    const ln_tensor *outputs;
+    int n_extra;
+    const ln_tensor *inner;      /* with an epilogue: the op's own result, which is never stored; else == outputs */
+    const ln_epilogue *epilogue; /* NULL: none */
+    int isa;                     /* the plan's limit; a kernel may use it to choose helpers */
+    int threads;                 /* the largest number of threads that will run it */
+    /* Set by configure: */
+    void *state;         /* plan-time data of the kernel, from ln_call_state */
+    size_t packed_bytes; /* bytes of rearranged constants, which `pack` fills; plans of the model that pack the same
+                            constants share them */
+    uintptr_t packing;   /* what the result of pack depends on besides dtypes, attributes, constants and packed_bytes */
+    uint32_t packed_inputs; /* bit i: only `pack` reads input i, never `run`, so a folded input can be freed */
+    size_t scratch_bytes;   /* shared by all threads during the step */
+    size_t scratch_thread;  /* per thread */
+    int phases;             /* default 1; all threads finish a phase before any thread begins the next */
+    int64_t work[2];        /* independent work items of phase 0, and of each later phase; default 1 (on one thread) */
+    int64_t grain;          /* the smallest number of items worth giving to one thread; default 1 */
+    uint64_t flops;         /* for reports */
+    void *plan;             /* opaque: used by ln_call_state */
+} ln_call;
+
+/* Zeroed memory that lasts as long as the plan; NULL when out of memory (return LINNET_OUT_OF_MEMORY). */
+void *ln_call_state(ln_call *call, size_t bytes);
+
+/* The memory of a call's operands during one run. */
+typedef struct ln_buffers {
+    const void *const *inputs; /* like call->inputs; NULL for absent inputs */
+    void *const *outputs;      /* NULL for absent optional outputs */
+    const void *packed;
+    void *scratch;        /* scratch_bytes, 64-byte aligned */
+    char *thread_scratch; /* the part of thread t begins at t * thread_stride; never NULL, even if a part has 0 bytes */
+    size_t thread_stride;
+    /* For ops flagged LN_OP_DATA_DEPENDENT (nonzero); NULL for all others. There are LN_MAX_RANK entries per output.
+     * They hold the dims of call->outputs, which are an upper bound (nonzero: [rank, count(x)]). The kernel overwrites
+     * them with the true dims and stores its result dense in the true shape, from the start of the buffer. */
+    int64_t *output_dims;
+    struct ln_run_error *error;
+} ln_buffers;
+
+/* Reports the only error that a kernel can have in a run: a data-dependent index out of range. The first report is
+   kept. Thread-safe. Returns LINNET_INDEX_OUT_OF_RANGE, which the kernel returns in turn. */
+linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t index, int64_t low, int64_t high);
+
+enum ln_kernel_flag {
+    LN_KERNEL_EPILOGUE = 1, /* applies call->epilogue */
+    LN_KERNEL_VIEWS = 2,    /* accepts any strides on input 0 and output 0, not only dense or channels-last */
+    LN_KERNEL_REFERENCE = 4 /* the scalar reference: any strides, any ISA, written for readability */
+};
+
+/* `supports` decides from dtypes, strides, attributes and shapes whether the kernel can run this call. The strides
+ * determine the layout. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack` (may
+ * be NULL) writes packed_bytes from call->inputs[i].data. `run` computes items [begin, end) of the phase. Items must be
+ * independent, and a result must not depend on how the range is split. No kernel reads or writes any byte outside its
+ * buffers.
+ */
+typedef struct ln_kernel {
+    char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
+    uint16_t op;
+    uint8_t isa;
+    uint8_t flags;
+    bool (*supports)(const ln_call *call);
+    linnet_status (*configure)(ln_call *call);
+    void (*pack)(const ln_call *call, void *packed);
+    linnet_status (*run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
+} ln_kernel;
+
+/* All kernels of this build, best first, references last (dispatch/dispatch.c includes the .inc lists).
+ * NULL-terminated. */
+extern const ln_kernel *const ln_kernels[];
+/* The first kernel of ln_kernels at or below `isa` that supports the call; NULL if none. */
+const ln_kernel *ln_choose_kernel(const ln_call *call, int isa, bool reference_only);
+/* Whether ln_kernels has any kernel of the op. */
+bool ln_has_kernel(int op);
+
+#endif

@@ -1,0 +1,35 @@
+/* map.h - pointwise register programs, either as a node or as the epilogue of a heavy op.
+ * The strip interpreter is in runtime_c/map/map_strip.inc.c (compiled per ISA level); the reference is in
+ * runtime_c/ops/map.c. */
+#ifndef LN_MAP_H
+#define LN_MAP_H
+
+#include "kernel/kernel.h"
+
+/* The op's result as a matrix: columns are its innermost axis (stride 1), rows are all other axes, and row r starts at
+ * r * columns of inner. Every extra operand is a scalar, one value per column, or a matrix of the same strides. */
+struct ln_epilogue {
+    const ln_map_attributes *map; /* the map node that was fused */
+    int tile_input;               /* which input of the map is the op's result */
+    int n_inputs; /* number of inputs of the map; input i != tile_input is extra operand number operand[i] */
+    int operand[LN_MAX_OPERANDS];
+    bool clamp_only; /* the map is min(max(x, low), high) to f32, which kernels may do in registers */
+    float low, high; /* -INFINITY or INFINITY where there is no limit */
+    void *program;   /* compiled by ln_epilogue_prepare */
+};
+
+/* Whether the map can be an epilogue for these inputs. Input number tile_input is `inner`. The map must have one
+   output, of the shape and strides of inner, and every other operand must be of a kind listed above. */
+bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int n_inputs, int tile_input,
+                      const ln_tensor *inner, const ln_tensor *output);
+/* Compiles into memory of ln_call_state; sets clamp_only, low, high and program. */
+linnet_status ln_epilogue_prepare(ln_epilogue *epilogue, ln_call *call);
+/* Applies the epilogue to a tile: rows [row, row + rows) and columns [column, column + columns) of the op's f32 result.
+ * The tile is in `tile`, with `tile_stride` elements from row to row. The result is stored into b->outputs[0] (any
+ * dtype). Thread-safe; uses only the stack. `tile` may be the output itself if the output is f32 and there are no extra
+ * operands. The plan may place the output over an operand that is no longer needed, because each element is read before
+ * it is written. Without an epilogue (call->epilogue NULL) it only converts and stores. */
+void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, int64_t rows, int64_t column,
+                       int64_t columns, const float *tile, int64_t tile_stride);
+
+#endif

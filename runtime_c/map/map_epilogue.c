@@ -1,0 +1,166 @@
+/* map_epilogue.c - plans the map that is applied to the tiles of a heavy op's f32 result before they are stored
+   (kernel/map.h). It decides whether the map fits, and how the map's operands correspond to the result.
+   fast/tail/epilogue.c applies it. */
+#include "kernel/common/convert.h"
+#include "map/map_epilogue.h"
+#include "map/map_shape.h"
+
+#include <math.h>
+
+#define MOST_INSTRUCTIONS 96 /* limits the stack that the strips of a program use */
+
+static int kind_of(const ln_tensor *t, const ln_tensor *inner) {
+    if (ln_count(t) == 1) return LN_EPILOGUE_SCALAR;
+    if (t->rank > inner->rank) return LN_EPILOGUE_UNFIT;
+    int shift = inner->rank - t->rank, axis = ln_epilogue_column_axis(inner) - shift;
+    bool column = axis >= 0 && t->strides[axis] == 1, matrix = t->rank == inner->rank;
+    for (int d = 0; d < t->rank; d++) {
+        column = column && t->dims[d] == (d == axis ? inner->dims[d + shift] : 1);
+        matrix = matrix && t->dims[d] == inner->dims[d] && (t->dims[d] == 1 || t->strides[d] == inner->strides[d]);
+    }
+    return matrix ? LN_EPILOGUE_MATRIX : column ? LN_EPILOGUE_COLUMN : LN_EPILOGUE_UNFIT;
+}
+
+bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int n_inputs, int tile_input,
+                      const ln_tensor *inner, const ln_tensor *output) {
+    int64_t n = map->program.n / LN_MAP_WORDS;
+    int views = 0, stores = 0;
+    if (n > MOST_INSTRUCTIONS || map->dtypes.n != 1 || inner->rank < 1 || n_inputs > LN_MAX_OPERANDS ||
+        inner->dtype != LINNET_F32)
+        return false;
+    if (kind_of(output, inner) != LN_EPILOGUE_MATRIX && !(ln_count(output) == 1 && ln_count(inner) == 1)) return false;
+    /* The matrix must have no gaps: row r starts at r * columns. */
+    int64_t columns = inner->dims[ln_epilogue_column_axis(inner)];
+    if ((columns != 1 && inner->strides[ln_epilogue_column_axis(inner)] != 1) ||
+        !(ln_is_dense(inner) || ln_is_channels_last(inner)))
+        return false;
+    for (int i = 0; i < n_inputs; i++) {
+        if (i == tile_input || inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i)) continue;
+        if (kind_of(&inputs[i], inner) == LN_EPILOGUE_UNFIT) return false;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t *in = map->program.v + k * LN_MAP_WORDS;
+        switch (in[0]) {
+        case LN_MAP_IOTA: return false;
+        case LN_MAP_LOAD_DEQUANTIZED:
+            if (in[2] == tile_input) return false;
+            views++;
+            break;
+        case LN_MAP_TABLE:
+            if (in[3] == tile_input) return false;
+            views++;
+            break;
+        case LN_MAP_LOAD: views++; break;
+        case LN_MAP_STORE:
+        case LN_MAP_STORE_QUANTIZED:
+            views += 2;
+            stores++;
+            break;
+        default: break;
+        }
+    }
+    ln_map_source source = {.map = map,
+                            .inputs = inputs,
+                            .n_inputs = n_inputs,
+                            .outputs = output,
+                            .n_outputs = 1,
+                            .tile_input = tile_input,
+                            .column_axis = ln_epilogue_column_axis(inner),
+                            .most_bytes = LN_EPILOGUE_BYTES};
+    return views <= LN_EPILOGUE_VIEWS && stores == 1 && ln_map_compilable(&source);
+}
+
+/* Whether the program is a load, then min and max with constants on the right, then a store of f32. */
+static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor *output) {
+    const int64_t *program = e->map->program.v;
+    int64_t n = e->map->program.n / LN_MAP_WORDS, value = -1;
+    e->low = -INFINITY;
+    e->high = INFINITY;
+    e->clamp_only = false;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t *in = program + k * LN_MAP_WORDS;
+        if (in[1] != LINNET_F32) return;
+        if (in[0] == LN_MAP_CONST) continue;
+        if (in[0] == LN_MAP_LOAD) {
+            if (in[2] != e->tile_input) {
+                const ln_tensor *t = &inputs[in[2]];
+                if (!t->data || ln_count(t) != 1) return;
+            } else if (value >= 0) {
+                return;
+            } else {
+                value = k;
+            }
+            continue;
+        }
+        if (in[0] == LN_MAP_STORE) {
+            e->clamp_only = in[2] == value && k == n - 1 && output->dtype == LINNET_F32;
+            return;
+        }
+        if ((in[0] != LN_MAP_MIN && in[0] != LN_MAP_MAX) || in[2] != value) return;
+        const int64_t *bound = program + in[3] * LN_MAP_WORDS;
+        float c = 0.0f;
+        if (bound[0] == LN_MAP_CONST)
+            c = (float)e->map->floats.v[bound[2]];
+        else if (bound[0] == LN_MAP_LOAD && bound[2] != e->tile_input)
+            c = (float)ln_load_f64(inputs[bound[2]].data, inputs[bound[2]].dtype, 0);
+        else
+            return;
+        if (!(c == c)) return;
+        if (in[0] == LN_MAP_MAX) {
+            e->low = c > e->low ? c : e->low;
+            e->high = c > e->high ? c : e->high;
+        } else {
+            e->low = c < e->low ? c : e->low;
+            e->high = c < e->high ? c : e->high;
+        }
+        value = k;
+    }
+}
+
+linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
+    ln_tensor *inputs = ln_call_state(call, (size_t)ln_max(1, e->n_inputs) * sizeof *inputs);
+    ln_epilogue_plan *q = ln_call_state(call, sizeof *q);
+    if (!inputs || !q) return LINNET_OUT_OF_MEMORY;
+    for (int i = 0; i < e->n_inputs; i++)
+        inputs[i] = i == e->tile_input ? *call->inner : call->inputs[call->n_inputs + e->operand[i]];
+    inputs[e->tile_input].dtype = LINNET_F32;
+    inputs[e->tile_input].data = NULL;
+    ln_map_source source = {.map = e->map,
+                            .inputs = inputs,
+                            .n_inputs = e->n_inputs,
+                            .outputs = call->outputs,
+                            .n_outputs = 1,
+                            .tile_input = e->tile_input,
+                            .column_axis = ln_epilogue_column_axis(call->inner),
+                            .most_bytes = LN_EPILOGUE_BYTES};
+    linnet_status status = ln_map_compile(&source, call, &q->program);
+    if (status) return status;
+    find_clamp(e, inputs, &call->outputs[0]);
+    q->isa = ln_map_isa_for(call->isa);
+    q->columns = call->inner->dims[ln_epilogue_column_axis(call->inner)];
+    for (int i = 0; i < q->program->n_steps; i++) {
+        const ln_map_step *s = &q->program->steps[i];
+        const ln_map_view *v = &q->program->views[s->view];
+        int at = s->view;
+        if (s->code == LN_MAP_STORE || s->code == LN_MAP_STORE_QUANTIZED) {
+            q->kinds[at] = LN_EPILOGUE_MATRIX;
+            q->inputs[at] = -1;
+        } else if (s->code == LN_MAP_TABLE) {
+            q->kinds[at] = LN_EPILOGUE_FIXED;
+            q->inputs[at] = (int16_t)(call->n_inputs + e->operand[v->operand]);
+        } else if (s->code == LN_MAP_LOAD || s->code == LN_MAP_LOAD_DEQUANTIZED) {
+            if (v->operand < 0) {
+                q->kinds[at] = LN_EPILOGUE_COLUMN; /* one scale per channel */
+                q->inputs[at] = -2;
+            } else if (v->operand == e->tile_input) {
+                q->kinds[at] = LN_EPILOGUE_TILE;
+                q->inputs[at] = -2;
+            } else {
+                q->kinds[at] = (uint8_t)kind_of(&inputs[v->operand], call->inner);
+                q->inputs[at] = (int16_t)(call->n_inputs + e->operand[v->operand]);
+            }
+        }
+    }
+    e->program = q;
+    return LINNET_OK;
+}

@@ -1,0 +1,34 @@
+/* map_epilogue.h - the planned epilogue of a heavy op. map/map_epilogue.c creates it; fast/tail/epilogue.c applies it
+ * to the tiles of the op's result. */
+#ifndef LN_MAP_EPILOGUE_H
+#define LN_MAP_EPILOGUE_H
+
+#include "map/map_program.h"
+
+#define LN_EPILOGUE_VIEWS 24
+#define LN_EPILOGUE_BYTES 16384 /* limit of the stack that strips use */
+
+/* How an operand maps to the matrix of the result. */
+enum ln_epilogue_kind {
+    LN_EPILOGUE_SCALAR,
+    LN_EPILOGUE_COLUMN,
+    LN_EPILOGUE_MATRIX,
+    LN_EPILOGUE_TILE,
+    LN_EPILOGUE_FIXED,
+    LN_EPILOGUE_UNFIT
+};
+
+typedef struct ln_epilogue_plan {
+    ln_map_program *program;
+    const ln_map_isa *isa;
+    int64_t columns; /* of the whole result */
+    uint8_t kinds[LN_EPILOGUE_VIEWS];
+    int16_t inputs[LN_EPILOGUE_VIEWS]; /* index into b->inputs; -1: output, -2: fixed data */
+} ln_epilogue_plan;
+
+/* The axis that forms the columns: the innermost of the layout. */
+static inline int ln_epilogue_column_axis(const ln_tensor *inner) {
+    return inner->layout == LN_LAYOUT_CHANNELS_LAST && inner->rank >= 3 ? 1 : inner->rank - 1;
+}
+
+#endif

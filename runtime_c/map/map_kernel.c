@@ -1,0 +1,158 @@
+/* map_kernel.c - the fast kernel of `map` around the strip interpreters: plan, splitting into strips, lookup tables.
+ * The kernels themselves (one per ISA) are at the end of map/map_strip.inc.c and call functions here. */
+#include "kernel/parts.h"
+#include "map/map_shape.h"
+#include "map/map_program.h"
+
+#include <string.h>
+
+/* The interpreters of this build, best first. LN_SIMD_SCALAR is a build of portable code only (the amalgamation). */
+#if !defined(LN_SIMD_SCALAR) && (defined(__x86_64__) || defined(_M_X64))
+#define LEVELS(LEVEL)                                                                                                  \
+    LN_IF_avx512(LEVEL(LN_ISA_AVX512, ln_map_isa__avx512)) LN_IF_avx2(LEVEL(LN_ISA_AVX2, ln_map_isa__avx2))            \
+        LEVEL(LN_ISA_SCALAR, ln_map_isa__sse2) /* every x86-64 has SSE2 */
+#elif !defined(LN_SIMD_SCALAR) && defined(__aarch64__)
+#define LEVELS(LEVEL) LEVEL(LN_ISA_SCALAR, ln_map_isa__neon)
+#else
+#define LEVELS(LEVEL) LEVEL(LN_ISA_SCALAR, ln_map_isa__scalar)
+#endif
+#define DECLARE(level, symbol) extern const ln_map_isa symbol;
+LEVELS(DECLARE)
+
+const ln_map_isa *ln_map_isa_for(int isa) {
+#define TAKE(level, symbol)                                                                                            \
+    if (isa >= level) return &symbol;
+    LEVELS(TAKE)
+    return NULL; /* no level is below LN_ISA_SCALAR */
+}
+
+char **ln_map_registers(const ln_map_program *p, void *scratch) {
+    char **registers = scratch;
+    uintptr_t slots = ((uintptr_t)(registers + p->n_registers) + 63) & ~(uintptr_t)63;
+    for (int i = 0; i < p->n_slots; i++) registers[i] = (char *)slots + (size_t)i * p->register_bytes;
+    for (int i = p->n_slots; i < p->n_registers; i++)
+        registers[i] = (char *)(uintptr_t)(p->constants + (size_t)(i - p->n_slots) * p->register_bytes);
+    return registers;
+}
+
+static ln_map_source source_of(const ln_call *call) {
+    return (ln_map_source){.map = call->attributes,
+                           .inputs = call->inputs,
+                           .n_inputs = call->n_inputs,
+                           .outputs = call->outputs,
+                           .n_outputs = call->n_outputs,
+                           .tile_input = -1,
+                           .most_bytes = 24576};
+}
+
+bool ln_map_supports(const ln_call *call) {
+    ln_map_source source = source_of(call);
+    return call->epilogue == NULL && call->n_outputs > 0 && ln_map_compilable(&source);
+}
+
+linnet_status ln_map_configure(ln_call *call, int isa) {
+    ln_map_source source = source_of(call);
+    ln_map_program *p;
+    linnet_status status = ln_map_compile(&source, call, &p);
+    if (status || (status = ln_map_tabulate(p, call, isa))) return status;
+    call->state = p;
+    call->scratch_thread = p->scratch_bytes + ln_round_up((size_t)p->n_views * sizeof(char *), 64);
+    call->work[0] = ln_ceil_div(p->count, p->strip);
+    call->grain = ln_max(1, 16384 / p->strip);
+    return LINNET_OK;
+}
+
+/* Rough cost of a step in cycles per element, to decide whether a table pays. */
+static int cost(const ln_map_step *s) {
+    switch (s->code) {
+    case LN_MAP_LOAD:
+    case LN_MAP_STORE: return 0;
+    case LN_MAP_POW:
+    case LN_MAP_FMOD:
+    case LN_MAP_MOD: return 16;
+    default: break;
+    }
+    if (s->code == LN_MAP_DIV || s->code == LN_MAP_RECIPROCAL || s->code == LN_MAP_SQRT) return 2;
+    if (s->code >= LN_MAP_EXP && s->code <= LN_MAP_ATANH)
+        return s->code >= LN_MAP_FLOOR && s->code <= LN_MAP_TRUNC ? 1 : 4;
+    return s->type == LINNET_F64 || s->type == LINNET_I64 ? 2 : 1;
+}
+
+linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa) {
+    int input = -1, output = -1, total = 0;
+    for (int i = 0; i < p->n_steps; i++) {
+        const ln_map_step *s = &p->steps[i];
+        const ln_map_view *v = &p->views[s->view];
+        total += cost(s);
+        switch (s->code) {
+        case LN_MAP_LOAD:
+        case LN_MAP_LOAD_DEQUANTIZED:
+            if (v->operand < 0 || (input >= 0 && p->views[input].operand != v->operand)) return LINNET_OK;
+            input = s->view;
+            break;
+        case LN_MAP_STORE:
+        case LN_MAP_STORE_QUANTIZED:
+            if (output >= 0) return LINNET_OK;
+            output = s->view;
+            break;
+        case LN_MAP_IOTA:
+        case LN_MAP_TABLE: return LINNET_OK;
+        default: break;
+        }
+    }
+    /* A lookup takes about a cycle per element; wider vectors execute more steps in that time. */
+    int worth = isa <= 1 ? 3 : isa == 2 ? 5 : 6;
+    if (input < 0 || output < 0 || total < worth || p->count < 512) return LINNET_OK;
+    const ln_map_view *x = &p->views[input], *y = &p->views[output];
+    if (ln_dtype_size(x->dtype) != 1 || ln_dtype_size(y->dtype) != 1 || x->dtype == LINNET_BOOL || x->rank != 1 ||
+        y->rank != 1 || x->strides[0] != 1 || y->strides[0] != 1)
+        return LINNET_OK;
+    uint8_t *table = ln_call_state(call, 512);
+    char *scratch = ln_call_state(call, p->scratch_bytes + 64);
+    char **bases = ln_call_state(call, (size_t)p->n_views * sizeof *bases);
+    if (!table || !scratch || !bases) return LINNET_OUT_OF_MEMORY;
+    for (int i = 0; i < 256; i++) table[256 + i] = (uint8_t)i;
+    for (int v = 0; v < p->n_views; v++) bases[v] = (char *)(v == output ? table : table + 256);
+    char **registers = ln_map_registers(p, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
+    for (int start = 0; start < 256; start += p->strip)
+        ln_map_isa_for(isa)->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
+    p->table = table;
+    p->table_view[0] = input;
+    p->table_view[1] = output;
+    return LINNET_OK;
+}
+
+linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
+                         ln_map_strip strip) {
+    const ln_map_program *p = call->state;
+    int64_t first = begin * p->strip, last = ln_min(end * p->strip, p->count);
+    if (p->table) {
+        const uint8_t *x = b->inputs[p->views[p->table_view[0]].operand], *table = p->table;
+        uint8_t *y = b->outputs[0];
+        for (int64_t i = first; i < last; i++) y[i] = table[x[i]];
+        return LINNET_OK;
+    }
+    /* The base pointers of the views follow the pointers of the registers. Few programs have many views. */
+    char *few[24], **bases = few;
+    char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
+    if (p->n_views > 24) {
+        bases = (char **)(void *)scratch;
+        scratch += ln_round_up((size_t)p->n_views * sizeof *bases, 64);
+    }
+    for (int v = 0; v < p->n_views; v++) {
+        const ln_map_view *view = &p->views[v];
+        bases[v] = view->operand < 0             ? (char *)(uintptr_t)view->data
+                   : view->operand < p->n_inputs ? (char *)(uintptr_t)b->inputs[view->operand]
+                                                 : b->outputs[view->operand - p->n_inputs];
+    }
+    char **registers = ln_map_registers(p, scratch);
+    for (int k = 0; k < p->n_steps; k++) {
+        const ln_map_step *s = &p->steps[k];
+        if (s->direct != LN_MAP_DIRECT_REPEAT) continue;
+        size_t line = (size_t)p->views[s->view].dims[1] * sizeof(float), whole = (size_t)p->strip * sizeof(float);
+        for (size_t at = 0; at < whole; at += line) memcpy(registers[s->y] + at, bases[s->view], line);
+    }
+    for (int64_t start = first; start < last; start += p->strip)
+        strip(p, p->views, bases, start, (int)ln_min(p->strip, last - start), registers);
+    return LINNET_OK;
+}

@@ -1,0 +1,112 @@
+/* map_program.h - a map program compiled for strips: registers are arrays of a few hundred elements that stay in L1.
+ * map/map_compile.c creates it at plan time; the interpreter in map_strip.inc.c of each ISA runs it. */
+#ifndef LN_MAP_PROGRAM_H
+#define LN_MAP_PROGRAM_H
+
+#include "kernel/map.h"
+
+/* How one operand is traversed in iteration order: dims with the outermost first, adjacent dims merged; rank >= 1. */
+typedef struct ln_map_view {
+    int32_t operand; /* input number, n_inputs + output number, or -1: `data` (iota: NULL) */
+    uint8_t dtype;
+    uint8_t rank;
+    bool iota; /* the value of an element is its offset */
+    const void *data;
+    int64_t dims[LN_MAX_RANK];
+    int64_t strides[LN_MAX_RANK];
+} ln_map_view;
+
+enum ln_map_direct {
+    LN_MAP_DIRECT_LOAD = 1,
+    LN_MAP_DIRECT_STORE = 2,
+    LN_MAP_DIRECT_REPEAT = 4 /* the same in every strip, so it is loaded once, before the first strip */
+};
+
+/* How a store converts a float to an integer. CUT: truncates. PRODUCT: multiplies by the inverse of a scale that is a
+ * power of two, then rounds. QUOTIENT: divides, then rounds. NEAREST: clamps first, then divides and rounds; used for
+ * all scales that are not extreme. */
+enum ln_map_rounding { LN_MAP_CUT, LN_MAP_PRODUCT, LN_MAP_QUOTIENT, LN_MAP_NEAREST };
+
+typedef struct ln_map_step {
+    uint8_t code;              /* ln_map_opcode */
+    uint8_t type;              /* type of the registers that are read (for loads and casts: of the result) */
+    uint8_t from;              /* cast: type of register a; store: type of the register */
+    uint8_t direct;            /* in full strips the register is the operand's memory itself, so nothing is copied */
+    int32_t y, a, b, c;        /* registers */
+    int32_t view;              /* loads, stores, tables */
+    int32_t zero;              /* quantized loads and stores */
+    int32_t how;               /* quantized stores: ln_map_rounding */
+    float scale, inverse;      /* quantized loads and stores: scale, 1 / scale */
+    float least, most;         /* quantized stores: the range minus the zero point, times scale for LN_MAP_NEAREST */
+    int32_t multiplier, shift; /* fixed_multiply */
+} ln_map_step;
+
+typedef struct ln_map_program {
+    int32_t n_steps, n_views, n_inputs;
+    int32_t n_slots;     /* number of registers in scratch */
+    int32_t n_registers; /* number of registers in scratch and of the constants after them */
+    int32_t strip;       /* number of elements, a multiple of 16 */
+    uint32_t register_bytes;
+    uint32_t scratch_bytes;
+    const ln_map_step *steps;
+    const ln_map_view *views;
+    const char *constants; /* constants, repeated for a whole strip */
+    int64_t count;         /* number of elements in the iteration shape */
+    const uint8_t *table;  /* 256 entries: the whole program as a look-up table for 8-bit inputs; NULL: none */
+    int32_t table_view[2]; /* input, output */
+} ln_map_program;
+
+/* Runs one strip: elements [start, start + n) in iteration order, n <= strip. ln_map_registers has set up `registers`.
+ * bases[v] is the beginning of view v. */
+typedef void (*ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
+                             int n, char **registers);
+
+/* Lays out pointers and strips in scratch (64-byte aligned, p->scratch_bytes). */
+char **ln_map_registers(const ln_map_program *p, void *scratch);
+/* The functions of an ISA level: the best at or below `isa`. */
+typedef struct ln_map_isa {
+    ln_map_strip strip;
+    /* Computes min(max(x, low), high) of rows x columns floats. */
+    void (*clamp)(const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows, int64_t columns,
+                  float low, float high);
+    /* Stores n floats as contiguous elements of any type. */
+    void (*store)(int dtype, const float *x, int n, void *y);
+} ln_map_isa;
+const ln_map_isa *ln_map_isa_for(int isa);
+
+/* The input of compilation. The views of an epilogue (tile_input >= 0) get their dims when it is applied
+ * (map_epilogue.c). */
+typedef struct ln_map_source {
+    const ln_map_attributes *map;
+    const ln_tensor *inputs; /* of the map */
+    int n_inputs;
+    const ln_tensor *outputs;
+    int n_outputs;
+    int tile_input;  /* -1: the map is a node, not an epilogue */
+    int column_axis; /* epilogue: the axis of the columns */
+    int most_bytes;  /* limit for scratch; the strip is shortened to fit */
+} ln_map_source;
+/* Returns false if only the reference can run the program. */
+bool ln_map_compilable(const ln_map_source *source);
+linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_program **out);
+/* Makes the look-up table if that is possible and worthwhile. */
+linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa);
+
+/* Shared by all ISAs (map/map_rest.c): convert any memory type to any register type and back, and run the rarer
+ * opcodes. */
+void ln_map_load_any(int dtype, int type, const void *data, int64_t offset, int64_t stride, int n, void *y);
+void ln_map_store_any(int dtype, int type, const void *register_, int n, void *data, int64_t offset, int64_t stride);
+void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
+/* Computes an arithmetic opcode on n elements in plain C (map/map_scalar.c), for the reference. */
+void ln_map_arithmetic(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
+
+/* Kernel functions that work with any strip interpreter (map/map_kernel.c). */
+bool ln_map_supports(const ln_call *call);
+linnet_status ln_map_configure(ln_call *call, int isa);
+linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
+                         ln_map_strip strip);
+/* cast, quantize and dequantize as map programs (map/map_convert.c). ln_map_run runs them. */
+bool ln_convert_supports(const ln_call *call);
+linnet_status ln_convert_configure(ln_call *call);
+
+#endif

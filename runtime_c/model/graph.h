@@ -1,0 +1,91 @@
+/* graph.h - a verified model in memory: model.c reads it from a file, and the planner reads it from here.
+ * Everything is a private copy and immutable after load; only large constants stay in the mapped file. */
+#ifndef LN_GRAPH_H
+#define LN_GRAPH_H
+
+#include "base/memory.h"
+#include "kernel/op.h"
+#include "base/platform.h"
+
+typedef struct ln_value {
+    const char *name;             /* never NULL */
+    ln_tensor tensor;             /* declared dtype, rank, dims (-1 unknown), quant; data for constants */
+    uint64_t bytes;               /* of data */
+    int32_t variable;             /* index into the model's variables, or -1 */
+    const char *const *dim_names; /* of an input: one name per dimension, "" for a dimension without a name; NULL: no
+                                     names */
+} ln_value;
+
+typedef struct ln_node {
+    const ln_op *op;
+    const void *attributes; /* the op's generated struct */
+    const char *name;       /* never NULL */
+    const char *source;     /* never NULL */
+    int32_t n_inputs, n_outputs;
+    const int32_t *inputs; /* value indices; -1: absent */
+    const int32_t *outputs;
+} ln_node;
+
+typedef struct ln_function {
+    const char *name;
+    int32_t n_values, n_nodes, n_inputs, n_outputs;
+    const ln_value *values;
+    const ln_node *nodes; /* in an order that computes every input before its use */
+    const int32_t *inputs, *outputs;
+} ln_function;
+
+typedef struct ln_variable {
+    const char *name;
+    ln_tensor tensor; /* its shape is fully known; data: the initial value, or NULL (zeros) */
+    uint64_t bytes;
+} ln_variable;
+
+/* A range of bytes of the file outside its structure. */
+typedef struct ln_segment {
+    const void *data;
+    uint64_t size, digest;
+    int32_t digest_kind; /* enum ln_digest_kind, or a kind that a later version adds */
+} ln_segment;
+enum ln_digest_kind { LN_DIGEST_NONE, LN_DIGEST_CRC32, LN_DIGEST_CRC32C, LN_DIGEST_KINDS };
+
+typedef struct ln_signature {
+    const char *name;
+    int32_t function;
+    const char *const *inputs; /* one name per input of the function */
+    const char *const *outputs;
+} ln_signature;
+
+struct linnet_model {
+    ln_memory memory; /* the allocator, and the bytes allocated through it */
+    ln_references references;
+    ln_lock lock;                       /* protects the next two fields */
+    ln_memory packed;                   /* the allocator of packed weights, which plans share */
+    struct ln_program *packed_programs; /* the programs that hold packed weights */
+    ln_pool pool;                       /* holds everything below */
+    const void *file;                   /* mapped, owned by the caller, or our own copy */
+    size_t file_size;
+    uint64_t structure_size; /* of its flatbuffer, which follows the header */
+    int file_kind;           /* ln_file_kind */
+    uint32_t format_version;
+    int32_t n_functions, n_signatures, n_variables, n_metadata, n_segments;
+    const ln_function *functions;
+    const ln_signature *signatures;
+    const ln_variable *variables;
+    const ln_segment *segments;
+    const char *const *metadata; /* key, value, key, value, ... */
+    char digest[33];             /* digest of the structure, which contains the digests of segments, and of the segments
+                                    that have no digest */
+};
+
+enum ln_file_kind { LN_FILE_MAPPED, LN_FILE_BORROWED, LN_FILE_COPIED };
+
+/* attributes.c: the functions that the node calls, in the order of its attributes. Returns their number, which is 0 for
+ * most ops. */
+enum { LN_MOST_CALLEES = 2 };
+int ln_callees(const ln_node *node, int64_t callees[LN_MOST_CALLEES]);
+
+/* Creates a model without a graph, with one reference. Errors: OUT_OF_MEMORY. */
+linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out, linnet_error *error);
+linnet_model *ln_model_retain(linnet_model *model);
+
+#endif

@@ -1,0 +1,340 @@
+/* model.c - opens a .lnt file (header, private copy of the structure, lifetime) and answers the caller's questions
+ * about a model. docs/format.md specifies the container; structure.c verifies the structure. */
+#include "base/crc32.h"
+#include "base/digest.h"
+#include "model/structure.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "linnet reads little-endian files in place, so it needs a little-endian machine"
+#endif
+
+enum { HEADER_SIZE = LN_HEADER_SIZE, READER_VERSION = 1 };
+static const char magic[8] = {'L', 'I', 'N', 'N', 'E', 'T', '\r', '\n'};
+
+typedef struct header {
+    uint32_t format_version, oldest_reader, structure_crc;
+    uint64_t structure_offset, structure_size, file_size;
+} header;
+
+static uint32_t u32_at(const unsigned char *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint64_t u64_at(const unsigned char *p) { return u32_at(p) | (uint64_t)u32_at(p + 4) << 32; }
+
+void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size) {
+    const uint32_t versions[2] = {LN_FORMAT_VERSION, READER_VERSION},
+                   crc = ln_crc32(0, structure, (size_t)structure_size);
+    const uint64_t range[2] = {HEADER_SIZE, structure_size};
+    char *to = memset(header, 0, HEADER_SIZE);
+    memcpy(to, magic, sizeof magic);
+    memcpy(to + 8, versions, sizeof versions);
+    memcpy(to + 16, range, sizeof range);
+    memcpy(to + 32, &crc, sizeof crc);
+    memcpy(to + 40, &file_size, sizeof file_size);
+}
+
+static linnet_status read_header(const void *file, size_t size, header *h, linnet_error *error) {
+    unsigned char bytes[HEADER_SIZE];
+    size_t known = size < HEADER_SIZE ? size : HEADER_SIZE;
+    memset(bytes, 0, sizeof bytes);
+    if (known) memcpy(bytes, file, known); /* everything is read from this copy, because a mapped file may change */
+    if (known < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0) {
+        bool text_mode = known >= 6 && memcmp(bytes, magic, 6) == 0;
+        ln_fail(error, LINNET_BAD_MAGIC, "not a .lnt file");
+        ln_expected(error, "a file that begins with LINNET");
+        ln_got(error, "%zu bytes that begin differently", size);
+        ln_hint(error, text_mode ? "the file was transferred in text mode; copy it again in binary mode"
+                                 : "convert the model with `linnet convert`");
+        return LINNET_BAD_MAGIC;
+    }
+    if (known < HEADER_SIZE) {
+        ln_fail(error, LINNET_TRUNCATED, "the file ends within its header");
+        ln_expected(error, "at least %d bytes", HEADER_SIZE);
+        return ln_got(error, "%zu bytes", size), LINNET_TRUNCATED;
+    }
+    h->format_version = u32_at(bytes + 8);
+    h->oldest_reader = u32_at(bytes + 12);
+    h->structure_offset = u64_at(bytes + 16);
+    h->structure_size = u64_at(bytes + 24);
+    h->structure_crc = u32_at(bytes + 32);
+    h->file_size = u64_at(bytes + 40);
+    if (h->oldest_reader > READER_VERSION) {
+        ln_fail(error, LINNET_NEWER_FORMAT, "the file needs a newer version of linnet");
+        ln_expected(error, "reader version %d or older", READER_VERSION);
+        ln_got(error, "%u", (unsigned)h->oldest_reader);
+        return ln_hint(error, "use a newer linnet (this is version %s)", linnet_version()), LINNET_NEWER_FORMAT;
+    }
+    if (h->format_version == 0 || h->oldest_reader == 0 || h->oldest_reader > h->format_version) {
+        ln_fail(error, LINNET_CORRUPT, "the format versions in the header are invalid");
+        return ln_got(error, "format %u, oldest reader %u", (unsigned)h->format_version, (unsigned)h->oldest_reader),
+               LINNET_CORRUPT;
+    }
+    if (h->file_size != size) {
+        linnet_status code = h->file_size > size ? LINNET_TRUNCATED : LINNET_CORRUPT;
+        ln_fail(error, code, "the file size differs from the size in its header");
+        ln_expected(error, "%llu bytes", (unsigned long long)h->file_size);
+        ln_got(error, "%zu bytes", size);
+        return ln_hint(error, "copy the file again"), code;
+    }
+    if (h->structure_offset != HEADER_SIZE || h->structure_size > size - HEADER_SIZE || h->structure_size > INT32_MAX) {
+        ln_fail(error, LINNET_CORRUPT, "the structure range in the header is outside the file");
+        return ln_got(error, "offset %llu, size %llu", (unsigned long long)h->structure_offset,
+                      (unsigned long long)h->structure_size),
+               LINNET_CORRUPT;
+    }
+    return LINNET_OK;
+}
+
+static void set_digest(linnet_model *model, const void *structure, size_t size) {
+    uint64_t sum[2] = {0, 0};
+    ln_digest(structure, size, sum);
+    for (int32_t i = 0; i < model->n_segments; i++) { /* the structure contains the digests of the other segments */
+        const ln_segment *s = &model->segments[i];
+        if (s->digest_kind == LN_DIGEST_NONE) ln_digest(s->data, (size_t)s->size, sum);
+    }
+    snprintf(model->digest, sizeof model->digest, "%016llx%016llx", (unsigned long long)sum[0],
+             (unsigned long long)sum[1]);
+}
+
+static linnet_status load(linnet_model *model, linnet_error *error) {
+    header h;
+    char *structure;
+    uint32_t crc;
+    linnet_status status = read_header(model->file, model->file_size, &h, error);
+    if (status) return status;
+    structure = ln_pool_alloc(&model->pool, (size_t)h.structure_size);
+    if (!structure)
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate %llu bytes for the structure of the file",
+                       (unsigned long long)h.structure_size);
+    memcpy(structure, (const char *)model->file + HEADER_SIZE, (size_t)h.structure_size);
+    crc = ln_crc32(0, structure, (size_t)h.structure_size);
+    if (crc != h.structure_crc) {
+        ln_fail(error, LINNET_CORRUPT, "the checksum of the structure is wrong");
+        ln_expected(error, "CRC-32 %08x", (unsigned)h.structure_crc);
+        ln_got(error, "%08x", (unsigned)crc);
+        return ln_hint(error, "the file is damaged; copy it again"), LINNET_CORRUPT;
+    }
+    model->format_version = h.format_version;
+    model->structure_size = h.structure_size;
+    status = ln_read_structure(model, structure, (size_t)h.structure_size, error);
+    if (status == LINNET_OK) set_digest(model, structure, (size_t)h.structure_size);
+    return status;
+}
+
+static void release(linnet_model *model) {
+    ln_memory memory;
+    ln_pool_free(&model->pool);
+    if (model->file_kind == LN_FILE_MAPPED)
+        ln_file_unmap(model->file, model->file_size);
+    else if (model->file_kind == LN_FILE_COPIED)
+        ln_memory_free(&model->memory, (void *)(uintptr_t)model->file, model->file_size);
+    ln_lock_destroy(&model->lock);
+    memory = model->memory;
+    ln_memory_free(&memory, model, sizeof *model);
+}
+
+static linnet_status check_config(const linnet_model_config *config, const linnet_allocator **allocator,
+                                  linnet_error *error) {
+    *allocator = NULL;
+    if (!config) return LINNET_OK;
+    if (config->struct_size != sizeof *config) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.struct_size is wrong");
+        ln_expected(error, "%zu", sizeof *config);
+        ln_got(error, "%zu", config->struct_size);
+        return ln_hint(error, "call linnet_model_config_init first"), LINNET_INVALID_ARGUMENT;
+    }
+    if (config->verify < -1 || config->verify > 1) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.verify is out of range");
+        ln_expected(error, "-1, 0 or 1");
+        return ln_got(error, "%d", (int)config->verify), LINNET_INVALID_ARGUMENT;
+    }
+    *allocator = config->allocator;
+    if (*allocator && (!(*allocator)->alloc || !(*allocator)->free))
+        return ln_fail(error, LINNET_INVALID_ARGUMENT,
+                       "linnet_model_config.allocator must have both `alloc` and `free`");
+    return LINNET_OK;
+}
+
+linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out, linnet_error *error) {
+    ln_memory memory;
+    linnet_model *model;
+    ln_memory_init(&memory, allocator);
+    model = ln_memory_alloc(&memory, sizeof *model);
+    if (!model) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a model");
+    memset(model, 0, sizeof *model);
+    if (!ln_lock_init(&model->lock)) {
+        ln_memory_free(&memory, model, sizeof *model);
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot create the model's mutex");
+    }
+    model->memory = model->packed = memory;
+    model->packed.bytes = 0;
+    atomic_init(&model->references.count, 1);
+    ln_pool_init(&model->pool, &model->memory);
+    model->file_kind = LN_FILE_BORROWED;
+    *out = model;
+    return LINNET_OK;
+}
+
+static linnet_status finish(linnet_model *model, const char *path, const linnet_model_config *config,
+                            linnet_model **out, linnet_error *error) {
+    const int verify = config ? config->verify : 0;
+    linnet_status status = load(model, error);
+    if (status == LINNET_OK && (verify > 0 || (verify == 0 && model->file_kind == LN_FILE_COPIED)))
+        status = ln_verify_bytes(model, verify > 0, NULL, error);
+    if (status == LINNET_OK) {
+        *out = model;
+        return LINNET_OK;
+    }
+    if (path && error && !error->tensor[0]) ln_at_tensor(error, path);
+    release(model);
+    return status;
+}
+
+void linnet_model_config_init(linnet_model_config *config) {
+    if (!config) return;
+    memset(config, 0, sizeof *config);
+    config->struct_size = sizeof *config;
+}
+
+linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
+                                linnet_error *error) {
+    const linnet_allocator *allocator;
+    linnet_model *model;
+    linnet_status status;
+    if (!out) return ln_null_argument(error, "linnet_model_open", "out");
+    *out = NULL;
+    if (!path) return ln_null_argument(error, "linnet_model_open", "path");
+    if ((status = check_config(config, &allocator, error)) || (status = ln_model_new(allocator, &model, error)))
+        return status;
+    status = ln_file_map(path, &model->file, &model->file_size, error);
+    if (status) {
+        release(model);
+        return status;
+    }
+    model->file_kind = LN_FILE_MAPPED;
+    return finish(model, path, config, out, error);
+}
+
+linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, const linnet_model_config *config,
+                                       linnet_model **out, linnet_error *error) {
+    const linnet_allocator *allocator;
+    linnet_model *model;
+    linnet_status status;
+    if (!out) return ln_null_argument(error, "linnet_model_open_memory", "out");
+    *out = NULL;
+    if (!data && size) return ln_null_argument(error, "linnet_model_open_memory", "data");
+    if ((status = check_config(config, &allocator, error)) || (status = ln_model_new(allocator, &model, error)))
+        return status;
+    model->file = data;
+    model->file_size = size;
+    if (size && (copy || (uintptr_t)data % 16 != 0)) {
+        void *own = ln_memory_alloc(&model->memory, size);
+        if (!own) {
+            release(model);
+            return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate %zu bytes for a copy of the file", size);
+        }
+        memcpy(own, data, size);
+        model->file = own;
+        model->file_kind = LN_FILE_COPIED;
+    }
+    return finish(model, NULL, config, out, error);
+}
+
+linnet_model *ln_model_retain(linnet_model *model) {
+    atomic_fetch_add_explicit(&model->references.count, 1, memory_order_relaxed);
+    return model;
+}
+
+void linnet_model_free(linnet_model *model) {
+    if (model && atomic_fetch_sub_explicit(&model->references.count, 1, memory_order_acq_rel) == 1) release(model);
+}
+
+/* ---- questions --------------------------------------------------------------------------------------------------- */
+
+static const ln_signature *signature_at(const linnet_model *model, int signature) {
+    return model && signature >= 0 && signature < model->n_signatures ? &model->signatures[signature] : NULL;
+}
+
+int linnet_model_signature_count(const linnet_model *model) { return model ? model->n_signatures : 0; }
+
+const char *linnet_model_signature_name(const linnet_model *model, int signature) {
+    const ln_signature *s = signature_at(model, signature);
+    return s ? s->name : NULL;
+}
+
+int linnet_model_find_signature(const linnet_model *model, const char *name) {
+    for (int i = 0; model && name && i < model->n_signatures; i++)
+        if (!strcmp(model->signatures[i].name, name)) return i;
+    return -1;
+}
+
+int linnet_model_input_count(const linnet_model *model, int signature) {
+    const ln_signature *s = signature_at(model, signature);
+    return s ? model->functions[s->function].n_inputs : 0;
+}
+
+int linnet_model_output_count(const linnet_model *model, int signature) {
+    const ln_signature *s = signature_at(model, signature);
+    return s ? model->functions[s->function].n_outputs : 0;
+}
+
+static void describe(const char *name, const ln_tensor *t, linnet_tensor_info *out) {
+    uint64_t bytes;
+    memset(out, 0, sizeof *out);
+    out->name = name;
+    out->dtype = t->dtype;
+    out->rank = t->rank;
+    for (int i = 0; i < t->rank; i++) out->shape[i] = t->dims[i];
+    if (ln_bytes(t, &bytes)) out->bytes = (size_t)bytes;
+    if (t->quant && t->quant->scheme == LN_QUANT_TENSOR) {
+        out->scale = t->quant->scale[0];
+        out->zero = t->quant->zero ? t->quant->zero[0] : 0;
+    }
+}
+
+linnet_status linnet_model_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
+    const ln_signature *s = signature_at(model, signature);
+    const ln_function *f = s ? &model->functions[s->function] : NULL;
+    if (!f || !out || i < 0 || i >= f->n_inputs) return LINNET_INVALID_ARGUMENT;
+    describe(s->inputs[i], &f->values[f->inputs[i]].tensor, out);
+    return LINNET_OK;
+}
+
+linnet_status linnet_model_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
+    const ln_signature *s = signature_at(model, signature);
+    const ln_function *f = s ? &model->functions[s->function] : NULL;
+    if (!f || !out || i < 0 || i >= f->n_outputs) return LINNET_INVALID_ARGUMENT;
+    describe(s->outputs[i], &f->values[f->outputs[i]].tensor, out);
+    return LINNET_OK;
+}
+
+int linnet_model_variable_count(const linnet_model *model) { return model ? model->n_variables : 0; }
+
+linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out) {
+    if (!model || !out || i < 0 || i >= model->n_variables) return LINNET_INVALID_ARGUMENT;
+    describe(model->variables[i].name, &model->variables[i].tensor, out);
+    return LINNET_OK;
+}
+
+const char *linnet_model_metadata(const linnet_model *model, const char *key) {
+    if (model && key && !strcmp(key, "digest")) return model->digest;
+    for (int32_t i = 0; model && key && i < model->n_metadata; i++)
+        if (!strcmp(model->metadata[2 * i], key)) return model->metadata[2 * i + 1];
+    return NULL;
+}
+
+size_t linnet_model_bytes(linnet_model *model) {
+    if (!model) return 0;
+    ln_lock_shared(&model->lock);
+    const size_t bytes = model->memory.bytes + model->packed.bytes;
+    ln_unlock(&model->lock);
+    return bytes;
+}
+
+size_t linnet_model_mapped_bytes(const linnet_model *model) {
+    return model && model->file_kind == LN_FILE_MAPPED ? model->file_size : 0;
+}

@@ -1,0 +1,322 @@
+/* store.c - the variables of a model in one aligned block, with a version for each and one readers-writer lock.
+ * Once snapshots read it, the store also keeps a copy of the last committed state. Sessions of several plans may share
+ * a store. */
+#include "model/store.h"
+
+#include <string.h>
+
+struct linnet_store {
+    ln_memory memory;
+    ln_references references;
+    linnet_model *model;
+    ln_lock lock;
+    char *block;
+    size_t block_bytes;
+    size_t *offsets; /* per variable; in the same allocation as the struct */
+    uint64_t *versions;
+    /* For snapshots, see store.h. */
+    ln_lock committed_lock;
+    char **committed; /* per variable; NULL: no snapshot reads it */
+    uint64_t *committed_versions;
+    atomic_size_t committed_bytes;
+    atomic_int followers;
+    atomic_uint_least64_t commits;
+    atomic_bool pending; /* written through linnet_store_data, and not committed yet */
+    bool writing;        /* a thread holds the exclusive lock */
+};
+
+static size_t struct_bytes(int32_t variables) {
+    return sizeof(linnet_store) + (size_t)variables * (sizeof(size_t) + 2 * sizeof(uint64_t) + sizeof(char *));
+}
+
+size_t ln_store_bytes_for(const linnet_model *model) {
+    size_t total = 0;
+    for (int32_t i = 0; i < model->n_variables; i++)
+        total += ln_round_up((size_t)model->variables[i].bytes, LN_ALIGNMENT);
+    return ln_round_up(struct_bytes(model->n_variables), LN_ALIGNMENT) + total;
+}
+
+/* Copies in pieces, so that a large variable is never in memory twice. Zeros take no memory. */
+static void take_values(const linnet_model *model, char *to, const char *from, size_t bytes) {
+    enum {
+        PIECE = 4 << 20
+    }; /* the page cache works in folios, so a piece may load a part of the previous piece
+          again */
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        const size_t size = bytes - at < PIECE ? bytes - at : PIECE;
+        ln_copy_sparse(to + at, from + at, size);
+        const size_t since = at < PIECE ? 0 : at - PIECE;
+        if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from + since, at + size - since);
+    }
+}
+
+linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *allocator, linnet_store **out,
+                                  linnet_error *error) {
+    ln_memory memory;
+    linnet_store *store;
+    size_t total = 0;
+    if (!out) return ln_null_argument(error, "linnet_store_create", "out");
+    *out = NULL;
+    if (!model) return ln_null_argument(error, "linnet_store_create", "model");
+    ln_memory_init(&memory, allocator ? allocator : &model->memory.allocator);
+    store = ln_memory_alloc(&memory, struct_bytes(model->n_variables));
+    if (!store) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a store");
+    memset(store, 0, struct_bytes(model->n_variables));
+    store->versions = (uint64_t *)(store + 1);
+    store->committed_versions = store->versions + model->n_variables;
+    store->offsets = (size_t *)(store->committed_versions + model->n_variables);
+    store->committed = (char **)(store->offsets + model->n_variables);
+    for (int32_t i = 0; i < model->n_variables; i++) {
+        uint64_t bytes = model->variables[i].bytes;
+        store->offsets[i] = total;
+        if (bytes > SIZE_MAX / 2 - total - LN_ALIGNMENT) {
+            ln_memory_free(&memory, store, struct_bytes(model->n_variables));
+            return ln_fail(error, LINNET_TOO_LARGE, "the variables of this model do not fit in the address space");
+        }
+        total += ln_round_up((size_t)bytes, LN_ALIGNMENT);
+    }
+    store->block_bytes = total;
+    store->block = total ? ln_memory_alloc_zeroed(&memory, total) : NULL;
+    if (total && !store->block) {
+        ln_memory_free(&memory, store, struct_bytes(model->n_variables));
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate %zu bytes for the variables of a model", total);
+    }
+    bool locks = ln_lock_init(&store->lock);
+    if (locks && !ln_lock_init(&store->committed_lock)) {
+        ln_lock_destroy(&store->lock);
+        locks = false;
+    }
+    if (!locks) {
+        ln_memory_free_zeroed(&memory, store->block, total);
+        ln_memory_free(&memory, store, struct_bytes(model->n_variables));
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot create the store's locks");
+    }
+    for (int32_t i = 0; i < model->n_variables; i++)
+        if (model->variables[i].tensor.data)
+            take_values(model, store->block + store->offsets[i], model->variables[i].tensor.data,
+                        (size_t)model->variables[i].bytes);
+    atomic_init(&store->references.count, 1);
+    store->memory = memory;
+    store->model = ln_model_retain(model);
+    *out = store;
+    return LINNET_OK;
+}
+
+void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v) {
+    take_values(from, ln_store_data(store, i), v->tensor.data, (size_t)v->bytes);
+    ln_store_bump(store, i);
+}
+
+static void forget_committed(linnet_store *store) {
+    for (int32_t i = 0; i < store->model->n_variables; i++) {
+        ln_memory_free_zeroed(&store->memory, store->committed[i], (size_t)store->model->variables[i].bytes);
+        store->committed[i] = NULL;
+    }
+    store->committed_bytes = 0;
+}
+
+linnet_store *ln_store_retain(linnet_store *store) {
+    atomic_fetch_add_explicit(&store->references.count, 1, memory_order_relaxed);
+    return store;
+}
+
+void linnet_store_free(linnet_store *store) {
+    ln_memory memory;
+    linnet_model *model;
+    if (!store || atomic_fetch_sub_explicit(&store->references.count, 1, memory_order_acq_rel) != 1) return;
+    model = store->model;
+    ln_lock_destroy(&store->lock);
+    ln_lock_destroy(&store->committed_lock);
+    forget_committed(store);
+    memory = store->memory;
+    ln_memory_free_zeroed(&memory, store->block, store->block_bytes);
+    ln_memory_free(&memory, store, struct_bytes(model->n_variables));
+    linnet_model_free(model);
+}
+
+const linnet_model *ln_store_model(const linnet_store *store) { return store->model; }
+
+const linnet_allocator *ln_store_allocator(const linnet_store *store) { return &store->memory.allocator; }
+
+/* ---- locking and committing ------------------------------------------------------------------------------------ */
+
+/* Called under the store's lock, so that no write is in progress. The versions tell what has changed. */
+static void commit(linnet_store *store) {
+    bool begun = false;
+    atomic_store(&store->pending, false);
+    if (store->committed_bytes > 0 && atomic_load(&store->followers) == 0) forget_committed(store);
+    for (int32_t i = 0; store->committed_bytes > 0 && i < store->model->n_variables; i++) {
+        if (!store->committed[i] || store->committed_versions[i] == store->versions[i]) continue;
+        if (!begun) ln_lock_exclusive(&store->committed_lock);
+        begun = true;
+        ln_copy_sparse(store->committed[i], ln_store_data(store, i), (size_t)store->model->variables[i].bytes);
+        store->committed_versions[i] = store->versions[i];
+    }
+    if (!begun) return;
+    atomic_fetch_add(&store->commits, 1);
+    ln_unlock(&store->committed_lock);
+}
+
+/* A caller that wrote through linnet_store_data has promised to finish before the store is locked again. */
+static void commit_pending(linnet_store *store) {
+    if (!atomic_load_explicit(&store->pending, memory_order_relaxed)) return;
+    ln_lock_exclusive(&store->lock);
+    commit(store);
+    ln_unlock(&store->lock);
+}
+
+bool ln_store_lock_unless(linnet_store *store, bool exclusive, bool (*give_up)(void *context), void *context) {
+    commit_pending(store);
+    if (!ln_lock_unless(&store->lock, exclusive, give_up, context)) return false;
+    if (exclusive) store->writing = true;
+    return true;
+}
+
+void ln_store_lock(linnet_store *store, bool exclusive) { ln_store_lock_unless(store, exclusive, NULL, NULL); }
+
+void ln_store_unlock(linnet_store *store) {
+    if (store->writing) {
+        commit(store);
+        store->writing = false;
+    }
+    ln_unlock(&store->lock);
+}
+
+linnet_status linnet_store_publish(linnet_store *store, linnet_error *error) {
+    if (!store) return ln_null_argument(error, "linnet_store_publish", "store");
+    commit_pending(store);
+    return LINNET_OK;
+}
+
+size_t ln_store_committed_bytes_for(const linnet_model *model, const bool *reads) {
+    size_t total = 0;
+    for (int32_t i = 0; i < model->n_variables; i++)
+        if (reads[i]) total += ln_round_up((size_t)model->variables[i].bytes, LN_ALIGNMENT);
+    return total;
+}
+
+linnet_status ln_store_follow(linnet_store *store, const bool *reads, linnet_error *error) {
+    const linnet_model *model = store->model;
+    linnet_status status = LINNET_OK;
+    atomic_fetch_add(&store->followers, 1);
+    ln_store_lock(store, true); /* the holder commits when it unlocks, and then copies versions that were never
+                                   committed */
+    for (int32_t i = 0; i < model->n_variables && status == LINNET_OK; i++) {
+        const size_t bytes = (size_t)model->variables[i].bytes;
+        if (!reads[i] || store->committed[i] || !bytes) continue;
+        store->committed[i] = ln_memory_alloc_zeroed(&store->memory, bytes);
+        store->committed_versions[i] = UINT64_MAX;
+        if (store->committed[i])
+            store->committed_bytes += ln_round_up(bytes, LN_ALIGNMENT);
+        else
+            status = ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate the copy of a variable for snapshots");
+    }
+    ln_store_unlock(store);
+    if (status != LINNET_OK) ln_store_unfollow(store);
+    return status;
+}
+
+void ln_store_unfollow(linnet_store *store) { atomic_fetch_sub(&store->followers, 1); }
+
+uint64_t ln_store_commit_number(const linnet_store *store) { return atomic_load(&store->commits); }
+
+uint64_t ln_store_copy_committed(linnet_store *store, char *const *data, uint64_t *versions) {
+    uint64_t number;
+    ln_lock_shared(&store->committed_lock);
+    number = atomic_load(&store->commits);
+    for (int32_t i = 0; i < store->model->n_variables; i++) {
+        if (!data[i] || !store->committed[i] || versions[i] == store->committed_versions[i]) continue;
+        ln_copy_sparse(data[i], store->committed[i], (size_t)store->model->variables[i].bytes);
+        versions[i] = store->committed_versions[i];
+    }
+    ln_unlock(&store->committed_lock);
+    return number;
+}
+
+/* ---- variables ------------------------------------------------------------------------------------------------- */
+
+void *ln_store_data(linnet_store *store, int i) { return store->block + store->offsets[i]; }
+
+uint64_t ln_store_version(const linnet_store *store, int i) { return store->versions[i]; }
+
+void ln_store_bump(linnet_store *store, int i) { store->versions[i]++; }
+
+size_t linnet_store_bytes(const linnet_store *store) {
+    return store ? ln_store_bytes_for(store->model) + store->committed_bytes : 0;
+}
+
+int32_t ln_store_find(const linnet_store *store, const char *function, const char *name, linnet_error *error) {
+    const linnet_model *model = store->model;
+    if (!name) {
+        ln_null_argument(error, function, "name");
+        return -1;
+    }
+    for (int32_t i = 0; i < model->n_variables; i++)
+        if (!strcmp(model->variables[i].name, name)) return i;
+    ln_fail(error, LINNET_UNKNOWN_NAME, "%s: the model has no variable of this name", function);
+    ln_at_tensor(error, name);
+    if (model->n_variables)
+        ln_expected(error, "one of %d variables; the first is '%.40s'", (int)model->n_variables,
+                    model->variables[0].name);
+    else
+        ln_expected(error, "a model with variables");
+    ln_hint(error, "linnet_model_variable lists the variables of a model");
+    return -1;
+}
+
+/* Index of a variable of exactly `bytes` bytes, or -1 with the error set. */
+static int32_t find(const linnet_store *store, const char *function, const char *name, const void *data, size_t bytes,
+                    linnet_error *error) {
+    int32_t i;
+    if (!store || (!data && bytes)) {
+        ln_null_argument(error, function, !store ? "store" : "data");
+        return -1;
+    }
+    i = ln_store_find(store, function, name, error);
+    if (i < 0 || store->model->variables[i].bytes == bytes) return i;
+    ln_fail(error, LINNET_WRONG_SHAPE, "%s: the sizes of the buffer and the variable differ", function);
+    ln_at_tensor(error, name);
+    ln_expected(error, "%llu bytes", (unsigned long long)store->model->variables[i].bytes);
+    ln_got(error, "%zu bytes", bytes);
+    return -1;
+}
+
+static linnet_status status_of(const linnet_error *error) { return (linnet_status)error->code; }
+
+linnet_status linnet_store_read(linnet_store *store, const char *name, void *data, size_t bytes, linnet_error *error) {
+    linnet_error own;
+    int32_t i = find(store, "linnet_store_read", name, data, bytes, error ? error : &own);
+    if (i < 0) return status_of(error ? error : &own);
+    if (bytes == 0) return LINNET_OK;
+    ln_store_lock(store, false);
+    memcpy(data, ln_store_data(store, i), bytes);
+    ln_store_unlock(store);
+    return LINNET_OK;
+}
+
+linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
+                                 linnet_error *error) {
+    linnet_error own;
+    int32_t i = find(store, "linnet_store_write", name, data, bytes, error ? error : &own);
+    if (i < 0) return status_of(error ? error : &own);
+    ln_store_lock(store, true);
+    if (bytes) memcpy(ln_store_data(store, i), data, bytes);
+    ln_store_bump(store, i);
+    ln_store_unlock(store);
+    return LINNET_OK;
+}
+
+void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error) {
+    int32_t i;
+    if (!store) return ln_null_argument(error, "linnet_store_data", "store"), NULL;
+    i = ln_store_find(store, "linnet_store_data", name, error);
+    if (i < 0) return NULL;
+    if (write) { /* The caller has written or is going to write. Neither these writes nor the writes of others may be
+                    committed here. */
+        ln_lock_exclusive(&store->lock);
+        ln_store_bump(store, i);
+        atomic_store(&store->pending, true);
+        ln_unlock(&store->lock);
+    }
+    return ln_store_data(store, i);
+}

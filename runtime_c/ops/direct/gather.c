@@ -1,0 +1,249 @@
+/* gather.c - shape rule and kernel of `gather`, with three kinds: take along an axis, elements (GatherElements), and nd
+ * (GatherND). Every index is checked at run time. Inner runs that are contiguous on both sides use memcpy. */
+#include "kernel/kernel.h"
+#include "kernel/common/index.h"
+
+#include <string.h>
+
+static linnet_status bad_axis(const ln_infer *infer, int64_t axis, int rank) {
+    ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "gather: the axis is out of range");
+    ln_expected(infer->error, "an axis in [-%d, %d)", rank, rank);
+    return ln_got(infer->error, "%lld", (long long)axis);
+}
+
+static linnet_status too_many(const ln_infer *infer, int rank) {
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "gather: the result has too many dimensions");
+    ln_expected(infer->error, "at most %d", LN_MAX_RANK);
+    return ln_got(infer->error, "%d", rank);
+}
+
+static linnet_status infer_take(const ln_infer *infer, const ln_tensor *x, const ln_tensor *index, ln_tensor *y) {
+    const ln_gather_attributes *a = infer->attributes;
+    int axis = ln_axis(a->axis, x->rank);
+    if (axis < 0) return bad_axis(infer, a->axis, x->rank);
+    int rank = x->rank - 1 + index->rank;
+    if (rank > LN_MAX_RANK) return too_many(infer, rank);
+    y->rank = (int8_t)rank;
+    memcpy(y->dims, x->dims, (size_t)axis * sizeof(int64_t));
+    memcpy(y->dims + axis, index->dims, (size_t)index->rank * sizeof(int64_t));
+    memcpy(y->dims + axis + index->rank, x->dims + axis + 1, (size_t)(x->rank - axis - 1) * sizeof(int64_t));
+    return LINNET_OK;
+}
+
+static linnet_status infer_nd(const ln_infer *infer, const ln_tensor *x, const ln_tensor *index, ln_tensor *y) {
+    const ln_gather_attributes *a = infer->attributes;
+    int64_t depth = index->rank > 0 ? index->dims[index->rank - 1] : 0;
+    if (a->batch_dims < 0 || a->batch_dims >= index->rank || a->batch_dims >= x->rank) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "gather nd: batch_dims is out of range");
+        ln_expected(infer->error, "at least 0 and less than %d, the smaller rank", (int)ln_min(x->rank, index->rank));
+        return ln_got(infer->error, "%lld", (long long)a->batch_dims);
+    }
+    if (depth < 0) {
+        y->rank = -1; /* the rank depends on an unknown dimension */
+        return LINNET_OK;
+    }
+    if (depth < 1 || a->batch_dims + depth > x->rank) {
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "gather nd: the last dimension of indices is out of range");
+        ln_expected(infer->error, "from 1 to %lld", (long long)(x->rank - a->batch_dims));
+        return ln_got(infer->error, "%lld", (long long)depth);
+    }
+    for (int d = 0; d < a->batch_dims; d++)
+        if (x->dims[d] >= 0 && index->dims[d] >= 0 && x->dims[d] != index->dims[d]) {
+            ln_fail(infer->error, LINNET_SHAPE_MISMATCH,
+                    "gather nd: the batch dimensions of indices and tensor differ");
+            ln_expected(infer->error, "%lld at dimension %d of indices", (long long)x->dims[d], d);
+            return ln_got(infer->error, "%lld", (long long)index->dims[d]);
+        }
+    int first = (int)(a->batch_dims + depth);
+    int rank = index->rank - 1 + x->rank - first;
+    if (rank > LN_MAX_RANK) return too_many(infer, rank);
+    y->rank = (int8_t)rank;
+    memcpy(y->dims, index->dims, (size_t)(index->rank - 1) * sizeof(int64_t));
+    memcpy(y->dims + index->rank - 1, x->dims + first, (size_t)(x->rank - first) * sizeof(int64_t));
+    return LINNET_OK;
+}
+
+linnet_status ln_infer_gather(const ln_infer *infer) {
+    const ln_gather_attributes *a = infer->attributes;
+    const ln_tensor *x = &infer->inputs[0], *index = &infer->inputs[1];
+    ln_tensor *y = &infer->outputs[0];
+    y->dtype = x->dtype;
+    if (index->dtype != LINNET_I32 && index->dtype != LINNET_I64) {
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "gather: the dtype of indices is not supported");
+        ln_expected(infer->error, "i32 or i64");
+        return ln_got(infer->error, "%s", linnet_dtype_name(index->dtype));
+    }
+    if (x->rank < 0 || index->rank < 0) {
+        y->rank = a->kind == LN_GATHER_KIND_ELEMENTS ? (int8_t)ln_max(x->rank, index->rank) : -1;
+        for (int d = 0; d < y->rank; d++) y->dims[d] = index->rank >= 0 ? index->dims[d] : -1;
+        return LINNET_OK;
+    }
+    const bool tuples = a->kind == LN_GATHER_KIND_ND;
+    ln_index_facts(infer, tuples ? (int)a->batch_dims : ln_axis(a->axis, x->rank), tuples, !a->from_end);
+    if (a->kind == LN_GATHER_KIND_TAKE) return infer_take(infer, x, index, y);
+    if (a->kind == LN_GATHER_KIND_ND) return infer_nd(infer, x, index, y);
+    if (ln_axis(a->axis, x->rank) < 0) return bad_axis(infer, a->axis, x->rank);
+    bool fits = x->rank == index->rank;
+    for (int d = 0; fits && d < x->rank; d++)
+        fits = d == ln_axis(a->axis, x->rank) || x->dims[d] < 0 || index->dims[d] < 0 || index->dims[d] <= x->dims[d];
+    if (!fits) {
+        char text[64], other[64];
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "gather elements: the shape of indices does not match the tensor");
+        ln_expected(infer->error, "the tensor's rank, and dimensions within %s except along the axis",
+                    ln_shape_text(x->dims, x->rank, text, sizeof text));
+        return ln_got(infer->error, "%s", ln_shape_text(index->dims, index->rank, other, sizeof other));
+    }
+    ln_same_shape(index, y);
+    return LINNET_OK;
+}
+
+/* All kinds walk in the same way. At each point of a grid, an index, or for nd a tuple of indices, selects a block of
+   the trailing dims of x. All blocks have the same size, which is one element for the kind `elements`. */
+typedef struct walk {
+    int rank;                                                                       /* of the grid */
+    int64_t dims[LN_MAX_RANK], to[LN_MAX_RANK], at[LN_MAX_RANK], from[LN_MAX_RANK]; /* steps in y, indices, and x */
+    int first, depth; /* the dimensions of x that the indices of a point refer to */
+    int64_t next;     /* elements from one index of a tuple to the next */
+    bool from_end;    /* negative indices count from the end */
+    int block_rank;
+    int64_t block;   /* number of elements of the block */
+    bool contiguous; /* the block is contiguous in x and in y */
+} walk;
+
+static bool supports(const ln_call *call) {
+    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[0].rank >= 0 &&
+           call->inputs[1].rank >= 0;
+}
+
+static linnet_status configure(ln_call *call) {
+    const ln_gather_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1], *y = &call->outputs[0];
+    const bool nd = a->kind == LN_GATHER_KIND_ND, take = a->kind == LN_GATHER_KIND_TAKE;
+    walk *w = call->state = ln_call_state(call, sizeof *w);
+    if (w == NULL) return LINNET_OUT_OF_MEMORY;
+    w->first = nd ? (int)a->batch_dims : ln_axis(a->axis, x->rank);
+    w->depth = nd ? (int)index->dims[index->rank - 1] : 1;
+    w->from_end = a->from_end;
+    w->next = nd ? index->strides[index->rank - 1] : 0;
+    w->block_rank = nd || take ? x->rank - w->first - w->depth : 0;
+    w->rank = y->rank - w->block_rank;
+    for (int d = 0; d < w->rank; d++) {
+        w->dims[d] = y->dims[d];
+        w->to[d] = y->strides[d];
+        if (take) {
+            w->at[d] = d >= w->first && d < w->first + index->rank ? index->strides[d - w->first] : 0;
+            w->from[d] = d < w->first ? x->strides[d] : 0;
+        } else {
+            w->at[d] = index->strides[d];
+            w->from[d] = (nd ? d < w->first : d != w->first) ? x->strides[d] : 0;
+        }
+    }
+    w->block = 1;
+    for (int d = x->rank - w->block_rank; d < x->rank; d++) w->block *= x->dims[d];
+    w->contiguous = ln_dense_tail(x, x->rank - w->block_rank) && ln_dense_tail(y, y->rank - w->block_rank);
+    call->work[0] = w->block > 0 ? ln_count(y) / w->block : 0;
+    call->grain = ln_max(1, 65536 / (w->block + 8)); /* 20 us, the cost of sharing work */
+    return LINNET_OK;
+}
+
+/* Copies a block that is not contiguous. */
+static void move_pieces(const ln_call *call, const ln_buffers *b, int64_t y_at, int64_t x_at) {
+    const walk *w = call->state;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    for (int64_t i = 0; i < w->block; i++) {
+        int64_t rest = i, from = x_at, to = y_at;
+        for (int k = 1; k <= w->block_rank; k++) {
+            int64_t c = rest % x->dims[x->rank - k];
+            rest /= x->dims[x->rank - k];
+            from += c * x->strides[x->rank - k];
+            to += c * y->strides[y->rank - k];
+        }
+        ln_copy_element(b->outputs[0], to, b->inputs[0], from, ln_dtype_size(x->dtype));
+    }
+}
+
+/* Finds the offset in x for the point whose indices are at `at`. Returns false if an index, *wrong, is out of range
+   along a dimension of size *wrong_size. */
+static inline bool resolve(const walk *w, const ln_tensor *x, const void *indices, bool wide, int64_t at, int64_t *from,
+                           int64_t wrong[2]) {
+    for (int k = 0; k < w->depth; k++, at += w->next) {
+        int64_t i = wide ? ((const int64_t *)indices)[at] : ((const int32_t *)indices)[at], n = x->dims[w->first + k];
+        if (i < (w->from_end ? -n : 0) || i >= n) {
+            wrong[0] = i, wrong[1] = n;
+            return false;
+        }
+        *from += (i < 0 ? i + n : i) * x->strides[w->first + k];
+    }
+    return true;
+}
+
+/* The common case has a loop of its own: single elements of four bytes, each with one index, along one dimension of the
+ * grid. Stops before an index that is out of range, and returns how many elements it has copied. */
+static int64_t take_words(const walk *w, const ln_tensor *x, const ln_buffers *b, bool wide, int64_t side, int64_t to,
+                          int64_t at, int64_t from) {
+    const int last = w->rank - 1;
+    const int64_t n = x->dims[w->first], step = x->strides[w->first], to_step = w->to[last], at_step = w->at[last],
+                  from_step = w->from[last];
+    const uint32_t *source = (const uint32_t *)b->inputs[0] + from;
+    uint32_t *target = (uint32_t *)b->outputs[0] + to;
+    const int64_t *indices = b->inputs[1];
+    const int32_t *short_indices = b->inputs[1];
+    for (int64_t k = 0; k < side; k++, at += at_step) {
+        int64_t i = wide ? indices[at] : short_indices[at];
+        if (i < 0 && w->from_end) i += n;
+        if (i < 0 || i >= n) return k;
+        target[k * to_step] = source[k * from_step + i * step];
+    }
+    return side;
+}
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    (void)thread;
+    const walk *w = call->state;
+    const ln_tensor *x = &call->inputs[0];
+    const bool wide = call->inputs[1].dtype == LINNET_I64;
+    const int last = w->rank - 1;
+    const size_t size = ln_dtype_size(x->dtype), bytes = (size_t)w->block * size;
+    int64_t wrong[2];
+    for (int64_t row = begin; row < end;) {
+        int64_t rest = row, from = 0, to = 0, at = 0, side = 1;
+        for (int d = last; d >= 0; d--) {
+            int64_t c = rest % w->dims[d];
+            rest /= w->dims[d];
+            to += c * w->to[d], at += c * w->at[d], from += c * w->from[d];
+            if (d == last) side = ln_min(w->dims[d] - c, end - row); /* adjacent points */
+        }
+        row += side;
+        int64_t i = 0;
+        if (size == 4 && w->block == 1 && w->contiguous && w->depth == 1 && last >= 0) {
+            i = take_words(w, x, b, wide, side, to, at, from);
+            to += i * w->to[last], at += i * w->at[last], from += i * w->from[last];
+        }
+        for (; i < side; i++) {
+            int64_t source = from;
+            if (!resolve(w, x, b->inputs[1], wide, at, &source, wrong))
+                return ln_index_error(b, "gather index", wrong[0], w->from_end ? -wrong[1] : 0, wrong[1] - 1);
+            char *target = (char *)b->outputs[0] + to * (int64_t)size;
+            const char *origin = (const char *)b->inputs[0] + source * (int64_t)size;
+            if (!w->contiguous)
+                move_pieces(call, b, to, source);
+            else if (bytes == 1)
+                *target = *origin;
+            else
+                memcpy(target, origin, bytes);
+            if (last >= 0) to += w->to[last], at += w->at[last], from += w->from[last];
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_gather = {
+    .name = "gather_reference",
+    .op = LN_OP_GATHER,
+    .isa = LN_ISA_SCALAR,
+    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+    .supports = supports,
+    .configure = configure,
+    .run = run,
+};

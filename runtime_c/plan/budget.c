@@ -1,0 +1,22 @@
+/* budget.c - the limits of planning, which depend on the size of the file. Folding may read and write every byte of the
+   file a number of times. A fixed amount is added for small files. */
+#include "plan/budget.h"
+
+static const uint64_t least_folded = UINT64_C(64) << 20, least_work = UINT64_C(256) << 20, least_nodes = 1 << 17,
+                      beside = UINT64_C(32) << 20; /* memory that planning may use in addition to max_bytes; it is freed
+                                                      again */
+
+/* Bytes of folded values per byte of the file: 4-bit weights become f32, with another copy during the conversion. */
+enum { FOLDED_PER_BYTE = 16, WORK_PER_BYTE = 32, PER_NODE = 4 };
+
+void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes) {
+    uint64_t size = 0;
+    for (int32_t i = 0; i < model->n_functions; ++i)
+        size += (uint64_t)model->functions[i].n_nodes + (uint64_t)model->functions[i].n_values;
+    *b = (ln_budget){.most_folded = least_folded + FOLDED_PER_BYTE * (uint64_t)model->file_size,
+                     .most_work = least_work + WORK_PER_BYTE * (uint64_t)model->file_size,
+                     .most_nodes = least_nodes + PER_NODE * size};
+    if (max_bytes == 0 || max_bytes > UINT64_MAX - beside) return;
+    b->most_bytes = max_bytes + beside;
+    if (b->most_folded > b->most_bytes) b->most_folded = b->most_bytes;
+}

@@ -1,0 +1,98 @@
+/* evaluate.c - computes one op immediately, and turns the errors of a call into messages.
+ * Used for constant folding and by linnet_op_evaluate. */
+#include "plan/evaluate.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+linnet_status ln_run_error_fail(const struct ln_run_error *raised, linnet_status status, linnet_error *error) {
+    if (status != LINNET_INDEX_OUT_OF_RANGE || !atomic_load(&raised->raised))
+        return ln_fail(error, status, "the kernel failed: %s", linnet_status_name(status));
+    ln_fail(error, status, "an index in the data is out of range");
+    ln_expected(error, "%s from %lld to %lld", raised->operand, (long long)raised->low, (long long)raised->high);
+    ln_got(error, "%lld", (long long)raised->index);
+    return ln_hint(error, "use indices within the tensor");
+}
+
+linnet_status ln_no_kernel(const ln_call *call, linnet_error *error) {
+    char text[96];
+    size_t used = 0;
+    text[0] = 0;
+    if (!ln_has_kernel(call->op->id)) { /* a build can leave out only the ops of training */
+        ln_fail(error, LINNET_UNSUPPORTED, "this build of liblinnet has no kernels for %s", call->op->name);
+        ln_expected(error, "a library built with -DLINNET_TRAINING=ON");
+        return ln_hint(error, "build the library with this option, which is the default"), LINNET_UNSUPPORTED;
+    }
+    for (int i = 0; i < call->n_inputs + call->n_outputs && used + 8 < sizeof text; ++i) {
+        const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
+        const char *name = linnet_dtype_name(t->dtype);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                 i == call->n_inputs ? " -> "
+                                 : i                 ? ", "
+                                                     : "",
+                                 name ? name : "?");
+    }
+    ln_fail(error, LINNET_UNSUPPORTED, "no kernel supports %s with these dtypes and shapes", call->op->name);
+    ln_expected(error, "operand dtypes listed for %s in docs/ops.md", call->op->name);
+    ln_got(error, "%s", text);
+    return ln_hint(error, "cast the operands, or check their quantization");
+}
+
+linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attributes, int n_inputs,
+                          const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data, int isa,
+                          bool reference, int64_t *output_dims, linnet_error *error) {
+    ln_pool pool;
+    ln_pool_init(&pool, memory);
+    ln_call call = {.op = op,
+                    .attributes = attributes,
+                    .n_inputs = n_inputs,
+                    .n_outputs = n_outputs,
+                    .inputs = inputs,
+                    .outputs = outputs,
+                    .inner = outputs,
+                    .isa = isa,
+                    .threads = 1,
+                    .phases = 1,
+                    .work = {1, 1},
+                    .grain = 1,
+                    .plan = &pool};
+    const ln_kernel *kernel = ln_choose_kernel(&call, isa, reference);
+    if (kernel == NULL) {
+        ln_pool_free(&pool);
+        return ln_no_kernel(&call, error);
+    }
+    linnet_status status = kernel->configure ? kernel->configure(&call) : LINNET_OK;
+    struct ln_run_error raised = {.raised = 0};
+    const void **in = ln_pool_array(&pool, n_inputs, sizeof *in);
+    char *packed = call.packed_bytes ? ln_memory_alloc(memory, call.packed_bytes) : NULL;
+    char *scratch = call.scratch_bytes ? ln_memory_alloc(memory, call.scratch_bytes) : NULL;
+    char *thread = call.scratch_thread ? ln_memory_alloc(memory, call.scratch_thread) : NULL;
+    if (status == LINNET_OK && (in == NULL || (call.packed_bytes && !packed) || (call.scratch_bytes && !scratch) ||
+                                (call.scratch_thread && !thread)))
+        status = LINNET_OUT_OF_MEMORY;
+    if (status == LINNET_OK) {
+        for (int i = 0; i < n_inputs; ++i) /* an empty operand must not look like an absent one */
+            in[i] = inputs[i].data != NULL || inputs[i].dtype == LINNET_NONE ? inputs[i].data : &raised;
+        if (packed && kernel->pack) kernel->pack(&call, packed);
+        ln_buffers b = {.inputs = in,
+                        .outputs = data,
+                        .packed = packed,
+                        .scratch = scratch,
+                        .thread_scratch = thread != NULL ? thread : (char *)(void *)&raised,
+                        .thread_stride = call.scratch_thread,
+                        .output_dims = output_dims,
+                        .error = &raised};
+        for (int phase = 0; phase < call.phases && status == LINNET_OK; ++phase)
+            status = kernel->run(&call, &b, phase, 0, call.work[phase > 0], 0);
+        if (status != LINNET_OK) ln_run_error_fail(&raised, status, error);
+    } else {
+        ln_fail(error, status, "cannot prepare %s for evaluation", op->name);
+    }
+    ln_memory_free(memory, packed, call.packed_bytes);
+    ln_memory_free(memory, scratch, call.scratch_bytes);
+    ln_memory_free(memory, thread, call.scratch_thread);
+    ln_pool_free(&pool);
+    return status;
+}

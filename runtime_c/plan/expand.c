@@ -1,0 +1,268 @@
+/* expand.c - turns the signature's function into the working graph: binds names and shapes, leaves out dead nodes.
+ * A call is replaced by the nodes of its function, so every later pass sees one flat list. */
+#include "plan/expand.h"
+
+#include "plan/fold.h"
+
+#include <string.h>
+
+enum { MAX_DEPTH = 64 };
+
+/* Terminates, because functions refer only to functions with a higher index. */
+bool ln_function_assigns(const linnet_model *model, int64_t function) {
+    const ln_function *f = &model->functions[function];
+    for (int32_t i = 0; i < f->n_nodes; ++i)
+        if (ln_node_assigns(model, &f->nodes[i])) return true;
+    return false;
+}
+
+bool ln_node_assigns(const linnet_model *model, const ln_node *node) {
+    int64_t callees[LN_MOST_CALLEES];
+    const int n = ln_callees(node, callees);
+    bool assigns = node->op->flags & LN_OP_WRITES;
+    for (int c = 0; c < n && !assigns; ++c) assigns = ln_function_assigns(model, callees[c]);
+    return assigns;
+}
+
+linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) {
+    const linnet_status charged = ln_work_charge(w, (uint64_t)f->n_values);
+    if (charged != LINNET_OK) return charged;
+    *base = ln_work_add_values(w, f->n_values, w->values.count > 0 ? LN_SLOT_BLOCK : LN_SLOT_KEPT);
+    if (*base < 0) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < f->n_values; ++i) {
+        const ln_value *source = &f->values[i];
+        ln_work_value *v = ln_value_at(w, *base + i);
+        v->name = source->name;
+        v->tensor = source->tensor;
+        v->tensor.data = NULL;
+        v->variable = source->variable;
+        v->readers = 0;
+        if (v->variable >= 0) {
+            const ln_tensor *declared = &w->model->variables[v->variable].tensor;
+            v->tensor.dtype = declared->dtype;
+            v->tensor.rank = declared->rank;
+            memcpy(v->tensor.dims, declared->dims, sizeof v->tensor.dims);
+            if (v->tensor.quant == NULL) v->tensor.quant = declared->quant;
+            v->known = true;
+        } else if (source->tensor.data != NULL) {
+            v->tensor.data = v->host = source->tensor.data;
+            v->known = true;
+        }
+        if (v->known) ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
+    }
+    return LINNET_OK;
+}
+
+/* Counts the node's operands as read. */
+static void release_operands(ln_work *w, const ln_node *node, int32_t base) {
+    for (int32_t k = 0; k < node->n_inputs; ++k)
+        if (node->inputs[k] >= 0) ln_work_release(w, base + node->inputs[k]);
+    for (int32_t o = 0; o < node->n_outputs; ++o)
+        if (node->outputs[o] >= 0) ln_work_unread(w, base + node->outputs[o]);
+}
+
+linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed) {
+    bool *runs = ln_pool_array(&w->pool, f->n_nodes, sizeof *runs);
+    if (runs == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < f->n_values; ++i) /* every request counts as a read */
+        if (needed[i]) ++ln_value_at(w, base + i)->readers;
+    for (int32_t i = f->n_nodes - 1; i >= 0; --i) {
+        const ln_node *node = &f->nodes[i];
+        runs[i] = ln_node_assigns(w->model, node);
+        for (int32_t o = 0; o < node->n_outputs; ++o)
+            if (node->outputs[o] >= 0 && needed[node->outputs[o]]) runs[i] = true;
+        for (int32_t k = 0; runs[i] && k < node->n_inputs; ++k) {
+            if (node->inputs[k] < 0) continue;
+            needed[node->inputs[k]] = true;
+            ++ln_value_at(w, base + node->inputs[k])->readers;
+        }
+    }
+    for (int32_t i = 0; i < f->n_inputs; ++i) ln_work_unread(w, base + f->inputs[i]);
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        const ln_work_value *v = ln_value_at(w, base + f->inputs[i]);
+        if (w->depth == 0 && needed[f->inputs[i]] && !v->known) {
+            char text[96];
+            ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "the shape of an input must be given before planning");
+            ln_at_tensor(w->error, v->name);
+            ln_expected(w->error, "a number for every dimension");
+            ln_got(w->error, "%s", ln_shape_text(v->tensor.dims, v->tensor.rank, text, sizeof text));
+            return ln_hint(w->error, "give the shape of this input in linnet_plan_config.shapes");
+        }
+    }
+    for (int32_t i = 0; i < f->n_nodes; ++i) {
+        if (!runs[i]) continue;
+        const ln_node *source = &f->nodes[i];
+        ln_work_node *node =
+            ln_work_new_node(w, source->op, source->attributes, source->name, i, source->n_inputs, source->n_outputs);
+        if (node == NULL) return ln_work_no_memory(w);
+        for (int32_t k = 0; k < source->n_inputs; ++k)
+            node->inputs[k] = source->inputs[k] < 0 ? -1 : base + source->inputs[k];
+        const bool calls = node->op->flags & LN_OP_CALLS;
+        for (int32_t o = 0; o < source->n_outputs; ++o) {
+            const int32_t value = source->outputs[o]; /* results that nothing reads are not computed */
+            node->outputs[o] = value < 0 || (calls && !needed[value]) ? -1 : base + value;
+        }
+        linnet_status status = ln_pass_infer(w, node);
+        if (status != LINNET_OK) {
+            if (w->error != NULL && w->error->op[0] == 0) ln_at_node(w->error, i, source->name);
+            return status;
+        }
+        release_operands(w, source, base);
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, int first_input) {
+    const ln_function *f = &w->model->functions[function];
+    if (w->depth >= MAX_DEPTH)
+        return ln_fail(w->error, LINNET_UNSUPPORTED, "function calls are nested more than %d levels deep", MAX_DEPTH);
+    if (f->n_inputs != node->n_inputs - first_input || f->n_outputs != node->n_outputs) {
+        ln_fail(w->error, LINNET_SHAPE_MISMATCH, "function %s is called with the wrong number of operands", f->name);
+        ln_expected(w->error, "%d inputs, %d outputs", f->n_inputs, f->n_outputs);
+        return ln_got(w->error, "%d inputs, %d outputs", node->n_inputs - first_input, node->n_outputs);
+    }
+    int32_t base;
+    linnet_status status = ln_expand_values(w, f, &base);
+    bool *needed = ln_pool_array(&w->pool, f->n_values, sizeof *needed);
+    if (status != LINNET_OK) return status;
+    if (needed == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        const int32_t from = node->inputs[first_input + i];
+        if (from < 0) continue;
+        /* Binds the parameter to the argument by an identity node, which later passes remove. */
+        ln_work_node *bind = ln_work_identity(w, node->name, from, base + f->inputs[i]);
+        if (bind == NULL) return ln_work_no_memory(w);
+        if ((status = ln_pass_infer(w, bind)) != LINNET_OK) return status;
+    }
+    for (int32_t o = 0; o < f->n_outputs; ++o) needed[f->outputs[o]] |= node->outputs[o] >= 0;
+    ++w->depth;
+    status = ln_expand_nodes(w, f, base, needed);
+    --w->depth;
+    if (status != LINNET_OK) return status;
+    for (int32_t o = 0; o < f->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        ln_work_node *bind = ln_work_identity(w, node->name, base + f->outputs[o], node->outputs[o]);
+        if (bind == NULL) return ln_work_no_memory(w);
+        if ((status = ln_pass_infer(w, bind)) != LINNET_OK) return status;
+    }
+    for (int32_t o = 0; o < f->n_outputs; ++o) {
+        if (node->outputs[o] < 0 || !needed[f->outputs[o]]) continue;
+        needed[f->outputs[o]] = false; /* an output may be listed twice */
+        ln_work_release(w, base + f->outputs[o]);
+    }
+    return LINNET_OK;
+}
+
+/* Binds the open dimensions of an input to the given shape. If a dimension is an upper bound, any smaller size is
+   accepted too. */
+static linnet_status bind_shape(ln_work *w, const ln_signature *signature, const ln_function *f,
+                                const linnet_shape *shape, bool bound) {
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        ln_work_value *v = ln_value_at(w, f->inputs[i]);
+        if (shape->input == NULL ||
+            (strcmp(shape->input, signature->inputs[i]) != 0 && strcmp(shape->input, v->name) != 0))
+            continue;
+        bool fits =
+            shape->rank >= 0 && shape->rank <= LN_MAX_RANK && (v->tensor.rank < 0 || v->tensor.rank == shape->rank);
+        for (int d = 0; fits && d < shape->rank; ++d)
+            fits = shape->dims[d] >= 0 &&
+                   (v->tensor.rank < 0 || v->tensor.dims[d] < 0 || v->tensor.dims[d] == shape->dims[d] ||
+                    (bound && v->tensor.dims[d] < shape->dims[d]));
+        if (!fits) {
+            char declared[96], given[96];
+            ln_fail(w->error, LINNET_WRONG_SHAPE,
+                    bound ? "an input is larger than its bound"
+                          : "the shape given for an input does not match its declaration");
+            ln_at_tensor(w->error, shape->input);
+            ln_shape_text(v->tensor.dims, v->tensor.rank, declared, sizeof declared);
+            ln_shape_text(shape->dims, shape->rank < 0 || shape->rank > LN_MAX_RANK ? 0 : shape->rank, given,
+                          sizeof given);
+            ln_expected(w->error, bound ? "at most %s" : "%s", bound ? given : declared);
+            ln_got(w->error, "%s", bound ? declared : given);
+            return ln_hint(w->error, bound ? "plan with a higher bound in linnet_plan_config.bounds"
+                                           : "only dimensions that the file leaves unknown can be given");
+        }
+        for (int d = 0; d < shape->rank; ++d)
+            if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) v->tensor.dims[d] = shape->dims[d];
+        v->tensor.rank = (int8_t)shape->rank;
+        return LINNET_OK;
+    }
+    ln_fail(w->error, LINNET_UNKNOWN_NAME, "the signature has no input of this name");
+    ln_at_tensor(w->error, shape->input ? shape->input : "");
+    return ln_expected(w->error, "an input of signature %s", signature->name);
+}
+
+/* With strict_dims, dimensions with the same name must have the same size. */
+static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, const ln_function *f) {
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        const char *const *names = f->values[f->inputs[i]].dim_names;
+        const ln_tensor *t = &ln_value_at(w, f->inputs[i])->tensor;
+        for (int d = 0; names != NULL && d < t->rank; ++d) {
+            if (names[d][0] == 0 || t->dims[d] < 0) continue;
+            for (int32_t k = 0; k <= i; ++k) {
+                const char *const *others = f->values[f->inputs[k]].dim_names;
+                const ln_tensor *o = &ln_value_at(w, f->inputs[k])->tensor;
+                for (int e = 0; others != NULL && e < (k < i ? o->rank : d); ++e) {
+                    if (o->dims[e] < 0 || o->dims[e] == t->dims[d] || strcmp(names[d], others[e]) != 0) continue;
+                    ln_fail(w->error, LINNET_WRONG_SHAPE, "dimension '%s' has two different sizes", names[d]);
+                    ln_at_tensor(w->error, signature->inputs[i]);
+                    ln_expected(w->error, "%lld, as axis %d of input '%s'", (long long)o->dims[e], e,
+                                signature->inputs[k]);
+                    ln_got(w->error, "%lld as axis %d", (long long)t->dims[d], d);
+                    return ln_hint(w->error, "give it one size, or plan without strict_dims");
+                }
+            }
+        }
+    }
+    return LINNET_OK;
+}
+
+static int32_t find_fetch(const ln_signature *signature, const ln_function *f, const char *name) {
+    for (int32_t i = 0; i < f->n_outputs; ++i)
+        if (strcmp(signature->outputs[i], name) == 0) return f->outputs[i];
+    for (int32_t i = 0; i < f->n_values; ++i)
+        if (strcmp(f->values[i].name, name) == 0) return i;
+    return -1;
+}
+
+linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config) {
+    const ln_function *f = &w->model->functions[signature->function];
+    int32_t base; /* 0: values of the signature's function keep their index */
+    linnet_status status = ln_expand_values(w, f, &base);
+    if (status != LINNET_OK) return status;
+    bool *needed = ln_pool_array(&w->pool, f->n_values, sizeof *needed);
+    if (needed == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < f->n_inputs; ++i) ln_value_at(w, f->inputs[i])->input = i;
+    for (int32_t i = 0; i < config->shape_count; ++i)
+        if ((status = bind_shape(w, signature, f, &config->shapes[i], false)) != LINNET_OK) return status;
+    for (int32_t i = 0; i < config->bound_count; ++i)
+        if ((status = bind_shape(w, signature, f, &config->bounds[i], true)) != LINNET_OK) return status;
+    if (config->strict_dims && (status = check_dim_names(w, signature, f)) != LINNET_OK) return status;
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        ln_work_value *v = ln_value_at(w, f->inputs[i]);
+        uint64_t bytes;
+        if (v->tensor.rank < 0 || ln_count(&v->tensor) < 0) continue;
+        if (!ln_bytes(&v->tensor, &bytes)) {
+            ln_fail(w->error, LINNET_TOO_LARGE, "an input of this shape is too large");
+            ln_at_tensor(w->error, v->name);
+            return LINNET_TOO_LARGE;
+        }
+        ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
+        v->known = true;
+    }
+    w->n_fetches = config->fetches != NULL ? config->fetch_count : f->n_outputs;
+    w->fetches = ln_pool_array(&w->pool, w->n_fetches, sizeof *w->fetches);
+    if (w->fetches == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->n_fetches; ++i) {
+        const char *name = config->fetches != NULL ? config->fetches[i] : NULL;
+        w->fetches[i] = config->fetches == NULL ? f->outputs[i] : name != NULL ? find_fetch(signature, f, name) : -1;
+        if (w->fetches[i] < 0) {
+            ln_fail(w->error, LINNET_UNKNOWN_NAME, "no tensor has this name from linnet_plan_config.fetches");
+            ln_at_tensor(w->error, name ? name : "");
+            ln_expected(w->error, "an output of signature %s, or a tensor of its function", signature->name);
+            return LINNET_UNKNOWN_NAME;
+        }
+        needed[w->fetches[i]] = true;
+    }
+    return ln_expand_nodes(w, f, base, needed);
+}

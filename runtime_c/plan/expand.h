@@ -1,0 +1,29 @@
+/* expand.h - inlines functions into the working graph, for expand.c and infer_pass.c.
+ * Control flow becomes plain nodes if its condition is known at plan time. */
+#ifndef LN_EXPAND_H
+#define LN_EXPAND_H
+
+#include "plan/work.h"
+
+/* Adds a work value for every value of the function. *base is the index of the first. */
+linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base);
+/* Appends the nodes of the function that are needed. `needed` has one flag per value of the function. */
+linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed);
+/* Appends the nodes of `function`, which `node` calls with its inputs from number first_input on. */
+linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, int first_input);
+/* Appends the iterations of a `while` node. If a condition must be computed first, the remaining iterations become a
+ * waiting node.
+ */
+linnet_status ln_unroll(ln_work *w, ln_work_node *node);
+/* body.c: turns a `while` into one node whose body is planned once if the shapes of the carried values do not change;
+ * otherwise unrolls it. */
+linnet_status ln_loop(ln_work *w, ln_work_node *node);
+/* body.c: inside a body, turns an `if` whose branches return the same shapes into one node; otherwise the `if` waits.
+ */
+linnet_status ln_branch(ln_work *w, ln_work_node *node, bool *done);
+/* Whether running the function changes a variable. */
+bool ln_function_assigns(const linnet_model *model, int64_t function);
+/* Whether the node changes a variable, itself or in a function that it calls. */
+bool ln_node_assigns(const linnet_model *model, const ln_node *node);
+
+#endif

@@ -1,0 +1,25 @@
+/* fold.h - values computed at plan time, and how long they are kept.
+ * For the passes that run before the layout: expand.c, infer_pass.c, loop.c, segment.c. */
+#ifndef LN_FOLD_H
+#define LN_FOLD_H
+
+#include "plan/work.h"
+
+/* Whether the node's operands are known and the budget allows computing it now. If so, the budget is charged. */
+bool ln_foldable(ln_work *w, const ln_work_node *node);
+/* A reshape of a constant shares its bytes under other dims. Returns false when the node is not such a reshape. */
+bool ln_fold_shared(ln_work *w, const ln_work_node *node);
+/* `shape` reads no data, so its result is written immediately. */
+linnet_status ln_fold_shape(ln_work *w, const ln_work_node *node);
+/* Adds a scalar with a known value; -1 when out of memory. */
+int32_t ln_fold_scalar(ln_work *w, const char *name, int dtype, int64_t number);
+/* Memory for a folded value, registered as blob number *blob; NULL when out of memory. */
+void *ln_fold_memory(ln_work *w, uint64_t bytes, int32_t *blob);
+/* Frees the blob, unless a program took ownership of it. */
+void ln_fold_free(ln_work *w, ln_blob *blob);
+/* Call when one reader of the value is done. After the last reader, the memory of a folded value is freed. */
+void ln_work_release(ln_work *w, int32_t value);
+/* Frees the memory of a folded value that has no readers. */
+void ln_work_unread(ln_work *w, int32_t value);
+
+#endif

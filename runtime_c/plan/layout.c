@@ -1,0 +1,278 @@
+/* layout.c - chooses the physical layout of every value and inserts the conversions. It chooses by the number of bytes
+ * that the conversions would move. Heavy ops fix the layout of their results; pointwise ops and copies follow their
+ * neighbours in groups.
+ */
+#include "plan/work.h"
+
+#include <string.h>
+
+enum wish { /* FOLLOW: the layout of the node's first output */
+            FREE = LN_PREFER_FREE,
+            DENSE = LN_PREFER_DENSE,
+            LAST = LN_PREFER_CHANNELS_LAST,
+            FOLLOW = LN_PREFER_FOLLOW
+};
+
+typedef struct group {
+    int32_t parent;
+    uint8_t fixed;              /* FREE, DENSE or LAST */
+    int32_t other;              /* the same value in the other layout, once it exists */
+    uint64_t as_dense, as_last; /* bytes to convert for each choice */
+} group;
+
+/* Whether a transpose only turns channels-last memory into dense memory (LAST) or the reverse (DENSE). Then it is free.
+ */
+static int transpose_wish(const ln_work *w, const ln_work_node *node) {
+    const ln_copy_attributes *a = node->attributes;
+    const int rank = ln_value_at(w, node->inputs[0])->tensor.rank;
+    if (rank < 3 || a->perm.n != rank) return FREE;
+    bool to_last = a->perm.v[0] == 0 && a->perm.v[rank - 1] == 1,
+         to_first = a->perm.v[0] == 0 && a->perm.v[1] == rank - 1;
+    for (int d = 1; d + 1 < rank; ++d) to_last = to_last && a->perm.v[d] == d + 1;
+    for (int d = 2; d < rank; ++d) to_first = to_first && a->perm.v[d] == d - 1;
+    return to_last ? LAST : to_first ? DENSE : FREE;
+}
+
+static int copy_wish(const ln_work *w, const ln_work_node *node, int input) {
+    const ln_copy_attributes *a = node->attributes;
+    switch (a->kind) {
+    case LN_COPY_KIND_RESHAPE:
+    case LN_COPY_KIND_SQUEEZE:
+    case LN_COPY_KIND_UNSQUEEZE: return DENSE;
+    case LN_COPY_KIND_TRANSPOSE: {
+        const int wish = transpose_wish(w, node);
+        if (input >= 0) return wish == FREE ? DENSE : wish;
+        return wish == DENSE ? LAST : DENSE;
+    }
+    case LN_COPY_KIND_CONCAT: return FOLLOW;
+    default: return input <= 0 ? FOLLOW : DENSE;
+    }
+}
+
+/* The layout that the node wants for input `input`, or for its outputs if input is -1. */
+static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
+    if (node->op == NULL || node->device != 0) return DENSE;
+    if (node->op->family == LN_FAMILY_COPY) return copy_wish(w, node, input);
+    const int wish = node->op->layouts >> 2 * (input < 2 ? input + 1 : 3) & 3;
+    return wish == LAST && !ln_channels_first(node->op, node->attributes) ? DENSE : wish;
+}
+
+static int32_t root(group *g, int32_t i) {
+    while (g[i].parent != i) {
+        g[i].parent = g[g[i].parent].parent;
+        i = g[i].parent;
+    }
+    return i;
+}
+
+static void join(group *g, int32_t a, int32_t b) {
+    a = root(g, a);
+    b = root(g, b);
+    if (a == b) return;
+    g[b].parent = a;
+    g[a].as_dense += g[b].as_dense;
+    g[a].as_last += g[b].as_last;
+}
+
+static uint64_t weight(const ln_tensor *t) {
+    uint64_t bytes;
+    return ln_bytes(t, &bytes) ? bytes : 0;
+}
+
+/* Whether an operand takes part in the layout of a FOLLOW node: full rank and not broadcast in any dimension. */
+static bool follows(const ln_tensor *t, const ln_tensor *y, bool pointwise) {
+    if (t->rank < 3 || t->rank != y->rank) return false;
+    for (int d = 0; pointwise && d < t->rank; ++d)
+        if (t->dims[d] != y->dims[d]) return false;
+    return true;
+}
+
+static bool either_layout(const ln_tensor *t) { /* both layouts have the same bytes */
+    ln_tensor last = *t;
+    if (t->rank < 3) return false;
+    ln_set_layout(&last, LN_LAYOUT_CHANNELS_LAST);
+    return ln_is_dense(&last);
+}
+
+static void vote(group *g, int32_t value, int wish, uint64_t bytes) {
+    if (wish == DENSE) g[root(g, value)].as_last += bytes;
+    if (wish == LAST) g[root(g, value)].as_dense += bytes;
+}
+
+static void fix_outputs(ln_work *w, group *g) {
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY) continue;
+        for (int o = 0; o < node->n_outputs; ++o) {
+            if (node->outputs[o] < 0) continue;
+            const ln_tensor *t = &ln_value_at(w, node->outputs[o])->tensor;
+            const bool alike = o == 0 || node->op == NULL || node->op->max_outputs < 0; /* or equal outputs */
+            const int wish = alike ? wish_of(w, node, -1) : DENSE;
+            g[node->outputs[o]].fixed = t->rank < 3 || wish == FREE ? DENSE : wish == FOLLOW ? FREE : (uint8_t)wish;
+        }
+    }
+}
+
+static void choose(ln_work *w, group *g) {
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY || node->n_outputs == 0 || node->outputs[0] < 0) continue;
+        const int32_t y = node->outputs[0];
+        const ln_tensor *shape = &ln_value_at(w, y)->tensor;
+        const bool follow = g[y].fixed == FREE;
+        for (int o = 1; follow && o < node->n_outputs; ++o)
+            if (node->outputs[o] >= 0 && g[node->outputs[o]].fixed == FREE) join(g, y, node->outputs[o]);
+        for (int k = 0; k < node->n_inputs; ++k) {
+            if (node->inputs[k] < 0) continue;
+            const int32_t x = node->inputs[k];
+            const ln_work_value *v = ln_value_at(w, x);
+            const int wish = wish_of(w, node, k);
+            if (v->host != NULL || either_layout(&v->tensor))
+                continue; /* the value is converted at plan time, or has
+                             the same bytes in both layouts */
+            if (wish != FOLLOW) {
+                if (g[x].fixed == FREE) vote(g, x, wish, weight(&v->tensor));
+            } else if (follow && follows(&v->tensor, shape, ln_is_family(node, LN_FAMILY_MAP))) {
+                if (g[x].fixed == FREE)
+                    join(g, y, x);
+                else
+                    vote(g, y, g[x].fixed, weight(&v->tensor));
+            }
+        }
+    }
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if ((v->fetched || v->exported) && g[i].fixed == FREE && v->known) vote(g, i, DENSE, weight(&v->tensor));
+    }
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        ln_work_value *v = ln_value_at(w, i);
+        int choice = g[i].fixed;
+        if (choice == FREE) {
+            const group *r = &g[root(g, i)];
+            /* On a tie, channels-last is chosen. The neighbour is then a heavy op, and a map in its layout can become
+               its epilogue. */
+            choice = r->as_dense > 0 && r->as_dense >= r->as_last ? LAST : DENSE;
+        }
+        if (choice == LAST && v->host == NULL && v->tensor.rank >= 3)
+            ln_set_layout(&v->tensor, LN_LAYOUT_CHANNELS_LAST);
+    }
+}
+
+/* The value in the wanted layout: itself, a constant folded into that layout, or the result of a new identity node. */
+static linnet_status convert(ln_work *w, int32_t *others, int32_t n_others, const char *name, int32_t *value,
+                             int wish) {
+    const ln_work_value *v = ln_value_at(w, *value);
+    if (wish == DENSE ? ln_is_dense(&v->tensor) : ln_is_channels_last(&v->tensor)) return LINNET_OK;
+    const int32_t from = *value;
+    if (from < n_others && others[from] >= 0) {
+        *value = others[from];
+        return LINNET_OK;
+    }
+    const ln_tensor like = v->tensor;
+    const bool constant = like.data != NULL;
+    const int32_t made = ln_work_add_value(w, v->name, &like);
+    if (made < 0) return ln_work_no_memory(w);
+    ln_work_value *to = ln_value_at(w, made);
+    ln_set_layout(&to->tensor, wish == LAST ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
+    to->known = true;
+    ln_work_node *node = ln_work_identity(w, name, from, made);
+    if (node == NULL) return ln_work_no_memory(w);
+    if (from < n_others) others[from] = made;
+    *value = made;
+    if (constant) return ln_work_fold(w, node->op, node->attributes, 1, node->inputs, 1, node->outputs);
+    return ln_work_append(w, node);
+}
+
+/* A fetched or exported value is dense. If the node computes channels-last data, it writes a second value, which is
+   then converted. */
+static linnet_status give_dense(ln_work *w, int32_t *others, ln_work_node *node, int o, ln_work_node **after) {
+    const int32_t value = node->outputs[o];
+    const ln_tensor like = ln_value_at(w, value)->tensor;
+    const int32_t twin = ln_work_add_value(w, ln_value_at(w, value)->name, &like);
+    if (twin < 0) return ln_work_no_memory(w);
+    ln_value_at(w, twin)->known = true;
+    ln_set_layout(&ln_value_at(w, value)->tensor, LN_LAYOUT_DENSE);
+    node->outputs[o] = twin;
+    others[value] = twin;
+    *after = ln_work_identity(w, node->name, twin, value);
+    return *after != NULL ? LINNET_OK : ln_work_no_memory(w);
+}
+
+/* Returns a copy of a value that cannot be returned itself: an input, a variable, or a value of an earlier segment.
+ */
+static linnet_status copy_value(ln_work *w, const char *name, int32_t from, int32_t *to) {
+    const ln_tensor like = ln_value_at(w, from)->tensor;
+    *to = ln_work_add_value(w, ln_value_at(w, from)->name, &like);
+    if (*to < 0) return ln_work_no_memory(w);
+    ln_value_at(w, *to)->known = true;
+    ln_work_node *node = ln_work_identity(w, name, from, *to);
+    return node != NULL ? ln_work_append(w, node) : ln_work_no_memory(w);
+}
+
+static linnet_status place_node(ln_work *w, int32_t *others, int32_t n_others, ln_work_node *node) {
+    linnet_status status;
+    const int32_t y = node->n_outputs > 0 ? node->outputs[0] : -1;
+    for (int k = 0; k < node->n_inputs; ++k) {
+        if (node->inputs[k] < 0) continue;
+        int wish = wish_of(w, node, k);
+        if (wish == FOLLOW) {
+            const ln_tensor *t = &ln_value_at(w, node->inputs[k])->tensor,
+                            *shape = y >= 0 ? &ln_value_at(w, y)->tensor : t;
+            const bool full = follows(t, shape, ln_is_family(node, LN_FAMILY_MAP));
+            wish = !full ? FREE : ln_is_dense(shape) ? DENSE : LAST;
+            if (full && either_layout(shape) && !either_layout(t)) wish = FREE;
+        }
+        if (w->reference) wish = DENSE;
+        if (wish != FREE && ln_value_at(w, node->inputs[k])->tensor.rank >= 3 &&
+            (status = convert(w, others, n_others, node->name, &node->inputs[k], wish)) != LINNET_OK)
+            return status;
+    }
+    if (ln_is_assign(node)) {
+        const ln_work_value *v = ln_value_at(w, node->inputs[1]);
+        if (v->variable >= 0 && (status = copy_value(w, node->name, node->inputs[1], &node->inputs[1])) != LINNET_OK)
+            return status;
+        ln_value_at(w, node->inputs[1])->committed = true;
+    }
+    if ((status = ln_work_append(w, node)) != LINNET_OK) return status;
+    for (int o = 0; o < node->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        const ln_work_value *v = ln_value_at(w, node->outputs[o]);
+        if ((!v->fetched && !v->exported) || ln_is_dense(&v->tensor)) continue;
+        ln_work_node *after = NULL;
+        if ((status = give_dense(w, others, node, o, &after)) != LINNET_OK) return status;
+        if ((status = ln_work_append(w, after)) != LINNET_OK) return status;
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_pass_layout(ln_work *w) {
+    const int32_t n_values = w->values.count, n_nodes = w->nodes.count;
+    group *groups = ln_pool_array(&w->pool, n_values, sizeof *groups);
+    int32_t *others = ln_pool_array(&w->pool, n_values, sizeof *others);
+    ln_work_node **order = ln_pool_array(&w->pool, n_nodes, sizeof *order);
+    if (groups == NULL || others == NULL || order == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < n_values; ++i) {
+        groups[i].parent = i;
+        groups[i].fixed = DENSE;
+        others[i] = -1;
+    }
+    if (!w->reference) {
+        fix_outputs(w, groups);
+        choose(w, groups);
+    }
+    for (int32_t i = 0; i < n_nodes; ++i) order[i] = ln_node_at(w, i);
+    w->nodes.count = 0;
+    for (int32_t i = 0; i < n_nodes; ++i) {
+        const linnet_status status =
+            order[i]->state == LN_NODE_READY ? place_node(w, others, n_values, order[i]) : ln_work_append(w, order[i]);
+        if (status != LINNET_OK) return status;
+    }
+    for (int32_t i = 0; i < w->n_fetches; ++i) {
+        if (w->fetches[i] < 0) continue;
+        const ln_work_value *v = ln_value_at(w, w->fetches[i]);
+        if (!v->known || v->host != NULL || (v->input < 0 && v->variable < 0 && !v->imported)) continue;
+        const linnet_status status = copy_value(w, v->name, w->fetches[i], &w->fetches[i]);
+        if (status != LINNET_OK) return status;
+    }
+    return ln_work_sweep(w);
+}

@@ -1,0 +1,224 @@
+/* lower.c - turns nodes into steps: fills in calls, chooses and configures kernels, places operands.
+ * In a plan, only this file and the fusion pass call kernels. The fusion pass asks whether a kernel supports an
+ * epilogue. */
+#include "plan/program.h"
+
+#include "kernel/map.h"
+
+#include <stdio.h>
+#include <string.h>
+
+linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
+    memset(call, 0, sizeof *call);
+    const int n_in = node->n_inputs + node->n_extra;
+    ln_tensor *tensors = ln_pool_array(pool, (int64_t)n_in + node->n_outputs + 1, sizeof *tensors);
+    if (tensors == NULL) return ln_work_no_memory(w);
+    for (int i = 0; i < n_in; ++i)
+        if (node->inputs[i] >= 0) tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
+    for (int o = 0; o < node->n_outputs; ++o)
+        if (node->outputs[o] >= 0) tensors[n_in + o] = ln_value_at(w, node->outputs[o])->tensor;
+    call->op = node->op;
+    call->attributes = node->attributes;
+    call->n_inputs = node->n_inputs;
+    call->n_outputs = node->n_outputs;
+    call->inputs = tensors;
+    call->outputs = call->inner = tensors + n_in;
+    call->n_extra = node->n_extra;
+    call->isa = w->isa;
+    call->threads = w->threads;
+    call->phases = 1;
+    call->work[0] = call->work[1] = call->grain = 1;
+    call->plan = pool;
+    if (node->map != NULL) {
+        ln_epilogue *e = ln_pool_alloc(pool, sizeof *e);
+        if (e == NULL) return ln_work_no_memory(w);
+        tensors[n_in + node->n_outputs] = ln_value_at(w, node->inner)->tensor;
+        call->inner = tensors + n_in + node->n_outputs;
+        e->map = node->map->attributes;
+        e->tile_input = node->tile_input;
+        e->n_inputs = node->map->n_inputs;
+        for (int i = 0, extra = 0; i < e->n_inputs; ++i) e->operand[i] = i == node->tile_input ? -1 : extra++;
+        call->epilogue = e;
+        const linnet_status status = ln_epilogue_prepare(e, call);
+        if (status != LINNET_OK) return ln_fail(w->error, status, "cannot prepare the epilogue of %s", node->name);
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
+    return ln_choose_kernel(call, w->isa, w->reference);
+}
+
+ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
+    ln_operand operand = {0};
+    if (value < 0) return operand;
+    const ln_work_value *v = ln_value_at(w, value);
+    if (v->host != NULL && v->device == 0) {
+        operand.region = LN_REGION_HOST;
+        operand.pointer = v->host;
+        return operand;
+    }
+    if (v->buffer < 0) return operand; /* an optional output that nothing reads */
+    const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
+    operand.region = b->kind;
+    operand.device = b->device;
+    operand.offset = (uint64_t)v->offset;
+    if (b->kind == LN_REGION_VARIABLE || b->kind == LN_REGION_IMPORT)
+        operand.index = (int32_t)b->offset; /* the number of the result, because such results have no offset here */
+    else
+        operand.offset += b->offset;
+    return operand;
+}
+
+static uint64_t bytes_of(const ln_tensor *t) {
+    uint64_t bytes = 0;
+    return t->dtype != LINNET_NONE && ln_bytes(t, &bytes) ? bytes : 0;
+}
+
+/* Waking a worker costs about a microsecond, and more on a busy machine, so a thread gets at least about ten
+ * microseconds of work. */
+enum { LEAST_FLOPS = 1 << 17 };
+
+static int threads_for(const ln_call *call, int phase) {
+    int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);
+    if (n > call->work[phase]) n = call->work[phase];
+    const uint64_t repeated = call->phases > 2 ? (uint64_t)call->phases - 1 : 1;
+    if (call->flops > 0) n = ln_min(n, (int64_t)(call->flops / repeated / LEAST_FLOPS));
+    return n < 1 ? 1 : n > call->threads ? call->threads : (int)n;
+}
+
+static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
+    ln_call *call = &step->call;
+    step->kernel = ln_lower_kernel(w, call);
+    linnet_status status;
+    if (step->kernel == NULL) {
+        status = ln_no_kernel(call, w->error);
+        ln_at_node(w->error, node->index, node->name);
+        return status;
+    }
+    if (step->kernel->configure != NULL && (status = step->kernel->configure(call)) != LINNET_OK) {
+        ln_fail(w->error, status, "cannot prepare kernel %s: %s", step->kernel->name, linnet_status_name(status));
+        ln_at_node(w->error, node->index, node->name);
+        return status;
+    }
+    for (int phase = 0; phase < 2 && phase < call->phases; ++phase) {
+        step->threads[phase] = threads_for(call, phase);
+        if (step->threads[phase] > 1) program->parallel = true;
+    }
+    if (call->packed_bytes > 0) {
+        ln_packs_describe(w->model, step);
+        const ln_step *like = ln_packs_find(program, step); /* it may be the step of another iteration of the same
+                                                               loop */
+        step->packed = like != NULL ? like->packed : program->n_packed++;
+        const ln_program *root = program;
+        while (root->outer != NULL) root = root->outer;
+        if (like == NULL && !ln_packed_before(root, step)) program->packed_bytes += ln_packed_size(call);
+        if (like == NULL) ln_packs_enter(program, step);
+    }
+    if (call->scratch_bytes > program->scratch_shared)
+        program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
+    if (call->scratch_thread > program->scratch_thread)
+        program->scratch_thread = ln_round_up(call->scratch_thread, LN_ALIGNMENT);
+    return LINNET_OK;
+}
+
+/* Builders may leave nodes without a name, but their results always have one. */
+static const char *display_name(const ln_work *w, const ln_work_node *node) {
+    if (node->name[0] != 0 || node->n_outputs == 0 || node->outputs[0] < 0) return node->name;
+    return ln_value_at(w, node->outputs[0])->name;
+}
+
+static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
+    const int n_in = node->n_inputs + node->n_extra;
+    linnet_status status = ln_lower_call(w, node, &program->pool, &step->call);
+    if (status != LINNET_OK) return status;
+    ln_operand *operands = ln_pool_array(&program->pool, (int64_t)n_in + node->n_outputs, sizeof *operands);
+    if (operands == NULL) return ln_work_no_memory(w);
+    step->inputs = operands;
+    step->outputs = operands + n_in;
+    step->name = display_name(w, node);
+    step->index = node->index;
+    step->fused = node->map != NULL ? display_name(w, node->map) : "";
+    step->dims_slot = step->packed = -1;
+    step->threads[0] = step->threads[1] = 1;
+    for (int i = 0; i < n_in + node->n_outputs; ++i) {
+        const int32_t value = i < n_in ? node->inputs[i] : node->outputs[i - n_in];
+        operands[i] = ln_lower_operand(w, value);
+        if (operands[i].region == LN_REGION_VARIABLE) program->reads_variables = true;
+        step->updates |= i >= n_in && operands[i].region == LN_REGION_VARIABLE;
+        if (value < 0 || operands[i].region == LN_REGION_NONE) continue;
+        const bool table = i == 0 && node->op != NULL && (node->op->flags & LN_OP_LOOKS_UP);
+        step->bytes += bytes_of(&ln_value_at(w, table ? node->outputs[0] : value)->tensor);
+    }
+    if (node->op == NULL) { /* a transfer */
+        step->bytes /= 2;
+        step->kind = node->device != 0 ? LN_STEP_UPLOAD : LN_STEP_DOWNLOAD;
+        step->device = node->device != 0 ? node->device : ln_value_at(w, node->inputs[0])->device;
+        return LINNET_OK;
+    }
+    if (node->device != 0) {
+        step->kind = LN_STEP_DEVICE;
+        step->device = node->device;
+        return LINNET_OK;
+    }
+    step->kind = LN_STEP_KERNEL;
+    if (node->bodies[0] != NULL && (status = ln_body_lower(w, program, node, step)) != LINNET_OK) return status;
+    bool dependent = false;
+    for (int o = 0; o < node->n_outputs; ++o)
+        dependent |= node->outputs[o] >= 0 && ln_value_at(w, node->outputs[o])->bounded;
+    if (dependent) {
+        step->dims_slot = program->n_dims;
+        program->n_dims += node->n_outputs;
+    }
+    return step->kind == LN_STEP_KERNEL ? configure(w, program, step, node) : LINNET_OK;
+}
+
+enum {
+    SLOW = 1 << 16
+}; /* bytes and operations that take about ten microseconds; the time to check the clock is
+      negligible in comparison */
+
+linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
+    int32_t steps = 0, commits = 0;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY) continue;
+        if (ln_is_assign(node))
+            ++commits;
+        else
+            ++steps;
+    }
+    program->steps = ln_pool_array(&program->pool, steps, sizeof *program->steps);
+    program->commits = ln_pool_array(&program->pool, commits, sizeof *program->commits);
+    for (program->packing_size = 4; program->packing_size < 2 * steps;) program->packing_size *= 2;
+    program->packing = ln_pool_array(&program->pool, program->packing_size, sizeof *program->packing);
+    if (program->steps == NULL || program->commits == NULL || program->packing == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY) continue;
+        if (ln_is_assign(node)) {
+            /* The value's step overwrites the variable, or the value is copied into the variable when nothing can fail
+               any more. */
+            const ln_work_value *variable = ln_value_at(w, node->inputs[0]), *value = ln_value_at(w, node->inputs[1]);
+            ln_port *commit = &program->commits[program->n_commits++];
+            commit->value = node->inputs[1];
+            commit->index = variable->variable;
+            commit->name = variable->name;
+            commit->operand = ln_lower_operand(w, node->inputs[1]);
+            commit->tensor = value->tensor;
+            commit->bytes = commit->operand.region == LN_REGION_VARIABLE && commit->operand.index == commit->index
+                                ? 0
+                                : bytes_of(&value->tensor);
+            commit->dims_slot = -1;
+            program->writes_variables = true;
+            continue;
+        }
+        ln_step *step = &program->steps[program->n_steps];
+        const linnet_status status = lower(w, program, node, step);
+        if (status != LINNET_OK) return status;
+        step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->bytes + step->call.flops >= SLOW;
+        ++program->n_steps;
+    }
+    program->packed = ln_pool_array(&program->pool, program->n_packed, sizeof *program->packed);
+    return program->packed != NULL ? LINNET_OK : ln_work_no_memory(w);
+}

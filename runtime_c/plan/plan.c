@@ -1,0 +1,330 @@
+/* plan.c - linnet_plan: the public functions around ln_program_build, and the exact count of bytes.
+ * The memory of planning is temporary; everything permanent is allocated through plan->memory and counted in the total.
+ */
+#include "plan/plan.h"
+
+#include "model/snapshot.h"
+#include "plan/expand.h"
+#include "plan/session_layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void linnet_plan_config_init(linnet_plan_config *config) {
+    if (config == NULL) return;
+    memset(config, 0, sizeof *config);
+    config->struct_size = sizeof *config;
+}
+
+linnet_plan *ln_plan_retain(linnet_plan *plan) {
+    atomic_fetch_add(&plan->references.count, 1);
+    return plan;
+}
+
+static void destroy(linnet_plan *plan) {
+    ln_memory memory = plan->memory;
+    linnet_model *model = plan->model;
+    ln_program_free(&plan->program);
+    ln_pool_free(&plan->pool);
+    memory.allocator.free(memory.allocator.context, plan, ln_round_up(sizeof *plan, LN_ALIGNMENT));
+    linnet_model_free(model);
+}
+
+void linnet_plan_free(linnet_plan *plan) {
+    if (plan != NULL && atomic_fetch_sub(&plan->references.count, 1) == 1) destroy(plan);
+}
+
+static linnet_status check_config(const linnet_plan_config *c, linnet_error *error) {
+    const char *wrong = NULL;
+    if (c->struct_size != sizeof *c)
+        wrong = "struct_size";
+    else if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
+        wrong = "shapes";
+    else if (c->bound_count < 0 || (c->bound_count > 0 && c->bounds == NULL))
+        wrong = "bounds";
+    else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL))
+        wrong = "fetches";
+    else if (c->reference < 0 || c->reference > 2)
+        wrong = "reference";
+    else if (c->threads < 0 || c->threads > 1024)
+        wrong = "threads";
+    else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL))
+        wrong = "devices";
+    for (int32_t i = 0; wrong == NULL && i < c->device_count; ++i)
+        if (c->devices[i] == NULL || c->devices[i]->struct_size != sizeof(linnet_device) ||
+            c->devices[i]->version != LINNET_EXT_VERSION)
+            wrong = "devices";
+    if (wrong == NULL) return LINNET_OK;
+    ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.%s is out of range", wrong);
+    return ln_hint(error, "initialize linnet_plan_config with linnet_plan_config_init");
+}
+
+static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
+    const linnet_model *model = plan->model;
+    if (plan->writes_variables) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "a signature that assigns variables cannot run on a snapshot");
+        ln_at_tensor(error, plan->signature->name);
+        return ln_hint(error, "set linnet_plan_config.snapshot to 0 for this signature");
+    }
+    plan->snapshot = ln_pool_array(&plan->pool, model->n_variables, sizeof *plan->snapshot);
+    bool *seen = ln_pool_array(&plan->pool, model->n_functions, sizeof *seen);
+    if (plan->snapshot == NULL || seen == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    ln_snapshot_reads(model, plan->signature->function, seen, plan->snapshot);
+    return LINNET_OK;
+}
+
+static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    const char *name = c->signature ? c->signature : "infer";
+    const int index = linnet_model_find_signature(plan->model, name);
+    if (index < 0) {
+        ln_fail(error, LINNET_UNKNOWN_NAME, "the model has no signature of this name");
+        ln_at_tensor(error, name);
+        if (plan->model->n_signatures > 0) ln_expected(error, "%s, ...", plan->model->signatures[0].name);
+        return LINNET_UNKNOWN_NAME;
+    }
+    plan->signature = &plan->model->signatures[index];
+    plan->isa = ln_isa_detect();
+    if (c->isa_max != NULL) {
+        const int limit = ln_isa_find(c->isa_max);
+        if (limit < 0) {
+            char levels[96];
+            size_t used = 0;
+            for (int i = 0; ln_isa_text(i) != NULL && used < sizeof levels; ++i)
+                used += (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", ln_isa_text(i));
+            ln_fail(error, LINNET_UNKNOWN_NAME, "this build has no ISA level of this name");
+            ln_expected(error, "%s", levels);
+            ln_got(error, "%s", c->isa_max);
+            return ln_hint(error,
+                           "use one of these names; a level above the machine's own level selects the machine's level");
+        }
+        if (limit < plan->isa) plan->isa = limit;
+    }
+    if (c->reference) plan->isa = LN_ISA_SCALAR;
+    plan->reference = c->reference != 0;
+    plan->threads = c->threads ? c->threads : linnet_default_threads();
+    if (plan->threads < 1) plan->threads = 1;
+    plan->max_bytes = c->max_bytes;
+    plan->n_devices = c->device_count;
+    plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
+    if (plan->devices == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    for (int32_t i = 0; i < c->device_count; ++i) plan->devices[i] = c->devices[i];
+    const ln_function *f = &plan->model->functions[plan->signature->function];
+    for (int32_t i = 0; i < f->n_nodes; ++i) plan->writes_variables |= ln_node_assigns(plan->model, &f->nodes[i]);
+    return c->snapshot ? resolve_snapshot(plan, error) : LINNET_OK;
+}
+
+/* Sets the names of inputs and outputs that the caller uses. */
+static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, const ln_work *w,
+                                const int32_t *fetches) {
+    const ln_signature *s = plan->signature;
+    for (int32_t i = 0; i < plan->program.n_inputs; ++i)
+        plan->program.inputs[i].name = s->inputs[plan->program.inputs[i].index];
+    plan->n_outputs = w->n_fetches;
+    if (plan->outputs == NULL) plan->outputs = ln_pool_array(&plan->pool, w->n_fetches, sizeof *plan->outputs);
+    if (plan->outputs == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    for (int32_t i = 0; i < w->n_fetches; ++i) {
+        plan->outputs[i].tensor = ln_value_at(w, fetches[i])->tensor;
+        const ln_work_value *v = ln_value_at(w, fetches[i]);
+        ln_tensor *t = &plan->outputs[i].tensor;
+        /* A later segment computes the output. Neither its address nor its shape is known in advance, even if the file
+         * declares a shape.
+         */
+        if (!v->known && !v->bounded && t->rank == 0) t->rank = -1;
+        for (int d = 0; d < t->rank; ++d)
+            if (!v->known && (!v->bounded || v->bounded >> d & 1)) t->dims[d] = -1;
+        const char *name = c->fetches ? c->fetches[i] : s->outputs[i];
+        if (plan->outputs[i].name == NULL) plan->outputs[i].name = ln_pool_text(&plan->pool, name, strlen(name));
+        if (plan->outputs[i].name == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    }
+    for (int32_t i = 0; i < plan->program.n_outputs; ++i)
+        plan->program.outputs[i].name = plan->outputs[plan->program.outputs[i].index].name;
+    return LINNET_OK;
+}
+
+static void count_bytes(linnet_plan *plan) {
+    linnet_plan_info *info = &plan->info;
+    const ln_program *p = &plan->program;
+    info->struct_size = sizeof *info;
+    info->activations = p->arena;
+    info->scratch = ln_program_scratch(p, plan->threads);
+    info->packed_weights = p->packed_bytes;
+    info->constants = p->constants;
+    info->io = p->io;
+    info->variables = ln_store_bytes_for(plan->model);
+    if (plan->snapshot != NULL && plan->reads_variables) {
+        info->snapshot = ln_snapshot_bytes_for(plan->model, plan->snapshot);
+        info->committed = ln_store_committed_bytes_for(plan->model, plan->snapshot);
+    }
+    info->bookkeeping =
+        plan->model->memory.bytes + plan->memory.bytes - (p->constants + p->packed_only) + ln_session_bookkeeping(plan);
+    info->total = info->activations + info->scratch + info->packed_weights + info->constants + info->variables +
+                  info->io + info->snapshot + info->committed + info->bookkeeping;
+    info->mapped = linnet_model_mapped_bytes(plan->model);
+    info->lower_bound = p->lower_bound;
+    info->naive = p->naive;
+    info->gradients = p->gradients;
+    info->folded = p->constants + p->packed_only;
+    info->recomputed = p->recomputed;
+    info->steps = p->n_steps;
+    info->segments = p->rest != NULL || p->n_grown > 0 ? 2 : 1;
+    info->threads = plan->threads;
+    info->isa = ln_isa_text(plan->isa);
+}
+
+/* target: a training step recomputes values instead of keeping them until the arena has at most this many bytes; 0: it
+ * keeps all values.
+ */
+static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint64_t target, ln_frame *frame,
+                           linnet_error *error) {
+    ln_memory temporary;
+    ln_memory_init(&temporary, &plan->memory.allocator);
+    ln_work w;
+    ln_budget budget;
+    ln_budget_init(&budget, plan->model, plan->max_bytes);
+    ln_work_init(&w, plan->model, &temporary, &plan->memory, error);
+    w.budget = &budget;
+    w.isa = plan->isa;
+    w.threads = plan->threads;
+    w.max_bytes = plan->max_bytes;
+    w.target = target;
+    w.reference = plan->reference;
+    w.frame = frame;
+    w.devices = plan->devices;
+    w.n_devices = plan->n_devices;
+    linnet_status status = ln_pass_expand(&w, plan->signature, c);
+    int32_t *fetches = status == LINNET_OK ? ln_pool_array(&w.pool, w.n_fetches, sizeof *fetches) : NULL;
+    if (status == LINNET_OK && fetches == NULL) status = ln_work_no_memory(&w);
+    if (status == LINNET_OK) {
+        memcpy(fetches, w.fetches, (size_t)w.n_fetches * sizeof *fetches); /* the layout pass may replace them */
+        status = ln_program_build(&w, &plan->memory, &plan->program);
+    }
+    if (status == LINNET_OK) status = name_ports(plan, c, &w, fetches);
+    ln_work_free(&w);
+    if (status != LINNET_OK) return status;
+    plan->reads_variables =
+        plan->program.reads_variables || (plan->program.rest != NULL && plan->model->n_variables > 0);
+    count_bytes(plan);
+    return LINNET_OK;
+}
+
+/* Makes a plan that takes its buffer offsets from the plan for the upper bounds. */
+static linnet_status build_in_frame(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    ln_memory temporary;
+    ln_frame frame = {0};
+    linnet_plan_config bounds = *c;
+    ln_memory_init(&temporary, &plan->memory.allocator);
+    ln_pool_init(&frame.pool, &temporary);
+    bounds.shape_count = 0;
+    linnet_status status = build(plan, &bounds, 0, &frame, error);
+    if (status == LINNET_OK && c->shape_count > 0) {
+        ln_program_free(&plan->program);
+        status = build(plan, c, 0, &frame, error);
+    }
+    ln_pool_free(&frame.pool);
+    return status != LINNET_OK ? status : ln_check_bound(plan->max_bytes, plan->info.total, error);
+}
+
+/* If a training step is too large, plans it again with fewer values kept. The memory outside the arena is known only
+ * after planning, and it grows with the number of steps. The last attempt keeps only the values that it cannot
+ * recompute. */
+static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    enum { ATTEMPTS = 8 };
+    if (c->reference == 2) return build_in_frame(plan, c, error);
+    linnet_status status = build(plan, c, 0, NULL, error);
+    const uint64_t most = plan->max_bytes > 0 ? plan->max_bytes : UINT64_MAX;
+    uint64_t least = plan->info.total, target = plan->info.lower_bound;
+    for (int i = 1; status == LINNET_OK && plan->info.total > most && plan->program.ordered && target > 1; ++i) {
+        const uint64_t over = (plan->info.total - most) * (uint64_t)i, held = plan->info.lower_bound;
+        target = i < ATTEMPTS && held <= target && over < held ? held - over : 1;
+        ln_program_free(&plan->program);
+        status = build(plan, c, target, NULL, error);
+    }
+    if (status != LINNET_OK || plan->info.total <= most) return status;
+    if (plan->info.total < least) least = plan->info.total;
+    status = ln_check_bound(plan->max_bytes, least, error);
+    if (plan->program.ordered) /* the number comes first: linnet-train reads it */
+        ln_got(error, "%llu bytes or more, even if values are recomputed instead of kept", (unsigned long long)least);
+    return status;
+}
+
+linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *config, linnet_plan **out,
+                                 linnet_error *error) {
+    linnet_plan_config defaults;
+    if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `out` must not be NULL");
+    *out = NULL;
+    if (model == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `model` must not be NULL");
+    linnet_plan_config_init(&defaults);
+    if (config == NULL) config = &defaults;
+    linnet_status status = check_config(config, error);
+    if (status != LINNET_OK) return status;
+    const uint64_t start = ln_now_ns();
+    ln_memory memory;
+    ln_memory_init(&memory, config->allocator ? config->allocator : &model->memory.allocator);
+    linnet_plan *plan = ln_memory_alloc(&memory, sizeof *plan);
+    if (plan == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    memset(plan, 0, sizeof *plan);
+    plan->memory = memory;
+    ln_pool_init(&plan->pool, &plan->memory);
+    atomic_init(&plan->references.count, 1);
+    plan->model = ln_model_retain(model);
+    status = resolve(plan, config, error);
+    if (status == LINNET_OK) status = fit(plan, config, error);
+    if (status != LINNET_OK) {
+        linnet_plan_free(plan);
+        return status;
+    }
+    plan->info.plan_ns = ln_now_ns() - start;
+    *out = plan;
+    return LINNET_OK;
+}
+
+uint64_t linnet_plan_share(linnet_plan *plan) { return plan != NULL ? ln_program_share(&plan->program) : 0; }
+
+linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info) {
+    if (plan == NULL || info == NULL || info->struct_size != sizeof *info) return LINNET_INVALID_ARGUMENT;
+    *info = plan->info;
+    return LINNET_OK;
+}
+
+void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info) {
+    const size_t size = info->struct_size;
+    memset(info, 0, sizeof *info);
+    info->struct_size = size;
+    info->name = step->name;
+    info->op = step->call.op != NULL ? step->call.op->name : "transfer";
+    info->kernel = step->kernel != NULL             ? step->kernel->name
+                   : step->kind == LN_STEP_UPLOAD   ? "upload"
+                   : step->kind == LN_STEP_DOWNLOAD ? "download"
+                   : step->kind == LN_STEP_LOOP     ? "loop"
+                   : step->kind == LN_STEP_BRANCH   ? "branch"
+                                                    : "device";
+    info->layout =
+        step->call.n_outputs > 0 && step->call.outputs[0].layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
+    info->device = step->device == 0 ? "cpu" : plan->devices[step->device - 1]->name;
+    info->fused = step->fused;
+    info->bytes = step->bytes;
+    info->flops = step->call.flops;
+}
+
+linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info) {
+    if (plan == NULL || info == NULL || info->struct_size != sizeof *info || i < 0 || i >= plan->program.n_steps)
+        return LINNET_INVALID_ARGUMENT;
+    ln_step_describe(plan, &plan->program.steps[i], info);
+    return LINNET_OK;
+}
+
+int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }
+
+int linnet_plan_output_count(const linnet_plan *plan) { return plan ? plan->n_outputs : 0; }
+
+linnet_status linnet_plan_input(const linnet_plan *plan, int i, linnet_tensor_info *out) {
+    if (plan == NULL || out == NULL || i < 0 || i >= plan->program.n_inputs) return LINNET_INVALID_ARGUMENT;
+    ln_tensor_info(&plan->program.inputs[i].tensor, plan->program.inputs[i].name, out);
+    return LINNET_OK;
+}
+
+linnet_status linnet_plan_output(const linnet_plan *plan, int i, linnet_tensor_info *out) {
+    if (plan == NULL || out == NULL || i < 0 || i >= plan->n_outputs) return LINNET_INVALID_ARGUMENT;
+    ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
+    return LINNET_OK;
+}

@@ -1,0 +1,34 @@
+/* plan.h - the plan object: a program for the first segment, and the data for planning later segments.
+ * Immutable once created, except for packed weights, which the first session fills. */
+#ifndef LN_PLAN_H
+#define LN_PLAN_H
+
+#include "plan/program.h"
+#include "linnet_ext.h"
+
+typedef struct ln_plan_output {
+    const char *name;
+    ln_tensor tensor; /* a dim is -1 where it depends on data */
+} ln_plan_output;
+
+struct linnet_plan {
+    ln_references references;
+    ln_memory memory;
+    ln_pool pool;
+    linnet_model *model;
+    const ln_signature *signature;
+    ln_program program;
+    const linnet_device **devices;
+    int32_t n_devices, n_outputs;
+    ln_plan_output *outputs;
+    int threads, isa;
+    bool reference, reads_variables, writes_variables;
+    bool *snapshot; /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
+    uint64_t max_bytes;
+    linnet_plan_info info;
+};
+
+linnet_plan *ln_plan_retain(linnet_plan *plan);
+void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info);
+
+#endif

@@ -1,0 +1,341 @@
+/* program.c - turns an inferred graph into a program: runs the passes in order, places memory, collects ports and
+ * blobs. Used for the plan itself and for every later segment. */
+#include "plan/program.h"
+
+#include "plan/planner.h"
+
+#include <string.h>
+
+enum { NEVER = INT32_MAX };
+
+void ln_program_free(ln_program *program) {
+    if (program->memory == NULL) return;
+    if (program->rest != NULL) ln_work_free(program->rest);
+    ln_program_unpack(program);
+    for (int32_t i = 0; i < program->n_steps; ++i)
+        for (int k = 0; k < 2; ++k)
+            if (program->steps[i].bodies[k] != NULL) ln_program_free(program->steps[i].bodies[k]);
+    for (int32_t i = 0; i < program->n_blobs; ++i)
+        ln_memory_free(program->memory, program->blobs[i].data, program->blobs[i].size);
+    ln_pool_free(&program->pool);
+    memset(program, 0, sizeof *program);
+}
+
+uint64_t ln_program_scratch(const ln_program *program, int threads) {
+    return program->scratch_shared + program->scratch_thread * (uint64_t)threads;
+}
+
+/* The first program stores its buffers in the frame; later programs take their offsets from it. */
+static linnet_status place_in_frame(ln_work *w, ln_program *program) {
+    ln_frame *f = w->frame;
+    const int32_t n = w->buffers.count;
+    if (f->buffers == NULL) {
+        ln_work_buffer *buffers = ln_pool_array(&f->pool, n, sizeof *buffers);
+        if (buffers == NULL || f->lost) return ln_work_no_memory(w);
+        if (n > 0) memcpy(buffers, w->buffers.items, (size_t)n * sizeof *buffers);
+        f->buffers = buffers;
+        f->count = n;
+        f->arena = program->arena;
+        return LINNET_OK;
+    }
+    bool same = n == f->count;
+    for (int32_t i = 0; same && i < n; ++i) {
+        ln_work_buffer *b = ln_buffer_at(w, i);
+        const ln_work_buffer *place = &f->buffers[i];
+        same = b->kind == place->kind && b->device == place->device && b->first == place->first &&
+               b->last == place->last && b->size <= place->size;
+        if (b->kind == LN_REGION_ARENA) b->offset = place->offset;
+    }
+    program->arena = program->devices[0].arena = f->arena;
+    if (same) return LINNET_OK;
+    ln_fail(w->error, LINNET_TOO_LARGE, "at these shapes a value is larger than at the bounds, or the graph differs");
+    return ln_hint(w->error, "linnet_plan_config.reference = 2 requires a graph whose sizes only grow with its inputs");
+}
+
+/* Sets the offsets of all buffers. The planner places the buffers in the arena of each device; all others follow one
+   after another. */
+static linnet_status place_memory(ln_work *w, ln_program *program) {
+    const int32_t n = w->buffers.count;
+    ln_lifetime *lifetimes = ln_pool_array(&w->pool, n, sizeof *lifetimes);
+    int32_t *owner = ln_pool_array(&w->pool, n, sizeof *owner);
+    if (lifetimes == NULL || owner == NULL) return ln_work_no_memory(w);
+    for (int device = 0; device <= w->n_devices; ++device) {
+        int count = 0;
+        ln_device_memory *memory = &program->devices[device];
+        for (int32_t i = 0; i < n; ++i) {
+            ln_work_buffer *b = ln_buffer_at(w, i);
+            if (b->device != device) continue;
+            if (b->kind == LN_REGION_IO) {
+                b->offset = program->io;
+                program->io += ln_round_up(b->size, LN_ALIGNMENT);
+            } else if (b->kind == LN_REGION_GROWN) {
+                b->offset = (uint64_t)program->n_grown++;
+            } else if (b->kind == LN_REGION_RESIDENT) {
+                b->offset = memory->residents_bytes;
+                memory->residents_bytes += ln_round_up(b->size, LN_ALIGNMENT);
+                ++memory->n_residents;
+            } else if (b->kind == LN_REGION_ARENA) {
+                const int32_t last = b->last == NEVER ? w->nodes.count : b->last;
+                lifetimes[count] = (ln_lifetime){.size = b->size, .first = b->first, .last = last};
+                owner[count++] = i;
+            }
+        }
+        ln_memory_plan plan;
+        const linnet_status status = ln_plan_memory(w->memory, lifetimes, count, &plan, w->error);
+        if (status != LINNET_OK) return status;
+        for (int i = 0; i < count; ++i) ln_buffer_at(w, owner[i])->offset = lifetimes[i].offset;
+        memory->arena = plan.reached;
+        if (device == 0) {
+            program->arena = plan.reached;
+            program->lower_bound = plan.lower_bound;
+            program->naive = plan.naive;
+        }
+        memory->residents = ln_pool_array(&program->pool, memory->n_residents, sizeof *memory->residents);
+        if (memory->residents == NULL) return ln_work_no_memory(w);
+        int32_t next = 0;
+        for (int32_t i = 0; i < w->values.count; ++i) {
+            const ln_work_value *v = ln_value_at(w, i);
+            if (v->device != device || v->buffer < 0 || ln_buffer_at(w, v->buffer)->kind != LN_REGION_RESIDENT)
+                continue;
+            const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
+            memory->residents[next++] = (ln_resident){.host = v->host, .size = b->size, .offset = b->offset};
+        }
+    }
+    return w->frame != NULL ? place_in_frame(w, program) : LINNET_OK;
+}
+
+/* The largest total size of the operands of updates that are in the arena at once. */
+static uint64_t gradient_bytes(ln_work *w) {
+    uint64_t most = 0;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        bool update = false;
+        for (int32_t o = 0; o < node->n_outputs; ++o)
+            update |= node->outputs[o] >= 0 && ln_value_at(w, node->outputs[o])->committed && !ln_is_assign(node);
+        for (int32_t k = node->map != NULL ? node->n_inputs : 0; update && k < node->n_inputs + node->n_extra; ++k) {
+            const int32_t b = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k])->buffer : -1;
+            if (b >= 0) ln_buffer_at(w, b)->gradient = ln_buffer_at(w, b)->kind == LN_REGION_ARENA;
+        }
+    }
+    for (int32_t i = 0; i < w->buffers.count; ++i) {
+        uint64_t sum = 0;
+        for (int32_t k = 0; ln_buffer_at(w, i)->gradient && k < w->buffers.count; ++k) {
+            const ln_work_buffer *b = ln_buffer_at(w, k);
+            if (b->gradient && b->first <= ln_buffer_at(w, i)->first && b->last >= ln_buffer_at(w, i)->first)
+                sum += ln_round_up(b->size, LN_ALIGNMENT);
+        }
+        if (sum > most) most = sum;
+    }
+    return most;
+}
+
+static void fill_port(const ln_work *w, ln_port *port, int32_t value, int32_t index, const char *name) {
+    const ln_work_value *v = ln_value_at(w, value);
+    uint64_t bytes;
+    port->value = value;
+    port->index = index;
+    port->name = name;
+    port->operand = ln_lower_operand(w, value);
+    port->tensor = v->tensor;
+    port->tensor.data = NULL;
+    port->bytes = ln_bytes(&v->tensor, &bytes) ? bytes : 0;
+    port->dims_slot = -1;
+    port->wanted = v->wanted;
+}
+
+/* Finds the slot for the true dims if the value's dims are only bounds. */
+static void find_slot(const ln_work *w, ln_program *program, ln_port *port) {
+    if (!ln_value_at(w, port->value)->bounded) return;
+    for (int32_t i = 0; i < program->n_steps; ++i) {
+        const ln_step *step = &program->steps[i];
+        if (step->dims_slot < 0) continue;
+        for (int o = 0; o < step->call.n_outputs; ++o)
+            if (step->outputs[o].region == port->operand.region && step->outputs[o].offset == port->operand.offset)
+                port->dims_slot = step->dims_slot + o;
+    }
+}
+
+static linnet_status collect_ports(ln_work *w, ln_program *program) {
+    int32_t exports = 0, inputs = 0, outputs = 0;
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if (v->exported && (v->known || v->bounded) && v->buffer >= 0) ++exports;
+        if (v->input >= 0 && v->buffer >= 0 && !v->imported) ++inputs;
+    }
+    for (int32_t i = 0; i < w->n_fetches; ++i)
+        if (w->fetches[i] >= 0 && (ln_value_at(w, w->fetches[i])->known || ln_value_at(w, w->fetches[i])->bounded))
+            ++outputs;
+    program->exports = ln_pool_array(&program->pool, exports, sizeof *program->exports);
+    program->inputs = ln_pool_array(&program->pool, inputs, sizeof *program->inputs);
+    program->outputs = ln_pool_array(&program->pool, outputs, sizeof *program->outputs);
+    if (program->exports == NULL || program->inputs == NULL || program->outputs == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if (v->exported && (v->known || v->bounded) && v->buffer >= 0) {
+            ln_port *port = &program->exports[program->n_exports++];
+            fill_port(w, port, i, -1, v->name);
+            find_slot(w, program, port);
+        }
+        if (v->input < 0 || v->buffer < 0 || v->imported) continue;
+        int32_t at = program->n_inputs++; /* in the order of the signature */
+        for (; at > 0 && program->inputs[at - 1].index > v->input; --at) program->inputs[at] = program->inputs[at - 1];
+        memset(&program->inputs[at], 0, sizeof *program->inputs);
+        fill_port(w, &program->inputs[at], i, v->input, v->name);
+    }
+    for (int32_t i = 0; i < w->n_fetches; ++i) {
+        if (w->fetches[i] < 0) continue;
+        const ln_work_value *v = ln_value_at(w, w->fetches[i]);
+        if (!v->known && !v->bounded) continue;
+        ln_port *port = &program->outputs[program->n_outputs++];
+        fill_port(w, port, w->fetches[i], i, v->name);
+        find_slot(w, program, port);
+    }
+    return LINNET_OK;
+}
+
+static void sift_down(ln_blob **blobs, int64_t root, int64_t count) {
+    for (int64_t child; (child = 2 * root + 1) < count; root = child) {
+        if (child + 1 < count && (uintptr_t)blobs[child]->data < (uintptr_t)blobs[child + 1]->data) ++child;
+        if ((uintptr_t)blobs[root]->data >= (uintptr_t)blobs[child]->data) return;
+        ln_blob *larger = blobs[child];
+        blobs[child] = blobs[root];
+        blobs[root] = larger;
+    }
+}
+
+/* The blobs that still exist, sorted by address. */
+typedef struct blob_table {
+    ln_blob **blobs;
+    int32_t count;
+} blob_table;
+
+static linnet_status sort_blobs(ln_work *w, blob_table *t) {
+    t->count = 0;
+    t->blobs = ln_pool_array(&w->pool, w->blobs.count, sizeof(ln_blob *));
+    if (t->blobs == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->blobs.count; ++i) {
+        ln_blob *blob = (ln_blob *)w->blobs.items + i;
+        if (blob->data != NULL) t->blobs[t->count++] = blob;
+    }
+    for (int64_t i = t->count / 2; i-- > 0;) sift_down(t->blobs, i, t->count);
+    for (int64_t n = t->count; n-- > 1;) {
+        ln_blob *last = t->blobs[0];
+        t->blobs[0] = t->blobs[n];
+        t->blobs[n] = last;
+        sift_down(t->blobs, 0, n);
+    }
+    return LINNET_OK;
+}
+
+/* If the pointer is in a blob, marks the blob as read. packed: the reader is a kernel that only rearranges it. */
+static void mark(const blob_table *t, const void *pointer, bool packed) {
+    int32_t low = 0, high = t->count; /* the first blob after the pointer */
+    while (low < high) {
+        const int32_t middle = (low + high) / 2;
+        if ((uintptr_t)t->blobs[middle]->data <= (uintptr_t)pointer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0) return;
+    ln_blob *blob = t->blobs[low - 1];
+    if ((uintptr_t)pointer - (uintptr_t)blob->data >= (blob->size ? blob->size : 1)) return;
+    *(packed ? &blob->packed_only : &blob->kept) = true;
+}
+
+static void mark_blobs(const ln_work *w, const ln_program *program, const blob_table *t) {
+    for (int32_t i = 0; i < program->n_steps; ++i) {
+        const ln_step *step = &program->steps[i];
+        for (int k = 0; k < step->call.n_inputs + step->call.n_extra; ++k) {
+            const bool packed = k < step->call.n_inputs && step->packed >= 0 && (step->call.packed_inputs >> k & 1);
+            mark(t, step->inputs[k].pointer, packed);
+            mark(t, step->call.inputs[k].data, packed);
+        }
+    }
+    for (int32_t i = 0; i < program->n_outputs; ++i) mark(t, program->outputs[i].operand.pointer, false);
+    for (int32_t i = 0; i < program->n_commits; ++i) mark(t, program->commits[i].operand.pointer, false);
+    for (int d = 0; d <= program->n_devices; ++d)
+        for (int32_t i = 0; i < program->devices[d].n_residents; ++i)
+            mark(t, program->devices[d].residents[i].host, false);
+    /* A waiting node may read the value, or its shape may depend on the value. */
+    for (int32_t i = 0; program->rest != NULL && i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if (!v->exported) continue;
+        mark(t, v->host, false);
+        mark(t, v->tensor.data, false);
+    }
+}
+
+/* The program takes over folded values that its steps still read; the others are freed with the working graph. */
+static linnet_status adopt_blobs(ln_work *w, ln_program *program) {
+    int32_t kept = 0;
+    blob_table table;
+    const linnet_status status = sort_blobs(w, &table);
+    if (status != LINNET_OK) return status;
+    mark_blobs(w, program, &table);
+    for (int32_t i = 0; i < table.count; ++i) {
+        ln_blob *blob = table.blobs[i];
+        blob->packed_only &= !blob->kept;
+        blob->kept |= blob->packed_only;
+        if (blob->kept) ++kept;
+    }
+    program->blobs = ln_pool_array(&program->pool, kept, sizeof *program->blobs);
+    if (program->blobs == NULL) {
+        for (int32_t i = 0; i < w->blobs.count; ++i) ((ln_blob *)w->blobs.items + i)->kept = false;
+        return ln_work_no_memory(w);
+    }
+    for (int32_t i = 0; i < w->blobs.count; ++i) {
+        const ln_blob *blob = (ln_blob *)w->blobs.items + i;
+        if (!blob->kept) continue;
+        program->blobs[program->n_blobs++] = *blob;
+        *(blob->packed_only ? &program->packed_only : &program->constants) +=
+            ln_round_up(blob->size ? blob->size : 1, LN_ALIGNMENT);
+    }
+    return LINNET_OK;
+}
+
+/* Keeps the waiting part of the graph, without the fetches that this program provides. */
+static linnet_status keep_rest(ln_work *w, ln_program *program) {
+    if (w->waiting == 0) return LINNET_OK;
+    program->rest = ln_pool_alloc(&program->pool, sizeof *program->rest);
+    if (program->rest == NULL) return ln_work_no_memory(w);
+    const linnet_status status = ln_work_snapshot(w, program->rest, program->memory, w->error);
+    program->rest->error = NULL;
+    for (int32_t i = 0; status == LINNET_OK && i < w->n_fetches; ++i) {
+        const ln_work_value *v = w->fetches[i] >= 0 ? ln_value_at(w, w->fetches[i]) : NULL;
+        if (v != NULL && (v->known || v->bounded)) program->rest->fetches[i] = -1;
+    }
+    return status;
+}
+
+linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *program) {
+    memset(program, 0, sizeof *program);
+    program->memory = memory;
+    program->model = w->model;
+    program->outer = w->outer;
+    program->n_devices = w->n_devices;
+    ln_pool_init(&program->pool, memory);
+    program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);
+    linnet_status status = program->devices == NULL ? ln_work_no_memory(w) : ln_work_sweep(w);
+    if (status == LINNET_OK) status = keep_rest(w, program);
+    if (status == LINNET_OK) status = ln_pass_devices(w);
+    if (status == LINNET_OK) status = ln_pass_layout(w);
+    if (status == LINNET_OK && !w->reference) status = ln_pass_storage(w);
+    if (status == LINNET_OK && !w->reference) status = ln_pass_fuse(w);
+    if (status == LINNET_OK && !w->reference) status = ln_pass_order(w);
+    if (status == LINNET_OK && w->ordered && w->target > 0) status = ln_pass_recompute(w);
+    program->ordered = w->ordered || (w->outer != NULL && w->outer->ordered);
+    program->recomputed = w->recomputed;
+    if (status == LINNET_OK) status = ln_pass_alias(w);
+    if (status == LINNET_OK) status = place_memory(w, program);
+    if (status == LINNET_OK) program->gradients = gradient_bytes(w);
+    /* The total is checked when it is known. This part is checked here, because kernels may prepare tables that are as
+       long as the tensors. */
+    if (status == LINNET_OK && !program->ordered)
+        status = ln_check_bound(w->max_bytes, program->arena + program->io, w->error);
+    if (status == LINNET_OK) status = ln_lower_steps(w, program);
+    if (status == LINNET_OK) status = collect_ports(w, program);
+    if (status == LINNET_OK) status = adopt_blobs(w, program);
+    if (status != LINNET_OK) ln_program_free(program);
+    return status;
+}

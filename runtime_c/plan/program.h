@@ -1,0 +1,142 @@
+/* program.h - a planned segment, ready for a session to run: kernels are chosen, operands placed, and every byte is
+ * known. Immutable after ln_program_build, except `packed`, which the first session fills under the model's lock. */
+#ifndef LN_PROGRAM_H
+#define LN_PROGRAM_H
+
+#include "plan/work.h"
+
+enum ln_region {
+    LN_REGION_NONE = 0, /* absent operand */
+    LN_REGION_HOST,     /* constant: `pointer`, into the file or a folded blob */
+    LN_REGION_VARIABLE, /* index: variable; read directly from the store */
+    LN_REGION_IO,       /* offset in the session's input and output buffers */
+    LN_REGION_ARENA,    /* offset in the arena of the device */
+    LN_REGION_IMPORT,   /* index: value from an earlier segment (or an input); in a body: operand of its step */
+    LN_REGION_GROWN,    /* offset: index of an instance's result that grows while a loop runs */
+    LN_REGION_RESIDENT  /* offset in the device's copy of constants, uploaded when the session is created */
+};
+
+typedef struct ln_operand {
+    uint8_t region;
+    uint8_t device; /* 0: CPU */
+    int32_t index;
+    uint64_t offset;
+    const void *pointer;
+} ln_operand;
+
+enum ln_step_kind { LN_STEP_KERNEL, LN_STEP_UPLOAD, LN_STEP_DOWNLOAD, LN_STEP_DEVICE, LN_STEP_LOOP, LN_STEP_BRANCH };
+
+typedef struct ln_step {
+    uint8_t kind;
+    uint8_t device;
+    const ln_kernel *kernel;
+    ln_call call;             /* also for device and transfer steps: op (NULL for transfers), attributes, tensors */
+    const ln_operand *inputs; /* call.n_inputs + call.n_extra */
+    const ln_operand *outputs;
+    int32_t packed;      /* of constants that the kernel rearranges: index in the program's list, else -1 */
+    uint32_t folded;     /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
+    uint64_t content[2]; /* a digest of those inputs */
+    int32_t threads[2];  /* of phase 0, and of each later phase */
+    int32_t dims_slot;   /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
+    int32_t index;       /* of the node in its function */
+    bool updates;        /* overwrites a variable */
+    bool slow;           /* the step takes so long that the clock is checked before it; always set with `updates` */
+    const char *name;
+    const char *fused;
+    uint64_t bytes;               /* bytes read and written; of a transfer: bytes transferred */
+    struct ln_program *bodies[2]; /* programs of the bodies, which run in the step's scratch: a loop uses only [0], a
+                                     branch has one per case */
+} ln_step;
+
+/* A tensor that enters or leaves the program. */
+typedef struct ln_port {
+    int32_t value; /* in the working graph; the same in all segments */
+    int32_t index; /* outputs: number of the fetch; inputs: number of the function's input; commits: variable */
+    const char *name;
+    ln_operand operand;
+    ln_tensor tensor;
+    uint64_t bytes;
+    int32_t dims_slot; /* -1: dims are exact */
+    bool wanted;       /* exports: the shapes of the next segment depend on the value */
+} ln_port;
+
+typedef struct ln_resident {
+    const void *host;
+    uint64_t size, offset;
+} ln_resident;
+
+/* Memory on one device; entry 0 is the CPU. */
+typedef struct ln_device_memory {
+    uint64_t arena, residents_bytes;
+    ln_resident *residents;
+    int32_t n_residents;
+} ln_device_memory;
+
+typedef struct ln_packed ln_packed; /* packed.c */
+
+typedef struct ln_program {
+    ln_memory *memory;
+    linnet_model *model;
+    ln_pool pool;
+    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_grown, n_bodies;
+    ln_step *steps;
+    ln_port *inputs, *outputs, *exports, *commits;
+    ln_blob *blobs;
+    ln_device_memory *devices; /* n_devices + 1 */
+    int32_t n_devices;
+    uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
+    uint64_t packed_only; /* bytes of folded values that are freed after packing */
+    uint64_t lower_bound, naive, gradients;
+    int32_t recomputed;      /* steps that compute a value again instead of keeping it */
+    bool ordered;            /* the nodes were ordered for updates (ln_pass_order), so a lower w->target may save
+                                memory */
+    int32_t *packing;        /* hash table of the steps that first rearrange their constants: 1 + step, or 0 */
+    int32_t packing_size;    /* a power of two */
+    ln_packed **packed;      /* NULL until the first session; shared with other programs of the model */
+    uint64_t packed_own;     /* bytes of packed constants that this program was the first to need */
+    struct ln_program *next; /* in the model's list of programs with packed constants: */
+    bool listed;
+    bool reads_variables, writes_variables, parallel;
+    struct ln_program *outer; /* of a body: the program that runs it */
+    ln_work *rest;            /* the part of the graph that waits for data; NULL: nothing waits */
+} ln_program;
+
+/* Runs the passes from the layout on over an inferred graph and builds the program. All persistent memory comes from
+ * `memory`. On an error the program is freed. */
+linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *out);
+void ln_program_free(ln_program *program);
+
+/* packed.c. Bytes that the call's rearranged constants need. */
+uint64_t ln_packed_size(const ln_call *call);
+/* Sets `folded` and `content` of a step. Its tensors must already be set. */
+void ln_packs_describe(const linnet_model *model, ln_step *step);
+/* A step of the program that rearranges the same constants in the same way; NULL if none. */
+const ln_step *ln_packs_find(const ln_program *program, const ln_step *step);
+/* Registers a step of the program so that ln_packs_find finds it. */
+void ln_packs_enter(ln_program *program, const ln_step *step);
+/* Whether an earlier step of this plan, in any of its programs, packs the same constants. */
+bool ln_packed_before(const ln_program *root, const ln_step *step);
+/* Shares the packed constants that other programs of the model hold. Returns the bytes that packing will still
+   allocate. */
+uint64_t ln_program_share(ln_program *program);
+/* Fills `packed`, and frees the folded values that only packing needs. Errors: OUT_OF_MEMORY. */
+linnet_status ln_program_pack(ln_program *program, linnet_error *error);
+const void *ln_program_packed(const ln_program *program, const ln_step *step); /* NULL: the step needs none */
+/* Releases the program's shares of packed constants. Returns the number of bytes that are no longer needed, including
+   the bytes of its bodies. */
+uint64_t ln_program_unpack(ln_program *program);
+/* Bytes of scratch after the arena: a shared part, then one part per thread. */
+uint64_t ln_program_scratch(const ln_program *program, int threads);
+
+/* body.c: builds programs for the bodies of a loop or a branch, and sizes the scratch that they run in. */
+linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step);
+uint64_t ln_body_size(const ln_program *body, int threads); /* io, arena, scratch */
+
+/* lower.c: builds the call of a node, in `pool`. */
+linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call);
+ln_operand ln_lower_operand(const ln_work *w, int32_t value);
+/* lower.c: builds the steps of all ready nodes. */
+linnet_status ln_lower_steps(ln_work *w, ln_program *program);
+
+#endif

@@ -1,0 +1,116 @@
+/* session_layout.h - a session in memory: its structs, and the size of the block that holds them.
+ * The plan counts these bytes before a session exists; run/ fills the structs. */
+#ifndef LN_SESSION_LAYOUT_H
+#define LN_SESSION_LAYOUT_H
+
+#include "model/snapshot.h"
+#include "plan/evaluate.h"
+#include "plan/plan.h"
+
+/* One step with its pointers. */
+typedef struct ln_bound {
+    const ln_step *step;
+    ln_buffers buffers;
+    void *state; /* the step's object of a device; for loops and branches: the instances of their bodies */
+} ln_bound;
+
+typedef struct ln_trace {
+    uint64_t runs, total_ns, saturated, infinite, not_a_number;
+} ln_trace;
+
+/* The key that decides whether a planned later segment can be used: the true shapes, and the small values that shapes
+ * depend on. */
+typedef struct ln_segment_key {
+    int64_t *words;
+    int32_t count;
+} ln_segment_key;
+
+/* A result of a loop whose number of iterations is known only at run time. */
+typedef struct ln_grown {
+    char *data;
+    size_t size;
+} ln_grown;
+
+typedef struct ln_instance {
+    ln_program *program;
+    ln_bound *steps;
+    const void **pointers; /* of all operands */
+    ln_grown *grown;
+    struct ln_instance *bodies;
+    /* Of a body: the instance whose step runs it. */
+    struct ln_instance *outer;
+    ln_bound *runner;
+    ln_trace *trace;
+    int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK: the true dims, refreshed before and by each run */
+    int64_t *next_key; /* space for the key of the following segment */
+    char *io, *arena;
+    void **device_arenas, **residents; /* per device */
+    /* Later segments only */
+    struct ln_instance *parent, *children, *sibling;
+    ln_segment_key key;
+    ln_program own;
+    void *block, *memory; /* bookkeeping; io and arena */
+    size_t block_size, memory_size;
+    uint64_t last_run;
+} ln_instance;
+
+typedef struct ln_session_output {
+    const void *data;
+    ln_tensor tensor;
+} ln_session_output;
+
+enum { LN_WATCH_QUICK = 16 }; /* steps that take less time than checking the clock are checked in groups of this size */
+
+/* The conditions that may end the current run (linnet_run_config). */
+typedef struct ln_watch {
+    bool on;        /* also false once the run has begun to overwrite variables */
+    uint32_t quick; /* number of short steps since the last check; a short step takes less time than a check */
+    const volatile int *cancel;
+    uint64_t begun, deadline, next_poll;
+    int (*poll)(void *context);
+    void *poll_context;
+} ln_watch;
+
+struct linnet_session {
+    ln_memory memory;
+    linnet_plan *plan;
+    linnet_store *store;   /* the caller's, or the session's own */
+    ln_snapshot *snapshot; /* NULL: variables are read directly from the store */
+    linnet_parallel_for parallel_for;
+    void *parallel_context;
+    ln_threads *threads;
+    ln_instance root;
+    ln_instance *last;          /* last instance of the last run's chain */
+    ln_session_output *outputs; /* per fetch */
+    void *block, *io, *arena;
+    size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
+    size_t first_bytes;  /* bytes that `memory` counted when the session was created; any further bytes belong to later
+                            segments */
+    size_t packed_bytes; /* bytes of constants that later segments have packed */
+    uint64_t max_bytes;  /* 0: none */
+    uint64_t run_count;
+    struct ln_run_error run_error;
+    ln_watch watch;
+    bool locks, exclusive, parallel, trace, count_special;
+};
+
+/* Offsets of the parts of a session's block. */
+typedef struct ln_session_layout {
+    size_t outputs, threads, instance;
+} ln_session_layout;
+
+/* Whether any step, including those of segments not planned yet, may use more than one thread. */
+bool ln_plan_parallel(const linnet_plan *plan);
+/* Size in bytes of a session's block, with or without space for its own threads. `at` receives the offsets of its
+ * parts. */
+size_t ln_session_measure(const linnet_plan *plan, bool own_threads, ln_session_layout *at);
+/* Bytes that a session of this plan allocates besides arena and io, with its own threads. */
+size_t ln_session_bookkeeping(const linnet_plan *plan);
+/* Bytes of the arrays of an instance and its bodies. */
+size_t ln_instance_size(const ln_program *program);
+/* Divides the block (ln_instance_size bytes, zeroed) into the arrays of the instance and its bodies. */
+void ln_instance_carve(ln_instance *instance, void *block);
+/* Largest number of words in the key of a following segment; 0 when no segment follows. */
+int32_t ln_segment_key_words(const ln_program *program);
+
+#endif

@@ -1,0 +1,209 @@
+/* work.h - the graph during planning: a flat list of nodes over values, which one pass after another rewrites.
+ * It is in temporary memory; only the parts that steps need are copied into the program (program.h). */
+#ifndef LN_WORK_H
+#define LN_WORK_H
+
+#include "plan/budget.h"
+#include "plan/evaluate.h"
+#include "model/graph.h"
+#include "generated/op_table.h"
+
+enum ln_node_state {
+    LN_NODE_WAITING = 0, /* a shape or value that it needs is not known yet: it belongs to a later segment */
+    LN_NODE_READY,       /* its shapes are known: a step of this segment */
+    LN_NODE_GONE         /* folded, dead, turned into a view, or fused into another node */
+};
+
+/* Kinds of value numbers. They allow reuse, so that a segment of a long loop does not carry the values of all earlier
+ * iterations. */
+enum ln_value_slot {
+    LN_SLOT_KEPT = 0, /* a value of the signature's function, whose number is permanent */
+    LN_SLOT_BLOCK,    /* one of the values of an inlined function, which have consecutive numbers */
+    LN_SLOT_SINGLE
+};
+
+typedef struct ln_work_value {
+    const char *name;
+    ln_tensor tensor; /* data: the value if known, always dense */
+    const void *host; /* constants: the bytes that steps read, in the tensor's strides */
+    int32_t producer; /* position of the node that computes it, or -1; only ln_pass_fuse maintains it */
+    int32_t variable; /* index into the model's variables, or -1 */
+    int32_t input;    /* index into the function's inputs, or -1 */
+    int32_t uses;     /* number of operand slots of ready nodes that read it */
+    int32_t updates;  /* the variable that it may overwrite, set by ln_pass_order; -1: none */
+    int32_t blob;     /* index of the memory that it was folded into, or -1 */
+    int32_t readers;  /* readers that are not yet inlined or folded; -1: not counted, the value is kept */
+    bool known;       /* its shape is known: this or an earlier segment computes it */
+    bool imported;    /* an earlier segment computes it */
+    bool exported;    /* a later segment reads it */
+    bool wanted;      /* a later segment must know its value for planning */
+    bool fetched;
+    bool committed;   /* an assign stores it into its variable at the end of the run */
+    uint16_t bounded; /* bit d: dims[d] is an upper bound; the run determines the true dimension */
+    bool undecided;   /* while bounds are computed: nothing has run, so its value stays unknown */
+    uint8_t slot;     /* ln_value_slot: what may reuse its number when nothing needs it any more */
+    uint8_t device;   /* where it is computed: 0 is the CPU, then 1 + index in the plan's device list */
+    int32_t buffer;   /* after ln_pass_alias: index of its buffer, and its offset in it (bytes) */
+    int64_t offset;
+} ln_work_value;
+
+typedef struct ln_work_node {
+    const ln_op *op; /* NULL: a transfer between devices */
+    const void *attributes;
+    const char *name;
+    int32_t index; /* in its function, for error messages */
+    int32_t n_inputs, n_outputs;
+    int32_t *inputs; /* values, -1: absent; for a fused node the operands of the map follow */
+    int32_t *outputs;
+    uint8_t state;  /* ln_node_state */
+    uint8_t device; /* 0: CPU, else 1 + index */
+    bool checks;    /* runs only for its checks: nothing reads its result */
+    /* epilogue, set by ln_pass_fuse */
+    const struct ln_work_node *map;
+    int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */
+    struct ln_work *bodies[2];          /* of a loop or branch that is one step: its functions, inferred */
+} ln_work_node;
+
+/* A range of memory that steps write. Values that are views share one. */
+typedef struct ln_work_buffer {
+    uint64_t size;
+    int32_t first, last; /* positions in the order */
+    uint8_t kind;        /* ln_region of program.h */
+    uint8_t device;
+    bool gradient;   /* an update reads it */
+    uint64_t offset; /* result */
+} ln_work_buffer;
+
+/* The buffers of an earlier plan. Another plan with the same buffers reuses their offsets if none of its buffers is
+   larger (`reference` 2). */
+typedef struct ln_frame {
+    const ln_work_buffer *buffers; /* NULL until the first plan exists */
+    int32_t count;
+    uint64_t arena;
+    uint8_t *folds; /* for each node that could have been folded, in order: whether it was folded */
+    int32_t n_folds, most_folds, next_fold;
+    bool lost; /* there was no memory to record them */
+    ln_pool pool;
+} ln_frame;
+
+/* Memory that a folded value was computed into. The program takes it over if a step still reads it; otherwise it is
+ * freed. */
+typedef struct ln_blob {
+    void *data; /* NULL: freed already */
+    size_t size;
+    int32_t holders; /* number of values that refer to it */
+    bool kept;
+    bool packed_only; /* only `pack` reads it */
+} ln_blob;
+
+typedef struct ln_list {
+    void *items;
+    int32_t count, capacity;
+} ln_list;
+
+typedef struct ln_work {
+    linnet_model *model;
+    ln_memory *memory;     /* temporary */
+    ln_memory *persistent; /* the plan's: for blobs */
+    ln_budget *budget;     /* the budget of the whole plan; NULL: nothing is folded or expanded any more */
+    ln_pool pool;
+    ln_list values;   /* ln_work_value */
+    ln_list nodes;    /* ln_work_node *, in order */
+    ln_list blobs;    /* ln_blob */
+    ln_list buffers;  /* ln_work_buffer */
+    int32_t *fetches; /* values */
+    int32_t n_fetches;
+    int isa, threads;
+    bool reference;
+    ln_frame *frame; /* NULL: none */
+    const linnet_device *const *devices;
+    int32_t n_devices;
+    uint64_t max_bytes;       /* 0: no bound */
+    int32_t waiting;          /* nodes left for later segments */
+    int32_t depth;            /* of inlined calls */
+    bool ordered;             /* by ln_pass_order, for updates: */
+    int32_t last_failure;     /* position of the last node that can fail */
+    uint64_t target;          /* the arena size in bytes that ln_pass_recompute aims at */
+    int32_t recomputed;       /* number of nodes that it added */
+    bool nested;              /* this graph is a body, and a step of `outer` runs it */
+    struct ln_program *outer; /* set during lowering */
+    ln_list bodies;           /* ln_work *, of the nodes */
+    bool *spare;              /* later segments: values that no waiting node needs, whose numbers can be reused */
+    int32_t n_spare;
+    linnet_error *error;
+} ln_work;
+
+static inline ln_work_value *ln_value_at(const ln_work *w, int32_t i) { return (ln_work_value *)w->values.items + i; }
+static inline ln_work_node *ln_node_at(const ln_work *w, int32_t i) { return ((ln_work_node **)w->nodes.items)[i]; }
+static inline ln_work_buffer *ln_buffer_at(const ln_work *w, int32_t i) {
+    return (ln_work_buffer *)w->buffers.items + i;
+}
+
+/* work.c */
+void ln_work_init(ln_work *w, linnet_model *model, ln_memory *temporary, ln_memory *persistent, linnet_error *error);
+/* Frees everything, including the blobs that no program took over. */
+void ln_work_free(ln_work *w);
+linnet_status ln_work_no_memory(ln_work *w);
+/* Appends one zeroed item; NULL when out of memory. Invalidates earlier pointers into the list. */
+void *ln_list_add(ln_work *w, ln_list *list, size_t item);
+/* Adds a value like `like` (may be NULL); -1 when out of memory. */
+int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like);
+/* Adds n consecutive values, zeroed except for their kind of slot. Returns the first, or -1 when out of memory. */
+int32_t ln_work_add_values(ln_work *w, int32_t n, int slot);
+/* Finds the spare values. Call it when all nodes that remain are waiting. */
+linnet_status ln_work_find_spare(ln_work *w);
+ln_work_node *ln_work_new_node(ln_work *w, const ln_op *op, const void *attributes, const char *name, int32_t index,
+                               int32_t n_inputs, int32_t n_outputs);
+linnet_status ln_work_append(ln_work *w, ln_work_node *node);
+/* A `copy` node of the kind in `attributes`, with one output. The caller still has to set its operands. */
+ln_work_node *ln_work_copy(ln_work *w, const ln_copy_attributes *attributes, const char *name, int32_t index,
+                           int32_t n_inputs);
+/* Creates a `copy` identity node from one value to another. */
+ln_work_node *ln_work_identity(ln_work *w, const char *name, int32_t from, int32_t to);
+/* Turns the value into a constant: computes op(inputs) into a blob with the strides of the value's tensor. */
+linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,
+                           int n_outputs, const int32_t *outputs);
+/* Counts n more nodes or values. Fails with TOO_LARGE when their number, or the memory of planning, exceeds the
+   budget. */
+linnet_status ln_work_charge(ln_work *w, uint64_t n);
+/* Recounts `uses` and removes ready nodes that nothing needs. */
+linnet_status ln_work_sweep(ln_work *w);
+/* Fails with TOO_LARGE when `bytes` exceeds the bound of a plan; a bound of 0 means no bound. */
+linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error);
+/* Copies the waiting part of the graph, for planning later segments. `error` is the record for the copy, because the
+ * record that `from` was planned with may no longer exist. */
+linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);
+bool ln_is_assign(const ln_work_node *node);
+/* Whether the op of the node belongs to the family. A transfer between devices belongs to none. */
+static inline bool ln_is_family(const ln_work_node *node, int family) {
+    return node->op != NULL && node->op->family == family;
+}
+/* alias.c: whether every output of the node can be a part of its first operand's memory. */
+bool ln_is_view(const ln_work *w, const ln_work_node *node);
+
+/* The passes, in the order in which plan.c calls them. */
+/* expand.c: turns the signature's function into values and nodes with its shapes bound, then infers, folds and inlines.
+ */
+linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config);
+/* infer_pass.c: makes one node READY or WAITING, or folds it away. Calls are replaced by their functions' nodes. */
+linnet_status ln_pass_infer(ln_work *w, ln_work_node *node);
+/* device.c: assigns nodes to devices and inserts transfers between devices. */
+linnet_status ln_pass_devices(ln_work *w);
+/* layout.c: chooses the strides of every value and inserts conversions. */
+linnet_status ln_pass_layout(ln_work *w);
+/* legalize.c: adds casts around f16 and bf16 nodes whose only fast kernel is in f32. */
+linnet_status ln_pass_storage(ln_work *w);
+/* fuse.c: turns maps into epilogues. */
+linnet_status ln_pass_fuse(ln_work *w);
+/* order.c: in graphs that update variables, moves nodes that free memory to the front, and places an update after every
+   node that reads the old value or can fail. */
+linnet_status ln_pass_order(ln_work *w);
+/* recompute.c: in an ordered graph, computes values again instead of keeping them, until the arena is no larger than
+   w->target, if possible. */
+linnet_status ln_pass_recompute(ln_work *w);
+/* alias.c: finds views, concats without a copy and in-place results, then makes buffers with lifetimes. */
+linnet_status ln_pass_alias(ln_work *w);
+/* Undoes ln_pass_alias, after which all nodes were ready. */
+void ln_forget_aliases(ln_work *w);
+
+#endif

@@ -1,0 +1,335 @@
+/* session.c - creates and frees sessions, binds operands to pointers, and gives access to inputs and outputs.
+ * Everything that a run uses is allocated here, in at most four blocks. */
+#include "run/session.h"
+
+#include "model/store.h"
+
+#include <string.h>
+
+void linnet_session_config_init(linnet_session_config *config) {
+    if (config == NULL) return;
+    memset(config, 0, sizeof *config);
+    config->struct_size = sizeof *config;
+}
+
+/* The address of the value in an earlier instance. */
+static void *imported(const linnet_session *session, const ln_instance *instance, int32_t value) {
+    for (const ln_instance *from = instance->parent; from != NULL; from = from->parent)
+        for (int32_t i = 0; i < from->program->n_exports; ++i)
+            if (from->program->exports[i].value == value &&
+                from->program->exports[i].operand.region != LN_REGION_IMPORT)
+                return ln_instance_pointer(session, from, &from->program->exports[i].operand);
+    return NULL;
+}
+
+/* NULL stays NULL, because arithmetic on it is undefined even with offset 0. */
+static void *at(const void *base, uint64_t offset) { return base != NULL ? (char *)(uintptr_t)base + offset : NULL; }
+
+void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *o) {
+    switch (o->region) {
+    case LN_REGION_HOST: return (void *)(uintptr_t)o->pointer;
+    case LN_REGION_VARIABLE:
+        return at(session->snapshot != NULL ? ln_snapshot_data(session->snapshot, o->index)
+                                            : ln_store_data(session->store, o->index),
+                  o->offset);
+    case LN_REGION_IO: return at(instance->io, o->offset);
+    case LN_REGION_ARENA: return at(o->device == 0 ? instance->arena : instance->device_arenas[o->device], o->offset);
+    case LN_REGION_RESIDENT: return at(instance->residents[o->device], o->offset);
+    case LN_REGION_GROWN: return instance->grown[o->offset].data;
+    case LN_REGION_IMPORT:
+        return at(instance->outer != NULL ? instance->runner->buffers.inputs[o->index]
+                                          : imported(session, instance, o->index),
+                  o->offset);
+    default: return NULL;
+    }
+}
+
+/* The same for a kernel. A kernel takes NULL for an absent operand, so an operand of no bytes gets a valid address. */
+static void *operand(const linnet_session *session, const ln_instance *instance, const ln_operand *o) {
+    static const char nothing[LN_ALIGNMENT];
+    void *pointer = ln_instance_pointer(session, instance, o);
+    const bool present = o->region == LN_REGION_HOST || o->region == LN_REGION_IO || o->region == LN_REGION_ARENA;
+    return pointer == NULL && present ? (void *)(uintptr_t)nothing : pointer;
+}
+
+/* Binds every pointer of the instance and of the bodies that its steps run. */
+static void bind(linnet_session *session, ln_instance *instance) {
+    const ln_program *p = instance->program;
+    const void **pointers = instance->pointers;
+    ln_instance *body = instance->bodies;
+    for (int32_t i = 0; i < p->n_steps; ++i) {
+        const ln_step *step = &p->steps[i];
+        const int n_in = step->call.n_inputs + step->call.n_extra;
+        ln_bound *bound = &instance->steps[i];
+        bound->step = step;
+        for (int k = 0; k < n_in; ++k) pointers[k] = operand(session, instance, &step->inputs[k]);
+        for (int o = 0; o < step->call.n_outputs; ++o)
+            pointers[n_in + o] = operand(session, instance, &step->outputs[o]);
+        bound->buffers.inputs = pointers;
+        bound->buffers.outputs = (void *const *)(pointers + n_in);
+        bound->buffers.packed = ln_program_packed(p, step);
+        bound->buffers.scratch = at(instance->arena, p->arena);
+        bound->buffers.thread_scratch =
+            instance->arena != NULL ? at(instance->arena, p->arena + p->scratch_shared) : (void *)bound;
+        bound->buffers.thread_stride = p->scratch_thread;
+        bound->buffers.output_dims =
+            step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;
+        bound->buffers.error = &session->run_error;
+        pointers += n_in + step->call.n_outputs;
+        if (step->bodies[0] != NULL) bound->state = body;
+        for (int k = 0; k < 2 && step->bodies[k] != NULL; ++k, ++body) {
+            body->program = step->bodies[k];
+            body->outer = instance;
+            body->runner = bound;
+            body->io = bound->buffers.scratch;
+            body->arena = at(body->io, ln_round_up((size_t)body->program->io, LN_ALIGNMENT));
+            bind(session, body);
+        }
+    }
+}
+
+linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
+    ln_instance_carve(instance, block);
+    const linnet_status status = ln_device_prepare(session, instance, error);
+    if (status == LINNET_OK) bind(session, instance);
+    return status;
+}
+
+static void shrink(linnet_session *s, ln_grown *grown) {
+    ln_memory_free(&s->memory, grown->data, grown->size);
+    *grown = (ln_grown){0};
+}
+
+linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grown *grown, size_t bytes,
+                               linnet_error *error) {
+    if (grown->data != NULL && bytes <= grown->size) return LINNET_OK;
+    ln_segments_free(s, instance); /* the children have pointers to the old memory */
+    size_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
+    if (ln_session_free(s) < size + LN_ALIGNMENT) size = bytes;
+    size = ln_round_up(size > 0 ? size : 1, LN_ALIGNMENT);
+    const linnet_status status = ln_segments_make_room(s, instance, size, error);
+    char *data = status == LINNET_OK ? ln_memory_alloc(&s->memory, size) : NULL;
+    if (data != NULL && grown->size > 0) memcpy(data, grown->data, grown->size);
+    shrink(s, grown); /* also after a failure, because the next run starts from the beginning */
+    if (status != LINNET_OK) return status;
+    if (data == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate the results of a loop");
+    *grown = (ln_grown){data, size};
+    return LINNET_OK;
+}
+
+void ln_instance_unbind(linnet_session *session, ln_instance *instance) {
+    for (int32_t i = 0; instance->grown != NULL && i < instance->program->n_grown; ++i)
+        shrink(session, &instance->grown[i]);
+    ln_device_release(session, instance);
+}
+
+void ln_instance_publish(linnet_session *session, const ln_instance *instance) {
+    for (int32_t i = 0; i < instance->program->n_outputs; ++i) {
+        const ln_port *port = &instance->program->outputs[i];
+        ln_session_output *out = &session->outputs[port->index];
+        out->data = ln_instance_pointer(session, instance, &port->operand);
+        out->tensor = port->tensor;
+        if (port->dims_slot >= 0)
+            memcpy(out->tensor.dims, instance->dims + (size_t)port->dims_slot * LN_MAX_RANK, sizeof out->tensor.dims);
+    }
+}
+
+static linnet_status check_arena(const linnet_plan *plan, const linnet_session_config *config, linnet_error *error) {
+    const uint64_t needed = plan->info.activations + plan->info.scratch;
+    if (config->arena == NULL || needed == 0) return LINNET_OK;
+    if ((uintptr_t)config->arena % LN_ALIGNMENT != 0) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_config.arena is not aligned");
+        return ln_expected(error, "an address that is a multiple of %d", LN_ALIGNMENT);
+    }
+    if (config->arena_size >= needed) return LINNET_OK;
+    ln_fail(error, LINNET_ARENA_TOO_SMALL, "the arena is smaller than the plan needs");
+    ln_expected(error, "%llu bytes", (unsigned long long)needed);
+    ln_got(error, "%zu bytes", config->arena_size);
+    return ln_hint(error, "the size is linnet_plan_info.activations + scratch");
+}
+
+size_t linnet_session_bytes(const linnet_session *s) {
+    if (s == NULL) return 0;
+    return s->memory.bytes + s->plan->memory.bytes + (s->snapshot != NULL ? (size_t)s->plan->info.snapshot : 0);
+}
+
+static linnet_status allocate(linnet_session *s, const linnet_session_config *config, linnet_error *error) {
+    const linnet_plan *plan = s->plan;
+    const size_t arena = (size_t)(plan->info.activations + plan->info.scratch);
+    s->io_size = (size_t)plan->program.io;
+    s->io = s->io_size ? ln_memory_alloc(&s->memory, s->io_size) : NULL;
+    if (s->io != NULL) memset(s->io, 0, s->io_size);
+    if (config->arena != NULL) {
+        s->arena = config->arena;
+    } else if (arena > 0) {
+        s->arena_size = arena;
+        s->arena = ln_memory_alloc(&s->memory, arena);
+    }
+    if ((s->io_size && s->io == NULL) || (arena && s->arena == NULL)) {
+        ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a session");
+        return ln_expected(error, "%zu bytes for tensors, %zu for inputs and outputs", arena, s->io_size);
+    }
+    return LINNET_OK;
+}
+
+static linnet_status follow(linnet_session *s, const linnet_session_config *config, linnet_error *error) {
+    const bool *reads = s->plan->snapshot;
+    ln_snapshot *shared = config->share_snapshot != NULL ? config->share_snapshot->snapshot : NULL;
+    if (shared == NULL) return ln_snapshot_create(s->store, reads, &s->memory.allocator, &s->snapshot, error);
+    if (!ln_snapshot_fits(shared, s->store, reads)) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT,
+                "linnet_session_config.share_snapshot is a session that reads other variables");
+        return ln_expected(error, "a session of the same store whose signature reads the same variables");
+    }
+    s->snapshot = ln_snapshot_retain(shared);
+    return LINNET_OK;
+}
+
+linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *config,
+                                    linnet_session **out, linnet_error *error) {
+    linnet_session_config defaults;
+    if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `out` must not be NULL");
+    *out = NULL;
+    if (plan == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `plan` must not be NULL");
+    linnet_session_config_init(&defaults);
+    if (config == NULL) config = &defaults;
+    if (config->struct_size != sizeof *config)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT,
+                       "linnet_session_config.struct_size is wrong; call linnet_session_config_init first");
+    if (store != NULL && ln_store_model(store) != plan->model)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store and the plan belong to different models");
+    ln_memory memory;
+    ln_memory_init(&memory, config->allocator ? config->allocator : &plan->memory.allocator);
+    const uint64_t arena = config->arena == NULL ? plan->info.activations + plan->info.scratch : 0;
+    linnet_status status = check_arena(plan, config, error);
+    if (status == LINNET_OK)
+        status = ln_memory_check(&memory, arena + plan->program.io + linnet_plan_share(plan), error);
+    if (status == LINNET_OK) status = ln_program_pack(&plan->program, error);
+    if (status != LINNET_OK) return status;
+
+    const bool parallel = ln_plan_parallel(plan), own_threads = parallel && config->parallel_for == NULL;
+    ln_session_layout at;
+    const size_t block_size = ln_session_measure(plan, own_threads, &at);
+    char *block = ln_memory_alloc(&memory, block_size);
+    if (block == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a session");
+    memset(block, 0, block_size);
+    linnet_session *s = (linnet_session *)block;
+    s->memory = memory;
+    s->block_size = block_size;
+    s->plan = ln_plan_retain(plan);
+    s->outputs = (ln_session_output *)(block + at.outputs);
+    s->parallel_for = config->parallel_for;
+    s->parallel_context = config->parallel_context;
+    s->parallel = parallel;
+    s->trace = config->trace != 0;
+    s->count_special = config->count_special != 0;
+    s->exclusive = plan->writes_variables;
+    s->max_bytes = config->max_bytes > 0 ? config->max_bytes : plan->max_bytes;
+    if (store != NULL) {
+        s->store = ln_store_retain(store);
+    } else {
+        status = linnet_store_create(plan->model, &memory.allocator, &s->store, error);
+    }
+    if (status == LINNET_OK && plan->snapshot != NULL && plan->reads_variables) status = follow(s, config, error);
+    s->locks = status == LINNET_OK && s->snapshot == NULL && (plan->reads_variables || plan->writes_variables);
+    if (status == LINNET_OK) status = allocate(s, config, error);
+    if (status == LINNET_OK && own_threads)
+        status = ln_threads_init(block + at.threads, plan->threads - 1, &s->threads, error);
+    if (status == LINNET_OK) {
+        s->root.program = &plan->program;
+        s->root.io = s->io;
+        s->root.arena = s->arena;
+        status = ln_instance_bind(s, &s->root, block + at.instance, error);
+    }
+    if (status != LINNET_OK) {
+        linnet_session_free(s);
+        return status;
+    }
+    for (int32_t i = 0; i < plan->n_outputs; ++i) s->outputs[i].tensor = plan->outputs[i].tensor;
+    s->last = &s->root;
+    for (int32_t i = 0; i < plan->program.n_steps; ++i) { /* bounds, until a run sets the true values */
+        const ln_step *step = &plan->program.steps[i];
+        for (int o = 0; step->dims_slot >= 0 && o < step->call.n_outputs; ++o)
+            memcpy(s->root.dims + (size_t)(step->dims_slot + o) * LN_MAX_RANK, step->call.outputs[o].dims,
+                   sizeof step->call.outputs[o].dims);
+    }
+    ln_instance_publish(s, &s->root);
+    s->first_bytes = s->memory.bytes;
+    *out = s;
+    return LINNET_OK;
+}
+
+void linnet_session_free(linnet_session *s) {
+    if (s == NULL) return;
+    ln_segments_free(s, &s->root);
+    if (s->root.program != NULL) ln_instance_unbind(s, &s->root);
+    if (s->threads != NULL) ln_threads_free(s->threads);
+    if (s->io_size) ln_memory_free(&s->memory, s->io, s->io_size);
+    if (s->arena_size) ln_memory_free(&s->memory, s->arena, s->arena_size);
+    ln_snapshot_free(s->snapshot);
+    linnet_store_free(s->store);
+    ln_memory memory = s->memory;
+    linnet_plan *plan = s->plan;
+    ln_memory_free(&memory, s, s->block_size);
+    linnet_plan_free(plan);
+}
+
+void *linnet_session_input(linnet_session *s, int i) {
+    if (s == NULL || i < 0 || i >= s->plan->program.n_inputs) return NULL;
+    return ln_instance_pointer(s, &s->root, &s->plan->program.inputs[i].operand);
+}
+
+const void *linnet_session_output(const linnet_session *s, int i) {
+    return s == NULL || i < 0 || i >= s->plan->n_outputs ? NULL : s->outputs[i].data;
+}
+
+linnet_status linnet_session_output_info(const linnet_session *s, int i, linnet_tensor_info *out) {
+    if (s == NULL || out == NULL || i < 0 || i >= s->plan->n_outputs) return LINNET_INVALID_ARGUMENT;
+    ln_tensor_info(&s->outputs[i].tensor, s->plan->outputs[i].name, out);
+    return LINNET_OK;
+}
+
+linnet_status linnet_session_set(linnet_session *s, const char *input, const void *data, size_t bytes,
+                                 linnet_error *error) {
+    if (s == NULL || input == NULL || (data == NULL && bytes > 0))
+        return ln_fail(error, LINNET_INVALID_ARGUMENT,
+                       "linnet_session_set: `session`, `input` and `data` must not be NULL");
+    const ln_program *p = &s->plan->program;
+    for (int32_t i = 0; i < p->n_inputs; ++i) {
+        if (strcmp(p->inputs[i].name, input) != 0) continue;
+        if (p->inputs[i].bytes != bytes) {
+            char text[96];
+            ln_fail(error, LINNET_WRONG_SHAPE, "the data size of an input differs from the plan");
+            ln_at_tensor(error, input);
+            ln_expected(error, "%llu bytes, %s %s", (unsigned long long)p->inputs[i].bytes,
+                        linnet_dtype_name(p->inputs[i].tensor.dtype),
+                        ln_shape_text(p->inputs[i].tensor.dims, p->inputs[i].tensor.rank, text, sizeof text));
+            ln_got(error, "%zu bytes", bytes);
+            return ln_hint(error, "to use another shape, create a new plan");
+        }
+        if (bytes > 0) memcpy(ln_instance_pointer(s, &s->root, &p->inputs[i].operand), data, bytes);
+        return LINNET_OK;
+    }
+    ln_fail(error, LINNET_UNKNOWN_NAME, "the plan has no input of this name");
+    ln_at_tensor(error, input);
+    if (p->n_inputs > 0) ln_expected(error, "%s%s", p->inputs[0].name, p->n_inputs > 1 ? ", ..." : "");
+    return ln_hint(error, "the plan leaves out inputs that the fetched tensors do not need");
+}
+
+linnet_status linnet_session_get_step(const linnet_session *s, int i, linnet_step_info *info) {
+    const linnet_status status = s == NULL ? LINNET_INVALID_ARGUMENT : linnet_plan_get_step(s->plan, i, info);
+    if (status != LINNET_OK) return status;
+    info->runs = s->root.trace[i].runs;
+    info->total_ns = s->root.trace[i].total_ns;
+    return LINNET_OK;
+}
+
+linnet_status linnet_session_get_special(const linnet_session *s, int i, uint64_t *saturated, uint64_t *infinite,
+                                         uint64_t *not_a_number) {
+    if (s == NULL || i < 0 || i >= s->plan->program.n_steps || !saturated || !infinite || !not_a_number)
+        return LINNET_INVALID_ARGUMENT;
+    *saturated = s->root.trace[i].saturated;
+    *infinite = s->root.trace[i].infinite;
+    *not_a_number = s->root.trace[i].not_a_number;
+    return LINNET_OK;
+}

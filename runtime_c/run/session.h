@@ -1,0 +1,50 @@
+/* session.h - a session: programs bound to memory. There is one instance per planned segment; the first one exists as
+ * long as the session. Operand pointers are resolved here, once; a run only reads them. */
+#ifndef LN_SESSION_H
+#define LN_SESSION_H
+
+#include "plan/session_layout.h"
+
+/* Places the instance's arrays in `block` (ln_instance_size bytes, zeroed) and resolves every operand. */
+linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error);
+/* segment.c: bytes that later segments may still allocate within max_bytes; UINT64_MAX without a limit. */
+uint64_t ln_session_free(const linnet_session *session);
+/* segment.c: makes room for `bytes` more bytes. It drops later segments on which the run up to `last` does not depend.
+   The least recently run segment is dropped first. Errors: TOO_LARGE, OUT_OF_MEMORY. */
+linnet_status ln_segments_make_room(linnet_session *session, ln_instance *last, uint64_t bytes, linnet_error *error);
+/* Frees the device memory of the instance. */
+void ln_instance_unbind(linnet_session *session, ln_instance *instance);
+/* The pointer to an operand, on the host or on its device. */
+void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *operand);
+void ln_instance_publish(linnet_session *session, const ln_instance *instance); /* the instance's outputs become the
+                                                                                   session's outputs */
+
+/* Makes room for `bytes` bytes of a growing result and keeps its contents. Errors: TOO_LARGE, OUT_OF_MEMORY. */
+linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, ln_grown *grown, size_t bytes,
+                               linnet_error *error);
+
+/* run.c */
+linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);
+/* watch.c: takes the configuration of a run (NULL: nothing ends it). Errors: INVALID_ARGUMENT. */
+linnet_status ln_watch_begin(ln_watch *watch, const linnet_run_config *config, linnet_error *error);
+/* Whether the run ends before `step` (NULL: while it waits for the store). Errors: CANCELLED, DEADLINE_EXCEEDED. */
+linnet_status ln_watch_look(ln_watch *watch, const ln_step *step, linnet_error *error);
+static inline bool ln_watch_cancelled(const ln_watch *watch) {
+    return __atomic_load_n(watch->cancel, __ATOMIC_RELAXED) != 0; /* the caller may not use <stdatomic.h> */
+}
+/* Called before each step and iteration. */
+static inline linnet_status ln_watch_step(ln_watch *watch, const ln_step *step, bool slow, linnet_error *error) {
+    if (!watch->on || (!ln_watch_cancelled(watch) && !slow && ++watch->quick < LN_WATCH_QUICK)) return LINNET_OK;
+    return ln_watch_look(watch, step, error);
+}
+/* segment.c: the instance that continues after `instance`. The segment is planned if its key is new. */
+linnet_status ln_segment_next(linnet_session *session, ln_instance *instance, ln_instance **next, linnet_error *error);
+void ln_segments_free(linnet_session *session, ln_instance *instance); /* frees all children of the instance */
+/* device.c */
+linnet_status ln_device_prepare(linnet_session *session, ln_instance *instance, linnet_error *error);
+linnet_status ln_device_step(linnet_session *session, const ln_bound *bound, linnet_error *error);
+void ln_device_release(linnet_session *session, ln_instance *instance);
+/* trace.c */
+void ln_count_special(const ln_bound *bound, ln_trace *trace);
+
+#endif

@@ -1,0 +1,41 @@
+# The native tools: linnet-bench, linnet-run, linnet-train and, where liblinnet_sync is built, linnet-serve.
+# They link the static libraries, so that each is one file.
+
+function(linnet_tool name library)
+  list(TRANSFORM ARGN PREPEND runtime_c/tools/)
+  add_executable(${name} runtime_c/tools/common.c ${ARGN})
+  target_compile_options(${name} PRIVATE -Wall -Wextra)
+  target_link_libraries(${name} PRIVATE ${library})
+  install(TARGETS ${name} RUNTIME DESTINATION linnet/bin COMPONENT python)
+endfunction()
+
+linnet_tool(linnet-bench linnet_static linnet_bench.c npy.c)
+linnet_tool(linnet-run linnet_static linnet_run.c npy.c media.c media_bmp.c results.c)
+linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_loop.c train_nan.c train_order.c
+            train_program.c train_setup.c)
+if(LINNET_SYNC)
+  linnet_tool(linnet-serve linnet_sync_static linnet_serve.c)
+endif()
+
+# linnet-run alone links decoders, each if it is there; a tool without one says how to get it.
+if(LINNET_MEDIA)
+  find_package(JPEG QUIET)
+  find_package(PNG QUIET)
+  find_path(LINNET_SNDFILE_INCLUDE sndfile.h)
+  find_library(LINNET_SNDFILE_LIBRARY sndfile)
+  if(TARGET JPEG::JPEG)
+    target_sources(linnet-run PRIVATE runtime_c/tools/media_jpeg.c)
+    target_compile_definitions(linnet-run PRIVATE LINNET_WITH_JPEG)
+    target_link_libraries(linnet-run PRIVATE JPEG::JPEG)
+  endif()
+  if(TARGET PNG::PNG)
+    target_sources(linnet-run PRIVATE runtime_c/tools/media_png.c)
+    target_compile_definitions(linnet-run PRIVATE LINNET_WITH_PNG)
+    target_link_libraries(linnet-run PRIVATE PNG::PNG)
+  endif()
+  if(LINNET_SNDFILE_INCLUDE AND LINNET_SNDFILE_LIBRARY)
+    target_compile_definitions(linnet-run PRIVATE LINNET_WITH_SNDFILE)
+    target_include_directories(linnet-run PRIVATE ${LINNET_SNDFILE_INCLUDE})
+    target_link_libraries(linnet-run PRIVATE ${LINNET_SNDFILE_LIBRARY})
+  endif()
+endif()

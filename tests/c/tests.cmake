@@ -1,0 +1,39 @@
+# The C tests, the drivers of the fuzzers, the benches and the simulator of liblinnet_sync.
+# tests/native.py builds and runs them.
+enable_testing()
+
+function(linnet_test_program name library)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE runtime_c . tests/c)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -ffp-contract=off)
+  target_link_libraries(${name} PRIVATE ${library})
+endfunction()
+
+file(GLOB LINNET_C_TESTS CONFIGURE_DEPENDS tests/c/test_*.c)
+foreach(source ${LINNET_C_TESTS})
+  get_filename_component(name ${source} NAME_WE)
+  if(NOT name MATCHES "^test_sync_")
+    linnet_test_program(${name} linnet_static ${source})
+  elseif(LINNET_SYNC)
+    linnet_test_program(${name} linnet_sync_static ${source})
+  else()
+    continue()
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+endforeach()
+
+# Drivers that tests/test_fuzz.py and tests/test_allocations.py run, and the bench of the matrix kernels.
+foreach(source fuzz/fuzz_checkpoint fuzz/fuzz_graph fuzz/fuzz_map fuzz/fuzz_model fuzz/fuzz_op c/oom_model c/bench_gemm)
+  get_filename_component(name ${source} NAME)
+  linnet_test_program(${name} linnet_static tests/${source}.c)
+endforeach()
+
+if(LINNET_SYNC)
+  file(GLOB LINNET_SYNC_SIMULATOR CONFIGURE_DEPENDS tests/sim/*.c) # tests/test_sync_sim.py runs it
+  linnet_test_program(sync_sim linnet_sync_static ${LINNET_SYNC_SIMULATOR})
+  file(GLOB LINNET_SYNC_DRIVERS CONFIGURE_DEPENDS tests/fuzz/fuzz_sync_*.c tests/c/bench_sync_*.c tests/c/load_sync_*.c)
+  foreach(source ${LINNET_SYNC_DRIVERS})
+    get_filename_component(name ${source} NAME_WE)
+    linnet_test_program(${name} linnet_sync_static ${source})
+  endforeach()
+endif()

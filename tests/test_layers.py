@@ -1,0 +1,49 @@
+"""The layers of the Python package: imports run down (the contracts are in pyproject.toml), and no modules import each other in a
+circle. Imports inside functions count."""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import grimp
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_imports_run_down_the_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0, capsys.readouterr().out
+
+
+def circle(graph: grimp.ImportGraph) -> list[str]:
+    """Modules that import each other, directly or by way of others, as a path that ends where it begins; [] if there are
+    none."""
+    imports = {module: graph.find_modules_directly_imported_by(module) - {module} for module in graph.modules}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circle(grimp.build_graph("linnet", cache_dir=None, exclude_type_checking_imports=True)) == []
+
+
+def test_none_do_so_for_type_checkers_but_importers() -> None:
+    """A rule's Operation knows the importer that made it by type alone, so each importer counts as one module."""
+    graph = grimp.build_graph("linnet", cache_dir=None)
+    for importer in ("onnx", "tflite"):
+        graph.squash_module(f"linnet.converters.{importer}")
+    assert circle(graph) == []
+
+
+def test_circles_are_found() -> None:
+    graph = grimp.ImportGraph()
+    for importer, imported in (("a", "b"), ("b", "c"), ("c", "d"), ("e", "e")):
+        graph.add_import(importer=importer, imported=imported)
+    assert circle(graph) == []
+    graph.add_import(importer="c", imported="b")
+    assert sorted(set(circle(graph))) == ["b", "c"]

@@ -1,0 +1,155 @@
+"""Which folder of the C sources may include from which: the layers of runtime_c, from below, and the kernels beside them.
+A file of one layer that needs something from above it is in the wrong folder, or the thing it needs is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.native import ROOT, build, need
+
+RUNTIME = ROOT / "runtime_c"
+
+# Each folder may use itself and what is named here; nothing follows from anything else.
+INTERFACE = {"include", "generated", "base", "kernel", "kernel/common"}
+ALLOWED: dict[str, set[str]] = {
+    "include": set(),
+    "generated": {"kernel"},  # the op table is a table of what kernel/op.h describes
+    "base": {"include"},
+    "kernel": {"include", "generated", "base"},
+    "kernel/common": {"include", "generated", "base", "kernel"},
+    "model": {"include", "generated", "base", "kernel"},
+    "simd": {"kernel"},
+    "dispatch": {"generated", "kernel"},
+    "map": INTERFACE | {"simd"},
+    "plan": INTERFACE | {"model", "map", "dispatch"},
+    "run": INTERFACE | {"model", "plan"},
+    "ops": INTERFACE | {"simd", "map"},
+    "fast/gemm": INTERFACE | {"simd", "map", "ops"},
+    "fast/tail": INTERFACE | {"simd", "map", "ops", "fast/gemm"},
+    "sync": {"include"},
+    "tools": {"include"},
+    "kernels_x86": INTERFACE | {"simd", "map", "ops", "fast/gemm", "fast/tail"},
+    "kernels_arm": INTERFACE | {"simd", "map", "ops", "fast/gemm", "fast/tail"},
+}
+
+# Single files that reach upwards, each with its reason.
+EXCEPTIONS = {
+    (
+        "runtime_c/sync/digest.c",
+        "runtime_c/base/digest.c",
+    ): "liblinnet does not export its digest: sync compiles its own",
+    ("runtime_c/fast/gemm/gemm.h", "kernels_x86/gemm/gemm_ukernels.inc"): "the list of tiles gives their prototypes",
+    ("runtime_c/fast/gemm/gemm.h", "kernels_arm/gemm/gemm_ukernels.inc"): "the list of tiles gives their prototypes",
+}
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+
+
+def folder_of(file: Path) -> str:
+    """The key of ALLOWED that a source file belongs to."""
+    parts = file.relative_to(ROOT).parts
+    if parts[0] != "runtime_c":
+        return parts[0]
+    nested = "/".join(parts[1:3])
+    return nested if nested in ALLOWED else parts[1]
+
+
+def sources() -> list[Path]:
+    """Every C file that is part of a library or of a tool."""
+    folders = (RUNTIME, ROOT / "kernels_x86", ROOT / "kernels_arm")
+    return sorted(file for folder in folders for file in folder.rglob("*") if file.suffix in (".c", ".h", ".inc"))
+
+
+def included(file: Path) -> list[Path]:
+    """The project's own files that `file` includes, found as the compiler finds them."""
+    text = re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
+    found = []
+    for name in _INCLUDE.findall(text):
+        places = (file.parent, RUNTIME, RUNTIME / "include", ROOT)
+        place = next((folder for folder in places if (folder / name).is_file()), None)
+        assert place is not None, f'{file.relative_to(ROOT)} includes "{name}", which is not in the tree'
+        found.append((place / name).resolve())
+    return found
+
+
+def arrows_up() -> list[str]:
+    """Every include that ALLOWED does not allow and EXCEPTIONS does not excuse."""
+    wrong, excused = [], set()
+    for file in sources():
+        for target in included(file):
+            pair = (str(file.relative_to(ROOT)), str(target.relative_to(ROOT)))
+            here, there = folder_of(file), folder_of(target)
+            if here == there or there in ALLOWED[here]:
+                continue
+            if pair in EXCEPTIONS:
+                excused.add(pair)
+            else:
+                wrong.append(f"{pair[0]} includes {pair[1]}: {here}/ may not use {there}/")
+    return wrong + [f"{a} no longer includes {b}: delete the exception" for a, b in sorted(set(EXCEPTIONS) - excused)]
+
+
+def test_includes() -> None:
+    """No file includes from a folder above its own."""
+    assert arrows_up() == []
+
+
+def test_the_table_has_no_circle() -> None:
+    """Folders can be put in an order in which each uses only earlier ones; the op table and kernel/ describe each other."""
+    left = {name: set(uses) - ({"kernel"} if name == "generated" else set()) for name, uses in ALLOWED.items()}
+    while ready := [name for name, uses in left.items() if not uses & set(left)]:
+        for name in ready:
+            del left[name]
+    assert left == {}
+
+
+def test_an_arrow_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test notices when a folder loses the right to use another."""
+    monkeypatch.setitem(ALLOWED, "run", ALLOWED["run"] - {"plan"})
+    assert any(line.endswith("run/ may not use plan/") for line in arrows_up())
+
+
+# Calls: a file can name in its header what a folder above implements. Tables of entry points do so by design.
+REGISTRIES = {
+    ("generated", "ops"): "the op table names each op's shape rule",
+    ("dispatch", "ops"): "the list of references",
+    ("dispatch", "kernels"): "the lists of fast kernels",
+    ("map", "kernels"): "the interpreters of each ISA",
+    ("base", "kernels"): "CRC-32C with the processor's instruction",
+}
+RANKS = ("base", "generated", "kernel", "model", "simd", "dispatch", "map", "plan", "run", "ops", "fast", "kernels")
+
+
+def symbols(objects: Path) -> tuple[dict[str, str], dict[str, set[str]]]:
+    """Folder of each defined symbol, and the undefined symbols of each folder, from compiled objects."""
+    defined: dict[str, str] = {}
+    used: dict[str, set[str]] = {}
+    for file in objects.rglob("*.o"):
+        parts = file.relative_to(objects).parts
+        folder = parts[1] if parts[0] == "runtime_c" else "kernels"
+        listing = subprocess.run(["nm", str(file)], capture_output=True, text=True, check=True).stdout
+        for kind, name in re.findall(r"^\s*[0-9a-f]*\s+([A-Za-z]) (\S+)$", listing, re.MULTILINE):
+            if kind == "U":
+                used.setdefault(folder, set()).add(name)
+            elif kind in "TRDBVWi":
+                defined[name] = folder
+    return defined, used
+
+
+def test_calls() -> None:
+    """No folder calls a function, or reads a table, of a folder above it, except through the named registries."""
+    need("nm")
+    defined, used = symbols(build("release") / "CMakeFiles" / "linnet_objects.dir")
+    assert len(defined) > 500
+    wrong = {
+        (folder, defined[name], name)
+        for folder, names in used.items()
+        for name in names
+        if name in defined
+        and RANKS.index(defined[name]) > RANKS.index(folder)
+        and (folder, defined[name]) not in REGISTRIES
+    }
+    assert wrong == set()

@@ -1,0 +1,126 @@
+"""Builds without parts of the library: inference runs, what is left out is named with the option that brings it back.
+tests/test_size.py measures the same builds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.native import ROOT, build, need, parts, run
+
+# Every session runs by the kernels of the build and by its references; both must agree.
+INFERENCE = """
+import numpy as np
+import linnet
+from linnet import ops
+
+graph = linnet.Graph(seed=1)
+x = graph.placeholder("x", (2, 8, 9, 9))
+w, v = graph.variable("w", linnet.init.glorot((8, 8, 3, 3))), graph.variable("v", linnet.init.glorot((8, 1, 3, 3)))
+y = ops.conv(ops.conv(x, w), v, group=8)
+y = ops.softmax(ops.pool(y * 0.5 + 1.0, kernel=[2, 2], kind="max")[0].sum(axes=[2, 3]), axis=1)
+graph.signature("infer", {"x": x}, {"y": y})
+feeds = {"x": np.random.default_rng(1).normal(size=(2, 8, 9, 9)).astype(np.float32)}
+fast = linnet.Session(graph).run(feeds)["y"]
+np.testing.assert_allclose(fast, linnet.Session(graph, reference=True).run(feeds)["y"], rtol=1e-4, atol=1e-6)
+print(*linnet.isa_names())
+"""
+
+TRAINING = """
+import numpy as np
+import linnet
+from linnet import ops
+from linnet.autodiff import gradients
+
+graph = linnet.Graph(seed=1)
+x = graph.placeholder("x", (2, 3, 8, 8))
+w = graph.variable("w", linnet.init.glorot((4, 3, 3, 3)))
+loss = (ops.conv(x, w) * 2.0).sum()
+(slope,) = gradients(loss, [w])
+graph.signature("infer", {"x": x}, {"slope": slope})
+for reference in (False, True):
+    try:
+        linnet.Session(graph, reference=reference).run({"x": np.ones((2, 3, 8, 8), np.float32)})
+        print("ran")
+    except linnet.Error as error:
+        print(error)
+"""
+
+CHECKPOINTS = """
+import linnet
+
+graph = linnet.Graph(seed=1)
+graph.signature("infer", {}, {"y": graph.variable("v", linnet.init.glorot((4, 3))) * 2.0})
+store = linnet.Store(linnet.Model(graph.to_bytes()))
+for act in (lambda: store.save("checkpoint.lnt"), lambda: store.load("checkpoint.lnt")):
+    try:
+        act()
+        print("done")
+    except linnet.Error as error:
+        print(error)
+"""
+
+
+def python(code: str, folder: Path, cwd: Path) -> str:
+    """What a Python process prints that runs on the library of a build folder."""
+    environment = {**os.environ, "LINNET_LIBRARY": str(folder / "liblinnet.so")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["baseline", "inference"])
+def test_inference(name: str, tmp_path: Path) -> None:
+    isas = python(INFERENCE, build(name, "linnet"), tmp_path).split()
+    assert isas[0] == "scalar" and len(isas) > 1
+    assert not {"avx512", "avx512vnni"} & set(isas)
+    if name == "baseline":
+        assert len(isas) == 2, isas
+
+
+def test_everything_but_kernels_is_in_the_baseline(tmp_path: Path) -> None:
+    assert python(TRAINING, build("baseline", "linnet"), tmp_path).split() == ["ran", "ran"]
+    assert python(CHECKPOINTS, build("baseline", "linnet"), tmp_path).split() == ["done", "done"]
+
+
+def test_training_that_is_left_out_is_named(tmp_path: Path) -> None:
+    text = python(TRAINING, build("inference", "linnet"), tmp_path)
+    assert text.count("conv_gradient") >= 2 and text.count("-DLINNET_TRAINING=ON") == 2, text
+    assert "ran" not in text.split()
+
+
+def test_checkpoints_that_are_left_out_are_named(tmp_path: Path) -> None:
+    text = python(CHECKPOINTS, build("inference", "linnet"), tmp_path)
+    assert "linnet_store_save is not in this build" in text and "linnet_store_load is not in this build" in text
+    assert text.count("-DLINNET_CHECKPOINTS=ON") == 2
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (("-DLINNET_ISAS=avx9",), "LINNET_ISAS: avx9 is not known"),
+        (("-DLINNET_CHECKPOINTS=OFF",), "set LINNET_SYNC=OFF too"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    need("cmake")
+    done = subprocess.run(
+        ["cmake", "-S", str(ROOT), "-B", str(tmp_path), *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0 and message in " ".join(done.stderr.split()), done.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [name for name in parts() if name not in ("baseline", "inference")])
+def test_every_part_alone(name: str, tmp_path: Path) -> None:
+    folder = build(name, "linnet")
+    assert "scalar" in python(INFERENCE, folder, tmp_path)
+    ran = python(TRAINING, folder, tmp_path).split() == ["ran", "ran"]
+    assert ran == ("-DLINNET_TRAINING=OFF" not in parts()[name])
+    run(["cmake", "--build", str(folder)])  # the tools link
