@@ -32,12 +32,17 @@ def test_quantize_stays_the_function() -> None:
     assert callable(linnet.quantize) and not inspect.ismodule(linnet.quantize)
 
 
-def test_import_takes_at_most_150_ms() -> None:
-    """Uses processor time and the best of several processes, because the machine may be busy."""
-    code = "import time; t = time.process_time(); import linnet; print(time.process_time() - t)"
-    command = [sys.executable, "-c", code]
-    times = [float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(7)]
-    assert min(times) <= 0.150, times
+def test_import_adds_little_to_numpys() -> None:
+    """NumPy takes nearly all the time (75 of 90 ms here). A machine's load slows both, so their ratio is compared, in
+    processor time and from the best of several processes. The modules are counted, because they are what takes time."""
+    code = "import sys, time; t = time.process_time(); import {}; print(time.process_time() - t, len(sys.modules))"
+    best = {}
+    for name in ("numpy", "linnet") * 7:
+        done = subprocess.run([sys.executable, "-c", code.format(name)], capture_output=True, text=True, check=True)
+        seconds, modules = done.stdout.split()
+        best[name] = min(best.get(name, (9.0, 0)), (float(seconds), int(modules)))
+    assert best["linnet"][1] <= best["numpy"][1] + 40, best
+    assert best["linnet"][0] <= best["numpy"][0] * 2, best
 
 
 def test_a_run_costs_at_most_12_us() -> None:
