@@ -272,7 +272,8 @@ typedef struct linnet_shape {
     int64_t dims[LINNET_MAX_RANK];
 } linnet_shape;
 
-typedef struct linnet_device linnet_device; /* linnet_ext.h */
+typedef struct linnet_device linnet_device;               /* linnet_device.h */
+typedef struct linnet_program_cache linnet_program_cache; /* linnet_device.h */
 
 typedef struct linnet_plan_config {
     size_t struct_size;
