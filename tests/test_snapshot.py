@@ -16,7 +16,7 @@ import linnet
 from linnet import nn, ops
 from linnet.clib.library import library
 from linnet.facade import Graph
-from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib
+from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib, new_struct
 
 SIZE = 1 << 19  # enough work for two threads: a step uses parallel_for
 WAIT = 30.0
@@ -176,8 +176,7 @@ class Held:
 
 
 def run_within(session: Any, milliseconds: int) -> tuple[int, tuple[float, float]]:
-    config = ffi.new("linnet_run_config *")
-    lib().linnet_run_config_init(config)
+    config = new_struct("linnet_run_config")
     config.timeout_ns = milliseconds * 1_000_000
     status = lib().linnet_run_with(session, config, NULL)
     least, most = (ffi.cast("float *", lib().linnet_session_output(session, i))[0] for i in range(2))

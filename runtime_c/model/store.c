@@ -260,7 +260,7 @@ int32_t ln_store_find(const linnet_store *store, const char *function, const cha
                     model->variables[0].name);
     else
         ln_expected(error, "a model with variables");
-    ln_hint(error, "linnet_model_variable lists the variables of a model");
+    ln_hint(error, "linnet_model_get_variable lists the variables of a model");
     return -1;
 }
 

@@ -99,10 +99,10 @@ static linnet_status make_plan(ln_sync_sessions *s, const update *u, const uint6
     linnet_plan_config_init(&config);
     if (!shapes) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the input shapes of an update");
     for (int i = 0; i < n; i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         bool ids;
         const ln_sync_variable *v;
-        linnet_model_input(s->model, u->signature, i, &info);
+        linnet_model_get_input(s->model, u->signature, i, &info);
         v = tensor_of(s->manifest, info.name, &ids);
         bytes += ids ? 0 : bytes_for(v, rows[v->entry.number]);
         if (v->entry.kind != LN_SYNC_SPARSE) continue;
@@ -141,9 +141,9 @@ static linnet_status prepare_one(ln_sync_sessions *s, update *u, const uint64_t 
     if (!p->rows || !p->places) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for an update");
     memcpy(p->rows, rows, n * sizeof *p->rows);
     for (int i = 0; i < linnet_plan_input_count(p->plan); i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         bool ids;
-        linnet_plan_input(p->plan, i, &info);
+        linnet_plan_get_input(p->plan, i, &info);
         place *to = &p->places[tensor_of(s->manifest, info.name, &ids)->entry.number];
         if (ids)
             to->ids = linnet_session_input(p->session, i);
@@ -283,7 +283,8 @@ static void copy_blocks(char *to, const char *from, size_t size) {
 
 static bool keep(ln_sync_sessions *s, kept *all, int count) {
     for (int i = 0; i < count; i++) {
-        linnet_model_variable(s->model, i, &all[i].info);
+        linnet_tensor_info_init(&all[i].info);
+        linnet_model_get_variable(s->model, i, &all[i].info);
         all[i].data = linnet_store_data(s->store, all[i].info.name, 0, NULL);
         all[i].copy = all[i].data ? calloc(all[i].info.bytes + 1, 1) : NULL;
         if (!all[i].copy) return false;

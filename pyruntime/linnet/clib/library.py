@@ -44,6 +44,13 @@ def library() -> Any:
         raise Error(f"cannot open the C library '{path}': {error}", hint="rebuild it for this machine") from None
 
 
+def new_struct(name: str) -> Any:
+    """A cleared struct of the C API with its struct_size, as the header's NAME_init makes it."""
+    made = ffi.new(f"{name} *")
+    library().linnet_struct_init(made, ffi.sizeof(name))
+    return made
+
+
 def _text(field: Any) -> str:
     return bytes(ffi.string(field)).decode("utf-8", "replace")
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library
+from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
 from linnet.file.writer import to_bytes
 from linnet.ir.dtypes import DTYPE_NAMES, dtype_of, numpy_dtype
@@ -107,9 +107,8 @@ class Model:
 
     def __init__(self, source: str | Path | bytes | Graph, *, verify: bool | None = None) -> None:
         out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
-        config = ffi.new("linnet_model_config *")
+        config = new_struct("linnet_model_config")
         lib = library()
-        lib.linnet_model_config_init(config)
         config.verify = 1 if verify else -1
         self._content: bytes | None = None  # kept alive because the model reads from it
         self.path: str | None = None
@@ -148,10 +147,10 @@ class Model:
         return index
 
     def _specs(self, signature: str, which: str) -> list[TensorSpec]:
-        index, info, lib = self._signature(signature), ffi.new("linnet_tensor_info *"), library()
+        index, info, lib = self._signature(signature), new_struct("linnet_tensor_info"), library()
         specs = []
         for i in range(getattr(lib, f"linnet_model_{which}_count")(self.pointer, index)):
-            getattr(lib, f"linnet_model_{which}")(self.pointer, index, i, info)
+            getattr(lib, f"linnet_model_get_{which}")(self.pointer, index, i, info)
             specs.append(spec_of(info))
         return specs
 
@@ -174,7 +173,7 @@ class Model:
 
     def verified(self, strict: bool) -> tuple[Verified, Error | None]:
         """As verify, but returns the error. If not strict, bytes without a digest are only counted."""
-        found, error = ffi.new("linnet_verified *"), ffi.new("linnet_error *")
+        found, error = new_struct("linnet_verified"), ffi.new("linnet_error *")
         failed = library().linnet_model_verify(self.pointer, strict, found, error)
         return (
             Verified(found.segments, found.bytes, found.without_digest, found.problems),
@@ -200,9 +199,9 @@ class Model:
     @property
     def variables(self) -> list[TensorSpec]:
         """Names, dtypes and shapes of the variables."""
-        lib, info, specs = library(), ffi.new("linnet_tensor_info *"), []
+        lib, info, specs = library(), new_struct("linnet_tensor_info"), []
         for i in range(lib.linnet_model_variable_count(self.pointer)):
-            lib.linnet_model_variable(self.pointer, i, info)
+            lib.linnet_model_get_variable(self.pointer, i, info)
             specs.append(spec_of(info))
         return specs
 
