@@ -248,7 +248,7 @@ linnet_status ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor
     info.layout = t->layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
     if (t->quant != NULL && t->quant->scheme != LN_QUANT_NONE) {
         const ln_quant *q = t->quant;
-        info.quantization = q->scheme;
+        info.quant_scheme = q->scheme;
         info.quant_axis = q->scheme == LN_QUANT_TENSOR ? -1 : q->axis;
         info.quant_block = q->scheme == LN_QUANT_BLOCK ? (int32_t)q->block : 0;
         info.quant_count = q->count;

@@ -12,9 +12,9 @@
  *  - linnet_x_get_y(x, ..., &info) fills a struct that describes y; linnet_x_y(x, ...) returns y itself: a number, a
  *    name or a buffer.
  *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Clear it with its
- *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same. An older program runs with a newer library,
- *    which reads and writes only the fields that the program knows. A newer program runs with an older library, which
- *    sets the fields of an info that it does not know to 0 and refuses a config that sets such a field. If a
+ *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same. An older program runs with a newer
+ * library, which reads and writes only the fields that the program knows. A newer program runs with an older library,
+ * which sets the fields of an info that it does not know to 0 and refuses a config that sets such a field. If a
  *    struct_size is 0 or smaller than in the first version, the call fails with INVALID_ARGUMENT. Other structs never
  *    change.
  *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
@@ -130,13 +130,12 @@ typedef struct linnet_store linnet_store;
 typedef struct linnet_plan linnet_plan;
 typedef struct linnet_session linnet_session;
 
-/* Which elements share a scale and a zero point: all, those with the same index along an axis, or those of a block. */
-typedef enum linnet_quantization {
+typedef enum linnet_quant_scheme {
     LINNET_QUANT_NONE = 0,
-    LINNET_QUANT_TENSOR = 1,
-    LINNET_QUANT_AXIS = 2,
-    LINNET_QUANT_BLOCK = 3
-} linnet_quantization;
+    LINNET_QUANT_TENSOR = 1, /* one scale */
+    LINNET_QUANT_AXIS = 2,   /* one scale for each index along `quant_axis` */
+    LINNET_QUANT_BLOCK = 3   /* one scale for each `quant_block` elements along `quant_axis` */
+} linnet_quant_scheme;
 
 /* A tensor in its logical shape. The caller's tensors are dense and row-major ("C order"). Quantized elements stand for
  * real = (stored - zero) * scale. */
@@ -147,13 +146,13 @@ typedef struct linnet_tensor_info {
     int32_t rank;                   /* -1: unknown */
     int64_t shape[LINNET_MAX_RANK]; /* -1: unknown (dynamic) */
     size_t bytes;                   /* 0 if a dimension is unknown */
-    float scale;                    /* if quantization is TENSOR: scales[0]; else 0 */
+    float scale;                    /* quant_scheme TENSOR: scales[0]; otherwise 0 */
     int32_t zero;
-    int32_t bits;         /* of one stored element: 32 for F32; 0 if dtype is NONE */
-    int32_t quantization; /* linnet_quantization */
-    int32_t quant_axis;   /* AXIS, BLOCK: the axis along which the scales differ; else -1 */
-    int32_t quant_block;  /* BLOCK: elements along quant_axis that share a scale; else 0 */
-    int64_t quant_count;  /* number of scales */
+    int32_t bits;         /* of one stored element: 32 for F32 */
+    int32_t quant_scheme; /* linnet_quant_scheme */
+    int32_t quant_axis;   /* AXIS and BLOCK; otherwise -1 */
+    int32_t quant_block;  /* BLOCK; otherwise 0 */
+    int64_t quant_count;  /* number of scales and zero points */
     const float *scales;  /* NULL: not quantized */
     const int32_t *zeros; /* NULL: all 0 */
     const char *layout;   /* of the memory: "dense", "channels_last" */
@@ -310,7 +309,8 @@ typedef struct linnet_shape {
     int64_t dims[LINNET_MAX_RANK];
 } linnet_shape;
 
-typedef struct linnet_device linnet_device; /* linnet_ext.h */
+typedef struct linnet_device linnet_device;               /* linnet_device.h */
+typedef struct linnet_program_cache linnet_program_cache; /* linnet_device.h */
 
 typedef struct linnet_plan_config {
     size_t struct_size;

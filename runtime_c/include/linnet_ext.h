@@ -60,8 +60,8 @@ LINNET_API const char *linnet_step_op(const linnet_step *step);
 LINNET_API const char *linnet_step_name(const linnet_step *step);
 LINNET_API int linnet_step_input_count(const linnet_step *step);
 LINNET_API int linnet_step_output_count(const linnet_step *step);
-LINNET_API linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_tensor_info *out);
-LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_step_input(const linnet_step *step, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_step_output(const linnet_step *step, int i, linnet_tensor_info *out);
 /* Returns the values of an integer, bool, enum or integer-list attribute, and their number in *count; NULL if the step
  * does not have the attribute. */
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);

@@ -25,12 +25,12 @@ const char *linnet_step_name(const linnet_step *step) { return step->name; }
 int linnet_step_input_count(const linnet_step *step) { return step->call->n_inputs; }
 int linnet_step_output_count(const linnet_step *step) { return step->call->n_outputs; }
 
-linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_tensor_info *out) {
+linnet_status linnet_step_input(const linnet_step *step, int i, linnet_tensor_info *out) {
     if (i < 0 || i >= step->call->n_inputs) return LINNET_INVALID_ARGUMENT;
     return ln_tensor_info(&step->call->inputs[i], "", out);
 }
 
-linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_tensor_info *out) {
+linnet_status linnet_step_output(const linnet_step *step, int i, linnet_tensor_info *out) {
     if (i < 0 || i >= step->call->n_outputs) return LINNET_INVALID_ARGUMENT;
     return ln_tensor_info(&step->call->outputs[i], "", out);
 }

@@ -93,18 +93,18 @@ static void quantization(void) {
     ln_tensor t = {.dtype = LINNET_I8, .rank = 2, .dims = {4, 6}, .quant = &quant};
     linnet_tensor_info info = {.struct_size = sizeof info};
     CHECK_INT(ln_tensor_info(&t, "t", &info), LINNET_OK);
-    CHECK(info.quantization == LINNET_QUANT_TENSOR && info.scale == 0.5f && info.zero == 1 && info.quant_axis == -1);
+    CHECK(info.quant_scheme == LINNET_QUANT_TENSOR && info.scale == 0.5f && info.zero == 1 && info.quant_axis == -1);
     CHECK(info.bytes == 24 && info.bits == 8 && info.quant_count == 1 && !strcmp(info.layout, "dense"));
     quant.scheme = LN_QUANT_AXIS, quant.count = 4, quant.zero = NULL;
     CHECK_INT(ln_tensor_info(&t, "t", &info), LINNET_OK);
-    CHECK(info.quantization == LINNET_QUANT_AXIS && info.scale == 0 && info.quant_axis == 0 && info.quant_count == 4);
+    CHECK(info.quant_scheme == LINNET_QUANT_AXIS && info.scale == 0 && info.quant_axis == 0 && info.quant_count == 4);
     CHECK(info.scales[3] == 4 && info.zeros == NULL && info.quant_block == 0);
     quant.scheme = LN_QUANT_BLOCK, quant.axis = 1, quant.block = 3, quant.count = 8;
     CHECK_INT(ln_tensor_info(&t, "t", &info), LINNET_OK);
-    CHECK(info.quantization == LINNET_QUANT_BLOCK && info.quant_axis == 1 && info.quant_block == 3);
+    CHECK(info.quant_scheme == LINNET_QUANT_BLOCK && info.quant_axis == 1 && info.quant_block == 3);
     t.quant = NULL;
     CHECK_INT(ln_tensor_info(&t, "t", &info), LINNET_OK);
-    CHECK(info.quantization == LINNET_QUANT_NONE && info.quant_axis == -1 && info.quant_count == 0 && !info.scales);
+    CHECK(info.quant_scheme == LINNET_QUANT_NONE && info.quant_axis == -1 && info.quant_count == 0 && !info.scales);
 }
 
 int main(void) {
