@@ -39,7 +39,8 @@ linnet_status linnet_struct_take(void *ours, size_t size, const void *theirs, si
         ln_fail(error, LINNET_INVALID_ARGUMENT, "%s has a field that this library does not know", name);
         ln_expected(error, "0 after the first %zu bytes", size);
         ln_got(error, "another value in byte %zu", i);
-        ln_hint(error, "use a newer library (this is %s), or initialize the struct with %s_init and do not set the field",
+        ln_hint(error,
+                "use a newer library (this is %s), or initialize the struct with %s_init and do not set the field",
                 linnet_version(), name);
         return LINNET_INVALID_ARGUMENT;
     }
