@@ -267,6 +267,9 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
+    if (plan->info.recomputed > 0)
+        ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
+               (int)plan->info.recomputed, (int)plan->info.steps, (unsigned long long)plan->max_bytes);
     *out = plan;
     return LINNET_OK;
 }
@@ -299,7 +302,7 @@ linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_i
     linnet_step_info step;
     if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
     ln_step_describe(plan, &plan->program.steps[i], &step);
-    return LN_GIVE(linnet_step_info, total_ns, &step, info);
+    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
 }
 
 int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }

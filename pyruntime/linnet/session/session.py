@@ -411,9 +411,9 @@ class Session:
             raise UsageError(
                 "special values were not counted", code=101, hint="create the Session with count_special=True"
             )
-        planned, lib, found = self._current(), library(), []
-        counts = ffi.new("uint64_t[3]")
+        planned, info = self._current(), new_struct("linnet_step_info")
+        found: list[dict[str, int]] = []
         for i in range(self._info().steps):
-            lib.linnet_session_get_special(planned.session, i, counts, counts + 1, counts + 2)
-            found.append(dict(zip(("saturated", "infinite", "not_a_number"), map(int, counts), strict=True)))
+            library().linnet_session_get_step(planned.session, i, info)
+            found.append({key: int(getattr(info, key)) for key in ("saturated", "infinite", "not_a_number")})
         return found
