@@ -3,6 +3,7 @@
 #include "kernel/step.h"
 
 #include "base/memory.h"
+#include "base/structs.h"
 #include "kernel/map.h"
 
 #include <string.h>
@@ -25,18 +26,7 @@ const char *linnet_step_name(const linnet_step *step) { return step->name; }
 int linnet_step_input_count(const linnet_step *step) { return step->call.n_inputs + step->call.n_extra; }
 int linnet_step_output_count(const linnet_step *step) { return step->call.n_outputs; }
 
-/* Copies the fields that both sides know. `to` begins with its struct_size, which stays. */
-static linnet_status give(void *to, const void *from, size_t size) {
-    size_t theirs;
-    memcpy(&theirs, to, sizeof theirs);
-    if (theirs < sizeof theirs) return LINNET_INVALID_ARGUMENT;
-    memset((char *)to + sizeof theirs, 0, theirs - sizeof theirs);
-    memcpy((char *)to + sizeof theirs, (const char *)from + sizeof theirs,
-           (theirs < size ? theirs : size) - sizeof theirs);
-    return LINNET_OK;
-}
-
-void ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {
+linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {
     linnet_device_tensor own = {.dtype = t->dtype};
     if (t->dtype != LINNET_NONE) {
         own.name = value->name;
@@ -58,15 +48,13 @@ void ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_dev
         own.scale = t->quant->scale;
         own.zero = t->quant->zero;
     }
-    give(out, &own, sizeof own);
+    return LN_GIVE(linnet_device_tensor, zero, &own, out);
 }
 
 static linnet_status operand(const linnet_step *step, int i, int first, int count, linnet_device_tensor *out) {
-    if (i < 0 || i >= count || out == NULL || out->struct_size < sizeof out->struct_size)
-        return LINNET_INVALID_ARGUMENT;
+    if (i < 0 || i >= count) return LINNET_INVALID_ARGUMENT;
     const ln_tensor *t = first == 0 ? &step->call.inputs[i] : &step->call.outputs[i];
-    ln_device_tensor(t, &step->values[first + i], out);
-    return LINNET_OK;
+    return ln_device_tensor(t, &step->values[first + i], out);
 }
 
 linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_device_tensor *out) {
@@ -79,17 +67,14 @@ linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_devi
 
 linnet_status linnet_step_get_result(const linnet_step *step, linnet_device_tensor *out) {
     static const ln_step_value unstored = {.name = ""};
-    if (out == NULL || out->struct_size < sizeof out->struct_size) return LINNET_INVALID_ARGUMENT;
     if (step->call.epilogue == NULL) return LINNET_UNKNOWN_NAME;
-    ln_device_tensor(step->call.inner, &unstored, out);
-    return LINNET_OK;
+    return ln_device_tensor(step->call.inner, &unstored, out);
 }
 
 linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out) {
     const ln_call *call = &step->call;
     const bool node = call->op->family == LN_FAMILY_MAP;
     const ln_map_attributes *map = node ? call->attributes : call->epilogue != NULL ? call->epilogue->map : NULL;
-    if (out == NULL || out->struct_size < sizeof out->struct_size) return LINNET_INVALID_ARGUMENT;
     if (map == NULL) return LINNET_UNKNOWN_NAME;
     linnet_map own = {.instruction_count = (int32_t)(map->program.n / 5),
                       .program = map->program.v,
@@ -103,15 +88,14 @@ linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out) {
                       .result = node ? -1 : call->epilogue->tile_input,
                       .first = node ? 0 : call->n_inputs};
     memcpy(own.shape, call->outputs[0].dims, sizeof own.shape);
-    return give(out, &own, sizeof own);
+    return LN_GIVE(linnet_map, first, &own, out);
 }
 
 linnet_status linnet_map_get_opcode(int opcode, linnet_map_opcode *out) {
-    if (out == NULL || out->struct_size < sizeof out->struct_size) return LINNET_INVALID_ARGUMENT;
     if (opcode <= 0 || opcode >= LN_MAP_LIMIT || ln_map_opcodes[opcode].name == 0) return LINNET_UNKNOWN_NAME;
     const ln_map_opcode_row *row = &ln_map_opcodes[opcode];
     const linnet_map_opcode own = {.name = ln_names + row->name, .arity = row->arity, .types = row->types};
-    return give(out, &own, sizeof own);
+    return LN_GIVE(linnet_map_opcode, types, &own, out);
 }
 
 static const ln_attribute *find_attribute(const linnet_step *step, const char *name) {

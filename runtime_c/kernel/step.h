@@ -23,8 +23,8 @@ struct linnet_step {
     const ln_step_value *values; /* inputs, operands of the epilogue, outputs */
 };
 
-/* Fills the public description of an operand, up to out->struct_size. */
-void ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out);
+/* Fills the public description of an operand, up to out->struct_size. Errors: INVALID_ARGUMENT. */
+linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out);
 
 /* The record behind ln_buffers.error. The first thread to set `raised` fills the other fields. */
 struct ln_run_error {
