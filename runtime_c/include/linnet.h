@@ -60,6 +60,7 @@ typedef enum linnet_status {
     LINNET_UNKNOWN_SHAPE = 304,      /* a shape must be given before planning */
     LINNET_INDEX_OUT_OF_RANGE = 305, /* while running: an index that depends on data is outside its tensor */
     LINNET_TOO_LARGE = 306,          /* a product of sizes overflows, or exceeds the limit that was set */
+    LINNET_USER_OP_FAILED = 307,     /* a callback of a user op failed, or gave a wrong result (linnet_ext.h) */
     LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL, or the machine does not have enough memory */
     LINNET_ARENA_TOO_SMALL = 402,    /* the caller's arena is smaller than the plan needs; the record has both sizes */
     LINNET_THREAD_FAILED = 403,      /* a worker thread cannot be started */
@@ -158,17 +159,22 @@ LINNET_API uint64_t linnet_memory_available(void);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
 
+typedef struct linnet_user_op linnet_user_op; /* linnet_ext.h */
+
 typedef struct linnet_model_config {
     size_t struct_size;
     const linnet_allocator *allocator; /* NULL: malloc. Copied. */
     int32_t verify; /* 1: check the weights with a strict linnet_model_verify. 0: check them, but not strictly, if the
                      * data is copied; do not check data that is mapped or used in place. -1: do not check */
+    const linnet_user_op *const *user_ops; /* the program's ops that the file names. Copied. */
+    int32_t user_op_count;
 } linnet_model_config;
 
 LINNET_API void linnet_model_config_init(linnet_model_config *config);
 /* Maps the file at `path` and verifies its whole structure. `config` may be NULL. Errors: NOT_FOUND, READ_FAILED,
- * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (this build does not have the op), BAD_ATTRIBUTE, TOO_LARGE,
- * OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of linnet_model_verify. */
+ * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (an op is not in this build or not in user_ops),
+ * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of
+ * linnet_model_verify. */
 LINNET_API linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
                                            linnet_error *error);
 /* Opens a model that is in memory. With `copy` != 0 the data is copied, and the weights are checked unless

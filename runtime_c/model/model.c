@@ -182,7 +182,8 @@ linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out
 static linnet_status finish(linnet_model *model, const char *path, const linnet_model_config *config,
                             linnet_model **out, linnet_error *error) {
     const int verify = config ? config->verify : 0;
-    linnet_status status = load(model, error);
+    linnet_status status = ln_user_register(model, config, error);
+    if (status == LINNET_OK) status = load(model, error);
     if (status == LINNET_OK && (verify > 0 || (verify == 0 && model->file_kind == LN_FILE_COPIED)))
         status = ln_verify_bytes(model, verify > 0, NULL, error);
     if (status == LINNET_OK) {
