@@ -279,7 +279,7 @@ def _open(*registered: Any, count: int | None = None) -> None:
         chain.model = chain.store = chain.plan = chain.session = ffi.NULL
         data = _graph().to_bytes()
         config, out, error = ffi.new("linnet_model_config *"), ffi.new("linnet_model **"), ffi.new("linnet_error *")
-        lib().linnet_model_config_init(config)
+        lib().linnet_struct_init(config, ffi.sizeof("linnet_model_config"))
         array = ffi.new("linnet_user_op *[]", [*registered, ffi.NULL])
         config.user_ops = array if registered else ffi.NULL
         config.user_op_count = len(registered) if count is None else count

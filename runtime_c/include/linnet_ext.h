@@ -44,6 +44,15 @@ LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const
  * instructions if the processor has them. Thread-safe. */
 LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
+/* Copy structs between versions of a header, as this library does with its own (linnet.h says how). For libraries whose
+ * headers have structs with a struct_size too. `ours` has the `size` of the library's header, `theirs` is the caller's,
+ * and `first` is the size of the struct in its first version. `name` is the struct's name, for the error.
+ * linnet_struct_take reads a config, linnet_struct_give fills an info. Errors: INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void *theirs, size_t first, const char *name,
+                                            linnet_error *error);
+LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
+                                            linnet_error *error);
+
 /* ---- user ops: ops of the program that a file names (docs/user_ops.md) ------------------------------------------- */
 
 /* One call of a callback. Everything that it points to is valid only during the call. */
@@ -54,8 +63,8 @@ typedef struct linnet_user_call {
     int32_t version;     /* that the node needs, at most the version of the op */
     int32_t input_count; /* the last inputs may be left out */
     int32_t output_count;
-    const linnet_operand *inputs; /* dtype LINNET_NONE: absent */
-    linnet_operand *outputs;
+    const linnet_operand *const *inputs; /* dtype LINNET_NONE: absent */
+    linnet_operand *const *outputs;
     char *problem; /* a callback that fails may write the reason here, as text with a NUL */
     size_t problem_size;
     size_t scratch_size; /* set by `prepare`: bytes of `scratch`; 0 */
@@ -65,11 +74,11 @@ typedef struct linnet_user_call {
     int64_t begin, end;  /* `run`: the items to compute; all outputs if there is one item */
 } linnet_user_call;
 
-enum {
-    LINNET_USER_OP_IN_PLACE = 1, /* outputs[0].data may be inputs[0].data, if both have the same shape and size */
+typedef enum linnet_user_op_flag {
+    LINNET_USER_OP_IN_PLACE = 1, /* outputs[0]->data may be inputs[0]->data, if both have the same shape and size */
     LINNET_USER_OP_EXACT = 2     /* the same inputs always give the same bits. A plan may then compute a constant result
                                   * once, or a result twice to save memory */
-};
+} linnet_user_op_flag;
 
 /* An op of the program, for linnet_model_config.user_ops. The model copies the struct and the name. Sessions of one
  * model may call the callbacks from several threads at the same time. A callback returns 0, or another number if it
@@ -94,8 +103,16 @@ struct linnet_user_op {
      * may be NULL. Several threads may call it at the same time for different items of one run. */
     int (*run)(linnet_user_call *call);
 };
+static inline void linnet_user_op_init(linnet_user_op *op) { linnet_struct_init(op, sizeof *op); }
 
-enum { LINNET_USER_INTEGERS, LINNET_USER_FLOATS, LINNET_USER_TEXT, LINNET_USER_BYTES }; /* types of attributes */
+/* Types of attributes. */
+typedef enum linnet_user_type {
+    LINNET_USER_INTEGERS = 0,
+    LINNET_USER_FLOATS = 1,
+    LINNET_USER_TEXT = 2,
+    LINNET_USER_BYTES = 3
+} linnet_user_type;
+
 /* Name of the node's attribute i; NULL past the end. `type` and `count` may be NULL. *count is the number of values, or
  * -1 for a single value that is not a list. */
 LINNET_API const char *linnet_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count);

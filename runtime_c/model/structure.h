@@ -31,7 +31,7 @@ linnet_status ln_read_attributes(ln_pool *pool, const ln_op *op, const ln_fb_tab
 /* The op of a Node table, or NULL (with UNSUPPORTED in `error`) when this build does not know it. */
 const ln_op *ln_read_op(const ln_fb_table *node, linnet_error *error);
 
-/* user.c: copies config->user_ops (config may be NULL) into the model, which has no graph yet. Errors:
+/* user.c: copies config->user_ops into the model, which has no graph yet. Errors:
  * INVALID_ARGUMENT, OUT_OF_MEMORY. */
 linnet_status ln_user_register(linnet_model *model, const linnet_model_config *config, linnet_error *error);
 /* Fills a row from one registration; the name is not copied. Errors: INVALID_ARGUMENT. */

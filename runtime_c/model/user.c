@@ -1,5 +1,6 @@
 /* user.c - registers a program's ops with a model, and finds the op that a node of the file names.
  * What a node says is checked here once, so that the functions in ops/user.c need no checks. */
+#include "base/structs.h"
 #include "kernel/user.h"
 #include "model/structure.h"
 
@@ -14,9 +15,7 @@ static linnet_status bad_op(linnet_error *error, const char *name, const char *e
 
 linnet_status ln_user_row(const linnet_user_op *from, ln_user_op *row, linnet_error *error) {
     linnet_user_op *host = &row->host;
-    if (from == NULL || from->struct_size < sizeof *from || from->struct_size > 4096)
-        return bad_op(error, "", "struct_size = sizeof(linnet_user_op)");
-    *host = *from;
+    if (LN_TAKE(linnet_user_op, run, host, from, error)) return LINNET_INVALID_ARGUMENT;
     const char *name = host->name;
     if (name == NULL || !strchr(name, '.') || strlen(name) > LONGEST_NAME || !ln_is_text(name, strlen(name)))
         return bad_op(error, name, "a name such as \"com.example.crop\" of at most 95 bytes");
@@ -33,7 +32,7 @@ linnet_status ln_user_row(const linnet_user_op *from, ln_user_op *row, linnet_er
 }
 
 linnet_status ln_user_register(linnet_model *model, const linnet_model_config *config, linnet_error *error) {
-    const int32_t n = config ? config->user_op_count : 0;
+    const int32_t n = config->user_op_count;
     if (n == 0) return LINNET_OK;
     if (n < 0 || config->user_ops == NULL) return ln_null_argument(error, "linnet_model_config", "user_ops");
     ln_user_op *rows = ln_pool_array(&model->pool, n, sizeof *rows);

@@ -20,19 +20,26 @@ static void fill(const ln_tensor *from, linnet_operand *to) {
     to->quant_axis = from->quant->axis;
 }
 
-/* `operands` has room for all operands, the inputs first. */
+/* The operands that a callback sees, the inputs first. */
+typedef struct seen {
+    linnet_operand operands[LN_MAX_OPERANDS], *pointers[LN_MAX_OPERANDS];
+} seen;
+
+/* ln_user_arity has limited the number of operands. */
 static linnet_user_call call_of(const ln_op *op, const void *attributes, int n_inputs, const ln_tensor *inputs,
-                                int n_outputs, const ln_tensor *outputs, linnet_operand *operands) {
-    for (int i = 0; i < n_inputs; ++i) fill(&inputs[i], &operands[i]);
-    for (int i = 0; i < n_outputs; ++i) fill(&outputs[i], &operands[n_inputs + i]);
+                                int n_outputs, const ln_tensor *outputs, seen *s) {
+    for (int i = 0; i < n_inputs + n_outputs; ++i) {
+        fill(i < n_inputs ? &inputs[i] : &outputs[i - n_inputs], &s->operands[i]);
+        s->pointers[i] = &s->operands[i];
+    }
     return (linnet_user_call){.struct_size = sizeof(linnet_user_call),
                               .context = ln_user_host(op)->context,
                               .node = attributes,
                               .version = (int32_t)((const ln_user_attributes *)attributes)->version,
                               .input_count = n_inputs,
                               .output_count = n_outputs,
-                              .inputs = operands,
-                              .outputs = operands + n_inputs,
+                              .inputs = (const linnet_operand *const *)s->pointers,
+                              .outputs = s->pointers + n_inputs,
                               .items = 1,
                               .grain = 1};
 }
@@ -75,7 +82,7 @@ static linnet_status take(const ln_infer *infer, int o, const linnet_operand *go
 
 linnet_status ln_infer_user(const ln_infer *infer) {
     const linnet_user_op *host = ln_user_host(infer->op);
-    linnet_operand operands[LN_MAX_OPERANDS];
+    seen s;
     char problem[160] = "";
     if (host == NULL) {
         ln_fail(infer->error, LINNET_UNSUPPORTED, "the shape rule of a user op is known only to its model");
@@ -84,8 +91,8 @@ linnet_status ln_infer_user(const ln_infer *infer) {
     const linnet_status fits = ln_user_arity(host, infer->n_inputs, infer->n_outputs, infer->error);
     if (fits != LINNET_OK || host->infer == NULL)
         return fits; /* model/user.c has checked that the file declares every shape */
-    linnet_user_call call = call_of(infer->op, infer->attributes, infer->n_inputs, infer->inputs, infer->n_outputs,
-                                    infer->outputs, operands);
+    linnet_user_call call =
+        call_of(infer->op, infer->attributes, infer->n_inputs, infer->inputs, infer->n_outputs, infer->outputs, &s);
     call.problem = problem;
     call.problem_size = sizeof problem;
     if (host->infer(&call) != 0) {
@@ -93,18 +100,13 @@ linnet_status ln_infer_user(const ln_infer *infer) {
         return ln_user_failed("the shape rule of ", host->name, problem, infer->error);
     }
     for (int o = 0; o < infer->n_outputs; ++o) {
-        const linnet_status status = take(infer, o, &operands[infer->n_inputs + o]);
+        const linnet_status status = take(infer, o, &s.operands[infer->n_inputs + o]);
         if (status != LINNET_OK) return status;
     }
     return LINNET_OK;
 }
 
 /* ---- kernel ------------------------------------------------------------------------------------------------------ */
-
-typedef struct prepared {
-    linnet_user_call call;
-    linnet_operand operands[]; /* without data */
-} prepared;
 
 static bool supports(const ln_call *call) {
     for (int i = 0; i < call->n_inputs + call->n_outputs; ++i) {
@@ -114,36 +116,44 @@ static bool supports(const ln_call *call) {
     return true;
 }
 
+/* What `prepare` decided. */
+typedef struct prepared {
+    size_t scratch_size;
+    int64_t items, grain;
+} prepared;
+
 static linnet_status configure(ln_call *call) {
     const linnet_user_op *host = ln_user_host(call->op);
-    const int n = call->n_inputs + call->n_outputs;
-    prepared *p = ln_call_state(call, sizeof *p + (size_t)n * sizeof *p->operands);
+    seen s;
+    prepared *p = ln_call_state(call, sizeof *p);
     if (p == NULL) return LINNET_OUT_OF_MEMORY;
-    p->call =
-        call_of(call->op, call->attributes, call->n_inputs, call->inputs, call->n_outputs, call->outputs, p->operands);
-    if (host->prepare != NULL) host->prepare(&p->call);
-    if (p->call.scratch_size > LN_MOST_BYTES || p->call.items < 0) return LINNET_USER_OP_FAILED;
+    linnet_user_call user =
+        call_of(call->op, call->attributes, call->n_inputs, call->inputs, call->n_outputs, call->outputs, &s);
+    if (host->prepare != NULL) host->prepare(&user);
+    if (user.scratch_size > LN_MOST_BYTES || user.items < 0) return LINNET_USER_OP_FAILED;
+    *p = (prepared){user.scratch_size, user.items, ln_max(user.grain, 1)};
     call->state = p;
-    call->work[0] = p->call.items;
-    call->grain = ln_max(p->call.grain, 1);
-    call->scratch_thread = p->call.scratch_size;
+    call->work[0] = p->items;
+    call->grain = p->grain;
+    call->scratch_thread = p->scratch_size;
     return LINNET_OK;
 }
 
 static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     const linnet_user_op *host = ln_user_host(call->op);
-    const prepared *p = call->state;
-    linnet_operand operands[LN_MAX_OPERANDS];
-    linnet_user_call user = p->call;
+    const prepared *planned = call->state;
+    seen s;
     char problem[128] = "";
+    linnet_user_call user =
+        call_of(call->op, call->attributes, call->n_inputs, call->inputs, call->n_outputs, call->outputs, &s);
     (void)phase;
-    memcpy(operands, p->operands, (size_t)(call->n_inputs + call->n_outputs) * sizeof *operands);
-    for (int i = 0; i < call->n_inputs; ++i) operands[i].data = (void *)(uintptr_t)b->inputs[i];
-    for (int i = 0; i < call->n_outputs; ++i) operands[call->n_inputs + i].data = b->outputs[i];
-    user.inputs = operands;
-    user.outputs = operands + call->n_inputs;
+    for (int i = 0; i < call->n_inputs; ++i) s.operands[i].data = (void *)(uintptr_t)b->inputs[i];
+    for (int i = 0; i < call->n_outputs; ++i) s.operands[call->n_inputs + i].data = b->outputs[i];
     user.problem = problem;
     user.problem_size = sizeof problem;
+    user.scratch_size = planned->scratch_size;
+    user.items = planned->items;
+    user.grain = planned->grain;
     user.scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     user.begin = begin;
     user.end = end;

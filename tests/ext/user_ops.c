@@ -13,8 +13,8 @@ static int fail(linnet_user_call *call, const char *problem) {
 static int scale_infer(linnet_user_call *call) {
     int64_t count = 0;
     if (!linnet_user_floats(call, "factor", &count) || count != 1) return fail(call, "the attribute factor is missing");
-    const linnet_operand *x = &call->inputs[0];
-    linnet_operand *y = &call->outputs[0];
+    const linnet_operand *x = call->inputs[0];
+    linnet_operand *y = call->outputs[0];
     if (x->dtype != LINNET_F32) return fail(call, "x is not f32");
     y->dtype = x->dtype;
     y->rank = x->rank;
@@ -23,12 +23,12 @@ static int scale_infer(linnet_user_call *call) {
 }
 
 static void scale_prepare(linnet_user_call *call) {
-    call->items = call->inputs[0].rank > 0 ? call->inputs[0].shape[0] : 1;
+    call->items = call->inputs[0]->rank > 0 ? call->inputs[0]->shape[0] : 1;
     call->scratch_size = 64;
 }
 
 static int scale_run(linnet_user_call *call) {
-    const linnet_operand *x = &call->inputs[0];
+    const linnet_operand *x = call->inputs[0];
     const float factor = (float)*linnet_user_floats(call, "factor", NULL);
     int64_t row = 1;
     for (int d = 1; d < x->rank; ++d) row *= x->shape[d];
@@ -37,7 +37,7 @@ static int scale_run(linnet_user_call *call) {
     for (int64_t i = call->begin * row; i < call->end * row; ++i) {
         float own;
         memcpy(&own, call->scratch, sizeof own);
-        ((float *)call->outputs[0].data)[i] = ((const float *)x->data)[i] * own;
+        ((float *)call->outputs[0]->data)[i] = ((const float *)x->data)[i] * own;
     }
     return 0;
 }
@@ -45,10 +45,10 @@ static int scale_run(linnet_user_call *call) {
 /* com.example.negate: no shape rule, any number of outputs, which are all -x. */
 static int negate_run(linnet_user_call *call) {
     int64_t count = 1;
-    for (int d = 0; d < call->inputs[0].rank; ++d) count *= call->inputs[0].shape[d];
+    for (int d = 0; d < call->inputs[0]->rank; ++d) count *= call->inputs[0]->shape[d];
     for (int o = 0; o < call->output_count; ++o)
         for (int64_t i = 0; i < count; ++i)
-            ((float *)call->outputs[o].data)[i] = -((const float *)call->inputs[0].data)[i];
+            ((float *)call->outputs[o]->data)[i] = -((const float *)call->inputs[0]->data)[i];
     return 0;
 }
 
@@ -72,7 +72,7 @@ static int64_t how(const linnet_user_call *call) {
 }
 
 static int broken_infer(linnet_user_call *call) {
-    linnet_operand *y = &call->outputs[0];
+    linnet_operand *y = call->outputs[0];
     y->dtype = how(call) == WRONG_DTYPE ? LINNET_I32 : how(call) == NO_DTYPE ? 77 : LINNET_F32;
     y->rank = how(call) == WRONG_RANK ? 1 : how(call) == HUGE_RANK ? 9 : 2;
     y->shape[0] = how(call) == NEGATIVE ? -7 : how(call) == TOO_LARGE ? INT64_MAX : how(call) == OPEN ? -1 : 2;
@@ -89,22 +89,22 @@ static int broken_run(linnet_user_call *call) {
         memset(call->problem, 'x', call->problem_size); /* no NUL */
         return -5;
     }
-    memset(call->outputs[0].data, 0, 6 * sizeof(float));
+    memset(call->outputs[0]->data, 0, 6 * sizeof(float));
     return 0;
 }
 
 /* com.example.describe: writes what it can see of the node's attributes into its output, u8 of the length `length`. */
 static int describe_infer(linnet_user_call *call) {
     const int64_t *length = linnet_user_integers(call, "length", NULL);
-    call->outputs[0].dtype = LINNET_U8;
-    call->outputs[0].rank = 1;
-    call->outputs[0].shape[0] = length ? *length : 0;
+    call->outputs[0]->dtype = LINNET_U8;
+    call->outputs[0]->rank = 1;
+    call->outputs[0]->shape[0] = length ? *length : 0;
     return 0;
 }
 
 static int describe_run(linnet_user_call *call) {
-    char *to = call->outputs[0].data;
-    const size_t size = (size_t)call->outputs[0].shape[0];
+    char *to = call->outputs[0]->data;
+    const size_t size = (size_t)call->outputs[0]->shape[0];
     size_t used = 0, length = 0;
     int64_t count;
     int type;
