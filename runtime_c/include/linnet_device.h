@@ -128,8 +128,8 @@ typedef struct linnet_map_opcode {
 static inline void linnet_map_init(linnet_map *map) { linnet_struct_init(map, sizeof *map); }
 static inline void linnet_map_opcode_init(linnet_map_opcode *opcode) { linnet_struct_init(opcode, sizeof *opcode); }
 
-/* Fills the program of a `map` step or of an epilogue. Errors: UNKNOWN_NAME (the step has
- * no program), INVALID_ARGUMENT. */
+/* Fills the program of a `map` step or of an epilogue. Errors: UNKNOWN_NAME (the step has no program),
+ * INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out);
 /* The result of the op under an epilogue: its dtype and shape, but never in memory. Errors: UNKNOWN_NAME (the step has
  * no epilogue), INVALID_ARGUMENT. */
@@ -298,8 +298,7 @@ static inline void linnet_plan_device_info_init(linnet_plan_device_info *info) {
     linnet_struct_init(info, sizeof *info);
 }
 
-/* Gives the bytes on the i-th device of the plan's config. Errors: INVALID_ARGUMENT,
- * also past the end. */
+/* Gives the bytes on the i-th device of the plan's config. Errors: INVALID_ARGUMENT, also past the end. */
 LINNET_API linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info);
 
 #ifdef __cplusplus
