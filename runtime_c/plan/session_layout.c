@@ -35,6 +35,7 @@ static void carve_instance(carver *c, const ln_program *p, ln_instance *instance
     instance->next_key = carve(c, (size_t)ln_segment_key_words(p), sizeof *instance->next_key);
     instance->device_arenas = carve(c, (size_t)p->n_devices + 1, sizeof *instance->device_arenas);
     instance->residents = carve(c, (size_t)p->n_devices + 1, sizeof *instance->residents);
+    instance->kept = carve(c, (size_t)p->n_kept, sizeof(ln_kept *));
     instance->grown = carve(c, (size_t)p->n_grown, sizeof *instance->grown);
     instance->bodies = carve(c, (size_t)p->n_bodies, sizeof *instance->bodies);
     ln_instance measured, *body = c->base != NULL ? instance->bodies : &measured;
