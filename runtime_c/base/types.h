@@ -61,6 +61,11 @@ typedef struct ln_floats {
     int64_t n;
 } ln_floats;
 
+typedef struct ln_text {
+    const char *v; /* any bytes */
+    int64_t n;
+} ln_text;
+
 size_t ln_dtype_size(int dtype);
 bool ln_dtype_is_float(int dtype); /* f32, f64, f16, bf16 */
 

@@ -68,6 +68,7 @@ typedef enum linnet_status {
     LINNET_UNKNOWN_SHAPE = 304,      /* a shape must be given before planning */
     LINNET_INDEX_OUT_OF_RANGE = 305, /* while running: an index that depends on data is outside its tensor */
     LINNET_TOO_LARGE = 306,          /* a product of sizes overflows, or exceeds the limit that was set */
+    LINNET_USER_OP_FAILED = 307,     /* a callback of a user op failed, or gave a wrong result (linnet_ext.h) */
     LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL, or the machine does not have enough memory */
     LINNET_ARENA_TOO_SMALL = 402,    /* the caller's arena is smaller than the plan needs; the record has both sizes */
     LINNET_THREAD_FAILED = 403,      /* a worker thread cannot be started */
@@ -120,10 +121,19 @@ typedef struct linnet_allocator {
     void (*free)(void *context, void *pointer, size_t size);
 } linnet_allocator;
 
-typedef void (*linnet_task)(void *argument, int index);
-/* The host's thread pool: calls task(argument, i) once for each i in [0, count), perhaps in parallel. Returns after all
- * calls have ended. */
-typedef void (*linnet_parallel_for)(void *context, linnet_task task, void *argument, int count);
+typedef enum linnet_log_level {
+    LINNET_LOG_INFO = 1,   /* a choice that the library made, for example to copy data that is not aligned */
+    LINNET_LOG_WARNING = 2 /* something was asked for and could not be done, for example on a device */
+} linnet_log_level;
+
+/* Receives one message: a sentence of UTF-8 without a line end, valid during the call. Called only in the thread that
+ * is inside a function of the library, on a model or on an object made from it. It must not call the library. */
+typedef void (*linnet_log)(void *context, int32_t level, const char *text);
+
+typedef void (*linnet_task)(void *context, int index);
+/* The host's thread pool: calls task(task_context, i) once for each i in [0, count), perhaps in parallel. Returns after
+ * all calls have ended. */
+typedef void (*linnet_parallel_for)(void *context, linnet_task task, void *task_context, int count);
 
 typedef struct linnet_model linnet_model;
 typedef struct linnet_store linnet_store;
@@ -188,23 +198,38 @@ LINNET_API uint64_t linnet_memory_available(void);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
 
+typedef struct linnet_user_op linnet_user_op; /* linnet_ext.h */
+
+typedef enum linnet_verify {
+    LINNET_VERIFY_NEVER = -1,
+    LINNET_VERIFY_DEFAULT = 0, /* when a model is opened: data that is copied, but not data that stays where it is */
+    LINNET_VERIFY_STRICT = 1   /* always; what cannot be checked is an error */
+} linnet_verify;
+
 typedef struct linnet_model_config {
     size_t struct_size;
     const linnet_allocator *allocator; /* NULL: malloc. Copied. */
-    int32_t verify; /* 1: check the weights with a strict linnet_model_verify. 0: check them, but not strictly, if the
-                     * data is copied; do not check data that is mapped or used in place. -1: do not check */
+    int32_t verify;                    /* linnet_verify: whether to check the weights (linnet_model_verify) */
+    linnet_log log;                    /* NULL: no messages */
+    void *log_context;
+    const linnet_user_op *const *user_ops; /* the program's ops that the file names. Copied. */
+    int32_t user_op_count;
 } linnet_model_config;
 
 static inline void linnet_model_config_init(linnet_model_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Maps the file at `path` and verifies its whole structure. `config` may be NULL. Errors: NOT_FOUND, READ_FAILED,
- * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (this build does not have the op), BAD_ATTRIBUTE, TOO_LARGE,
- * OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of linnet_model_verify. */
+ * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (an op is not in this build or not in user_ops),
+ * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of
+ * linnet_model_verify. */
 LINNET_API linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
                                            linnet_error *error);
-/* Opens a model that is in memory. With `copy` != 0 the data is copied, and the weights are checked unless
- * config.verify is -1. With `copy` = 0 the memory must outlive the model; the data is still copied if `data` is not
- * 16-byte aligned. Errors: those of linnet_model_open, except NOT_FOUND. */
-LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size, int copy,
+typedef enum linnet_ownership {
+    LINNET_BORROW = 0, /* the memory must outlive the model; it is still copied if it is not 16-byte aligned */
+    LINNET_COPY = 1
+} linnet_ownership;
+
+/* Opens a model that is in memory. Errors: those of linnet_model_open, except NOT_FOUND. */
+LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size, linnet_ownership ownership,
                                                   const linnet_model_config *config, linnet_model **out,
                                                   linnet_error *error);
 /* Drops the caller's reference, at any time: stores, plans and sessions keep their model alive. */
@@ -221,10 +246,10 @@ typedef struct linnet_verified {
 static inline void linnet_verified_init(linnet_verified *found) { linnet_struct_init(found, sizeof *found); }
 
 /* Reads the whole file, and checks that each segment matches its digest and that the bytes between segments are 0.
- * (linnet_model_open has checked the structure.) With `strict` != 0 a segment without a digest is CORRUPT, and a format
- * too new to be checked completely is NEWER_FORMAT. `out` may be NULL; it is filled even on an error.
- * Errors: CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
-LINNET_API linnet_status linnet_model_verify(const linnet_model *model, int strict, linnet_verified *out,
+ * (linnet_model_open has checked the structure.) If `how` is STRICT, a segment without a digest is CORRUPT, and a
+ * format too new to be checked completely is NEWER_FORMAT. `out` may be NULL; it is filled even on an error. Errors:
+ * CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_model_verify(const linnet_model *model, linnet_verify how, linnet_verified *out,
                                              linnet_error *error);
 
 LINNET_API int linnet_model_signature_count(const linnet_model *model);
@@ -263,13 +288,15 @@ LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name
                                            linnet_error *error);
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                             linnet_error *error);
+typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
+
 /* Returns the variable's own memory: 64-byte aligned, dense, and at the same address while the store lives.
- * With `write` != 0 the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
+ * With LINNET_WRITE the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
  * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
  * the new values after linnet_store_publish, or after the next run, read or save of the store has begun. A caller that
  * keeps the pointer calls this function again for each later write, because sessions keep packed copies of variables.
  * Returns NULL and sets `error` on UNKNOWN_NAME and INVALID_ARGUMENT. */
-LINNET_API void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error);
+LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
 /* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.
  * Errors: INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_store_publish(linnet_store *store, linnet_error *error);
@@ -377,7 +404,7 @@ typedef struct linnet_plan_info {
 
 static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }
 
-/* One step of a plan, and its cost if it was traced. */
+/* One step of a plan, its time if it was traced, and what was counted in its first output (count_special). */
 typedef struct linnet_step_info {
     size_t struct_size;
     const char *name;   /* node */
@@ -390,6 +417,9 @@ typedef struct linnet_step_info {
     uint64_t flops;     /* a multiplication and an addition count as two; integer operations count the same */
     uint64_t runs;      /* traced runs */
     uint64_t total_ns;  /* over the traced runs */
+    uint64_t saturated; /* values at an integer limit after the last run */
+    uint64_t infinite;
+    uint64_t not_a_number;
 } linnet_step_info;
 
 static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }
@@ -481,12 +511,9 @@ static inline void linnet_run_config_init(linnet_run_config *config) { linnet_st
 /* Runs all steps like linnet_run, but can be ended early. `config` may be NULL; the session does not keep it. Errors:
  * those of linnet_run, INVALID_ARGUMENT, CANCELLED and DEADLINE_EXCEEDED. The last two name the next step. */
 LINNET_API linnet_status linnet_run_with(linnet_session *session, const linnet_run_config *config, linnet_error *error);
-/* Gives the timings of step i measured so far (trace = 1). */
+/* Gives the facts about step i, the times measured so far (trace = 1) and the counts of the last run (count_special).
+ */
 LINNET_API linnet_status linnet_session_get_step(const linnet_session *session, int i, linnet_step_info *info);
-/* Counts the saturated (at an integer limit), infinite and NaN values in the first output of step i after the last run.
- * Needs count_special = 1. */
-LINNET_API linnet_status linnet_session_get_special(const linnet_session *session, int i, uint64_t *saturated,
-                                                    uint64_t *infinite, uint64_t *not_a_number);
 
 #ifdef __cplusplus
 }

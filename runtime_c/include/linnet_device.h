@@ -118,6 +118,8 @@ typedef struct linnet_map_opcode {
     int32_t types;    /* register types that it computes with: 1 floats, 2 integers, 3 both, 0: moves and converts */
 } linnet_map_opcode;
 
+static inline void linnet_map_init(linnet_map *map) { linnet_struct_init(map, sizeof *map); }
+static inline void linnet_map_opcode_init(linnet_map_opcode *opcode) { linnet_struct_init(opcode, sizeof *opcode); }
 /* Fills the program of a `map` step or of an epilogue; out->struct_size must be set. Errors: UNKNOWN_NAME (the step has
  * no program), INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out);
@@ -284,6 +286,9 @@ typedef struct linnet_plan_device_info {
     uint64_t total;
 } linnet_plan_device_info;
 
+static inline void linnet_plan_device_info_init(linnet_plan_device_info *info) {
+    linnet_struct_init(info, sizeof *info);
+}
 /* Gives the bytes on the i-th device of the plan's config; info->struct_size must be set. Errors: INVALID_ARGUMENT,
  * also past the end. */
 LINNET_API linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info);

@@ -141,7 +141,8 @@ static void release(linnet_model *model) {
 /* Copies the caller's config, which may be NULL or of another version, and checks it. */
 static linnet_status take_config(const linnet_model_config *given, linnet_model_config *config, linnet_error *error) {
     linnet_model_config_init(config);
-    if (given != NULL && LN_TAKE(linnet_model_config, verify, config, given, error)) return LINNET_INVALID_ARGUMENT;
+    if (given != NULL && LN_TAKE(linnet_model_config, log_context, config, given, error))
+        return LINNET_INVALID_ARGUMENT;
     if (config->verify < -1 || config->verify > 1) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.verify is out of range");
         ln_expected(error, "-1, 0 or 1");
@@ -174,13 +175,30 @@ linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out
     return LINNET_OK;
 }
 
+/* Tells the host what it may not expect of an opened model. `found`: NULL if the weights were not checked. */
+static void report(const linnet_model *model, const char *name, int verify, const linnet_verified *found) {
+    if (model->format_version > LN_FORMAT_VERSION)
+        ln_log(&model->log, LINNET_LOG_WARNING,
+               "%s has format version %u, and this library knows versions up to %d only", name,
+               (unsigned)model->format_version, LN_FORMAT_VERSION);
+    if (found == NULL && verify == LINNET_VERIFY_DEFAULT)
+        ln_log(&model->log, LINNET_LOG_INFO, "the weights of %s were not compared with their digests", name);
+    if (found != NULL && found->without_digest > 0)
+        ln_log(&model->log, LINNET_LOG_WARNING, "%d of %d segments of %s have no digest and were not checked",
+               (int)found->without_digest, (int)found->segments, name);
+}
+
 static linnet_status finish(linnet_model *model, const char *path, const linnet_model_config *config,
                             linnet_model **out, linnet_error *error) {
     const int verify = config->verify;
-    linnet_status status = load(model, error);
-    if (status == LINNET_OK && (verify > 0 || (verify == 0 && model->file_kind == LN_FILE_COPIED)))
-        status = ln_verify_bytes(model, verify > 0, NULL, error);
+    linnet_verified found;
+    model->log = (ln_log_target){config->log, config->log_context};
+    linnet_status status = ln_user_register(model, config, error);
+    if (status == LINNET_OK) status = load(model, error);
+    const bool checks = verify > 0 || (verify == LINNET_VERIFY_DEFAULT && model->file_kind == LN_FILE_COPIED);
+    if (status == LINNET_OK && checks) status = ln_verify_bytes(model, verify > 0, &found, error);
     if (status == LINNET_OK) {
+        report(model, path ? path : "the model", verify, checks ? &found : NULL);
         *out = model;
         return LINNET_OK;
     }
@@ -208,8 +226,8 @@ linnet_status linnet_model_open(const char *path, const linnet_model_config *giv
     return finish(model, path, &config, out, error);
 }
 
-linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, const linnet_model_config *given,
-                                       linnet_model **out, linnet_error *error) {
+linnet_status linnet_model_open_memory(const void *data, size_t size, linnet_ownership ownership,
+                                       const linnet_model_config *given, linnet_model **out, linnet_error *error) {
     linnet_model_config config;
     linnet_model *model;
     linnet_status status;
@@ -220,12 +238,15 @@ linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, 
         return status;
     model->file = data;
     model->file_size = size;
-    if (size && (copy || (uintptr_t)data % 16 != 0)) {
+    if (size && (ownership == LINNET_COPY || (uintptr_t)data % 16 != 0)) {
         void *own = ln_memory_alloc(&model->memory, size);
         if (!own) {
             release(model);
             return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate %zu bytes for a copy of the file", size);
         }
+        if (ownership != LINNET_COPY)
+            ln_log(&(ln_log_target){config.log, config.log_context}, LINNET_LOG_INFO,
+                   "the model's memory is not 16-byte aligned, so its %zu bytes were copied", size);
         memcpy(own, data, size);
         model->file = own;
         model->file_kind = LN_FILE_COPIED;

@@ -4,6 +4,7 @@
 #include "plan/plan.h"
 
 #include "base/structs.h"
+#include "kernel/user.h"
 #include "model/snapshot.h"
 #include "plan/expand.h"
 #include "plan/session_layout.h"
@@ -300,6 +301,9 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
+    if (plan->info.recomputed > 0)
+        ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
+               (int)plan->info.recomputed, (int)plan->info.steps, (unsigned long long)plan->max_bytes);
     *out = plan;
     return LINNET_OK;
 }
@@ -314,7 +318,9 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     memset(info, 0, sizeof *info);
     info->name = step->name;
     info->op = step->call.op != NULL ? step->call.op->name : "transfer";
-    info->kernel = step->kernel != NULL             ? step->kernel->name
+    const bool user = step->call.op != NULL && (step->call.op->flags & LN_OP_REGISTERED) && step->device == 0;
+    info->kernel = user                             ? ln_user_host(step->call.op)->name
+                   : step->kernel != NULL           ? step->kernel->name
                    : step->kind == LN_STEP_UPLOAD   ? "upload"
                    : step->kind == LN_STEP_DOWNLOAD ? "download"
                    : step->kind == LN_STEP_LOOP     ? "loop"
@@ -332,7 +338,7 @@ linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_i
     linnet_step_info step;
     if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
     ln_step_describe(plan, &plan->program.steps[i], &step);
-    return LN_GIVE(linnet_step_info, total_ns, &step, info);
+    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
 }
 
 int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }

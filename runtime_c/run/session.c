@@ -321,15 +321,8 @@ linnet_status linnet_session_get_step(const linnet_session *s, int i, linnet_ste
     ln_step_describe(s->plan, &s->plan->program.steps[i], &step);
     step.runs = s->root.trace[i].runs;
     step.total_ns = s->root.trace[i].total_ns;
-    return LN_GIVE(linnet_step_info, total_ns, &step, info);
-}
-
-linnet_status linnet_session_get_special(const linnet_session *s, int i, uint64_t *saturated, uint64_t *infinite,
-                                         uint64_t *not_a_number) {
-    if (s == NULL || i < 0 || i >= s->plan->program.n_steps || !saturated || !infinite || !not_a_number)
-        return LINNET_INVALID_ARGUMENT;
-    *saturated = s->root.trace[i].saturated;
-    *infinite = s->root.trace[i].infinite;
-    *not_a_number = s->root.trace[i].not_a_number;
-    return LINNET_OK;
+    step.saturated = s->root.trace[i].saturated;
+    step.infinite = s->root.trace[i].infinite;
+    step.not_a_number = s->root.trace[i].not_a_number;
+    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
 }

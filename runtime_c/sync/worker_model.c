@@ -170,7 +170,7 @@ static void measure(worker_tensor *tensor) {
 static linnet_status bind(ln_sync_worker *worker, worker_tensor *tensor, linnet_error *error) {
     if (tensor->remote) return LINNET_OK; /* a server's manifest gives its shape later */
     measure(tensor);
-    tensor->data = linnet_store_data(worker->store, tensor->info.name, 0, error);
+    tensor->data = linnet_store_data(worker->store, tensor->info.name, LINNET_READ, error);
     if (!tensor->data) return error ? (linnet_status)error->code : LINNET_UNKNOWN_NAME;
     const size_t bytes = (size_t)(tensor->rows * tensor->row_bytes);
     if (!worker->config.keep_pulled) return LINNET_OK;

@@ -9,10 +9,9 @@ bool nan_find(const program *p, bool infinite, char *text, size_t size) {
     if (linnet_plan_get_info(p->plan, &info)) return false;
     for (int i = 0; i < info.steps; i++) {
         linnet_step_info step = {.struct_size = sizeof step};
-        uint64_t saturated, inf, nan;
-        if (linnet_session_get_special(p->session, i, &saturated, &inf, &nan) || (!nan && !(infinite && inf)) ||
-            linnet_plan_get_step(p->plan, i, &step))
-            continue;
+        if (linnet_session_get_step(p->session, i, &step)) continue;
+        const uint64_t inf = step.infinite, nan = step.not_a_number;
+        if (!nan && !(infinite && inf)) continue;
         snprintf(text, size, "op %s, tensor '%s'%s%s%s: %llu of its values are %s", step.op, step.name,
                  step.fused[0] ? " (with " : "", step.fused, step.fused[0] ? ")" : "",
                  (unsigned long long)(nan ? nan : inf), nan ? "NaN" : "infinite");

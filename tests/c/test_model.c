@@ -31,7 +31,7 @@ static linnet_status open_size(const void *data, size_t size, linnet_model **mod
     linnet_model_config config;
     linnet_model_config_init(&config);
     config.allocator = &counting;
-    return linnet_model_open_memory(data, size, 0, &config, model, error);
+    return linnet_model_open_memory(data, size, LINNET_BORROW, &config, model, error);
 }
 
 static void good(void) {
@@ -110,15 +110,18 @@ static void arguments(void) {
     linnet_allocator half = {NULL, count_alloc, NULL};
     static _Alignas(64) unsigned char moved[sizeof base.w.bytes + 64];
     linnet_model_config_init(&config);
-    CHECK_INT(linnet_model_open_memory(NULL, 10, 0, &config, &model, &error), LINNET_INVALID_ARGUMENT);
+    CHECK_INT(linnet_model_open_memory(NULL, 10, LINNET_BORROW, &config, &model, &error), LINNET_INVALID_ARGUMENT);
     CHECK(model == NULL);
-    CHECK_INT(linnet_model_open_memory(base.w.bytes, base.size, 0, &config, NULL, &error), LINNET_INVALID_ARGUMENT);
+    CHECK_INT(linnet_model_open_memory(base.w.bytes, base.size, LINNET_BORROW, &config, NULL, &error),
+              LINNET_INVALID_ARGUMENT);
     config.struct_size = 4;
-    CHECK_INT(linnet_model_open_memory(base.w.bytes, base.size, 0, &config, &model, &error), LINNET_INVALID_ARGUMENT);
+    CHECK_INT(linnet_model_open_memory(base.w.bytes, base.size, LINNET_BORROW, &config, &model, &error),
+              LINNET_INVALID_ARGUMENT);
     CHECK(strstr(error.hint, "linnet_model_config_init") != NULL);
     linnet_model_config_init(&config);
     config.allocator = &half;
-    CHECK_INT(linnet_model_open_memory(base.w.bytes, base.size, 0, &config, &model, &error), LINNET_INVALID_ARGUMENT);
+    CHECK_INT(linnet_model_open_memory(base.w.bytes, base.size, LINNET_BORROW, &config, &model, &error),
+              LINNET_INVALID_ARGUMENT);
     memcpy(moved + 1, base.w.bytes, base.size); /* misaligned bytes are copied, so they may change at once */
     CHECK_INT(open_size(moved + 1, base.size, &model, &error), LINNET_OK);
     memset(moved, 0, sizeof moved);

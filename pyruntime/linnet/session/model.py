@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library, new_struct
+from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.file import dim_names
 from linnet.file.writer import to_bytes
 from linnet.ir.dtypes import DTYPE_NAMES, dtype_of, numpy_dtype
 from linnet.ir.graph import Graph
+from linnet.ir.user_op import UserOp, register
 
 Array = npt.NDArray[Any]
 
@@ -102,18 +103,32 @@ class Verified:
 class Model:
     """An immutable model whose structure has been verified. `source`: a path, the bytes of a .lnt file, or a Graph.
     verify: whether to check the weights against their digests, which reads the whole file. None: check bytes, but not a
-    file given by path (its weights stay on disk until used). True also rejects a file without digests. Raises
-    FileError, GraphError."""
+    file given by path (its weights stay on disk until used). True also rejects a file without digests. user_ops: the
+    user ops that the file names; a Graph also brings those that it was built with. Raises FileError, GraphError,
+    UsageError."""
 
-    def __init__(self, source: str | Path | bytes | Graph, *, verify: bool | None = None) -> None:
+    def __init__(
+        self,
+        source: str | Path | bytes | Graph,
+        *,
+        verify: bool | None = None,
+        user_ops: Iterable[UserOp] = (),
+    ) -> None:
         out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
         config = new_struct("linnet_model_config")
         lib = library()
-        config.verify = 1 if verify else -1
+        config.verify = lib.LINNET_VERIFY_STRICT if verify else lib.LINNET_VERIFY_NEVER
+        config.log = log_callback()
+        known = register(dict(source.user_ops) if isinstance(source, Graph) else {}, user_ops)
+        self.user_ops = list(known.values())  # their callbacks must outlive the model
+        pointers = ffi.new("linnet_user_op *[]", [op.pointer for op in self.user_ops])
+        config.user_ops, config.user_op_count = pointers, len(self.user_ops)
         self._content: bytes | None = None  # kept alive because the model reads from it
         self.path: str | None = None
         self._dim_names: dict[str, dim_names.Names] = {}
         if isinstance(source, str | os.PathLike):
+            if verify is None:
+                config.verify = lib.LINNET_VERIFY_DEFAULT
             self.path = os.fspath(source)
             code = lib.linnet_model_open(os.fsencode(self.path), config, out, error)
         else:
@@ -121,7 +136,7 @@ class Model:
                 raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
             self._content = to_bytes(source) if isinstance(source, Graph) else bytes(source)
             data = ffi.from_buffer(self._content)
-            code = lib.linnet_model_open_memory(data, len(self._content), 0, config, out, error)
+            code = lib.linnet_model_open_memory(data, len(self._content), lib.LINNET_BORROW, config, out, error)
         if code:
             raise exception(error)
         self.pointer = ffi.gc(out[0], lib.linnet_model_free)
@@ -174,7 +189,8 @@ class Model:
     def verified(self, strict: bool) -> tuple[Verified, Error | None]:
         """As verify, but returns the error. If not strict, bytes without a digest are only counted."""
         found, error = new_struct("linnet_verified"), ffi.new("linnet_error *")
-        failed = library().linnet_model_verify(self.pointer, strict, found, error)
+        how = library().LINNET_VERIFY_STRICT if strict else library().LINNET_VERIFY_DEFAULT
+        failed = library().linnet_model_verify(self.pointer, how, found, error)
         return (
             Verified(found.segments, found.bytes, found.without_digest, found.problems),
             exception(error) if failed else None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
 from linnet.ir.graph import Graph
+from linnet.ir.user_op import UserOp
 from linnet.session import bounding
 from linnet.session.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
 from linnet.session.model import (
@@ -69,6 +70,7 @@ class Session:
         the names.
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
         on the same store, and updates do not wait for them. Only for signatures that change no variable.
+    user_ops: the user ops that the file names (see Model).
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -92,8 +94,9 @@ class Session:
         verify: bool | None = None,
         strict_dims: bool | None = None,
         snapshot: bool = False,
+        user_ops: Iterable[UserOp] = (),
     ) -> None:
-        self.model = model if isinstance(model, Model) else Model(model, verify=verify)
+        self.model = model if isinstance(model, Model) else Model(model, verify=verify, user_ops=user_ops)
         if verify and isinstance(model, Model):
             model.verify()
         if threads is not None and (not isinstance(threads, int) or threads < 0):
@@ -411,9 +414,9 @@ class Session:
             raise UsageError(
                 "special values were not counted", code=101, hint="create the Session with count_special=True"
             )
-        planned, lib, found = self._current(), library(), []
-        counts = ffi.new("uint64_t[3]")
+        planned, info = self._current(), new_struct("linnet_step_info")
+        found: list[dict[str, int]] = []
         for i in range(self._info().steps):
-            lib.linnet_session_get_special(planned.session, i, counts, counts + 1, counts + 2)
-            found.append(dict(zip(("saturated", "infinite", "not_a_number"), map(int, counts), strict=True)))
+            library().linnet_session_get_step(planned.session, i, info)
+            found.append({key: int(getattr(info, key)) for key in ("saturated", "infinite", "not_a_number")})
         return found
