@@ -196,7 +196,7 @@ class UserOp:
         specs: list[Spec] | None = None
         if outputs is not None and not isinstance(outputs, int):
             specs = [(dtype, tuple(shape)) for dtype, shape in outputs]
-        if self._ruleless and specs is None:
+        if self.ruleless and specs is None:
             raise GraphError(
                 f"user op {self.name} has no shape rule", code=304, op=name or self.name,
                 hint="give the op a shape rule, or say outputs=[(dtype, shape), ...] in the call",
@@ -207,7 +207,8 @@ class UserOp:
         return function.emit("user", tensors, packed, count, name or self.name, specs=specs)
 
     @property
-    def _ruleless(self) -> bool:
+    def ruleless(self) -> bool:
+        """Whether the op has no shape rule."""
         return self.shape is None and (self._library is None or self.pointer.infer == ffi.NULL)
 
     @cached_property
