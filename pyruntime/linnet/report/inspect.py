@@ -24,13 +24,14 @@ _OPCODE_NAMES = {number: name for name, (number, _, _) in OPCODES.items()}
 def details(path: str | Path) -> dict[str, Any]:
     """Everything about the file except the values of its constants. `weights` says whether they match their digests,
     `verified` whether every byte is as it was written. Raises FileError if even the structure is damaged."""
+    from linnet.ir.user_op import named_in
     from linnet.session.model import Model as Opened
 
     content = read_bytes(Path(path))
     graph = from_bytes(content, str(path), verify=False)
     _, version, oldest, start, size, *_ = HEADER.unpack_from(content)
     model = Model.Model.GetRootAs(content[start : start + size])
-    opened = Opened(content, verify=False)
+    opened = Opened(content, verify=False, user_ops=named_in(graph))
     found, problem = opened.verified(strict=True)
     return {
         "model": str(path),
