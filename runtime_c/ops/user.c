@@ -41,14 +41,14 @@ static const int64_t *get_integers(const linnet_user_call *call, const char *att
     int64_t n;
     const int64_t at = find(call, attribute, LINNET_USER_INTEGERS, &n);
     if (at >= 0 && count != NULL) *count = n;
-    return at < 0 ? NULL : ((const ln_user_attributes *)call->node)->integers.v + at;
+    return at < 0 || n == 0 ? NULL : ((const ln_user_attributes *)call->node)->integers.v + at;
 }
 
 static const double *get_floats(const linnet_user_call *call, const char *attribute, int64_t *count) {
     int64_t n;
     const int64_t at = find(call, attribute, LINNET_USER_FLOATS, &n);
     if (at >= 0 && count != NULL) *count = n;
-    return at < 0 ? NULL : ((const ln_user_attributes *)call->node)->floats.v + at;
+    return at < 0 || n == 0 ? NULL : ((const ln_user_attributes *)call->node)->floats.v + at;
 }
 
 static const char *get_text(const linnet_user_call *call, const char *attribute, int64_t i, size_t *size) {

@@ -380,7 +380,7 @@ def load_user_ops(path: str | Path) -> list[UserOp]:
         opened = ffi.dlopen(os.path.abspath(path))
         count = ffi.new("int *")
         array = opened.linnet_extension_user_ops(count)
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, ffi.error) as error:
         raise UsageError(
             f"cannot load user ops from '{path}': {error}", code=101, tensor=str(path),
             hint="the library must export linnet_extension_user_ops (linnet_ext.h)",
