@@ -51,7 +51,7 @@ static int copy_wish(const ln_work *w, const ln_work_node *node, int input) {
 
 /* The layout that the node wants for input `input`, or for its outputs if input is -1. */
 static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
-    if (node->op == NULL || node->device != 0) return DENSE;
+    if (!ln_is_kernel(node)) return DENSE;
     if (node->op->family == LN_FAMILY_COPY) return copy_wish(w, node, input);
     const int wish = node->op->layouts >> 2 * (input < 2 ? input + 1 : 3) & 3;
     return wish == LAST && !ln_channels_first(node->op, node->attributes) ? DENSE : wish;
