@@ -92,8 +92,8 @@ struct linnet_user_call {
 static inline const char *linnet_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count) {
     return call->attribute(call, i, type, count);
 }
-/* The values of the node's attribute of that name and their number; NULL if the node has no value of this name and type.
- * `count` may be NULL. */
+/* The values of the node's attribute of that name and their number; NULL if the node has no value of this name and
+ * type. `count` may be NULL. */
 static inline const int64_t *linnet_user_integers(const linnet_user_call *call, const char *name, int64_t *count) {
     return call->integers(call, name, count);
 }
