@@ -47,7 +47,8 @@ typedef struct ln_tensor {
     const void *data;      /* NULL: known only at run time */
 } ln_tensor;
 
-/* Whether kernels may rearrange the tensor before a run: it is a constant, or a variable that no run of the plan changes.
+/* Whether kernels may rearrange the tensor before a run: it is a constant, or a variable that no run of the plan
+ * changes.
  */
 static inline bool ln_packable(const ln_tensor *t) { return t->data != NULL || t->steady; }
 
