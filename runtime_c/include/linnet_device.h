@@ -73,6 +73,7 @@ typedef struct linnet_device_tensor {
     int32_t value;       /* number of the value: an output of one step and the inputs that read it have the same one */
 } linnet_device_tensor;
 
+/* The name of the runtime op; for a user op (linnet_ext.h) its own name, "com.example.crop". */
 LINNET_API const char *linnet_step_op(const linnet_step *step);
 LINNET_API const char *linnet_step_name(const linnet_step *step);
 /* The inputs of the op, then the operands of the epilogue, if the step has one. */
