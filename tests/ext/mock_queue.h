@@ -52,8 +52,24 @@ void mock_count(enum mock_number number, int64_t by);
 /* Callbacks that can fail; WORK is the execution of work on the queue's thread. */
 #define MOCK_CALLBACKS(X)                                                                                              \
     X(LIMITS)                                                                                                          \
-    X(CLAIM) X(ALLOCATE) X(MAP) X(UNMAP) X(IMPORT) X(OPEN) X(FINISH) X(CREATE_EVENT) X(RECORD) X(WAIT) X(FOLLOW)       \
-        X(UPLOAD) X(DOWNLOAD) X(COPY) X(PREPARE) X(RUN) X(ELAPSED) X(WORK)
+    X(CLAIM)                                                                                                           \
+    X(ALLOCATE)                                                                                                        \
+    X(MAP)                                                                                                             \
+    X(UNMAP)                                                                                                           \
+    X(IMPORT)                                                                                                          \
+    X(OPEN)                                                                                                            \
+    X(FINISH)                                                                                                          \
+    X(CREATE_EVENT)                                                                                                    \
+    X(RECORD)                                                                                                          \
+    X(WAIT)                                                                                                            \
+    X(FOLLOW)                                                                                                          \
+    X(UPLOAD)                                                                                                          \
+    X(DOWNLOAD)                                                                                                        \
+    X(COPY)                                                                                                            \
+    X(PREPARE)                                                                                                         \
+    X(RUN)                                                                                                             \
+    X(ELAPSED)                                                                                                         \
+    X(WORK)
 enum mock_callback {
 #define X(name) MOCK_##name,
     MOCK_CALLBACKS(X)
