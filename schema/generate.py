@@ -344,11 +344,12 @@ def flatbuffer_python(attributes: str) -> dict[str, str]:
 
 
 def c_declarations() -> str:
-    """The declarations of the public headers for cffi's parser: without directives and macros."""
+    """The declarations of the public headers for cffi's parser: without directives, macros and inline functions."""
     headers = ("linnet.h", "linnet_ext.h", "linnet_sync.h", "linnet_sync_ext.h")
     text = "".join((ROOT / "runtime_c" / "include" / name).read_text() for name in headers)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r"^#ifdef __cplusplus\n.*?^#endif\n", "", text, flags=re.S | re.M)
+    text = re.sub(r"^static inline [^{]*\{[^}]*\}\n", "", text, flags=re.M)
     text = re.sub(r"^#.*\n", "", text, flags=re.M).replace("LINNET_API ", "").replace("LINNET_MAX_RANK", "8")
     return re.sub(r"\n\s*\n+", "\n", text).strip() + "\n"
 

@@ -20,7 +20,7 @@ import linnet
 from linnet import ops
 from linnet.facade import Graph
 from linnet.ir.function import Tensor
-from tests.capi import Chain, Failure, check, ffi, lib
+from tests.capi import Chain, Failure, check, ffi, lib, new_struct
 from tests.native import ROOT, build
 
 ENDLESS = np.int64(1 << 60)
@@ -230,8 +230,7 @@ def test_waiting_for_another_run_ends_too() -> None:
 
 
 def run_with(chain: Chain, **fields: Any) -> None:
-    config = ffi.new("linnet_run_config *")
-    lib().linnet_run_config_init(config)
+    config = new_struct("linnet_run_config")
     for name, value in fields.items():
         setattr(config, name, value)
     check(lib().linnet_run_with(chain.session, config, chain.error), chain.error)

@@ -17,7 +17,7 @@ import pytest
 import linnet
 from linnet.facade import Graph
 from linnet.ir.function import emit
-from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib
+from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib, new_struct
 from tests.graphs import bytes_of, feeds
 from tests.native import ROOT
 
@@ -267,8 +267,7 @@ def device_failed(_: Path) -> None:
 
 
 def _ended(**fields: object) -> None:
-    config = ffi.new("linnet_run_config *")
-    lib().linnet_run_config_init(config)
+    config = new_struct("linnet_run_config")
     for name, value in fields.items():
         setattr(config, name, value)
     with Chain(bytes_of("conv_net")) as chain:

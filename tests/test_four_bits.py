@@ -131,12 +131,8 @@ def quantization_of(scheme: str, axis: int | None, block: int, dtype: str, shape
         return blocks(dtype, shape, axis or 0, block)
     n = 1 if axis is None else shape[axis]
     generator = np.random.default_rng(3)
-    return Quantization(
-        generator.uniform(0.25, 2, n).astype(np.float32),
-        integers(dtype, (n,)).astype(np.int32),
-        axis,
-        linnet.ir.dtypes.bits_of(dtype),
-    )
+    bits, zero = linnet.ir.dtypes.bits_of(dtype), integers(dtype, (n,)).astype(np.int32)
+    return Quantization(generator.uniform(0.25, 2, n).astype(np.float32), zero, axis, bits)
 
 
 @pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8"])
@@ -243,7 +239,7 @@ def test_faults_of_blocks() -> None:
     for scale in (0.0, -1.0, np.nan, np.inf):
         bad = q.scale.copy()
         bad[2, 1] = scale
-        with pytest.raises(linnet.FileError, match="not a positive number.*scale number 5"):
+        with pytest.raises(linnet.FileError, match=r"not a positive number.*scale number 5"):
             linnet.Model(quantized_file("i4", (4, 8), Quantization(bad, q.zero, 1, 4, 4)))
 
 
@@ -273,3 +269,18 @@ def test_reshapes_move_whole_bytes(shape: tuple[int, int]) -> None:
     )
     assert np.array_equal(one("copy", value, kind="unsqueeze", axes=[0]), value[None])
     assert np.array_equal(one("copy", value, kind="bitcast", dtype="i4"), value.view(ml_dtypes.int4))
+
+
+def test_the_public_description_has_the_blocks() -> None:
+    from linnet.clib.ffi import ffi
+    from linnet.clib.library import library, new_struct
+
+    q = blocks("i4", (4, 10), 1, 4)
+    model = linnet.Model(quantized_file("i4", (4, 10), q))
+    info = new_struct("linnet_tensor_info")
+    assert library().linnet_model_get_input(model.pointer, 0, 0, info) == 0
+    assert (info.bits, info.bytes, info.quant_scheme, info.quant_axis, info.quant_block) == (4, 20, 3, 1, 4)
+    assert (info.quant_count, info.scale, info.zero) == (12, 0, 0)
+    assert ffi.unpack(info.scales, 12) == q.scale.reshape(-1).tolist()
+    assert ffi.unpack(info.zeros, 12) == q.zero.reshape(-1).tolist()
+    assert library().linnet_dtype_size(info.dtype) == 0  # two elements in a byte

@@ -11,7 +11,7 @@ import pytest
 from tests.native import ROOT, build, need, run
 
 INCLUDE = ROOT / "runtime_c" / "include"
-HEADERS = ["linnet.h", "linnet_ext.h", "linnet_sync.h", "linnet_sync_ext.h"]
+HEADERS = ["linnet.h", "linnet_ext.h", "linnet_device.h", "linnet_sync.h", "linnet_sync_ext.h"]
 LANGUAGES = {
     "c99": ["cc", "-x", "c", "-std=c99"],
     "c11": ["cc", "-x", "c", "-std=c11"],

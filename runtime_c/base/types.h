@@ -103,7 +103,8 @@ static inline int64_t ln_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ln_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline size_t ln_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* The description of a tensor in the public API. `name` is stored as a pointer, not copied. */
-void ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out);
+/* The description of a tensor in the public API, for a caller of any version (base/structs.h). `name` is stored as a
+ * pointer, not copied. Errors: INVALID_ARGUMENT. */
+linnet_status ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out);
 
 #endif

@@ -9,6 +9,14 @@
  *  - A model and a plan are immutable: any number of threads may use them at once. A store does its own locking. Only
  *    one thread at a time may use a session; different sessions are independent.
  *  - Sizes are in bytes, times in nanoseconds, shapes in elements, unless the name says otherwise.
+ *  - linnet_x_get_y(x, ..., &info) fills a struct that describes y; linnet_x_y(x, ...) returns y itself: a number, a
+ *    name or a buffer.
+ *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Clear it with its
+ *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same. An older program runs with a newer
+ * library, which reads and writes only the fields that the program knows. A newer program runs with an older library,
+ * which sets the fields of an info that it does not know to 0 and refuses a config that sets such a field. If a
+ *    struct_size is 0 or smaller than in the first version, the call fails with INVALID_ARGUMENT. Other structs never
+ *    change.
  *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
 #ifndef LINNET_H
 #define LINNET_H
@@ -41,7 +49,7 @@ extern "C" {
  * 6 training on many machines (linnet_sync.h), 7 the caller ended the run. */
 typedef enum linnet_status {
     LINNET_OK = 0,
-    LINNET_INVALID_ARGUMENT = 101,   /* a NULL handle, an unknown struct_size, or a value out of range */
+    LINNET_INVALID_ARGUMENT = 101,   /* a NULL handle, too small a struct_size, or a value out of range */
     LINNET_UNKNOWN_NAME = 102,       /* no signature, tensor, variable, ISA or device has this name */
     LINNET_WRONG_DTYPE = 103,        /* the data's element type is not the declared one */
     LINNET_WRONG_SHAPE = 104,        /* the data does not have the shape of the plan */
@@ -115,26 +123,57 @@ typedef struct linnet_allocator {
     void (*free)(void *context, void *pointer, size_t size);
 } linnet_allocator;
 
-typedef void (*linnet_task)(void *argument, int index);
-/* The host's thread pool: calls task(argument, i) once for each i in [0, count), perhaps in parallel. Returns after all
- * calls have ended. */
-typedef void (*linnet_parallel_for)(void *context, linnet_task task, void *argument, int count);
+typedef enum linnet_log_level {
+    LINNET_LOG_INFO = 1,   /* a choice that the library made, for example to copy data that is not aligned */
+    LINNET_LOG_WARNING = 2 /* something was asked for and could not be done, for example on a device */
+} linnet_log_level;
+
+/* Receives one message: a sentence of UTF-8 without a line end, valid during the call. Called only in the thread that
+ * is inside a function of the library, on a model or on an object made from it. It must not call the library. */
+typedef void (*linnet_log)(void *context, int32_t level, const char *text);
+
+typedef void (*linnet_task)(void *context, int index);
+/* The host's thread pool: calls task(task_context, i) once for each i in [0, count), perhaps in parallel. Returns after
+ * all calls have ended. */
+typedef void (*linnet_parallel_for)(void *context, linnet_task task, void *task_context, int count);
 
 typedef struct linnet_model linnet_model;
 typedef struct linnet_store linnet_store;
 typedef struct linnet_plan linnet_plan;
 typedef struct linnet_session linnet_session;
 
-/* A tensor as the caller sees it: dense, row-major ("C order"), in its logical shape. */
+typedef enum linnet_quant_scheme {
+    LINNET_QUANT_NONE = 0,
+    LINNET_QUANT_TENSOR = 1, /* one scale */
+    LINNET_QUANT_AXIS = 2,   /* one scale for each index along `quant_axis` */
+    LINNET_QUANT_BLOCK = 3   /* one scale for each `quant_block` elements along `quant_axis` */
+} linnet_quant_scheme;
+
+/* A tensor in its logical shape. The caller's tensors are dense and row-major ("C order"). Quantized elements stand for
+ * real = (stored - zero) * scale. */
 typedef struct linnet_tensor_info {
+    size_t struct_size;
     const char *name;
     int32_t dtype;                  /* linnet_dtype */
     int32_t rank;                   /* -1: unknown */
     int64_t shape[LINNET_MAX_RANK]; /* -1: unknown (dynamic) */
     size_t bytes;                   /* 0 if a dimension is unknown */
-    float scale;                    /* per-tensor quantization: real = (stored - zero) * scale; 0: not quantized */
+    float scale;                    /* quant_scheme TENSOR: scales[0]; otherwise 0 */
     int32_t zero;
+    int32_t bits;         /* of one stored element: 32 for F32 */
+    int32_t quant_scheme; /* linnet_quant_scheme */
+    int32_t quant_axis;   /* AXIS and BLOCK; otherwise -1 */
+    int32_t quant_block;  /* BLOCK; otherwise 0 */
+    int64_t quant_count;  /* number of scales and zero points */
+    const float *scales;  /* NULL: not quantized */
+    const int32_t *zeros; /* NULL: all 0 */
+    const char *layout;   /* of the memory: "dense", "channels_last" */
 } linnet_tensor_info;
+
+/* Clears a struct of `size` bytes and sets its struct_size. The inline functions linnet_..._init pass the size that the
+ * caller was compiled with. 0 or NULL in a field means its default, unless the field's comment says otherwise. */
+LINNET_API void linnet_struct_init(void *address, size_t size);
+static inline void linnet_tensor_info_init(linnet_tensor_info *info) { linnet_struct_init(info, sizeof *info); }
 
 /* ---- library ------------------------------------------------------------------------------------------------ */
 
@@ -161,40 +200,53 @@ LINNET_API uint64_t linnet_memory_available(void);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
 
+typedef enum linnet_verify {
+    LINNET_VERIFY_NEVER = -1,
+    LINNET_VERIFY_DEFAULT = 0, /* when a model is opened: data that is copied, but not data that stays where it is */
+    LINNET_VERIFY_STRICT = 1   /* always; what cannot be checked is an error */
+} linnet_verify;
+
 typedef struct linnet_model_config {
     size_t struct_size;
     const linnet_allocator *allocator; /* NULL: malloc. Copied. */
-    int32_t verify; /* 1: check the weights with a strict linnet_model_verify. 0: check them, but not strictly, if the
-                     * data is copied; do not check data that is mapped or used in place. -1: do not check */
+    int32_t verify;                    /* linnet_verify: whether to check the weights (linnet_model_verify) */
+    linnet_log log;                    /* NULL: no messages */
+    void *log_context;
 } linnet_model_config;
 
-LINNET_API void linnet_model_config_init(linnet_model_config *config);
+static inline void linnet_model_config_init(linnet_model_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Maps the file at `path` and verifies its whole structure. `config` may be NULL. Errors: NOT_FOUND, READ_FAILED,
  * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (this build does not have the op), BAD_ATTRIBUTE, TOO_LARGE,
  * OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of linnet_model_verify. */
 LINNET_API linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
                                            linnet_error *error);
-/* Opens a model that is in memory. With `copy` != 0 the data is copied, and the weights are checked unless
- * config.verify is -1. With `copy` = 0 the memory must outlive the model; the data is still copied if `data` is not
- * 16-byte aligned. Errors: those of linnet_model_open, except NOT_FOUND. */
-LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size, int copy,
+typedef enum linnet_ownership {
+    LINNET_BORROW = 0, /* the memory must outlive the model; it is still copied if it is not 16-byte aligned */
+    LINNET_COPY = 1
+} linnet_ownership;
+
+/* Opens a model that is in memory. Errors: those of linnet_model_open, except NOT_FOUND. */
+LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size, linnet_ownership ownership,
                                                   const linnet_model_config *config, linnet_model **out,
                                                   linnet_error *error);
 /* Drops the caller's reference, at any time: stores, plans and sessions keep their model alive. */
 LINNET_API void linnet_model_free(linnet_model *model);
 
 typedef struct linnet_verified {
+    size_t struct_size;
     int32_t segments;       /* parts of the file outside its structure: weights, initial values, ... */
     int32_t without_digest; /* segments without a digest, which cannot be checked */
     int32_t problems;       /* segments, and gaps between segments, that have changed since they were written */
     uint64_t bytes;         /* bytes of the segments that match their digests */
 } linnet_verified;
 
+static inline void linnet_verified_init(linnet_verified *found) { linnet_struct_init(found, sizeof *found); }
+
 /* Reads the whole file, and checks that each segment matches its digest and that the bytes between segments are 0.
- * (linnet_model_open has checked the structure.) With `strict` != 0 a segment without a digest is CORRUPT, and a format
- * too new to be checked completely is NEWER_FORMAT. `out` may be NULL; it is filled even on an error.
- * Errors: CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
-LINNET_API linnet_status linnet_model_verify(const linnet_model *model, int strict, linnet_verified *out,
+ * (linnet_model_open has checked the structure.) If `how` is STRICT, a segment without a digest is CORRUPT, and a
+ * format too new to be checked completely is NEWER_FORMAT. `out` may be NULL; it is filled even on an error. Errors:
+ * CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_model_verify(const linnet_model *model, linnet_verify how, linnet_verified *out,
                                              linnet_error *error);
 
 LINNET_API int linnet_model_signature_count(const linnet_model *model);
@@ -205,10 +257,12 @@ LINNET_API int linnet_model_find_signature(const linnet_model *model, const char
 LINNET_API int linnet_model_input_count(const linnet_model *model, int signature);
 LINNET_API int linnet_model_output_count(const linnet_model *model, int signature);
 /* Gives the declared shape, which may be partly unknown. Errors: INVALID_ARGUMENT. */
-LINNET_API linnet_status linnet_model_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out);
-LINNET_API linnet_status linnet_model_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_model_get_input(const linnet_model *model, int signature, int i,
+                                                linnet_tensor_info *out);
+LINNET_API linnet_status linnet_model_get_output(const linnet_model *model, int signature, int i,
+                                                 linnet_tensor_info *out);
 LINNET_API int linnet_model_variable_count(const linnet_model *model);
-LINNET_API linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_model_get_variable(const linnet_model *model, int i, linnet_tensor_info *out);
 /* Value of a metadata key (producer, source, license, ...), or NULL. The key "digest" gives the digest of the file: 32
  * hexadecimal digits that identify this model. The file's digest covers the digests of the weights, not the weights;
  * linnet_model_verify checks whether the weights match their digests. */
@@ -231,12 +285,14 @@ LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name
                                            linnet_error *error);
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                             linnet_error *error);
+typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
+
 /* Returns the variable's own memory: 64-byte aligned, dense, and at the same address while the store lives.
- * With `write` != 0 the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
+ * With LINNET_WRITE the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
  * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
  * the new values after linnet_store_publish, or after the next run, read or save of the store has begun.
  * Returns NULL and sets `error` on UNKNOWN_NAME and INVALID_ARGUMENT. */
-LINNET_API void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error);
+LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
 /* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.
  * Errors: INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_store_publish(linnet_store *store, linnet_error *error);
@@ -253,7 +309,9 @@ typedef struct linnet_checkpoint_config {
     int32_t metadata_count;      /* number of pairs */
 } linnet_checkpoint_config;
 
-LINNET_API void linnet_checkpoint_config_init(linnet_checkpoint_config *config);
+static inline void linnet_checkpoint_config_init(linnet_checkpoint_config *config) {
+    linnet_struct_init(config, sizeof *config);
+}
 /* Writes variables of the store to `path`. All values are from the same moment, between two runs. After a crash, a
  * kill or a full disk, `path` is either the old file or the whole new file: the function writes PATH.part, calls fsync,
  * renames the file, and calls fsync on the folder. `config` may be NULL. Runs that assign variables wait while the file
@@ -275,7 +333,8 @@ typedef struct linnet_shape {
     int64_t dims[LINNET_MAX_RANK];
 } linnet_shape;
 
-typedef struct linnet_device linnet_device; /* linnet_ext.h */
+typedef struct linnet_device linnet_device;               /* linnet_device.h */
+typedef struct linnet_program_cache linnet_program_cache; /* linnet_device.h */
 
 typedef struct linnet_plan_config {
     size_t struct_size;
@@ -338,7 +397,9 @@ typedef struct linnet_plan_info {
     uint64_t plan_ns; /* time that planning took */
 } linnet_plan_info;
 
-/* One step of a plan, and its cost if it was traced. */
+static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }
+
+/* One step of a plan, its time if it was traced, and what was counted in its first output (count_special). */
 typedef struct linnet_step_info {
     size_t struct_size;
     const char *name;   /* node */
@@ -351,9 +412,14 @@ typedef struct linnet_step_info {
     uint64_t flops;     /* a multiplication and an addition count as two; integer operations count the same */
     uint64_t runs;      /* traced runs */
     uint64_t total_ns;  /* over the traced runs */
+    uint64_t saturated; /* values at an integer limit after the last run */
+    uint64_t infinite;
+    uint64_t not_a_number;
 } linnet_step_info;
 
-LINNET_API void linnet_plan_config_init(linnet_plan_config *config);
+static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }
+
+static inline void linnet_plan_config_init(linnet_plan_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Makes a plan, which keeps `model` alive. `config` may be NULL.
  * Errors: UNKNOWN_NAME (signature, input, fetch, ISA), UNKNOWN_SHAPE, WRONG_SHAPE, SHAPE_MISMATCH, UNSUPPORTED,
  * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
@@ -374,8 +440,8 @@ LINNET_API linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, li
 /* The inputs are those that the fetches need; the outputs are the fetches, in config order. All shapes are known. */
 LINNET_API int linnet_plan_input_count(const linnet_plan *plan);
 LINNET_API int linnet_plan_output_count(const linnet_plan *plan);
-LINNET_API linnet_status linnet_plan_input(const linnet_plan *plan, int i, linnet_tensor_info *out);
-LINNET_API linnet_status linnet_plan_output(const linnet_plan *plan, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out);
 
 /* ---- session: allocates the arena, packs constants, resolves operands, and runs --------------------------------- */
 
@@ -394,7 +460,9 @@ typedef struct linnet_session_config {
     uint64_t max_bytes; /* limit for the plan's total and segments planned while running; 0: the plan's max_bytes */
 } linnet_session_config;
 
-LINNET_API void linnet_session_config_init(linnet_session_config *config);
+static inline void linnet_session_config_init(linnet_session_config *config) {
+    linnet_struct_init(config, sizeof *config);
+}
 /* Creates a session, which keeps plan and store alive. If `store` is NULL and the model has variables, the session gets
  * a private store. If the session has its own snapshot, this call waits for the store's active run. If the session
  * needs more than linnet_memory_available, the call fails with OUT_OF_MEMORY and both numbers.
@@ -407,11 +475,11 @@ LINNET_API void linnet_session_free(linnet_session *session);
  * that shares a snapshot counts the snapshot. The model (linnet_model_bytes), the store (linnet_store_bytes) and the
  * caller's arena are not included. 0 for NULL. */
 LINNET_API size_t linnet_session_bytes(const linnet_session *session);
-/* Buffer of input i, of linnet_plan_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
+/* Buffer of input i, of linnet_plan_get_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
-/* Buffer of output i, valid until the next run. linnet_session_output_info gives the shape if it depends on data. */
+/* Buffer of output i, valid until the next run. linnet_session_get_output gives the shape if it depends on data. */
 LINNET_API const void *linnet_session_output(const linnet_session *session, int i);
-LINNET_API linnet_status linnet_session_output_info(const linnet_session *session, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_session_get_output(const linnet_session *session, int i, linnet_tensor_info *out);
 /* Copies `bytes` bytes into the input of that name. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size). */
 LINNET_API linnet_status linnet_session_set(linnet_session *session, const char *input, const void *data, size_t bytes,
                                             linnet_error *error);
@@ -434,16 +502,13 @@ typedef struct linnet_run_config {
     void *poll_context;
 } linnet_run_config;
 
-LINNET_API void linnet_run_config_init(linnet_run_config *config);
+static inline void linnet_run_config_init(linnet_run_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Runs all steps like linnet_run, but can be ended early. `config` may be NULL; the session does not keep it. Errors:
  * those of linnet_run, INVALID_ARGUMENT, CANCELLED and DEADLINE_EXCEEDED. The last two name the next step. */
 LINNET_API linnet_status linnet_run_with(linnet_session *session, const linnet_run_config *config, linnet_error *error);
-/* Gives the timings of step i measured so far (trace = 1). */
+/* Gives the facts about step i, the times measured so far (trace = 1) and the counts of the last run (count_special).
+ */
 LINNET_API linnet_status linnet_session_get_step(const linnet_session *session, int i, linnet_step_info *info);
-/* Counts the saturated (at an integer limit), infinite and NaN values in the first output of step i after the last run.
- * Needs count_special = 1. */
-LINNET_API linnet_status linnet_session_get_special(const linnet_session *session, int i, uint64_t *saturated,
-                                                    uint64_t *infinite, uint64_t *not_a_number);
 
 #ifdef __cplusplus
 }

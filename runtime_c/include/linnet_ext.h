@@ -45,6 +45,15 @@ LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const
  * instructions if the processor has them. Thread-safe. */
 LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
+/* Copy structs between versions of a header, as this library does with its own (linnet.h says how). For libraries whose
+ * headers have structs with a struct_size too. `ours` has the `size` of the library's header, `theirs` is the caller's,
+ * and `first` is the size of the struct in its first version. `name` is the struct's name, for the error.
+ * linnet_struct_take reads a config, linnet_struct_give fills an info. Errors: INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void *theirs, size_t first, const char *name,
+                                            linnet_error *error);
+LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
+                                            linnet_error *error);
+
 /* ---- devices --------------------------------------------------------------------------------------------------- */
 
 /* A step that a plan may place on a device: its op and attributes by name, and the shapes of its operands. */

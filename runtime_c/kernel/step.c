@@ -26,15 +26,13 @@ int linnet_step_input_count(const linnet_step *step) { return step->call->n_inpu
 int linnet_step_output_count(const linnet_step *step) { return step->call->n_outputs; }
 
 linnet_status linnet_step_input(const linnet_step *step, int i, linnet_tensor_info *out) {
-    if (i < 0 || i >= step->call->n_inputs || out == NULL) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&step->call->inputs[i], "", out);
-    return LINNET_OK;
+    if (i < 0 || i >= step->call->n_inputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&step->call->inputs[i], "", out);
 }
 
 linnet_status linnet_step_output(const linnet_step *step, int i, linnet_tensor_info *out) {
-    if (i < 0 || i >= step->call->n_outputs || out == NULL) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&step->call->outputs[i], "", out);
-    return LINNET_OK;
+    if (i < 0 || i >= step->call->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&step->call->outputs[i], "", out);
 }
 
 static const ln_attribute *find_attribute(const linnet_step *step, const char *name) {

@@ -2,17 +2,12 @@
  * The container is the same as for models (docs/format.md, "Checkpoints"), so model.c opens and verifies checkpoints
  * too.
  */
+#include "base/structs.h"
 #include "model/store.h"
 #include "model/structure.h"
 #include "linnet_ext.h"
 
 #include <string.h>
-
-void linnet_checkpoint_config_init(linnet_checkpoint_config *config) {
-    if (!config) return;
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-}
 
 #ifdef LN_WITHOUT_CHECKPOINTS
 
@@ -247,15 +242,16 @@ static linnet_status write_file(saver *s, const char *path) {
     return ln_file_write(s->file, path, s->parts, s->n_chosen + 1, s->error);
 }
 
-linnet_status linnet_store_save(linnet_store *store, const char *path, const linnet_checkpoint_config *config,
+linnet_status linnet_store_save(linnet_store *store, const char *path, const linnet_checkpoint_config *given,
                                 linnet_error *error) {
+    linnet_checkpoint_config taken;
+    const linnet_checkpoint_config *config = given ? &taken : NULL;
     saver s = {.store = store, .error = error};
     ln_memory memory;
     linnet_status status;
     if (!store || !path) return ln_null_argument(error, "linnet_store_save", !store ? "store" : "path");
-    if (config && config->struct_size != sizeof *config)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT,
-                       "linnet_checkpoint_config.struct_size is wrong; call linnet_checkpoint_config_init first");
+    if (given && LN_TAKE(linnet_checkpoint_config, metadata_count, &taken, given, error))
+        return LINNET_INVALID_ARGUMENT;
     ln_memory_init(&memory, ln_store_allocator(store));
     ln_pool_init(&s.pool, &memory);
     s.file = ln_pool_alloc(&s.pool, sizeof *s.file);

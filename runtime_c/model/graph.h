@@ -3,6 +3,7 @@
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "kernel/op.h"
 #include "base/platform.h"
@@ -57,6 +58,7 @@ typedef struct ln_signature {
 
 struct linnet_model {
     ln_memory memory; /* the allocator, and the bytes allocated through it */
+    ln_log_target log;
     ln_references references;
     ln_lock lock;                       /* protects the next two fields */
     ln_memory packed;                   /* the allocator of packed weights, which plans share */

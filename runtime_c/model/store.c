@@ -260,7 +260,7 @@ int32_t ln_store_find(const linnet_store *store, const char *function, const cha
                     model->variables[0].name);
     else
         ln_expected(error, "a model with variables");
-    ln_hint(error, "linnet_model_variable lists the variables of a model");
+    ln_hint(error, "linnet_model_get_variable lists the variables of a model");
     return -1;
 }
 
@@ -306,13 +306,13 @@ linnet_status linnet_store_write(linnet_store *store, const char *name, const vo
     return LINNET_OK;
 }
 
-void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error) {
+void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error) {
     int32_t i;
     if (!store) return ln_null_argument(error, "linnet_store_data", "store"), NULL;
     i = ln_store_find(store, "linnet_store_data", name, error);
     if (i < 0) return NULL;
-    if (write) { /* The caller has written or is going to write. Neither these writes nor the writes of others may be
-                    committed here. */
+    if (access == LINNET_WRITE) { /* The caller has written or is going to write. Neither these writes nor the writes of
+                    others may be committed here. */
         ln_lock_exclusive(&store->lock);
         ln_store_bump(store, i);
         atomic_store(&store->pending, true);

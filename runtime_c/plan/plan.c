@@ -3,18 +3,13 @@
  */
 #include "plan/plan.h"
 
+#include "base/structs.h"
 #include "model/snapshot.h"
 #include "plan/expand.h"
 #include "plan/session_layout.h"
 
 #include <stdio.h>
 #include <string.h>
-
-void linnet_plan_config_init(linnet_plan_config *config) {
-    if (config == NULL) return;
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-}
 
 linnet_plan *ln_plan_retain(linnet_plan *plan) {
     atomic_fetch_add(&plan->references.count, 1);
@@ -36,9 +31,7 @@ void linnet_plan_free(linnet_plan *plan) {
 
 static linnet_status check_config(const linnet_plan_config *c, linnet_error *error) {
     const char *wrong = NULL;
-    if (c->struct_size != sizeof *c)
-        wrong = "struct_size";
-    else if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
+    if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
         wrong = "shapes";
     else if (c->bound_count < 0 || (c->bound_count > 0 && c->bounds == NULL))
         wrong = "bounds";
@@ -51,7 +44,7 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
     else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL))
         wrong = "devices";
     for (int32_t i = 0; wrong == NULL && i < c->device_count; ++i)
-        if (c->devices[i] == NULL || c->devices[i]->struct_size != sizeof(linnet_device) ||
+        if (c->devices[i] == NULL || c->devices[i]->struct_size < LN_UP_TO(linnet_device, synchronise) ||
             c->devices[i]->version != LINNET_EXT_VERSION)
             wrong = "devices";
     if (wrong == NULL) return LINNET_OK;
@@ -144,7 +137,6 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
 static void count_bytes(linnet_plan *plan) {
     linnet_plan_info *info = &plan->info;
     const ln_program *p = &plan->program;
-    info->struct_size = sizeof *info;
     info->activations = p->arena;
     info->scratch = ln_program_scratch(p, plan->threads);
     info->packed_weights = p->packed_bytes;
@@ -247,15 +239,16 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     return status;
 }
 
-linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *config, linnet_plan **out,
+linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
                                  linnet_error *error) {
-    linnet_plan_config defaults;
+    linnet_plan_config taken;
+    const linnet_plan_config *config = &taken;
     if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `out` must not be NULL");
     *out = NULL;
     if (model == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `model` must not be NULL");
-    linnet_plan_config_init(&defaults);
-    if (config == NULL) config = &defaults;
-    linnet_status status = check_config(config, error);
+    linnet_plan_config_init(&taken);
+    linnet_status status = given != NULL ? LN_TAKE(linnet_plan_config, snapshot, &taken, given, error) : LINNET_OK;
+    if (status == LINNET_OK) status = check_config(config, error);
     if (status != LINNET_OK) return status;
     const uint64_t start = ln_now_ns();
     ln_memory memory;
@@ -274,6 +267,9 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
+    if (plan->info.recomputed > 0)
+        ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
+               (int)plan->info.recomputed, (int)plan->info.steps, (unsigned long long)plan->max_bytes);
     *out = plan;
     return LINNET_OK;
 }
@@ -281,15 +277,11 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
 uint64_t linnet_plan_share(linnet_plan *plan) { return plan != NULL ? ln_program_share(&plan->program) : 0; }
 
 linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info) {
-    if (plan == NULL || info == NULL || info->struct_size != sizeof *info) return LINNET_INVALID_ARGUMENT;
-    *info = plan->info;
-    return LINNET_OK;
+    return plan != NULL ? LN_GIVE(linnet_plan_info, plan_ns, &plan->info, info) : LINNET_INVALID_ARGUMENT;
 }
 
 void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info) {
-    const size_t size = info->struct_size;
     memset(info, 0, sizeof *info);
-    info->struct_size = size;
     info->name = step->name;
     info->op = step->call.op != NULL ? step->call.op->name : "transfer";
     info->kernel = step->kernel != NULL             ? step->kernel->name
@@ -307,24 +299,22 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
 }
 
 linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info) {
-    if (plan == NULL || info == NULL || info->struct_size != sizeof *info || i < 0 || i >= plan->program.n_steps)
-        return LINNET_INVALID_ARGUMENT;
-    ln_step_describe(plan, &plan->program.steps[i], info);
-    return LINNET_OK;
+    linnet_step_info step;
+    if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
+    ln_step_describe(plan, &plan->program.steps[i], &step);
+    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
 }
 
 int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }
 
 int linnet_plan_output_count(const linnet_plan *plan) { return plan ? plan->n_outputs : 0; }
 
-linnet_status linnet_plan_input(const linnet_plan *plan, int i, linnet_tensor_info *out) {
-    if (plan == NULL || out == NULL || i < 0 || i >= plan->program.n_inputs) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&plan->program.inputs[i].tensor, plan->program.inputs[i].name, out);
-    return LINNET_OK;
+linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out) {
+    if (plan == NULL || i < 0 || i >= plan->program.n_inputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&plan->program.inputs[i].tensor, plan->program.inputs[i].name, out);
 }
 
-linnet_status linnet_plan_output(const linnet_plan *plan, int i, linnet_tensor_info *out) {
-    if (plan == NULL || out == NULL || i < 0 || i >= plan->n_outputs) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
-    return LINNET_OK;
+linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out) {
+    if (plan == NULL || i < 0 || i >= plan->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
 }

@@ -2,15 +2,10 @@
  * Everything that a run uses is allocated here, in at most four blocks. */
 #include "run/session.h"
 
+#include "base/structs.h"
 #include "model/store.h"
 
 #include <string.h>
-
-void linnet_session_config_init(linnet_session_config *config) {
-    if (config == NULL) return;
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-}
 
 /* The address of the value in an earlier instance. */
 static void *imported(const linnet_session *session, const ln_instance *instance, int32_t value) {
@@ -185,23 +180,22 @@ static linnet_status follow(linnet_session *s, const linnet_session_config *conf
     return LINNET_OK;
 }
 
-linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *config,
+linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *given,
                                     linnet_session **out, linnet_error *error) {
-    linnet_session_config defaults;
+    linnet_session_config taken;
+    const linnet_session_config *config = &taken;
     if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `out` must not be NULL");
     *out = NULL;
     if (plan == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `plan` must not be NULL");
-    linnet_session_config_init(&defaults);
-    if (config == NULL) config = &defaults;
-    if (config->struct_size != sizeof *config)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT,
-                       "linnet_session_config.struct_size is wrong; call linnet_session_config_init first");
+    linnet_session_config_init(&taken);
+    linnet_status status = given != NULL ? LN_TAKE(linnet_session_config, max_bytes, &taken, given, error) : LINNET_OK;
+    if (status != LINNET_OK) return status;
     if (store != NULL && ln_store_model(store) != plan->model)
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store and the plan belong to different models");
     ln_memory memory;
     ln_memory_init(&memory, config->allocator ? config->allocator : &plan->memory.allocator);
     const uint64_t arena = config->arena == NULL ? plan->info.activations + plan->info.scratch : 0;
-    linnet_status status = check_arena(plan, config, error);
+    status = check_arena(plan, config, error);
     if (status == LINNET_OK)
         status = ln_memory_check(&memory, arena + plan->program.io + linnet_plan_share(plan), error);
     if (status == LINNET_OK) status = ln_program_pack(&plan->program, error);
@@ -283,10 +277,9 @@ const void *linnet_session_output(const linnet_session *s, int i) {
     return s == NULL || i < 0 || i >= s->plan->n_outputs ? NULL : s->outputs[i].data;
 }
 
-linnet_status linnet_session_output_info(const linnet_session *s, int i, linnet_tensor_info *out) {
-    if (s == NULL || out == NULL || i < 0 || i >= s->plan->n_outputs) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&s->outputs[i].tensor, s->plan->outputs[i].name, out);
-    return LINNET_OK;
+linnet_status linnet_session_get_output(const linnet_session *s, int i, linnet_tensor_info *out) {
+    if (s == NULL || i < 0 || i >= s->plan->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&s->outputs[i].tensor, s->plan->outputs[i].name, out);
 }
 
 linnet_status linnet_session_set(linnet_session *s, const char *input, const void *data, size_t bytes,
@@ -317,19 +310,13 @@ linnet_status linnet_session_set(linnet_session *s, const char *input, const voi
 }
 
 linnet_status linnet_session_get_step(const linnet_session *s, int i, linnet_step_info *info) {
-    const linnet_status status = s == NULL ? LINNET_INVALID_ARGUMENT : linnet_plan_get_step(s->plan, i, info);
-    if (status != LINNET_OK) return status;
-    info->runs = s->root.trace[i].runs;
-    info->total_ns = s->root.trace[i].total_ns;
-    return LINNET_OK;
-}
-
-linnet_status linnet_session_get_special(const linnet_session *s, int i, uint64_t *saturated, uint64_t *infinite,
-                                         uint64_t *not_a_number) {
-    if (s == NULL || i < 0 || i >= s->plan->program.n_steps || !saturated || !infinite || !not_a_number)
-        return LINNET_INVALID_ARGUMENT;
-    *saturated = s->root.trace[i].saturated;
-    *infinite = s->root.trace[i].infinite;
-    *not_a_number = s->root.trace[i].not_a_number;
-    return LINNET_OK;
+    linnet_step_info step;
+    if (s == NULL || i < 0 || i >= s->plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
+    ln_step_describe(s->plan, &s->plan->program.steps[i], &step);
+    step.runs = s->root.trace[i].runs;
+    step.total_ns = s->root.trace[i].total_ns;
+    step.saturated = s->root.trace[i].saturated;
+    step.infinite = s->root.trace[i].infinite;
+    step.not_a_number = s->root.trace[i].not_a_number;
+    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
 }

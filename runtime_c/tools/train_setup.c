@@ -98,8 +98,8 @@ static void free_room(trainer *t) {
 static bool take_room(trainer *t) {
     t->room_bytes = 0;
     for (int i = 0; i < linnet_model_variable_count(t->model); i++) {
-        linnet_tensor_info info;
-        if (linnet_model_variable(t->model, i, &info) == LINNET_OK && info.bytes > t->room_bytes)
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        if (linnet_model_get_variable(t->model, i, &info) == LINNET_OK && info.bytes > t->room_bytes)
             t->room_bytes = info.bytes;
     }
     const long long evaluated = t->eval_data.n ? data_fixed_batch(&t->eval_data) : 0;

@@ -346,8 +346,8 @@ static void segments(void) {
             count += in[i] != 0;
         }
         CHECK_INT(linnet_run(o.session, &o.error), LINNET_OK);
-        linnet_tensor_info y;
-        CHECK_INT(linnet_session_output_info(o.session, 0, &y), LINNET_OK);
+        linnet_tensor_info y = {.struct_size = sizeof y};
+        CHECK_INT(linnet_session_get_output(o.session, 0, &y), LINNET_OK);
         CHECK(y.rank == 2 && y.shape[0] == 1 && y.shape[1] == count);
         const float *data = linnet_session_output(o.session, 0);
         const int64_t *indices = linnet_session_output(o.session, 1);

@@ -17,7 +17,7 @@ static void *real(const void *tagged) { return (void *)((uintptr_t)tagged ^ TAG)
 static int supports(void *context, const linnet_step *step) {
     (void)context;
     if (strcmp(linnet_step_op(step), "matmul") != 0 || linnet_step_input_count(step) != 2) return 0;
-    linnet_tensor_info a, b;
+    linnet_tensor_info a = {.struct_size = sizeof a}, b = a;
     if (linnet_step_input(step, 0, &a) != LINNET_OK || linnet_step_input(step, 1, &b) != LINNET_OK) return 0;
     int count = 0;
     const int64_t *ta = linnet_step_integers(step, "transpose_a", &count),
@@ -57,7 +57,7 @@ static int download(void *context, void *to, const void *from, size_t size) {
 
 static int prepare(void *context, const linnet_step *step, void **state) {
     (void)context;
-    linnet_tensor_info a, b;
+    linnet_tensor_info a = {.struct_size = sizeof a}, b = a;
     int64_t *sizes = malloc(3 * sizeof *sizes);
     if (sizes == NULL || linnet_step_input(step, 0, &a) != LINNET_OK || linnet_step_input(step, 1, &b) != LINNET_OK) {
         free(sizes);

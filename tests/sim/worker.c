@@ -54,9 +54,9 @@ void worker_kill(sim *s, worker *p) {
 }
 
 static void *input(const sim *s, const worker *p, const char *name) {
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     for (int i = 0; i < linnet_plan_input_count(s->plan); i++)
-        if (linnet_plan_input(s->plan, i, &info) == LINNET_OK && strcmp(info.name, name) == 0)
+        if (linnet_plan_get_input(s->plan, i, &info) == LINNET_OK && strcmp(info.name, name) == 0)
             return linnet_session_input(p->session, i);
     sim_fail(s, "the model has no input %s", name);
 }

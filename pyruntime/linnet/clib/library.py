@@ -4,6 +4,7 @@ import. The environment variable LINNET_LIBRARY names another build of the libra
 from __future__ import annotations
 
 import importlib.resources
+import logging
 import os
 import sys
 from functools import cache
@@ -42,6 +43,24 @@ def library() -> Any:
         return ffi.dlopen(str(path), KEPT)
     except OSError as error:
         raise Error(f"cannot open the C library '{path}': {error}", hint="rebuild it for this machine") from None
+
+
+def new_struct(name: str) -> Any:
+    """A cleared struct of the C API with its struct_size, as the header's NAME_init makes it."""
+    made = ffi.new(f"{name} *")
+    library().linnet_struct_init(made, ffi.sizeof(name))
+    return made
+
+
+@cache
+def log_callback() -> Any:
+    """The linnet_log that passes the C library's messages to logging.getLogger("linnet")."""
+    logger = logging.getLogger("linnet")
+
+    def send(_: Any, level: int, message: Any) -> None:
+        logger.log(logging.WARNING if level >= library().LINNET_LOG_WARNING else logging.INFO, "%s", _text(message))
+
+    return ffi.callback("linnet_log", send)
 
 
 def _text(field: Any) -> str:

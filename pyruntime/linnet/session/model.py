@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library
+from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.file import dim_names
 from linnet.file.writer import to_bytes
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
@@ -108,14 +108,16 @@ class Model:
 
     def __init__(self, source: str | Path | bytes | Graph, *, verify: bool | None = None) -> None:
         out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
-        config = ffi.new("linnet_model_config *")
+        config = new_struct("linnet_model_config")
         lib = library()
-        lib.linnet_model_config_init(config)
-        config.verify = 1 if verify else -1
+        config.verify = lib.LINNET_VERIFY_STRICT if verify else lib.LINNET_VERIFY_NEVER
+        config.log = log_callback()
         self._content: bytes | None = None  # kept alive because the model reads from it
         self.path: str | None = None
         self._dim_names: dict[str, dim_names.Names] = {}
         if isinstance(source, str | os.PathLike):
+            if verify is None:
+                config.verify = lib.LINNET_VERIFY_DEFAULT
             self.path = os.fspath(source)
             code = lib.linnet_model_open(os.fsencode(self.path), config, out, error)
         else:
@@ -123,7 +125,7 @@ class Model:
                 raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
             self._content = to_bytes(source) if isinstance(source, Graph) else bytes(source)
             data = ffi.from_buffer(self._content)
-            code = lib.linnet_model_open_memory(data, len(self._content), 0, config, out, error)
+            code = lib.linnet_model_open_memory(data, len(self._content), lib.LINNET_BORROW, config, out, error)
         if code:
             raise exception(error)
         self.pointer = ffi.gc(out[0], lib.linnet_model_free)
@@ -149,10 +151,10 @@ class Model:
         return index
 
     def _specs(self, signature: str, which: str) -> list[TensorSpec]:
-        index, info, lib = self._signature(signature), ffi.new("linnet_tensor_info *"), library()
+        index, info, lib = self._signature(signature), new_struct("linnet_tensor_info"), library()
         specs = []
         for i in range(getattr(lib, f"linnet_model_{which}_count")(self.pointer, index)):
-            getattr(lib, f"linnet_model_{which}")(self.pointer, index, i, info)
+            getattr(lib, f"linnet_model_get_{which}")(self.pointer, index, i, info)
             specs.append(spec_of(info))
         return specs
 
@@ -175,8 +177,9 @@ class Model:
 
     def verified(self, strict: bool) -> tuple[Verified, Error | None]:
         """As verify, but returns the error. If not strict, bytes without a digest are only counted."""
-        found, error = ffi.new("linnet_verified *"), ffi.new("linnet_error *")
-        failed = library().linnet_model_verify(self.pointer, strict, found, error)
+        found, error = new_struct("linnet_verified"), ffi.new("linnet_error *")
+        how = library().LINNET_VERIFY_STRICT if strict else library().LINNET_VERIFY_DEFAULT
+        failed = library().linnet_model_verify(self.pointer, how, found, error)
         return (
             Verified(found.segments, found.bytes, found.without_digest, found.problems),
             exception(error) if failed else None,
@@ -201,9 +204,9 @@ class Model:
     @property
     def variables(self) -> list[TensorSpec]:
         """Names, dtypes and shapes of the variables."""
-        lib, info, specs = library(), ffi.new("linnet_tensor_info *"), []
+        lib, info, specs = library(), new_struct("linnet_tensor_info"), []
         for i in range(lib.linnet_model_variable_count(self.pointer)):
-            lib.linnet_model_variable(self.pointer, i, info)
+            lib.linnet_model_get_variable(self.pointer, i, info)
             specs.append(spec_of(info))
         return specs
 

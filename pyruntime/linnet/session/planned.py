@@ -10,7 +10,7 @@ import numpy as np
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import library
+from linnet.clib.library import library, new_struct
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, numpy_dtype, unpacked
 from linnet.session.model import Array, string_of
 from linnet.session.running import Runner
@@ -47,10 +47,10 @@ class Planned:
         self.error = ffi.new("linnet_error *")
         sizes = info_of(plan)
         self.segmented, self.snapshot = sizes.segments > 1, int(sizes.snapshot)
-        info = ffi.new("linnet_tensor_info *")
+        info = new_struct("linnet_tensor_info")
         self.feeds: list[tuple[str, Array, np.dtype[Any], tuple[int, ...]]] = []
         for i in range(lib.linnet_plan_input_count(plan)):
-            lib.linnet_plan_input(plan, i, info)
+            lib.linnet_plan_get_input(plan, i, info)
             view = _view(lib.linnet_session_input(session, i), info)
             shares = bits_of(DTYPE_NAMES[info.dtype]) == 4
             self.feeds.append((string_of(info.name), view, _PACKED if shares else view.dtype, view.shape))
@@ -58,7 +58,7 @@ class Planned:
         # (name, view); the view is None if the shape depends on data, or if elements share bytes
         self.outputs: list[tuple[str, Array | None]] = []
         for i in range(lib.linnet_plan_output_count(plan)):
-            lib.linnet_plan_output(plan, i, info)
+            lib.linnet_plan_get_output(plan, i, info)
             known = info.rank >= 0 and all(d >= 0 for d in list(info.shape)[: info.rank])
             known = known and bits_of(DTYPE_NAMES[info.dtype]) >= 8
             out = _view(lib.linnet_session_output(session, i), info) if known else None
@@ -75,8 +75,8 @@ class Planned:
 
     def output(self, i: int) -> Array:
         """An output whose shape depends on data, or whose elements share bytes."""
-        lib, info = library(), ffi.new("linnet_tensor_info *")
-        if lib.linnet_session_output_info(self.session, i, info):
+        lib, info = library(), new_struct("linnet_tensor_info")
+        if lib.linnet_session_get_output(self.session, i, info):
             raise UsageError(
                 "the shape of an output is still unknown after the run", code=104, tensor=self.outputs[i][0]
             )
@@ -99,17 +99,15 @@ def _view(pointer: Any, info: Any) -> Array:
 
 def info_of(plan: Any) -> Any:
     """The linnet_plan_info of a plan."""
-    info = ffi.new("linnet_plan_info *")
-    info.struct_size = ffi.sizeof("linnet_plan_info")
+    info = new_struct("linnet_plan_info")
     library().linnet_plan_get_info(plan, info)
     return info
 
 
 def steps_of(plan: Any, session: Any) -> list[Step]:
     """The steps of a plan, with the mean times of its session's runs. session: None gives no times."""
-    lib, info, steps = library(), ffi.new("linnet_step_info *"), []
+    lib, info, steps = library(), new_struct("linnet_step_info"), []
     for i in range(info_of(plan).steps):
-        info.struct_size = ffi.sizeof("linnet_step_info")
         if session is not None:
             lib.linnet_session_get_step(session, i, info)
         else:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library
+from linnet.clib.library import exception, library, new_struct
 
 
 class Signals:
@@ -50,8 +50,7 @@ class Runner:
         self._here.poll = self._signals.callback
 
     def _config(self) -> Any:
-        config = ffi.new("linnet_run_config *")
-        library().linnet_run_config_init(config)
+        config = new_struct("linnet_run_config")
         config.cancel = self._flag
         return config
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library
+from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
 from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
@@ -302,8 +302,7 @@ class Session:
         """frame: input shapes that are at least as large. The plan then takes no more memory than a plan of the
         frame."""
         lib, error = library(), ffi.new("linnet_error *")
-        config = ffi.new("linnet_plan_config *")
-        lib.linnet_plan_config_init(config)
+        config = new_struct("linnet_plan_config")
         keep: list[Any] = [ffi.new("char[]", self.signature.encode())]
         config.signature = keep[0]
         dynamic = [n for n in shapes if (d := self._specs[n].shape) is None or None in d]
@@ -350,8 +349,7 @@ class Session:
     def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> Planned:
         lib, error = library(), ffi.new("linnet_error *")
         plan, most = bounding.fitting(self, shapes, fetches)
-        session_config = ffi.new("linnet_session_config *")
-        lib.linnet_session_config_init(session_config)
+        session_config = new_struct("linnet_session_config")
         session_config.max_bytes = most
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
@@ -414,9 +412,9 @@ class Session:
             raise UsageError(
                 "special values were not counted", code=101, hint="create the Session with count_special=True"
             )
-        planned, lib, found = self._current(), library(), []
-        counts = ffi.new("uint64_t[3]")
+        planned, info = self._current(), new_struct("linnet_step_info")
+        found: list[dict[str, int]] = []
         for i in range(self._info().steps):
-            lib.linnet_session_get_special(planned.session, i, counts, counts + 1, counts + 2)
-            found.append(dict(zip(("saturated", "infinite", "not_a_number"), map(int, counts), strict=True)))
+            library().linnet_session_get_step(planned.session, i, info)
+            found.append({key: int(getattr(info, key)) for key in ("saturated", "infinite", "not_a_number")})
         return found

@@ -1,0 +1,294 @@
+/* linnet_device.h - for devices: processors besides the CPU that run steps of a plan (OpenCL, CUDA, an NPU).
+ * A device is a table of functions in a shared library of its own, which includes only public headers and exports
+ * linnet_extension_device. docs/devices.md explains how to write one; tests/ext/toy_device.c is an example.
+ *
+ * The life of a device in a session:
+ *  - While a plan is made, the library asks `limits`, then `cost` for each step, and places steps on devices. For each
+ *    run of consecutive steps on one device it asks `claim`, and for their values `propose` and `accept`.
+ *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes constants, and
+ *    calls `prepare` once per claim.
+ *  - A run calls `upload`, `run`, `download`, `copy` and `record`. These functions submit work to the queue and return
+ *    at once; the device runs the work of one queue in the order of submission. The host calls `wait` only before a
+ *    kernel of the CPU, or the caller, needs a result.
+ *  - When the session is freed, the library calls `finish`, `unprepare`, `release` and `close`.
+ *
+ * Conventions:
+ *  - Each function receives the `context` of the device. Functions that return int return 0 for success, and otherwise
+ *    a code of the device's own. The session then fails with LINNET_DEVICE_FAILED; the record names the device and
+ *    the step, and has the text of `explain`. After a failure the session can be freed, or run again.
+ *  - `limits`, `cost`, `claim`, `propose`, `accept` and `layout_bytes` may be called by several threads at once, and
+ *    must give the same answers for the same steps. A queue is used by one thread at a time; other functions may be
+ *    called by several threads for different queues.
+ *  - struct_size is a minimum. The library sets it in the structs that it passes to a device, and a device must not
+ *    use fields beyond it. A device sets it in linnet_device; the library treats fields beyond it as NULL. Structs
+ *    without struct_size never change. */
+#ifndef LINNET_DEVICE_H
+#define LINNET_DEVICE_H
+
+#include "linnet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LINNET_DEVICE_VERSION 2
+
+/* An object of a device: a buffer, a queue, an event, or the state of a claim. The device chooses the number (an
+ * address, an index); the library only stores it. 0: none. */
+typedef uint64_t linnet_handle;
+
+/* Bytes in a buffer. The library never computes addresses on a device: each operand is a buffer and an offset. */
+typedef struct linnet_span {
+    linnet_handle buffer; /* 0: an absent operand, or a value inside a fused claim */
+    uint64_t offset;
+    uint64_t bytes;
+} linnet_span;
+
+/* ---- steps: what a device may read of a plan --------------------------------------------------------------------- */
+
+/* One node of a plan: op, attributes and operands. Valid until the callback that received it returns; the steps of a
+ * linnet_work live as long as the session. */
+typedef struct linnet_step linnet_step;
+
+/* An operand. real = (stored - zero) * scale. */
+typedef struct linnet_device_tensor {
+    size_t struct_size;
+    const char *name;
+    int32_t dtype; /* linnet_dtype; LINNET_NONE: the operand is absent, and the other fields are 0 */
+    int32_t rank;
+    int64_t shape[LINNET_MAX_RANK];
+    int64_t strides[LINNET_MAX_RANK]; /* in elements: the dense row-major ones, unless layout != 0 */
+    uint64_t bytes;                   /* in its layout */
+    uint32_t layout;                  /* 0: dense; else a token that `propose` returned */
+    int32_t constant;                 /* 1: `data` has the value */
+    const void *data;                 /* bytes of a constant in host memory, dense; NULL: known only in a run */
+    const char *variable;             /* name of the variable whose value it is; NULL: none */
+    int32_t quant_scheme;             /* linnet_quant_scheme */
+    int32_t quant_bits;               /* bits of one element: 8, 16, 4, ...; 0 without quantization */
+    int32_t quant_axis;
+    uint32_t quant_block;
+    uint32_t quant_count; /* number of scales and zero points */
+    const float *scale;
+    const int32_t *zero; /* NULL: all 0 */
+} linnet_device_tensor;
+
+LINNET_API const char *linnet_step_op(const linnet_step *step);
+LINNET_API const char *linnet_step_name(const linnet_step *step);
+/* The inputs of the op, then the operands of the epilogue, if the step has one. */
+LINNET_API int linnet_step_input_count(const linnet_step *step);
+LINNET_API int linnet_step_output_count(const linnet_step *step);
+/* Fill an operand; out->struct_size must be set (linnet_device_tensor_init). Errors: INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_device_tensor *out);
+LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_device_tensor *out);
+/* Returns the values of an integer, bool, enum, dtype or integer-list attribute, and their number in *count; NULL if
+ * the step does not have the attribute. docs/ops.md lists the attributes of each op. */
+LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
+LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
+
+static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
+    linnet_struct_init(tensor, sizeof *tensor);
+}
+
+/* ---- map programs --------------------------------------------------------------------------------------------------
+ */
+
+/* The register program of a `map` step, or of the epilogue of another step. Instruction i is the five numbers
+ * program[5 * i ...]: opcode, type, a, b, c; it writes register i. docs/ops.md defines the opcodes. In an epilogue the
+ * program computes the step's output from the result of the op, which is never stored. */
+typedef struct linnet_map {
+    size_t struct_size;
+    int32_t instruction_count;
+    const int64_t *program;
+    const double *floats; /* immediates */
+    int32_t float_count;
+    const int64_t *integers;
+    int32_t integer_count;
+    int32_t rank; /* of the iteration shape; inputs are broadcast to it */
+    int64_t shape[LINNET_MAX_RANK];
+    int32_t input_count; /* inputs of the program */
+    int32_t output_count;
+    int32_t result; /* epilogue: the input of the program that is the result of the op; -1: the step is a `map` */
+    int32_t first;  /* epilogue: the inputs of the program, except `result`, are the step's inputs from `first` on */
+} linnet_map;
+
+typedef struct linnet_map_opcode {
+    size_t struct_size;
+    const char *name; /* "add", as in docs/ops.md */
+    int32_t arity;    /* registers that it reads: a, then b, then c */
+    int32_t types;    /* register types that it computes with: 1 floats, 2 integers, 3 both, 0: moves and converts */
+} linnet_map_opcode;
+
+/* Fills the program of a `map` step or of an epilogue; out->struct_size must be set. Errors: UNKNOWN_NAME (the step has
+ * no program), INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out);
+/* The result of the op under an epilogue: its dtype and shape, but never in memory. Errors: UNKNOWN_NAME (the step has
+ * no epilogue), INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_step_get_result(const linnet_step *step, linnet_device_tensor *out);
+/* Errors: UNKNOWN_NAME (there is no opcode of this number), INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_map_get_opcode(int opcode, linnet_map_opcode *out);
+
+/* ---- the device
+ * ------------------------------------------------------------------------------------------------------ */
+
+/* What a plan must know of a device. The library zeroes the struct and sets struct_size. */
+typedef struct linnet_device_limits {
+    size_t struct_size;
+    uint64_t alignment;      /* of the offset of each operand: a power of two; 0: 64 */
+    uint64_t padding;        /* bytes after each operand that kernels of the device may read and write */
+    uint64_t largest_buffer; /* for `allocate`; operands that are larger stay on the CPU. 0: no limit */
+    int32_t epilogues;       /* 1: `cost` and `run` honour epilogues (linnet_step_get_map); 0: steps have none */
+    int32_t host_visible;    /* 1: buffers can be mapped; the library then writes constants through `map` */
+    int32_t shared;          /* 1: kernels use memory from `import` as fast as their own, and the host sees their writes
+                              * after `wait`. Inputs and outputs of the session are then imported and not copied */
+    uint64_t transfer_ns;    /* model of one transfer between host and device: fixed time, */
+    uint64_t transfer_rate;  /* and bytes per microsecond; 0: no time */
+} linnet_device_limits;
+
+/* A run of consecutive steps that the device executes as one: one kernel, a CUDA graph, a sub-graph of an NPU. The
+ * library zeroes the struct and sets struct_size. `claim` fills the other fields. */
+typedef struct linnet_claim {
+    size_t struct_size;
+    int32_t count; /* steps, from the first one on: at least 1 */
+    int32_t fused; /* 1: values that only steps of the claim read get no memory (their spans have buffer 0), and all
+                    * other operands have memory of their own from the first to the last step of the claim. 0: the steps
+                    * run one after another, and the memory of a value may be used again after its last reader */
+    int32_t packs; /* 1: `prepare` reads constants from host memory and stores what kernels need in `packed`. `run`
+                    * then gets no constant operands (buffer 0) */
+    uint64_t scratch_bytes; /* memory that only lasts for one execution of the claim */
+    uint64_t packed_bytes;  /* memory that `prepare` fills */
+    const char *kernel;     /* shown in plans and traces; lives as long as the device. NULL: "device" */
+} linnet_claim;
+
+/* Where a device keeps compiled programs between processes. The host gives it (linnet_session_config.program_cache).
+ * Keys are text of at most 200 characters, without control characters; the device includes all that a program depends
+ * on: its source, the device, the driver. Functions must be thread-safe. */
+struct linnet_program_cache {
+    size_t struct_size;
+    void *context;
+    /* Copies the blob of the key to `data` if it has at most `size` bytes. Returns its size; 0: there is none. */
+    size_t (*load)(void *context, const char *key, void *data, size_t size);
+    /* Stores a blob, replacing an older one. A failure has no effect on the session. */
+    void (*store)(void *context, const char *key, const void *data, size_t size);
+};
+
+/* A claim in a session. Lives, at the same addresses, from `prepare` to `unprepare`, and has the same spans in each
+ * run. */
+typedef struct linnet_work {
+    size_t struct_size;
+    int32_t count;                    /* steps of the claim */
+    int32_t trace;                    /* 1: `elapsed` will be asked after runs */
+    const linnet_step *const *steps;  /* each of */
+    const linnet_span *const *inputs; /* inputs[i]: linnet_step_input_count(steps[i]) spans */
+    const linnet_span *const *outputs;
+    linnet_span scratch, packed;
+    const linnet_program_cache *cache; /* NULL: none. Only during `prepare` */
+} linnet_work;
+
+/* The functions of a device. Fields marked "optional" may be NULL. The struct must outlive every plan that names it. */
+struct linnet_device {
+    size_t struct_size;
+    uint32_t version; /* LINNET_DEVICE_VERSION */
+    const char *name;
+    void *context;
+
+    /* Planning */
+    int (*limits)(void *context, linnet_device_limits *limits);
+    /* Time in nanoseconds that the step would take on the device, without transfers, by a model of shapes (never by a
+     * clock). The library compares it with the modelled time of the CPU's kernel. Negative: the device cannot run the
+     * step. Operands are dense. */
+    double (*cost)(void *context, const linnet_step *step);
+    /* Optional. `steps` are consecutive steps of the plan that are placed on this device. Fills `claim` for the first
+     * ones; called again for the rest. NULL: each step alone, without scratch. */
+    int (*claim)(void *context, const linnet_step *const *steps, int count, linnet_claim *claim);
+    /* Optional, all three or none: private layouts. `propose` returns the token of the layout in which the device would
+     * like to keep the output between its own steps; 0: dense. The output gets this layout if every step of the device
+     * that reads it accepts. Other readers get it dense, because transfers convert. */
+    uint32_t (*propose)(void *context, const linnet_step *step, int output);
+    int (*accept)(void *context, const linnet_step *step, int input, uint32_t layout); /* 1: yes */
+    uint64_t (*layout_bytes)(void *context, const linnet_device_tensor *tensor, uint32_t layout);
+
+    /* Memory. The library allocates all memory of operands, scratch and packed constants itself, so that a plan's
+     * total is exact; a device need not allocate any in `prepare`. */
+    int (*allocate)(void *context, uint64_t bytes, linnet_handle *buffer);
+    void (*release)(void *context, linnet_handle buffer, uint64_t bytes);
+    /* Optional; needed with limits.host_visible. Waits for nothing: the library maps a buffer only while no work uses
+     * it. */
+    int (*map)(void *context, linnet_handle buffer, uint64_t bytes, void **host);
+    int (*unmap)(void *context, linnet_handle buffer, void *host);
+    /* Optional; needed with limits.shared. Makes a buffer of host memory, which is 64-byte aligned and outlives the
+     * buffer. `release` ends it and does not free the memory. */
+    int (*import)(void *context, void *host, uint64_t bytes, linnet_handle *buffer);
+
+    /* Queues and events */
+    int (*open)(void *context, linnet_handle *queue);
+    void (*close)(void *context, linnet_handle queue); /* frees the queue; no work is in it */
+    /* Waits until all work in the queue has ended, failed work included. After a failure the queue must accept new
+     * work, or report the failure again. */
+    int (*finish)(void *context, linnet_handle queue);
+    int (*create_event)(void *context, linnet_handle *event);
+    void (*free_event)(void *context, linnet_handle event);
+    /* Submits a mark: the event is complete when the work that was submitted before it has ended. An event is recorded
+     * again in each run, after its last waiter has gone on. */
+    int (*record)(void *context, linnet_handle queue, linnet_handle event);
+    /* Blocks the calling thread until the event is complete. Returns the failure of work that was submitted before the
+     * event, if any has failed. */
+    int (*wait)(void *context, linnet_handle event);
+    /* Optional; needed with `reaches`. Work that is submitted later begins after the event of another queue, of this or
+     * another device that `reaches` accepts, is complete. Does not block. */
+    int (*follow)(void *context, linnet_handle queue, const linnet_device *of, linnet_handle event);
+
+    /* Work: submitted to the queue. Host memory stays valid, and is not written (upload) or used (download), until an
+     * event that was recorded later is complete. Transfers convert between dense host memory and tensor->layout. */
+    int (*upload)(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
+                  const void *from);
+    int (*download)(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
+                    const linnet_span *from);
+    /* Optional: whether `copy` can read buffers of the other device; the library then needs no host memory between the
+     * two. `other` may be this device itself, for another queue or the same one. */
+    int (*reaches)(void *context, const linnet_device *other);
+    /* Copies dense memory: from->bytes == to->bytes. */
+    int (*copy)(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
+                const linnet_span *from);
+    /* Optional, both or none. Compiles kernels, packs constants (it may submit work to the queue), and captures graphs.
+     */
+    int (*prepare)(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *state);
+    void (*unprepare)(void *context, linnet_handle state);
+    int (*run)(void *context, linnet_handle queue, const linnet_work *work, linnet_handle state);
+    /* Optional: the time in nanoseconds that the device spent on the last execution of the claim, which has ended. Only
+     * with work->trace. */
+    int (*elapsed)(void *context, const linnet_work *work, linnet_handle state, uint64_t *ns);
+
+    /* Optional: the text of a code, for the error record. It lives as long as the device. */
+    const char *(*explain)(void *context, int code);
+};
+
+/* A shared library that contains a device exports this function; liblinnet does not. It returns NULL if the machine
+ * lacks the device. The shared library owns the returned struct. */
+const linnet_device *linnet_extension_device(void);
+
+/* ---- what a plan says of a device
+ * ------------------------------------------------------------------------------------- */
+
+/* Bytes on one device: exactly those that a session allocates there. linnet_plan_info.total contains the total of all
+ * devices. */
+typedef struct linnet_plan_device_info {
+    size_t struct_size;
+    const char *name;
+    int32_t steps;        /* claims */
+    int32_t nodes;        /* steps in them */
+    uint64_t activations; /* the arena of values between steps */
+    uint64_t scratch;
+    uint64_t packed;
+    uint64_t constants;
+    uint64_t variables; /* copies of variables, which stay on the device between runs */
+    uint64_t total;
+} linnet_plan_device_info;
+
+/* Gives the bytes on the i-th device of the plan's config; info->struct_size must be set. Errors: INVALID_ARGUMENT,
+ * also past the end. */
+LINNET_API linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
