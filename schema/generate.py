@@ -216,7 +216,9 @@ def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         )
         out.append(f"        'integers': {op.integers!r}, 'bound': {op.bound!r}, 'carries': {op.carries!r},")
         out.append(f"        'pointwise': {op.pointwise}, 'decodes': {op.decodes}, 'encodes': {op.encodes},")
-        out.append(f"        'tail': {op.tail}, 'integer_gradient': {op.integer_gradient},")
+        out.append(
+            f"        'tail': {op.tail}, 'registered': {op.registered}, 'integer_gradient': {op.integer_gradient},"
+        )
         out.append(f"        'decides': {[i for i in range(len(op.inputs)) if op.decides >> i & 1]!r},")
         out.append(f"        'layout': {op.layout!r},")
         out.append(f"        'gradient': {op.gradient!r},")

@@ -12,17 +12,9 @@ from typing import Any
 SCHEMA = Path(__file__).resolve().parent
 # Traits of an op: the facts that passes use. schema/README.md explains each of them.
 FLAGS = (
-    "in_place",
-    "epilogue",
-    "data_dependent",
-    "can_fail",
-    "computes_f32",
-    "exact",
-    "calls",
-    "writes",
-    "looks_up",
-    "blocks",
-)
+    "in_place", "epilogue", "data_dependent", "can_fail", "computes_f32", "exact", "calls", "writes", "looks_up", "registered",
+    "varies", "blocks",
+)  # fmt: skip
 FAMILIES = (
     "map", "copy", "product", "recurrent", "reduction", "norm", "window", "resampling", "indexing", "conversion", "control",
     "variable", "shape", "generator", "gradient", "other",
@@ -45,6 +37,7 @@ ATTRIBUTE_TYPES = {
     "function": ("int", "int64_t", "LN_ATTRIBUTE_FUNCTION", "Function | None"),
     "ints": ("[long]", "ln_ints", "LN_ATTRIBUTE_INTS", "Sequence[int]"),
     "floats": ("[double]", "ln_floats", "LN_ATTRIBUTE_FLOATS", "Sequence[float]"),
+    "bytes": ("[ubyte]", "ln_text", "LN_ATTRIBUTE_BYTES", "bytes"),
 }
 
 
@@ -70,6 +63,8 @@ class Op:
     work: str
     part: str
     exact: bool
+    registered: bool
+    varies: bool
     integers: str
     bound: str
     carries: str
@@ -165,6 +160,8 @@ def load_ops() -> list[Op]:
             work=row.get("work", "linear"),
             part=row.get("part", ""),
             exact=row.get("exact", False),
+            registered=row.get("registered", False),
+            varies=row.get("varies", False),
             integers=row.get("integers", ""),
             bound=row.get("bound", "data"),
             carries=row.get("carries", ""),
@@ -230,6 +227,8 @@ def default_of(attribute: dict[str, Any]) -> Any:
     kind = attribute["type"]
     if kind in ("ints", "floats"):
         return ()
+    if kind == "bytes":
+        return b""
     if kind == "enum":
         return next(name for name, value in attribute["values"].items() if value == 0)
     return {"int": 0, "bool": False, "float": 0.0, "dtype": "none", "function": None}[kind]

@@ -182,6 +182,14 @@ def too_large(_: Path) -> None:
         chain.make_plan(max_bytes=100)
 
 
+def user_op_failed(_: Path) -> None:
+    graph = Graph()
+    x = graph.placeholder("x", (2,))
+    op = linnet.UserOp("com.example.fails", lambda x: 1 / 0, lambda x: (x.dtype, x.shape))
+    graph.signature("infer", {"x": x}, {"y": op(x)})
+    linnet.Session(graph).run({"x": np.zeros(2, np.float32)})
+
+
 def out_of_memory(_: Path) -> None:
     Chain(bytes_of("mlp"), Allocator(fail_at=0))
 

@@ -57,6 +57,11 @@ typedef struct ln_floats {
     int64_t n;
 } ln_floats;
 
+typedef struct ln_text {
+    const char *v; /* any bytes */
+    int64_t n;
+} ln_text;
+
 int ln_dtype_bits(int dtype);      /* of one element; 0 if `dtype` is not a dtype */
 size_t ln_dtype_size(int dtype);   /* bytes of one element; 0 also if two elements share a byte */
 bool ln_dtype_is_float(int dtype); /* f32, f64, f16, bf16 */

@@ -68,6 +68,7 @@ typedef enum linnet_status {
     LINNET_UNKNOWN_SHAPE = 304,      /* a shape must be given before planning */
     LINNET_INDEX_OUT_OF_RANGE = 305, /* while running: an index that depends on data is outside its tensor */
     LINNET_TOO_LARGE = 306,          /* a product of sizes overflows, or exceeds the limit that was set */
+    LINNET_USER_OP_FAILED = 307,     /* a callback of a user op failed, or gave a wrong result (linnet_ext.h) */
     LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL, or the machine does not have enough memory */
     LINNET_ARENA_TOO_SMALL = 402,    /* the caller's arena is smaller than the plan needs; the record has both sizes */
     LINNET_THREAD_FAILED = 403,      /* a worker thread cannot be started */
@@ -200,6 +201,8 @@ LINNET_API uint64_t linnet_memory_available(void);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
 
+typedef struct linnet_user_op linnet_user_op; /* linnet_ext.h */
+
 typedef enum linnet_verify {
     LINNET_VERIFY_NEVER = -1,
     LINNET_VERIFY_DEFAULT = 0, /* when a model is opened: data that is copied, but not data that stays where it is */
@@ -212,12 +215,15 @@ typedef struct linnet_model_config {
     int32_t verify;                    /* linnet_verify: whether to check the weights (linnet_model_verify) */
     linnet_log log;                    /* NULL: no messages */
     void *log_context;
+    const linnet_user_op *const *user_ops; /* the program's ops that the file names. Copied. */
+    int32_t user_op_count;
 } linnet_model_config;
 
 static inline void linnet_model_config_init(linnet_model_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Maps the file at `path` and verifies its whole structure. `config` may be NULL. Errors: NOT_FOUND, READ_FAILED,
- * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (this build does not have the op), BAD_ATTRIBUTE, TOO_LARGE,
- * OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of linnet_model_verify. */
+ * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (an op is not in this build or not in user_ops),
+ * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of
+ * linnet_model_verify. */
 LINNET_API linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
                                            linnet_error *error);
 typedef enum linnet_ownership {

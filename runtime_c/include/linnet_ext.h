@@ -1,5 +1,6 @@
-/* linnet_ext.h - for programs that build graphs, and for devices outside the library.
+/* linnet_ext.h - for programs that build graphs, for ops of the program, and for devices outside the library.
  * A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the checksum of a segment.
+ * A user op is a table of functions that is registered with a model whose file names the op.
  * A device is a table of functions; a plan may place steps on a device. LINNET_EXT_VERSION is the version of this
  * header, which is independent of the library's version. */
 #ifndef LINNET_EXT_H
@@ -53,6 +54,87 @@ LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void 
                                             linnet_error *error);
 LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
                                             linnet_error *error);
+
+/* ---- user ops: ops of the program that a file names (docs/user_ops.md) ------------------------------------------- */
+
+/* One call of a callback. Everything that it points to is valid only during the call. */
+typedef struct linnet_user_call {
+    size_t struct_size;
+    void *context;       /* of the op */
+    const void *node;    /* for linnet_user_integers and the other functions below */
+    int32_t version;     /* that the node needs, at most the version of the op */
+    int32_t input_count; /* the last inputs may be left out */
+    int32_t output_count;
+    const linnet_operand *const *inputs; /* dtype LINNET_NONE: absent */
+    linnet_operand *const *outputs;
+    char *problem; /* a callback that fails may write the reason here, as text with a NUL */
+    size_t problem_size;
+    size_t scratch_size; /* set by `prepare`: bytes of `scratch`; 0 */
+    int64_t items;       /* set by `prepare`: independent parts of the work, which threads may share; 1 */
+    int64_t grain;       /* set by `prepare`: the fewest items worth giving to a thread; 1 */
+    void *scratch;       /* `run`: scratch_size bytes, 64-byte aligned, for this call alone */
+    int64_t begin, end;  /* `run`: the items to compute; all outputs if there is one item */
+} linnet_user_call;
+
+typedef enum linnet_user_op_flag {
+    LINNET_USER_OP_IN_PLACE = 1, /* outputs[0]->data may be inputs[0]->data, if both have the same shape and size */
+    LINNET_USER_OP_EXACT = 2     /* the same inputs always give the same bits. A plan may then compute a constant result
+                                  * once, or a result twice to save memory */
+} linnet_user_op_flag;
+
+/* An op of the program, for linnet_model_config.user_ops. The model copies the struct and the name. Sessions of one
+ * model may call the callbacks from several threads at the same time. A callback returns 0, or another number if it
+ * fails; then planning or the run fails with LINNET_USER_OP_FAILED and the text in call->problem. */
+struct linnet_user_op {
+    size_t struct_size;
+    const char *name; /* a domain that you own and a name: "com.example.crop". A file stores it. At most 95 bytes */
+    int32_t version;  /* 1 or more. The op runs nodes of its version and of all earlier versions */
+    int32_t flags;    /* LINNET_USER_OP_... */
+    int32_t least_inputs, most_inputs; /* -1: no upper limit. The first `least_inputs` inputs are never absent */
+    int32_t least_outputs, most_outputs;
+    void *context;
+    /* Completes the dtype, rank and shape of every output. Before the call, the outputs are as the file declares them,
+     * with rank -1 or dimensions -1 where the file leaves them open; a dtype is LINNET_NONE while a graph is built.
+     * Inputs have their true shapes in a plan, and may have ranks and dimensions -1 while a graph is built. `data` is
+     * not NULL if the value is known. If an output depends on a value that is not known yet, leave its dimensions at
+     * -1: once the value has been computed, the rule is called again. NULL: every file must declare the whole shape. */
+    int (*infer)(linnet_user_call *call);
+    /* Sets scratch_size, items and grain. All shapes are known. NULL: no scratch, one item. */
+    void (*prepare)(linnet_user_call *call);
+    /* Computes the items from call->begin to call->end. All buffers are dense; `data` of an operand without elements
+     * may be NULL. Several threads may call it at the same time for different items of one run. */
+    int (*run)(linnet_user_call *call);
+};
+static inline void linnet_user_op_init(linnet_user_op *op) { linnet_struct_init(op, sizeof *op); }
+
+/* Types of attributes. */
+typedef enum linnet_user_type {
+    LINNET_USER_INTEGERS = 0,
+    LINNET_USER_FLOATS = 1,
+    LINNET_USER_TEXT = 2,
+    LINNET_USER_BYTES = 3
+} linnet_user_type;
+
+/* Name of the node's attribute i; NULL past the end. `type` and `count` may be NULL. *count is the number of values, or
+ * -1 for a single value that is not a list. */
+LINNET_API const char *linnet_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count);
+/* The values of the node's attribute of that name and their number; NULL if the node has no attribute of this name and
+ * type. `count` may be NULL. */
+LINNET_API const int64_t *linnet_user_integers(const linnet_user_call *call, const char *attribute, int64_t *count);
+LINNET_API const double *linnet_user_floats(const linnet_user_call *call, const char *attribute, int64_t *count);
+/* Text i of the attribute, followed by a NUL, and its size; the bytes may be anything. NULL past the end, or if the
+ * node has no such attribute. `size` may be NULL. */
+LINNET_API const char *linnet_user_text(const linnet_user_call *call, const char *attribute, int64_t i, size_t *size);
+
+/* linnet_op_infer for a node of the user op; op NULL is linnet_op_infer. Errors: those of linnet_op_infer,
+ * INVALID_ARGUMENT (the op), and USER_OP_FAILED. */
+LINNET_API linnet_status linnet_user_op_infer(const linnet_user_op *op, const void *node, size_t size,
+                                              const linnet_operand *inputs, int input_count, linnet_operand *outputs,
+                                              int output_count, linnet_error *error);
+
+/* A shared library of user ops exports this function; liblinnet does not. It returns the ops and their number. Python's
+ * linnet.load_user_ops(path) calls the function. The shared library still owns the ops. */
+const linnet_user_op *const *linnet_extension_user_ops(int *count);
 
 /* ---- devices --------------------------------------------------------------------------------------------------- */
 

@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-/* Control flow passes on values of any kind, and `shape` reads no element. */
+/* Control flow passes on values of any kind, `shape` reads no element, and a user op decides for itself. */
 static linnet_status check_dtypes(const ln_infer *infer, const ln_tensor *tensors, int n) {
     const ln_op *op = infer->op;
-    if ((op->flags & LN_OP_CALLS) || op->family == LN_FAMILY_SHAPE) return LINNET_OK;
+    if ((op->flags & (LN_OP_CALLS | LN_OP_REGISTERED)) || op->family == LN_FAMILY_SHAPE) return LINNET_OK;
     for (int i = 0; i < n; i++) {
         const ln_tensor *t = &tensors[i];
         const bool blocks = t->quant != NULL && t->quant->scheme == LN_QUANT_BLOCK && !(op->flags & LN_OP_BLOCKS);

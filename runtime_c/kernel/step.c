@@ -44,7 +44,9 @@ static const ln_attribute *find_attribute(const linnet_step *step, const char *n
 
 const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count) {
     const ln_attribute *a = find_attribute(step, attribute);
-    if (a == NULL || count == NULL || a->type == LN_ATTRIBUTE_FLOAT || a->type == LN_ATTRIBUTE_FLOATS) return NULL;
+    if (a == NULL || count == NULL || a->type == LN_ATTRIBUTE_FLOAT || a->type == LN_ATTRIBUTE_FLOATS ||
+        a->type == LN_ATTRIBUTE_BYTES)
+        return NULL;
     const char *at = (const char *)step->call->attributes + a->offset;
     if (a->type != LN_ATTRIBUTE_INTS) {
         *count = 1;

@@ -18,6 +18,7 @@ struct ln_run_error {
     atomic_int raised;
     const char *operand;
     int64_t index, low, high;
+    char text[128]; /* of a user op that failed; `operand` is then its name */
 };
 
 #endif

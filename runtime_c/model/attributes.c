@@ -52,6 +52,12 @@ static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_f
         memcpy(field, &list, sizeof list);
         return LINNET_OK;
     }
+    case LN_ATTRIBUTE_BYTES: {
+        ln_fb_vector vector = ln_fb_get_vector(table, a->slot, 1);
+        ln_text text = {vector.count ? vector.data : "", vector.count};
+        memcpy(field, &text, sizeof text);
+        return LINNET_OK;
+    }
     default:
         return ln_fail(error, LINNET_UNSUPPORTED, "attribute '%s' of %s has an unknown type", ln_names + a->name,
                        op->name);

@@ -74,6 +74,8 @@ struct linnet_model {
     const ln_signature *signatures;
     const ln_variable *variables;
     const ln_segment *segments;
+    const struct ln_user_op *user_ops; /* kernel/user.h */
+    int32_t n_user_ops;
     const char *const *metadata; /* key, value, key, value, ... */
     char digest[33];             /* digest of the structure, which contains the digests of segments, and of the segments
                                     that have no digest */

@@ -192,7 +192,8 @@ static linnet_status finish(linnet_model *model, const char *path, const linnet_
     const int verify = config->verify;
     linnet_verified found;
     model->log = (ln_log_target){config->log, config->log_context};
-    linnet_status status = load(model, error);
+    linnet_status status = ln_user_register(model, config, error);
+    if (status == LINNET_OK) status = load(model, error);
     const bool checks = verify > 0 || (verify == LINNET_VERIFY_DEFAULT && model->file_kind == LN_FILE_COPIED);
     if (status == LINNET_OK && checks) status = ln_verify_bytes(model, verify > 0, &found, error);
     if (status == LINNET_OK) {

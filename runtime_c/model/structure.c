@@ -379,6 +379,8 @@ static linnet_status read_node(reader *r, int32_t function, const ln_function *f
         r->assigned[variable] = function + 1;
     }
     if (node->op->family == LN_FAMILY_MAP && (status = check_map(r, f, node))) return status;
+    if ((node->op->flags & LN_OP_REGISTERED) && (status = ln_user_resolve(r->model, node, f->values, r->error)))
+        return status;
     return check_calls(r, function, node);
 }
 

@@ -2,12 +2,13 @@
  * The Node arrives as a flatbuffer, which is checked as strictly as a file. */
 #include "plan/evaluate.h"
 #include "model/structure.h"
-#include "linnet_ext.h"
+#include "kernel/user.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef struct single_op {
+    ln_user_op user; /* of linnet_user_op_infer */
     ln_memory memory;
     ln_pool pool;
     const ln_op *op;
@@ -136,12 +137,18 @@ static linnet_status prepare(single_op *one, const void *node, size_t size, cons
     table = ln_fb_root(&fb, copy, size, NULL);
     if (fb.problem) return ln_structure_problem(&fb, LINNET_OK, error);
     if (!(one->op = ln_read_op(&table, error))) return LINNET_UNSUPPORTED;
+    if (one->user.host.run != NULL) {
+        if (!(one->op->flags & LN_OP_REGISTERED))
+            return ln_fail(error, LINNET_INVALID_ARGUMENT, "the node is not a node of a user op");
+        one->op = &one->user.op;
+    }
     if (one->n_inputs < one->op->min_inputs || (one->op->max_inputs >= 0 && one->n_inputs > one->op->max_inputs))
         return count_error(one->op, "inputs", one->n_inputs, one->op->min_inputs, one->op->max_inputs, error);
     if (one->n_outputs < one->op->min_outputs || (one->op->max_outputs >= 0 && one->n_outputs > one->op->max_outputs))
         return count_error(one->op, "outputs", one->n_outputs, one->op->min_outputs, one->op->max_outputs, error);
     if ((status = ln_read_attributes(&one->pool, one->op, &table, -1, INT32_MAX, &one->attributes, error)))
         return status;
+    if ((one->op->flags & LN_OP_REGISTERED) && (status = ln_user_check(one->attributes, error))) return status;
     one->inputs = ln_pool_array(&one->pool, one->n_inputs, sizeof *one->inputs);
     one->outputs = ln_pool_array(&one->pool, one->n_outputs, sizeof *one->outputs);
     if (!one->inputs || !one->outputs) return no_memory(error);
@@ -171,7 +178,8 @@ static linnet_status infer(single_op *one, linnet_error *error) {
     ln_infer rule = {one->op,     one->attributes, one->n_inputs, one->n_outputs,
                      one->inputs, one->outputs,    error,         &one->facts};
     linnet_status status;
-    for (int i = 0; i < one->n_outputs; i++) one->outputs[i].rank = 0;
+    for (int i = 0; i < one->n_outputs; i++)
+        if (!(one->op->flags & LN_OP_REGISTERED)) one->outputs[i].rank = 0;
     one->facts = ln_no_facts;
     status = ln_infer_outputs(&rule);
     for (int i = 0; i < one->n_outputs && status == LINNET_OK; i++) {
@@ -202,12 +210,14 @@ static void begin(single_op *one, int n_inputs, int n_outputs) {
     one->n_outputs = n_outputs;
 }
 
-linnet_status linnet_op_infer(const void *node, size_t size, const linnet_operand *inputs, int input_count,
-                              linnet_operand *outputs, int output_count, linnet_error *error) {
+linnet_status linnet_user_op_infer(const linnet_user_op *op, const void *node, size_t size,
+                                   const linnet_operand *inputs, int input_count, linnet_operand *outputs,
+                                   int output_count, linnet_error *error) {
     single_op one;
-    linnet_status status;
+    linnet_status status = LINNET_OK;
     begin(&one, input_count, output_count);
-    status = prepare(&one, node, size, inputs, outputs, error);
+    if (op != NULL) status = ln_user_row(op, &one.user, error);
+    if (status == LINNET_OK) status = prepare(&one, node, size, inputs, outputs, error);
     if (status == LINNET_OK) status = infer(&one, error);
     for (int i = 0; i < output_count && status == LINNET_OK; i++) {
         const ln_tensor *t = &one.outputs[i];
@@ -218,6 +228,11 @@ linnet_status linnet_op_infer(const void *node, size_t size, const linnet_operan
     if (status) name_op(&one, error);
     ln_pool_free(&one.pool);
     return status;
+}
+
+linnet_status linnet_op_infer(const void *node, size_t size, const linnet_operand *inputs, int input_count,
+                              linnet_operand *outputs, int output_count, linnet_error *error) {
+    return linnet_user_op_infer(NULL, node, size, inputs, input_count, outputs, output_count, error);
 }
 
 /* Checks the caller's buffers against the shape rule. Dims that depend on data are upper bounds, and the caller's may

@@ -3,11 +3,13 @@
 #include "plan/evaluate.h"
 
 #include "base/error.h"
+#include "kernel/user.h"
 
 #include <stdio.h>
 #include <string.h>
 
 linnet_status ln_run_error_fail(const struct ln_run_error *raised, linnet_status status, linnet_error *error) {
+    if (status == LINNET_USER_OP_FAILED) return ln_user_failed("", raised->operand, raised->text, error);
     if (status != LINNET_INDEX_OUT_OF_RANGE || !atomic_load(&raised->raised))
         return ln_fail(error, status, "the kernel failed: %s", linnet_status_name(status));
     ln_fail(error, status, "an index in the data is out of range");

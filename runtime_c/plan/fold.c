@@ -90,7 +90,7 @@ static uint64_t operations(const ln_work *w, const ln_work_node *node) {
 static bool within_limits(ln_work *w, const ln_work_node *node) {
     ln_budget *b = w->budget;
     uint64_t in = 0, out = 0, bytes;
-    if (ln_is_assign(node)) return false;
+    if (node->op->flags & (LN_OP_WRITES | LN_OP_VARIES)) return false;
     for (int i = 0; i < node->n_inputs; ++i) {
         if (node->inputs[i] < 0) continue;
         const ln_work_value *v = ln_value_at(w, node->inputs[i]);

@@ -68,7 +68,9 @@ static range range_of(const order *s, const ln_work_node *node) {
                            .facts = &facts};
     for (int k = 0; k < node->n_inputs; ++k)
         if (node->inputs[k] >= 0) in[k] = ln_value_at(s->w, node->inputs[k])->tensor;
-    if (!(node->op->flags & LN_OP_CAN_FAIL) || node->op->infer(&rule) != LINNET_OK || facts.indices < 0) return r;
+    if ((node->op->flags & (LN_OP_CAN_FAIL | LN_OP_REGISTERED)) != LN_OP_CAN_FAIL ||
+        node->op->infer(&rule) != LINNET_OK || facts.indices < 0)
+        return r;
     r.places = facts.places;
     r.from_start = facts.from_start;
     for (int32_t v = r.value = node->inputs[facts.indices]; v >= 0; r.value = v) {

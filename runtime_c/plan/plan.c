@@ -4,6 +4,7 @@
 #include "plan/plan.h"
 
 #include "base/structs.h"
+#include "kernel/user.h"
 #include "model/snapshot.h"
 #include "plan/expand.h"
 #include "plan/session_layout.h"
@@ -284,7 +285,9 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     memset(info, 0, sizeof *info);
     info->name = step->name;
     info->op = step->call.op != NULL ? step->call.op->name : "transfer";
-    info->kernel = step->kernel != NULL             ? step->kernel->name
+    const bool user = step->call.op != NULL && (step->call.op->flags & LN_OP_REGISTERED) && step->device == 0;
+    info->kernel = user                             ? ln_user_host(step->call.op)->name
+                   : step->kernel != NULL           ? step->kernel->name
                    : step->kind == LN_STEP_UPLOAD   ? "upload"
                    : step->kind == LN_STEP_DOWNLOAD ? "download"
                    : step->kind == LN_STEP_LOOP     ? "loop"

@@ -97,7 +97,7 @@ static void keep(recompute *r) {
 
 static bool can_clone(const ln_work_node *node) {
     return node != NULL && node->op != NULL && node->device == 0 && node->bodies[0] == NULL && !ln_is_assign(node) &&
-           !(node->op->flags & LN_OP_DATA_DEPENDENT);
+           !(node->op->flags & (LN_OP_DATA_DEPENDENT | LN_OP_VARIES));
 }
 
 /* Cost in bytes moved. For products, the root of the product of the three sizes is close to the number of

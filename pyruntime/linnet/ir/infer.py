@@ -3,7 +3,7 @@ Shape rules and arithmetic exist only in C; Python only passes operands back and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,8 @@ from linnet.ir.dtypes import (
     packed,
     unpacked,
 )  # fmt: skip
-from linnet.ir.encode import encode_node
-from linnet.ir.operands import Callee, Known, Operand, Step
+from linnet.ir.encode import encode_node, user_op_name
+from linnet.ir.operands import Callee, Known, Operand, Registered, Step
 
 _MAX_RANK = 8
 # Codes with which folding may fail although the graph is valid: an op has no reference kernel for a dtype, or an index
@@ -75,6 +75,28 @@ def outputs_of(
     if may_fold is not None and (value := symbolic.constant(known, specs[0])) is not None:
         return Found(specs, [value])
     return Found(specs, elements=known)
+
+
+def outputs_of_user_op(
+    inputs: Sequence[Known | None],
+    attributes: dict[str, Any],
+    count: int,
+    quantization: Sequence[Quantization | None],
+    user_ops: Mapping[str, Registered],
+) -> Found:
+    """The outputs of a node of a user op, from its own shape rule. Raises GraphError."""
+    name = user_op_name(attributes)
+    if name not in user_ops:
+        raise GraphError(
+            f"the graph needs user op {name}, which it does not know", code=301,
+            hint="give the op when the graph is loaded: linnet.Graph.load(path, user_ops=[...])",
+        )  # fmt: skip
+    message, op = encode_node("user", attributes), user_ops[name].pointer
+
+    def rule(given: Sequence[Operand | None]) -> list[Spec]:
+        return infer(message, given, count, quantization, user_op=op)
+
+    return Found(symbolic.named(rule, inputs, rule(inputs)))
 
 
 def _refined(inferred: tuple[Dim, ...] | None, wanted: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -136,8 +158,10 @@ def infer(
     outputs: int,
     quantization: Sequence[Quantization | None] = (),
     dtypes: Sequence[str] = (),
+    user_op: Any = ffi.NULL,
 ) -> list[Spec]:
-    """(dtype, shape) of each output from the C shape rule, with None for unknown dimensions. Raises GraphError."""
+    """(dtype, shape) of each output from the C shape rule, with None for unknown dimensions. user_op: the
+    linnet_user_op whose rule it is, if the message is a node of one. Raises GraphError."""
     keep: list[Any] = []
     given = operands(inputs, keep)
     made = ffi.new("linnet_operand[]", max(outputs, 1))
@@ -147,7 +171,8 @@ def infer(
         if q is not None:
             _quantize(made[i], q, keep)
     error = ffi.new("linnet_error *")
-    if library().linnet_op_infer(ffi.from_buffer(message), len(message), given, len(inputs), made, outputs, error):
+    data = ffi.from_buffer(message)
+    if library().linnet_user_op_infer(user_op, data, len(message), given, len(inputs), made, outputs, error):
         raise exception(error)
     specs: list[Spec] = []
     for i in range(outputs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from linnet.file import dim_names
 from linnet.file.writer import to_bytes
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
 from linnet.ir.graph import Graph
+from linnet.ir.user_op import UserOp, register
 
 Array = npt.NDArray[Any]
 
@@ -103,15 +104,26 @@ class Verified:
 class Model:
     """An immutable model whose structure has been verified. `source`: a path, the bytes of a .lnt file, or a Graph.
     verify: whether to check the weights against their digests, which reads the whole file. None: check bytes, but not a
-    file given by path (its weights stay on disk until used). True also rejects a file without digests. Raises
-    FileError, GraphError."""
+    file given by path (its weights stay on disk until used). True also rejects a file without digests. user_ops: the
+    user ops that the file names; a Graph also brings those that it was built with. Raises FileError, GraphError,
+    UsageError."""
 
-    def __init__(self, source: str | Path | bytes | Graph, *, verify: bool | None = None) -> None:
+    def __init__(
+        self,
+        source: str | Path | bytes | Graph,
+        *,
+        verify: bool | None = None,
+        user_ops: Iterable[UserOp] = (),
+    ) -> None:
         out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
         config = new_struct("linnet_model_config")
         lib = library()
         config.verify = lib.LINNET_VERIFY_STRICT if verify else lib.LINNET_VERIFY_NEVER
         config.log = log_callback()
+        known = register(dict(source.user_ops) if isinstance(source, Graph) else {}, user_ops)
+        self.user_ops = list(known.values())  # their callbacks must outlive the model
+        pointers = ffi.new("linnet_user_op *[]", [op.pointer for op in self.user_ops])
+        config.user_ops, config.user_op_count = pointers, len(self.user_ops)
         self._content: bytes | None = None  # kept alive because the model reads from it
         self.path: str | None = None
         self._dim_names: dict[str, dim_names.Names] = {}

@@ -76,7 +76,9 @@ class Runner:
 
     def failure(self, error: Any) -> BaseException:
         """Why a run failed: the exception of a signal handler, or the error record."""
-        return self._signals.taken() or exception(error)
+        made = exception(error)
+        interrupt = None if isinstance(made.__cause__, Exception) else made.__cause__  # Ctrl-C in a Python user op
+        return self._signals.taken() or interrupt or made
 
 
 def nanoseconds(timeout: float) -> int:

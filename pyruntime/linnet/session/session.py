@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
 from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
+from linnet.ir.user_op import UserOp
 from linnet.session import bounding
 from linnet.session.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
 from linnet.session.model import (
@@ -70,6 +71,7 @@ class Session:
         the names.
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
         on the same store, and updates do not wait for them. Only for signatures that change no variable.
+    user_ops: the user ops that the file names (see Model).
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -93,8 +95,9 @@ class Session:
         verify: bool | None = None,
         strict_dims: bool | None = None,
         snapshot: bool = False,
+        user_ops: Iterable[UserOp] = (),
     ) -> None:
-        self.model = model if isinstance(model, Model) else Model(model, verify=verify)
+        self.model = model if isinstance(model, Model) else Model(model, verify=verify, user_ops=user_ops)
         if verify and isinstance(model, Model):
             model.verify()
         if threads is not None and (not isinstance(threads, int) or threads < 0):
