@@ -347,7 +347,7 @@ def flatbuffer_python(attributes: str) -> dict[str, str]:
 
 def c_declarations() -> str:
     """The declarations of the public headers for cffi's parser: without directives, macros and inline functions."""
-    headers = ("linnet.h", "linnet_ext.h", "linnet_sync.h", "linnet_sync_ext.h")
+    headers = ("linnet.h", "linnet_ext.h", "linnet_device.h", "linnet_sync.h", "linnet_sync_ext.h")
     text = "".join((ROOT / "runtime_c" / "include" / name).read_text() for name in headers)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r"^#ifdef __cplusplus\n.*?^#endif\n", "", text, flags=re.S | re.M)

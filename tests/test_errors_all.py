@@ -20,6 +20,7 @@ from linnet.ir.function import emit
 from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib, new_struct
 from tests.graphs import bytes_of, feeds
 from tests.native import ROOT
+from tests.py_device import PyDevice
 
 HEADER = (ROOT / "runtime_c" / "include" / "linnet.h").read_text()
 ENUM = re.search(r"typedef enum linnet_status \{(.*?)\}", HEADER, re.DOTALL)
@@ -233,45 +234,14 @@ def thread_failed(_: Path) -> None:
 
 
 def device_failed(_: Path) -> None:
-    """A device that runs every step and then reports a failure."""
-
-    @ffi.callback("int(void *, const linnet_step *)")
-    def supports(context: object, step: object) -> int:
-        return 1
-
-    @ffi.callback("void *(void *, size_t)")
-    def allocate(context: object, size: int) -> object:
-        return allocator.struct.alloc(NULL, size, 64)
-
-    @ffi.callback("void(void *, void *, size_t)")
-    def release(context: object, buffer: object, size: int) -> None:
-        allocator.struct.free(NULL, buffer, size)
-
-    @ffi.callback("int(void *, void *, const void *, size_t)")
-    def move(context: object, to: object, source: object, size: int) -> int:
-        ffi.memmove(to, source, size)
-        return 0
-
-    @ffi.callback("int(void *, const linnet_step *, void *, const void *const *, void *const *)")
-    def run(context: object, step: object, state: object, inputs: object, outputs: object) -> int:
-        return 7
-
-    @ffi.callback("int(void *)")
-    def synchronise(context: object) -> int:
-        return 0
-
-    allocator = Allocator()
-    name = ffi.new("char[]", b"broken")
-    device = ffi.new("linnet_device *", {
-        "struct_size": ffi.sizeof("linnet_device"), "version": 1, "name": name, "supports": supports, "allocate": allocate,
-        "release": release, "upload": move, "download": move, "run": run, "synchronise": synchronise,
-    })  # fmt: skip
-    devices = ffi.new("const linnet_device *[1]", [device])
+    """A device that takes every step and then reports a failure."""
+    device = PyDevice()
+    device.fail["run"] = 7
     try:
         with Chain(bytes_of("mlp")) as chain:
-            chain.make_plan(devices=devices, device_count=1).make_session().set(feeds("mlp")).run()
+            chain.make_plan(devices=device.pointers, device_count=1).make_session().set(feeds("mlp")).run()
     finally:
-        assert not allocator.live, "the device's buffers were not given back"
+        assert device.nothing_left(), "the device's objects were not given back"
 
 
 def _ended(**fields: object) -> None:

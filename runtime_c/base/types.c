@@ -52,6 +52,10 @@ int64_t ln_offset_of_element(int dtype, int64_t number) {
     return (bits - (bits & 7)) / 8;
 }
 
+bool ln_element_aligned(int dtype, int64_t number, uint64_t bytes) {
+    return (uint64_t)number * (uint64_t)ln_dtype_bits(dtype) % (8 * bytes) == 0;
+}
+
 void ln_set_layout(ln_tensor *t, int layout) {
     int64_t stride = 1;
     int axis;

@@ -77,6 +77,8 @@ int64_t ln_count(const ln_tensor *t);
 bool ln_bytes(const ln_tensor *t, uint64_t *bytes);
 uint64_t ln_bytes_of(int dtype, int64_t count);
 int64_t ln_offset_of_element(int dtype, int64_t number);
+/* Whether the element with this number begins at a multiple of `bytes`. */
+bool ln_element_aligned(int dtype, int64_t number, uint64_t bytes);
 /* Sets the layout and the strides for the tensor's dims. Channels-last needs rank >= 3. */
 void ln_set_layout(ln_tensor *t, int layout);
 /* Whether the strides are those of the dense row-major order. Dimensions of size 1 do not matter. */

@@ -72,7 +72,7 @@ typedef enum linnet_status {
     LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL, or the machine does not have enough memory */
     LINNET_ARENA_TOO_SMALL = 402,    /* the caller's arena is smaller than the plan needs; the record has both sizes */
     LINNET_THREAD_FAILED = 403,      /* a worker thread cannot be started */
-    LINNET_DEVICE_FAILED = 501,      /* a device of an extension reported a failure */
+    LINNET_DEVICE_FAILED = 501,      /* a device (linnet_device.h) reported a failure */
     LINNET_UNREACHABLE = 601,        /* nothing answers at the address, or this process cannot listen on it */
     LINNET_REFUSED = 602,            /* the other side ended the connection; the record has its reason */
     LINNET_TIMED_OUT = 603,          /* the time limit that the caller set has passed */
@@ -342,6 +342,12 @@ typedef struct linnet_shape {
 typedef struct linnet_device linnet_device;               /* linnet_device.h */
 typedef struct linnet_program_cache linnet_program_cache; /* linnet_device.h */
 
+/* A hint: where the nodes of some names run. */
+typedef struct linnet_placement {
+    const char *node;   /* name of a node; "*" stands for any characters */
+    const char *device; /* name of a device of the config, or "cpu" */
+} linnet_placement;
+
 typedef struct linnet_plan_config {
     size_t struct_size;
     const char *signature;      /* NULL: "infer" */
@@ -352,7 +358,8 @@ typedef struct linnet_plan_config {
     int32_t fetch_count;
     int32_t threads;                     /* 0: linnet_default_threads() */
     const char *isa_max;                 /* a linnet_isa_name(); NULL: the best */
-    const linnet_device *const *devices; /* extension devices, in order of preference; the CPU is always last */
+    const linnet_device *const *devices; /* in order of preference (linnet_device.h). A device gets the nodes that it
+                                          * can run, unless by its costs the CPU is faster */
     int32_t device_count;
     int32_t strict_dims;               /* 1: WRONG_SHAPE if open dimensions with the same name get different sizes.
                                         * 0: names are ignored; each dimension keeps the size given for it */
@@ -371,13 +378,16 @@ typedef struct linnet_plan_config {
     int32_t snapshot; /* 1: runs read a copy of the variables, taken after the last run, write or load that changed one.
                        * Runs on snapshots and other runs of the store wait for each other only while changed variables
                        * are copied. INVALID_ARGUMENT if the signature assigns variables. */
+    const linnet_placement *placement; /* hints, which costs do not overrule; of several hints for a node the first one
+                                        * counts. A node that its device cannot run is on the CPU */
+    int32_t placement_count;
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with
  * its own arena and threads allocate: activations + scratch + packed_weights + constants + variables + io + snapshot +
- * committed + bookkeeping. Planning frees all other memory that it uses. If shapes depend on data, a run allocates
- * more, up to max_bytes. A second plan of the same model adds less than its total, because the two plans share the
- * model, the store and some packed weights. */
+ * committed + bookkeeping + devices. Planning frees all other memory that it uses. If shapes depend on data, a run
+ * allocates more, up to max_bytes. A second plan of the same model adds less than its total, because the two plans
+ * share the model, the store and some packed weights. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
@@ -400,7 +410,9 @@ typedef struct linnet_plan_info {
     int32_t threads;
     int32_t recomputed; /* steps that compute a value again instead of keeping it, because of max_bytes */
     const char *isa;
-    uint64_t plan_ns; /* time that planning took */
+    uint64_t plan_ns;  /* time that planning took */
+    uint64_t devices;  /* memory of devices; linnet_plan_get_device (linnet_device.h) gives its parts */
+    int32_t fallbacks; /* steps of the CPU that no device of the config can run, or that cost more there */
 } linnet_plan_info;
 
 static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }
@@ -412,15 +424,18 @@ typedef struct linnet_step_info {
     const char *op;     /* runtime op */
     const char *kernel; /* full kernel name, e.g. "conv_f32_igemm_7x32__avx512" */
     const char *layout; /* "dense", "channels_last" */
-    const char *device; /* "cpu", or the name of an extension's device */
+    const char *device; /* "cpu", or the name of a device */
     const char *fused;  /* names of nodes fused into this step, separated by "+", or "" */
     uint64_t bytes;     /* read and written */
     uint64_t flops;     /* a multiplication and an addition count as two; integer operations count the same */
     uint64_t runs;      /* traced runs */
-    uint64_t total_ns;  /* over the traced runs */
+    uint64_t total_ns;  /* over the traced runs; of a device's step: the time to submit it */
     uint64_t saturated; /* values at an integer limit after the last run */
     uint64_t infinite;
     uint64_t not_a_number;
+    uint64_t device_ns; /* over the traced runs: the time on the device, if the device measures it */
+    const char *placed; /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
+                         * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device) */
 } linnet_step_info;
 
 static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }
@@ -464,6 +479,9 @@ typedef struct linnet_session_config {
                                         * same store and signature (and may have plans for different shapes). They must
                                         * never run at the same time */
     uint64_t max_bytes; /* limit for the plan's total and segments planned while running; 0: the plan's max_bytes */
+    const linnet_program_cache *program_cache; /* NULL, or where devices keep compiled programs (linnet_device.h). Its
+                                                * functions are called while the session is created, and when it plans
+                                                * segments. Not copied */
 } linnet_session_config;
 
 static inline void linnet_session_config_init(linnet_session_config *config) {

@@ -1,8 +1,7 @@
-/* linnet_ext.h - for programs that build graphs, for ops of the program, and for devices outside the library.
+/* linnet_ext.h - for programs that build graphs, and for ops of the program.
  * A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the checksum of a segment.
- * A user op is a table of functions that is registered with a model whose file names the op.
- * A device is a table of functions; a plan may place steps on a device. LINNET_EXT_VERSION is the version of this
- * header, which is independent of the library's version. */
+ * A user op is a table of functions that is registered with a model whose file names the op. LINNET_EXT_VERSION is the
+ * version of this header, which is independent of the library's version. */
 #ifndef LINNET_EXT_H
 #define LINNET_EXT_H
 
@@ -135,44 +134,6 @@ LINNET_API linnet_status linnet_user_op_infer(const linnet_user_op *op, const vo
 /* A shared library of user ops exports this function; liblinnet does not. It returns the ops and their number. Python's
  * linnet.load_user_ops(path) calls the function. The shared library still owns the ops. */
 const linnet_user_op *const *linnet_extension_user_ops(int *count);
-
-/* ---- devices --------------------------------------------------------------------------------------------------- */
-
-/* A step that a plan may place on a device: its op and attributes by name, and the shapes of its operands. */
-typedef struct linnet_step linnet_step;
-LINNET_API const char *linnet_step_op(const linnet_step *step);
-LINNET_API const char *linnet_step_name(const linnet_step *step);
-LINNET_API int linnet_step_input_count(const linnet_step *step);
-LINNET_API int linnet_step_output_count(const linnet_step *step);
-LINNET_API linnet_status linnet_step_input(const linnet_step *step, int i, linnet_tensor_info *out);
-LINNET_API linnet_status linnet_step_output(const linnet_step *step, int i, linnet_tensor_info *out);
-/* Returns the values of an integer, bool, enum or integer-list attribute, and their number in *count; NULL if the step
- * does not have the attribute. */
-LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
-LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
-
-/* A device. Each function receives `context`. Buffers are device pointers, which the runtime never dereferences.
- * Operands on a device are dense. Functions that return int return 0 for success, except `supports`. The struct must
- * outlive every plan that names it. */
-struct linnet_device {
-    size_t struct_size;
-    uint32_t version; /* LINNET_EXT_VERSION */
-    const char *name;
-    void *context;
-    int (*supports)(void *context, const linnet_step *step); /* 1: this device can run the step */
-    void *(*allocate)(void *context, size_t size);           /* 64-byte aligned, or NULL */
-    void (*release)(void *context, void *buffer, size_t size);
-    int (*upload)(void *context, void *device_to, const void *host_from, size_t size);
-    int (*download)(void *context, void *host_to, const void *device_from, size_t size);
-    int (*prepare)(void *context, const linnet_step *step, void **state); /* once per session; may be NULL */
-    void (*unprepare)(void *context, void *state);
-    int (*run)(void *context, const linnet_step *step, void *state, const void *const *inputs, void *const *outputs);
-    int (*synchronise)(void *context); /* waits until all submitted work has ended */
-};
-
-/* A shared library that contains a device exports this function; liblinnet does not. Python's linnet.load_device(path)
- * calls the function. The shared library still owns the returned device. */
-const linnet_device *linnet_extension_device(void);
 
 #ifdef __cplusplus
 }

@@ -141,7 +141,8 @@ static void release(linnet_model *model) {
 /* Copies the caller's config, which may be NULL or of another version, and checks it. */
 static linnet_status take_config(const linnet_model_config *given, linnet_model_config *config, linnet_error *error) {
     linnet_model_config_init(config);
-    if (given != NULL && LN_TAKE(linnet_model_config, verify, config, given, error)) return LINNET_INVALID_ARGUMENT;
+    if (given != NULL && LN_TAKE(linnet_model_config, log_context, config, given, error))
+        return LINNET_INVALID_ARGUMENT;
     if (config->verify < -1 || config->verify > 1) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.verify is out of range");
         ln_expected(error, "-1, 0 or 1");

@@ -59,7 +59,7 @@ static bool shares_bytes(const ln_work *w, const ln_work_node *node) {
 
 /* The layout that the node wants for input `input`, or for its outputs if input is -1. */
 static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
-    if (node->op == NULL || node->device != 0 || shares_bytes(w, node)) return DENSE;
+    if (!ln_is_kernel(node) || shares_bytes(w, node)) return DENSE;
     if (node->op->family == LN_FAMILY_COPY) return copy_wish(w, node, input);
     const int wish = node->op->layouts >> 2 * (input < 2 ? input + 1 : 3) & 3;
     return wish == LAST && !ln_channels_first(node->op, node->attributes) ? DENSE : wish;

@@ -44,10 +44,8 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
         wrong = "threads";
     else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL))
         wrong = "devices";
-    for (int32_t i = 0; wrong == NULL && i < c->device_count; ++i)
-        if (c->devices[i] == NULL || c->devices[i]->struct_size < LN_UP_TO(linnet_device, synchronise) ||
-            c->devices[i]->version != LINNET_EXT_VERSION)
-            wrong = "devices";
+    else if (c->placement_count < 0 || (c->placement_count > 0 && c->placement == NULL))
+        wrong = "placement";
     if (wrong == NULL) return LINNET_OK;
     ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.%s is out of range", wrong);
     return ln_hint(error, "initialize linnet_plan_config with linnet_plan_config_init");
@@ -65,6 +63,36 @@ static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
     if (plan->snapshot == NULL || seen == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
     ln_snapshot_reads(model, plan->signature->function, seen, plan->snapshot);
     return LINNET_OK;
+}
+
+/* Opens the devices, and copies the hints, which later segments need too. */
+static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
+    plan->hints = ln_pool_array(&plan->pool, c->placement_count, sizeof *plan->hints);
+    if (plan->devices == NULL || plan->hints == NULL)
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    linnet_status status = LINNET_OK;
+    for (; plan->n_devices < c->device_count && status == LINNET_OK; ++plan->n_devices)
+        status = ln_device_open(c->devices[plan->n_devices], &plan->devices[plan->n_devices], error);
+    for (; plan->n_hints < c->placement_count && status == LINNET_OK; ++plan->n_hints) {
+        const linnet_placement *from = &c->placement[plan->n_hints];
+        if (from->node == NULL || from->device == NULL)
+            return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.placement has a NULL name");
+        bool known = strcmp(from->device, "cpu") == 0;
+        for (int32_t d = 0; d < plan->n_devices; ++d) known |= strcmp(from->device, plan->devices[d].is.name) == 0;
+        if (!known) {
+            ln_fail(error, LINNET_UNKNOWN_NAME, "a placement names a device that is not in linnet_plan_config.devices");
+            ln_expected(error, "cpu%s%s", plan->n_devices > 0 ? ", " : "",
+                        plan->n_devices > 0 ? plan->devices[0].is.name : "");
+            return ln_got(error, "%s", from->device);
+        }
+        linnet_placement *to = &plan->hints[plan->n_hints];
+        to->node = ln_pool_text(&plan->pool, from->node, strlen(from->node));
+        to->device = ln_pool_text(&plan->pool, from->device, strlen(from->device));
+        if (to->node == NULL || to->device == NULL)
+            return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    }
+    return status;
 }
 
 static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
@@ -98,10 +126,8 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
-    plan->n_devices = c->device_count;
-    plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
-    if (plan->devices == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
-    for (int32_t i = 0; i < c->device_count; ++i) plan->devices[i] = c->devices[i];
+    const linnet_status status = c->device_count + c->placement_count > 0 ? resolve_devices(plan, c, error) : LINNET_OK;
+    if (status != LINNET_OK) return status;
     const ln_function *f = &plan->model->functions[plan->signature->function];
     for (int32_t i = 0; i < f->n_nodes; ++i) plan->writes_variables |= ln_node_assigns(plan->model, &f->nodes[i]);
     return c->snapshot ? resolve_snapshot(plan, error) : LINNET_OK;
@@ -151,7 +177,9 @@ static void count_bytes(linnet_plan *plan) {
     info->bookkeeping =
         plan->model->memory.bytes + plan->memory.bytes - (p->constants + p->packed_only) + ln_session_bookkeeping(plan);
     info->total = info->activations + info->scratch + info->packed_weights + info->constants + info->variables +
-                  info->io + info->snapshot + info->committed + info->bookkeeping;
+                  info->io + info->snapshot + info->committed + info->bookkeeping + p->device_bytes;
+    info->devices = p->device_bytes;
+    info->fallbacks = p->fallbacks;
     info->mapped = linnet_model_mapped_bytes(plan->model);
     info->lower_bound = p->lower_bound;
     info->naive = p->naive;
@@ -184,6 +212,8 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.frame = frame;
     w.devices = plan->devices;
     w.n_devices = plan->n_devices;
+    w.hints = plan->hints;
+    w.n_hints = plan->n_hints;
     linnet_status status = ln_pass_expand(&w, plan->signature, c);
     int32_t *fetches = status == LINNET_OK ? ln_pool_array(&w.pool, w.n_fetches, sizeof *fetches) : NULL;
     if (status == LINNET_OK && fetches == NULL) status = ln_work_no_memory(&w);
@@ -285,17 +315,21 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     memset(info, 0, sizeof *info);
     info->name = step->name;
     info->op = step->call.op != NULL ? step->call.op->name : "transfer";
-    const bool user = step->call.op != NULL && (step->call.op->flags & LN_OP_REGISTERED) && step->device == 0;
+    const bool user = step->call.op != NULL && (step->call.op->flags & LN_OP_REGISTERED) && ln_on_cpu(step->device);
     info->kernel = user                             ? ln_user_host(step->call.op)->name
                    : step->kernel != NULL           ? step->kernel->name
                    : step->kind == LN_STEP_UPLOAD   ? "upload"
                    : step->kind == LN_STEP_DOWNLOAD ? "download"
+                   : step->kind == LN_STEP_COPY     ? "copy"
+                   : step->kind == LN_STEP_WAIT     ? "wait"
                    : step->kind == LN_STEP_LOOP     ? "loop"
                    : step->kind == LN_STEP_BRANCH   ? "branch"
-                                                    : "device";
+                                                    : step->claim->kernel;
     info->layout =
         step->call.n_outputs > 0 && step->call.outputs[0].layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
-    info->device = step->device == 0 ? "cpu" : plan->devices[step->device - 1]->name;
+    info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
+    static const char *const reasons[] = {"", "cannot", "cost", "hint", "chosen"};
+    info->placed = reasons[step->reason];
     info->fused = step->fused;
     info->bytes = step->bytes;
     info->flops = step->call.flops;
@@ -306,6 +340,21 @@ linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_i
     if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
     ln_step_describe(plan, &plan->program.steps[i], &step);
     return LN_GIVE(linnet_step_info, not_a_number, &step, info);
+}
+
+linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info) {
+    if (plan == NULL || i < 0 || i >= plan->n_devices) return LINNET_INVALID_ARGUMENT;
+    const ln_device_memory *m = &plan->program.devices[i + 1];
+    linnet_plan_device_info own = {.name = plan->devices[i].is.name,
+                                   .steps = m->steps,
+                                   .nodes = m->nodes,
+                                   .activations = m->activations,
+                                   .scratch = m->scratch,
+                                   .packed = m->packed,
+                                   .constants = m->constants,
+                                   .variables = m->variables};
+    own.total = m->activations + m->scratch + m->packed + m->constants + m->variables;
+    return LN_GIVE(linnet_plan_device_info, total, &own, info);
 }
 
 int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }

@@ -10,25 +10,52 @@ enum ln_region {
     LN_REGION_HOST,     /* constant: `pointer`, into the file or a folded blob */
     LN_REGION_VARIABLE, /* index: variable; read directly from the store */
     LN_REGION_IO,       /* offset in the session's input and output buffers */
-    LN_REGION_ARENA,    /* offset in the arena of the device */
+    LN_REGION_ARENA,    /* offset in the arena; on a device: in allocation `index` */
     LN_REGION_IMPORT,   /* index: value from an earlier segment (or an input); in a body: operand of its step */
     LN_REGION_GROWN,    /* offset: index of an instance's result that grows while a loop runs */
-    LN_REGION_RESIDENT  /* offset in the device's copy of constants, uploaded when the session is created */
+    LN_REGION_RESIDENT  /* offset in allocation `index` of a device: a constant or a copy of a variable */
 };
 
 typedef struct ln_operand {
     uint8_t region;
-    uint8_t device; /* 0: CPU */
+    uint8_t device; /* the place */
     int32_t index;
     uint64_t offset;
     const void *pointer;
 } ln_operand;
 
-enum ln_step_kind { LN_STEP_KERNEL, LN_STEP_UPLOAD, LN_STEP_DOWNLOAD, LN_STEP_DEVICE, LN_STEP_LOOP, LN_STEP_BRANCH };
+enum ln_step_kind {
+    LN_STEP_KERNEL,
+    LN_STEP_UPLOAD,
+    LN_STEP_DOWNLOAD,
+    LN_STEP_COPY, /* from device to device */
+    LN_STEP_WAIT,
+    LN_STEP_DEVICE,
+    LN_STEP_LOOP,
+    LN_STEP_BRANCH
+};
+
+/* Steps of a device that it takes as one. The spans of a session, in the order of the operands, begin at first_span. */
+typedef struct ln_claim {
+    int32_t n, number, first_member, first_span;
+    linnet_step *steps;
+    ln_operand **operands; /* per step: inputs, operands of the epilogue, outputs */
+    uint64_t scratch_bytes, packed_bytes, packed_offset;
+    int32_t packed_chunk;
+    const char *kernel;
+} ln_claim;
+
+/* After a run: the device keeps the new value of the variable that is its resident `resident`. */
+typedef struct ln_move {
+    ln_operand from;
+    int32_t resident;
+    uint64_t bytes;
+} ln_move;
 
 typedef struct ln_step {
     uint8_t kind;
-    uint8_t device;
+    uint8_t device; /* the place; of transfers and waits: the device whose queue is used */
+    uint8_t reason; /* ln_reason */
     const ln_kernel *kernel;
     ln_call call;             /* also for device and transfer steps: op (NULL for transfers), attributes, tensors */
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
@@ -46,6 +73,13 @@ typedef struct ln_step {
     uint64_t bytes;               /* bytes read and written; of a transfer: bytes transferred */
     struct ln_program *bodies[2]; /* programs of the bodies, which run in the step's scratch: a loop uses only [0], a
                                      branch has one per case */
+    /* Of devices: */
+    const ln_claim *claim; /* of a device's step */
+    int32_t event;         /* transfers and waits: number of the event, from 1 on; 0: none */
+    int32_t number;        /* transfers: place in the instance's list */
+    int32_t resident;      /* uploads of variables: number of the resident; else -1 */
+    uint32_t token;        /* transfers: the private layout on the device, and its bytes */
+    uint64_t token_bytes;
 } ln_step;
 
 /* A tensor that enters or leaves the program. */
@@ -60,16 +94,24 @@ typedef struct ln_port {
     bool wanted;       /* exports: the shapes of the next segment depend on the value */
 } ln_port;
 
+/* Bytes that stay on a device between runs. */
 typedef struct ln_resident {
-    const void *host;
-    uint64_t size, offset;
+    const void *host; /* a constant; NULL: a copy of a variable */
+    int32_t variable, chunk;
+    uint64_t offset;
+    ln_tensor tensor;
+    const char *name;
 } ln_resident;
 
-/* Memory on one device; entry 0 is the CPU. */
+/* Memory on one device. `chunks` are the sizes of its allocations: the arenas, the scratch (if any), the residents. */
 typedef struct ln_device_memory {
-    uint64_t arena, residents_bytes;
+    uint64_t *chunks;
+    int32_t n_chunks, scratch_chunk, first_resident;
+    int32_t first_chunk;     /* number of its first allocation among those of all devices */
+    int32_t resident_number; /* number of its first resident among those of all devices */
     ln_resident *residents;
-    int32_t n_residents;
+    int32_t n_residents, steps, nodes;
+    uint64_t activations, scratch, packed, constants, variables;
 } ln_device_memory;
 
 typedef struct ln_packed ln_packed; /* packed.c */
@@ -82,8 +124,12 @@ typedef struct ln_program {
     ln_step *steps;
     ln_port *inputs, *outputs, *exports, *commits;
     ln_blob *blobs;
-    ln_device_memory *devices; /* n_devices + 1 */
-    int32_t n_devices;
+    ln_device_memory *devices; /* per place */
+    int32_t n_devices, n_chunks, n_residents, n_claims, n_members, n_spans, n_transfers, n_events, n_moves;
+    uint8_t *event_devices; /* per event: its device */
+    ln_move *moves;
+    uint64_t device_bytes; /* of all devices */
+    int32_t fallbacks;     /* steps of the CPU that no device took */
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
     uint64_t packed_only; /* bytes of folded values that are freed after packing */
     uint64_t lower_bound, naive, gradients;

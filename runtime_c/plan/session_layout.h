@@ -11,12 +11,46 @@
 typedef struct ln_bound {
     const ln_step *step;
     ln_buffers buffers;
-    void *state; /* the step's object of a device; for loops and branches: the instances of their bodies */
+    void *state; /* of loops and branches: the instances of their bodies */
 } ln_bound;
 
 typedef struct ln_trace {
-    uint64_t runs, total_ns, saturated, infinite, not_a_number;
+    uint64_t runs, total_ns, saturated, infinite, not_a_number, device_ns;
 } ln_trace;
+
+/* A claim of a device in an instance. */
+typedef struct ln_bound_claim {
+    linnet_work work;
+    linnet_handle state;
+    bool prepared;
+} ln_bound_claim;
+
+/* A transfer: what the device must know of its operands. `spans` are the source and the destination. */
+typedef struct ln_bound_transfer {
+    linnet_device_tensor tensor;
+    linnet_span spans[2];
+} ln_bound_transfer;
+
+/* A session's queue on one device. */
+typedef struct ln_queue {
+    linnet_handle queue, event; /* `event` is recorded where the host waits for all work */
+    bool open, has_event;
+    bool busy; /* work was submitted that the host has not waited for */
+} ln_queue;
+
+/* The objects of devices that belong to an instance. Everything is 0 until it exists. */
+typedef struct ln_device_objects {
+    linnet_handle *chunks;  /* program->n_chunks allocations */
+    linnet_handle *events;  /* program->n_events */
+    linnet_handle *imports; /* per device: the io memory as a buffer of the device */
+    bool *has_chunk, *has_event, *has_import;
+    uint64_t *versions; /* program->n_residents: 1 + the version of a variable that the device has; 0: none */
+    ln_bound_claim *claims;
+    ln_bound_transfer *transfers;
+    linnet_span *spans;
+    const linnet_step **steps; /* per member of the claims */
+    const linnet_span **inputs, **outputs;
+} ln_device_objects;
 
 /* The key that decides whether a planned later segment can be used: the true shapes, and the small values that shapes
  * depend on. */
@@ -44,7 +78,8 @@ typedef struct ln_instance {
     int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK: the true dims, refreshed before and by each run */
     int64_t *next_key; /* space for the key of the following segment */
     char *io, *arena;
-    void **device_arenas, **residents; /* per device */
+    ln_device_objects on_devices;
+    size_t io_size;
     /* Later segments only */
     struct ln_instance *parent, *children, *sibling;
     ln_segment_key key;
@@ -82,6 +117,8 @@ struct linnet_session {
     ln_instance root;
     ln_instance *last;          /* last instance of the last run's chain */
     ln_session_output *outputs; /* per fetch */
+    ln_queue *queues;           /* per device of the plan */
+    const linnet_program_cache *program_cache;
     void *block, *io, *arena;
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
     size_t first_bytes;  /* bytes that `memory` counted when the session was created; any further bytes belong to later
@@ -96,7 +133,7 @@ struct linnet_session {
 
 /* Offsets of the parts of a session's block. */
 typedef struct ln_session_layout {
-    size_t outputs, threads, instance;
+    size_t outputs, queues, threads, instance;
 } ln_session_layout;
 
 /* Whether any step, including those of segments not planned yet, may use more than one thread. */

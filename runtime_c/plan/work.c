@@ -30,6 +30,8 @@ void ln_work_free(ln_work *w) {
     list_free(w, &w->nodes, sizeof(ln_work_node *));
     list_free(w, &w->blobs, sizeof(ln_blob));
     list_free(w, &w->buffers, sizeof(ln_work_buffer));
+    list_free(w, &w->claims, sizeof(ln_work_claim *));
+    list_free(w, &w->moves, sizeof(ln_work_move));
     ln_pool_free(&w->pool);
     memset(w, 0, sizeof *w);
 }
@@ -218,6 +220,8 @@ linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memo
     to->reference = from->reference;
     to->devices = from->devices;
     to->n_devices = from->n_devices;
+    to->hints = from->hints;
+    to->n_hints = from->n_hints;
     to->n_fetches = from->n_fetches;
     to->fetches = ln_pool_array(&to->pool, from->n_fetches, sizeof *to->fetches);
     if (to->fetches == NULL) return ln_work_no_memory(to);

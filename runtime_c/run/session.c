@@ -28,8 +28,7 @@ void *ln_instance_pointer(const linnet_session *session, const ln_instance *inst
                                             : ln_store_data(session->store, o->index),
                   o->offset);
     case LN_REGION_IO: return at(instance->io, o->offset);
-    case LN_REGION_ARENA: return at(o->device == 0 ? instance->arena : instance->device_arenas[o->device], o->offset);
-    case LN_REGION_RESIDENT: return at(instance->residents[o->device], o->offset);
+    case LN_REGION_ARENA: return ln_on_cpu(o->device) ? at(instance->arena, o->offset) : NULL;
     case LN_REGION_GROWN: return instance->grown[o->offset].data;
     case LN_REGION_IMPORT:
         return at(instance->outer != NULL ? instance->runner->buffers.inputs[o->index]
@@ -85,9 +84,8 @@ static void bind(linnet_session *session, ln_instance *instance) {
 
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
     ln_instance_carve(instance, block);
-    const linnet_status status = ln_device_prepare(session, instance, error);
-    if (status == LINNET_OK) bind(session, instance);
-    return status;
+    bind(session, instance);
+    return instance->program->n_devices > 0 ? ln_device_prepare(session, instance, error) : LINNET_OK;
 }
 
 static void shrink(linnet_session *s, ln_grown *grown) {
@@ -218,6 +216,8 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     s->trace = config->trace != 0;
     s->count_special = config->count_special != 0;
     s->exclusive = plan->writes_variables;
+    s->queues = (ln_queue *)(block + at.queues);
+    s->program_cache = config->program_cache;
     s->max_bytes = config->max_bytes > 0 ? config->max_bytes : plan->max_bytes;
     if (store != NULL) {
         s->store = ln_store_retain(store);
@@ -229,8 +229,10 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     if (status == LINNET_OK) status = allocate(s, config, error);
     if (status == LINNET_OK && own_threads)
         status = ln_threads_init(block + at.threads, plan->threads - 1, &s->threads, error);
+    if (status == LINNET_OK && plan->n_devices > 0) status = ln_queues_open(s, error);
     if (status == LINNET_OK) {
         s->root.program = &plan->program;
+        s->root.io_size = s->io_size;
         s->root.io = s->io;
         s->root.arena = s->arena;
         status = ln_instance_bind(s, &s->root, block + at.instance, error);
@@ -257,6 +259,7 @@ void linnet_session_free(linnet_session *s) {
     if (s == NULL) return;
     ln_segments_free(s, &s->root);
     if (s->root.program != NULL) ln_instance_unbind(s, &s->root);
+    ln_queues_close(s);
     if (s->threads != NULL) ln_threads_free(s->threads);
     if (s->io_size) ln_memory_free(&s->memory, s->io, s->io_size);
     if (s->arena_size) ln_memory_free(&s->memory, s->arena, s->arena_size);
@@ -315,6 +318,7 @@ linnet_status linnet_session_get_step(const linnet_session *s, int i, linnet_ste
     ln_step_describe(s->plan, &s->plan->program.steps[i], &step);
     step.runs = s->root.trace[i].runs;
     step.total_ns = s->root.trace[i].total_ns;
+    step.device_ns = s->root.trace[i].device_ns;
     step.saturated = s->root.trace[i].saturated;
     step.infinite = s->root.trace[i].infinite;
     step.not_a_number = s->root.trace[i].not_a_number;

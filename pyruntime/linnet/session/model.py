@@ -63,7 +63,7 @@ def spec_of(info: Any) -> TensorSpec:
 
 
 class Device:
-    """A device from a shared library (linnet_ext.h), for Session(devices=[...])."""
+    """A device from a shared library (linnet_device.h), for Session(devices=[...])."""
 
     def __init__(self, path: str | Path) -> None:
         try:
@@ -72,7 +72,7 @@ class Device:
         except (OSError, AttributeError) as error:
             raise UsageError(
                 f"cannot load a device from '{path}': {error}", code=101, tensor=str(path),
-                hint="the library must export linnet_extension_device (linnet_ext.h)",
+                hint="the library must export linnet_extension_device (linnet_device.h)",
             ) from None  # fmt: skip
         if self.pointer == ffi.NULL:
             raise UsageError(f"the device of '{path}' is not available on this machine", code=101, tensor=str(path))

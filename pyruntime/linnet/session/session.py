@@ -56,7 +56,10 @@ class Session:
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
         instead of storing them (same bits, more time), if that is enough.
-    devices: extension devices (load_device), used instead of the CPU where possible.
+    devices: devices (load_device) in order of preference. A device runs the nodes that it can run, unless by its costs
+        the CPU is faster.
+    placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrules the costs; of
+        several names that match a node the first one counts.
     arena: writable memory, aligned to 64 bytes, for activations and scratch; default: allocated by the session.
     count_special: after each run, count what `special` returns (slow). Every run holds the session's lock, so threads
         may share a session, one at a time.
@@ -89,6 +92,7 @@ class Session:
         reference: bool = False,
         max_bytes: int = 0,
         devices: Sequence[Device] = (),
+        placement: Mapping[str, str] | None = None,
         arena: Array | bytearray | None = None,
         count_special: bool = False,
         bounds: Mapping[str, Sequence[Dim] | str] | None = None,
@@ -115,6 +119,7 @@ class Session:
         self._fetches = None if fetches is None else tuple(fetches)
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
         self._reference, self._max_bytes, self._devices = reference, max_bytes, tuple(devices)
+        self._placement = dict(placement or {})
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
@@ -327,6 +332,13 @@ class Session:
             pointers = ffi.new("const linnet_device *[]", [device.pointer for device in self._devices])
             keep.append(pointers)
             config.devices, config.device_count = pointers, len(self._devices)
+        if self._placement:
+            hints = ffi.new("linnet_placement[]", len(self._placement))
+            keep.append(hints)
+            for hint, names in zip(hints, self._placement.items(), strict=True):
+                keep += [ffi.new("char[]", name.encode()) for name in names]
+                hint.node, hint.device = keep[-2:]
+            config.placement, config.placement_count = hints, len(hints)
         config.snapshot = int(self._snapshot)
         config.strict_dims = bool(self._strict_dims)
         config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes
