@@ -11,13 +11,9 @@ from linnet._generated.op_table import OPCODES, OPS
 from linnet.clib.errors import Error
 from linnet.file.layout import HEADER
 from linnet.file.reader import from_bytes, read_bytes
-<<<<<<< HEAD
-from linnet.ir.dtypes import Quantization, bytes_of
-=======
 from linnet.ir import traits
-from linnet.ir.dtypes import Quantization
+from linnet.ir.dtypes import Quantization, bytes_of
 from linnet.ir.encode import user_op_name
->>>>>>> joints
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import named_in, unpack
