@@ -47,6 +47,7 @@ class PyDevice:
             method = getattr(self, f"_{field}", None)
             if method is not None and kind.type.kind == "function":
                 setattr(self.struct, field, self._callback(field, kind.type, method))
+        self.pointer, self.name = self.struct, name  # as linnet.load_device
         self.pointers = ffi.new("const linnet_device *[1]", [self.struct])
 
     def _callback(self, field: str, kind: Any, method: Callable[..., Any]) -> Any:
@@ -143,7 +144,10 @@ class PyDevice:
             inputs = [self.array(step, i, work.inputs[s][i]) for i in range(lib().linnet_step_input_count(step))]
             out = self.array(step, 0, work.outputs[s][0], output=True)
             if op_of(step) == "matmul":
-                out[:] = inputs[0] @ inputs[1]
+                count = ffi.new("int *")
+                turned = [lib().linnet_step_integers(step, name, count)[0] for name in (b"transpose_a", b"transpose_b")]
+                a, b = (x.T if turn else x for x, turn in zip(inputs, turned, strict=False))
+                out[:] = a @ b + (inputs[2] if len(inputs) > 2 else 0)
             else:
                 self.run_map(step, inputs, out)
         return 0

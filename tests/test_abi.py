@@ -188,7 +188,7 @@ def has_context(function: Any) -> bool:
     first = function.args.params[0]
     if first.name == "context":
         return spell(first.type) == "void *"
-    struct = READER.structs.get(spell(first.type).removesuffix(" *"))
+    struct = READER.structs.get(spell(first.type).removeprefix("const ").removesuffix(" *"))
     return struct is not None and any(f.name == "context" for f in struct.fields)
 
 

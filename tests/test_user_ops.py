@@ -305,7 +305,7 @@ def test_a_wrong_registration_is_refused() -> None:
         ([_changed(version=0)], "a version of 1 or more"),
         ([_changed(struct_size=8)], "struct_size"),
         ([_changed(least_outputs=0)], "1 or more outputs"),
-        ([ffi.NULL], "struct_size"),
+        ([ffi.NULL], "a pointer to linnet_user_op is NULL"),
     ):
         with pytest.raises(Failure, match=text) as raised:
             _open(*registered)

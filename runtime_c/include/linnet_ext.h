@@ -43,6 +43,10 @@ LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const
  * instructions if the processor has them. Thread-safe. */
 LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
+/* Returns how often a kernel has packed variables of this store: once for each packed copy before its first run, and
+ * again before a run that finds that one of its variables was written since. 0 for NULL. Thread-safe. */
+LINNET_API uint64_t linnet_store_packs(const linnet_store *store);
+
 /* Copy structs between versions of a header, as this library does with its own (linnet.h says how). For libraries whose
  * headers have structs with a struct_size too. `ours` has the `size` of the library's header, `theirs` is the caller's,
  * and `first` is the size of the struct in its first version. `name` is the struct's name, for the error.
@@ -54,11 +58,20 @@ LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void 
 
 /* ---- user ops: ops of the program that a file names (docs/user_ops.md) ------------------------------------------- */
 
+/* Types of a node's attributes. */
+typedef enum linnet_user_type {
+    LINNET_USER_INTEGERS = 0,
+    LINNET_USER_FLOATS = 1,
+    LINNET_USER_TEXT = 2,
+    LINNET_USER_BYTES = 3 /* text that is not UTF-8 */
+} linnet_user_type;
+
+typedef struct linnet_user_call linnet_user_call;
 /* One call of a callback. Everything that it points to is valid only during the call. */
-typedef struct linnet_user_call {
+struct linnet_user_call {
     size_t struct_size;
     void *context;       /* of the op */
-    const void *node;    /* for linnet_user_integers and the other functions below */
+    const void *node;    /* private; the functions below read its attributes */
     int32_t version;     /* that the node needs, at most the version of the op */
     int32_t input_count; /* the last inputs may be left out */
     int32_t output_count;
@@ -71,7 +84,31 @@ typedef struct linnet_user_call {
     int64_t grain;       /* set by `prepare`: the fewest items worth giving to a thread; 1 */
     void *scratch;       /* `run`: scratch_size bytes, 64-byte aligned, for this call alone */
     int64_t begin, end;  /* `run`: the items to compute; all outputs if there is one item */
-} linnet_user_call;
+    /* What the functions linnet_user_... below call, so that a library of user ops need not link liblinnet. */
+    const char *(*attribute)(const linnet_user_call *call, int i, int *type, int64_t *count);
+    const int64_t *(*integers)(const linnet_user_call *call, const char *attribute, int64_t *count);
+    const double *(*floats)(const linnet_user_call *call, const char *attribute, int64_t *count);
+    const char *(*text)(const linnet_user_call *call, const char *attribute, int64_t i, size_t *size);
+};
+
+/* Name of the node's attribute i; NULL past the end. `type` and `count` may be NULL. *count is the number of values, or
+ * -1 for a single value that is not a list. */
+static inline const char *linnet_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count) {
+    return call->attribute(call, i, type, count);
+}
+/* The values of the node's attribute of that name and their number; NULL if the node has no value of this name and
+ * type. `count` may be NULL. */
+static inline const int64_t *linnet_user_integers(const linnet_user_call *call, const char *name, int64_t *count) {
+    return call->integers(call, name, count);
+}
+static inline const double *linnet_user_floats(const linnet_user_call *call, const char *name, int64_t *count) {
+    return call->floats(call, name, count);
+}
+/* Text i of the attribute, followed by a NUL, and its size; the bytes may be anything. NULL past the end, or if the
+ * node has no such attribute. `size` may be NULL. */
+static inline const char *linnet_user_text(const linnet_user_call *call, const char *name, int64_t i, size_t *size) {
+    return call->text(call, name, i, size);
+}
 
 typedef enum linnet_user_op_flag {
     LINNET_USER_OP_IN_PLACE = 1, /* outputs[0]->data may be inputs[0]->data, if both have the same shape and size */
@@ -103,25 +140,6 @@ struct linnet_user_op {
     int (*run)(linnet_user_call *call);
 };
 static inline void linnet_user_op_init(linnet_user_op *op) { linnet_struct_init(op, sizeof *op); }
-
-/* Types of attributes. */
-typedef enum linnet_user_type {
-    LINNET_USER_INTEGERS = 0,
-    LINNET_USER_FLOATS = 1,
-    LINNET_USER_TEXT = 2,
-    LINNET_USER_BYTES = 3
-} linnet_user_type;
-
-/* Name of the node's attribute i; NULL past the end. `type` and `count` may be NULL. *count is the number of values, or
- * -1 for a single value that is not a list. */
-LINNET_API const char *linnet_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count);
-/* The values of the node's attribute of that name and their number; NULL if the node has no attribute of this name and
- * type. `count` may be NULL. */
-LINNET_API const int64_t *linnet_user_integers(const linnet_user_call *call, const char *attribute, int64_t *count);
-LINNET_API const double *linnet_user_floats(const linnet_user_call *call, const char *attribute, int64_t *count);
-/* Text i of the attribute, followed by a NUL, and its size; the bytes may be anything. NULL past the end, or if the
- * node has no such attribute. `size` may be NULL. */
-LINNET_API const char *linnet_user_text(const linnet_user_call *call, const char *attribute, int64_t i, size_t *size);
 
 /* linnet_op_infer for a node of the user op; op NULL is linnet_op_infer. Errors: those of linnet_op_infer,
  * INVALID_ARGUMENT (the op), and USER_OP_FAILED. */

@@ -37,6 +37,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
+                           "  --user-ops FILE       shared library of the user ops that the model names\n"
                            "  --timeout SECONDS     time limit for the run; default: none\n"
                            "  --help                print this text\n";
 

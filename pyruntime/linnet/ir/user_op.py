@@ -14,10 +14,12 @@ import numpy.typing as npt
 
 from linnet.clib.errors import GraphError, UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import keep_cause, library
+from linnet.clib.library import keep_cause
+from linnet.ir import traits
 from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES, Dim, Spec, numpy_dtype
+from linnet.ir.encode import user_op_name
 from linnet.ir.function import Function, Operators, Tensor, checked
-from linnet.ir.graph import graph_of
+from linnet.ir.graph import Graph, graph_of
 from linnet.ir.operands import Registered
 
 Attribute = int | float | str | bytes | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bytes]
@@ -196,7 +198,7 @@ class UserOp:
         specs: list[Spec] | None = None
         if outputs is not None and not isinstance(outputs, int):
             specs = [(dtype, tuple(shape)) for dtype, shape in outputs]
-        if self._ruleless and specs is None:
+        if self.ruleless and specs is None:
             raise GraphError(
                 f"user op {self.name} has no shape rule", code=304, op=name or self.name,
                 hint="give the op a shape rule, or say outputs=[(dtype, shape), ...] in the call",
@@ -207,7 +209,8 @@ class UserOp:
         return function.emit("user", tensors, packed, count, name or self.name, specs=specs)
 
     @property
-    def _ruleless(self) -> bool:
+    def ruleless(self) -> bool:
+        """Whether the op has no shape rule."""
         return self.shape is None and (self._library is None or self.pointer.infer == ffi.NULL)
 
     @cached_property
@@ -322,17 +325,17 @@ def _known(operand: Any) -> Known | None:
 
 def _attributes(call: Any) -> dict[str, Any]:
     """The attributes of the node, by name."""
-    lib, found = library(), {}
+    found: dict[str, Any] = {}
     kind, count, size = ffi.new("int *"), ffi.new("int64_t *"), ffi.new("size_t *")
     i = 0
-    while (name := lib.linnet_user_attribute(call, i, kind, count)) != ffi.NULL:
+    while (name := call.attribute(call, i, kind, count)) != ffi.NULL:
         n, i = max(count[0], 1) if count[0] else 0, i + 1
         values: Iterable[Any]
         if kind[0] < 2:
-            data = (lib.linnet_user_integers if kind[0] == 0 else lib.linnet_user_floats)(call, name, ffi.NULL)
+            data = (call.integers if kind[0] == 0 else call.floats)(call, name, ffi.NULL)
             values = [data[k] for k in range(n)]
         else:
-            raw = [ffi.buffer(lib.linnet_user_text(call, name, k, size), size[0])[:] for k in range(n)]
+            raw = [ffi.buffer(call.text(call, name, k, size), size[0])[:] for k in range(n)]
             values = raw if kind[0] == 3 else [text.decode("utf-8", "surrogateescape") for text in raw]
         found[ffi.string(name).decode()] = tuple(values) if count[0] >= 0 else next(iter(values))
     return found
@@ -353,6 +356,20 @@ def register(table: dict[str, Registered], ops: Iterable[UserOp]) -> dict[str, R
     return table
 
 
+def named_in(graph: Graph) -> list[UserOp]:
+    """Ops in place of those that the nodes of a graph name, so that a file can be opened without them. They cannot
+    run."""
+    versions: dict[str, int] = {}
+    for node in (node for function in graph.functions for node in function.nodes if node.op in traits.REGISTERED):
+        name = user_op_name(node.attributes)
+        versions[name] = max(versions.get(name, 1), node.attribute("version"))
+    return [UserOp(name, _absent, _absent, version=version, outputs=None) for name, version in versions.items()]
+
+
+def _absent(*_: Any, **__: Any) -> Any:
+    raise UsageError("this user op was not given", code=101, hint="give it in user_ops=[...]")
+
+
 _OPENED: list[Any] = []  # libraries are never closed, because sessions call them until they are freed
 
 
@@ -363,7 +380,7 @@ def load_user_ops(path: str | Path) -> list[UserOp]:
         opened = ffi.dlopen(os.path.abspath(path))
         count = ffi.new("int *")
         array = opened.linnet_extension_user_ops(count)
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, ffi.error) as error:
         raise UsageError(
             f"cannot load user ops from '{path}': {error}", code=101, tensor=str(path),
             hint="the library must export linnet_extension_user_ops (linnet_ext.h)",

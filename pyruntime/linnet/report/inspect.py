@@ -11,9 +11,12 @@ from linnet._generated.op_table import OPCODES, OPS
 from linnet.clib.errors import Error
 from linnet.file.layout import HEADER
 from linnet.file.reader import from_bytes, read_bytes
+from linnet.ir import traits
 from linnet.ir.dtypes import Quantization
+from linnet.ir.encode import user_op_name
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import Graph
+from linnet.ir.user_op import named_in, unpack
 
 if TYPE_CHECKING:
     from linnet.session.model import Verified
@@ -30,7 +33,7 @@ def details(path: str | Path) -> dict[str, Any]:
     graph = from_bytes(content, str(path), verify=False)
     _, version, oldest, start, size, *_ = HEADER.unpack_from(content)
     model = Model.Model.GetRootAs(content[start : start + size])
-    opened = Opened(content, verify=False)
+    opened = Opened(content, verify=False, user_ops=named_in(graph))
     found, problem = opened.verified(strict=True)
     return {
         "model": str(path),
@@ -130,6 +133,11 @@ def _node(node: Node) -> dict[str, Any]:
     if node.op == "map":
         attributes["program"] = program_text(node)
         attributes = {k: v for k, v in attributes.items() if k in ("program", "shape")}
+    if node.op in traits.REGISTERED:
+        own = {
+            k: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for k, v in unpack(node.attributes).items()
+        }
+        attributes = {"op": user_op_name(node.attributes), "version": node.attribute("version"), **own}
     return {
         "op": node.op,
         "name": node.name,

@@ -19,7 +19,9 @@ from linnet.session.running import Runner
 @dataclasses.dataclass(frozen=True)
 class Step:
     """One step of a plan. ms: mean over the traced runs (Session(trace=True)), 0 without trace. bytes: read and
-    written. flops: multiply and add count as two. fused: names of the nodes that became part of this step."""
+    written. flops: multiply and add count as two. fused: names of the nodes that became part of this step.
+    placed: why the step runs where it does: "" (there are no devices), "cannot" (no device can run it), "cost", "hint" or
+    "chosen". device_ms: mean time on the device, if it measures its steps; `ms` is then the time to submit the step."""
 
     name: str
     op: str
@@ -31,6 +33,8 @@ class Step:
     flops: int
     runs: int
     ms: float
+    placed: str = ""
+    device_ms: float = 0.0
 
 
 class Planned:
@@ -116,6 +120,8 @@ def steps_of(plan: Any, session: Any) -> list[Step]:
                 int(info.flops),
                 runs,
                 info.total_ns / 1e6 / runs if runs else 0.0,
+                string_of(info.placed),
+                info.device_ns / 1e6 / runs if runs else 0.0,
             )
         )
     return steps

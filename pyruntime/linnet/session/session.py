@@ -406,10 +406,12 @@ class Session:
 
     @property
     def plan_info(self) -> dict[str, Any]:
-        """steps, segments, recomputed (steps), threads, isa and plan_ms of the last used plan."""
+        """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa and plan_ms of the
+        last used plan."""
         info = self._info()
         return {
             "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
+            "fallbacks": int(info.fallbacks),
             "threads": int(info.threads), "isa": string_of(info.isa), "plan_ms": info.plan_ns / 1e6,
         }  # fmt: skip
 
