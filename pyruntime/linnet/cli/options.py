@@ -26,7 +26,7 @@ threads_option = click.option(
     type=click.IntRange(1, 1024),
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
 )
-isa_max_option = click.option("--isa-max", metavar="NAME", help="The set of instructions (of this name and below) that kernels may use.")
+isa_max_option = click.option("--isa-max", metavar="NAME", help="Kernels use no more than this instruction set.")
 strict_dims_option = click.option(
     "--strict-dims",
     is_flag=True,
