@@ -50,7 +50,7 @@ linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference,
     call->threads = call->phases = 1;
     call->work[0] = call->work[1] = call->grain = 1;
     call->plan = &pool;
-    const ln_kernel *kernel = ln_choose_kernel(call, call->isa, reference);
+    const ln_kernel *kernel = ln_choose_kernel(call, reference);
     if (kernel == NULL) {
         ln_pool_free(&pool);
         return ln_no_kernel(call, error);
@@ -92,8 +92,8 @@ linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference,
 }
 
 linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attributes, int n_inputs,
-                          const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data, int isa,
-                          bool reference, int64_t *output_dims, linnet_error *error) {
+                          const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data,
+                          ln_features features, bool reference, int64_t *output_dims, linnet_error *error) {
     ln_call call = {.op = op,
                     .attributes = attributes,
                     .n_inputs = n_inputs,
@@ -101,7 +101,7 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                     .inputs = inputs,
                     .outputs = outputs,
                     .inner = outputs,
-                    .isa = isa};
+                    .features = features};
     return ln_evaluate_call(memory, &call, reference, data, output_dims, error);
 }
 
@@ -115,7 +115,7 @@ static linnet_status evaluate_op(ln_memory *memory, const ln_call *like, const l
                     .inputs = inputs,
                     .outputs = like->inner,
                     .inner = like->inner,
-                    .isa = like->isa};
+                    .features = like->features};
     return ln_evaluate_call(memory, &call, false, outputs, NULL, error);
 }
 
@@ -138,7 +138,7 @@ static linnet_status evaluate_epilogue(ln_memory *memory, const ln_call *like, c
                    .inputs = operands,
                    .outputs = like->outputs,
                    .inner = like->outputs,
-                   .isa = like->isa};
+                   .features = like->features};
     if (status == LINNET_OK) status = ln_evaluate_call(memory, &map, false, outputs, NULL, error);
     ln_memory_free(memory, inner, bytes + 1);
     return status;
