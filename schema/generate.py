@@ -136,7 +136,24 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
             )
     out += ["};", ""]
     out.append("const ln_op ln_ops[LN_OP_LIMIT] = {")
-    dtype_names = ["none", "f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
+    dtype_names = [
+        "none",
+        "f32",
+        "f16",
+        "bf16",
+        "f64",
+        "i8",
+        "i16",
+        "i32",
+        "i64",
+        "u8",
+        "u16",
+        "u32",
+        "u64",
+        "bool",
+        "i4",
+        "u4",
+    ]
     for op in ops:
         i0, i1 = op.arity(op.inputs)
         o0, o1 = op.arity(op.outputs)
@@ -199,7 +216,9 @@ def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         )
         out.append(f"        'integers': {op.integers!r}, 'bound': {op.bound!r}, 'carries': {op.carries!r},")
         out.append(f"        'pointwise': {op.pointwise}, 'decodes': {op.decodes}, 'encodes': {op.encodes},")
-        out.append(f"        'tail': {op.tail}, 'integer_gradient': {op.integer_gradient},")
+        out.append(
+            f"        'tail': {op.tail}, 'registered': {op.registered}, 'integer_gradient': {op.integer_gradient},"
+        )
         out.append(f"        'decides': {[i for i in range(len(op.inputs)) if op.decides >> i & 1]!r},")
         out.append(f"        'layout': {op.layout!r},")
         out.append(f"        'gradient': {op.gradient!r},")
@@ -283,7 +302,7 @@ def ops_page(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         )
 
     for op in ops:
-        dtypes = "all" if len(op.dtypes) == 13 else " ".join(op.dtypes)
+        dtypes = "all but i4 u4" if len(op.dtypes) == 13 else " ".join(op.dtypes)
         out.append(
             f"| {op.id} | [{op.name}](#{op.name}) | {names(op.inputs)} | {names(op.outputs)} | {dtypes} | {op.gradient} |"
         )
@@ -327,11 +346,12 @@ def flatbuffer_python(attributes: str) -> dict[str, str]:
 
 
 def c_declarations() -> str:
-    """The declarations of the public headers for cffi's parser: without directives and macros."""
-    headers = ("linnet.h", "linnet_ext.h", "linnet_sync.h", "linnet_sync_ext.h")
+    """The declarations of the public headers for cffi's parser: without directives, macros and inline functions."""
+    headers = ("linnet.h", "linnet_ext.h", "linnet_device.h", "linnet_sync.h", "linnet_sync_ext.h")
     text = "".join((ROOT / "runtime_c" / "include" / name).read_text() for name in headers)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r"^#ifdef __cplusplus\n.*?^#endif\n", "", text, flags=re.S | re.M)
+    text = re.sub(r"^static inline [^{]*\{[^}]*\}\n", "", text, flags=re.M)
     text = re.sub(r"^#.*\n", "", text, flags=re.M).replace("LINNET_API ", "").replace("LINNET_MAX_RANK", "8")
     return re.sub(r"\n\s*\n+", "\n", text).strip() + "\n"
 

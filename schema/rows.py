@@ -11,7 +11,10 @@ from typing import Any
 
 SCHEMA = Path(__file__).resolve().parent
 # Traits of an op: the facts that passes use. schema/README.md explains each of them.
-FLAGS = ("in_place", "epilogue", "data_dependent", "can_fail", "computes_f32", "exact", "calls", "writes", "looks_up")
+FLAGS = (
+    "in_place", "epilogue", "data_dependent", "can_fail", "computes_f32", "exact", "calls", "writes", "looks_up", "registered",
+    "varies", "blocks",
+)  # fmt: skip
 FAMILIES = (
     "map", "copy", "product", "recurrent", "reduction", "norm", "window", "resampling", "indexing", "conversion", "control",
     "variable", "shape", "generator", "gradient", "other",
@@ -34,6 +37,7 @@ ATTRIBUTE_TYPES = {
     "function": ("int", "int64_t", "LN_ATTRIBUTE_FUNCTION", "Function | None"),
     "ints": ("[long]", "ln_ints", "LN_ATTRIBUTE_INTS", "Sequence[int]"),
     "floats": ("[double]", "ln_floats", "LN_ATTRIBUTE_FLOATS", "Sequence[float]"),
+    "bytes": ("[ubyte]", "ln_text", "LN_ATTRIBUTE_BYTES", "bytes"),
 }
 
 
@@ -52,12 +56,15 @@ class Op:
     in_place: bool
     epilogue: bool
     data_dependent: bool
+    blocks: bool
     can_fail: bool
     family: str
     computes_in: str
     work: str
     part: str
     exact: bool
+    registered: bool
+    varies: bool
     integers: str
     bound: str
     carries: str
@@ -146,12 +153,15 @@ def load_ops() -> list[Op]:
             in_place=row["in_place"],
             epilogue=row.get("epilogue", False),
             data_dependent=row.get("data_dependent", False),
+            blocks=row.get("blocks", False),
             can_fail=row.get("can_fail", False),
             family=row.get("family", "other"),
             computes_in=row.get("computes_in", ""),
             work=row.get("work", "linear"),
             part=row.get("part", ""),
             exact=row.get("exact", False),
+            registered=row.get("registered", False),
+            varies=row.get("varies", False),
             integers=row.get("integers", ""),
             bound=row.get("bound", "data"),
             carries=row.get("carries", ""),
@@ -217,6 +227,8 @@ def default_of(attribute: dict[str, Any]) -> Any:
     kind = attribute["type"]
     if kind in ("ints", "floats"):
         return ()
+    if kind == "bytes":
+        return b""
     if kind == "enum":
         return next(name for name, value in attribute["values"].items() if value == 0)
     return {"int": 0, "bool": False, "float": 0.0, "dtype": "none", "function": None}[kind]

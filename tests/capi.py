@@ -26,6 +26,13 @@ def lib() -> Any:
     return ffi.dlopen(str(build("release") / "liblinnet.so"))
 
 
+def new_struct(name: str) -> Any:
+    """A cleared struct of the C API with its struct_size."""
+    made = ffi.new(f"{name} *")
+    lib().linnet_struct_init(made, ffi.sizeof(name))
+    return made
+
+
 def text(field: Any) -> str:
     """A C string."""
     return bytes(ffi.string(field)).decode()
@@ -93,8 +100,7 @@ class Chain:
         self.model = self.store = self.plan = self.session = NULL
         self.error = ffi.new("linnet_error *")
         self._keep: list[Any] = []
-        config = ffi.new("linnet_model_config *")
-        lib().linnet_model_config_init(config)
+        config = new_struct("linnet_model_config")
         config.allocator = allocator.struct if allocator else NULL
         out = ffi.new("linnet_model **")
         try:
@@ -116,8 +122,7 @@ class Chain:
     def make_plan(
         self, signature: str = "infer", shapes: dict[str, tuple[int, ...]] | None = None, **fields: Any
     ) -> Chain:
-        config = ffi.new("linnet_plan_config *")
-        lib().linnet_plan_config_init(config)
+        config = new_struct("linnet_plan_config")
         config.threads = 1
         name = ffi.new("char[]", signature.encode())
         config.signature = name
@@ -140,8 +145,7 @@ class Chain:
         return self
 
     def make_session(self, **fields: Any) -> Chain:
-        config = ffi.new("linnet_session_config *")
-        lib().linnet_session_config_init(config)
+        config = new_struct("linnet_session_config")
         for key, value in fields.items():
             setattr(config, key, value)
         out = ffi.new("linnet_session **")
@@ -167,15 +171,14 @@ class Chain:
         """A copy of output i in its logical shape."""
         from linnet.ir.dtypes import DTYPE_NAMES, numpy_dtype
 
-        info = ffi.new("linnet_tensor_info *")
-        check(lib().linnet_session_output_info(self.session, i, info), self.error)
+        info = new_struct("linnet_tensor_info")
+        check(lib().linnet_session_get_output(self.session, i, info), self.error)
         data = bytes(ffi.buffer(lib().linnet_session_output(self.session, i), info.bytes))
         return np.frombuffer(data, numpy_dtype(DTYPE_NAMES[info.dtype])).reshape(list(info.shape)[: info.rank])
 
     def info(self) -> Any:
         """The plan's linnet_plan_info."""
-        info = ffi.new("linnet_plan_info *")
-        info.struct_size = ffi.sizeof("linnet_plan_info")
+        info = new_struct("linnet_plan_info")
         check(lib().linnet_plan_get_info(self.plan, info), self.error)
         return info
 

@@ -17,7 +17,7 @@ from linnet.cli.main import cli
 from linnet.session.bounds import Range, Space, inside, parse, resolve
 from linnet.session.model import Model, TensorSpec
 from tests import zoo
-from tests.capi import NULL, Allocator, Chain, Failure, ffi, lib, text
+from tests.capi import NULL, Allocator, Chain, Failure, ffi, lib, new_struct, text
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 
@@ -151,8 +151,8 @@ def test_bounds_in_c() -> None:
     rows[0].dims[0:4] = [4, 3, 32, 32]
     with Chain(_picture()) as chain:
         info = chain.make_plan(bounds=rows, bound_count=1).info()
-        spec = ffi.new("linnet_tensor_info *")
-        lib().linnet_plan_input(chain.plan, 0, spec)
+        spec = new_struct("linnet_tensor_info")
+        lib().linnet_plan_get_input(chain.plan, 0, spec)
         assert list(spec.shape[0:4]) == [4, 3, 32, 32]
         most = ffi.new("uint64_t *")
         assert lib().linnet_plan_bound(chain.plan, most, NULL) == 0 and most[0] == info.total

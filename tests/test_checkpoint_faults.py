@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import linnet
-from tests.capi import Allocator, Chain, check, ffi, lib
+from tests.capi import Allocator, Chain, check, ffi, lib, new_struct
 from tests.graphs import bytes_of
 from tests.native import ROOT, SANITIZED, build, compile_c, run
 from tests.test_fuzz import _driver
@@ -154,8 +154,7 @@ def test_any_allocation_may_fail(tmp_path: Path) -> None:
         while failed:
             allocator = Allocator()
             with Chain(bytes_of("counter"), allocator).make_store() as chain:
-                config = ffi.new("linnet_checkpoint_config *")
-                lib().linnet_checkpoint_config_init(config)
+                config = new_struct("linnet_checkpoint_config")
                 count = lib().linnet_model_variable_count(chain.model)
                 names = [ffi.new("char[]", name_of(chain, i)) for i in range(count)]
                 list_ = ffi.new("char *[]", names)
@@ -178,8 +177,8 @@ def test_any_allocation_may_fail(tmp_path: Path) -> None:
 
 
 def name_of(chain: Chain, i: int) -> bytes:
-    info = ffi.new("linnet_tensor_info *")
-    check(lib().linnet_model_variable(chain.model, i, info), chain.error)
+    info = new_struct("linnet_tensor_info")
+    check(lib().linnet_model_get_variable(chain.model, i, info), chain.error)
     return bytes(ffi.string(info.name))
 
 

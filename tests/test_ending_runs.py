@@ -20,8 +20,9 @@ import linnet
 from linnet import ops
 from linnet.facade import Graph
 from linnet.ir.function import Tensor
-from tests.capi import Chain, Failure, check, ffi, lib
+from tests.capi import Chain, Failure, check, ffi, lib, new_struct
 from tests.native import ROOT, build
+from tests.py_device import PyDevice
 
 ENDLESS = np.int64(1 << 60)
 SOON = 2.0  # for a busy machine; 0.05 s otherwise
@@ -230,8 +231,7 @@ def test_waiting_for_another_run_ends_too() -> None:
 
 
 def run_with(chain: Chain, **fields: Any) -> None:
-    config = ffi.new("linnet_run_config *")
-    lib().linnet_run_config_init(config)
+    config = new_struct("linnet_run_config")
     for name, value in fields.items():
         setattr(config, name, value)
     check(lib().linnet_run_with(chain.session, config, chain.error), chain.error)
@@ -282,42 +282,17 @@ def test_no_device_step_follows_once_the_run_is_cancelled() -> None:
     ran: list[int] = []
     flag = ffi.new("int *")
 
-    @ffi.callback("int(void *, const linnet_step *)")
-    def supports(context: object, step: object) -> int:
-        return 1
-
-    @ffi.callback("void *(void *, size_t)")
-    def allocate(context: object, size: int) -> object:
-        buffers.append(ffi.new("char[]", size + 64))
-        start = int(ffi.cast("uintptr_t", buffers[-1]))
-        return ffi.cast("void *", start + -start % 64)
-
-    @ffi.callback("void(void *, void *, size_t)")
-    def release(context: object, buffer: object, size: int) -> None:
-        pass
-
-    @ffi.callback("int(void *, void *, const void *, size_t)")
-    def move(context: object, to: object, source: object, size: int) -> int:
-        ffi.memmove(to, source, size)
-        return 0
-
-    @ffi.callback("int(void *, const linnet_step *, void *, const void *const *, void *const *)")
-    def run(context: object, step: object, state: object, inputs: object, outputs: object) -> int:
+    def run(_: object) -> int:
         ran.append(1)
         flag[0] = len(ran) == 2
         return 0
 
-    buffers: list[Any] = []
-    name = ffi.new("char[]", b"flags")
-    device = ffi.new("linnet_device *", {
-        "struct_size": ffi.sizeof("linnet_device"), "version": 1, "name": name, "supports": supports, "allocate": allocate,
-        "release": release, "upload": move, "download": move, "run": run,
-    })  # fmt: skip
-    devices = ffi.new("const linnet_device *[1]", [device])
+    device = PyDevice()
+    device.on_run = run
     from tests.graphs import bytes_of, feeds
 
     with Chain(bytes_of("mlp")) as made:
-        made.make_plan(devices=devices, device_count=1).make_session().set(feeds("mlp"))
+        made.make_plan(devices=device.pointers, device_count=1).make_session().set(feeds("mlp"))
         with pytest.raises(Failure) as error:
             run_with(made, cancel=flag)
         assert error.value.status == 701 and len(ran) == 2

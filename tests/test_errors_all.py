@@ -17,9 +17,10 @@ import pytest
 import linnet
 from linnet.facade import Graph
 from linnet.ir.function import emit
-from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib
+from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib, new_struct
 from tests.graphs import bytes_of, feeds
 from tests.native import ROOT
+from tests.py_device import PyDevice
 
 HEADER = (ROOT / "runtime_c" / "include" / "linnet.h").read_text()
 ENUM = re.search(r"typedef enum linnet_status \{(.*?)\}", HEADER, re.DOTALL)
@@ -182,6 +183,14 @@ def too_large(_: Path) -> None:
         chain.make_plan(max_bytes=100)
 
 
+def user_op_failed(_: Path) -> None:
+    graph = Graph()
+    x = graph.placeholder("x", (2,))
+    op = linnet.UserOp("com.example.fails", lambda x: 1 / 0, lambda x: (x.dtype, x.shape))
+    graph.signature("infer", {"x": x}, {"y": op(x)})
+    linnet.Session(graph).run({"x": np.zeros(2, np.float32)})
+
+
 def out_of_memory(_: Path) -> None:
     Chain(bytes_of("mlp"), Allocator(fail_at=0))
 
@@ -225,50 +234,18 @@ def thread_failed(_: Path) -> None:
 
 
 def device_failed(_: Path) -> None:
-    """A device that runs every step and then reports a failure."""
-
-    @ffi.callback("int(void *, const linnet_step *)")
-    def supports(context: object, step: object) -> int:
-        return 1
-
-    @ffi.callback("void *(void *, size_t)")
-    def allocate(context: object, size: int) -> object:
-        return allocator.struct.alloc(NULL, size, 64)
-
-    @ffi.callback("void(void *, void *, size_t)")
-    def release(context: object, buffer: object, size: int) -> None:
-        allocator.struct.free(NULL, buffer, size)
-
-    @ffi.callback("int(void *, void *, const void *, size_t)")
-    def move(context: object, to: object, source: object, size: int) -> int:
-        ffi.memmove(to, source, size)
-        return 0
-
-    @ffi.callback("int(void *, const linnet_step *, void *, const void *const *, void *const *)")
-    def run(context: object, step: object, state: object, inputs: object, outputs: object) -> int:
-        return 7
-
-    @ffi.callback("int(void *)")
-    def synchronise(context: object) -> int:
-        return 0
-
-    allocator = Allocator()
-    name = ffi.new("char[]", b"broken")
-    device = ffi.new("linnet_device *", {
-        "struct_size": ffi.sizeof("linnet_device"), "version": 1, "name": name, "supports": supports, "allocate": allocate,
-        "release": release, "upload": move, "download": move, "run": run, "synchronise": synchronise,
-    })  # fmt: skip
-    devices = ffi.new("const linnet_device *[1]", [device])
+    """A device that takes every step and then reports a failure."""
+    device = PyDevice()
+    device.fail["run"] = 7
     try:
         with Chain(bytes_of("mlp")) as chain:
-            chain.make_plan(devices=devices, device_count=1).make_session().set(feeds("mlp")).run()
+            chain.make_plan(devices=device.pointers, device_count=1).make_session().set(feeds("mlp")).run()
     finally:
-        assert not allocator.live, "the device's buffers were not given back"
+        assert device.nothing_left(), "the device's objects were not given back"
 
 
 def _ended(**fields: object) -> None:
-    config = ffi.new("linnet_run_config *")
-    lib().linnet_run_config_init(config)
+    config = new_struct("linnet_run_config")
     for name, value in fields.items():
         setattr(config, name, value)
     with Chain(bytes_of("conv_net")) as chain:

@@ -211,7 +211,7 @@ def _sample(kind: str, values: dict[str, int] | None, salt: int) -> object:
     return {
         "int": numbers[salt % 4], "float": float(numbers[salt % 4]) / 3, "bool": bool(salt % 2),
         "dtype": list(DTYPE_IDS)[salt % len(DTYPE_IDS)], "ints": tuple(range(salt % 5)),
-        "floats": tuple(0.5 * i for i in range(salt % 4)),
+        "floats": tuple(0.5 * i for i in range(salt % 4)), "bytes": bytes(range(salt % 11)),
     }[kind]  # fmt: skip
 
 

@@ -52,7 +52,10 @@ def test_at_most_twenty_five_functions_of_sync() -> None:
 
 @pytest.mark.parametrize(
     ("library", "headers"),
-    [("liblinnet.so", ["linnet.h", "linnet_ext.h"]), ("liblinnet_sync.so", ["linnet_sync.h", "linnet_sync_ext.h"])],
+    [
+        ("liblinnet.so", ["linnet.h", "linnet_ext.h", "linnet_device.h"]),
+        ("liblinnet_sync.so", ["linnet_sync.h", "linnet_sync_ext.h"]),
+    ],
 )
 def test_the_library_exports_the_headers_and_nothing_else(library: str, headers: list[str]) -> None:
     need("nm")

@@ -40,7 +40,9 @@ def small() -> linnet.Graph:
 def open_copy(content: bytes) -> None:
     """linnet_model_open_memory with a copy and no config."""
     out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
-    if library().linnet_model_open_memory(ffi.from_buffer(content), len(content), 1, ffi.NULL, out, error):
+    if library().linnet_model_open_memory(
+        ffi.from_buffer(content), len(content), library().LINNET_COPY, ffi.NULL, out, error
+    ):
         raise exception(error)
     library().linnet_model_free(out[0])
 

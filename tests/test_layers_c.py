@@ -153,3 +153,19 @@ def test_calls() -> None:
         and (folder, defined[name]) not in REGISTRIES
     }
     assert wrong == set()
+
+
+def test_places_are_numbered_in_two_files() -> None:
+    """Passes ask ln_on_cpu, ln_is_kernel and ln_on_device; only these files compare a place with a number."""
+    place = re.compile(r"\b(?:device|place)\b\s*(?:[=!]=|>=?|<=?)\s*(?:0\b|1\b|LN_CPU)|!\s*\w+(?:->|\.)device\b")
+    allowed = {RUNTIME / "plan" / "devices.h", RUNTIME / "plan" / "place.c"}
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for folder in ("kernel", "plan", "run")
+        for path in sorted((RUNTIME / folder).glob("*.[ch]"))
+        if path not in allowed
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if place.search(line)
+    ]
+    assert not found, "\n".join(found)
+    assert any(place.search(path.read_text()) for path in allowed)

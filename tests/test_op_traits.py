@@ -30,6 +30,7 @@ C_NAMES: dict[tuple[str, str], tuple[int, str]] = {
     ("runtime_c/map/map_strip.inc.c", "quantize"): (1, "a fast kernel, made of a map program"),
     ("runtime_c/map/map_strip.inc.c", "dequantize"): (1, "a fast kernel, made of a map program"),
     ("runtime_c/model/structure.c", "while"): (1, "how a loop hands on carried values is checked once, at load"),
+    ("runtime_c/model/user.c", "user"): (1, "the rows of registered ops are copies of its row"),
     ("runtime_c/plan/infer_pass.c", "call"): (1, "control flow is taken apart here: a call is inlined"),
     ("runtime_c/plan/infer_pass.c", "if"): (
         1,

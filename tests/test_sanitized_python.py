@@ -13,7 +13,10 @@ import pytest
 from tests.native import ROOT, SANITIZED, build, run
 
 COMPILERS = {"address": ("cc", "libasan.so"), "address-clang": ("clang", "libclang_rt.asan-x86_64.so")}
-FILES = {"address": ["graph_regressions"], "address-clang": ["graph_regressions", "recurrent_gradient"]}
+FILES = {
+    "address": ["graph_regressions", "user_ops"],
+    "address-clang": ["graph_regressions", "recurrent_gradient", "user_ops"],
+}
 # Files whose tests start no compiler: it would be sanitized too.
 MORE = [
     "autodiff", "data", "finetune", "gradients", "losses", "nn", "nn_sequences",

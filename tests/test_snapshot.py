@@ -16,7 +16,7 @@ import linnet
 from linnet import nn, ops
 from linnet.clib.library import library
 from linnet.facade import Graph
-from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib
+from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib, new_struct
 
 SIZE = 1 << 19  # enough work for two threads: a step uses parallel_for
 WAIT = 30.0
@@ -88,7 +88,7 @@ def test_memory_that_is_written_shows_once_it_is_published(model: linnet.Model) 
     here, error = library(), ffi.new("linnet_error *")
     for i, finish in enumerate((lambda: here.linnet_store_publish(store.pointer, error), lambda: store["b"])):
         for name in b"a", b"b":
-            data = here.linnet_store_data(store.pointer, name, 1, error)
+            data = here.linnet_store_data(store.pointer, name, here.LINNET_WRITE, error)
             np.frombuffer(ffi.buffer(data, 4 * SIZE), np.float32)[:] = i + 1
             assert values(reads) == (i, i), "half of it shows"
         finish()
@@ -176,8 +176,7 @@ class Held:
 
 
 def run_within(session: Any, milliseconds: int) -> tuple[int, tuple[float, float]]:
-    config = ffi.new("linnet_run_config *")
-    lib().linnet_run_config_init(config)
+    config = new_struct("linnet_run_config")
     config.timeout_ns = milliseconds * 1_000_000
     status = lib().linnet_run_with(session, config, NULL)
     least, most = (ffi.cast("float *", lib().linnet_session_output(session, i))[0] for i in range(2))
@@ -197,7 +196,10 @@ def test_a_reader_completes_in_the_middle_of_a_step(held: Held) -> None:
     (locks, plan), (reads, other) = held.reader(0), held.reader(1)
     thread = held.start()
     try:
-        memory = [ffi.cast("float *", lib().linnet_store_data(held.chain.store, n, 0, NULL))[0] for n in (b"a", b"b")]
+        memory = [
+            ffi.cast("float *", lib().linnet_store_data(held.chain.store, n, lib().LINNET_READ, NULL))[0]
+            for n in (b"a", b"b")
+        ]
         assert sorted(memory) == [0, held.at], "the updates are not written in place one after the other"
         for _ in range(3):
             assert run_within(reads, 10_000) == (0, (0, 0))

@@ -107,7 +107,8 @@ with Chain(data) as chain:
     check(lib().linnet_store_create(chain.model, host, out, chain.error), chain.error)
     grown()
     name = b"table/weight"
-    assert not np.frombuffer(ffi.buffer(lib().linnet_store_data(out[0], name, 0, NULL), 10 * int(MOST)), np.uint8).any()
+    data = lib().linnet_store_data(out[0], name, lib().LINNET_READ, NULL)
+    assert not np.frombuffer(ffi.buffer(data, 10 * int(MOST)), np.uint8).any()
     grown()
     lib().linnet_store_free(out[0])
 """

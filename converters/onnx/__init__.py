@@ -4,7 +4,7 @@ Loading, walking the graph, the rules per op and the rewrites that follow have a
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from linnet.converters.onnx.outline import outline
 from linnet.converters.onnx.problems import ConversionError, Problem
 from linnet.converters.outline import Conversion
 from linnet.facade import Graph
+from linnet.ir.user_op import UserOp
 
 __all__ = ["ConversionError", "Problem", "examine", "from_onnx"]
 
@@ -28,6 +29,7 @@ def from_onnx(
     input_shapes: Shapes | None = None,
     optimize: bool = True,
     trainable: str | Sequence[str] | None = None,
+    user_ops: Iterable[UserOp] = (),
 ) -> Graph:
     """Converts an ONNX model (opsets up to 28) into a graph with the signature "infer".
 
@@ -35,10 +37,11 @@ def from_onnx(
     For a sequence, a list of shapes, one per element, fixes its length. For an optional, None means absent and a shape means
     present. optimize: False keeps one runtime node per step of a rule, for debugging. trainable: names of initializers, with
     `*` and `?`, that become variables ("*": all weights), so that the graph can be trained: see `linnet.passes.trainable`.
+    user_ops: ops for nodes of custom domains. The op of a node is named DOMAIN.OP_TYPE, and takes part in every run of the graph.
     Raises `FileError` when the file cannot be read, and `ConversionError`, whose `.problems` lists every problem, when the
     model cannot be converted.
     """
-    conversion = examine(model, input_shapes, optimize, trainable is None)
+    conversion = examine(model, input_shapes, optimize, trainable is None, user_ops)
     if conversion.problems:
         raise ConversionError(conversion.problems)
     return conversion.graph if trainable is None else passes.trainable(conversion.graph, trainable)
@@ -49,6 +52,7 @@ def examine(
     input_shapes: Shapes | None = None,
     optimize: bool = True,
     weights: bool = True,
+    user_ops: Iterable[UserOp] = (),
 ) -> Conversion:
     """Like `from_onnx`, but returns the problems together with the part of the graph that could be converted.
 
@@ -62,7 +66,7 @@ def examine(
         )  # fmt: skip
     if not isinstance(model, onnx.ModelProto):
         model, folder = loader.load(Path(model))
-    importer = Importer(model, folder)
+    importer = Importer(model, folder, user_ops)
     graph = importer.convert_model(input_shapes)
     graph.metadata["source"] = "onnx"
     for key, value in (("producer", model.producer_name), ("model", model.graph.name)):

@@ -41,7 +41,7 @@ _GENERAL = "replace it with standard ONNX ops, or write a rule (CONTRIBUTING.md)
 
 @functools.cache
 def nearest(op_type: str, domain: str = "", opset: int = 0) -> str:
-    """Advice for an op that has no rule at this opset."""
+    """Advice for an op that has no rule at this opset; "" for an op of an unknown domain."""
     parts = []
     if op_type in REWRITES:
         parts.append(REWRITES[op_type])
@@ -55,7 +55,7 @@ def nearest(op_type: str, domain: str = "", opset: int = 0) -> str:
         parts.append(f"use {similar!r}, which linnet converts, if it computes the same")
     if not domain and opset and (newer := _newer(op_type, opset)):
         parts.append(f"export with opset {newer} or newer, where linnet converts it")
-    return "; ".join(parts) or _GENERAL
+    return "; ".join(parts) or ("" if domain else _GENERAL)
 
 
 def _handled(op_type: str) -> str:

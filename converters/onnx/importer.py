@@ -4,14 +4,14 @@ A failed node yields placeholders, shaped by ONNX's own inference if possible, s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
 from linnet.clib.errors import Error, GraphError
-from linnet.converters.onnx import interface, legacy, narrow, rules
+from linnet.converters.onnx import custom, interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from, text_of
@@ -36,6 +36,7 @@ from linnet.converters.onnx.values import COMPOSITE, Value, leaves, rebuilt
 from linnet.facade import Graph
 from linnet.ir.dtypes import Dim
 from linnet.ir.function import Function, Tensor
+from linnet.ir.user_op import UserOp, register
 
 OLDEST_OPSET = 1  # an op of an old opset is refused only for attributes that no rule reads
 FUSED_EARLY = {
@@ -82,9 +83,10 @@ class Body(Scope):
 class Importer:
     """One conversion: the graph being built and the problems found."""
 
-    def __init__(self, model: onnx.ModelProto, folder: str | None) -> None:
+    def __init__(self, model: onnx.ModelProto, folder: str | None, user_ops: Iterable[UserOp] = ()) -> None:
         self.model, self.folder = model, folder
         self.graph = Graph()
+        self.user_ops = register({}, user_ops)
         self.function: Function = self.graph.function("main")
         self.problems: list[Problem] = []
         self.tainted: set[int] = set()  # ids of placeholders for outputs of failed nodes and of nodes after them
@@ -334,6 +336,8 @@ class Importer:
         if not isinstance(node.op_type, str) or not isinstance(node.domain, str):
             raise Unsupported("its op type is not valid UTF-8", "the file is damaged: export the model again")
         self.left -= 1
+        if (op := self.user_ops.get(custom.name_of(node))) is not None:
+            return custom.convert(op, node, scope.opset(domain), operands, self.function, self.types)
         if (name := (node.domain, node.op_type)) in self.functions:
             if name in self.active:
                 raise Unsupported(f"function {node.op_type!r} calls itself", "ONNX functions must not be recursive")
@@ -350,9 +354,8 @@ class Importer:
             return self.foreign(other, node, scope, operands, foreign)
         if not defs.has(node.op_type, domain) or (domain and not has_body(node.op_type, domain)):
             where = f"in domain {domain!r}" if domain else f"in opset {opset}"
-            raise Unsupported(
-                f"there is no rule for op {node.op_type!r} {where}", nearest(node.op_type, domain, scope.opset(""))
-            )
+            hint = nearest(node.op_type, domain, scope.opset("")) or custom.advice(node)
+            raise Unsupported(f"there is no rule for op {node.op_type!r} {where}", hint)
         if opset == 0:
             raise Unsupported("the model declares no opset for this op", f"add an opset import for domain {domain!r}")
         try:

@@ -19,14 +19,16 @@ static int classify(linnet_session *session, const linnet_plan *plan, FILE *inpu
     linnet_tensor_info in, out;
     const float *scores;
     size_t i, best = 0;
-    linnet_plan_input(plan, 0, &in);
+    linnet_tensor_info_init(&in);
+    linnet_plan_get_input(plan, 0, &in);
     /* The session's own buffer is filled in place: no copy. */
     if (fread(linnet_session_input(session, 0), 1, in.bytes, input) != in.bytes) {
         fprintf(stderr, "embed: the input file is too short; %s has %lu bytes\n", in.name, (unsigned long)in.bytes);
         return 1;
     }
     if (linnet_run(session, &error)) return complain(&error);
-    linnet_session_output_info(session, 0, &out);
+    linnet_tensor_info_init(&out);
+    linnet_session_get_output(session, 0, &out);
     scores = linnet_session_output(session, 0);
     for (i = 1; i < out.bytes / sizeof *scores; i++)
         if (scores[i] > scores[best]) best = i;

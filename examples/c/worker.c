@@ -47,6 +47,7 @@ int main(int argc, char **argv) {
     config.signature = "grad";
     config.shapes = shapes; /* the batch, which the file leaves open */
     config.shape_count = 2;
+    linnet_worker_info_init(&info);
     linnet_worker_config_init(&with);
     with.worker = atoi(argv[3]);
     if (linnet_model_open(argv[1], NULL, &model, &error) || linnet_store_create(model, NULL, &store, &error) ||

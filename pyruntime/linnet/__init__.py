@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
     from linnet.file.checkpoint import Checkpoint
+    from linnet.ir.user_op import UserOp, load_user_ops
     from linnet.losses import softmax_cross_entropy
     from linnet.optimizers import (
         LAMB,
@@ -107,6 +108,8 @@ _LAZY = {
     "Store": "linnet.session.model",
     "isa_names": "linnet.session.model",
     "load_device": "linnet.session.model",
+    "UserOp": "linnet.ir.user_op",
+    "load_user_ops": "linnet.ir.user_op",
     "softmax_cross_entropy": "linnet.losses",
     **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
     **dict.fromkeys(
@@ -174,6 +177,7 @@ __all__ = [
     "TensorBoard",
     "TrainingError",
     "UsageError",
+    "UserOp",
     "Variable",
     "autodiff",
     "check",
@@ -192,6 +196,7 @@ __all__ = [
     "isa_names",
     "load_checkpoint",
     "load_device",
+    "load_user_ops",
     "losses",
     "metrics",
     "nn",

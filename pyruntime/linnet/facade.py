@@ -3,14 +3,17 @@ Each part is imported when it is first used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy.typing as npt
 
 from linnet.ir import graph
 from linnet.ir.function import Function
+
+if TYPE_CHECKING:
+    from linnet.ir.user_op import UserOp
 
 
 class Graph(graph.Graph):
@@ -52,8 +55,12 @@ class Graph(graph.Graph):
         return to_bytes(self)
 
     @staticmethod
-    def load(path: str | Path) -> Graph:
-        """Reads a .lnt file into a graph."""
+    def load(path: str | Path, *, user_ops: Iterable[UserOp] = ()) -> Graph:
+        """Reads a .lnt file into a graph. user_ops: the user ops that passes, gradients and sessions of the graph may
+        need."""
         from linnet.file.reader import read
+        from linnet.ir.user_op import register
 
-        return read(Path(path), Graph)
+        graph = read(Path(path), Graph)
+        register(graph.user_ops, user_ops)
+        return graph

@@ -136,6 +136,7 @@ const char *linnet_status_name(int status) {
     case LINNET_UNKNOWN_SHAPE: return "unknown_shape";
     case LINNET_INDEX_OUT_OF_RANGE: return "index_out_of_range";
     case LINNET_TOO_LARGE: return "too_large";
+    case LINNET_USER_OP_FAILED: return "user_op_failed";
     case LINNET_OUT_OF_MEMORY: return "out_of_memory";
     case LINNET_ARENA_TOO_SMALL: return "arena_too_small";
     case LINNET_THREAD_FAILED: return "thread_failed";

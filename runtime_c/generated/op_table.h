@@ -40,7 +40,8 @@ enum ln_op_id {
     LN_OP_POOL_GRADIENT = 32,
     LN_OP_RECURRENT_GRADIENT = 33,
     LN_OP_MOMENTS = 34,
-    LN_OP_LIMIT = 35
+    LN_OP_USER = 35,
+    LN_OP_LIMIT = 36
 };
 
 typedef struct ln_map_attributes {
@@ -463,6 +464,17 @@ typedef struct ln_moments_attributes {
     int64_t channel_axis;
 } ln_moments_attributes;
 
+typedef struct ln_user_attributes {
+    ln_text op;
+    int64_t version;
+    ln_text names;
+    ln_ints kinds;
+    ln_ints integers;
+    ln_floats floats;
+    ln_text text;
+    ln_ints sizes;
+} ln_user_attributes;
+
 enum ln_map_opcode {
     LN_MAP_LOAD = 1,
     LN_MAP_LOAD_DEQUANTIZED = 2,
@@ -586,5 +598,6 @@ linnet_status ln_infer_conv_gradient(const ln_infer *infer);
 linnet_status ln_infer_pool_gradient(const ln_infer *infer);
 linnet_status ln_infer_recurrent_gradient(const ln_infer *infer);
 linnet_status ln_infer_moments(const ln_infer *infer);
+linnet_status ln_infer_user(const ln_infer *infer);
 
 #endif

@@ -9,6 +9,14 @@
  *  - A model and a plan are immutable: any number of threads may use them at once. A store does its own locking. Only
  *    one thread at a time may use a session; different sessions are independent.
  *  - Sizes are in bytes, times in nanoseconds, shapes in elements, unless the name says otherwise.
+ *  - linnet_x_get_y(x, ..., &info) fills a struct that describes y; linnet_x_y(x, ...) returns y itself: a number, a
+ *    name or a buffer.
+ *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Clear it with its
+ *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same. An older program runs with a newer
+ * library, which reads and writes only the fields that the program knows. A newer program runs with an older library,
+ * which sets the fields of an info that it does not know to 0 and refuses a config that sets such a field. If a
+ *    struct_size is 0 or smaller than in the first version, the call fails with INVALID_ARGUMENT. Other structs never
+ *    change.
  *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
 #ifndef LINNET_H
 #define LINNET_H
@@ -41,7 +49,7 @@ extern "C" {
  * 6 training on many machines (linnet_sync.h), 7 the caller ended the run. */
 typedef enum linnet_status {
     LINNET_OK = 0,
-    LINNET_INVALID_ARGUMENT = 101,   /* a NULL handle, an unknown struct_size, or a value out of range */
+    LINNET_INVALID_ARGUMENT = 101,   /* a NULL handle, too small a struct_size, or a value out of range */
     LINNET_UNKNOWN_NAME = 102,       /* no signature, tensor, variable, ISA or device has this name */
     LINNET_WRONG_DTYPE = 103,        /* the data's element type is not the declared one */
     LINNET_WRONG_SHAPE = 104,        /* the data does not have the shape of the plan */
@@ -60,10 +68,11 @@ typedef enum linnet_status {
     LINNET_UNKNOWN_SHAPE = 304,      /* a shape must be given before planning */
     LINNET_INDEX_OUT_OF_RANGE = 305, /* while running: an index that depends on data is outside its tensor */
     LINNET_TOO_LARGE = 306,          /* a product of sizes overflows, or exceeds the limit that was set */
+    LINNET_USER_OP_FAILED = 307,     /* a callback of a user op failed, or gave a wrong result (linnet_ext.h) */
     LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL, or the machine does not have enough memory */
     LINNET_ARENA_TOO_SMALL = 402,    /* the caller's arena is smaller than the plan needs; the record has both sizes */
     LINNET_THREAD_FAILED = 403,      /* a worker thread cannot be started */
-    LINNET_DEVICE_FAILED = 501,      /* a device of an extension reported a failure */
+    LINNET_DEVICE_FAILED = 501,      /* a device (linnet_device.h) reported a failure */
     LINNET_UNREACHABLE = 601,        /* nothing answers at the address, or this process cannot listen on it */
     LINNET_REFUSED = 602,            /* the other side ended the connection; the record has its reason */
     LINNET_TIMED_OUT = 603,          /* the time limit that the caller set has passed */
@@ -102,7 +111,10 @@ typedef enum linnet_dtype {
     LINNET_U16 = 10,
     LINNET_U32 = 11,
     LINNET_U64 = 12,
-    LINNET_BOOL = 13 /* one byte, 0 or 1 */
+    LINNET_BOOL = 13, /* one byte, 0 or 1 */
+    LINNET_I4 = 14,   /* two elements in a byte, the one with the even number in the low half; a tensor has no gaps
+                         between rows, and ends with 4 bits of 0 if its number of elements is odd */
+    LINNET_U4 = 15
 } linnet_dtype;
 
 /* The host's memory allocator. alloc returns memory aligned to `alignment` (a power of two), or NULL. */
@@ -112,26 +124,57 @@ typedef struct linnet_allocator {
     void (*free)(void *context, void *pointer, size_t size);
 } linnet_allocator;
 
-typedef void (*linnet_task)(void *argument, int index);
-/* The host's thread pool: calls task(argument, i) once for each i in [0, count), perhaps in parallel. Returns after all
- * calls have ended. */
-typedef void (*linnet_parallel_for)(void *context, linnet_task task, void *argument, int count);
+typedef enum linnet_log_level {
+    LINNET_LOG_INFO = 1,   /* a choice that the library made, for example to copy data that is not aligned */
+    LINNET_LOG_WARNING = 2 /* something was asked for and could not be done, for example on a device */
+} linnet_log_level;
+
+/* Receives one message: a sentence of UTF-8 without a line end, valid during the call. Called only in the thread that
+ * is inside a function of the library, on a model or on an object made from it. It must not call the library. */
+typedef void (*linnet_log)(void *context, int32_t level, const char *text);
+
+typedef void (*linnet_task)(void *context, int index);
+/* The host's thread pool: calls task(task_context, i) once for each i in [0, count), perhaps in parallel. Returns after
+ * all calls have ended. */
+typedef void (*linnet_parallel_for)(void *context, linnet_task task, void *task_context, int count);
 
 typedef struct linnet_model linnet_model;
 typedef struct linnet_store linnet_store;
 typedef struct linnet_plan linnet_plan;
 typedef struct linnet_session linnet_session;
 
-/* A tensor as the caller sees it: dense, row-major ("C order"), in its logical shape. */
+typedef enum linnet_quant_scheme {
+    LINNET_QUANT_NONE = 0,
+    LINNET_QUANT_TENSOR = 1, /* one scale */
+    LINNET_QUANT_AXIS = 2,   /* one scale for each index along `quant_axis` */
+    LINNET_QUANT_BLOCK = 3   /* one scale for each `quant_block` elements along `quant_axis` */
+} linnet_quant_scheme;
+
+/* A tensor in its logical shape. The caller's tensors are dense and row-major ("C order"). Quantized elements stand for
+ * real = (stored - zero) * scale. */
 typedef struct linnet_tensor_info {
+    size_t struct_size;
     const char *name;
     int32_t dtype;                  /* linnet_dtype */
     int32_t rank;                   /* -1: unknown */
     int64_t shape[LINNET_MAX_RANK]; /* -1: unknown (dynamic) */
     size_t bytes;                   /* 0 if a dimension is unknown */
-    float scale;                    /* per-tensor quantization: real = (stored - zero) * scale; 0: not quantized */
+    float scale;                    /* quant_scheme TENSOR: scales[0]; otherwise 0 */
     int32_t zero;
+    int32_t bits;         /* of one stored element: 32 for F32 */
+    int32_t quant_scheme; /* linnet_quant_scheme */
+    int32_t quant_axis;   /* AXIS and BLOCK; otherwise -1 */
+    int32_t quant_block;  /* BLOCK; otherwise 0 */
+    int64_t quant_count;  /* number of scales and zero points */
+    const float *scales;  /* NULL: not quantized */
+    const int32_t *zeros; /* NULL: all 0 */
+    const char *layout;   /* of the memory: "dense", "channels_last" */
 } linnet_tensor_info;
+
+/* Clears a struct of `size` bytes and sets its struct_size. The inline functions linnet_..._init pass the size that the
+ * caller was compiled with. 0 or NULL in a field means its default, unless the field's comment says otherwise. */
+LINNET_API void linnet_struct_init(void *address, size_t size);
+static inline void linnet_tensor_info_init(linnet_tensor_info *info) { linnet_struct_init(info, sizeof *info); }
 
 /* ---- library ------------------------------------------------------------------------------------------------ */
 
@@ -143,7 +186,7 @@ LINNET_API const char *linnet_status_name(int status);
 LINNET_API size_t linnet_error_format(const linnet_error *error, char *text, size_t size);
 /* "f32", "i8", ...; NULL if `dtype` is not a linnet_dtype. */
 LINNET_API const char *linnet_dtype_name(int dtype);
-/* Bytes of one element; 0 if `dtype` is not a linnet_dtype. */
+/* Bytes of one element; 0 if `dtype` is not a linnet_dtype, and for I4 and U4, whose elements share a byte. */
 LINNET_API size_t linnet_dtype_size(int dtype);
 /* Name of the i-th ISA level, from the most basic (i = 0) to the best; NULL past the end. Only levels that this build
  * contains and this machine can run are counted. `isa_max` takes these names. */
@@ -158,40 +201,58 @@ LINNET_API uint64_t linnet_memory_available(void);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
 
+typedef struct linnet_user_op linnet_user_op; /* linnet_ext.h */
+
+typedef enum linnet_verify {
+    LINNET_VERIFY_NEVER = -1,
+    LINNET_VERIFY_DEFAULT = 0, /* when a model is opened: data that is copied, but not data that stays where it is */
+    LINNET_VERIFY_STRICT = 1   /* always; what cannot be checked is an error */
+} linnet_verify;
+
 typedef struct linnet_model_config {
     size_t struct_size;
     const linnet_allocator *allocator; /* NULL: malloc. Copied. */
-    int32_t verify; /* 1: check the weights with a strict linnet_model_verify. 0: check them, but not strictly, if the
-                     * data is copied; do not check data that is mapped or used in place. -1: do not check */
+    int32_t verify;                    /* linnet_verify: whether to check the weights (linnet_model_verify) */
+    linnet_log log;                    /* NULL: no messages */
+    void *log_context;
+    const linnet_user_op *const *user_ops; /* the program's ops that the file names. Copied. */
+    int32_t user_op_count;
 } linnet_model_config;
 
-LINNET_API void linnet_model_config_init(linnet_model_config *config);
+static inline void linnet_model_config_init(linnet_model_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Maps the file at `path` and verifies its whole structure. `config` may be NULL. Errors: NOT_FOUND, READ_FAILED,
- * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (this build does not have the op), BAD_ATTRIBUTE, TOO_LARGE,
- * OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of linnet_model_verify. */
+ * BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (an op is not in this build or not in user_ops),
+ * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT; if the weights are checked, also those of
+ * linnet_model_verify. */
 LINNET_API linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
                                            linnet_error *error);
-/* Opens a model that is in memory. With `copy` != 0 the data is copied, and the weights are checked unless
- * config.verify is -1. With `copy` = 0 the memory must outlive the model; the data is still copied if `data` is not
- * 16-byte aligned. Errors: those of linnet_model_open, except NOT_FOUND. */
-LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size, int copy,
+typedef enum linnet_ownership {
+    LINNET_BORROW = 0, /* the memory must outlive the model; it is still copied if it is not 16-byte aligned */
+    LINNET_COPY = 1
+} linnet_ownership;
+
+/* Opens a model that is in memory. Errors: those of linnet_model_open, except NOT_FOUND. */
+LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size, linnet_ownership ownership,
                                                   const linnet_model_config *config, linnet_model **out,
                                                   linnet_error *error);
 /* Drops the caller's reference, at any time: stores, plans and sessions keep their model alive. */
 LINNET_API void linnet_model_free(linnet_model *model);
 
 typedef struct linnet_verified {
+    size_t struct_size;
     int32_t segments;       /* parts of the file outside its structure: weights, initial values, ... */
     int32_t without_digest; /* segments without a digest, which cannot be checked */
     int32_t problems;       /* segments, and gaps between segments, that have changed since they were written */
     uint64_t bytes;         /* bytes of the segments that match their digests */
 } linnet_verified;
 
+static inline void linnet_verified_init(linnet_verified *found) { linnet_struct_init(found, sizeof *found); }
+
 /* Reads the whole file, and checks that each segment matches its digest and that the bytes between segments are 0.
- * (linnet_model_open has checked the structure.) With `strict` != 0 a segment without a digest is CORRUPT, and a format
- * too new to be checked completely is NEWER_FORMAT. `out` may be NULL; it is filled even on an error.
- * Errors: CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
-LINNET_API linnet_status linnet_model_verify(const linnet_model *model, int strict, linnet_verified *out,
+ * (linnet_model_open has checked the structure.) If `how` is STRICT, a segment without a digest is CORRUPT, and a
+ * format too new to be checked completely is NEWER_FORMAT. `out` may be NULL; it is filled even on an error. Errors:
+ * CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_model_verify(const linnet_model *model, linnet_verify how, linnet_verified *out,
                                              linnet_error *error);
 
 LINNET_API int linnet_model_signature_count(const linnet_model *model);
@@ -202,10 +263,12 @@ LINNET_API int linnet_model_find_signature(const linnet_model *model, const char
 LINNET_API int linnet_model_input_count(const linnet_model *model, int signature);
 LINNET_API int linnet_model_output_count(const linnet_model *model, int signature);
 /* Gives the declared shape, which may be partly unknown. Errors: INVALID_ARGUMENT. */
-LINNET_API linnet_status linnet_model_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out);
-LINNET_API linnet_status linnet_model_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_model_get_input(const linnet_model *model, int signature, int i,
+                                                linnet_tensor_info *out);
+LINNET_API linnet_status linnet_model_get_output(const linnet_model *model, int signature, int i,
+                                                 linnet_tensor_info *out);
 LINNET_API int linnet_model_variable_count(const linnet_model *model);
-LINNET_API linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_model_get_variable(const linnet_model *model, int i, linnet_tensor_info *out);
 /* Value of a metadata key (producer, source, license, ...), or NULL. The key "digest" gives the digest of the file: 32
  * hexadecimal digits that identify this model. The file's digest covers the digests of the weights, not the weights;
  * linnet_model_verify checks whether the weights match their digests. */
@@ -228,12 +291,15 @@ LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name
                                            linnet_error *error);
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                             linnet_error *error);
+typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
+
 /* Returns the variable's own memory: 64-byte aligned, dense, and at the same address while the store lives.
- * With `write` != 0 the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
+ * With LINNET_WRITE the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
  * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
- * the new values after linnet_store_publish, or after the next run, read or save of the store has begun.
+ * the new values after linnet_store_publish, or after the next run, read or save of the store has begun. A caller that
+ * keeps the pointer calls this function again for each later write, because sessions keep packed copies of variables.
  * Returns NULL and sets `error` on UNKNOWN_NAME and INVALID_ARGUMENT. */
-LINNET_API void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error);
+LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
 /* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.
  * Errors: INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_store_publish(linnet_store *store, linnet_error *error);
@@ -250,7 +316,9 @@ typedef struct linnet_checkpoint_config {
     int32_t metadata_count;      /* number of pairs */
 } linnet_checkpoint_config;
 
-LINNET_API void linnet_checkpoint_config_init(linnet_checkpoint_config *config);
+static inline void linnet_checkpoint_config_init(linnet_checkpoint_config *config) {
+    linnet_struct_init(config, sizeof *config);
+}
 /* Writes variables of the store to `path`. All values are from the same moment, between two runs. After a crash, a
  * kill or a full disk, `path` is either the old file or the whole new file: the function writes PATH.part, calls fsync,
  * renames the file, and calls fsync on the folder. `config` may be NULL. Runs that assign variables wait while the file
@@ -275,6 +343,12 @@ typedef struct linnet_shape {
 typedef struct linnet_device linnet_device;               /* linnet_device.h */
 typedef struct linnet_program_cache linnet_program_cache; /* linnet_device.h */
 
+/* A hint: where the nodes of some names run. */
+typedef struct linnet_placement {
+    const char *node;   /* name of a node; "*" stands for any characters */
+    const char *device; /* name of a device of the config, or "cpu" */
+} linnet_placement;
+
 typedef struct linnet_plan_config {
     size_t struct_size;
     const char *signature;      /* NULL: "infer" */
@@ -285,7 +359,8 @@ typedef struct linnet_plan_config {
     int32_t fetch_count;
     int32_t threads;                     /* 0: linnet_default_threads() */
     const char *isa_max;                 /* a linnet_isa_name(); NULL: the best */
-    const linnet_device *const *devices; /* extension devices, in order of preference; the CPU is always last */
+    const linnet_device *const *devices; /* in order of preference (linnet_device.h). A device gets the nodes that it
+                                          * can run, unless by its costs the CPU is faster */
     int32_t device_count;
     int32_t strict_dims;               /* 1: WRONG_SHAPE if open dimensions with the same name get different sizes.
                                         * 0: names are ignored; each dimension keeps the size given for it */
@@ -304,18 +379,22 @@ typedef struct linnet_plan_config {
     int32_t snapshot; /* 1: runs read a copy of the variables, taken after the last run, write or load that changed one.
                        * Runs on snapshots and other runs of the store wait for each other only while changed variables
                        * are copied. INVALID_ARGUMENT if the signature assigns variables. */
+    const linnet_placement *placement; /* hints, which costs do not overrule; of several hints for a node the first one
+                                        * counts. A node that its device cannot run is on the CPU */
+    int32_t placement_count;
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with
  * its own arena and threads allocate: activations + scratch + packed_weights + constants + variables + io + snapshot +
- * committed + bookkeeping. Planning frees all other memory that it uses. If shapes depend on data, a run allocates
- * more, up to max_bytes. A second plan of the same model adds less than its total, because the two plans share the
- * model, the store and some packed weights. */
+ * committed + bookkeeping + devices. Planning frees all other memory that it uses. If shapes depend on data, a run
+ * allocates more, up to max_bytes. A second plan of the same model adds less than its total, because the two plans
+ * share the model, the store and some packed weights. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
     uint64_t scratch;        /* working memory of kernels */
-    uint64_t packed_weights; /* constants rearranged for the kernels, from the model's allocator */
+    uint64_t packed_weights; /* weights rearranged for the kernels: constants, from the model's allocator, and variables
+                                that the signature does not assign, from the store's */
     uint64_t constants;      /* values computed at plan time, except those that the first session packs and frees */
     uint64_t variables;      /* the variables of the store */
     uint64_t io;             /* input and output buffers of the session */
@@ -333,25 +412,37 @@ typedef struct linnet_plan_info {
     int32_t threads;
     int32_t recomputed; /* steps that compute a value again instead of keeping it, because of max_bytes */
     const char *isa;
-    uint64_t plan_ns; /* time that planning took */
+    uint64_t plan_ns;  /* time that planning took */
+    uint64_t devices;  /* memory of devices; linnet_plan_get_device (linnet_device.h) gives its parts */
+    int32_t fallbacks; /* steps of the CPU that no device of the config can run, or that cost more there */
 } linnet_plan_info;
 
-/* One step of a plan, and its cost if it was traced. */
+static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }
+
+/* One step of a plan, its time if it was traced, and what was counted in its first output (count_special). */
 typedef struct linnet_step_info {
     size_t struct_size;
     const char *name;   /* node */
     const char *op;     /* runtime op */
     const char *kernel; /* full kernel name, e.g. "conv_f32_igemm_7x32__avx512" */
     const char *layout; /* "dense", "channels_last" */
-    const char *device; /* "cpu", or the name of an extension's device */
+    const char *device; /* "cpu", or the name of a device */
     const char *fused;  /* names of nodes fused into this step, separated by "+", or "" */
     uint64_t bytes;     /* read and written */
     uint64_t flops;     /* a multiplication and an addition count as two; integer operations count the same */
     uint64_t runs;      /* traced runs */
-    uint64_t total_ns;  /* over the traced runs */
+    uint64_t total_ns;  /* over the traced runs; of a device's step: the time to submit it */
+    uint64_t saturated; /* values at an integer limit after the last run */
+    uint64_t infinite;
+    uint64_t not_a_number;
+    uint64_t device_ns; /* over the traced runs: the time on the device, if the device measures it */
+    const char *placed; /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
+                         * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device) */
 } linnet_step_info;
 
-LINNET_API void linnet_plan_config_init(linnet_plan_config *config);
+static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }
+
+static inline void linnet_plan_config_init(linnet_plan_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Makes a plan, which keeps `model` alive. `config` may be NULL.
  * Errors: UNKNOWN_NAME (signature, input, fetch, ISA), UNKNOWN_SHAPE, WRONG_SHAPE, SHAPE_MISMATCH, UNSUPPORTED,
  * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
@@ -372,8 +463,8 @@ LINNET_API linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, li
 /* The inputs are those that the fetches need; the outputs are the fetches, in config order. All shapes are known. */
 LINNET_API int linnet_plan_input_count(const linnet_plan *plan);
 LINNET_API int linnet_plan_output_count(const linnet_plan *plan);
-LINNET_API linnet_status linnet_plan_input(const linnet_plan *plan, int i, linnet_tensor_info *out);
-LINNET_API linnet_status linnet_plan_output(const linnet_plan *plan, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out);
 
 /* ---- session: allocates the arena, packs constants, resolves operands, and runs --------------------------------- */
 
@@ -390,9 +481,14 @@ typedef struct linnet_session_config {
                                         * same store and signature (and may have plans for different shapes). They must
                                         * never run at the same time */
     uint64_t max_bytes; /* limit for the plan's total and segments planned while running; 0: the plan's max_bytes */
+    const linnet_program_cache *program_cache; /* NULL, or where devices keep compiled programs (linnet_device.h). Its
+                                                * functions are called while the session is created, and when it plans
+                                                * segments. Not copied */
 } linnet_session_config;
 
-LINNET_API void linnet_session_config_init(linnet_session_config *config);
+static inline void linnet_session_config_init(linnet_session_config *config) {
+    linnet_struct_init(config, sizeof *config);
+}
 /* Creates a session, which keeps plan and store alive. If `store` is NULL and the model has variables, the session gets
  * a private store. If the session has its own snapshot, this call waits for the store's active run. If the session
  * needs more than linnet_memory_available, the call fails with OUT_OF_MEMORY and both numbers.
@@ -405,11 +501,11 @@ LINNET_API void linnet_session_free(linnet_session *session);
  * that shares a snapshot counts the snapshot. The model (linnet_model_bytes), the store (linnet_store_bytes) and the
  * caller's arena are not included. 0 for NULL. */
 LINNET_API size_t linnet_session_bytes(const linnet_session *session);
-/* Buffer of input i, of linnet_plan_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
+/* Buffer of input i, of linnet_plan_get_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
-/* Buffer of output i, valid until the next run. linnet_session_output_info gives the shape if it depends on data. */
+/* Buffer of output i, valid until the next run. linnet_session_get_output gives the shape if it depends on data. */
 LINNET_API const void *linnet_session_output(const linnet_session *session, int i);
-LINNET_API linnet_status linnet_session_output_info(const linnet_session *session, int i, linnet_tensor_info *out);
+LINNET_API linnet_status linnet_session_get_output(const linnet_session *session, int i, linnet_tensor_info *out);
 /* Copies `bytes` bytes into the input of that name. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size). */
 LINNET_API linnet_status linnet_session_set(linnet_session *session, const char *input, const void *data, size_t bytes,
                                             linnet_error *error);
@@ -432,16 +528,13 @@ typedef struct linnet_run_config {
     void *poll_context;
 } linnet_run_config;
 
-LINNET_API void linnet_run_config_init(linnet_run_config *config);
+static inline void linnet_run_config_init(linnet_run_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Runs all steps like linnet_run, but can be ended early. `config` may be NULL; the session does not keep it. Errors:
  * those of linnet_run, INVALID_ARGUMENT, CANCELLED and DEADLINE_EXCEEDED. The last two name the next step. */
 LINNET_API linnet_status linnet_run_with(linnet_session *session, const linnet_run_config *config, linnet_error *error);
-/* Gives the timings of step i measured so far (trace = 1). */
+/* Gives the facts about step i, the times measured so far (trace = 1) and the counts of the last run (count_special).
+ */
 LINNET_API linnet_status linnet_session_get_step(const linnet_session *session, int i, linnet_step_info *info);
-/* Counts the saturated (at an integer limit), infinite and NaN values in the first output of step i after the last run.
- * Needs count_special = 1. */
-LINNET_API linnet_status linnet_session_get_special(const linnet_session *session, int i, uint64_t *saturated,
-                                                    uint64_t *infinite, uint64_t *not_a_number);
 
 #ifdef __cplusplus
 }

@@ -50,13 +50,6 @@ typedef struct linnet_span {
  * linnet_work live as long as the session. */
 typedef struct linnet_step linnet_step;
 
-enum linnet_quant_scheme {
-    LINNET_QUANT_NONE = 0,
-    LINNET_QUANT_TENSOR = 1, /* one scale */
-    LINNET_QUANT_AXIS = 2,   /* one scale for each index along `quant_axis` */
-    LINNET_QUANT_BLOCK = 3   /* one scale for each `quant_block` elements along `quant_axis` */
-};
-
 /* An operand. real = (stored - zero) * scale. */
 typedef struct linnet_device_tensor {
     size_t struct_size;
@@ -79,12 +72,13 @@ typedef struct linnet_device_tensor {
     const int32_t *zero; /* NULL: all 0 */
 } linnet_device_tensor;
 
+/* The name of the runtime op; for a user op (linnet_ext.h) its own name, "com.example.crop". */
 LINNET_API const char *linnet_step_op(const linnet_step *step);
 LINNET_API const char *linnet_step_name(const linnet_step *step);
 /* The inputs of the op, then the operands of the epilogue, if the step has one. */
 LINNET_API int linnet_step_input_count(const linnet_step *step);
 LINNET_API int linnet_step_output_count(const linnet_step *step);
-/* Fill an operand; out->struct_size must be set (linnet_device_tensor_init). Errors: INVALID_ARGUMENT. */
+/* Fill an operand; initialize it with linnet_device_tensor_init. Errors: INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_device_tensor *out);
 LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_device_tensor *out);
 /* Returns the values of an integer, bool, enum, dtype or integer-list attribute, and their number in *count; NULL if
@@ -92,7 +86,9 @@ LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, 
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
 
-static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) { tensor->struct_size = sizeof *tensor; }
+static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
+    linnet_struct_init(tensor, sizeof *tensor);
+}
 
 /* ---- map programs --------------------------------------------------------------------------------------------------
  */
@@ -123,8 +119,11 @@ typedef struct linnet_map_opcode {
     int32_t types;    /* register types that it computes with: 1 floats, 2 integers, 3 both, 0: moves and converts */
 } linnet_map_opcode;
 
-/* Fills the program of a `map` step or of an epilogue; out->struct_size must be set. Errors: UNKNOWN_NAME (the step has
- * no program), INVALID_ARGUMENT. */
+static inline void linnet_map_init(linnet_map *map) { linnet_struct_init(map, sizeof *map); }
+static inline void linnet_map_opcode_init(linnet_map_opcode *opcode) { linnet_struct_init(opcode, sizeof *opcode); }
+
+/* Fills the program of a `map` step or of an epilogue. Errors: UNKNOWN_NAME (the step has no program),
+ * INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out);
 /* The result of the op under an epilogue: its dtype and shape, but never in memory. Errors: UNKNOWN_NAME (the step has
  * no epilogue), INVALID_ARGUMENT. */
@@ -289,8 +288,11 @@ typedef struct linnet_plan_device_info {
     uint64_t total;
 } linnet_plan_device_info;
 
-/* Gives the bytes on the i-th device of the plan's config; info->struct_size must be set. Errors: INVALID_ARGUMENT,
- * also past the end. */
+static inline void linnet_plan_device_info_init(linnet_plan_device_info *info) {
+    linnet_struct_init(info, sizeof *info);
+}
+
+/* Gives the bytes on the i-th device of the plan's config. Errors: INVALID_ARGUMENT, also past the end. */
 LINNET_API linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
-/* linnet_ext.h - for programs that build graphs, and for devices outside the library.
+/* linnet_ext.h - for programs that build graphs, and for ops of the program.
  * A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the checksum of a segment.
- * A device is a table of functions; a plan may place steps on a device. LINNET_EXT_VERSION is the version of this
- * header, which is independent of the library's version. */
+ * A user op is a table of functions that is registered with a model whose file names the op. LINNET_EXT_VERSION is the
+ * version of this header, which is independent of the library's version. */
 #ifndef LINNET_EXT_H
 #define LINNET_EXT_H
 
@@ -24,6 +24,8 @@ typedef struct linnet_operand {
     const int32_t *zero;
     int32_t quant_count;
     int32_t quant_axis;
+    int32_t quant_block; /* > 0: elements along quant_axis that share a scale; scales are in row-major order of the
+                            blocks */
 } linnet_operand;
 
 /* Infers the shapes and dtypes of the outputs. `node` is a finished flatbuffer with root linnet.fb.Node; the function
@@ -43,43 +45,113 @@ LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const
  * instructions if the processor has them. Thread-safe. */
 LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* ---- devices --------------------------------------------------------------------------------------------------- */
+/* Returns how often a kernel has packed variables of this store: once for each packed copy before its first run, and
+ * again before a run that finds that one of its variables was written since. 0 for NULL. Thread-safe. */
+LINNET_API uint64_t linnet_store_packs(const linnet_store *store);
 
-/* A step that a plan may place on a device: its op and attributes by name, and the shapes of its operands. */
-typedef struct linnet_step linnet_step;
-LINNET_API const char *linnet_step_op(const linnet_step *step);
-LINNET_API const char *linnet_step_name(const linnet_step *step);
-LINNET_API int linnet_step_input_count(const linnet_step *step);
-LINNET_API int linnet_step_output_count(const linnet_step *step);
-LINNET_API linnet_status linnet_step_input(const linnet_step *step, int i, linnet_tensor_info *out);
-LINNET_API linnet_status linnet_step_output(const linnet_step *step, int i, linnet_tensor_info *out);
-/* Returns the values of an integer, bool, enum or integer-list attribute, and their number in *count; NULL if the step
- * does not have the attribute. */
-LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
-LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
+/* Copy structs between versions of a header, as this library does with its own (linnet.h says how). For libraries whose
+ * headers have structs with a struct_size too. `ours` has the `size` of the library's header, `theirs` is the caller's,
+ * and `first` is the size of the struct in its first version. `name` is the struct's name, for the error.
+ * linnet_struct_take reads a config, linnet_struct_give fills an info. Errors: INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void *theirs, size_t first, const char *name,
+                                            linnet_error *error);
+LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
+                                            linnet_error *error);
 
-/* A device. Each function receives `context`. Buffers are device pointers, which the runtime never dereferences.
- * Operands on a device are dense. Functions that return int return 0 for success, except `supports`. The struct must
- * outlive every plan that names it. */
-struct linnet_device {
+/* ---- user ops: ops of the program that a file names (docs/user_ops.md) ------------------------------------------- */
+
+/* Types of a node's attributes. */
+typedef enum linnet_user_type {
+    LINNET_USER_INTEGERS = 0,
+    LINNET_USER_FLOATS = 1,
+    LINNET_USER_TEXT = 2,
+    LINNET_USER_BYTES = 3 /* text that is not UTF-8 */
+} linnet_user_type;
+
+typedef struct linnet_user_call linnet_user_call;
+/* One call of a callback. Everything that it points to is valid only during the call. */
+struct linnet_user_call {
     size_t struct_size;
-    uint32_t version; /* LINNET_EXT_VERSION */
-    const char *name;
-    void *context;
-    int (*supports)(void *context, const linnet_step *step); /* 1: this device can run the step */
-    void *(*allocate)(void *context, size_t size);           /* 64-byte aligned, or NULL */
-    void (*release)(void *context, void *buffer, size_t size);
-    int (*upload)(void *context, void *device_to, const void *host_from, size_t size);
-    int (*download)(void *context, void *host_to, const void *device_from, size_t size);
-    int (*prepare)(void *context, const linnet_step *step, void **state); /* once per session; may be NULL */
-    void (*unprepare)(void *context, void *state);
-    int (*run)(void *context, const linnet_step *step, void *state, const void *const *inputs, void *const *outputs);
-    int (*synchronise)(void *context); /* waits until all submitted work has ended */
+    void *context;       /* of the op */
+    const void *node;    /* private; the functions below read its attributes */
+    int32_t version;     /* that the node needs, at most the version of the op */
+    int32_t input_count; /* the last inputs may be left out */
+    int32_t output_count;
+    const linnet_operand *const *inputs; /* dtype LINNET_NONE: absent */
+    linnet_operand *const *outputs;
+    char *problem; /* a callback that fails may write the reason here, as text with a NUL */
+    size_t problem_size;
+    size_t scratch_size; /* set by `prepare`: bytes of `scratch`; 0 */
+    int64_t items;       /* set by `prepare`: independent parts of the work, which threads may share; 1 */
+    int64_t grain;       /* set by `prepare`: the fewest items worth giving to a thread; 1 */
+    void *scratch;       /* `run`: scratch_size bytes, 64-byte aligned, for this call alone */
+    int64_t begin, end;  /* `run`: the items to compute; all outputs if there is one item */
+    /* What the functions linnet_user_... below call, so that a library of user ops need not link liblinnet. */
+    const char *(*attribute)(const linnet_user_call *call, int i, int *type, int64_t *count);
+    const int64_t *(*integers)(const linnet_user_call *call, const char *attribute, int64_t *count);
+    const double *(*floats)(const linnet_user_call *call, const char *attribute, int64_t *count);
+    const char *(*text)(const linnet_user_call *call, const char *attribute, int64_t i, size_t *size);
 };
 
-/* A shared library that contains a device exports this function; liblinnet does not. Python's linnet.load_device(path)
- * calls the function. The shared library still owns the returned device. */
-const linnet_device *linnet_extension_device(void);
+/* Name of the node's attribute i; NULL past the end. `type` and `count` may be NULL. *count is the number of values, or
+ * -1 for a single value that is not a list. */
+static inline const char *linnet_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count) {
+    return call->attribute(call, i, type, count);
+}
+/* The values of the node's attribute of that name and their number; NULL if the node has no value of this name and
+ * type. `count` may be NULL. */
+static inline const int64_t *linnet_user_integers(const linnet_user_call *call, const char *name, int64_t *count) {
+    return call->integers(call, name, count);
+}
+static inline const double *linnet_user_floats(const linnet_user_call *call, const char *name, int64_t *count) {
+    return call->floats(call, name, count);
+}
+/* Text i of the attribute, followed by a NUL, and its size; the bytes may be anything. NULL past the end, or if the
+ * node has no such attribute. `size` may be NULL. */
+static inline const char *linnet_user_text(const linnet_user_call *call, const char *name, int64_t i, size_t *size) {
+    return call->text(call, name, i, size);
+}
+
+typedef enum linnet_user_op_flag {
+    LINNET_USER_OP_IN_PLACE = 1, /* outputs[0]->data may be inputs[0]->data, if both have the same shape and size */
+    LINNET_USER_OP_EXACT = 2     /* the same inputs always give the same bits. A plan may then compute a constant result
+                                  * once, or a result twice to save memory */
+} linnet_user_op_flag;
+
+/* An op of the program, for linnet_model_config.user_ops. The model copies the struct and the name. Sessions of one
+ * model may call the callbacks from several threads at the same time. A callback returns 0, or another number if it
+ * fails; then planning or the run fails with LINNET_USER_OP_FAILED and the text in call->problem. */
+struct linnet_user_op {
+    size_t struct_size;
+    const char *name; /* a domain that you own and a name: "com.example.crop". A file stores it. At most 95 bytes */
+    int32_t version;  /* 1 or more. The op runs nodes of its version and of all earlier versions */
+    int32_t flags;    /* LINNET_USER_OP_... */
+    int32_t least_inputs, most_inputs; /* -1: no upper limit. The first `least_inputs` inputs are never absent */
+    int32_t least_outputs, most_outputs;
+    void *context;
+    /* Completes the dtype, rank and shape of every output. Before the call, the outputs are as the file declares them,
+     * with rank -1 or dimensions -1 where the file leaves them open; a dtype is LINNET_NONE while a graph is built.
+     * Inputs have their true shapes in a plan, and may have ranks and dimensions -1 while a graph is built. `data` is
+     * not NULL if the value is known. If an output depends on a value that is not known yet, leave its dimensions at
+     * -1: once the value has been computed, the rule is called again. NULL: every file must declare the whole shape. */
+    int (*infer)(linnet_user_call *call);
+    /* Sets scratch_size, items and grain. All shapes are known. NULL: no scratch, one item. */
+    void (*prepare)(linnet_user_call *call);
+    /* Computes the items from call->begin to call->end. All buffers are dense; `data` of an operand without elements
+     * may be NULL. Several threads may call it at the same time for different items of one run. */
+    int (*run)(linnet_user_call *call);
+};
+static inline void linnet_user_op_init(linnet_user_op *op) { linnet_struct_init(op, sizeof *op); }
+
+/* linnet_op_infer for a node of the user op; op NULL is linnet_op_infer. Errors: those of linnet_op_infer,
+ * INVALID_ARGUMENT (the op), and USER_OP_FAILED. */
+LINNET_API linnet_status linnet_user_op_infer(const linnet_user_op *op, const void *node, size_t size,
+                                              const linnet_operand *inputs, int input_count, linnet_operand *outputs,
+                                              int output_count, linnet_error *error);
+
+/* A shared library of user ops exports this function; liblinnet does not. It returns the ops and their number. Python's
+ * linnet.load_user_ops(path) calls the function. The shared library still owns the ops. */
+const linnet_user_op *const *linnet_extension_user_ops(int *count);
 
 #ifdef __cplusplus
 }

@@ -24,8 +24,7 @@ typedef struct linnet_worker linnet_worker;
 /* "0.1.0", the version of this library. Programs that use both libraries compare it with linnet_version(). */
 LINNET_API const char *linnet_sync_version(void);
 
-/* ---- links: how to reach the peer; every config below contains this one
- * -------------------------------------------- */
+/* ---- links: how to reach the peer; every config below points to one ------------------------------------------ */
 
 /* Encryption uses TLS 1.3 from OpenSSL's libssl (1.1.1 or later). It is loaded only if a key or certificate is given.
  * Strings need to live only during the call that takes the config. */
@@ -47,7 +46,7 @@ typedef struct linnet_link_config {
                                 address has no host */
 } linnet_link_config;
 
-LINNET_API void linnet_link_config_init(linnet_link_config *config);
+static inline void linnet_link_config_init(linnet_link_config *config) { linnet_struct_init(config, sizeof *config); }
 
 /* ---- server ------------------------------------------------------------------------------------------------------ */
 
@@ -66,16 +65,16 @@ typedef enum linnet_sync_durability {
 
 typedef struct linnet_server_config {
     size_t struct_size;
-    linnet_link_config link;
-    const char *const *listen; /* addresses; NULL: ":0" */
+    const linnet_link_config *link; /* NULL: the defaults */
+    const char *const *listen;      /* addresses; NULL: ":0" */
     int32_t listen_count;
-    int32_t mode;        /* linnet_sync_mode */
-    int32_t workers;     /* members that a group needs before its steps begin; 0: 1 */
-    int32_t quorum;      /* pushes that close a step of a group; later pushes are dropped; 0: all members */
-    int32_t elastic;     /* 1: steps continue without a lost worker; 0: steps wait until `workers` members are connected
-                            again */
-    int32_t staleness;   /* ASYNCHRONOUS: number of closed steps by which a worker may be ahead of the slowest; -1: no
-                            limit */
+    int32_t mode;      /* linnet_sync_mode */
+    int32_t workers;   /* members that a group needs before its steps begin; 0: 1 */
+    int32_t quorum;    /* pushes that close a step of a group; later pushes are dropped; 0: all members */
+    int32_t elastic;   /* 1: steps continue without a lost worker; 0: steps wait until `workers` members are connected
+                          again */
+    int32_t staleness; /* ASYNCHRONOUS: number of closed steps by which a worker may be ahead of the slowest; -1 (set by
+                          linnet_server_config_init): no limit */
     const char *folder;  /* for snapshots, journal and epoch; created if missing; NULL: nothing is kept on disk */
     int32_t durability;  /* linnet_sync_durability */
     int32_t save_every;  /* updates between two snapshots; 0: only on request and at the end */
@@ -90,7 +89,10 @@ typedef struct linnet_server_config {
                        workers that have seen later updates; 0: a damaged journal is an error */
 } linnet_server_config;
 
-LINNET_API void linnet_server_config_init(linnet_server_config *config);
+static inline void linnet_server_config_init(linnet_server_config *config) {
+    linnet_struct_init(config, sizeof *config);
+    config->staleness = -1;
+}
 /* Creates a server for the variables that the model's `update/...` signatures change. It listens when this function
  * returns. If the folder holds a snapshot of this model, the server continues from there. `store` NULL: the server
  * makes its own. The server keeps the model and the store alive. Errors: UNKNOWN_NAME (no update signature),
@@ -107,10 +109,13 @@ LINNET_API const char *linnet_server_address(const linnet_server *server, int i)
  * since creation. Saves at the end. A bad or lost connection does not affect the other connections. Errors: SUPERSEDED,
  * CORRUPT (a worker has the answer to a step that the folder has lost), WRITE_FAILED, those of linnet_run. */
 LINNET_API linnet_status linnet_server_run(linnet_server *server, uint64_t updates, linnet_error *error);
-/* Makes linnet_server_run return soon. With `over` 1 the job has ended, and workers get JOB_OVER; they also get it when
- * linnet_server_run has made its `updates`. With `over` 0 workers wait for a server to return. Any thread or signal
- * handler may call this function. */
-LINNET_API void linnet_server_stop(linnet_server *server, int over);
+typedef enum linnet_sync_stop {
+    LINNET_SYNC_PAUSE = 0,  /* workers wait for a server to return */
+    LINNET_SYNC_END_JOB = 1 /* workers get JOB_OVER, as when linnet_server_run has made its `updates` */
+} linnet_sync_stop;
+
+/* Makes linnet_server_run return soon. Any thread or signal handler may call this function. */
+LINNET_API void linnet_server_stop(linnet_server *server, linnet_sync_stop how);
 /* The store of the variables, owned by the server. If it is read while the server runs, the reader sees the state
  * between two updates. */
 LINNET_API linnet_store *linnet_server_store(linnet_server *server);
@@ -139,8 +144,9 @@ typedef enum linnet_sync_compression {
 
 typedef struct linnet_worker_config {
     size_t struct_size;
-    linnet_link_config link;
-    int32_t worker;      /* number of this worker, the same after a restart; -1: the server chooses one */
+    const linnet_link_config *link; /* NULL: the defaults */
+    int32_t worker;      /* number of this worker, the same after a restart; -1 (set by linnet_worker_config_init): the
+                            server chooses one */
     int32_t group;       /* workers of a group are synchronous; groups are asynchronous to each other */
     int32_t compression; /* linnet_sync_compression */
     double fraction;     /* TOP_K: part of a tensor's elements to send, 0 to 1; 0: 0.01 */
@@ -156,7 +162,10 @@ typedef struct linnet_worker_config {
     const char *name; /* a name for people, at most 15 bytes of UTF-8; NULL: "" */
 } linnet_worker_config;
 
-LINNET_API void linnet_worker_config_init(linnet_worker_config *config);
+static inline void linnet_worker_config_init(linnet_worker_config *config) {
+    linnet_struct_init(config, sizeof *config);
+    config->worker = -1;
+}
 /* Connects to the servers of all shards, given in any order, and agrees with them on the tensors. These are the
  * variables for which `grad` has gradients, and the variables that the metadata sync.average and sync.read name.
  * `store` must belong to `model`; the worker uses both until it is freed. A thread sends heartbeats between calls.
@@ -201,6 +210,7 @@ typedef enum linnet_sync_outcome {
 
 /* One server, as a worker sees it. */
 typedef struct linnet_link_info {
+    size_t struct_size;
     const char *address;
     int32_t shard;
     int32_t connected; /* 0: the connection is lost and is being made again */
@@ -215,6 +225,8 @@ typedef struct linnet_link_info {
     uint64_t clock_ns[5]; /* the server's clock, from its last answer: when the first and the last push of the step were
                              complete, when the update began and ended, when the answer was made */
 } linnet_link_info;
+
+static inline void linnet_link_info_init(linnet_link_info *info) { linnet_struct_init(info, sizeof *info); }
 
 typedef struct linnet_worker_info {
     size_t struct_size;
@@ -236,11 +248,13 @@ typedef struct linnet_worker_info {
     uint64_t first_example, examples, batch; /* this worker's share of the next global batch; batch 0: not shared */
     uint32_t members;                        /* workers in the group at the last answer */
     uint64_t bytes;                          /* memory that the worker holds, without the store's */
-    const linnet_link_info *links;           /* valid until the next call with this worker */
-    int32_t link_count;
+    int32_t link_count;                      /* servers */
 } linnet_worker_info;
 
+static inline void linnet_worker_info_init(linnet_worker_info *info) { linnet_struct_init(info, sizeof *info); }
 LINNET_API linnet_status linnet_worker_get_info(linnet_worker *worker, linnet_worker_info *info);
+/* Describes the i-th server, in the order of linnet_worker_create. Errors: INVALID_ARGUMENT past the end. */
+LINNET_API linnet_status linnet_worker_get_link(linnet_worker *worker, int i, linnet_link_info *info);
 /* Makes every server write a snapshot, and waits until all have. Errors: WRITE_FAILED, with the server's message. */
 LINNET_API linnet_status linnet_worker_save(linnet_worker *worker, linnet_error *error);
 /* Leaves the group, so that no step waits for this worker, and frees it. Takes at most a second. */
@@ -259,15 +273,16 @@ typedef enum linnet_ring_operation { LINNET_RING_SUM = 0, LINNET_RING_MEAN = 1 }
 
 typedef struct linnet_ring_config {
     size_t struct_size;
-    linnet_link_config link; /* not used: heartbeat_ms and lease_ms; chunk: bytes per piece, 0: 256 KiB */
+    const linnet_link_config *link; /* NULL: the defaults. Not used: heartbeat_ms and lease_ms; chunk: bytes per piece,
+                                     * 0: 256 KiB */
     const char *address; /* address where rank 0 waits for the other ranks; the same at all ranks; port must not be 0 */
     const char *listen; /* address where this rank's neighbour connects; NULL: the host of `address`, on a port that the
                            system chooses */
-    int32_t rank, size; /* number of this process in [0, size), and number of processes */
+    int32_t rank, size; /* number of this process in [0, size), and number of processes; size 0: 1 */
     int32_t timeout_ms; /* how long to wait for other ranks to connect, and for a silent neighbour; 0: 60 000 */
 } linnet_ring_config;
 
-LINNET_API void linnet_ring_config_init(linnet_ring_config *config);
+static inline void linnet_ring_config_init(linnet_ring_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Waits until all `size` ranks have connected, and joins them to a ring. Only one thread at a time may use a ring.
  * Errors name the rank concerned, which is also in the record's op_index. TIMED_OUT: some ranks did not connect;
  * REFUSED: another process has this rank, or the ring has another size. */

@@ -14,11 +14,12 @@ enum ln_attribute_type {
     LN_ATTRIBUTE_DTYPE,
     LN_ATTRIBUTE_FUNCTION,
     LN_ATTRIBUTE_INTS,
-    LN_ATTRIBUTE_FLOATS
+    LN_ATTRIBUTE_FLOATS,
+    LN_ATTRIBUTE_BYTES
 };
 
 /* One attribute: its place in the flatbuffer table (slot) and in the C struct (offset). In the struct, floats are
- * double, all other scalars are int64_t, and lists are ln_ints or ln_floats. */
+ * double, all other scalars are int64_t, and lists are ln_ints, ln_floats or ln_text. */
 typedef struct ln_attribute {
     uint16_t name; /* in ln_names */
     uint16_t offset;
@@ -41,7 +42,10 @@ enum ln_op_flag {
     LN_OP_EXACT = 32,         /* every kernel gives the same bits */
     LN_OP_CALLS = 64,         /* it calls functions of the file, which its attributes refer to */
     LN_OP_WRITES = 128,       /* it writes the variable that is its first operand */
-    LN_OP_LOOKS_UP = 256      /* it reads only selected parts of its first operand */
+    LN_OP_LOOKS_UP = 256,     /* it reads only selected parts of its first operand */
+    LN_OP_REGISTERED = 512,   /* the host registers it with the model (kernel/user.h) */
+    LN_OP_VARIES = 1024,      /* the same operands may give other results; never folded, never computed twice */
+    LN_OP_BLOCKS = 2048       /* its operands and results may have quantization per block */
 };
 /* The preference of an operand for a physical layout. Channels-last applies where channels are the second dimension. */
 enum ln_op_layout { LN_PREFER_FREE, LN_PREFER_DENSE, LN_PREFER_CHANNELS_LAST, LN_PREFER_FOLLOW };
@@ -68,10 +72,10 @@ typedef struct ln_infer_facts {
 
 /* A shape rule. It reads inputs: dims may be -1, rank may be -1, `data` is the value if known, and an absent optional
  * input has dtype LINNET_NONE. It sets dtype, rank and dims of every output; a dim that is not known yet is -1. Outputs
- * are zeroed on entry, except dtype and quant, which the file declares (LINNET_NONE during building). A rule overwrites
- * the dtype if the op determines it. On bad operands it fails with SHAPE_MISMATCH, WRONG_DTYPE or BAD_ATTRIBUTE; the
- * caller adds node and names. Broadcasting an unknown dimension with n > 1 gives n; broadcasting it with 1 gives
- * unknown. */
+ * are zeroed on entry, except dtype and quant, which the file declares (LINNET_NONE during building); those of a
+ * registered op have the declared shape. A rule overwrites the dtype if the op determines it. On bad operands it fails
+ * with SHAPE_MISMATCH, WRONG_DTYPE or BAD_ATTRIBUTE; the caller adds node and names. Broadcasting an unknown dimension
+ * with n > 1 gives n; broadcasting it with 1 gives unknown. */
 typedef struct ln_infer {
     const struct ln_op *op;
     const void *attributes;
@@ -122,6 +126,10 @@ typedef struct ln_map_opcode_row {
     uint8_t arity;
     uint8_t types; /* register types: 1 floats, 2 integers, 3 both */
 } ln_map_opcode_row;
+
+/* kernel/infer.c: applies the op's shape rule. Refuses i4, u4 and quantization per block unless the op is defined for
+ * them, because most kernels rely on elements of whole bytes and on one scale per tensor or axis. */
+linnet_status ln_infer_outputs(const ln_infer *infer);
 
 /* Helpers for shape rules (kernel/infer.c). */
 /* Broadcasts two shapes with unknown dimensions into out, by NumPy's rules (rank and dims only). SHAPE_MISMATCH if they

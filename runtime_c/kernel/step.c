@@ -1,9 +1,11 @@
-/* step.c - functions for kernels and extensions: memory at plan time, index errors, and the operands and attributes of
-   a step. The functions linnet_step_* are public (linnet_ext.h). */
+/* step.c - functions for kernels and devices: memory at plan time, index errors, and the operands and attributes of
+   a step. The functions linnet_step_* are public (linnet_device.h). */
 #include "kernel/step.h"
 
 #include "base/memory.h"
-#include "linnet_ext.h"
+#include "base/structs.h"
+#include "kernel/map.h"
+#include "kernel/user.h"
 
 #include <string.h>
 
@@ -20,34 +22,107 @@ linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t i
     return LINNET_INDEX_OUT_OF_RANGE;
 }
 
-const char *linnet_step_op(const linnet_step *step) { return step->call->op->name; }
-const char *linnet_step_name(const linnet_step *step) { return step->name; }
-int linnet_step_input_count(const linnet_step *step) { return step->call->n_inputs; }
-int linnet_step_output_count(const linnet_step *step) { return step->call->n_outputs; }
+static bool registered(const linnet_step *step) { return step->call.op->flags & LN_OP_REGISTERED; }
 
-linnet_status linnet_step_input(const linnet_step *step, int i, linnet_tensor_info *out) {
-    if (i < 0 || i >= step->call->n_inputs || out == NULL) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&step->call->inputs[i], "", out);
-    return LINNET_OK;
+const char *linnet_step_op(const linnet_step *step) {
+    return registered(step) ? ln_user_host(step->call.op)->name : step->call.op->name;
+}
+const char *linnet_step_name(const linnet_step *step) { return step->name; }
+int linnet_step_input_count(const linnet_step *step) { return step->call.n_inputs + step->call.n_extra; }
+int linnet_step_output_count(const linnet_step *step) { return step->call.n_outputs; }
+
+linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {
+    linnet_device_tensor own = {.dtype = t->dtype};
+    if (t->dtype != LINNET_NONE) {
+        own.name = value->name;
+        own.variable = value->variable;
+        own.rank = t->rank;
+        memcpy(own.shape, t->dims, (size_t)t->rank * sizeof *own.shape);
+        memcpy(own.strides, t->strides, (size_t)t->rank * sizeof *own.strides);
+        own.bytes = value->bytes;
+        own.layout = value->token;
+        own.constant = t->data != NULL;
+        own.data = t->data;
+    }
+    if (t->dtype != LINNET_NONE && t->quant != NULL) {
+        own.quant_scheme = t->quant->scheme;
+        own.quant_bits = t->quant->bits > 0 ? t->quant->bits : ln_dtype_bits(t->dtype);
+        own.quant_axis = t->quant->axis;
+        own.quant_block = t->quant->block;
+        own.quant_count = t->quant->count;
+        own.scale = t->quant->scale;
+        own.zero = t->quant->zero;
+    }
+    return LN_GIVE(linnet_device_tensor, zero, &own, out);
 }
 
-linnet_status linnet_step_output(const linnet_step *step, int i, linnet_tensor_info *out) {
-    if (i < 0 || i >= step->call->n_outputs || out == NULL) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&step->call->outputs[i], "", out);
-    return LINNET_OK;
+static linnet_status operand(const linnet_step *step, int i, int first, int count, linnet_device_tensor *out) {
+    if (i < 0 || i >= count) return LINNET_INVALID_ARGUMENT;
+    const ln_tensor *t = first == 0 ? &step->call.inputs[i] : &step->call.outputs[i];
+    return ln_device_tensor(t, &step->values[first + i], out);
+}
+
+linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_device_tensor *out) {
+    return operand(step, i, 0, linnet_step_input_count(step), out);
+}
+
+linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_device_tensor *out) {
+    return operand(step, i, linnet_step_input_count(step), step->call.n_outputs, out);
+}
+
+linnet_status linnet_step_get_result(const linnet_step *step, linnet_device_tensor *out) {
+    static const ln_step_value unstored = {.name = ""};
+    if (step->call.epilogue == NULL) return LINNET_UNKNOWN_NAME;
+    return ln_device_tensor(step->call.inner, &unstored, out);
+}
+
+linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out) {
+    const ln_call *call = &step->call;
+    const bool node = call->op->family == LN_FAMILY_MAP;
+    const ln_map_attributes *map = node ? call->attributes : call->epilogue != NULL ? call->epilogue->map : NULL;
+    if (map == NULL) return LINNET_UNKNOWN_NAME;
+    linnet_map own = {.instruction_count = (int32_t)(map->program.n / 5),
+                      .program = map->program.v,
+                      .floats = map->floats.v,
+                      .float_count = (int32_t)map->floats.n,
+                      .integers = map->integers.v,
+                      .integer_count = (int32_t)map->integers.n,
+                      .rank = call->outputs[0].rank,
+                      .input_count = node ? call->n_inputs : call->epilogue->n_inputs,
+                      .output_count = call->n_outputs,
+                      .result = node ? -1 : call->epilogue->tile_input,
+                      .first = node ? 0 : call->n_inputs};
+    memcpy(own.shape, call->outputs[0].dims, sizeof own.shape);
+    return LN_GIVE(linnet_map, first, &own, out);
+}
+
+linnet_status linnet_map_get_opcode(int opcode, linnet_map_opcode *out) {
+    if (opcode <= 0 || opcode >= LN_MAP_LIMIT || ln_map_opcodes[opcode].name == 0) return LINNET_UNKNOWN_NAME;
+    const ln_map_opcode_row *row = &ln_map_opcodes[opcode];
+    const linnet_map_opcode own = {.name = ln_names + row->name, .arity = row->arity, .types = row->types};
+    return LN_GIVE(linnet_map_opcode, types, &own, out);
 }
 
 static const ln_attribute *find_attribute(const linnet_step *step, const char *name) {
-    const ln_op *op = step->call->op;
+    const ln_op *op = step->call.op;
     for (int i = 0; name != NULL && i < op->n_attributes; ++i)
         if (strcmp(ln_names + ln_op_attribute(op, i)->name, name) == 0) return ln_op_attribute(op, i);
     return NULL;
 }
 
 const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count) {
+    if (registered(step) && count != NULL) {
+        const linnet_user_call call = {.node = step->call.attributes};
+        int64_t n = 0;
+        const int64_t *values = ln_user_integers(&call, attribute, &n);
+        *count = (int)n;
+        return values;
+    }
     const ln_attribute *a = find_attribute(step, attribute);
-    if (a == NULL || count == NULL || a->type == LN_ATTRIBUTE_FLOAT || a->type == LN_ATTRIBUTE_FLOATS) return NULL;
-    const char *at = (const char *)step->call->attributes + a->offset;
+    if (a == NULL || count == NULL || a->type == LN_ATTRIBUTE_FLOAT || a->type == LN_ATTRIBUTE_FLOATS ||
+        a->type == LN_ATTRIBUTE_BYTES)
+        return NULL;
+    const char *at = (const char *)step->call.attributes + a->offset;
     if (a->type != LN_ATTRIBUTE_INTS) {
         *count = 1;
         return (const int64_t *)at;
@@ -57,9 +132,16 @@ const int64_t *linnet_step_integers(const linnet_step *step, const char *attribu
 }
 
 const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count) {
+    if (registered(step) && count != NULL) {
+        const linnet_user_call call = {.node = step->call.attributes};
+        int64_t n = 0;
+        const double *values = ln_user_floats(&call, attribute, &n);
+        *count = (int)n;
+        return values;
+    }
     const ln_attribute *a = find_attribute(step, attribute);
     if (a == NULL || count == NULL || (a->type != LN_ATTRIBUTE_FLOAT && a->type != LN_ATTRIBUTE_FLOATS)) return NULL;
-    const char *at = (const char *)step->call->attributes + a->offset;
+    const char *at = (const char *)step->call.attributes + a->offset;
     if (a->type == LN_ATTRIBUTE_FLOAT) {
         *count = 1;
         return (const double *)at;

@@ -5,19 +5,33 @@
 
 #include "kernel/kernel.h"
 
+#include "linnet_device.h"
+
 #include <stdatomic.h>
 
-/* A step as an extension sees it. */
+/* What a device may know of an operand besides its tensor. */
+typedef struct ln_step_value {
+    const char *name, *variable;
+    uint32_t token;
+    uint64_t bytes;
+} ln_step_value;
+
+/* A step as a device sees it. */
 struct linnet_step {
-    const ln_call *call;
+    ln_call call;
     const char *name;
+    const ln_step_value *values; /* inputs, operands of the epilogue, outputs */
 };
+
+/* Fills the public description of an operand, up to out->struct_size. Errors: INVALID_ARGUMENT. */
+linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out);
 
 /* The record behind ln_buffers.error. The first thread to set `raised` fills the other fields. */
 struct ln_run_error {
     atomic_int raised;
     const char *operand;
     int64_t index, low, high;
+    char text[128]; /* of a user op that failed; `operand` is then its name */
 };
 
 #endif

@@ -28,7 +28,7 @@ static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_f
         break;
     case LN_ATTRIBUTE_DTYPE:
         value = ln_fb_unsigned(table, a->slot, 1, value);
-        if (value > LINNET_BOOL) return bad(error, op, a, value, "a dtype number of at most %lld", LINNET_BOOL);
+        if (value > LN_LAST_DTYPE) return bad(error, op, a, value, "a dtype number of at most %lld", LN_LAST_DTYPE);
         break;
     case LN_ATTRIBUTE_FUNCTION:
         value = ln_fb_signed(table, a->slot, 4, value);
@@ -50,6 +50,12 @@ static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_f
         ln_fb_vector vector = ln_fb_get_vector(table, a->slot, 8);
         ln_floats list = {vector.count ? vector.data : NULL, vector.count};
         memcpy(field, &list, sizeof list);
+        return LINNET_OK;
+    }
+    case LN_ATTRIBUTE_BYTES: {
+        ln_fb_vector vector = ln_fb_get_vector(table, a->slot, 1);
+        ln_text text = {vector.count ? vector.data : "", vector.count};
+        memcpy(field, &text, sizeof text);
         return LINNET_OK;
     }
     default:

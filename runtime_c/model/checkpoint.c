@@ -2,17 +2,12 @@
  * The container is the same as for models (docs/format.md, "Checkpoints"), so model.c opens and verifies checkpoints
  * too.
  */
+#include "base/structs.h"
 #include "model/store.h"
 #include "model/structure.h"
 #include "linnet_ext.h"
 
 #include <string.h>
-
-void linnet_checkpoint_config_init(linnet_checkpoint_config *config) {
-    if (!config) return;
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-}
 
 #ifdef LN_WITHOUT_CHECKPOINTS
 
@@ -212,9 +207,13 @@ static linnet_status write_file(saver *s, const char *path) {
     const linnet_model *model = ln_store_model(s->store);
     size_t most = 512, root[4], each;
     uint64_t size;
+    uint32_t version = 1;
     writer w = {NULL, 0};
     for (int32_t i = 0; i < model->n_variables; i++)
-        if (s->chosen[i]) most += 128 + strlen(model->variables[i].name) + 8 * LN_MAX_RANK;
+        if (s->chosen[i]) {
+            most += 128 + strlen(model->variables[i].name) + 8 * LN_MAX_RANK;
+            if (ln_dtype_bits(model->variables[i].tensor.dtype) < 8) version = 2;
+        }
     for (int32_t i = 0; i < s->n_pairs; i++) most += 48 + strlen(s->pairs[2 * i]) + strlen(s->pairs[2 * i + 1]);
     w.data = ln_pool_alloc(&s->pool, most);
     s->parts = ln_pool_array(&s->pool, (int64_t)s->n_chosen + 1, sizeof *s->parts);
@@ -239,19 +238,20 @@ static linnet_status write_file(saver *s, const char *path) {
         text(&w, value, s->pairs[2 * i + 1]);
     }
     size = write_segments(s, &w, root[2]);
-    ln_write_header(w.data, w.data + LN_HEADER_SIZE, w.used - LN_HEADER_SIZE, size);
+    ln_write_header(w.data, w.data + LN_HEADER_SIZE, w.used - LN_HEADER_SIZE, size, version);
     return ln_file_write(s->file, path, s->parts, s->n_chosen + 1, s->error);
 }
 
-linnet_status linnet_store_save(linnet_store *store, const char *path, const linnet_checkpoint_config *config,
+linnet_status linnet_store_save(linnet_store *store, const char *path, const linnet_checkpoint_config *given,
                                 linnet_error *error) {
+    linnet_checkpoint_config taken;
+    const linnet_checkpoint_config *config = given ? &taken : NULL;
     saver s = {.store = store, .error = error};
     ln_memory memory;
     linnet_status status;
     if (!store || !path) return ln_null_argument(error, "linnet_store_save", !store ? "store" : "path");
-    if (config && config->struct_size != sizeof *config)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT,
-                       "linnet_checkpoint_config.struct_size is wrong; call linnet_checkpoint_config_init first");
+    if (given && LN_TAKE(linnet_checkpoint_config, metadata_count, &taken, given, error))
+        return LINNET_INVALID_ARGUMENT;
     ln_memory_init(&memory, ln_store_allocator(store));
     ln_pool_init(&s.pool, &memory);
     s.file = ln_pool_alloc(&s.pool, sizeof *s.file);

@@ -3,6 +3,7 @@
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "kernel/op.h"
 #include "base/platform.h"
@@ -57,6 +58,7 @@ typedef struct ln_signature {
 
 struct linnet_model {
     ln_memory memory; /* the allocator, and the bytes allocated through it */
+    ln_log_target log;
     ln_references references;
     ln_lock lock;                       /* protects the next two fields */
     ln_memory packed;                   /* the allocator of packed weights, which plans share */
@@ -72,6 +74,8 @@ struct linnet_model {
     const ln_signature *signatures;
     const ln_variable *variables;
     const ln_segment *segments;
+    const struct ln_user_op *user_ops; /* kernel/user.h */
+    int32_t n_user_ops;
     const char *const *metadata; /* key, value, key, value, ... */
     char digest[33];             /* digest of the structure, which contains the digests of segments, and of the segments
                                     that have no digest */

@@ -2,6 +2,7 @@
  * about a model. docs/format.md specifies the container; structure.c verifies the structure. */
 #include "base/crc32.h"
 #include "base/digest.h"
+#include "base/structs.h"
 #include "model/structure.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #error "linnet reads little-endian files in place, so it needs a little-endian machine"
 #endif
 
-enum { HEADER_SIZE = LN_HEADER_SIZE, READER_VERSION = 1 };
+enum { HEADER_SIZE = LN_HEADER_SIZE, READER_VERSION = LN_FORMAT_VERSION };
 static const char magic[8] = {'L', 'I', 'N', 'N', 'E', 'T', '\r', '\n'};
 
 typedef struct header {
@@ -25,9 +26,9 @@ static uint32_t u32_at(const unsigned char *p) {
 
 static uint64_t u64_at(const unsigned char *p) { return u32_at(p) | (uint64_t)u32_at(p + 4) << 32; }
 
-void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size) {
-    const uint32_t versions[2] = {LN_FORMAT_VERSION, READER_VERSION},
-                   crc = ln_crc32(0, structure, (size_t)structure_size);
+void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size,
+                     uint32_t version) {
+    const uint32_t versions[2] = {version, version}, crc = ln_crc32(0, structure, (size_t)structure_size);
     const uint64_t range[2] = {HEADER_SIZE, structure_size};
     char *to = memset(header, 0, HEADER_SIZE);
     memcpy(to, magic, sizeof magic);
@@ -137,23 +138,18 @@ static void release(linnet_model *model) {
     ln_memory_free(&memory, model, sizeof *model);
 }
 
-static linnet_status check_config(const linnet_model_config *config, const linnet_allocator **allocator,
-                                  linnet_error *error) {
-    *allocator = NULL;
-    if (!config) return LINNET_OK;
-    if (config->struct_size != sizeof *config) {
-        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.struct_size is wrong");
-        ln_expected(error, "%zu", sizeof *config);
-        ln_got(error, "%zu", config->struct_size);
-        return ln_hint(error, "call linnet_model_config_init first"), LINNET_INVALID_ARGUMENT;
-    }
+/* Copies the caller's config, which may be NULL or of another version, and checks it. */
+static linnet_status take_config(const linnet_model_config *given, linnet_model_config *config, linnet_error *error) {
+    linnet_model_config_init(config);
+    if (given != NULL && LN_TAKE(linnet_model_config, log_context, config, given, error))
+        return LINNET_INVALID_ARGUMENT;
     if (config->verify < -1 || config->verify > 1) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.verify is out of range");
         ln_expected(error, "-1, 0 or 1");
         return ln_got(error, "%d", (int)config->verify), LINNET_INVALID_ARGUMENT;
     }
-    *allocator = config->allocator;
-    if (*allocator && (!(*allocator)->alloc || !(*allocator)->free))
+    const linnet_allocator *allocator = config->allocator;
+    if (allocator != NULL && (!allocator->alloc || !allocator->free))
         return ln_fail(error, LINNET_INVALID_ARGUMENT,
                        "linnet_model_config.allocator must have both `alloc` and `free`");
     return LINNET_OK;
@@ -179,13 +175,30 @@ linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out
     return LINNET_OK;
 }
 
+/* Tells the host what it may not expect of an opened model. `found`: NULL if the weights were not checked. */
+static void report(const linnet_model *model, const char *name, int verify, const linnet_verified *found) {
+    if (model->format_version > LN_FORMAT_VERSION)
+        ln_log(&model->log, LINNET_LOG_WARNING,
+               "%s has format version %u, and this library knows versions up to %d only", name,
+               (unsigned)model->format_version, LN_FORMAT_VERSION);
+    if (found == NULL && verify == LINNET_VERIFY_DEFAULT)
+        ln_log(&model->log, LINNET_LOG_INFO, "the weights of %s were not compared with their digests", name);
+    if (found != NULL && found->without_digest > 0)
+        ln_log(&model->log, LINNET_LOG_WARNING, "%d of %d segments of %s have no digest and were not checked",
+               (int)found->without_digest, (int)found->segments, name);
+}
+
 static linnet_status finish(linnet_model *model, const char *path, const linnet_model_config *config,
                             linnet_model **out, linnet_error *error) {
-    const int verify = config ? config->verify : 0;
-    linnet_status status = load(model, error);
-    if (status == LINNET_OK && (verify > 0 || (verify == 0 && model->file_kind == LN_FILE_COPIED)))
-        status = ln_verify_bytes(model, verify > 0, NULL, error);
+    const int verify = config->verify;
+    linnet_verified found;
+    model->log = (ln_log_target){config->log, config->log_context};
+    linnet_status status = ln_user_register(model, config, error);
+    if (status == LINNET_OK) status = load(model, error);
+    const bool checks = verify > 0 || (verify == LINNET_VERIFY_DEFAULT && model->file_kind == LN_FILE_COPIED);
+    if (status == LINNET_OK && checks) status = ln_verify_bytes(model, verify > 0, &found, error);
     if (status == LINNET_OK) {
+        report(model, path ? path : "the model", verify, checks ? &found : NULL);
         *out = model;
         return LINNET_OK;
     }
@@ -194,21 +207,15 @@ static linnet_status finish(linnet_model *model, const char *path, const linnet_
     return status;
 }
 
-void linnet_model_config_init(linnet_model_config *config) {
-    if (!config) return;
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-}
-
-linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
+linnet_status linnet_model_open(const char *path, const linnet_model_config *given, linnet_model **out,
                                 linnet_error *error) {
-    const linnet_allocator *allocator;
+    linnet_model_config config;
     linnet_model *model;
     linnet_status status;
     if (!out) return ln_null_argument(error, "linnet_model_open", "out");
     *out = NULL;
     if (!path) return ln_null_argument(error, "linnet_model_open", "path");
-    if ((status = check_config(config, &allocator, error)) || (status = ln_model_new(allocator, &model, error)))
+    if ((status = take_config(given, &config, error)) || (status = ln_model_new(config.allocator, &model, error)))
         return status;
     status = ln_file_map(path, &model->file, &model->file_size, error);
     if (status) {
@@ -216,32 +223,35 @@ linnet_status linnet_model_open(const char *path, const linnet_model_config *con
         return status;
     }
     model->file_kind = LN_FILE_MAPPED;
-    return finish(model, path, config, out, error);
+    return finish(model, path, &config, out, error);
 }
 
-linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, const linnet_model_config *config,
-                                       linnet_model **out, linnet_error *error) {
-    const linnet_allocator *allocator;
+linnet_status linnet_model_open_memory(const void *data, size_t size, linnet_ownership ownership,
+                                       const linnet_model_config *given, linnet_model **out, linnet_error *error) {
+    linnet_model_config config;
     linnet_model *model;
     linnet_status status;
     if (!out) return ln_null_argument(error, "linnet_model_open_memory", "out");
     *out = NULL;
     if (!data && size) return ln_null_argument(error, "linnet_model_open_memory", "data");
-    if ((status = check_config(config, &allocator, error)) || (status = ln_model_new(allocator, &model, error)))
+    if ((status = take_config(given, &config, error)) || (status = ln_model_new(config.allocator, &model, error)))
         return status;
     model->file = data;
     model->file_size = size;
-    if (size && (copy || (uintptr_t)data % 16 != 0)) {
+    if (size && (ownership == LINNET_COPY || (uintptr_t)data % 16 != 0)) {
         void *own = ln_memory_alloc(&model->memory, size);
         if (!own) {
             release(model);
             return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate %zu bytes for a copy of the file", size);
         }
+        if (ownership != LINNET_COPY)
+            ln_log(&(ln_log_target){config.log, config.log_context}, LINNET_LOG_INFO,
+                   "the model's memory is not 16-byte aligned, so its %zu bytes were copied", size);
         memcpy(own, data, size);
         model->file = own;
         model->file_kind = LN_FILE_COPIED;
     }
-    return finish(model, NULL, config, out, error);
+    return finish(model, NULL, &config, out, error);
 }
 
 linnet_model *ln_model_retain(linnet_model *model) {
@@ -282,42 +292,25 @@ int linnet_model_output_count(const linnet_model *model, int signature) {
     return s ? model->functions[s->function].n_outputs : 0;
 }
 
-static void describe(const char *name, const ln_tensor *t, linnet_tensor_info *out) {
-    uint64_t bytes;
-    memset(out, 0, sizeof *out);
-    out->name = name;
-    out->dtype = t->dtype;
-    out->rank = t->rank;
-    for (int i = 0; i < t->rank; i++) out->shape[i] = t->dims[i];
-    if (ln_bytes(t, &bytes)) out->bytes = (size_t)bytes;
-    if (t->quant && t->quant->scheme == LN_QUANT_TENSOR) {
-        out->scale = t->quant->scale[0];
-        out->zero = t->quant->zero ? t->quant->zero[0] : 0;
-    }
-}
-
-linnet_status linnet_model_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
+linnet_status linnet_model_get_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
     const ln_signature *s = signature_at(model, signature);
     const ln_function *f = s ? &model->functions[s->function] : NULL;
-    if (!f || !out || i < 0 || i >= f->n_inputs) return LINNET_INVALID_ARGUMENT;
-    describe(s->inputs[i], &f->values[f->inputs[i]].tensor, out);
-    return LINNET_OK;
+    if (!f || i < 0 || i >= f->n_inputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&f->values[f->inputs[i]].tensor, s->inputs[i], out);
 }
 
-linnet_status linnet_model_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
+linnet_status linnet_model_get_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
     const ln_signature *s = signature_at(model, signature);
     const ln_function *f = s ? &model->functions[s->function] : NULL;
-    if (!f || !out || i < 0 || i >= f->n_outputs) return LINNET_INVALID_ARGUMENT;
-    describe(s->outputs[i], &f->values[f->outputs[i]].tensor, out);
-    return LINNET_OK;
+    if (!f || i < 0 || i >= f->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&f->values[f->outputs[i]].tensor, s->outputs[i], out);
 }
 
 int linnet_model_variable_count(const linnet_model *model) { return model ? model->n_variables : 0; }
 
-linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out) {
-    if (!model || !out || i < 0 || i >= model->n_variables) return LINNET_INVALID_ARGUMENT;
-    describe(model->variables[i].name, &model->variables[i].tensor, out);
-    return LINNET_OK;
+linnet_status linnet_model_get_variable(const linnet_model *model, int i, linnet_tensor_info *out) {
+    if (!model || i < 0 || i >= model->n_variables) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&model->variables[i].tensor, model->variables[i].name, out);
 }
 
 const char *linnet_model_metadata(const linnet_model *model, const char *key) {

@@ -24,5 +24,9 @@ bool ln_snapshot_fits(const ln_snapshot *snapshot, const linnet_store *store, co
 void ln_snapshot_refresh(ln_snapshot *snapshot);
 /* Variable i, which the snapshot must read. The pointer does not move. */
 void *ln_snapshot_data(const ln_snapshot *snapshot, int i);
+/* The store's version of the value that the snapshot has. */
+uint64_t ln_snapshot_version(const ln_snapshot *snapshot, int i);
+/* A number that changes whenever one of these versions changes. */
+uint64_t ln_snapshot_commit(const ln_snapshot *snapshot);
 
 #endif

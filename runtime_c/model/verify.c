@@ -2,6 +2,7 @@
    digest, and the header's reserved bytes and the bytes between segments must be zero. Opening the file has already
    checked the magic, the sizes and the structure. */
 #include "base/crc32.h"
+#include "base/structs.h"
 #include "model/structure.h"
 #include "linnet_ext.h"
 
@@ -129,8 +130,15 @@ linnet_status ln_verify_bytes(const linnet_model *model, bool strict, linnet_ver
     return LINNET_OK;
 }
 
-linnet_status linnet_model_verify(const linnet_model *model, int strict, linnet_verified *out, linnet_error *error) {
-    if (out) memset(out, 0, sizeof *out);
+linnet_status linnet_model_verify(const linnet_model *model, linnet_verify how, linnet_verified *out,
+                                  linnet_error *error) {
+    linnet_verified found = {0};
+    const size_t first = LN_UP_TO(linnet_verified, bytes);
+    linnet_status status = LINNET_OK;
+    if (out) status = linnet_struct_give(&found, sizeof found, out, first, "linnet_verified", error);
+    if (status) return status;
     if (!model) return ln_null_argument(error, "linnet_model_verify", "model");
-    return ln_verify_bytes(model, strict != 0, out, error);
+    status = ln_verify_bytes(model, how == LINNET_VERIFY_STRICT, &found, error);
+    if (out) linnet_struct_give(&found, sizeof found, out, first, "linnet_verified", NULL);
+    return status;
 }

@@ -38,14 +38,14 @@ static void attach(alias *a, int32_t value, int32_t buffer, int64_t offset) {
     a->next[value] = a->head[buffer];
     a->head[buffer] = value;
     if (a->last[value] > b->last) b->last = a->last[value];
-    if ((v->fetched || v->exported) && b->kind == LN_REGION_ARENA && b->device == 0) b->kind = LN_REGION_IO;
+    if ((v->fetched || v->exported) && b->kind == LN_REGION_ARENA && ln_on_cpu(b->device)) b->kind = LN_REGION_IO;
 }
 
-static linnet_status new_buffer(alias *a, int kind, int device, uint64_t size, int32_t position, int32_t *out) {
+static linnet_status new_buffer(alias *a, int kind, uint8_t device, uint64_t size, int32_t position, int32_t *out) {
     ln_work_buffer *b = ln_list_add(a->w, &a->w->buffers, sizeof *b);
     if (b == NULL) return ln_work_no_memory(a->w);
     b->kind = (uint8_t)kind;
-    b->device = (uint8_t)device;
+    b->device = device;
     b->size = size;
     b->first = b->last = position;
     *out = a->w->buffers.count - 1;
@@ -117,7 +117,10 @@ bool ln_is_view(const ln_work *w, const ln_work_node *node) {
         const ln_tensor *y = &ln_value_at(w, node->outputs[o])->tensor;
         if (!view_of(w, node, o, &view, &offset) || !same_strides(&view, y)) return false;
         /* Kernels may rely on aligned buffers, so a view must start at an aligned offset. */
-        if (offset * (int64_t)ln_dtype_size(y->dtype) % LN_ALIGNMENT != 0) return false;
+        if (!ln_element_aligned(y->dtype, offset, LN_ALIGNMENT)) return false;
+        if (ln_on_device(node) &&
+            !ln_element_aligned(y->dtype, offset, ln_device_at(w, node->device)->limits.alignment))
+            return false;
     }
     return true;
 }
@@ -140,7 +143,7 @@ static bool try_view(alias *a, ln_work_node *node) {
         int64_t offset;
         view_of(w, node, o, &view, &offset);
         const ln_work_value *from = ln_value_at(w, node->inputs[0]);
-        attach(a, node->outputs[o], from->buffer, from->offset + offset * (int64_t)ln_dtype_size(view.dtype));
+        attach(a, node->outputs[o], from->buffer, from->offset + ln_offset_of_element(view.dtype, offset));
     }
     node->state = LN_NODE_GONE;
     return true;
@@ -158,11 +161,10 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
     const ln_work_value *y = ln_value_at(w, node->outputs[0]);
     const int axis = ln_axis(attributes->axis, y->tensor.rank);
     if (axis < 0) return LINNET_OK;
-    const int64_t size = (int64_t)ln_dtype_size(y->tensor.dtype);
     int64_t at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
         const ln_work_value *x = ln_value_at(w, node->inputs[k]);
-        if (x->host != NULL || x->buffer < 0 || x->device != y->device) return LINNET_OK;
+        if (x->host != NULL || x->buffer < 0 || !ln_on_cpu(x->device) || !ln_on_cpu(y->device)) return LINNET_OK;
         const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
         if (b->kind != LN_REGION_ARENA || x->offset != 0 || b->size != bytes_of(&x->tensor)) return LINNET_OK;
         if (b->last == NEVER || b->size == 0) return LINNET_OK;
@@ -170,16 +172,17 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
             if (ln_value_at(w, node->inputs[j])->buffer == x->buffer) return LINNET_OK;
         for (int d = 0; d < x->tensor.rank; ++d)
             if (x->tensor.dims[d] != 1 && x->tensor.strides[d] != y->tensor.strides[d]) return LINNET_OK;
-        if (at * y->tensor.strides[axis] * size % LN_ALIGNMENT != 0) return LINNET_OK;
+        if (!ln_element_aligned(y->tensor.dtype, at * y->tensor.strides[axis], LN_ALIGNMENT)) return LINNET_OK;
         at += x->tensor.dims[axis];
     }
     int32_t whole;
-    linnet_status status = new_buffer(a, LN_REGION_ARENA, y->device, bytes_of(&y->tensor), position, &whole);
+    linnet_status status = new_buffer(a, LN_REGION_ARENA, LN_CPU, bytes_of(&y->tensor), position, &whole);
     if (status != LINNET_OK) return status;
     at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
         const int32_t part = ln_value_at(w, node->inputs[k])->buffer;
-        const int64_t base = at * ln_value_at(w, node->outputs[0])->tensor.strides[axis] * size;
+        const ln_tensor *t = &ln_value_at(w, node->outputs[0])->tensor;
+        const int64_t base = ln_offset_of_element(t->dtype, at * t->strides[axis]);
         if (ln_buffer_at(w, part)->first < ln_buffer_at(w, whole)->first)
             ln_buffer_at(w, whole)->first = ln_buffer_at(w, part)->first;
         at += ln_value_at(w, node->inputs[k])->tensor.dims[axis];
@@ -215,7 +218,7 @@ static int64_t extent(const ln_tensor *t) {
         if (t->dims[d] == 0) return 0;
         last += (t->dims[d] - 1) * t->strides[d];
     }
-    return (last + 1) * (int64_t)ln_dtype_size(t->dtype);
+    return (int64_t)ln_bytes_of(t->dtype, last + 1);
 }
 
 /* Whether output o may be written over input k, whose last reader is this node. */
@@ -227,7 +230,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
     if (b->last != position || b->device != y->device) return false;
     if (!same_strides(&x->tensor, &y->tensor)) return false;
-    if (ln_dtype_size(x->tensor.dtype) != ln_dtype_size(y->tensor.dtype)) return false;
+    if (ln_dtype_bits(x->tensor.dtype) != ln_dtype_bits(y->tensor.dtype)) return false;
     if ((y->fetched || y->exported) && (x->offset != 0 || b->size != bytes_of(&y->tensor))) return false;
     const int64_t begin = x->offset, end = begin + extent(&x->tensor);
     for (int i = 0; i < node->n_inputs + node->n_extra; ++i) {
@@ -235,7 +238,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
         const ln_work_value *other = ln_value_at(w, node->inputs[i]);
         if (other->host != NULL || other->buffer != x->buffer) continue;
         if (other->offset == begin && same_strides(&other->tensor, &x->tensor) &&
-            ln_dtype_size(other->tensor.dtype) == ln_dtype_size(x->tensor.dtype) &&
+            ln_dtype_bits(other->tensor.dtype) == ln_dtype_bits(x->tensor.dtype) &&
             (ln_is_family(node, LN_FAMILY_MAP) || i >= node->n_inputs))
             continue; /* each element is read before the same element is written */
         if (other->offset < end && begin < other->offset + extent(&other->tensor)) return false;
@@ -248,7 +251,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
 /* Places the output over an operand whose last reader is this node, in the given buffer or (-1) in any buffer. */
 static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t position, int32_t buffer) {
     ln_work *w = a->w;
-    if (node->op == NULL || node->device != 0) return false;
+    if (!ln_is_kernel(node)) return false;
     int first = 0, end = 0;
     if (node->map != NULL) {
         first = node->n_inputs;
@@ -273,7 +276,7 @@ static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t posi
 /* Creates one buffer for all values bound to the variable. Its lifetime ends with the last reader of the old value. */
 static linnet_status variable_buffer(alias *a, int32_t variable, uint64_t bytes, int32_t *buffer) {
     if ((*buffer = a->variables[variable]) >= 0) return LINNET_OK;
-    const linnet_status status = new_buffer(a, LN_REGION_VARIABLE, 0, bytes, -1, buffer);
+    const linnet_status status = new_buffer(a, LN_REGION_VARIABLE, LN_CPU, bytes, -1, buffer);
     if (status != LINNET_OK) return status;
     ln_buffer_at(a->w, *buffer)->offset = (uint64_t)variable;
     a->variables[variable] = *buffer;
@@ -300,9 +303,9 @@ static linnet_status place_inputs(alias *a) {
     ln_work *w = a->w;
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
-        if (!v->known || (v->host != NULL && v->device == 0) || v->buffer >= 0) continue;
+        if (!v->known || (v->host != NULL && ln_on_cpu(v->device)) || v->buffer >= 0) continue;
         int kind = LN_REGION_NONE;
-        if (v->host != NULL)
+        if (v->host != NULL || (v->variable >= 0 && !ln_on_cpu(v->device)))
             kind = LN_REGION_RESIDENT;
         else if (v->variable >= 0)
             kind = LN_REGION_VARIABLE;
@@ -314,12 +317,20 @@ static linnet_status place_inputs(alias *a) {
         int32_t buffer;
         const linnet_status status = kind == LN_REGION_VARIABLE
                                          ? variable_buffer(a, v->variable, bytes_of(&v->tensor), &buffer)
-                                         : new_buffer(a, kind, v->device, bytes_of(&v->tensor), NEVER, &buffer);
+                                         : new_buffer(a, kind, v->device, ln_device_bytes(w, v), NEVER, &buffer);
         if (status != LINNET_OK) return status;
         if (kind == LN_REGION_IMPORT) ln_buffer_at(w, buffer)->offset = (uint64_t)(w->nested ? v->input : i);
         attach(a, i, buffer, 0);
     }
     return LINNET_OK;
+}
+
+/* Whether a device reads and writes the operands of the node at any time between two positions. */
+static bool fused(const ln_work_node *node) { return node->claim != NULL && node->claim->is.fused; }
+
+/* Whether a device reads the constant from the host's memory, when a session is created. */
+static bool unread(const ln_work *w, const ln_work_node *node, int32_t value) {
+    return node->claim != NULL && node->claim->is.packs && ln_value_at(w, value)->host != NULL;
 }
 
 linnet_status ln_pass_alias(ln_work *w) {
@@ -341,7 +352,8 @@ linnet_status ln_pass_alias(ln_work *w) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
         for (int k = ln_is_assign(node); k < node->n_inputs + node->n_extra; ++k)
-            if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER) a.last[node->inputs[k]] = i;
+            if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER && !unread(w, node, node->inputs[k]))
+                a.last[node->inputs[k]] = fused(node) ? node->claim->last : i;
     }
     linnet_status status = place_inputs(&a);
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {
@@ -359,13 +371,15 @@ linnet_status ln_pass_alias(ln_work *w) {
         if (try_view(&a, node)) continue;
         if (!w->reference && ((status = try_concat(&a, node, i, &done)) != LINNET_OK || done)) continue;
         for (int o = 0; o < node->n_outputs && status == LINNET_OK; ++o) {
-            if (node->outputs[o] < 0) continue;
+            if (node->outputs[o] < 0 || ln_value_at(w, node->outputs[o])->buffer >= 0) continue; /* a resident copy */
+            if (fused(node) && a.last[node->outputs[o]] <= node->claim->last) continue; /* it is never stored */
             if ((status = try_update(&a, node, o, i, &done)) != LINNET_OK || done) continue;
             if (!w->reference && try_in_place(&a, node, o, i, -1)) continue;
             const ln_work_value *y = ln_value_at(w, node->outputs[o]);
             int32_t buffer;
             const int kind = ln_count(&y->tensor) < 0 ? LN_REGION_GROWN : LN_REGION_ARENA;
-            status = new_buffer(&a, kind, y->device, bytes_of(&y->tensor), i, &buffer);
+            status =
+                new_buffer(&a, kind, y->device, ln_device_bytes(w, y), fused(node) ? node->claim->first : i, &buffer);
             if (status == LINNET_OK) attach(&a, node->outputs[o], buffer, 0);
         }
     }

@@ -2,12 +2,13 @@
  * The Node arrives as a flatbuffer, which is checked as strictly as a file. */
 #include "plan/evaluate.h"
 #include "model/structure.h"
-#include "linnet_ext.h"
+#include "kernel/user.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef struct single_op {
+    ln_user_op user; /* of linnet_user_op_infer */
     ln_memory memory;
     ln_pool pool;
     const ln_op *op;
@@ -30,6 +31,16 @@ static linnet_status count_error(const ln_op *op, const char *what, int got, int
     return ln_got(error, "%d", got), LINNET_SHAPE_MISMATCH;
 }
 
+static linnet_status check_blocks(const ln_tensor *t, ln_quant *quant, int axis, linnet_error *error) {
+    const int64_t blocks = axis < 0 ? -1 : ln_block_count(t, axis, quant->block);
+    quant->axis = axis;
+    if (ln_dtype_bits(t->dtype) <= 8 && blocks == (int64_t)quant->count) return LINNET_OK;
+    ln_fail(error, LINNET_SHAPE_MISMATCH, "the number of scales differs from the number of blocks");
+    ln_expected(error, "%lld scales for elements of 4 or 8 bits", (long long)blocks);
+    return ln_got(error, "%u scales for %s", (unsigned)quant->count, linnet_dtype_name(t->dtype)),
+           LINNET_SHAPE_MISMATCH;
+}
+
 /* Makes the checks that need the tensor's dtype and rank. */
 static linnet_status check_quant(ln_tensor *t, linnet_error *error) {
     ln_quant *quant = (ln_quant *)(uintptr_t)t->quant; /* made by take_quant */
@@ -40,8 +51,9 @@ static linnet_status check_quant(ln_tensor *t, linnet_error *error) {
                     linnet_dtype_name(t->dtype));
             return ln_got(error, "%d", (int)quant->zero[i]), LINNET_BAD_ATTRIBUTE;
         }
-    if (quant->scheme != LN_QUANT_AXIS || t->rank < 0) return LINNET_OK;
+    if (quant->scheme == LN_QUANT_TENSOR || t->rank < 0) return LINNET_OK;
     int axis = ln_axis(quant->axis, t->rank);
+    if (quant->scheme == LN_QUANT_BLOCK) return check_blocks(t, quant, axis, error);
     if (axis < 0 || (t->dims[axis] >= 0 && t->dims[axis] != quant->count)) {
         ln_fail(error, LINNET_SHAPE_MISMATCH, "the number of scales differs from the size of the quantization axis");
         ln_expected(error, "one scale, or one per slice along the axis");
@@ -62,9 +74,10 @@ static linnet_status take_quant(single_op *one, const linnet_operand *o, ln_tens
         }
     quant = ln_pool_alloc(&one->pool, sizeof *quant);
     if (!quant) return no_memory(error);
-    quant->scheme = o->quant_count == 1 ? LN_QUANT_TENSOR : LN_QUANT_AXIS;
+    quant->scheme = o->quant_count == 1 ? LN_QUANT_TENSOR : o->quant_block > 0 ? LN_QUANT_BLOCK : LN_QUANT_AXIS;
     quant->axis = o->quant_count == 1 ? 0 : o->quant_axis;
-    quant->bits = (uint8_t)(8 * ln_dtype_size(t->dtype));
+    quant->block = quant->scheme == LN_QUANT_BLOCK ? (uint32_t)o->quant_block : 0;
+    quant->bits = (uint8_t)ln_dtype_bits(t->dtype);
     quant->count = (uint32_t)o->quant_count;
     quant->scale = o->scale;
     quant->zero = o->zero;
@@ -75,7 +88,7 @@ static linnet_status take_quant(single_op *one, const linnet_operand *o, ln_tens
 static linnet_status take_operand(single_op *one, const linnet_operand *o, bool output, ln_tensor *t,
                                   linnet_error *error) {
     uint64_t bytes;
-    if (o->dtype < LINNET_NONE || o->dtype > LINNET_BOOL) {
+    if (o->dtype < LINNET_NONE || o->dtype > LN_LAST_DTYPE) {
         ln_fail(error, LINNET_WRONG_DTYPE, "an operand has an unknown dtype");
         return ln_got(error, "%d", (int)o->dtype), LINNET_WRONG_DTYPE;
     }
@@ -124,12 +137,18 @@ static linnet_status prepare(single_op *one, const void *node, size_t size, cons
     table = ln_fb_root(&fb, copy, size, NULL);
     if (fb.problem) return ln_structure_problem(&fb, LINNET_OK, error);
     if (!(one->op = ln_read_op(&table, error))) return LINNET_UNSUPPORTED;
+    if (one->user.host.run != NULL) {
+        if (!(one->op->flags & LN_OP_REGISTERED))
+            return ln_fail(error, LINNET_INVALID_ARGUMENT, "the node is not a node of a user op");
+        one->op = &one->user.op;
+    }
     if (one->n_inputs < one->op->min_inputs || (one->op->max_inputs >= 0 && one->n_inputs > one->op->max_inputs))
         return count_error(one->op, "inputs", one->n_inputs, one->op->min_inputs, one->op->max_inputs, error);
     if (one->n_outputs < one->op->min_outputs || (one->op->max_outputs >= 0 && one->n_outputs > one->op->max_outputs))
         return count_error(one->op, "outputs", one->n_outputs, one->op->min_outputs, one->op->max_outputs, error);
     if ((status = ln_read_attributes(&one->pool, one->op, &table, -1, INT32_MAX, &one->attributes, error)))
         return status;
+    if ((one->op->flags & LN_OP_REGISTERED) && (status = ln_user_check(one->attributes, error))) return status;
     one->inputs = ln_pool_array(&one->pool, one->n_inputs, sizeof *one->inputs);
     one->outputs = ln_pool_array(&one->pool, one->n_outputs, sizeof *one->outputs);
     if (!one->inputs || !one->outputs) return no_memory(error);
@@ -159,9 +178,10 @@ static linnet_status infer(single_op *one, linnet_error *error) {
     ln_infer rule = {one->op,     one->attributes, one->n_inputs, one->n_outputs,
                      one->inputs, one->outputs,    error,         &one->facts};
     linnet_status status;
-    for (int i = 0; i < one->n_outputs; i++) one->outputs[i].rank = 0;
+    for (int i = 0; i < one->n_outputs; i++)
+        if (!(one->op->flags & LN_OP_REGISTERED)) one->outputs[i].rank = 0;
     one->facts = ln_no_facts;
-    status = one->op->infer(&rule);
+    status = ln_infer_outputs(&rule);
     for (int i = 0; i < one->n_outputs && status == LINNET_OK; i++) {
         ln_tensor known = one->outputs[i];
         uint64_t bytes;
@@ -190,12 +210,14 @@ static void begin(single_op *one, int n_inputs, int n_outputs) {
     one->n_outputs = n_outputs;
 }
 
-linnet_status linnet_op_infer(const void *node, size_t size, const linnet_operand *inputs, int input_count,
-                              linnet_operand *outputs, int output_count, linnet_error *error) {
+linnet_status linnet_user_op_infer(const linnet_user_op *op, const void *node, size_t size,
+                                   const linnet_operand *inputs, int input_count, linnet_operand *outputs,
+                                   int output_count, linnet_error *error) {
     single_op one;
-    linnet_status status;
+    linnet_status status = LINNET_OK;
     begin(&one, input_count, output_count);
-    status = prepare(&one, node, size, inputs, outputs, error);
+    if (op != NULL) status = ln_user_row(op, &one.user, error);
+    if (status == LINNET_OK) status = prepare(&one, node, size, inputs, outputs, error);
     if (status == LINNET_OK) status = infer(&one, error);
     for (int i = 0; i < output_count && status == LINNET_OK; i++) {
         const ln_tensor *t = &one.outputs[i];
@@ -206,6 +228,11 @@ linnet_status linnet_op_infer(const void *node, size_t size, const linnet_operan
     if (status) name_op(&one, error);
     ln_pool_free(&one.pool);
     return status;
+}
+
+linnet_status linnet_op_infer(const void *node, size_t size, const linnet_operand *inputs, int input_count,
+                              linnet_operand *outputs, int output_count, linnet_error *error) {
+    return linnet_user_op_infer(NULL, node, size, inputs, input_count, outputs, output_count, error);
 }
 
 /* Checks the caller's buffers against the shape rule. Dims that depend on data are upper bounds, and the caller's may

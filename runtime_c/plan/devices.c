@@ -1,66 +1,137 @@
-/* devices.c - the pass that assigns nodes to devices and inserts transfers between them.
- * The CPU is asked last; it takes every node. */
-#include "kernel/step.h"
+/* devices.c - the transfers between places. place.c has decided where nodes run; this pass gives each node its operands
+ * there. It also describes nodes and values to devices, and turns their codes into errors. */
 #include "plan/program.h"
 
-#include "linnet_ext.h"
+#include <string.h>
 
-typedef struct placement {
-    ln_work *w;
-    int32_t n;       /* values before the pass */
-    int32_t *copies; /* n * (devices + 1): the value's copy on a device; -1: none */
-} placement;
+linnet_status ln_device_failed(const ln_device *device, int code, const char *doing, const char *step,
+                               linnet_error *error) {
+    const char *text = device->is.explain != NULL ? device->is.explain(device->is.context, code) : NULL;
+    ln_fail(error, LINNET_DEVICE_FAILED, "device %s failed to %s", device->is.name, doing);
+    ln_at_node(error, -1, step);
+    if (text != NULL)
+        ln_got(error, "code %d: %s", code, text);
+    else
+        ln_got(error, "code %d", code);
+    return ln_hint(error, "to run on the CPU, make the plan without this device");
+}
 
-static linnet_status choose_device(ln_work *w, ln_work_node *node) {
-    if (ln_is_assign(node) || node->bodies[0] != NULL || (node->op->flags & LN_OP_DATA_DEPENDENT)) return LINNET_OK;
-    ln_call call;
-    const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
-    if (status != LINNET_OK) return status;
-    const linnet_step step = {.call = &call, .name = node->name};
-    for (int32_t d = 0; d < w->n_devices; ++d)
-        if (w->devices[d]->supports(w->devices[d]->context, &step)) {
-            node->device = (uint8_t)(d + 1);
-            break;
-        }
+linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_error *error) {
+    const size_t least = offsetof(linnet_device, run) + sizeof from->run;
+    memset(to, 0, sizeof *to);
+    bool good = from != NULL && from->struct_size >= least && from->version == LINNET_DEVICE_VERSION;
+    if (good) {
+        memcpy(&to->is, from, from->struct_size < sizeof to->is ? from->struct_size : sizeof to->is);
+        const linnet_device *d = &to->is;
+        good = d->name != NULL && d->limits && d->cost && d->allocate && d->release && d->open && d->close &&
+               d->finish && d->create_event && d->free_event && d->record && d->wait && d->upload && d->download &&
+               d->run && !d->prepare == !d->unprepare && !d->propose == !d->accept && !d->propose == !d->layout_bytes &&
+               !d->map == !d->unmap;
+    }
+    if (!good) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices has an incomplete device");
+        ln_expected(error, "version %d, and all functions that are not optional", LINNET_DEVICE_VERSION);
+        return ln_hint(error, "build the device with the linnet_device.h of this library");
+    }
+    to->limits.struct_size = sizeof to->limits;
+    const int code = to->is.limits(to->is.context, &to->limits);
+    if (code != 0) return ln_device_failed(to, code, "tell its limits", "", error);
+    if (to->limits.alignment < LN_ALIGNMENT) to->limits.alignment = LN_ALIGNMENT;
+    to->limits.host_visible = to->limits.host_visible && to->is.map != NULL;
+    to->limits.shared = to->limits.shared && to->is.import != NULL;
     return LINNET_OK;
 }
 
-static linnet_status transfer(ln_work *w, int32_t from, int32_t to, int device) {
+uint64_t ln_device_bytes(const ln_work *w, const ln_work_value *v) {
+    uint64_t bytes = 0;
+    if (!ln_bytes(&v->tensor, &bytes)) return 0;
+    if (ln_on_cpu(v->device)) return bytes;
+    const ln_device *d = ln_device_at(w, v->device);
+    if (v->token != 0) {
+        linnet_device_tensor t = {.struct_size = sizeof t};
+        ln_device_tensor(&v->tensor, &(ln_step_value){.name = v->name, .token = v->token, .bytes = bytes}, &t);
+        bytes = d->is.layout_bytes(d->is.context, &t, v->token);
+    }
+    return bytes + d->limits.padding;
+}
+
+linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out) {
+    const linnet_status status = ln_lower_call(w, node, pool, &out->call);
+    if (status != LINNET_OK) return status;
+    const int n_in = node->n_inputs + node->n_extra, n = n_in + node->n_outputs;
+    ln_step_value *values = ln_pool_array(pool, n, sizeof *values);
+    if (values == NULL) return ln_work_no_memory(w);
+    for (int k = 0; k < n; ++k) {
+        const int32_t at = k < n_in ? node->inputs[k] : node->outputs[k - n_in];
+        if (at < 0) continue;
+        const ln_work_value *v = ln_value_at(w, at);
+        values[k].name = v->name;
+        if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
+        values[k].token = v->device == place ? v->token : 0;
+        ln_bytes(&v->tensor, &values[k].bytes);
+        if (values[k].token != 0) values[k].bytes = ln_device_bytes(w, v) - ln_device_at(w, place)->limits.padding;
+    }
+    out->name = node->name;
+    out->values = values;
+    return LINNET_OK;
+}
+
+typedef struct transfers {
+    ln_work *w;
+    int32_t *copies; /* per value and place: the value's copy there; -1: none */
+} transfers;
+
+static int32_t *copy_at(const transfers *p, int32_t value, uint8_t place) {
+    return &p->copies[(size_t)value * (size_t)(p->w->n_devices + 1) + place];
+}
+
+/* Submits the transfer to the queue of `device`. */
+static linnet_status transfer(ln_work *w, int32_t from, int32_t to, uint8_t device) {
     ln_work_node *node = ln_work_new_node(w, NULL, NULL, ln_value_at(w, from)->name, -1, 1, 1);
     if (node == NULL) return ln_work_no_memory(w);
     node->inputs[0] = from;
     node->outputs[0] = to;
-    node->device = (uint8_t)device;
+    node->device = device;
     node->state = LN_NODE_READY;
     return ln_work_append(w, node);
 }
 
-static linnet_status twin(ln_work *w, int32_t value, int device, int32_t *out) {
+static linnet_status twin(ln_work *w, int32_t value, uint8_t place, int32_t *out) {
     const ln_tensor like = ln_value_at(w, value)->tensor;
     *out = ln_work_add_value(w, ln_value_at(w, value)->name, &like);
     if (*out < 0) return ln_work_no_memory(w);
     ln_value_at(w, *out)->known = true;
-    ln_value_at(w, *out)->device = (uint8_t)device;
+    ln_value_at(w, *out)->device = place;
     return LINNET_OK;
 }
 
-/* Makes the value available on `device`. */
-static linnet_status bring(placement *p, int32_t *value, int device) {
+static bool reaches(const ln_work *w, uint8_t to, uint8_t from) {
+    const linnet_device *d = &ln_device_at(w, to)->is, *other = &ln_device_at(w, from)->is;
+    return d->reaches != NULL && d->copy != NULL && d->follow != NULL && other->follow != NULL &&
+           d->reaches(d->context, other);
+}
+
+/* Makes the value available at `place`. */
+static linnet_status bring(transfers *p, int32_t *value, uint8_t place) {
     ln_work *w = p->w;
     const int32_t from = *value;
-    const int home = ln_value_at(w, from)->device;
+    const uint8_t home = ln_value_at(w, from)->device;
     linnet_status status;
-    if (home == device) return LINNET_OK;
-    int32_t *slot = &p->copies[(size_t)from * (size_t)(w->n_devices + 1) + (size_t)device];
+    if (home == place) return LINNET_OK;
+    int32_t *slot = copy_at(p, from, place);
     if (*slot < 0) {
-        int32_t source = from;
-        if (home != 0 && device != 0 && (status = bring(p, &source, 0)) != LINNET_OK) return status;
-        if ((status = twin(w, from, device, slot)) != LINNET_OK) return status;
+        int32_t source = from, made;
+        if (!ln_on_cpu(home) && !ln_on_cpu(place) && !reaches(w, place, home) &&
+            (status = bring(p, &source, LN_CPU)) != LINNET_OK)
+            return status;
+        if ((status = twin(w, from, place, &made)) != LINNET_OK) return status;
+        *slot = made;
         const ln_work_value *v = ln_value_at(w, from);
+        ln_value_at(w, made)->variable = ln_on_cpu(place) ? -1 : v->variable; /* kept between runs, by version */
         if (v->host != NULL) { /* a constant is uploaded once, when the session is created */
-            ln_value_at(w, *slot)->host = v->host;
-            ln_value_at(w, *slot)->tensor.data = v->tensor.data;
-        } else if ((status = transfer(w, source, *slot, device)) != LINNET_OK) {
+            ln_value_at(w, made)->host = v->host;
+            ln_value_at(w, made)->tensor.data = v->tensor.data;
+        } else if ((status = transfer(w, source, made, ln_on_cpu(place) ? home : place)) != LINNET_OK) {
             return status;
         }
     }
@@ -68,33 +139,75 @@ static linnet_status bring(placement *p, int32_t *value, int device) {
     return LINNET_OK;
 }
 
-static linnet_status place_node(placement *p, ln_work_node *node) {
+/* Whether a device that shares memory with the host reads or writes the value in place: inputs and outputs of the
+ * session. */
+static bool shared_input(const ln_work *w, const ln_work_node *node, int32_t value) {
+    const ln_work_value *v = ln_value_at(w, value);
+    return v->input >= 0 && !v->imported && ln_device_at(w, node->device)->limits.shared &&
+           !ln_is_family(node, LN_FAMILY_COPY);
+}
+
+static bool shared_output(const ln_work *w, const ln_work_node *node, int32_t value) {
+    const ln_work_value *v = ln_value_at(w, value);
+    return v->fetched && !v->exported && v->uses == 0 && ln_device_at(w, node->device)->limits.shared;
+}
+
+static linnet_status give_operands(transfers *p, ln_work_node *node) {
     ln_work *w = p->w;
     linnet_status status;
-    for (int k = 0; k < node->n_inputs; ++k)
-        if (node->inputs[k] >= 0 && (status = bring(p, &node->inputs[k], node->device)) != LINNET_OK) return status;
-    if ((status = ln_work_append(w, node)) != LINNET_OK || node->device == 0) return status;
+    const uint8_t place = node->device;
+    if (ln_is_assign(node) && !ln_on_cpu(ln_value_at(w, node->inputs[1])->device)) {
+        ln_work_move *move = ln_list_add(w, &w->moves, sizeof *move);
+        if (move == NULL) return ln_work_no_memory(w);
+        *move = (ln_work_move){.value = node->inputs[1], .variable = node->inputs[0]};
+    }
+    for (int k = ln_is_assign(node); k < node->n_inputs; ++k) {
+        if (node->inputs[k] < 0 || (ln_on_device(node) && shared_input(w, node, node->inputs[k]))) continue;
+        if ((status = bring(p, &node->inputs[k], place)) != LINNET_OK) return status;
+    }
+    if ((status = ln_work_append(w, node)) != LINNET_OK || !ln_on_device(node)) return status;
     for (int o = 0; o < node->n_outputs; ++o) {
         const int32_t value = node->outputs[o];
-        if (value < 0) continue;
+        if (value < 0 || shared_output(w, node, value)) continue;
         if (!ln_value_at(w, value)->fetched && !ln_value_at(w, value)->exported) {
-            ln_value_at(w, value)->device = node->device;
+            ln_value_at(w, value)->device = place;
             continue;
         }
         int32_t made; /* results that leave the plan must be on the host */
-        if ((status = twin(w, value, node->device, &made)) != LINNET_OK) return status;
+        if ((status = twin(w, value, place, &made)) != LINNET_OK) return status;
         node->outputs[o] = made;
-        p->copies[(size_t)value * (size_t)(w->n_devices + 1) + node->device] = made;
-        if ((status = transfer(w, made, value, 0)) != LINNET_OK) return status;
+        *copy_at(p, value, place) = made;
+        if ((status = transfer(w, made, value, place)) != LINNET_OK) return status;
     }
     return LINNET_OK;
 }
 
+/* Keeps the moves whose variable the same device reads. */
+static void find_moves(transfers *p) {
+    ln_work *w = p->w;
+    ln_work_move *moves = w->moves.items;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < w->moves.count; ++i) {
+        ln_work_value *v = ln_value_at(w, moves[i].value);
+        const int32_t resident = *copy_at(p, moves[i].variable, v->device);
+        const linnet_device *d = &ln_device_at(w, v->device)->is;
+        if (resident < 0 || d->copy == NULL || v->variable >= 0) continue;
+        int32_t assigns = 0; /* of several assignments only the last one takes effect */
+        for (int32_t k = 0; k < w->nodes.count; ++k)
+            assigns += ln_is_assign(ln_node_at(w, k)) && ln_node_at(w, k)->inputs[0] == moves[i].variable;
+        if (assigns != 1) continue;
+        const int32_t variable = ln_value_at(w, resident)->variable;
+        v->committed = true; /* it stays until the end of the run */
+        moves[kept++] = (ln_work_move){.value = moves[i].value, .resident = resident, .variable = variable};
+    }
+    w->moves.count = kept;
+}
+
 linnet_status ln_pass_devices(ln_work *w) {
     if (w->n_devices == 0) return LINNET_OK;
-    placement p = {.w = w, .n = w->values.count};
+    transfers p = {.w = w};
     const int32_t n_nodes = w->nodes.count;
-    const int64_t slots = (int64_t)p.n * (w->n_devices + 1);
+    const int64_t slots = (int64_t)w->values.count * (w->n_devices + 1);
     p.copies = ln_pool_array(&w->pool, slots, sizeof *p.copies);
     ln_work_node **order = ln_pool_array(&w->pool, n_nodes, sizeof *order);
     if (p.copies == NULL || order == NULL) return ln_work_no_memory(w);
@@ -102,10 +215,10 @@ linnet_status ln_pass_devices(ln_work *w) {
     for (int32_t i = 0; i < n_nodes; ++i) order[i] = ln_node_at(w, i);
     w->nodes.count = 0;
     for (int32_t i = 0; i < n_nodes; ++i) {
-        linnet_status status = order[i]->state == LN_NODE_READY ? choose_device(w, order[i]) : LINNET_OK;
-        if (status == LINNET_OK)
-            status = order[i]->state == LN_NODE_READY ? place_node(&p, order[i]) : ln_work_append(w, order[i]);
+        const linnet_status status =
+            order[i]->state == LN_NODE_READY ? give_operands(&p, order[i]) : ln_work_append(w, order[i]);
         if (status != LINNET_OK) return status;
     }
+    find_moves(&p);
     return LINNET_OK;
 }

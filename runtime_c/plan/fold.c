@@ -90,7 +90,7 @@ static uint64_t operations(const ln_work *w, const ln_work_node *node) {
 static bool within_limits(ln_work *w, const ln_work_node *node) {
     ln_budget *b = w->budget;
     uint64_t in = 0, out = 0, bytes;
-    if (ln_is_assign(node)) return false;
+    if (node->op->flags & (LN_OP_WRITES | LN_OP_VARIES)) return false;
     for (int i = 0; i < node->n_inputs; ++i) {
         if (node->inputs[i] < 0) continue;
         const ln_work_value *v = ln_value_at(w, node->inputs[i]);
@@ -200,8 +200,8 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
     }
     const bool dependent = (op->flags & LN_OP_DATA_DEPENDENT) != 0;
     const bool reference = w->reference || !(op->flags & LN_OP_EXACT); /* fast kernels only if they are exact */
-    linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data, w->isa, reference,
-                                       dependent ? true_dims : NULL, w->error);
+    linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data, w->features,
+                                       reference, dependent ? true_dims : NULL, w->error);
     if (status != LINNET_OK) return status;
     for (int i = 0; i < n_outputs; ++i) {
         if (outputs[i] < 0) continue;

@@ -17,7 +17,8 @@ static ln_work_node *producer_of(const ln_work *w, int32_t value, int32_t before
 
 static bool candidate(const ln_work *w, const ln_work_node *heavy, const ln_work_node *map, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
-    return (heavy->op->flags & LN_OP_EPILOGUE) && heavy->map == NULL && heavy->device == 0 && heavy->n_outputs == 1 &&
+    return (heavy->op->flags & LN_OP_EPILOGUE) && heavy->map == NULL && heavy->device == map->device &&
+           (ln_on_cpu(heavy->device) || ln_device_at(w, heavy->device)->limits.epilogues) && heavy->n_outputs == 1 &&
            v->uses == 1 && !v->fetched && !v->exported && !v->committed && map->n_outputs == 1 &&
            map->outputs[0] >= 0 && heavy->n_inputs + map->n_inputs - 1 <= LN_MAX_OPERANDS;
 }
@@ -49,11 +50,25 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
     node->tile_input = tile;
     node->inner = heavy->outputs[0];
     node->state = LN_NODE_READY;
+    node->device = heavy->device;
+    node->reason = heavy->reason;
     ln_call call;
     ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
     const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
     ln_value_at(w, node->inner)->tensor.dtype = stored_dtype;
     if (status == LINNET_OUT_OF_MEMORY) return status;
+    if (!ln_on_cpu(node->device)) { /* the device must be able to apply it */
+        linnet_step step;
+        const ln_device *d = ln_device_at(w, node->device);
+        ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
+        const linnet_status made = ln_device_step_of(w, node, node->device, &w->pool, &step);
+        ln_value_at(w, node->inner)->tensor.dtype = stored_dtype;
+        if (made != LINNET_OK) return made;
+        if (d->is.cost(d->is.context, &step) < 0) return LINNET_OK;
+        ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
+        *out = node;
+        return LINNET_OK;
+    }
     if (status == LINNET_OK && ln_lower_kernel(w, &call) != NULL) {
         /* A fused reference kernel would be slower than a fast kernel followed by a map. */
         ln_call plain;
@@ -77,7 +92,7 @@ linnet_status ln_pass_fuse(ln_work *w) {
     }
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         ln_work_node *map = ln_node_at(w, i);
-        if (map->state != LN_NODE_READY || !ln_is_family(map, LN_FAMILY_MAP) || map->device != 0) continue;
+        if (map->state != LN_NODE_READY || !ln_is_family(map, LN_FAMILY_MAP)) continue;
         for (int tile = 0; tile < map->n_inputs; ++tile) {
             if (map->inputs[tile] < 0) continue;
             ln_work_node *heavy = producer_of(w, map->inputs[tile], i);

@@ -68,7 +68,7 @@ static bool only_a_map_reads(const ln_work *w, ln_work_node *const *order, int32
     for (int32_t i = 0; i < n_nodes; ++i)
         for (int k = 0; k < order[i]->n_inputs; ++k)
             if (order[i]->inputs[k] == value && order[i]->state == LN_NODE_READY)
-                return ln_is_family(order[i], LN_FAMILY_MAP) && order[i]->device == 0;
+                return ln_is_family(order[i], LN_FAMILY_MAP) && ln_is_kernel(order[i]);
     return false;
 }
 
@@ -118,8 +118,7 @@ linnet_status ln_pass_storage(ln_work *w) {
         ln_work_node *node = order[i];
         bool better = false;
         linnet_status status = LINNET_OK;
-        if (node->state == LN_NODE_READY && node->op != NULL && node->device == 0 && computes(node->op) &&
-            has_half(w, node))
+        if (node->state == LN_NODE_READY && ln_is_kernel(node) && computes(node->op) && has_half(w, node))
             status = better_in_f32(w, node, &better);
         if (status == LINNET_OK)
             status = better ? wrap(w, wide, n_values, order, n_nodes, node) : ln_work_append(w, node);

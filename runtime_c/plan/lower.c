@@ -1,20 +1,31 @@
 /* lower.c - turns nodes into steps: fills in calls, chooses and configures kernels, places operands.
  * In a plan, only this file and the fusion pass call kernels. The fusion pass asks whether a kernel supports an
  * epilogue. */
-#include "plan/program.h"
+#include "plan/claims.h"
 
 #include "kernel/map.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* Whether the value is a variable, or a part of one, that no run changes. */
+static bool is_steady(const ln_work *w, const ln_work_value *v) {
+    if (w->steady == NULL || !ln_on_cpu(v->device)) return false;
+    const ln_work_buffer *b = v->variable < 0 && v->buffer >= 0 ? ln_buffer_at(w, v->buffer) : NULL;
+    const int64_t variable = b != NULL && b->kind == LN_REGION_VARIABLE ? (int64_t)b->offset : v->variable;
+    return variable >= 0 && w->steady[variable];
+}
+
 linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
     memset(call, 0, sizeof *call);
     const int n_in = node->n_inputs + node->n_extra;
     ln_tensor *tensors = ln_pool_array(pool, (int64_t)n_in + node->n_outputs + 1, sizeof *tensors);
     if (tensors == NULL) return ln_work_no_memory(w);
-    for (int i = 0; i < n_in; ++i)
-        if (node->inputs[i] >= 0) tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
+    for (int i = 0; i < n_in; ++i) {
+        if (node->inputs[i] < 0) continue;
+        tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
+        tensors[i].steady = is_steady(w, ln_value_at(w, node->inputs[i]));
+    }
     for (int o = 0; o < node->n_outputs; ++o)
         if (node->outputs[o] >= 0) tensors[n_in + o] = ln_value_at(w, node->outputs[o])->tensor;
     call->op = node->op;
@@ -24,7 +35,7 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
     call->inputs = tensors;
     call->outputs = call->inner = tensors + n_in;
     call->n_extra = node->n_extra;
-    call->isa = w->isa;
+    call->features = w->features;
     call->threads = w->threads;
     call->phases = 1;
     call->work[0] = call->work[1] = call->grain = 1;
@@ -45,15 +56,13 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
     return LINNET_OK;
 }
 
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
-    return ln_choose_kernel(call, w->isa, w->reference);
-}
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) { return ln_choose_kernel(call, w->reference); }
 
 ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
     ln_operand operand = {0};
     if (value < 0) return operand;
     const ln_work_value *v = ln_value_at(w, value);
-    if (v->host != NULL && v->device == 0) {
+    if (v->host != NULL && ln_on_cpu(v->device)) {
         operand.region = LN_REGION_HOST;
         operand.pointer = v->host;
         return operand;
@@ -62,6 +71,7 @@ ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
     const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
     operand.region = b->kind;
     operand.device = b->device;
+    operand.index = b->chunk;
     operand.offset = (uint64_t)v->offset;
     if (b->kind == LN_REGION_VARIABLE || b->kind == LN_REGION_IMPORT)
         operand.index = (int32_t)b->offset; /* the number of the result, because such results have no offset here */
@@ -109,10 +119,19 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_packs_describe(w->model, step);
         const ln_step *like = ln_packs_find(program, step); /* it may be the step of another iteration of the same
                                                                loop */
-        step->packed = like != NULL ? like->packed : program->n_packed++;
+        bool steady = false;
+        for (int i = 0; i < call->n_inputs; ++i) steady |= call->inputs[i].steady;
+        if (steady)
+            step->kept = like != NULL ? like->kept : program->n_kept++;
+        else
+            step->packed = like != NULL ? like->packed : program->n_packed++;
+        program->keeps |= steady;
         const ln_program *root = program;
         while (root->outer != NULL) root = root->outer;
-        if (like == NULL && !ln_packed_before(root, step)) program->packed_bytes += ln_packed_size(call);
+        if (like == NULL && !ln_packed_before(root, step)) {
+            program->packed_bytes += ln_packed_size(call);
+            if (steady) program->kept_bytes += ln_packed_size(call);
+        }
         if (like == NULL) ln_packs_enter(program, step);
     }
     if (call->scratch_bytes > program->scratch_shared)
@@ -128,6 +147,33 @@ static const char *display_name(const ln_work *w, const ln_work_node *node) {
     return ln_value_at(w, node->outputs[0])->name;
 }
 
+static linnet_status lower_transfer(const ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
+    step->device = node->device;
+    step->event = node->event;
+    if (node->n_outputs == 0) {
+        step->kind = LN_STEP_WAIT;
+        step->bytes = 0;
+        return LINNET_OK;
+    }
+    const ln_operand *from = &step->inputs[0], *to = &step->outputs[0];
+    step->bytes /= 2;
+    step->kind = ln_on_cpu(from->device) ? LN_STEP_UPLOAD : ln_on_cpu(to->device) ? LN_STEP_DOWNLOAD : LN_STEP_COPY;
+    step->number = program->n_transfers++;
+    const ln_work_value *v = ln_value_at(w, step->kind == LN_STEP_DOWNLOAD ? node->inputs[0] : node->outputs[0]);
+    step->token = v->token;
+    step->token_bytes = ln_device_bytes(w, v) - ln_device_at(w, v->device)->limits.padding;
+    if (to->region == LN_REGION_RESIDENT) {
+        const ln_device_memory *m = &program->devices[to->device];
+        for (step->resident = 0;
+             m->residents[step->resident].chunk != to->index || m->residents[step->resident].offset != to->offset;)
+            ++step->resident;
+        program->reads_variables = true;
+    }
+    for (int k = 0; step->event > 0 && k < (step->kind == LN_STEP_COPY ? 2 : 1); ++k)
+        program->event_devices[step->event - 1 + k] = k == 0 ? from->device : to->device;
+    return LINNET_OK;
+}
+
 static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
     const int n_in = node->n_inputs + node->n_extra;
     linnet_status status = ln_lower_call(w, node, &program->pool, &step->call);
@@ -139,7 +185,8 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     step->name = display_name(w, node);
     step->index = node->index;
     step->fused = node->map != NULL ? display_name(w, node->map) : "";
-    step->dims_slot = step->packed = -1;
+    step->dims_slot = step->packed = step->kept = step->resident = -1;
+    step->reason = node->reason;
     step->threads[0] = step->threads[1] = 1;
     for (int i = 0; i < n_in + node->n_outputs; ++i) {
         const int32_t value = i < n_in ? node->inputs[i] : node->outputs[i - n_in];
@@ -150,17 +197,8 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
         const bool table = i == 0 && node->op != NULL && (node->op->flags & LN_OP_LOOKS_UP);
         step->bytes += bytes_of(&ln_value_at(w, table ? node->outputs[0] : value)->tensor);
     }
-    if (node->op == NULL) { /* a transfer */
-        step->bytes /= 2;
-        step->kind = node->device != 0 ? LN_STEP_UPLOAD : LN_STEP_DOWNLOAD;
-        step->device = node->device != 0 ? node->device : ln_value_at(w, node->inputs[0])->device;
-        return LINNET_OK;
-    }
-    if (node->device != 0) {
-        step->kind = LN_STEP_DEVICE;
-        step->device = node->device;
-        return LINNET_OK;
-    }
+    if (node->op == NULL) return lower_transfer(w, program, node, step);
+    if (node->claim != NULL) return ln_lower_claim(w, program, node->claim, step);
     step->kind = LN_STEP_KERNEL;
     if (node->bodies[0] != NULL && (status = ln_body_lower(w, program, node, step)) != LINNET_OK) return status;
     bool dependent = false;
@@ -185,7 +223,7 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
         if (node->state != LN_NODE_READY) continue;
         if (ln_is_assign(node))
             ++commits;
-        else
+        else if (node->claim == NULL || node->claim->nodes[0] == node)
             ++steps;
     }
     program->steps = ln_pool_array(&program->pool, steps, sizeof *program->steps);
@@ -193,6 +231,9 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
     for (program->packing_size = 4; program->packing_size < 2 * steps;) program->packing_size *= 2;
     program->packing = ln_pool_array(&program->pool, program->packing_size, sizeof *program->packing);
     if (program->steps == NULL || program->commits == NULL || program->packing == NULL) return ln_work_no_memory(w);
+    program->n_events = w->n_events;
+    program->event_devices = w->n_events > 0 ? ln_pool_array(&program->pool, w->n_events, 1) : NULL;
+    if (w->n_events > 0 && program->event_devices == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
@@ -213,12 +254,15 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
             program->writes_variables = true;
             continue;
         }
+        if (node->claim != NULL && node->claim->nodes[0] != node) continue;
         ln_step *step = &program->steps[program->n_steps];
         const linnet_status status = lower(w, program, node, step);
         if (status != LINNET_OK) return status;
         step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->bytes + step->call.flops >= SLOW;
+        program->fallbacks += step->reason == LN_REASON_CANNOT || step->reason == LN_REASON_COST;
         ++program->n_steps;
     }
     program->packed = ln_pool_array(&program->pool, program->n_packed, sizeof *program->packed);
-    return program->packed != NULL ? LINNET_OK : ln_work_no_memory(w);
+    if (program->packed == NULL) return ln_work_no_memory(w);
+    return w->moves.count > 0 ? ln_lower_moves(w, program) : LINNET_OK;
 }

@@ -36,7 +36,7 @@ static int32_t first_slot(const ln_work_node *node) { return ln_is_assign(node);
 /* ---- checks that can fail ---------------------------------------------------------------------------------------- */
 
 static bool can_fail(const ln_work *w, const ln_work_node *node) {
-    if (node->op == NULL || node->device != 0 || (node->op->flags & LN_OP_CAN_FAIL)) return true;
+    if (!ln_is_kernel(node) || (node->op->flags & LN_OP_CAN_FAIL)) return true;
     for (int b = 0; b < 2 && node->bodies[b] != NULL; ++b)
         for (int32_t i = 0; i < node->bodies[b]->nodes.count; ++i)
             if (can_fail(node->bodies[b], ln_node_at(node->bodies[b], i))) return true;
@@ -56,7 +56,7 @@ typedef struct range {
 static range range_of(const order *s, const ln_work_node *node) {
     enum { FEW = 4 }; /* ops with more operands or results check nothing */
     range r = {.value = -1};
-    if (node->op == NULL || node->device != 0 || node->n_inputs > FEW || node->n_outputs > FEW) return r;
+    if (!ln_is_kernel(node) || node->n_inputs > FEW || node->n_outputs > FEW) return r;
     ln_tensor in[FEW] = {0}, out[FEW] = {0};
     ln_infer_facts facts = ln_no_facts;
     const ln_infer rule = {.op = node->op,
@@ -68,7 +68,9 @@ static range range_of(const order *s, const ln_work_node *node) {
                            .facts = &facts};
     for (int k = 0; k < node->n_inputs; ++k)
         if (node->inputs[k] >= 0) in[k] = ln_value_at(s->w, node->inputs[k])->tensor;
-    if (!(node->op->flags & LN_OP_CAN_FAIL) || node->op->infer(&rule) != LINNET_OK || facts.indices < 0) return r;
+    if ((node->op->flags & (LN_OP_CAN_FAIL | LN_OP_REGISTERED)) != LN_OP_CAN_FAIL ||
+        node->op->infer(&rule) != LINNET_OK || facts.indices < 0)
+        return r;
     r.places = facts.places;
     r.from_start = facts.from_start;
     for (int32_t v = r.value = node->inputs[facts.indices]; v >= 0; r.value = v) {
@@ -180,8 +182,8 @@ static void find_updates(order *s) {
         const int32_t variable = ln_value_at(s->w, node->inputs[0])->variable;
         ln_work_value *x = ln_value_at(s->w, node->inputs[1]);
         const ln_work_value *y = node->outputs[0] >= 0 ? ln_value_at(s->w, node->outputs[0]) : x;
-        if (x->producer >= 0 && x->updates < 0 && x->known && x->host == NULL && x->device == 0 && !x->fetched &&
-            !y->fetched && ln_is_dense(&x->tensor))
+        if (x->producer >= 0 && x->updates < 0 && x->known && x->host == NULL && ln_is_kernel(s->nodes[x->producer]) &&
+            !x->fetched && !y->fetched && ln_is_dense(&x->tensor))
             x->updates = variable;
     }
 }

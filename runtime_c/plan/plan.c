@@ -3,18 +3,14 @@
  */
 #include "plan/plan.h"
 
+#include "base/structs.h"
+#include "kernel/user.h"
 #include "model/snapshot.h"
 #include "plan/expand.h"
 #include "plan/session_layout.h"
 
 #include <stdio.h>
 #include <string.h>
-
-void linnet_plan_config_init(linnet_plan_config *config) {
-    if (config == NULL) return;
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-}
 
 linnet_plan *ln_plan_retain(linnet_plan *plan) {
     atomic_fetch_add(&plan->references.count, 1);
@@ -36,9 +32,7 @@ void linnet_plan_free(linnet_plan *plan) {
 
 static linnet_status check_config(const linnet_plan_config *c, linnet_error *error) {
     const char *wrong = NULL;
-    if (c->struct_size != sizeof *c)
-        wrong = "struct_size";
-    else if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
+    if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
         wrong = "shapes";
     else if (c->bound_count < 0 || (c->bound_count > 0 && c->bounds == NULL))
         wrong = "bounds";
@@ -50,10 +44,8 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
         wrong = "threads";
     else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL))
         wrong = "devices";
-    for (int32_t i = 0; wrong == NULL && i < c->device_count; ++i)
-        if (c->devices[i] == NULL || c->devices[i]->struct_size != sizeof(linnet_device) ||
-            c->devices[i]->version != LINNET_EXT_VERSION)
-            wrong = "devices";
+    else if (c->placement_count < 0 || (c->placement_count > 0 && c->placement == NULL))
+        wrong = "placement";
     if (wrong == NULL) return LINNET_OK;
     ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.%s is out of range", wrong);
     return ln_hint(error, "initialize linnet_plan_config with linnet_plan_config_init");
@@ -73,6 +65,61 @@ static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
     return LINNET_OK;
 }
 
+/* Marks the variables that the function or one of its callees assigns. */
+static void mark_assigned(const linnet_model *model, int32_t function, bool *seen, bool *steady) {
+    const ln_function *f = &model->functions[function];
+    if (seen[function]) return;
+    seen[function] = true;
+    for (int32_t i = 0; i < f->n_nodes; ++i) {
+        const ln_node *node = &f->nodes[i];
+        int64_t callees[LN_MOST_CALLEES];
+        const int32_t target = node->op->flags & LN_OP_WRITES ? f->values[node->inputs[0]].variable : -1;
+        if (target >= 0) steady[target] = false;
+        for (int c = ln_callees(node, callees); c-- > 0;) mark_assigned(model, (int32_t)callees[c], seen, steady);
+    }
+}
+
+/* Finds the variables that may be packed: all that the signature does not assign. */
+static linnet_status resolve_steady(linnet_plan *plan, linnet_error *error) {
+    const linnet_model *model = plan->model;
+    if (plan->reference || model->n_variables == 0) return LINNET_OK;
+    plan->steady = ln_pool_array(&plan->pool, (int64_t)model->n_variables + model->n_functions, sizeof *plan->steady);
+    if (plan->steady == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    memset(plan->steady, true, (size_t)model->n_variables * sizeof *plan->steady);
+    mark_assigned(model, plan->signature->function, plan->steady + model->n_variables, plan->steady);
+    return LINNET_OK;
+}
+
+/* Opens the devices, and copies the hints, which later segments need too. */
+static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
+    plan->hints = ln_pool_array(&plan->pool, c->placement_count, sizeof *plan->hints);
+    if (plan->devices == NULL || plan->hints == NULL)
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    linnet_status status = LINNET_OK;
+    for (; plan->n_devices < c->device_count && status == LINNET_OK; ++plan->n_devices)
+        status = ln_device_open(c->devices[plan->n_devices], &plan->devices[plan->n_devices], error);
+    for (; plan->n_hints < c->placement_count && status == LINNET_OK; ++plan->n_hints) {
+        const linnet_placement *from = &c->placement[plan->n_hints];
+        if (from->node == NULL || from->device == NULL)
+            return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.placement has a NULL name");
+        bool known = strcmp(from->device, "cpu") == 0;
+        for (int32_t d = 0; d < plan->n_devices; ++d) known |= strcmp(from->device, plan->devices[d].is.name) == 0;
+        if (!known) {
+            ln_fail(error, LINNET_UNKNOWN_NAME, "a placement names a device that is not in linnet_plan_config.devices");
+            ln_expected(error, "cpu%s%s", plan->n_devices > 0 ? ", " : "",
+                        plan->n_devices > 0 ? plan->devices[0].is.name : "");
+            return ln_got(error, "%s", from->device);
+        }
+        linnet_placement *to = &plan->hints[plan->n_hints];
+        to->node = ln_pool_text(&plan->pool, from->node, strlen(from->node));
+        to->device = ln_pool_text(&plan->pool, from->device, strlen(from->device));
+        if (to->node == NULL || to->device == NULL)
+            return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    }
+    return status;
+}
+
 static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
     const char *name = c->signature ? c->signature : "infer";
     const int index = linnet_model_find_signature(plan->model, name);
@@ -83,31 +130,30 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
         return LINNET_UNKNOWN_NAME;
     }
     plan->signature = &plan->model->signatures[index];
-    plan->isa = ln_isa_detect();
+    plan->features = ln_detect_features();
     if (c->isa_max != NULL) {
-        const int limit = ln_isa_find(c->isa_max);
-        if (limit < 0) {
+        const ln_isa_set *limit = ln_isa_find(c->isa_max);
+        if (limit == NULL) {
             char levels[96];
             size_t used = 0;
-            for (int i = 0; ln_isa_text(i) != NULL && used < sizeof levels; ++i)
-                used += (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", ln_isa_text(i));
-            ln_fail(error, LINNET_UNKNOWN_NAME, "this build has no ISA level of this name");
+            for (int i = 0; ln_isa_sets[i].name[0] != 0 && used < sizeof levels; ++i)
+                used +=
+                    (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", ln_isa_sets[i].name);
+            ln_fail(error, LINNET_UNKNOWN_NAME, "this build has no instruction set of this name");
             ln_expected(error, "%s", levels);
             ln_got(error, "%s", c->isa_max);
-            return ln_hint(error,
-                           "use one of these names; a level above the machine's own level selects the machine's level");
+            return ln_hint(error, "use one of these names; of a set that the machine lacks in part, the rest is used");
         }
-        if (limit < plan->isa) plan->isa = limit;
+        plan->features &= limit->most;
     }
-    if (c->reference) plan->isa = LN_ISA_SCALAR;
+    if (c->reference) plan->features = LN_ISA_SCALAR;
     plan->reference = c->reference != 0;
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
-    plan->n_devices = c->device_count;
-    plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
-    if (plan->devices == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
-    for (int32_t i = 0; i < c->device_count; ++i) plan->devices[i] = c->devices[i];
+    linnet_status status = c->device_count + c->placement_count > 0 ? resolve_devices(plan, c, error) : LINNET_OK;
+    if (status == LINNET_OK) status = resolve_steady(plan, error);
+    if (status != LINNET_OK) return status;
     const ln_function *f = &plan->model->functions[plan->signature->function];
     for (int32_t i = 0; i < f->n_nodes; ++i) plan->writes_variables |= ln_node_assigns(plan->model, &f->nodes[i]);
     return c->snapshot ? resolve_snapshot(plan, error) : LINNET_OK;
@@ -144,7 +190,6 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
 static void count_bytes(linnet_plan *plan) {
     linnet_plan_info *info = &plan->info;
     const ln_program *p = &plan->program;
-    info->struct_size = sizeof *info;
     info->activations = p->arena;
     info->scratch = ln_program_scratch(p, plan->threads);
     info->packed_weights = p->packed_bytes;
@@ -158,7 +203,9 @@ static void count_bytes(linnet_plan *plan) {
     info->bookkeeping =
         plan->model->memory.bytes + plan->memory.bytes - (p->constants + p->packed_only) + ln_session_bookkeeping(plan);
     info->total = info->activations + info->scratch + info->packed_weights + info->constants + info->variables +
-                  info->io + info->snapshot + info->committed + info->bookkeeping;
+                  info->io + info->snapshot + info->committed + info->bookkeeping + p->device_bytes;
+    info->devices = p->device_bytes;
+    info->fallbacks = p->fallbacks;
     info->mapped = linnet_model_mapped_bytes(plan->model);
     info->lower_bound = p->lower_bound;
     info->naive = p->naive;
@@ -168,7 +215,7 @@ static void count_bytes(linnet_plan *plan) {
     info->steps = p->n_steps;
     info->segments = p->rest != NULL || p->n_grown > 0 ? 2 : 1;
     info->threads = plan->threads;
-    info->isa = ln_isa_text(plan->isa);
+    info->isa = ln_isa_of(plan->features)->name;
 }
 
 /* target: a training step recomputes values instead of keeping them until the arena has at most this many bytes; 0: it
@@ -183,14 +230,17 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     ln_budget_init(&budget, plan->model, plan->max_bytes);
     ln_work_init(&w, plan->model, &temporary, &plan->memory, error);
     w.budget = &budget;
-    w.isa = plan->isa;
+    w.features = plan->features;
     w.threads = plan->threads;
     w.max_bytes = plan->max_bytes;
     w.target = target;
     w.reference = plan->reference;
+    w.steady = plan->steady;
     w.frame = frame;
     w.devices = plan->devices;
     w.n_devices = plan->n_devices;
+    w.hints = plan->hints;
+    w.n_hints = plan->n_hints;
     linnet_status status = ln_pass_expand(&w, plan->signature, c);
     int32_t *fetches = status == LINNET_OK ? ln_pool_array(&w.pool, w.n_fetches, sizeof *fetches) : NULL;
     if (status == LINNET_OK && fetches == NULL) status = ln_work_no_memory(&w);
@@ -232,6 +282,11 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     if (c->reference == 2) return build_in_frame(plan, c, error);
     linnet_status status = build(plan, c, 0, NULL, error);
     const uint64_t most = plan->max_bytes > 0 ? plan->max_bytes : UINT64_MAX;
+    if (status == LINNET_OK && plan->info.total > most && plan->program.keeps) {
+        plan->steady = NULL; /* kernels then pack into scratch, or read variables as they are */
+        ln_program_free(&plan->program);
+        status = build(plan, c, 0, NULL, error);
+    }
     uint64_t least = plan->info.total, target = plan->info.lower_bound;
     for (int i = 1; status == LINNET_OK && plan->info.total > most && plan->program.ordered && target > 1; ++i) {
         const uint64_t over = (plan->info.total - most) * (uint64_t)i, held = plan->info.lower_bound;
@@ -247,15 +302,45 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     return status;
 }
 
-linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *config, linnet_plan **out,
+/* An op that falls back to the CPU is reported, never silent: the host hears which steps no device took. */
+static void report_fallback(const linnet_plan *plan) {
+    enum { NAMED = 8 };
+    const ln_op *ops[NAMED];
+    char names[320] = "";
+    int on_cpu = 0, on_devices = 0, named = 0;
+    size_t used = 0;
+    for (int32_t i = 0; i < plan->program.n_steps; ++i) {
+        const ln_step *step = &plan->program.steps[i];
+        int k = 0;
+        if (step->call.op == NULL) continue; /* a transfer */
+        if (!ln_on_cpu(step->device)) {
+            ++on_devices;
+            continue;
+        }
+        ++on_cpu;
+        while (k < named && ops[k] != step->call.op) ++k;
+        if (k < named || named == NAMED) continue;
+        ops[named] = step->call.op;
+        used +=
+            (size_t)snprintf(names + used, sizeof names - used, "%s%s", named++ > 0 ? ", " : "", step->call.op->name);
+        if (used >= sizeof names) used = sizeof names - 1;
+    }
+    if (on_cpu > 0)
+        ln_log(&plan->model->log, on_devices > 0 ? LINNET_LOG_INFO : LINNET_LOG_WARNING,
+               "%d of %d steps run on the CPU, because no device can run them or would be faster: %s%s", on_cpu,
+               on_cpu + on_devices, names, named == NAMED ? ", ..." : "");
+}
+
+linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
                                  linnet_error *error) {
-    linnet_plan_config defaults;
+    linnet_plan_config taken;
+    const linnet_plan_config *config = &taken;
     if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `out` must not be NULL");
     *out = NULL;
     if (model == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `model` must not be NULL");
-    linnet_plan_config_init(&defaults);
-    if (config == NULL) config = &defaults;
-    linnet_status status = check_config(config, error);
+    linnet_plan_config_init(&taken);
+    linnet_status status = given != NULL ? LN_TAKE(linnet_plan_config, snapshot, &taken, given, error) : LINNET_OK;
+    if (status == LINNET_OK) status = check_config(config, error);
     if (status != LINNET_OK) return status;
     const uint64_t start = ln_now_ns();
     ln_memory memory;
@@ -274,6 +359,10 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
+    if (plan->n_devices > 0) report_fallback(plan);
+    if (plan->info.recomputed > 0)
+        ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
+               (int)plan->info.recomputed, (int)plan->info.steps, (unsigned long long)plan->max_bytes);
     *out = plan;
     return LINNET_OK;
 }
@@ -281,50 +370,65 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
 uint64_t linnet_plan_share(linnet_plan *plan) { return plan != NULL ? ln_program_share(&plan->program) : 0; }
 
 linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info) {
-    if (plan == NULL || info == NULL || info->struct_size != sizeof *info) return LINNET_INVALID_ARGUMENT;
-    *info = plan->info;
-    return LINNET_OK;
+    return plan != NULL ? LN_GIVE(linnet_plan_info, plan_ns, &plan->info, info) : LINNET_INVALID_ARGUMENT;
 }
 
 void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info) {
-    const size_t size = info->struct_size;
     memset(info, 0, sizeof *info);
-    info->struct_size = size;
     info->name = step->name;
     info->op = step->call.op != NULL ? step->call.op->name : "transfer";
-    info->kernel = step->kernel != NULL             ? step->kernel->name
+    const bool user = step->call.op != NULL && (step->call.op->flags & LN_OP_REGISTERED) && ln_on_cpu(step->device);
+    info->kernel = user                             ? ln_user_host(step->call.op)->name
+                   : step->kernel != NULL           ? step->kernel->name
                    : step->kind == LN_STEP_UPLOAD   ? "upload"
                    : step->kind == LN_STEP_DOWNLOAD ? "download"
+                   : step->kind == LN_STEP_COPY     ? "copy"
+                   : step->kind == LN_STEP_WAIT     ? "wait"
                    : step->kind == LN_STEP_LOOP     ? "loop"
                    : step->kind == LN_STEP_BRANCH   ? "branch"
-                                                    : "device";
+                                                    : step->claim->kernel;
     info->layout =
         step->call.n_outputs > 0 && step->call.outputs[0].layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
-    info->device = step->device == 0 ? "cpu" : plan->devices[step->device - 1]->name;
+    info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
+    static const char *const reasons[] = {"", "cannot", "cost", "hint", "chosen"};
+    info->placed = reasons[step->reason];
     info->fused = step->fused;
     info->bytes = step->bytes;
     info->flops = step->call.flops;
 }
 
 linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info) {
-    if (plan == NULL || info == NULL || info->struct_size != sizeof *info || i < 0 || i >= plan->program.n_steps)
-        return LINNET_INVALID_ARGUMENT;
-    ln_step_describe(plan, &plan->program.steps[i], info);
-    return LINNET_OK;
+    linnet_step_info step;
+    if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
+    ln_step_describe(plan, &plan->program.steps[i], &step);
+    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
+}
+
+linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info) {
+    if (plan == NULL || i < 0 || i >= plan->n_devices) return LINNET_INVALID_ARGUMENT;
+    const ln_device_memory *m = &plan->program.devices[i + 1];
+    linnet_plan_device_info own = {.name = plan->devices[i].is.name,
+                                   .steps = m->steps,
+                                   .nodes = m->nodes,
+                                   .activations = m->activations,
+                                   .scratch = m->scratch,
+                                   .packed = m->packed,
+                                   .constants = m->constants,
+                                   .variables = m->variables};
+    own.total = m->activations + m->scratch + m->packed + m->constants + m->variables;
+    return LN_GIVE(linnet_plan_device_info, total, &own, info);
 }
 
 int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }
 
 int linnet_plan_output_count(const linnet_plan *plan) { return plan ? plan->n_outputs : 0; }
 
-linnet_status linnet_plan_input(const linnet_plan *plan, int i, linnet_tensor_info *out) {
-    if (plan == NULL || out == NULL || i < 0 || i >= plan->program.n_inputs) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&plan->program.inputs[i].tensor, plan->program.inputs[i].name, out);
-    return LINNET_OK;
+linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out) {
+    if (plan == NULL || i < 0 || i >= plan->program.n_inputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&plan->program.inputs[i].tensor, plan->program.inputs[i].name, out);
 }
 
-linnet_status linnet_plan_output(const linnet_plan *plan, int i, linnet_tensor_info *out) {
-    if (plan == NULL || out == NULL || i < 0 || i >= plan->n_outputs) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
-    return LINNET_OK;
+linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out) {
+    if (plan == NULL || i < 0 || i >= plan->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
 }

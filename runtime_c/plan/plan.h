@@ -4,7 +4,6 @@
 #define LN_PLAN_H
 
 #include "plan/program.h"
-#include "linnet_ext.h"
 
 typedef struct ln_plan_output {
     const char *name;
@@ -18,11 +17,15 @@ struct linnet_plan {
     linnet_model *model;
     const ln_signature *signature;
     ln_program program;
-    const linnet_device **devices;
+    ln_device *devices;
+    linnet_placement *hints; /* copies */
+    int32_t n_hints;
     int32_t n_devices, n_outputs;
     ln_plan_output *outputs;
-    int threads, isa;
+    int threads;
+    ln_features features;
     bool reference, reads_variables, writes_variables;
+    bool *steady;   /* per variable: no run changes it; NULL: no variable is packed */
     bool *snapshot; /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
     uint64_t max_bytes;
     linnet_plan_info info;

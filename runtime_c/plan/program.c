@@ -2,6 +2,7 @@
  * blobs. Used for the plan itself and for every later segment. */
 #include "plan/program.h"
 
+#include "plan/claims.h"
 #include "plan/planner.h"
 
 #include <string.h>
@@ -42,66 +43,46 @@ static linnet_status place_in_frame(ln_work *w, ln_program *program) {
     for (int32_t i = 0; same && i < n; ++i) {
         ln_work_buffer *b = ln_buffer_at(w, i);
         const ln_work_buffer *place = &f->buffers[i];
-        same = b->kind == place->kind && b->device == place->device && b->first == place->first &&
-               b->last == place->last && b->size <= place->size;
-        if (b->kind == LN_REGION_ARENA) b->offset = place->offset;
+        same = b->kind == place->kind && b->device == place->device && b->chunk == place->chunk &&
+               b->first == place->first && b->last == place->last && b->size <= place->size;
+        if (b->kind == LN_REGION_ARENA && ln_on_cpu(b->device)) b->offset = place->offset;
     }
-    program->arena = program->devices[0].arena = f->arena;
+    program->arena = f->arena;
     if (same) return LINNET_OK;
     ln_fail(w->error, LINNET_TOO_LARGE, "at these shapes a value is larger than at the bounds, or the graph differs");
     return ln_hint(w->error, "linnet_plan_config.reference = 2 requires a graph whose sizes only grow with its inputs");
 }
 
-/* Sets the offsets of all buffers. The planner places the buffers in the arena of each device; all others follow one
-   after another. */
+/* Sets the offsets of all buffers. The planner places the buffers in the arena; all others follow one after another. */
 static linnet_status place_memory(ln_work *w, ln_program *program) {
     const int32_t n = w->buffers.count;
     ln_lifetime *lifetimes = ln_pool_array(&w->pool, n, sizeof *lifetimes);
     int32_t *owner = ln_pool_array(&w->pool, n, sizeof *owner);
     if (lifetimes == NULL || owner == NULL) return ln_work_no_memory(w);
-    for (int device = 0; device <= w->n_devices; ++device) {
-        int count = 0;
-        ln_device_memory *memory = &program->devices[device];
-        for (int32_t i = 0; i < n; ++i) {
-            ln_work_buffer *b = ln_buffer_at(w, i);
-            if (b->device != device) continue;
-            if (b->kind == LN_REGION_IO) {
-                b->offset = program->io;
-                program->io += ln_round_up(b->size, LN_ALIGNMENT);
-            } else if (b->kind == LN_REGION_GROWN) {
-                b->offset = (uint64_t)program->n_grown++;
-            } else if (b->kind == LN_REGION_RESIDENT) {
-                b->offset = memory->residents_bytes;
-                memory->residents_bytes += ln_round_up(b->size, LN_ALIGNMENT);
-                ++memory->n_residents;
-            } else if (b->kind == LN_REGION_ARENA) {
-                const int32_t last = b->last == NEVER ? w->nodes.count : b->last;
-                lifetimes[count] = (ln_lifetime){.size = b->size, .first = b->first, .last = last};
-                owner[count++] = i;
-            }
-        }
-        ln_memory_plan plan;
-        const linnet_status status = ln_plan_memory(w->memory, lifetimes, count, &plan, w->error);
-        if (status != LINNET_OK) return status;
-        for (int i = 0; i < count; ++i) ln_buffer_at(w, owner[i])->offset = lifetimes[i].offset;
-        memory->arena = plan.reached;
-        if (device == 0) {
-            program->arena = plan.reached;
-            program->lower_bound = plan.lower_bound;
-            program->naive = plan.naive;
-        }
-        memory->residents = ln_pool_array(&program->pool, memory->n_residents, sizeof *memory->residents);
-        if (memory->residents == NULL) return ln_work_no_memory(w);
-        int32_t next = 0;
-        for (int32_t i = 0; i < w->values.count; ++i) {
-            const ln_work_value *v = ln_value_at(w, i);
-            if (v->device != device || v->buffer < 0 || ln_buffer_at(w, v->buffer)->kind != LN_REGION_RESIDENT)
-                continue;
-            const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
-            memory->residents[next++] = (ln_resident){.host = v->host, .size = b->size, .offset = b->offset};
+    int count = 0;
+    for (int32_t i = 0; i < n; ++i) {
+        ln_work_buffer *b = ln_buffer_at(w, i);
+        if (!ln_on_cpu(b->device)) continue;
+        if (b->kind == LN_REGION_IO) {
+            b->offset = program->io;
+            program->io += ln_round_up(b->size, LN_ALIGNMENT);
+        } else if (b->kind == LN_REGION_GROWN) {
+            b->offset = (uint64_t)program->n_grown++;
+        } else if (b->kind == LN_REGION_ARENA) {
+            const int32_t last = b->last == NEVER ? w->nodes.count : b->last;
+            lifetimes[count] = (ln_lifetime){.size = b->size, .first = b->first, .last = last};
+            owner[count++] = i;
         }
     }
-    return w->frame != NULL ? place_in_frame(w, program) : LINNET_OK;
+    ln_memory_plan plan;
+    linnet_status status = ln_plan_memory(w->memory, lifetimes, count, &plan, w->error);
+    if (status != LINNET_OK) return status;
+    for (int i = 0; i < count; ++i) ln_buffer_at(w, owner[i])->offset = lifetimes[i].offset;
+    program->arena = plan.reached;
+    program->lower_bound = plan.lower_bound;
+    program->naive = plan.naive;
+    for (uint8_t d = 1; d <= w->n_devices && status == LINNET_OK; ++d) status = ln_place_on_device(w, program, d);
+    return status == LINNET_OK && w->frame != NULL ? place_in_frame(w, program) : status;
 }
 
 /* The largest total size of the operands of updates that are in the arena at once. */
@@ -251,6 +232,10 @@ static void mark_blobs(const ln_work *w, const ln_program *program, const blob_t
             mark(t, step->inputs[k].pointer, packed);
             mark(t, step->call.inputs[k].data, packed);
         }
+        for (int32_t m = 1; step->claim != NULL && m < step->claim->n; ++m) {
+            const ln_call *call = &step->claim->steps[m].call;
+            for (int k = 0; k < call->n_inputs + call->n_extra; ++k) mark(t, call->inputs[k].data, false);
+        }
     }
     for (int32_t i = 0; i < program->n_outputs; ++i) mark(t, program->outputs[i].operand.pointer, false);
     for (int32_t i = 0; i < program->n_commits; ++i) mark(t, program->commits[i].operand.pointer, false);
@@ -318,6 +303,7 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);
     linnet_status status = program->devices == NULL ? ln_work_no_memory(w) : ln_work_sweep(w);
     if (status == LINNET_OK) status = keep_rest(w, program);
+    if (status == LINNET_OK) status = ln_pass_place(w);
     if (status == LINNET_OK) status = ln_pass_devices(w);
     if (status == LINNET_OK) status = ln_pass_layout(w);
     if (status == LINNET_OK && !w->reference) status = ln_pass_storage(w);
@@ -326,6 +312,8 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     if (status == LINNET_OK && w->ordered && w->target > 0) status = ln_pass_recompute(w);
     program->ordered = w->ordered || (w->outer != NULL && w->outer->ordered);
     program->recomputed = w->recomputed;
+    if (status == LINNET_OK) status = ln_pass_waits(w);
+    if (status == LINNET_OK) status = ln_pass_claims(w);
     if (status == LINNET_OK) status = ln_pass_alias(w);
     if (status == LINNET_OK) status = place_memory(w, program);
     if (status == LINNET_OK) program->gradients = gradient_bytes(w);

@@ -10,30 +10,58 @@ enum ln_region {
     LN_REGION_HOST,     /* constant: `pointer`, into the file or a folded blob */
     LN_REGION_VARIABLE, /* index: variable; read directly from the store */
     LN_REGION_IO,       /* offset in the session's input and output buffers */
-    LN_REGION_ARENA,    /* offset in the arena of the device */
+    LN_REGION_ARENA,    /* offset in the arena; on a device: in allocation `index` */
     LN_REGION_IMPORT,   /* index: value from an earlier segment (or an input); in a body: operand of its step */
     LN_REGION_GROWN,    /* offset: index of an instance's result that grows while a loop runs */
-    LN_REGION_RESIDENT  /* offset in the device's copy of constants, uploaded when the session is created */
+    LN_REGION_RESIDENT  /* offset in allocation `index` of a device: a constant or a copy of a variable */
 };
 
 typedef struct ln_operand {
     uint8_t region;
-    uint8_t device; /* 0: CPU */
+    uint8_t device; /* the place */
     int32_t index;
     uint64_t offset;
     const void *pointer;
 } ln_operand;
 
-enum ln_step_kind { LN_STEP_KERNEL, LN_STEP_UPLOAD, LN_STEP_DOWNLOAD, LN_STEP_DEVICE, LN_STEP_LOOP, LN_STEP_BRANCH };
+enum ln_step_kind {
+    LN_STEP_KERNEL,
+    LN_STEP_UPLOAD,
+    LN_STEP_DOWNLOAD,
+    LN_STEP_COPY, /* from device to device */
+    LN_STEP_WAIT,
+    LN_STEP_DEVICE,
+    LN_STEP_LOOP,
+    LN_STEP_BRANCH
+};
+
+/* Steps of a device that it takes as one. The spans of a session, in the order of the operands, begin at first_span. */
+typedef struct ln_claim {
+    int32_t n, number, first_member, first_span;
+    linnet_step *steps;
+    ln_operand **operands; /* per step: inputs, operands of the epilogue, outputs */
+    uint64_t scratch_bytes, packed_bytes, packed_offset;
+    int32_t packed_chunk;
+    const char *kernel;
+} ln_claim;
+
+/* After a run: the device keeps the new value of the variable that is its resident `resident`. */
+typedef struct ln_move {
+    ln_operand from;
+    int32_t resident;
+    uint64_t bytes;
+} ln_move;
 
 typedef struct ln_step {
     uint8_t kind;
-    uint8_t device;
+    uint8_t device; /* the place; of transfers and waits: the device whose queue is used */
+    uint8_t reason; /* ln_reason */
     const ln_kernel *kernel;
     ln_call call;             /* also for device and transfer steps: op (NULL for transfers), attributes, tensors */
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;
     int32_t packed;      /* of constants that the kernel rearranges: index in the program's list, else -1 */
+    int32_t kept;        /* of variables that the kernel rearranges: index in the instance's list, else -1 */
     uint32_t folded;     /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
     uint64_t content[2]; /* a digest of those inputs */
     int32_t threads[2];  /* of phase 0, and of each later phase */
@@ -46,6 +74,13 @@ typedef struct ln_step {
     uint64_t bytes;               /* bytes read and written; of a transfer: bytes transferred */
     struct ln_program *bodies[2]; /* programs of the bodies, which run in the step's scratch: a loop uses only [0], a
                                      branch has one per case */
+    /* Of devices: */
+    const ln_claim *claim; /* of a device's step */
+    int32_t event;         /* transfers and waits: number of the event, from 1 on; 0: none */
+    int32_t number;        /* transfers: place in the instance's list */
+    int32_t resident;      /* uploads of variables: number of the resident; else -1 */
+    uint32_t token;        /* transfers: the private layout on the device, and its bytes */
+    uint64_t token_bytes;
 } ln_step;
 
 /* A tensor that enters or leaves the program. */
@@ -60,16 +95,24 @@ typedef struct ln_port {
     bool wanted;       /* exports: the shapes of the next segment depend on the value */
 } ln_port;
 
+/* Bytes that stay on a device between runs. */
 typedef struct ln_resident {
-    const void *host;
-    uint64_t size, offset;
+    const void *host; /* a constant; NULL: a copy of a variable */
+    int32_t variable, chunk;
+    uint64_t offset;
+    ln_tensor tensor;
+    const char *name;
 } ln_resident;
 
-/* Memory on one device; entry 0 is the CPU. */
+/* Memory on one device. `chunks` are the sizes of its allocations: the arenas, the scratch (if any), the residents. */
 typedef struct ln_device_memory {
-    uint64_t arena, residents_bytes;
+    uint64_t *chunks;
+    int32_t n_chunks, scratch_chunk, first_resident;
+    int32_t first_chunk;     /* number of its first allocation among those of all devices */
+    int32_t resident_number; /* number of its first resident among those of all devices */
     ln_resident *residents;
-    int32_t n_residents;
+    int32_t n_residents, steps, nodes;
+    uint64_t activations, scratch, packed, constants, variables;
 } ln_device_memory;
 
 typedef struct ln_packed ln_packed; /* packed.c */
@@ -78,13 +121,18 @@ typedef struct ln_program {
     ln_memory *memory;
     linnet_model *model;
     ln_pool pool;
-    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_grown, n_bodies;
+    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_kept, n_grown, n_bodies;
     ln_step *steps;
     ln_port *inputs, *outputs, *exports, *commits;
     ln_blob *blobs;
-    ln_device_memory *devices; /* n_devices + 1 */
-    int32_t n_devices;
+    ln_device_memory *devices; /* per place */
+    int32_t n_devices, n_chunks, n_residents, n_claims, n_members, n_spans, n_transfers, n_events, n_moves;
+    uint8_t *event_devices; /* per event: its device */
+    ln_move *moves;
+    uint64_t device_bytes; /* of all devices */
+    int32_t fallbacks;     /* steps of the CPU that no device took */
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
+    uint64_t kept_bytes;  /* of packed_bytes: copies of variables, which belong to the store */
     uint64_t packed_only; /* bytes of folded values that are freed after packing */
     uint64_t lower_bound, naive, gradients;
     int32_t recomputed;      /* steps that compute a value again instead of keeping it */
@@ -97,6 +145,7 @@ typedef struct ln_program {
     struct ln_program *next; /* in the model's list of programs with packed constants: */
     bool listed;
     bool reads_variables, writes_variables, parallel;
+    bool keeps;               /* it or one of its bodies packs variables */
     struct ln_program *outer; /* of a body: the program that runs it */
     ln_work *rest;            /* the part of the graph that waits for data; NULL: nothing waits */
 } ln_program;
@@ -117,7 +166,7 @@ void ln_packs_enter(ln_program *program, const ln_step *step);
 /* Whether an earlier step of this plan, in any of its programs, packs the same constants. */
 bool ln_packed_before(const ln_program *root, const ln_step *step);
 /* Shares the packed constants that other programs of the model hold. Returns the bytes that packing will still
-   allocate. */
+   allocate, if no session of the store has packed the same variables. */
 uint64_t ln_program_share(ln_program *program);
 /* Fills `packed`, and frees the folded values that only packing needs. Errors: OUT_OF_MEMORY. */
 linnet_status ln_program_pack(ln_program *program, linnet_error *error);

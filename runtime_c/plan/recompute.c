@@ -56,7 +56,7 @@ static linnet_status measure(recompute *r) {
     memset(live, 0, ((size_t)n + 1) * sizeof *live);
     for (int32_t i = 0; i < w->buffers.count; ++i) {
         const ln_work_buffer *b = ln_buffer_at(w, i);
-        if (b->kind != LN_REGION_ARENA || b->device != 0) continue;
+        if (b->kind != LN_REGION_ARENA || !ln_on_cpu(b->device)) continue;
         const int64_t size = (int64_t)ln_round_up((size_t)b->size, LN_ALIGNMENT);
         live[b->first] += size;
         live[ln_min(b->last, n - 1) + 1] -= size;
@@ -84,7 +84,7 @@ static void keep(recompute *r) {
     for (int32_t b = 0; b < r->n_buffers; ++b) {
         const ln_work_buffer *from = ln_buffer_at(w, b);
         r->buffers[b] = (held){.first = from->first, .last = from->last, .next = -1};
-        if (from->kind == LN_REGION_ARENA && from->device == 0) r->buffers[b].size = (int64_t)from->size;
+        if (from->kind == LN_REGION_ARENA && ln_on_cpu(from->device)) r->buffers[b].size = (int64_t)from->size;
     }
     for (int32_t v = 0; v < w->values.count; ++v) {
         const int32_t b = ln_value_at(w, v)->buffer;
@@ -96,8 +96,8 @@ static void keep(recompute *r) {
 }
 
 static bool can_clone(const ln_work_node *node) {
-    return node != NULL && node->op != NULL && node->device == 0 && node->bodies[0] == NULL && !ln_is_assign(node) &&
-           !(node->op->flags & LN_OP_DATA_DEPENDENT);
+    return node != NULL && ln_is_kernel(node) && node->bodies[0] == NULL && !ln_is_assign(node) &&
+           !(node->op->flags & (LN_OP_DATA_DEPENDENT | LN_OP_VARIES));
 }
 
 /* Cost in bytes moved. For products, the root of the product of the three sizes is close to the number of

@@ -24,6 +24,22 @@ static void *carve(carver *c, size_t count, size_t size) {
     return c->base != NULL ? c->base + at : NULL;
 }
 
+static void carve_devices(carver *c, const ln_program *p, ln_device_objects *d) {
+    d->chunks = carve(c, (size_t)p->n_chunks, sizeof *d->chunks);
+    d->events = carve(c, (size_t)p->n_events, sizeof *d->events);
+    d->imports = carve(c, (size_t)p->n_devices, sizeof *d->imports);
+    d->has_chunk = carve(c, (size_t)p->n_chunks, sizeof *d->has_chunk);
+    d->has_event = carve(c, (size_t)p->n_events, sizeof *d->has_event);
+    d->has_import = carve(c, (size_t)p->n_devices, sizeof *d->has_import);
+    d->versions = carve(c, (size_t)p->n_residents, sizeof *d->versions);
+    d->claims = carve(c, (size_t)p->n_claims, sizeof *d->claims);
+    d->transfers = carve(c, (size_t)p->n_transfers, sizeof *d->transfers);
+    d->spans = carve(c, (size_t)p->n_spans, sizeof *d->spans);
+    d->steps = carve(c, (size_t)p->n_members, sizeof *d->steps);
+    d->inputs = carve(c, (size_t)p->n_members, sizeof *d->inputs);
+    d->outputs = carve(c, (size_t)p->n_members, sizeof *d->outputs);
+}
+
 static void carve_instance(carver *c, const ln_program *p, ln_instance *instance) {
     size_t operands = 0;
     for (int32_t i = 0; i < p->n_steps; ++i)
@@ -33,8 +49,8 @@ static void carve_instance(carver *c, const ln_program *p, ln_instance *instance
     instance->trace = carve(c, (size_t)p->n_steps, sizeof *instance->trace);
     instance->dims = carve(c, (size_t)p->n_dims * LN_MAX_RANK, sizeof *instance->dims);
     instance->next_key = carve(c, (size_t)ln_segment_key_words(p), sizeof *instance->next_key);
-    instance->device_arenas = carve(c, (size_t)p->n_devices + 1, sizeof *instance->device_arenas);
-    instance->residents = carve(c, (size_t)p->n_devices + 1, sizeof *instance->residents);
+    instance->kept = carve(c, (size_t)p->n_kept, sizeof(ln_kept *));
+    if (p->n_devices > 0) carve_devices(c, p, &instance->on_devices);
     instance->grown = carve(c, (size_t)p->n_grown, sizeof *instance->grown);
     instance->bodies = carve(c, (size_t)p->n_bodies, sizeof *instance->bodies);
     ln_instance measured, *body = c->base != NULL ? instance->bodies : &measured;
@@ -62,6 +78,8 @@ size_t ln_session_measure(const linnet_plan *plan, bool own_threads, ln_session_
     carve(&c, 1, sizeof(linnet_session));
     carve(&c, (size_t)plan->n_outputs, sizeof(ln_session_output));
     at->outputs = c.used - (size_t)plan->n_outputs * sizeof(ln_session_output);
+    carve(&c, (size_t)plan->n_devices, sizeof(ln_queue));
+    at->queues = c.used - (size_t)plan->n_devices * sizeof(ln_queue);
     at->threads = ln_round_up(c.used, LN_ALIGNMENT);
     if (own_threads) c.used = at->threads + ln_threads_size(plan->threads - 1);
     at->instance = ln_round_up(c.used, LN_ALIGNMENT);

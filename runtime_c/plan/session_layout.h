@@ -11,12 +11,46 @@
 typedef struct ln_bound {
     const ln_step *step;
     ln_buffers buffers;
-    void *state; /* the step's object of a device; for loops and branches: the instances of their bodies */
+    void *state; /* of loops and branches: the instances of their bodies */
 } ln_bound;
 
 typedef struct ln_trace {
-    uint64_t runs, total_ns, saturated, infinite, not_a_number;
+    uint64_t runs, total_ns, saturated, infinite, not_a_number, device_ns;
 } ln_trace;
+
+/* A claim of a device in an instance. */
+typedef struct ln_bound_claim {
+    linnet_work work;
+    linnet_handle state;
+    bool prepared;
+} ln_bound_claim;
+
+/* A transfer: what the device must know of its operands. `spans` are the source and the destination. */
+typedef struct ln_bound_transfer {
+    linnet_device_tensor tensor;
+    linnet_span spans[2];
+} ln_bound_transfer;
+
+/* A session's queue on one device. */
+typedef struct ln_queue {
+    linnet_handle queue, event; /* `event` is recorded where the host waits for all work */
+    bool open, has_event;
+    bool busy; /* work was submitted that the host has not waited for */
+} ln_queue;
+
+/* The objects of devices that belong to an instance. Everything is 0 until it exists. */
+typedef struct ln_device_objects {
+    linnet_handle *chunks;  /* program->n_chunks allocations */
+    linnet_handle *events;  /* program->n_events */
+    linnet_handle *imports; /* per device: the io memory as a buffer of the device */
+    bool *has_chunk, *has_event, *has_import;
+    uint64_t *versions; /* program->n_residents: 1 + the version of a variable that the device has; 0: none */
+    ln_bound_claim *claims;
+    ln_bound_transfer *transfers;
+    linnet_span *spans;
+    const linnet_step **steps; /* per member of the claims */
+    const linnet_span **inputs, **outputs;
+} ln_device_objects;
 
 /* The key that decides whether a planned later segment can be used: the true shapes, and the small values that shapes
  * depend on. */
@@ -31,11 +65,18 @@ typedef struct ln_grown {
     size_t size;
 } ln_grown;
 
+typedef struct ln_kept ln_kept; /* run/kept.c */
+
 typedef struct ln_instance {
     ln_program *program;
     ln_bound *steps;
     const void **pointers; /* of all operands */
     ln_grown *grown;
+    /* Packed copies of variables: */
+    ln_kept **kept;
+    uint64_t seen;             /* the writes to the store, or the snapshot's commit, up to which they are current */
+    const ln_snapshot *source; /* where they are packed from; NULL: from the store */
+    struct ln_instance *next;  /* in the list of the store's keeper */
     struct ln_instance *bodies;
     /* Of a body: the instance whose step runs it. */
     struct ln_instance *outer;
@@ -44,7 +85,8 @@ typedef struct ln_instance {
     int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK: the true dims, refreshed before and by each run */
     int64_t *next_key; /* space for the key of the following segment */
     char *io, *arena;
-    void **device_arenas, **residents; /* per device */
+    ln_device_objects on_devices;
+    size_t io_size;
     /* Later segments only */
     struct ln_instance *parent, *children, *sibling;
     ln_segment_key key;
@@ -82,11 +124,13 @@ struct linnet_session {
     ln_instance root;
     ln_instance *last;          /* last instance of the last run's chain */
     ln_session_output *outputs; /* per fetch */
+    ln_queue *queues;           /* per device of the plan */
+    const linnet_program_cache *program_cache;
     void *block, *io, *arena;
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
     size_t first_bytes;  /* bytes that `memory` counted when the session was created; any further bytes belong to later
                             segments */
-    size_t packed_bytes; /* bytes of constants that later segments have packed */
+    size_t packed_bytes; /* bytes of constants and variables that later segments have packed */
     uint64_t max_bytes;  /* 0: none */
     uint64_t run_count;
     struct ln_run_error run_error;
@@ -96,7 +140,7 @@ struct linnet_session {
 
 /* Offsets of the parts of a session's block. */
 typedef struct ln_session_layout {
-    size_t outputs, threads, instance;
+    size_t outputs, queues, threads, instance;
 } ln_session_layout;
 
 /* Whether any step, including those of segments not planned yet, may use more than one thread. */

@@ -30,6 +30,8 @@ void ln_work_free(ln_work *w) {
     list_free(w, &w->nodes, sizeof(ln_work_node *));
     list_free(w, &w->blobs, sizeof(ln_blob));
     list_free(w, &w->buffers, sizeof(ln_work_buffer));
+    list_free(w, &w->claims, sizeof(ln_work_claim *));
+    list_free(w, &w->moves, sizeof(ln_work_move));
     ln_pool_free(&w->pool);
     memset(w, 0, sizeof *w);
 }
@@ -212,12 +214,15 @@ linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error
 
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error) {
     ln_work_init(to, from->model, memory, from->persistent, error);
-    to->isa = from->isa;
+    to->features = from->features;
     to->threads = from->threads;
     to->max_bytes = from->max_bytes;
     to->reference = from->reference;
+    to->steady = from->steady;
     to->devices = from->devices;
     to->n_devices = from->n_devices;
+    to->hints = from->hints;
+    to->n_hints = from->n_hints;
     to->n_fetches = from->n_fetches;
     to->fetches = ln_pool_array(&to->pool, from->n_fetches, sizeof *to->fetches);
     if (to->fetches == NULL) return ln_work_no_memory(to);

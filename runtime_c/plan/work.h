@@ -4,6 +4,7 @@
 #define LN_WORK_H
 
 #include "plan/budget.h"
+#include "plan/devices.h"
 #include "plan/evaluate.h"
 #include "model/graph.h"
 #include "generated/op_table.h"
@@ -42,22 +43,26 @@ typedef struct ln_work_value {
     uint16_t bounded; /* bit d: dims[d] is an upper bound; the run determines the true dimension */
     bool undecided;   /* while bounds are computed: nothing has run, so its value stays unknown */
     uint8_t slot;     /* ln_value_slot: what may reuse its number when nothing needs it any more */
-    uint8_t device;   /* where it is computed: 0 is the CPU, then 1 + index in the plan's device list */
+    uint8_t device;   /* the place where its memory is */
+    uint32_t token;   /* on a device: its private layout; 0: dense */
     int32_t buffer;   /* after ln_pass_alias: index of its buffer, and its offset in it (bytes) */
     int64_t offset;
 } ln_work_value;
 
 typedef struct ln_work_node {
-    const ln_op *op; /* NULL: a transfer between devices */
+    const ln_op *op; /* NULL: a transfer between places, or (without outputs) a wait of the host */
     const void *attributes;
     const char *name;
     int32_t index; /* in its function, for error messages */
     int32_t n_inputs, n_outputs;
     int32_t *inputs; /* values, -1: absent; for a fused node the operands of the map follow */
     int32_t *outputs;
-    uint8_t state;  /* ln_node_state */
-    uint8_t device; /* 0: CPU, else 1 + index */
-    bool checks;    /* runs only for its checks: nothing reads its result */
+    uint8_t state;              /* ln_node_state */
+    uint8_t device;             /* the place that runs it; of transfers and waits: the device whose queue is used */
+    uint8_t reason;             /* ln_reason */
+    bool checks;                /* runs only for its checks: nothing reads its result */
+    int32_t event;              /* transfers and waits: number of the event, from 1 on; 0: none */
+    const ln_work_claim *claim; /* on a device, set by ln_pass_claims */
     /* epilogue, set by ln_pass_fuse */
     const struct ln_work_node *map;
     int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */
@@ -71,6 +76,7 @@ typedef struct ln_work_buffer {
     uint8_t kind;        /* ln_region of program.h */
     uint8_t device;
     bool gradient;   /* an update reads it */
+    int32_t chunk;   /* on a device: the number of its allocation */
     uint64_t offset; /* result */
 } ln_work_buffer;
 
@@ -113,11 +119,19 @@ typedef struct ln_work {
     ln_list buffers;  /* ln_work_buffer */
     int32_t *fetches; /* values */
     int32_t n_fetches;
-    int isa, threads;
+    ln_features features;
+    int threads;
     bool reference;
+    const bool
+        *steady; /* per variable: no run of the signature changes it, so kernels may keep packed copies; NULL: none may
+                  */
     ln_frame *frame; /* NULL: none */
-    const linnet_device *const *devices;
+    const ln_device *devices;
     int32_t n_devices;
+    const linnet_placement *hints;
+    int32_t n_hints;
+    ln_list claims, moves; /* ln_work_claim *, ln_work_move */
+    int32_t n_events;
     uint64_t max_bytes;       /* 0: no bound */
     int32_t waiting;          /* nodes left for later segments */
     int32_t depth;            /* of inlined calls */
@@ -174,6 +188,15 @@ linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error
  * record that `from` was planned with may no longer exist. */
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);
 bool ln_is_assign(const ln_work_node *node);
+/* Whether a kernel of the CPU computes the node. */
+static inline bool ln_is_kernel(const ln_work_node *node) { return node->op != NULL && ln_on_cpu(node->device); }
+/* Whether a device computes the node. */
+static inline bool ln_on_device(const ln_work_node *node) { return node->op != NULL && !ln_on_cpu(node->device); }
+static inline const ln_device *ln_device_at(const ln_work *w, uint8_t place) { return &w->devices[place - 1]; }
+/* devices.c: describes a node to its device. The call is in `pool`. */
+linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out);
+/* Bytes that the value needs at its place, padding included. */
+uint64_t ln_device_bytes(const ln_work *w, const ln_work_value *v);
 /* Whether the op of the node belongs to the family. A transfer between devices belongs to none. */
 static inline bool ln_is_family(const ln_work_node *node, int family) {
     return node->op != NULL && node->op->family == family;
@@ -187,7 +210,9 @@ bool ln_is_view(const ln_work *w, const ln_work_node *node);
 linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config);
 /* infer_pass.c: makes one node READY or WAITING, or folds it away. Calls are replaced by their functions' nodes. */
 linnet_status ln_pass_infer(ln_work *w, ln_work_node *node);
-/* device.c: assigns nodes to devices and inserts transfers between devices. */
+/* place.c: decides which nodes run on a device. */
+linnet_status ln_pass_place(ln_work *w);
+/* devices.c: inserts the transfers. */
 linnet_status ln_pass_devices(ln_work *w);
 /* layout.c: chooses the strides of every value and inserts conversions. */
 linnet_status ln_pass_layout(ln_work *w);
@@ -198,6 +223,10 @@ linnet_status ln_pass_fuse(ln_work *w);
 /* order.c: in graphs that update variables, moves nodes that free memory to the front, and places an update after every
    node that reads the old value or can fail. */
 linnet_status ln_pass_order(ln_work *w);
+/* waits.c: inserts the waits of the host, and says which transfers record events. The order is final. */
+linnet_status ln_pass_waits(ln_work *w);
+/* claims.c: private layouts, and the runs of nodes that devices take as one. */
+linnet_status ln_pass_claims(ln_work *w);
 /* recompute.c: in an ordered graph, computes values again instead of keeping them, until the arena is no larger than
    w->target, if possible. */
 linnet_status ln_pass_recompute(ln_work *w);

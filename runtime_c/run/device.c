@@ -1,78 +1,342 @@
-/* device.c - devices of extensions during a session. This file manages their memory and constants, and runs their
-   steps. plan/devices.c decides which steps run on a device; steps of the CPU call kernels directly (run.c). */
-#include "kernel/step.h"
+/* device.c - devices during a session: queues, memory, constants, and the steps of devices. All work is submitted to a
+   queue; only LN_STEP_WAIT blocks. plan/place.c decides what runs on a device, plan/waits.c where the host waits. */
+#include "model/snapshot.h"
+#include "model/store.h"
 #include "run/session.h"
 
-static linnet_status device_failed(const linnet_device *device, const char *doing, const char *tensor,
-                                   linnet_error *error) {
-    ln_fail(error, LINNET_DEVICE_FAILED, "device %s failed to %s", device->name, doing);
-    ln_at_tensor(error, tensor);
-    return ln_hint(error, "plan without this device to run on the CPU");
-}
+#include <string.h>
 
-linnet_status ln_device_prepare(linnet_session *s, ln_instance *instance, linnet_error *error) {
-    const ln_program *p = instance->program;
-    for (int32_t d = 1; d <= p->n_devices; ++d) {
-        const linnet_device *device = s->plan->devices[d - 1];
-        const ln_device_memory *m = &p->devices[d];
-        if (m->arena > 0 && !(instance->device_arenas[d] = device->allocate(device->context, m->arena)))
-            return device_failed(device, "allocate its arena", "", error);
-        if (m->residents_bytes == 0) continue;
-        if (!(instance->residents[d] = device->allocate(device->context, m->residents_bytes)))
-            return device_failed(device, "allocate its constants", "", error);
-        for (int32_t i = 0; i < m->n_residents; ++i)
-            if (device->upload(device->context, (char *)instance->residents[d] + m->residents[i].offset,
-                               m->residents[i].host, m->residents[i].size) != 0)
-                return device_failed(device, "upload a constant", "", error);
-    }
-    for (int32_t i = 0; i < p->n_steps; ++i) {
-        const ln_step *step = &p->steps[i];
-        if (step->kind != LN_STEP_DEVICE) continue;
-        const linnet_device *device = s->plan->devices[step->device - 1];
-        const linnet_step seen = {.call = &step->call, .name = step->name};
-        instance->steps[i].step = step; /* from here on the step must be unprepared */
-        if (device->prepare != NULL && device->prepare(device->context, &seen, &instance->steps[i].state) != 0)
-            return device_failed(device, "prepare a step", step->name, error);
+static const ln_device *device_of(const linnet_session *s, uint8_t place) { return &s->plan->devices[place - 1]; }
+static ln_queue *queue_of(const linnet_session *s, uint8_t place) { return &s->queues[place - 1]; }
+
+/* ---- queues ------------------------------------------------------------------------------------------------------ */
+
+linnet_status ln_queues_open(linnet_session *s, linnet_error *error) {
+    for (uint8_t d = 1; d <= s->plan->n_devices; ++d) {
+        const ln_device *device = device_of(s, d);
+        ln_queue *q = queue_of(s, d);
+        int code = device->is.open(device->is.context, &q->queue);
+        if (code != 0) return ln_device_failed(device, code, "open a queue", "", error);
+        q->open = true;
+        code = device->is.create_event(device->is.context, &q->event);
+        if (code != 0) return ln_device_failed(device, code, "create an event", "", error);
+        q->has_event = true;
     }
     return LINNET_OK;
 }
 
-void ln_device_release(linnet_session *s, ln_instance *instance) {
-    const ln_program *p = instance->program;
-    if (p->n_devices == 0 || instance->steps == NULL) return;
-    for (int32_t i = 0; i < p->n_steps; ++i) {
-        const ln_bound *bound = &instance->steps[i];
-        if (bound->step == NULL || bound->step->kind != LN_STEP_DEVICE || bound->state == NULL) continue;
-        const linnet_device *device = s->plan->devices[bound->step->device - 1];
-        if (device->unprepare != NULL) device->unprepare(device->context, bound->state);
-    }
-    for (int32_t d = 1; d <= p->n_devices; ++d) {
-        const linnet_device *device = s->plan->devices[d - 1];
-        if (instance->device_arenas[d] != NULL)
-            device->release(device->context, instance->device_arenas[d], p->devices[d].arena);
-        if (instance->residents[d] != NULL)
-            device->release(device->context, instance->residents[d], p->devices[d].residents_bytes);
+void ln_queues_close(linnet_session *s) {
+    for (uint8_t d = 1; d <= s->plan->n_devices; ++d) {
+        const linnet_device *device = &device_of(s, d)->is;
+        ln_queue *q = queue_of(s, d);
+        if (q->has_event) device->free_event(device->context, q->event);
+        if (q->open) device->close(device->context, q->queue);
+        *q = (ln_queue){0};
     }
 }
 
-linnet_status ln_device_step(linnet_session *s, const ln_bound *bound, linnet_error *error) {
-    const ln_step *step = bound->step;
-    const linnet_device *device = s->plan->devices[step->device - 1];
-    const ln_buffers *b = &bound->buffers;
-    const linnet_step seen = {.call = &step->call, .name = step->name};
-    int failed = 0;
-    switch (step->kind) {
-    case LN_STEP_UPLOAD: failed = device->upload(device->context, b->outputs[0], b->inputs[0], step->bytes); break;
-    case LN_STEP_DOWNLOAD:
-        if (device->synchronise != NULL) failed = device->synchronise(device->context);
-        if (!failed) failed = device->download(device->context, b->outputs[0], b->inputs[0], step->bytes);
-        break;
-    default: failed = device->run(device->context, &seen, bound->state, b->inputs, b->outputs); break;
+void ln_queues_finish(linnet_session *s, ln_instance *last) {
+    for (uint8_t d = 1; d <= s->plan->n_devices; ++d) {
+        const linnet_device *device = &device_of(s, d)->is;
+        ln_queue *q = queue_of(s, d);
+        if (q->busy) (void)device->finish(device->context, q->queue); /* the first failure has been reported */
+        q->busy = false;
     }
-    if (!failed) return LINNET_OK;
-    return device_failed(device,
-                         step->kind == LN_STEP_UPLOAD     ? "upload"
-                         : step->kind == LN_STEP_DOWNLOAD ? "download"
-                                                          : "run",
-                         step->name, error);
+    for (; last != NULL; last = last->parent)
+        for (int32_t i = 0; i < last->program->n_residents; ++i) last->on_devices.versions[i] = 0;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* The memory of an operand that a device sees. */
+static linnet_span span_of(const ln_instance *instance, uint8_t place, const ln_operand *o, uint64_t bytes) {
+    const ln_device_objects *d = &instance->on_devices;
+    linnet_span span = {.offset = o->offset, .bytes = bytes};
+    if (o->region == LN_REGION_IO)
+        span.buffer = d->imports[place - 1];
+    else if ((o->region == LN_REGION_ARENA || o->region == LN_REGION_RESIDENT) && o->device == place)
+        span.buffer = d->chunks[instance->program->devices[place].first_chunk + o->index];
+    else
+        span = (linnet_span){0};
+    return span;
+}
+
+static linnet_status allocate(linnet_session *s, ln_instance *instance, uint8_t place, linnet_error *error) {
+    const ln_device *device = device_of(s, place);
+    const ln_device_memory *m = &instance->program->devices[place];
+    ln_device_objects *d = &instance->on_devices;
+    for (int32_t i = 0; i < m->n_chunks; ++i) {
+        const int32_t at = m->first_chunk + i;
+        const int code = device->is.allocate(device->is.context, m->chunks[i], &d->chunks[at]);
+        if (code != 0) {
+            ln_device_failed(device, code, "allocate memory", "", error);
+            return ln_expected(error, "%llu bytes", (unsigned long long)m->chunks[i]);
+        }
+        d->has_chunk[at] = true;
+    }
+    if (!device->limits.shared || instance->io_size == 0) return LINNET_OK;
+    const int code = device->is.import(device->is.context, instance->io, instance->io_size, &d->imports[place - 1]);
+    if (code != 0) return ln_device_failed(device, code, "import the memory of inputs and outputs", "", error);
+    d->has_import[place - 1] = true;
+    return LINNET_OK;
+}
+
+static void describe(const ln_tensor *t, const char *name, uint32_t token, uint64_t bytes, linnet_device_tensor *out) {
+    out->struct_size = sizeof *out;
+    ln_device_tensor(t, &(ln_step_value){.name = name, .token = token, .bytes = bytes}, out);
+}
+
+static uint64_t bytes_of(const ln_tensor *t) {
+    uint64_t bytes = 0;
+    return t->dtype != LINNET_NONE && ln_bytes(t, &bytes) ? bytes : 0;
+}
+
+/* Writes the constants of one allocation through a mapping. */
+static linnet_status write_mapped(const ln_device *device, const ln_device_memory *m, int32_t chunk,
+                                  linnet_handle buffer, linnet_error *error) {
+    void *host;
+    int code = device->is.map(device->is.context, buffer, m->chunks[chunk], &host);
+    if (code != 0) return ln_device_failed(device, code, "map a buffer", "", error);
+    for (int32_t i = 0; i < m->n_residents; ++i) {
+        const ln_resident *r = &m->residents[i];
+        if (r->chunk == chunk && r->host != NULL)
+            memcpy((char *)host + r->offset, r->host, (size_t)bytes_of(&r->tensor));
+    }
+    code = device->is.unmap(device->is.context, buffer, host);
+    return code != 0 ? ln_device_failed(device, code, "unmap a buffer", "", error) : LINNET_OK;
+}
+
+static linnet_status write_constants(linnet_session *s, ln_instance *instance, uint8_t place, linnet_error *error) {
+    const ln_device *device = device_of(s, place);
+    const ln_device_memory *m = &instance->program->devices[place];
+    const linnet_handle *chunks = instance->on_devices.chunks + m->first_chunk;
+    linnet_status status = LINNET_OK;
+    if (device->limits.host_visible)
+        for (int32_t c = m->first_resident; c < m->n_chunks && m->constants > 0 && status == LINNET_OK; ++c)
+            status = write_mapped(device, m, c, chunks[c], error);
+    for (int32_t i = 0; i < m->n_residents && !device->limits.host_visible; ++i) {
+        const ln_resident *r = &m->residents[i];
+        if (r->host == NULL) continue;
+        linnet_device_tensor tensor;
+        const linnet_span to = {.buffer = chunks[r->chunk], .offset = r->offset, .bytes = bytes_of(&r->tensor)};
+        describe(&r->tensor, r->name, 0, to.bytes, &tensor);
+        queue_of(s, place)->busy = true;
+        const int code = device->is.upload(device->is.context, queue_of(s, place)->queue, &tensor, &to, r->host);
+        if (code != 0) return ln_device_failed(device, code, "upload a constant", r->name, error);
+    }
+    return status;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_step *step, linnet_error *error) {
+    const ln_claim *c = step->claim;
+    ln_device_objects *d = &instance->on_devices;
+    const ln_device *device = device_of(s, step->device);
+    const ln_device_memory *m = &instance->program->devices[step->device];
+    ln_bound_claim *bound = &d->claims[c->number];
+    linnet_span *spans = d->spans + c->first_span;
+    for (int32_t i = 0; i < c->n; ++i) {
+        const linnet_step *seen = &c->steps[i];
+        const int n_in = linnet_step_input_count(seen), n = n_in + linnet_step_output_count(seen);
+        d->steps[c->first_member + i] = seen;
+        d->inputs[c->first_member + i] = spans;
+        d->outputs[c->first_member + i] = spans + n_in;
+        for (int k = 0; k < n; ++k)
+            spans[k] = span_of(instance, step->device, &c->operands[i][k], seen->values[k].bytes);
+        spans += n;
+    }
+    linnet_work *work = &bound->work;
+    *work = (linnet_work){.struct_size = sizeof *work, .count = c->n, .trace = s->trace, .cache = s->program_cache};
+    work->steps = d->steps + c->first_member;
+    work->inputs = d->inputs + c->first_member;
+    work->outputs = d->outputs + c->first_member;
+    if (c->scratch_bytes > 0)
+        work->scratch =
+            (linnet_span){.buffer = d->chunks[m->first_chunk + m->scratch_chunk], .bytes = c->scratch_bytes};
+    if (c->packed_bytes > 0)
+        work->packed = (linnet_span){.buffer = d->chunks[m->first_chunk + c->packed_chunk],
+                                     .offset = c->packed_offset,
+                                     .bytes = c->packed_bytes};
+    if (device->is.prepare != NULL) {
+        queue_of(s, step->device)->busy = true;
+        const int code = device->is.prepare(device->is.context, queue_of(s, step->device)->queue, work, &bound->state);
+        if (code != 0) return ln_device_failed(device, code, "prepare a step", step->name, error);
+    }
+    work->cache = NULL;
+    bound->prepared = true;
+    return LINNET_OK;
+}
+
+static void bind_transfer(const ln_instance *instance, const ln_step *step) {
+    ln_bound_transfer *t = &instance->on_devices.transfers[step->number];
+    const ln_tensor *tensor = &step->call.inputs[0];
+    describe(tensor, step->name, step->token, step->token != 0 ? step->token_bytes : step->bytes, &t->tensor);
+    for (int k = 0; k < 2; ++k) {
+        const ln_operand *o = k == 0 ? step->inputs : step->outputs;
+        t->spans[k] = ln_on_cpu(o->device) ? (linnet_span){0} : span_of(instance, o->device, o, t->tensor.bytes);
+    }
+}
+
+linnet_status ln_device_prepare(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    const ln_program *p = instance->program;
+    linnet_status status = LINNET_OK;
+    for (uint8_t place = 1; place <= p->n_devices && status == LINNET_OK; ++place) {
+        status = allocate(s, instance, place, error);
+        if (status == LINNET_OK) status = write_constants(s, instance, place, error);
+    }
+    for (int32_t i = 0; i < p->n_events && status == LINNET_OK; ++i) {
+        const ln_device *device = device_of(s, p->event_devices[i]);
+        const int code = device->is.create_event(device->is.context, &instance->on_devices.events[i]);
+        if (code != 0) return ln_device_failed(device, code, "create an event", "", error);
+        instance->on_devices.has_event[i] = true;
+    }
+    for (int32_t i = 0; p->n_devices > 0 && i < p->n_steps && status == LINNET_OK; ++i) {
+        const ln_step *step = &p->steps[i];
+        if (step->claim != NULL) status = prepare(s, instance, step, error);
+        if (step->kind == LN_STEP_UPLOAD || step->kind == LN_STEP_DOWNLOAD || step->kind == LN_STEP_COPY)
+            bind_transfer(instance, step);
+    }
+    for (uint8_t place = 1; place <= p->n_devices && status == LINNET_OK; ++place) {
+        const ln_device *device = device_of(s, place);
+        if (!queue_of(s, place)->busy) continue;
+        const int code = device->is.finish(device->is.context, queue_of(s, place)->queue);
+        queue_of(s, place)->busy = false;
+        if (code != 0) return ln_device_failed(device, code, "write its constants", "", error);
+    }
+    return status;
+}
+
+void ln_device_release(linnet_session *s, ln_instance *instance) {
+    const ln_program *p = instance->program;
+    ln_device_objects *d = &instance->on_devices;
+    if (p->n_devices == 0 || d->chunks == NULL) return;
+    ln_queues_finish(s, NULL);
+    for (int32_t i = 0; i < p->n_steps; ++i) {
+        const ln_step *step = &p->steps[i];
+        const ln_bound_claim *bound = step->claim != NULL ? &d->claims[step->claim->number] : NULL;
+        if (bound == NULL || !bound->prepared) continue;
+        const linnet_device *device = &device_of(s, step->device)->is;
+        if (device->unprepare != NULL) device->unprepare(device->context, bound->state);
+    }
+    for (int32_t i = 0; i < p->n_events; ++i) {
+        const linnet_device *device = &device_of(s, p->event_devices[i])->is;
+        if (d->has_event[i]) device->free_event(device->context, d->events[i]);
+    }
+    for (uint8_t place = 1; place <= p->n_devices; ++place) {
+        const linnet_device *device = &device_of(s, place)->is;
+        const ln_device_memory *m = &p->devices[place];
+        for (int32_t i = m->first_chunk; i < m->first_chunk + m->n_chunks; ++i)
+            if (d->has_chunk[i]) device->release(device->context, d->chunks[i], m->chunks[i - m->first_chunk]);
+        if (d->has_import[place - 1]) device->release(device->context, d->imports[place - 1], instance->io_size);
+    }
+}
+
+/* Whether the device has the current value of a variable. If not, the caller uploads it. */
+static bool is_current(const linnet_session *s, const ln_instance *instance, const ln_step *step) {
+    const ln_device_memory *m = &instance->program->devices[step->device];
+    const int32_t variable = m->residents[step->resident].variable;
+    const uint64_t version =
+        1 + (s->snapshot != NULL ? ln_snapshot_version(s->snapshot, variable) : ln_store_version(s->store, variable));
+    uint64_t *held = &instance->on_devices.versions[m->resident_number + step->resident];
+    if (*held == version) return true;
+    *held = version;
+    return false;
+}
+
+/* Copies from one device to another on the queue of the second. Each queue waits for the other one, the host for
+ * none. */
+static int copy(linnet_session *s, const ln_instance *instance, const ln_step *step, const ln_bound_transfer *t) {
+    const uint8_t from = step->inputs[0].device, to = step->device;
+    const linnet_device *source = &device_of(s, from)->is, *target = &device_of(s, to)->is;
+    ln_queue *out = queue_of(s, from), *in = queue_of(s, to);
+    const linnet_handle written = instance->on_devices.events[step->event - 1],
+                        read = instance->on_devices.events[step->event];
+    out->busy = in->busy = true;
+    int code = source->record(source->context, out->queue, written);
+    if (code == 0) code = target->follow(target->context, in->queue, source, written);
+    if (code == 0) code = target->copy(target->context, in->queue, &t->spans[1], source, &t->spans[0]);
+    if (code == 0) code = target->record(target->context, in->queue, read);
+    if (code == 0) code = source->follow(source->context, out->queue, target, read);
+    return code;
+}
+
+linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_bound *bound, linnet_error *error) {
+    static const char *const doing[] = {[LN_STEP_UPLOAD] = "upload a value",
+                                        [LN_STEP_DOWNLOAD] = "download a value",
+                                        [LN_STEP_COPY] = "copy a value",
+                                        [LN_STEP_WAIT] = "complete the work before a result",
+                                        [LN_STEP_DEVICE] = "run a step"};
+    const ln_step *step = bound->step;
+    const ln_device *device = device_of(s, step->device);
+    const linnet_device *d = &device->is;
+    ln_queue *q = queue_of(s, step->device);
+    const ln_device_objects *objects = &instance->on_devices;
+    const ln_bound_transfer *t = &objects->transfers[step->number];
+    int code = 0;
+    switch (step->kind) {
+    case LN_STEP_UPLOAD:
+        if (step->resident >= 0 && is_current(s, instance, step)) return LINNET_OK;
+        q->busy = true;
+        code = d->upload(d->context, q->queue, &t->tensor, &t->spans[1], bound->buffers.inputs[0]);
+        break;
+    case LN_STEP_DOWNLOAD:
+        q->busy = true;
+        code = d->download(d->context, q->queue, &t->tensor, bound->buffers.outputs[0], &t->spans[0]);
+        if (code == 0 && step->event > 0) code = d->record(d->context, q->queue, objects->events[step->event - 1]);
+        break;
+    case LN_STEP_COPY: code = copy(s, instance, step, t); break;
+    case LN_STEP_WAIT:
+        if (step->event > 0) {
+            code = d->wait(d->context, objects->events[step->event - 1]);
+            break;
+        }
+        code = d->record(d->context, q->queue, q->event);
+        if (code == 0) code = d->wait(d->context, q->event);
+        break;
+    default: {
+        const ln_bound_claim *claim = &objects->claims[step->claim->number];
+        q->busy = true;
+        code = d->run(d->context, q->queue, &claim->work, claim->state);
+        break;
+    }
+    }
+    return code == 0 ? LINNET_OK : ln_device_failed(device, code, doing[step->kind], step->name, error);
+}
+
+void ln_device_commit(linnet_session *s, ln_instance *instance) {
+    const ln_program *p = instance->program;
+    for (int32_t d = 0; d < s->plan->n_devices; ++d) s->queues[d].busy = false; /* the last steps were waits */
+    if (instance->parent != NULL || p->rest != NULL) return; /* another segment may assign the variable again */
+    for (int32_t i = 0; i < p->n_moves; ++i) {
+        const ln_move *move = &p->moves[i];
+        const uint8_t place = move->from.device;
+        const ln_device_memory *m = &p->devices[place];
+        const ln_resident *r = &m->residents[move->resident];
+        const linnet_device *device = &device_of(s, place)->is;
+        const linnet_span from = span_of(instance, place, &move->from, move->bytes);
+        const linnet_span to = {.buffer = instance->on_devices.chunks[m->first_chunk + r->chunk],
+                                .offset = r->offset,
+                                .bytes = move->bytes};
+        queue_of(s, place)->busy = true;
+        const int code = device->copy(device->context, queue_of(s, place)->queue, &to, device, &from);
+        /* If it fails, the next run uploads the value; a failure in the queue is reported by the next run. */
+        instance->on_devices.versions[m->resident_number + move->resident] =
+            code == 0 ? 1 + ln_store_version(s->store, r->variable) : 0;
+    }
+}
+
+linnet_status ln_device_times(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    const ln_program *p = instance->program;
+    for (int32_t i = 0; i < p->n_steps; ++i) {
+        const ln_step *step = &p->steps[i];
+        const ln_device *device = step->claim != NULL ? device_of(s, step->device) : NULL;
+        if (device == NULL || device->is.elapsed == NULL) continue;
+        const ln_bound_claim *claim = &instance->on_devices.claims[step->claim->number];
+        uint64_t ns = 0;
+        const int code = device->is.elapsed(device->is.context, &claim->work, claim->state, &ns);
+        if (code != 0) return ln_device_failed(device, code, "tell the time of a step", step->name, error);
+        instance->trace[i].device_ns += ns;
+    }
+    return LINNET_OK;
 }

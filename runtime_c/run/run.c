@@ -43,10 +43,11 @@ static linnet_status fail(linnet_session *s, const ln_bound *bound, linnet_statu
 
 static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_error *error);
 
-static inline linnet_status run_step(linnet_session *s, const ln_bound *bound, linnet_error *error) {
+static inline linnet_status run_step(linnet_session *s, ln_instance *instance, const ln_bound *bound,
+                                     linnet_error *error) {
     const ln_step *step = bound->step;
     if (step->kind >= LN_STEP_LOOP) return run_body(s, bound, error);
-    if (step->kind != LN_STEP_KERNEL) return ln_device_step(s, bound, error);
+    if (step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, bound, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
         const int threads = step->threads[phase > 0];
         const linnet_status status =
@@ -63,13 +64,13 @@ static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet
         linnet_status status = ln_watch_step(&s->watch, step, step->slow, error);
         if (status != LINNET_OK) return status;
         const uint64_t start = ln_now_ns();
-        status = run_step(s, &instance->steps[i], error);
+        status = run_step(s, instance, &instance->steps[i], error);
         if (status != LINNET_OK) return status;
         instance->trace[i].total_ns += ln_now_ns() - start;
         ++instance->trace[i].runs;
         if (s->count_special) ln_count_special(&instance->steps[i], &instance->trace[i]);
     }
-    return LINNET_OK;
+    return instance->program->n_devices > 0 ? ln_device_times(s, instance, error) : LINNET_OK;
 }
 
 linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_error *error) {
@@ -84,7 +85,7 @@ linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_erro
     for (; bound < end; ++bound) {
         linnet_status status = ln_watch_step(&s->watch, bound->step, bound->step->slow, error);
         if (status != LINNET_OK) return status;
-        status = run_step(s, bound, error);
+        status = run_step(s, instance, bound, error);
         if (status != LINNET_OK) return status;
     }
     return LINNET_OK;
@@ -223,16 +224,24 @@ linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config
     if (s->threads != NULL) ln_threads_begin(s->threads);
     ln_instance *instance = &s->root;
     ++s->run_count;
+    if (instance->program->keeps) ln_kept_refresh(s, instance);
     status = ln_run_steps(s, instance, error);
     if (instance->program->rest != NULL || instance->program->n_dims > 0) {
         if (status == LINNET_OK) ln_instance_publish(s, instance);
         while (status == LINNET_OK && instance->program->rest != NULL) {
             status = ln_segment_next(s, instance, &instance, error);
+            if (status == LINNET_OK && instance->program->keeps) ln_kept_refresh(s, instance);
             if (status == LINNET_OK) status = ln_run_steps(s, instance, error);
             if (status == LINNET_OK) ln_instance_publish(s, instance);
         }
     }
     if (status == LINNET_OK && s->exclusive) commit(s, instance);
+    if (s->plan->n_devices > 0) {
+        if (status == LINNET_OK)
+            ln_device_commit(s, instance);
+        else
+            ln_queues_finish(s, instance);
+    }
     if (s->threads != NULL) ln_threads_end(s->threads);
     if (s->locks) ln_store_unlock(s->store);
     return status;

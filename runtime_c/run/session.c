@@ -2,15 +2,10 @@
  * Everything that a run uses is allocated here, in at most four blocks. */
 #include "run/session.h"
 
+#include "base/structs.h"
 #include "model/store.h"
 
 #include <string.h>
-
-void linnet_session_config_init(linnet_session_config *config) {
-    if (config == NULL) return;
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-}
 
 /* The address of the value in an earlier instance. */
 static void *imported(const linnet_session *session, const ln_instance *instance, int32_t value) {
@@ -33,8 +28,7 @@ void *ln_instance_pointer(const linnet_session *session, const ln_instance *inst
                                             : ln_store_data(session->store, o->index),
                   o->offset);
     case LN_REGION_IO: return at(instance->io, o->offset);
-    case LN_REGION_ARENA: return at(o->device == 0 ? instance->arena : instance->device_arenas[o->device], o->offset);
-    case LN_REGION_RESIDENT: return at(instance->residents[o->device], o->offset);
+    case LN_REGION_ARENA: return ln_on_cpu(o->device) ? at(instance->arena, o->offset) : NULL;
     case LN_REGION_GROWN: return instance->grown[o->offset].data;
     case LN_REGION_IMPORT:
         return at(instance->outer != NULL ? instance->runner->buffers.inputs[o->index]
@@ -67,7 +61,7 @@ static void bind(linnet_session *session, ln_instance *instance) {
             pointers[n_in + o] = operand(session, instance, &step->outputs[o]);
         bound->buffers.inputs = pointers;
         bound->buffers.outputs = (void *const *)(pointers + n_in);
-        bound->buffers.packed = ln_program_packed(p, step);
+        bound->buffers.packed = step->kept >= 0 ? ln_kept_content(instance, step) : ln_program_packed(p, step);
         bound->buffers.scratch = at(instance->arena, p->arena);
         bound->buffers.thread_scratch =
             instance->arena != NULL ? at(instance->arena, p->arena + p->scratch_shared) : (void *)bound;
@@ -90,9 +84,12 @@ static void bind(linnet_session *session, ln_instance *instance) {
 
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
     ln_instance_carve(instance, block);
-    const linnet_status status = ln_device_prepare(session, instance, error);
-    if (status == LINNET_OK) bind(session, instance);
-    return status;
+    size_t kept = 0;
+    const linnet_status status = ln_kept_take(session, instance, &kept, error);
+    if (instance->parent != NULL) session->packed_bytes += kept;
+    if (status != LINNET_OK) return status;
+    bind(session, instance);
+    return instance->program->n_devices > 0 ? ln_device_prepare(session, instance, error) : LINNET_OK;
 }
 
 static void shrink(linnet_session *s, ln_grown *grown) {
@@ -120,6 +117,9 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
 void ln_instance_unbind(linnet_session *session, ln_instance *instance) {
     for (int32_t i = 0; instance->grown != NULL && i < instance->program->n_grown; ++i)
         shrink(session, &instance->grown[i]);
+    const size_t freed = ln_kept_release(session, instance);
+    if (instance->parent != NULL)
+        session->packed_bytes -= (size_t)ln_min((int64_t)session->packed_bytes, (int64_t)freed);
     ln_device_release(session, instance);
 }
 
@@ -185,23 +185,22 @@ static linnet_status follow(linnet_session *s, const linnet_session_config *conf
     return LINNET_OK;
 }
 
-linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *config,
+linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *given,
                                     linnet_session **out, linnet_error *error) {
-    linnet_session_config defaults;
+    linnet_session_config taken;
+    const linnet_session_config *config = &taken;
     if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `out` must not be NULL");
     *out = NULL;
     if (plan == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `plan` must not be NULL");
-    linnet_session_config_init(&defaults);
-    if (config == NULL) config = &defaults;
-    if (config->struct_size != sizeof *config)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT,
-                       "linnet_session_config.struct_size is wrong; call linnet_session_config_init first");
+    linnet_session_config_init(&taken);
+    linnet_status status = given != NULL ? LN_TAKE(linnet_session_config, max_bytes, &taken, given, error) : LINNET_OK;
+    if (status != LINNET_OK) return status;
     if (store != NULL && ln_store_model(store) != plan->model)
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store and the plan belong to different models");
     ln_memory memory;
     ln_memory_init(&memory, config->allocator ? config->allocator : &plan->memory.allocator);
     const uint64_t arena = config->arena == NULL ? plan->info.activations + plan->info.scratch : 0;
-    linnet_status status = check_arena(plan, config, error);
+    status = check_arena(plan, config, error);
     if (status == LINNET_OK)
         status = ln_memory_check(&memory, arena + plan->program.io + linnet_plan_share(plan), error);
     if (status == LINNET_OK) status = ln_program_pack(&plan->program, error);
@@ -224,6 +223,8 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     s->trace = config->trace != 0;
     s->count_special = config->count_special != 0;
     s->exclusive = plan->writes_variables;
+    s->queues = (ln_queue *)(block + at.queues);
+    s->program_cache = config->program_cache;
     s->max_bytes = config->max_bytes > 0 ? config->max_bytes : plan->max_bytes;
     if (store != NULL) {
         s->store = ln_store_retain(store);
@@ -235,8 +236,10 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     if (status == LINNET_OK) status = allocate(s, config, error);
     if (status == LINNET_OK && own_threads)
         status = ln_threads_init(block + at.threads, plan->threads - 1, &s->threads, error);
+    if (status == LINNET_OK && plan->n_devices > 0) status = ln_queues_open(s, error);
     if (status == LINNET_OK) {
         s->root.program = &plan->program;
+        s->root.io_size = s->io_size;
         s->root.io = s->io;
         s->root.arena = s->arena;
         status = ln_instance_bind(s, &s->root, block + at.instance, error);
@@ -263,6 +266,7 @@ void linnet_session_free(linnet_session *s) {
     if (s == NULL) return;
     ln_segments_free(s, &s->root);
     if (s->root.program != NULL) ln_instance_unbind(s, &s->root);
+    ln_queues_close(s);
     if (s->threads != NULL) ln_threads_free(s->threads);
     if (s->io_size) ln_memory_free(&s->memory, s->io, s->io_size);
     if (s->arena_size) ln_memory_free(&s->memory, s->arena, s->arena_size);
@@ -283,10 +287,9 @@ const void *linnet_session_output(const linnet_session *s, int i) {
     return s == NULL || i < 0 || i >= s->plan->n_outputs ? NULL : s->outputs[i].data;
 }
 
-linnet_status linnet_session_output_info(const linnet_session *s, int i, linnet_tensor_info *out) {
-    if (s == NULL || out == NULL || i < 0 || i >= s->plan->n_outputs) return LINNET_INVALID_ARGUMENT;
-    ln_tensor_info(&s->outputs[i].tensor, s->plan->outputs[i].name, out);
-    return LINNET_OK;
+linnet_status linnet_session_get_output(const linnet_session *s, int i, linnet_tensor_info *out) {
+    if (s == NULL || i < 0 || i >= s->plan->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&s->outputs[i].tensor, s->plan->outputs[i].name, out);
 }
 
 linnet_status linnet_session_set(linnet_session *s, const char *input, const void *data, size_t bytes,
@@ -317,19 +320,14 @@ linnet_status linnet_session_set(linnet_session *s, const char *input, const voi
 }
 
 linnet_status linnet_session_get_step(const linnet_session *s, int i, linnet_step_info *info) {
-    const linnet_status status = s == NULL ? LINNET_INVALID_ARGUMENT : linnet_plan_get_step(s->plan, i, info);
-    if (status != LINNET_OK) return status;
-    info->runs = s->root.trace[i].runs;
-    info->total_ns = s->root.trace[i].total_ns;
-    return LINNET_OK;
-}
-
-linnet_status linnet_session_get_special(const linnet_session *s, int i, uint64_t *saturated, uint64_t *infinite,
-                                         uint64_t *not_a_number) {
-    if (s == NULL || i < 0 || i >= s->plan->program.n_steps || !saturated || !infinite || !not_a_number)
-        return LINNET_INVALID_ARGUMENT;
-    *saturated = s->root.trace[i].saturated;
-    *infinite = s->root.trace[i].infinite;
-    *not_a_number = s->root.trace[i].not_a_number;
-    return LINNET_OK;
+    linnet_step_info step;
+    if (s == NULL || i < 0 || i >= s->plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
+    ln_step_describe(s->plan, &s->plan->program.steps[i], &step);
+    step.runs = s->root.trace[i].runs;
+    step.total_ns = s->root.trace[i].total_ns;
+    step.device_ns = s->root.trace[i].device_ns;
+    step.saturated = s->root.trace[i].saturated;
+    step.infinite = s->root.trace[i].infinite;
+    step.not_a_number = s->root.trace[i].not_a_number;
+    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
 }

@@ -23,6 +23,16 @@ void ln_instance_publish(linnet_session *session, const ln_instance *instance); 
 linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, ln_grown *grown, size_t bytes,
                                linnet_error *error);
 
+/* kept.c: allocates the packed copies of variables that the instance and its bodies need, or shares those of other
+   sessions. *bytes: what it allocated. Errors: OUT_OF_MEMORY. */
+linnet_status ln_kept_take(linnet_session *session, ln_instance *instance, size_t *bytes, linnet_error *error);
+/* Returns the bytes that it freed. */
+size_t ln_kept_release(linnet_session *session, ln_instance *instance);
+/* Packs the variables again that have changed since their copies were made. Called in a run, before the instance's
+   steps. */
+void ln_kept_refresh(linnet_session *session, ln_instance *instance);
+void *ln_kept_content(const ln_instance *instance, const ln_step *step);
+
 /* run.c */
 linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* watch.c: takes the configuration of a run (NULL: nothing ends it). Errors: INVALID_ARGUMENT. */
@@ -40,10 +50,22 @@ static inline linnet_status ln_watch_step(ln_watch *watch, const ln_step *step, 
 /* segment.c: the instance that continues after `instance`. The segment is planned if its key is new. */
 linnet_status ln_segment_next(linnet_session *session, ln_instance *instance, ln_instance **next, linnet_error *error);
 void ln_segments_free(linnet_session *session, ln_instance *instance); /* frees all children of the instance */
-/* device.c */
+/* device.c. Opens the session's queues; the caller closes them with ln_queues_close, also after an error. */
+linnet_status ln_queues_open(linnet_session *session, linnet_error *error);
+void ln_queues_close(linnet_session *session);
+/* Waits until the queues are empty, after a failed run or before objects are freed. In `last` (may be NULL) and the
+ * instances before it, devices have no variable any more. */
+void ln_queues_finish(linnet_session *session, ln_instance *last);
+/* Makes the instance's objects on devices, and frees them. */
 linnet_status ln_device_prepare(linnet_session *session, ln_instance *instance, linnet_error *error);
-linnet_status ln_device_step(linnet_session *session, const ln_bound *bound, linnet_error *error);
 void ln_device_release(linnet_session *session, ln_instance *instance);
+/* Submits a transfer or a claim, or waits. */
+linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_bound *bound,
+                             linnet_error *error);
+/* After a successful run, and its commit: the devices keep the new values of variables. */
+void ln_device_commit(linnet_session *session, ln_instance *instance);
+/* After a traced run: asks devices for the times of their steps. */
+linnet_status ln_device_times(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* trace.c */
 void ln_count_special(const ln_bound *bound, ln_trace *trace);
 

@@ -15,8 +15,8 @@ static void count_range(const ln_bound *bound, ln_trace *trace, int64_t low, int
 void ln_count_special(const ln_bound *bound, ln_trace *trace) {
     trace->saturated = trace->infinite = trace->not_a_number = 0;
     const ln_step *step = bound->step;
-    if (step->call.n_outputs == 0 || bound->buffers.outputs[0] == NULL || step->kind == LN_STEP_UPLOAD ||
-        step->kind == LN_STEP_DEVICE)
+    if (step->call.n_outputs == 0 || bound->buffers.outputs[0] == NULL ||
+        (step->kind != LN_STEP_KERNEL && step->kind < LN_STEP_LOOP))
         return;
     /* The elements are contiguous in both layouts, and their order does not matter here. */
     const ln_tensor *t = &step->call.outputs[0];

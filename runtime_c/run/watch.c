@@ -4,24 +4,19 @@
  */
 #include "run/session.h"
 
+#include "base/structs.h"
+
 #include <string.h>
 
 enum { POLL_NS = 50000000 };
 
-void linnet_run_config_init(linnet_run_config *config) {
-    if (config == NULL) return;
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-}
-
-linnet_status ln_watch_begin(ln_watch *w, const linnet_run_config *config, linnet_error *error) {
+linnet_status ln_watch_begin(ln_watch *w, const linnet_run_config *given, linnet_error *error) {
     static const int never;
+    linnet_run_config taken;
+    const linnet_run_config *config = &taken;
     w->on = false;
-    if (config == NULL) return LINNET_OK;
-    if (config->struct_size != sizeof *config) {
-        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_run_config.struct_size is wrong");
-        return ln_hint(error, "call linnet_run_config_init first");
-    }
+    if (given == NULL) return LINNET_OK;
+    if (LN_TAKE(linnet_run_config, poll_context, &taken, given, error)) return LINNET_INVALID_ARGUMENT;
     w->on = config->cancel != NULL || config->timeout_ns > 0 || config->poll != NULL;
     w->quick = config->timeout_ns > 0 ? LN_WATCH_QUICK - 1 : 0; /* a deadline is checked before the first step */
     w->cancel = config->cancel != NULL ? config->cancel : &never;

@@ -99,10 +99,10 @@ static linnet_status make_plan(ln_sync_sessions *s, const update *u, const uint6
     linnet_plan_config_init(&config);
     if (!shapes) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the input shapes of an update");
     for (int i = 0; i < n; i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         bool ids;
         const ln_sync_variable *v;
-        linnet_model_input(s->model, u->signature, i, &info);
+        linnet_model_get_input(s->model, u->signature, i, &info);
         v = tensor_of(s->manifest, info.name, &ids);
         bytes += ids ? 0 : bytes_for(v, rows[v->entry.number]);
         if (v->entry.kind != LN_SYNC_SPARSE) continue;
@@ -141,9 +141,9 @@ static linnet_status prepare_one(ln_sync_sessions *s, update *u, const uint64_t 
     if (!p->rows || !p->places) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for an update");
     memcpy(p->rows, rows, n * sizeof *p->rows);
     for (int i = 0; i < linnet_plan_input_count(p->plan); i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         bool ids;
-        linnet_plan_input(p->plan, i, &info);
+        linnet_plan_get_input(p->plan, i, &info);
         place *to = &p->places[tensor_of(s->manifest, info.name, &ids)->entry.number];
         if (ids)
             to->ids = linnet_session_input(p->session, i);
@@ -194,7 +194,7 @@ static linnet_status choose(ln_sync_sessions *s, update *u, const uint64_t *rows
 
 static void *value(void *context, uint32_t t, bool write) {
     ln_sync_sessions *s = context;
-    if (write) linnet_store_data(s->store, s->manifest->variables[t].entry.name, 1, NULL);
+    if (write) linnet_store_data(s->store, s->manifest->variables[t].entry.name, LINNET_WRITE, NULL);
     return s->values[t];
 }
 
@@ -283,8 +283,9 @@ static void copy_blocks(char *to, const char *from, size_t size) {
 
 static bool keep(ln_sync_sessions *s, kept *all, int count) {
     for (int i = 0; i < count; i++) {
-        linnet_model_variable(s->model, i, &all[i].info);
-        all[i].data = linnet_store_data(s->store, all[i].info.name, 0, NULL);
+        linnet_tensor_info_init(&all[i].info);
+        linnet_model_get_variable(s->model, i, &all[i].info);
+        all[i].data = linnet_store_data(s->store, all[i].info.name, LINNET_READ, NULL);
         all[i].copy = all[i].data ? calloc(all[i].info.bytes + 1, 1) : NULL;
         if (!all[i].copy) return false;
         copy_blocks(all[i].copy, all[i].data, all[i].info.bytes);
@@ -307,7 +308,8 @@ static linnet_status try_run(void *context, ln_sync_size *size, linnet_error *er
         if (one > *size && (all[i].finite || one != LN_SYNC_INFINITE)) *size = one;
     }
     for (int i = 0; tried && !status && *size == LN_SYNC_INFINITE && i < count; i++) {
-        linnet_store_data(s->store, all[i].info.name, 1, NULL); /* tells the store that the value was written */
+        linnet_store_data(s->store, all[i].info.name, LINNET_WRITE,
+                          NULL); /* tells the store that the value was written */
         copy_blocks(all[i].data, all[i].copy, all[i].info.bytes);
     }
     for (int i = 0; all && i < count; i++) free(all[i].copy);
@@ -343,7 +345,7 @@ static linnet_status fill(ln_sync_sessions *s, linnet_error *error) {
     for (int32_t u = 0; u < m->updates; u++) s->updates[u].signature = m->signatures[u];
     for (uint32_t t = 0; t < m->count; t++) {
         const ln_sync_tensor *e = &m->variables[t].entry;
-        if (!(s->values[t] = linnet_store_data(s->store, e->name, 0, error))) return LINNET_UNKNOWN_NAME;
+        if (!(s->values[t] = linnet_store_data(s->store, e->name, LINNET_READ, error))) return LINNET_UNKNOWN_NAME;
         if (e->kind == LN_SYNC_SPARSE) s->updates[e->group].sparse = true;
     }
     /* Plans a session now, so that a signature that cannot be planned is reported before the first push. */

@@ -1,21 +1,10 @@
-/* config.c - defaults of the configs of workers and links, and checks that their values are in range. */
+/* config.c - takes the configs of workers and links, and checks that their values are in range. */
 #include "sync/config.h"
 
 #include "sync/error.h"
 #include "sync/wire.h"
 
 #include <string.h>
-
-void linnet_link_config_init(linnet_link_config *config) {
-    if (!config) return;
-    *config = (linnet_link_config){.struct_size = sizeof *config};
-}
-
-void linnet_worker_config_init(linnet_worker_config *config) {
-    if (!config) return;
-    *config = (linnet_worker_config){.struct_size = sizeof *config, .worker = -1};
-    linnet_link_config_init(&config->link);
-}
 
 static linnet_status wrong(const char *what, const char *expected, long long got, linnet_error *error) {
     ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a member of the config is out of range");
@@ -27,9 +16,9 @@ static linnet_status wrong(const char *what, const char *expected, long long got
         "initialize the config with linnet_worker_config_init or linnet_link_config_init, then change what you need");
 }
 
-linnet_status ln_sync_check_link(linnet_link_config *config, linnet_error *error) {
-    if (config->struct_size != sizeof *config)
-        return wrong("struct_size", "the struct size of this library", (long long)config->struct_size, error);
+linnet_status ln_sync_take_link(const linnet_link_config *given, linnet_link_config *config, linnet_error *error) {
+    linnet_link_config_init(config);
+    if (given && LN_SYNC_TAKE(linnet_link_config, server_name, config, given, error)) return LINNET_INVALID_ARGUMENT;
     if (config->chunk == 0) config->chunk = LN_SYNC_CHUNK;
     if (config->chunk < LN_SYNC_CHUNK_MIN || config->chunk > LN_SYNC_CHUNK_MAX)
         return wrong("chunk", "4096 to 4194304 bytes, or 0", config->chunk, error);
@@ -39,9 +28,10 @@ linnet_status ln_sync_check_link(linnet_link_config *config, linnet_error *error
     return LINNET_OK;
 }
 
-linnet_status ln_sync_check_worker(linnet_worker_config *config, linnet_error *error) {
-    if (config->struct_size != sizeof *config)
-        return wrong("struct_size", "the struct size of this library", (long long)config->struct_size, error);
+linnet_status ln_sync_take_worker(const linnet_worker_config *given, linnet_worker_config *config,
+                                  linnet_link_config *link, linnet_error *error) {
+    linnet_worker_config_init(config);
+    if (given && LN_SYNC_TAKE(linnet_worker_config, name, config, given, error)) return LINNET_INVALID_ARGUMENT;
     if (config->worker < -1) return wrong("worker", "a number from 0, or -1", config->worker, error);
     if (config->group < 0) return wrong("group", "0 or more", config->group, error);
     if (config->compression < LINNET_SYNC_PLAIN || config->compression > LINNET_SYNC_ONE_BIT)
@@ -58,7 +48,9 @@ linnet_status ln_sync_check_worker(linnet_worker_config *config, linnet_error *e
         wrong("name", "at most 15 bytes", 0, error);
         return ln_sync_got(error, "'%.60s'", config->name);
     }
-    return ln_sync_check_link(&config->link, error);
+    const linnet_status status = ln_sync_take_link(config->link, link, error);
+    config->link = link;
+    return status;
 }
 
 linnet_status ln_sync_secure(const linnet_link_config *config, ln_sync_security **out, linnet_error *error) {

@@ -20,7 +20,7 @@ static size_t before(const char *text, const char *with) {
 
 static int32_t find_variable(const linnet_model *model, const char *name, size_t length, linnet_tensor_info *info) {
     for (int32_t i = 0; i < linnet_model_variable_count(model); i++)
-        if (!linnet_model_variable(model, i, info) && strlen(info->name) == length &&
+        if (!linnet_model_get_variable(model, i, info) && strlen(info->name) == length &&
             !strncmp(info->name, name, length))
             return i;
     return -1;
@@ -46,7 +46,7 @@ static linnet_status number_of(const linnet_model *model, const char *key, const
 /* Appends the entry of a variable to the manifest. */
 static linnet_status add(ln_sync_manifest *m, const linnet_model *model, const char *name, size_t length,
                          ln_sync_kind kind, uint32_t group, linnet_error *error) {
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     ln_sync_tensor entry;
     unsigned char bytes[LN_SYNC_TENSOR_BYTES];
     linnet_status status;
@@ -97,11 +97,11 @@ static linnet_status add(ln_sync_manifest *m, const linnet_model *model, const c
 /* Adds the gradient that belongs to an input of an update signature. */
 static linnet_status add_input(ln_sync_manifest *m, const linnet_model *model, int signature, int i, uint32_t group,
                                linnet_error *error) {
-    linnet_tensor_info input, variable;
+    linnet_tensor_info input = {.struct_size = sizeof input}, variable = input;
     const char *name;
     size_t length, ids;
     int32_t wanted;
-    linnet_status status = linnet_model_input(model, signature, i, &input);
+    linnet_status status = linnet_model_get_input(model, signature, i, &input);
     if (status) return ln_sync_fail(error, status, "cannot read an input of an update signature");
     if (!starts(input.name, GRADIENT)) {
         ln_sync_fail(error, LINNET_UNKNOWN_NAME, "a server cannot feed this input of '%.80s'",

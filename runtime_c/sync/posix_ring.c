@@ -163,16 +163,9 @@ static linnet_status link_lost(linnet_ring *ring, const ring_link *link, linnet_
 
 /* ---- public functions ------------------------------------------------------------------------------------------- */
 
-void linnet_ring_config_init(linnet_ring_config *config) {
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-    linnet_link_config_init(&config->link);
-    config->size = 1;
-}
-
-static linnet_status check_config(const linnet_ring_config *config, linnet_error *error) {
-    if (config->struct_size != sizeof *config)
-        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: call linnet_ring_config_init first");
+static linnet_status take_config(const linnet_ring_config *given, linnet_ring_config *config, linnet_error *error) {
+    if (LN_SYNC_TAKE(linnet_ring_config, timeout_ms, config, given, error)) return LINNET_INVALID_ARGUMENT;
+    if (config->size == 0) config->size = 1;
     if (config->size < 1 || config->rank < 0 || config->rank >= config->size) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "rank or size of the ring is out of range");
         ln_sync_expected(error, "size >= 1 and a rank from 0 to size - 1");
@@ -184,25 +177,27 @@ static linnet_status check_config(const linnet_ring_config *config, linnet_error
     return LINNET_OK;
 }
 
-linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring **out, linnet_error *error) {
+linnet_status linnet_ring_create(const linnet_ring_config *given, linnet_ring **out, linnet_error *error) {
     linnet_status status;
     if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `out` is NULL");
     *out = NULL;
-    if (!config) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `config` is NULL");
-    linnet_link_config link = config->link;
-    if ((status = check_config(config, error)) || (status = ln_sync_check_link(&link, error))) return status;
+    if (!given) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `config` is NULL");
+    linnet_ring_config config;
+    linnet_link_config link;
+    if ((status = take_config(given, &config, error)) || (status = ln_sync_take_link(config.link, &link, error)))
+        return status;
     linnet_ring *ring = calloc(1, sizeof *ring);
     if (!ring) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
     ring->chunk = (uint32_t)link.chunk;
-    ring->core = (ln_sync_ring){.rank = config->rank, .size = config->size, .lost = -1};
+    ring->core = (ln_sync_ring){.rank = config.rank, .size = config.size, .lost = -1};
     ring->core.piece = ring->chunk / 8 * 8;
     ring->core.scratch = malloc(ring->core.piece);
     ring->handler = ln_sync_ring_handler(&ring->core);
     ring->insecure = link.insecure != 0;
-    ring->timeout_ms = config->timeout_ms > 0 ? config->timeout_ms : 60000;
+    ring->timeout_ms = config.timeout_ms > 0 ? config.timeout_ms : 60000;
     status = ring->core.scratch ? LINNET_OK : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
     if (!status) status = ln_sync_secure(&link, &ring->security, error);
-    if (!status && config->size > 1) status = ln_sync_ring_meet(ring, config, error);
+    if (!status && config.size > 1) status = ln_sync_ring_meet(ring, &config, error);
     if (status) {
         linnet_ring_free(ring);
         return status;

@@ -125,7 +125,7 @@ static linnet_status looked_up(linnet_session *ids, const char *table, int *at, 
                                linnet_error *error) {
     char name[512];
     snprintf(name, sizeof name, "rows/%s/ids", table);
-    for (*at = 0; ids && !linnet_session_output_info(ids, *at, info); ++*at)
+    for (*at = 0; ids && !linnet_session_get_output(ids, *at, info); ++*at)
         if (!strcmp(info->name, name)) return LINNET_OK;
     ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the rows of a remote table that the batch needs are unknown");
     ln_sync_at(error, name);
@@ -144,7 +144,7 @@ linnet_status ln_worker_feed_rows(linnet_worker *worker, linnet_session *ids, li
     if (!ln_sync_worker_remote(worker->core, 0)) return LINNET_OK;
     if (ids) status = linnet_run(ids, error);
     for (; !status && (table = ln_sync_worker_remote(worker->core, count)); count++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         if (count == TABLES) return ln_sync_fail(error, LINNET_TOO_LARGE, "more than %d remote tables", TABLES);
         status = need_lookups(worker, count + 1, error);
         if (!status) status = looked_up(ids, table, &at, &info, error);

@@ -16,12 +16,6 @@
 
 enum { TICK_MS = 100 };
 
-void linnet_server_config_init(linnet_server_config *config) {
-    if (!config) return;
-    *config = (linnet_server_config){.struct_size = sizeof *config, .staleness = -1};
-    linnet_link_config_init(&config->link);
-}
-
 static linnet_status wrong(const char *member, const char *expected, long long got, linnet_error *error) {
     ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a member of linnet_server_config is out of range");
     ln_sync_at(error, member);
@@ -30,9 +24,11 @@ static linnet_status wrong(const char *member, const char *expected, long long g
     return ln_sync_hint(error, "initialize the config with linnet_server_config_init, then change what you need");
 }
 
-static linnet_status check(linnet_server_config *c, linnet_error *error) {
-    if (c->struct_size != sizeof *c)
-        return wrong("struct_size", "the struct size of this library", (long long)c->struct_size, error);
+/* Copies the caller's configs and checks them; `c` then points to `link`. */
+static linnet_status take_config(const linnet_server_config *given, linnet_server_config *c, linnet_link_config *link,
+                                 linnet_error *error) {
+    linnet_server_config_init(c);
+    if (given && LN_SYNC_TAKE(linnet_server_config, repair, c, given, error)) return LINNET_INVALID_ARGUMENT;
     if (c->listen_count < 0 || (c->listen_count && !c->listen))
         return wrong("listen_count", "the length of `listen`", c->listen_count, error);
     if (c->mode != LINNET_SYNC_SYNCHRONOUS && c->mode != LINNET_SYNC_ASYNCHRONOUS)
@@ -46,7 +42,9 @@ static linnet_status check(linnet_server_config *c, linnet_error *error) {
     if (c->batch < 0) return wrong("batch", "a number of examples, or 0", c->batch, error);
     if (c->max_workers < 0) return wrong("max_workers", "0 or more", c->max_workers, error);
     if (c->threads < 0) return wrong("threads", "0 or more", c->threads, error);
-    return ln_sync_check_link(&c->link, error);
+    const linnet_status status = ln_sync_take_link(c->link, link, error);
+    c->link = link;
+    return status;
 }
 
 /* ---- creation --------------------------------------------------------------------------------------------------- */
@@ -62,9 +60,9 @@ static linnet_status make_core(linnet_server *s, const linnet_server_config *c, 
         .asynchronous = c->mode == LINNET_SYNC_ASYNCHRONOUS,
         .staleness = c->staleness,
         .encodings = c->compression ? 0 : 0x3f,
-        .chunk = (uint32_t)c->link.chunk,
-        .heartbeat = (uint32_t)c->link.heartbeat_ms,
-        .lease = (uint32_t)c->link.lease_ms,
+        .chunk = (uint32_t)c->link->chunk,
+        .heartbeat = (uint32_t)c->link->heartbeat_ms,
+        .lease = (uint32_t)c->link->lease_ms,
         .max_streams = (uint32_t)c->max_workers,
         .max_bytes = c->max_bytes,
         .batch = (uint64_t)c->batch,
@@ -99,7 +97,7 @@ static linnet_status make_listeners(linnet_server *s, const linnet_server_config
     for (int i = 0; !status && i < count; i++) {
         posix_listener *l = &s->listeners[i];
         l->server = s;
-        status = ln_sync_listen(addresses[i], s->security, c->link.insecure != 0, &l->listener, error);
+        status = ln_sync_listen(addresses[i], s->security, c->link->insecure != 0, &l->listener, error);
         if (status) break;
         s->listener_count++;
         if (!ln_sync_poller_add(s->poller, ln_sync_listener_fd(l->listener), LN_SYNC_READ, l))
@@ -125,10 +123,10 @@ static linnet_status fill(linnet_server *s, linnet_store *store, linnet_server_c
     if (!status) status = make_core(s, c, error);
     if (!status && s->folder) status = ln_sync_folder_restore(s->folder, s->core, c->repair != 0, error);
     if (!status) status = make_wake(s, error);
-    if (!status) status = ln_sync_secure(&c->link, &s->security, error);
+    if (!status) status = ln_sync_secure(c->link, &s->security, error);
     if (!status) status = make_listeners(s, c, error);
     if (!status && c->metrics)
-        status = ln_sync_metrics_create(c->metrics, c->link.insecure != 0, s->poller, &s->metrics, error);
+        status = ln_sync_metrics_create(c->metrics, c->link->insecure != 0, s->poller, &s->metrics, error);
     if (!status) s->created_version = ln_sync_server_version(s->core);
     s->journal_limit = 4 * (uint64_t)linnet_store_bytes(s->store);
     if (s->journal_limit < (64 << 20)) s->journal_limit = 64 << 20;
@@ -138,14 +136,13 @@ static linnet_status fill(linnet_server *s, linnet_store *store, linnet_server_c
 linnet_status linnet_server_create(linnet_model *model, linnet_store *store, const linnet_server_config *config,
                                    linnet_server **out, linnet_error *error) {
     linnet_server_config made;
+    linnet_link_config link;
     linnet_server *s;
     linnet_status status;
     if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_create: `out` is NULL");
     *out = NULL;
     if (!model) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_create: `model` is NULL");
-    linnet_server_config_init(&made);
-    if (config) made = *config;
-    if ((status = check(&made, error)) != LINNET_OK) return status;
+    if ((status = take_config(config, &made, &link, error)) != LINNET_OK) return status;
     s = calloc(1, sizeof *s);
     if (!s) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a server");
     s->model = model;
@@ -234,10 +231,10 @@ linnet_status linnet_server_run(linnet_server *s, uint64_t updates, linnet_error
     return status;
 }
 
-void linnet_server_stop(linnet_server *s, int over) {
+void linnet_server_stop(linnet_server *s, linnet_sync_stop how) {
     const int kept = errno;
     if (!s) return;
-    atomic_store(&s->stop, over ? STOP_OVER : STOP);
+    atomic_store(&s->stop, how == LINNET_SYNC_END_JOB ? STOP_OVER : STOP);
     if (write(s->wake[1], "", 1) < 0) errno = kept; /* the pipe is full, so the loop wakes up anyway */
     errno = kept;
 }

@@ -166,9 +166,7 @@ linnet_status linnet_sync_status(const char *address, const linnet_link_config *
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "an argument is NULL");
         return ln_sync_at(error, address ? "text" : "address");
     }
-    linnet_link_config_init(&link);
-    if (given) link = *given;
-    status = ln_sync_check_link(&link, error);
+    status = ln_sync_take_link(given, &link, error);
     if (!status) status = ln_sync_secure(&link, &security, error);
     if (!status) status = ln_sync_connect(address, security, link.insecure != 0, &transport, error);
     void *memory = status ? NULL : malloc(ln_sync_stream_bytes(1));

@@ -79,16 +79,14 @@ static linnet_status set_up(linnet_worker *worker, linnet_model *model, linnet_s
                             int count, const linnet_worker_config *given, linnet_error *error) {
     const ln_sync_host host = ln_sync_posix_host();
     linnet_worker_config config;
-    linnet_worker_config_init(&config);
-    if (given) config = *given;
-    linnet_status status = ln_sync_check_worker(&config, error);
+    linnet_link_config link;
+    linnet_status status = ln_sync_take_worker(given, &config, &link, error);
     worker->links = calloc((size_t)count, sizeof *worker->links);
     worker->fds = calloc((size_t)count, sizeof *worker->fds);
-    worker->infos = calloc((size_t)count, sizeof *worker->infos);
-    if (!status && (!worker->links || !worker->fds || !worker->infos))
+    if (!status && (!worker->links || !worker->fds))
         status = ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a worker");
-    if (!status) status = ln_sync_secure(&config.link, &worker->security, error);
-    worker->insecure = config.link.insecure != 0;
+    if (!status) status = ln_sync_secure(&link, &worker->security, error);
+    worker->insecure = !status && link.insecure != 0;
     if (!status) status = ln_sync_worker_create(model, store, servers, count, &config, &host, &worker->core, error);
     if (status) return status;
     worker->link_count = count;
@@ -136,7 +134,6 @@ void linnet_worker_free(linnet_worker *worker) {
     ln_worker_free_lookups(worker);
     free(worker->links);
     free(worker->fds);
-    free(worker->infos);
     free(worker);
 }
 
@@ -194,22 +191,35 @@ linnet_status linnet_worker_save(linnet_worker *worker, linnet_error *error) {
     return status;
 }
 
-linnet_status linnet_worker_get_info(linnet_worker *worker, linnet_worker_info *info) {
-    if (!worker || !info) return LINNET_INVALID_ARGUMENT;
+static void link_info(const linnet_worker *worker, int i, linnet_link_info *info) {
+    const posix_link *link = &worker->links[i];
+    uint64_t received = 0, sent = 0;
+    if (link->transport) ln_sync_transport_counts(link->transport, &received, &sent);
+    ln_sync_worker_get_link(worker->core, i, info);
+    info->received = link->received + received;
+    info->sent = link->sent + sent;
+}
+
+linnet_status linnet_worker_get_info(linnet_worker *worker, linnet_worker_info *out) {
+    linnet_worker_info info;
+    if (!worker) return LINNET_INVALID_ARGUMENT;
     pthread_mutex_lock(&worker->moving);
-    ln_sync_worker_get_info(worker->core, info);
-    info->struct_size = sizeof *info;
+    ln_sync_worker_get_info(worker->core, &info);
     for (int i = 0; i < worker->link_count; i++) {
-        const posix_link *link = &worker->links[i];
-        uint64_t received = 0, sent = 0;
-        if (link->transport) ln_sync_transport_counts(link->transport, &received, &sent);
-        worker->infos[i] = info->links[i];
-        worker->infos[i].received = link->received + received;
-        worker->infos[i].sent = link->sent + sent;
-        info->received += worker->infos[i].received;
-        info->sent += worker->infos[i].sent;
+        linnet_link_info link;
+        link_info(worker, i, &link);
+        info.received += link.received;
+        info.sent += link.sent;
     }
-    info->links = worker->infos;
     pthread_mutex_unlock(&worker->moving);
-    return LINNET_OK;
+    return LN_SYNC_GIVE(linnet_worker_info, link_count, &info, out);
+}
+
+linnet_status linnet_worker_get_link(linnet_worker *worker, int i, linnet_link_info *out) {
+    linnet_link_info info;
+    if (!worker || i < 0 || i >= worker->link_count) return LINNET_INVALID_ARGUMENT;
+    pthread_mutex_lock(&worker->moving);
+    link_info(worker, i, &info);
+    pthread_mutex_unlock(&worker->moving);
+    return LN_SYNC_GIVE(linnet_link_info, clock_ns, &info, out);
 }

@@ -25,8 +25,8 @@ void ln_worker_greet(worker_link *link) {
         .epoch = link->epoch,
         .worker = worker->number,
         .group = (uint32_t)config->group,
-        .chunk = (uint32_t)config->link.chunk,
-        .heartbeat = (uint32_t)config->link.heartbeat_ms,
+        .chunk = (uint32_t)worker->link.chunk,
+        .heartbeat = (uint32_t)worker->link.heartbeat_ms,
     };
     unsigned char payload[LN_SYNC_HELLO_BYTES];
     worker->host.random(worker->host.context, link->nonce, sizeof link->nonce);
@@ -114,7 +114,7 @@ ln_sync_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *wel
     if (memcmp(welcome->nonce, link->nonce, sizeof link->nonce)) return LN_SYNC_REPLAY;
     if (welcome->version != LN_SYNC_VERSION) return LN_SYNC_BAD_VERSION;
     /* Refuses values that were not offered. */
-    if (welcome->chunk > (uint32_t)worker->config.link.chunk || welcome->encodings & ~encodings(worker))
+    if (welcome->chunk > (uint32_t)worker->link.chunk || welcome->encodings & ~encodings(worker))
         return LN_SYNC_MALFORMED;
     const ln_sync_refusal why = check_shard(link, welcome);
     if (why || link->ending || !number_known(link, welcome)) return why;

@@ -240,6 +240,7 @@ linnet_status ln_sync_worker_create(linnet_model *model, linnet_store *store, co
     worker->model = model;
     worker->store = store;
     worker->config = *config;
+    worker->link = *config->link;
     worker->host = *host;
     worker->bytes = sizeof *worker;
     worker->loss_output = -1;
@@ -247,10 +248,8 @@ linnet_status ln_sync_worker_create(linnet_model *model, linnet_store *store, co
     if (config->name) snprintf(worker->name, sizeof worker->name, "%s", config->name);
     host->random(host->context, &worker->incarnation, sizeof worker->incarnation);
     worker->links = ln_worker_memory(worker, (size_t)links * sizeof *worker->links);
-    worker->link_infos = ln_worker_memory(worker, (size_t)links * sizeof *worker->link_infos);
-    linnet_status status = worker->links && worker->link_infos
-                               ? ln_worker_read_model(worker, error)
-                               : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a worker");
+    linnet_status status = worker->links ? ln_worker_read_model(worker, error)
+                                         : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a worker");
     for (int i = 0; !status && i < links; i++) {
         worker->link_count = i + 1;
         status = make_link(worker, i, servers[i], error);
@@ -290,6 +289,5 @@ void ln_sync_worker_free(ln_sync_worker *worker) {
     free(worker->tensors);
     free(worker->by_name);
     free(worker->links);
-    free(worker->link_infos);
     free(worker);
 }

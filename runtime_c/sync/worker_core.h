@@ -71,9 +71,9 @@ bool ln_sync_worker_finished(ln_sync_worker *worker, linnet_status *status, linn
 
 /* Tells whether the store has the newest values that the servers mentioned in their last answer. */
 bool ln_sync_worker_fresh(const ln_sync_worker *worker);
-/* Fills everything except struct_size. The core measures the times of the last step. The array of links stays valid
- * until the next call. */
+/* Fill everything except struct_size. The core measures the times of the last step. */
 void ln_sync_worker_get_info(ln_sync_worker *worker, linnet_worker_info *info);
+void ln_sync_worker_get_link(const ln_sync_worker *worker, int i, linnet_link_info *info);
 /* Returns the bytes of a row of the table and its number of rows, or false if there is no such table. */
 bool ln_sync_worker_table(const ln_sync_worker *worker, const char *name, uint64_t *row_bytes, uint64_t *rows);
 /* Returns the name of the i-th table whose rows are fed to `grad`; NULL after the last one. */

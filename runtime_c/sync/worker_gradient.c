@@ -21,9 +21,9 @@ static linnet_status no_memory(linnet_error *error) {
 
 /* Finds the output of this name. *at is the number that it had the last time. */
 static linnet_status output(linnet_session *session, const char *name, int *at, linnet_tensor_info *info) {
-    linnet_status status = *at >= 0 ? linnet_session_output_info(session, *at, info) : LINNET_INVALID_ARGUMENT;
+    linnet_status status = *at >= 0 ? linnet_session_get_output(session, *at, info) : LINNET_INVALID_ARGUMENT;
     if (!status && !strcmp(info->name, name)) return LINNET_OK;
-    for (*at = 0; !(status = linnet_session_output_info(session, *at, info)); ++*at)
+    for (*at = 0; !(status = linnet_session_get_output(session, *at, info)); ++*at)
         if (!strcmp(info->name, name)) return LINNET_OK;
     *at = -1;
     return LINNET_UNKNOWN_NAME;
@@ -73,7 +73,7 @@ static linnet_status sum_rows(ln_sync_worker *worker, worker_tensor *tensor, con
 static linnet_status collect_sparse(ln_sync_worker *worker, worker_tensor *tensor, linnet_session *session,
                                     linnet_error *error) {
     char name[512];
-    linnet_tensor_info rows, ids;
+    linnet_tensor_info rows = {.struct_size = sizeof rows}, ids = rows;
     snprintf(name, sizeof name, "gradient/%s/rows", tensor->info.name);
     if (output(session, name, &tensor->output, &rows)) return lacking(name, error);
     snprintf(name, sizeof name, "gradient/%s/ids", tensor->info.name);
@@ -90,7 +90,7 @@ static linnet_status collect_sparse(ln_sync_worker *worker, worker_tensor *tenso
 
 static linnet_status collect_dense(worker_tensor *tensor, linnet_session *session, linnet_error *error) {
     char name[512];
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     snprintf(name, sizeof name, "gradient/%s", tensor->info.name);
     if (output(session, name, &tensor->output, &info)) return lacking(name, error);
     if (info.dtype != (tensor->dtype == LINNET_F64 ? LINNET_F64 : LINNET_F32) ||
@@ -118,7 +118,7 @@ static linnet_status collect_averaged(ln_sync_worker *worker, linnet_error *erro
 }
 
 linnet_status ln_worker_collect(ln_sync_worker *worker, linnet_session *session, linnet_error *error) {
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     linnet_status status = LINNET_OK;
     for (int i = 0; !status && i < worker->tensor_count; i++) {
         worker_tensor *tensor = &worker->tensors[i];

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-static void describe(const worker_link *link, linnet_link_info *info) {
+void ln_sync_worker_get_link(const ln_sync_worker *worker, int i, linnet_link_info *info) {
+    const worker_link *link = &worker->links[i];
+    memset(info, 0, sizeof *info);
     info->address = link->address;
     info->shard = link->shard;
     info->connected = link->state == WORKER_OPEN && !link->ending;
@@ -16,9 +18,7 @@ static void describe(const worker_link *link, linnet_link_info *info) {
 }
 
 void ln_sync_worker_get_info(ln_sync_worker *worker, linnet_worker_info *info) {
-    const size_t size = info->struct_size;
     *info = worker->info;
-    info->struct_size = size;
     info->worker = worker->number == LN_SYNC_NO_WORKER ? -1 : (int32_t)worker->number;
     info->compression = worker->config.compression;
     info->step = worker->step;
@@ -26,11 +26,9 @@ void ln_sync_worker_get_info(ln_sync_worker *worker, linnet_worker_info *info) {
     info->bytes = worker->bytes;
     for (int i = 0; i < worker->link_count; i++) {
         const worker_link *link = &worker->links[i];
-        describe(link, &worker->link_infos[i]);
         if (i == 0 || link->version < info->version) info->version = link->version;
         if (!(link->encodings >> info->compression & 1)) info->compression = LINNET_SYNC_PLAIN;
     }
-    info->links = worker->link_infos;
     info->link_count = worker->link_count;
 }
 

@@ -41,7 +41,8 @@ static bool listed(const linnet_model *model, const char *key, const char *name,
 
 static bool variable_of(const linnet_model *model, const char *name, size_t length, linnet_tensor_info *info) {
     for (int i = 0; i < linnet_model_variable_count(model); i++)
-        if (!linnet_model_variable(model, i, info) && strlen(info->name) == length && !memcmp(info->name, name, length))
+        if (!linnet_model_get_variable(model, i, info) && strlen(info->name) == length &&
+            !memcmp(info->name, name, length))
             return true;
     return false;
 }
@@ -65,7 +66,7 @@ static int by_name(const void *a, const void *b) {
 
 /* Returns the tensor of that name, creating it if necessary; NULL with `error` set. */
 static worker_tensor *tensor_of(ln_sync_worker *worker, const char *name, size_t length, linnet_error *error) {
-    linnet_tensor_info info = {0};
+    linnet_tensor_info info = {.struct_size = sizeof info};
     const bool known = variable_of(worker->model, name, length, &info);
     const bool remote = listed(worker->model, "sync.remote", name, length);
     for (int i = 0; i < worker->tensor_count; i++) {
@@ -101,7 +102,7 @@ static worker_tensor *tensor_of(ln_sync_worker *worker, const char *name, size_t
 
 /* Takes the tensor that an input of an update signature, or an output of `grad`, names. */
 static linnet_status take_gradient(ln_sync_worker *worker, const char *name, linnet_error *error) {
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     const size_t prefix = strlen(GRADIENT);
     if (strncmp(name, GRADIENT, prefix)) return LINNET_OK;
     name += prefix;
@@ -136,13 +137,15 @@ static linnet_status take_names(ln_sync_worker *worker, linnet_error *error) {
     const linnet_model *model = worker->model;
     const int grad = linnet_model_find_signature(model, "grad");
     linnet_status status = LINNET_OK;
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     for (int i = 0; !status && grad >= 0 && i < linnet_model_output_count(model, grad); i++)
-        if (!(status = linnet_model_output(model, grad, i, &info))) status = take_gradient(worker, info.name, error);
+        if (!(status = linnet_model_get_output(model, grad, i, &info)))
+            status = take_gradient(worker, info.name, error);
     for (int s = 0; !status && grad < 0 && s < linnet_model_signature_count(model); s++) {
         if (strncmp(linnet_model_signature_name(model, s), "update/", 7)) continue;
         for (int i = 0; !status && i < linnet_model_input_count(model, s); i++)
-            if (!(status = linnet_model_input(model, s, i, &info))) status = take_gradient(worker, info.name, error);
+            if (!(status = linnet_model_get_input(model, s, i, &info)))
+                status = take_gradient(worker, info.name, error);
     }
     const bool any = worker->tensor_count > 0;
     if (!status) status = take_list(worker, "sync.average", true, error);
@@ -150,7 +153,7 @@ static linnet_status take_names(ln_sync_worker *worker, linnet_error *error) {
     if (status || any) return status;
     /* A read-only worker may have a file that is only for inference. */
     for (int i = 0; worker->config.read_only && i < linnet_model_variable_count(model); i++)
-        if (!linnet_model_variable(model, i, &info) && !tensor_of(worker, info.name, strlen(info.name), error))
+        if (!linnet_model_get_variable(model, i, &info) && !tensor_of(worker, info.name, strlen(info.name), error))
             return LINNET_OUT_OF_MEMORY;
     if (worker->tensor_count) return LINNET_OK;
     ln_sync_fail(error, LINNET_UNKNOWN_NAME, "the model has no signature 'grad' with outputs gradient/<variable>");
@@ -167,7 +170,7 @@ static void measure(worker_tensor *tensor) {
 static linnet_status bind(ln_sync_worker *worker, worker_tensor *tensor, linnet_error *error) {
     if (tensor->remote) return LINNET_OK; /* a server's manifest gives its shape later */
     measure(tensor);
-    tensor->data = linnet_store_data(worker->store, tensor->info.name, 0, error);
+    tensor->data = linnet_store_data(worker->store, tensor->info.name, LINNET_READ, error);
     if (!tensor->data) return error ? (linnet_status)error->code : LINNET_UNKNOWN_NAME;
     const size_t bytes = (size_t)(tensor->rows * tensor->row_bytes);
     if (!worker->config.keep_pulled) return LINNET_OK;

@@ -170,7 +170,7 @@ ln_sync_refusal ln_worker_data(worker_link *link, const ln_sync_header *header) 
     if (part->tensor->pulled)
         memcpy(part->tensor->pulled + (part->data - part->tensor->data), part->data, (size_t)part->variable->bytes);
     /* Announces the write to the store, because the store may keep packed copies. No run is in progress. */
-    linnet_store_data(worker->store, part->tensor->info.name, 1, NULL);
+    linnet_store_data(worker->store, part->tensor->info.name, LINNET_WRITE, NULL);
     worker->info.tensors_pulled++;
     came(link);
     return LN_SYNC_FINE;

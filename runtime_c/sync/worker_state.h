@@ -126,6 +126,7 @@ struct ln_sync_worker {
     linnet_model *model;
     linnet_store *store;
     linnet_worker_config config; /* without strings */
+    linnet_link_config link;     /* without strings */
     char name[16];
     ln_sync_host host;
     unsigned char job[16];
@@ -154,7 +155,6 @@ struct ln_sync_worker {
     int loss_output;
     uint32_t members;
     linnet_worker_info info; /* counts */
-    linnet_link_info *link_infos;
     uint64_t bytes;
 };
 

@@ -6,7 +6,9 @@
 #endif
 
 #include "common.h"
+#include "linnet_ext.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -133,12 +135,14 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
         options->strict_dims = true;
         return TOOL_OK;
     }
-    if (strcmp(option, "--signature") && strcmp(option, "--isa-max") && strcmp(option, "--threads") &&
-        strcmp(option, "--shape") && strcmp(option, "--seed"))
+    if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&
+        strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed"))
         return -1;
     if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
     if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
-    if (!strcmp(option, "--signature"))
+    if (!strcmp(option, "--user-ops"))
+        options->user_ops = value;
+    else if (!strcmp(option, "--signature"))
         options->signature = value;
     else if (!strcmp(option, "--isa-max"))
         options->isa_max = value;
@@ -151,12 +155,33 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     return TOOL_OK;
 }
 
+bool tool_user_ops(const tool_options *options, linnet_model_config *config) {
+    const linnet_user_op *const *(*list)(int *);
+    void *library, *symbol;
+    int count;
+    if (!options->user_ops) return true;
+    library = dlopen(options->user_ops, RTLD_NOW | RTLD_LOCAL); /* never closed: the model calls it */
+    symbol = library ? dlsym(library, "linnet_extension_user_ops") : NULL;
+    if (!symbol) {
+        tool_fail(options->tool,
+                  "--user-ops %s: cannot be loaded: %s; give the path of a library that exports "
+                  "linnet_extension_user_ops (linnet_ext.h)",
+                  options->user_ops, dlerror());
+        return false;
+    }
+    memcpy(&list, &symbol, sizeof list);
+    config->user_ops = list(&count);
+    config->user_op_count = count;
+    return true;
+}
+
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature) {
     linnet_error error;
     linnet_model_config how;
     const char *name = options->signature ? options->signature : "infer";
     linnet_model_config_init(&how);
     how.verify = options->verify;
+    if (!tool_user_ops(options, &how)) return TOOL_FAILED;
     if (linnet_model_open(options->model, &how, model, &error)) return tool_fail_record(options->tool, &error);
     *signature = linnet_model_find_signature(*model, name);
     if (*signature < 0) {

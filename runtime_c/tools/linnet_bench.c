@@ -24,6 +24,7 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
+                           "  --user-ops FILE       shared library of the user ops that the model names\n"
                            "  --seconds S           how long to measure; default 2\n"
                            "  --signature NAME      signature to run; default infer\n"
                            "  --seed N              seed of the random inputs; default 0\n"
@@ -94,8 +95,8 @@ static bool is_open(const linnet_tensor_info *info) {
 static void fill(const bench *b, linnet_session *session) {
     unsigned long long state = b->common.seed;
     for (int i = 0; i < linnet_plan_input_count(b->plan); i++) {
-        linnet_tensor_info info;
-        linnet_plan_input(b->plan, i, &info);
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        linnet_plan_get_input(b->plan, i, &info);
         tool_random(linnet_session_input(session, i), &info, &state);
     }
 }
@@ -109,8 +110,8 @@ static int start(bench *b) {
     if (status) return status;
     b->load = tool_now() - begin;
     for (int i = 0; i < linnet_model_input_count(b->model, signature); i++) {
-        linnet_tensor_info info;
-        linnet_model_input(b->model, signature, i, &info);
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        linnet_model_get_input(b->model, signature, i, &info);
         if (is_open(&info) && !is_given(b, info.name)) return tool_unknown_shape(&b->common, &info);
     }
     mark = tool_now();
@@ -199,10 +200,10 @@ static int list_steps(bench *b) {
 /* Returns the element type of the computation: the type that the quantizer recorded, or else the type of the first
  * input. */
 static const char *arithmetic_dtype(const bench *b) {
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     const char *declared = linnet_model_metadata(b->model, "dtype");
     if (declared != NULL) return declared;
-    if (linnet_plan_input_count(b->plan) > 0 && !linnet_plan_input(b->plan, 0, &info))
+    if (linnet_plan_input_count(b->plan) > 0 && !linnet_plan_get_input(b->plan, 0, &info))
         return linnet_dtype_name(info.dtype);
     return linnet_dtype_name(LINNET_F32);
 }

@@ -37,6 +37,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
+                           "  --user-ops FILE       shared library of the user ops that the model names\n"
                            "  --timeout SECONDS     time limit for the run; default: none\n"
                            "  --help                print this text\n";
 
@@ -140,16 +141,17 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
     int n = linnet_model_input_count(model, signature);
     for (int i = 0; i < o->n_feeds; i++) {
         feed *f = &o->feeds[i];
-        linnet_tensor_info input = {0};
+        linnet_tensor_info input = {.struct_size = sizeof input};
         char text[128];
         int at = 0, status;
         if (!f->name && n != 1)
             return tool_usage(tool, "--input %s: the model has %d inputs; name one of them, as in --input NAME=%s",
                               f->path, n, f->path);
-        while (at < n && (linnet_model_input(model, signature, at, &input) || (f->name && strcmp(input.name, f->name))))
+        while (at < n &&
+               (linnet_model_get_input(model, signature, at, &input) || (f->name && strcmp(input.name, f->name))))
             at++;
         if (at == n) {
-            linnet_model_input(model, signature, 0, &input);
+            linnet_model_get_input(model, signature, 0, &input);
             return tool_fail(tool, "the model has no input '%s'; it has %d inputs, the first is '%s'", f->name, n,
                              n ? input.name : "");
         }
@@ -181,9 +183,9 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
 static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *session) {
     unsigned long long state = o->common.seed;
     for (int i = 0; i < linnet_plan_input_count(plan); i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         feed *f;
-        linnet_plan_input(plan, i, &info);
+        linnet_plan_get_input(plan, i, &info);
         f = find_feed(o, info.name);
         if (f) {
             if (f->array.bytes != info.bytes)
@@ -206,9 +208,9 @@ static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *
 /* Makes a file name from the output's name: keeps letters, digits and ._-, and adds a number if two names become
  * equal. */
 static void file_name(const linnet_plan *plan, int i, char *name, size_t size) {
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     bool changed = false;
-    linnet_plan_output(plan, i, &info);
+    linnet_plan_get_output(plan, i, &info);
     snprintf(name, size, "%.200s", info.name);
     for (char *c = name; *c; c++) {
         bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_' ||
@@ -225,9 +227,9 @@ static int write_outputs(const run_options *o, const linnet_model *model, const 
     if (mkdir(o->folder, 0777) != 0 && errno != EEXIST)
         return tool_fail(o->common.tool, "cannot create the folder %s: %s", o->folder, strerror(errno));
     for (int i = 0; i < linnet_plan_output_count(plan); i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         char name[256], path[4096], problem[256], text[128];
-        if (linnet_session_output_info(session, i, &info))
+        if (linnet_session_get_output(session, i, &info))
             return tool_fail(o->common.tool, "cannot read the dtype and shape of output %d", i);
         file_name(plan, i, name, sizeof name);
         if ((size_t)snprintf(path, sizeof path, "%s/%s.npy", o->folder, name) >= sizeof path)
@@ -250,10 +252,10 @@ static int write_outputs(const run_options *o, const linnet_model *model, const 
 /* Reports why planning failed. If an input of open size was not given, prints this; otherwise prints the error
  * record. */
 static int not_planned(run_options *o, const linnet_model *model, int signature, const linnet_error *error) {
-    linnet_tensor_info input;
+    linnet_tensor_info input = {.struct_size = sizeof input};
     char text[128];
     for (int i = 0; error->code == LINNET_UNKNOWN_SHAPE && i < linnet_model_input_count(model, signature); i++) {
-        linnet_model_input(model, signature, i, &input);
+        linnet_model_get_input(model, signature, i, &input);
         if (strcmp(input.name, error->tensor) || find_feed(o, input.name)) continue;
         if (o->random) return tool_unknown_shape(&o->common, &input);
         return tool_fail(o->common.tool, "input '%s' (%s) was not given; give --input %s=FILE, or --random and --shape",

@@ -65,6 +65,7 @@ enum { MOST_ADDRESSES = 16 };
 typedef struct options {
     const char *model, *status, *addresses[MOST_ADDRESSES];
     linnet_server_config config;
+    linnet_link_config link;
     long updates, backup;
 } options;
 
@@ -72,7 +73,7 @@ static linnet_server *running;
 
 static void stop(int number) {
     (void)number;
-    linnet_server_stop(running, 0);
+    linnet_server_stop(running, LINNET_SYNC_PAUSE);
 }
 
 static bool take_count(const char *option, const char *text, int32_t *to) {
@@ -109,12 +110,12 @@ static bool take_value(options *o, const char *option, const char *text) {
         const char **to;
     } texts[] = {{"--folder", &c->folder},
                  {"--metrics", &c->metrics},
-                 {"--key", &c->link.key_file},
-                 {"--certificate", &c->link.certificate},
-                 {"--private-key", &c->link.private_key},
-                 {"--authority", &c->link.authority},
-                 {"--libssl", &c->link.libssl},
-                 {"--server-name", &c->link.server_name},
+                 {"--key", &o->link.key_file},
+                 {"--certificate", &o->link.certificate},
+                 {"--private-key", &o->link.private_key},
+                 {"--authority", &o->link.authority},
+                 {"--libssl", &o->link.libssl},
+                 {"--server-name", &o->link.server_name},
                  {"--status", &o->status}};
     const struct {
         const char *name;
@@ -140,8 +141,8 @@ static bool take_value(options *o, const char *option, const char *text) {
     if (!strcmp(option, "--durability")) return take_word(option, text, durabilities, &c->durability);
     if (!strcmp(option, "--backup")) return tool_number(tool, option, text, 0, 1000000, &o->backup);
     if (!strcmp(option, "--updates")) return tool_number(tool, option, text, 1, 2000000000, &o->updates);
-    if (!strcmp(option, "--heartbeat")) return take_time(option, text, &c->link.heartbeat_ms);
-    if (!strcmp(option, "--lease")) return take_time(option, text, &c->link.lease_ms);
+    if (!strcmp(option, "--heartbeat")) return take_time(option, text, &o->link.heartbeat_ms);
+    if (!strcmp(option, "--lease")) return take_time(option, text, &o->link.lease_ms);
     if (!strcmp(option, "--batch")) {
         if (!tool_number(tool, option, text, 1, 2000000000, &value)) return false;
         c->batch = value;
@@ -149,7 +150,7 @@ static bool take_value(options *o, const char *option, const char *text) {
     }
     if (!tool_size(tool, option, text, &size)) return false;
     if (!strcmp(option, "--chunk"))
-        c->link.chunk = size > 1 << 30 ? 1 << 30 : (int32_t)size;
+        o->link.chunk = size > 1 << 30 ? 1 << 30 : (int32_t)size;
     else
         c->max_bytes = size;
     return true;
@@ -179,7 +180,7 @@ static int parse(options *o, int argc, char **argv) {
         } else if (!strcmp(option, "--repair")) {
             o->config.repair = 1;
         } else if (!strcmp(option, "--insecure")) {
-            o->config.link.insecure = 1;
+            o->link.insecure = 1;
         } else if (takes_value(option)) {
             if (!(value = tool_value(tool, argc, argv, &i)) || !take_value(o, option, value)) return TOOL_USAGE;
         } else if (option[0] == '-') {
@@ -205,7 +206,7 @@ static int print_status(const options *o) {
     size_t size = 1 << 16, needed = 0;
     char *text = malloc(size);
     for (int i = 0; i < 2 && text; i++) {
-        if (linnet_sync_status(o->status, &o->config.link, text, size, &needed, &error)) {
+        if (linnet_sync_status(o->status, &o->link, text, size, &needed, &error)) {
             free(text);
             return tool_fail_record(tool, &error);
         }
@@ -264,6 +265,8 @@ int main(int argc, char **argv) {
     int status;
     memset(&o, 0, sizeof o);
     linnet_server_config_init(&o.config);
+    linnet_link_config_init(&o.link);
+    o.config.link = &o.link;
     status = parse(&o, argc, argv);
     if (status) return status;
     return o.status ? print_status(&o) : serve(&o);

@@ -40,6 +40,7 @@ static const char help[] =
     "  --threads N           number of threads; default: the cores of the largest cluster\n"
     "  --isa-max NAME        newest instruction set that kernels may use: scalar, sse2, avx2, ... or neon,\n"
     "                        dotprod, ...; default: the best of this machine\n"
+    "  --user-ops FILE       shared library of the user ops that the model names\n"
     "  --help                print this text\n"
     "\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal (after saving the checkpoint).\n";

@@ -46,7 +46,7 @@ static bool find(const results *r, const char *about, const char *key, int dtype
     char name[256];
     if (!results_word(about, key, name, sizeof name)) return false;
     for (int i = 0; i < linnet_plan_output_count(r->plan); i++)
-        if (!linnet_session_output_info(r->session, i, info) && !strcmp(info->name, name) && info->dtype == dtype) {
+        if (!linnet_session_get_output(r->session, i, info) && !strcmp(info->name, name) && info->dtype == dtype) {
             *data = linnet_session_output(r->session, i);
             return true;
         }
@@ -70,7 +70,7 @@ static void print_class(const char *labels, long long index) {
 
 static void print_classes(const results *r, const linnet_tensor_info *info, const void *data, const char *about) {
     const char *labels = results_about(r->model, "labels", r->signature, info->name);
-    linnet_tensor_info other;
+    linnet_tensor_info other = {.struct_size = sizeof other};
     const void *scores = NULL;
     if (info->dtype != LINNET_I64 || !find(r, about, "scores", LINNET_F32, &other, &scores) ||
         count(&other) != count(info))
@@ -85,7 +85,7 @@ static void print_classes(const results *r, const linnet_tensor_info *info, cons
 }
 
 static void print_boxes(const results *r, const linnet_tensor_info *info, const void *data, const char *about) {
-    linnet_tensor_info score_info, class_info;
+    linnet_tensor_info score_info = {.struct_size = sizeof score_info}, class_info = score_info;
     const void *scores = NULL, *classes = NULL;
     char name[256];
     const char *labels = NULL;

@@ -5,7 +5,7 @@ function(linnet_tool name library)
   list(TRANSFORM ARGN PREPEND runtime_c/tools/)
   add_executable(${name} runtime_c/tools/common.c ${ARGN})
   target_compile_options(${name} PRIVATE -Wall -Wextra)
-  target_link_libraries(${name} PRIVATE ${library})
+  target_link_libraries(${name} PRIVATE ${library} ${CMAKE_DL_LIBS})
   install(TARGETS ${name} RUNTIME DESTINATION linnet/bin COMPONENT python)
 endfunction()
 

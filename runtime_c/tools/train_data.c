@@ -112,9 +112,8 @@ static bool is_float(int dtype) { return dtype >= LINNET_F32 && dtype <= LINNET_
 static bool converts(const data_input *input) {
     const int from = input->array.head.dtype, to = input->info.dtype;
     if (from == to || (to == LINNET_BF16 && from == LINNET_U16)) return input->scale == 1 || !is_float(to);
-    if (is_float(from) || from == LINNET_U64 || to == LINNET_F16 || to == LINNET_BF16 || to == LINNET_BOOL)
-        return false;
-    return true;
+    return !is_float(from) && from != LINNET_U64 && to != LINNET_F16 && to != LINNET_BF16 && to != LINNET_BOOL &&
+           linnet_dtype_size(to) > 0;
 }
 
 /* Stores the sizes of one example, except sizes of 1. Returns the number of stored sizes. */
@@ -211,7 +210,8 @@ int data_open(dataset *d, const char *option, const data_options *options, const
         return tool_fail(tool, "the signature has %d inputs; linnet-train supports at most %d", d->n, MOST_INPUTS);
     for (int i = 0; i < d->n; i++) {
         d->inputs[i] = (data_input){.scale = 1, .array = {.file = -1}};
-        linnet_model_input(model, signature, i, &d->inputs[i].info);
+        linnet_tensor_info_init(&d->inputs[i].info);
+        linnet_model_get_input(model, signature, i, &d->inputs[i].info);
     }
     status = take_numbers(d, options);
     for (int i = 0; i < options->n_files && status == TOOL_OK; i++) status = take_file(d, options->files[i]);
@@ -350,10 +350,10 @@ static void set_number(const data_input *input, unsigned char *to) {
 int data_fill(const dataset *d, const linnet_plan *plan, linnet_session *session, const long long *rows,
               long long count) {
     for (int i = 0; i < linnet_plan_input_count(plan); i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         const data_input *input = NULL;
         unsigned char *to = linnet_session_input(session, i);
-        linnet_plan_input(plan, i, &info);
+        linnet_plan_get_input(plan, i, &info);
         for (int k = 0; k < d->n; k++)
             if (!strcmp(d->inputs[k].info.name, info.name)) input = &d->inputs[k];
         if (!input) continue;

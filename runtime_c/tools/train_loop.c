@@ -16,9 +16,9 @@ static void describe_integers(const trainer *t, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
     for (int i = 0; i < linnet_plan_input_count(t->programs[TRAIN].plan); i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         long long least = 0, most = 0, least_at = 0, most_at = 0;
-        linnet_plan_input(t->programs[TRAIN].plan, i, &info);
+        linnet_plan_get_input(t->programs[TRAIN].plan, i, &info);
         if ((info.dtype != LINNET_I32 && info.dtype != LINNET_I64) || info.rank < 1 || !info.bytes) continue;
         const void *data = linnet_session_input(t->programs[TRAIN].session, i);
         const long long count = (long long)(info.bytes / linnet_dtype_size(info.dtype)), each = count / info.shape[0];

@@ -9,10 +9,9 @@ bool nan_find(const program *p, bool infinite, char *text, size_t size) {
     if (linnet_plan_get_info(p->plan, &info)) return false;
     for (int i = 0; i < info.steps; i++) {
         linnet_step_info step = {.struct_size = sizeof step};
-        uint64_t saturated, inf, nan;
-        if (linnet_session_get_special(p->session, i, &saturated, &inf, &nan) || (!nan && !(infinite && inf)) ||
-            linnet_plan_get_step(p->plan, i, &step))
-            continue;
+        if (linnet_session_get_step(p->session, i, &step)) continue;
+        const uint64_t inf = step.infinite, nan = step.not_a_number;
+        if (!nan && !(infinite && inf)) continue;
         snprintf(text, size, "op %s, tensor '%s'%s%s%s: %llu of its values are %s", step.op, step.name,
                  step.fused[0] ? " (with " : "", step.fused, step.fused[0] ? ")" : "",
                  (unsigned long long)(nan ? nan : inf), nan ? "NaN" : "infinite");
@@ -40,8 +39,8 @@ static bool finite(const void *data, int dtype, size_t bytes) {
 
 bool nan_in_inputs(const program *p, const long long *rows, char *text, size_t size) {
     for (int i = 0; i < linnet_plan_input_count(p->plan); i++) {
-        linnet_tensor_info info;
-        if (linnet_plan_input(p->plan, i, &info) || !info.bytes || info.rank < 1) continue;
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        if (linnet_plan_get_input(p->plan, i, &info) || !info.bytes || info.rank < 1) continue;
         const size_t each = info.bytes / (size_t)info.shape[0];
         const char *data = linnet_session_input(p->session, i);
         for (long long row = 0; row < info.shape[0]; row++) {
@@ -55,8 +54,8 @@ bool nan_in_inputs(const program *p, const long long *rows, char *text, size_t s
 
 bool nan_in_variables(const linnet_model *model, linnet_store *store, void *room, char *name, size_t size) {
     for (int i = 0; i < linnet_model_variable_count(model); i++) {
-        linnet_tensor_info info;
-        if (linnet_model_variable(model, i, &info) || !info.bytes ||
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        if (linnet_model_get_variable(model, i, &info) || !info.bytes ||
             linnet_store_read(store, info.name, room, info.bytes, NULL) || finite(room, info.dtype, info.bytes))
             continue;
         snprintf(name, size, "%s", info.name);

@@ -32,8 +32,8 @@ static void choose_scalars(program *p, const linnet_model *model) {
     const int signature = linnet_model_find_signature(model, p->signature);
     p->n_scalars = 0;
     for (int i = 0; i < linnet_model_output_count(model, signature) && p->n_scalars < MOST_SCALARS; i++) {
-        linnet_tensor_info info;
-        linnet_model_output(model, signature, i, &info);
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        linnet_model_get_output(model, signature, i, &info);
         if (!info.bytes || info.bytes != linnet_dtype_size(info.dtype) || info.dtype == LINNET_F16 ||
             info.dtype == LINNET_BF16)
             continue;
@@ -87,10 +87,10 @@ void program_free(program *p) {
 }
 
 double program_value(const program *p, int i) {
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     const void *data = linnet_session_output(p->session, i);
     int64_t number = 0;
-    if (linnet_session_output_info(p->session, i, &info) || !data) return 0;
+    if (linnet_session_get_output(p->session, i, &info) || !data) return 0;
     if (info.dtype == LINNET_F32) return (double)*(const float *)data;
     if (info.dtype == LINNET_F64) return *(const double *)data;
     memcpy(&number, data, linnet_dtype_size(info.dtype)); /* little endian */

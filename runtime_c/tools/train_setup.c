@@ -40,12 +40,8 @@ static int find_signature(const trainer *t, const char *name, const char *option
     return found;
 }
 
-static linnet_status try_model(trainer *t, linnet_error *error) {
-    linnet_model_config config;
-    linnet_status status;
-    linnet_model_config_init(&config);
-    config.allocator = &t->memory.allocator;
-    status = linnet_model_open(t->o->common.model, &config, &t->model, error);
+static linnet_status try_model(trainer *t, const linnet_model_config *config, linnet_error *error) {
+    const linnet_status status = linnet_model_open(t->o->common.model, config, &t->model, error);
     return status == LINNET_OK ? linnet_store_create(t->model, &t->memory.allocator, &t->store, error) : status;
 }
 
@@ -53,11 +49,15 @@ static linnet_status try_model(trainer *t, linnet_error *error) {
  * stays set. */
 static int open_model(trainer *t) {
     linnet_error error;
-    linnet_status status = try_model(t, &error);
+    linnet_model_config config;
+    linnet_model_config_init(&config);
+    config.allocator = &t->memory.allocator;
+    if (!tool_user_ops(&t->o->common, &config)) return TOOL_FAILED;
+    linnet_status status = try_model(t, &config, &error);
     if (status == LINNET_OUT_OF_MEMORY && t->memory.refused) {
         linnet_model_free(t->model);
         t->memory.limit = 0;
-        status = try_model(t, &error);
+        status = try_model(t, &config, &error);
     }
     t->own_bytes = t->memory.live;
     return status == LINNET_OK ? TOOL_OK : tool_fail_record(t->tool, &error);
@@ -98,8 +98,8 @@ static void free_room(trainer *t) {
 static bool take_room(trainer *t) {
     t->room_bytes = 0;
     for (int i = 0; i < linnet_model_variable_count(t->model); i++) {
-        linnet_tensor_info info;
-        if (linnet_model_variable(t->model, i, &info) == LINNET_OK && info.bytes > t->room_bytes)
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        if (linnet_model_get_variable(t->model, i, &info) == LINNET_OK && info.bytes > t->room_bytes)
             t->room_bytes = info.bytes;
     }
     const long long evaluated = t->eval_data.n ? data_fixed_batch(&t->eval_data) : 0;

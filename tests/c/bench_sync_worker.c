@@ -58,12 +58,15 @@ int main(int argc, char **argv) {
     const uint64_t height = strtoull(argv[7], NULL, 10) / size;
     const char *servers[] = {argv[8]};
     linnet_worker_config config;
+    linnet_link_config link;
     linnet_model *model;
     linnet_store *store;
     linnet_worker *worker;
     linnet_worker_config_init(&config);
     config.worker = atoi(argv[3]);
-    config.link.key_file = strcmp(argv[4], "-") ? argv[4] : NULL;
+    linnet_link_config_init(&link);
+    link.key_file = strcmp(argv[4], "-") ? argv[4] : NULL;
+    config.link = &link;
     check(linnet_model_open(argv[2], NULL, &model, &error));
     check(linnet_store_create(model, NULL, &store, &error));
     check(linnet_worker_create(model, store, servers, 1, &config, &worker, &error));

@@ -34,10 +34,10 @@ static void limited_free(void *context, void *pointer, size_t size) {
 static int add_shapes(const linnet_model *model, int signature, linnet_plan_config *config, linnet_shape *shapes) {
     config->shapes = shapes;
     for (int i = 0; i < linnet_model_input_count(model, signature) && i < MOST_INPUTS; i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         linnet_shape *shape = &shapes[config->shape_count];
         int open = 0;
-        if (linnet_model_input(model, signature, i, &info) || info.rank < 0) return 0;
+        if (linnet_model_get_input(model, signature, i, &info) || info.rank < 0) return 0;
         shape->input = info.name;
         shape->rank = info.rank;
         for (int d = 0; d < info.rank; d++) {
@@ -83,8 +83,8 @@ static linnet_status whole_life(const char *path, int threads, limited *l, const
         status = linnet_session_create(plan, store, &session_config, &session, error);
     }
     for (int i = 0; status == LINNET_OK && i < linnet_plan_input_count(plan); i++) {
-        linnet_tensor_info info;
-        if (linnet_plan_input(plan, i, &info) == LINNET_OK && info.bytes)
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        if (linnet_plan_get_input(plan, i, &info) == LINNET_OK && info.bytes)
             memset(linnet_session_input(session, i), 0, info.bytes);
     }
     if (status == LINNET_OK) {

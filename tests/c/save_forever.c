@@ -20,9 +20,9 @@ static int fail(const linnet_error *error) {
 static int all(linnet_model *model, linnet_store *store, float *value) {
     float first = -1;
     for (int i = 0; i < linnet_model_variable_count(model); i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         float *data;
-        linnet_model_variable(model, i, &info);
+        linnet_model_get_variable(model, i, &info);
         if (!(data = malloc(info.bytes))) return 0;
         linnet_store_read(store, info.name, data, info.bytes, NULL);
         for (size_t k = 0; k < info.bytes / sizeof *data; k++) {

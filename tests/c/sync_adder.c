@@ -35,6 +35,7 @@ int main(int argc, char **argv) {
     linnet_error error;
     linnet_plan_config config;
     linnet_worker_config with;
+    linnet_link_config link;
     linnet_worker_info info;
     if (argc != 5) return 2;
     const char *const servers[1] = {argv[2]};
@@ -43,7 +44,10 @@ int main(int argc, char **argv) {
     config.threads = 1;
     linnet_worker_config_init(&with);
     with.worker = atoi(argv[3]);
-    with.link.insecure = 1; /* only the test uses this network */
+    linnet_link_config_init(&link);
+    link.insecure = 1; /* only the test uses this network */
+    with.link = &link;
+    linnet_worker_info_init(&info);
     with.lost_ms = 120000;
     if (linnet_model_open(argv[1], NULL, &model, &error) || linnet_store_create(model, NULL, &store, &error) ||
         linnet_plan_create(model, &config, &plan, &error) ||

@@ -346,8 +346,8 @@ static void segments(void) {
             count += in[i] != 0;
         }
         CHECK_INT(linnet_run(o.session, &o.error), LINNET_OK);
-        linnet_tensor_info y;
-        CHECK_INT(linnet_session_output_info(o.session, 0, &y), LINNET_OK);
+        linnet_tensor_info y = {.struct_size = sizeof y};
+        CHECK_INT(linnet_session_get_output(o.session, 0, &y), LINNET_OK);
         CHECK(y.rank == 2 && y.shape[0] == 1 && y.shape[1] == count);
         const float *data = linnet_session_output(o.session, 0);
         const int64_t *indices = linnet_session_output(o.session, 1);
@@ -394,6 +394,15 @@ static void a_device_takes_its_part(void) {
     for (int i = 0; i < 4 * 64; ++i) x[i] = (float)(i % 5) - 2;
     const int uploaded = toy_count(1);
     CHECK_INT(uploaded, 1); /* the constant is uploaded once */
+    linnet_plan_device_info toy;
+    linnet_plan_device_info_init(&toy);
+    CHECK_INT(linnet_plan_get_device(o.plan, 0, &toy), LINNET_OK);
+    CHECK_INT(linnet_plan_get_device(o.plan, 1, &toy), LINNET_INVALID_ARGUMENT);
+    CHECK_TEXT(toy.name, "toy");
+    CHECK_INT(toy.steps, 2);
+    CHECK(toy.total > 0 && toy.total == toy.activations + toy.constants);
+    CHECK_INT(toy.total, toy_count(5));
+    CHECK_INT(info_of(o.plan).devices, toy_count(5));
     for (int run = 0; run < 2; ++run) CHECK_INT(linnet_run(o.session, &o.error), LINNET_OK);
     expect_two_layers(x, linnet_session_output(o.session, 0), 4);
     CHECK_INT(toy_count(0), 4);

@@ -12,7 +12,7 @@ static sample_model file;
 static linnet_model *open_sample(void) {
     linnet_model *model = NULL;
     sample_make(&file);
-    CHECK_INT(linnet_model_open_memory(file.w.bytes, file.size, 0, NULL, &model, NULL), LINNET_OK);
+    CHECK_INT(linnet_model_open_memory(file.w.bytes, file.size, LINNET_BORROW, NULL, &model, NULL), LINNET_OK);
     return model;
 }
 
@@ -56,13 +56,13 @@ static void values(void) {
     CHECK_INT(linnet_store_create(NULL, NULL, &other, &error), LINNET_INVALID_ARGUMENT);
     CHECK(other == NULL);
     CHECK(ln_store_model(store) == model);
-    CHECK(linnet_store_data(store, "state", 0, &error) == ln_store_data(store, 0));
+    CHECK(linnet_store_data(store, "state", LINNET_READ, &error) == ln_store_data(store, 0));
     CHECK_INT(ln_store_version(store, 0), 1);
-    CHECK(linnet_store_data(store, "state", 1, NULL) == ln_store_data(store, 0));
+    CHECK(linnet_store_data(store, "state", LINNET_WRITE, NULL) == ln_store_data(store, 0));
     CHECK_INT(ln_store_version(store, 0), 2);
-    CHECK(!linnet_store_data(store, "weight", 0, &error));
+    CHECK(!linnet_store_data(store, "weight", LINNET_READ, &error));
     CHECK_INT(error.code, LINNET_UNKNOWN_NAME);
-    CHECK(!linnet_store_data(NULL, "state", 0, &error));
+    CHECK(!linnet_store_data(NULL, "state", LINNET_READ, &error));
     CHECK_INT(error.code, LINNET_INVALID_ARGUMENT);
     linnet_model_free(model); /* the store keeps it alive */
     CHECK_INT(linnet_store_read(store, "state", two, sizeof two, &error), LINNET_OK);

@@ -157,12 +157,15 @@ static void *run_peer(void *argument) {
     peer *p = argument;
     linnet_ring *ring = NULL;
     linnet_ring_config config;
+    linnet_link_config link;
     linnet_ring_config_init(&config);
+    linnet_link_config_init(&link);
     config.address = p->address;
     config.rank = p->rank;
     config.size = p->size;
     config.timeout_ms = 20000;
-    config.link.chunk = 8192;
+    link.chunk = 8192;
+    config.link = &link;
     enum { N = 100000 };
     float *data = malloc(N * sizeof *data);
     p->status = linnet_ring_create(&config, &ring, &p->error);

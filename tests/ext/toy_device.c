@@ -1,88 +1,145 @@
-/* toy_device.c - a device in a library of its own, on the public extension header alone: f32 matmul of two matrices.
- * Its pointers are tagged, so that a runtime that reads through them faults, and its runs are counted. */
-#include "linnet_ext.h"
+/* toy_device.c - a device in a library of its own, on public headers alone: f32 matmul of two matrices.
+ * It runs each step while it is submitted. Its buffers are tagged addresses, so that a runtime that reads through them
+ * faults, and its calls are counted. tests/ext/mock_device.c is an asynchronous device. */
+#include "linnet_device.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Flipping the sign bit of the address makes it non-canonical on x86-64 and unmapped on AArch64. */
-#define TAG ((uintptr_t)1 << (8 * sizeof(uintptr_t) - 1))
+#define TAG ((uint64_t)1 << 63)
 #define EXPORT __attribute__((visibility("default")))
 
 static int runs, uploads, downloads, live, prepared;
+static uint64_t live_bytes;
 
-static void *real(const void *tagged) { return (void *)((uintptr_t)tagged ^ TAG); }
+static char *real(const linnet_span *span) { return (char *)(uintptr_t)(span->buffer ^ TAG) + span->offset; }
 
-static int supports(void *context, const linnet_step *step) {
+static int limits(void *context, linnet_device_limits *out) {
     (void)context;
-    if (strcmp(linnet_step_op(step), "matmul") != 0 || linnet_step_input_count(step) != 2) return 0;
-    linnet_tensor_info a, b;
-    if (linnet_step_input(step, 0, &a) != LINNET_OK || linnet_step_input(step, 1, &b) != LINNET_OK) return 0;
+    out->alignment = 128;
+    return 0;
+}
+
+/* Two f32 matrices, not transposed. */
+static double cost(void *context, const linnet_step *step) {
+    (void)context;
+    linnet_device_tensor a, b;
+    linnet_device_tensor_init(&a);
+    linnet_device_tensor_init(&b);
+    if (strcmp(linnet_step_op(step), "matmul") != 0 || linnet_step_input_count(step) != 2) return -1;
+    if (linnet_step_get_input(step, 0, &a) != LINNET_OK || linnet_step_get_input(step, 1, &b) != LINNET_OK) return -1;
     int count = 0;
     const int64_t *ta = linnet_step_integers(step, "transpose_a", &count),
                   *tb = linnet_step_integers(step, "transpose_b", &count);
-    return a.dtype == LINNET_F32 && b.dtype == LINNET_F32 && a.rank == 2 && b.rank == 2 && ta && tb && !*ta && !*tb;
+    return a.dtype == LINNET_F32 && b.dtype == LINNET_F32 && a.rank == 2 && b.rank == 2 && ta && tb && !*ta && !*tb
+               ? 0
+               : -1;
 }
 
-static void *allocate(void *context, size_t size) {
+static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
     (void)context;
-    void *p = aligned_alloc(64, (size + 63) / 64 * 64);
-    if (p == NULL) return NULL;
+    void *p = aligned_alloc(128, (size_t)(bytes + 127) / 128 * 128);
+    if (p == NULL) return 1;
     ++live;
-    memset(p, 0x5A, size);
-    return real(p);
+    live_bytes += bytes;
+    memset(p, 0x5A, (size_t)bytes);
+    *buffer = (uintptr_t)p ^ TAG;
+    return 0;
 }
 
-static void release(void *context, void *buffer, size_t size) {
+static void release(void *context, linnet_handle buffer, uint64_t bytes) {
     (void)context;
-    (void)size;
     --live;
-    free(real(buffer));
+    live_bytes -= bytes;
+    free((void *)(uintptr_t)(buffer ^ TAG));
 }
 
-static int upload(void *context, void *to, const void *from, size_t size) {
+static int open_queue(void *context, linnet_handle *queue) {
     (void)context;
+    *queue = 1;
+    return 0;
+}
+
+static void close_queue(void *context, linnet_handle queue) {
+    (void)context;
+    (void)queue;
+}
+
+/* All work has ended when its function returns, so there is nothing to wait for. */
+static int nothing(void *context, linnet_handle object) {
+    (void)context;
+    (void)object;
+    return 0;
+}
+
+static int record(void *context, linnet_handle queue, linnet_handle event) {
+    (void)context;
+    (void)queue;
+    (void)event;
+    return 0;
+}
+
+static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
+                  const void *from) {
+    (void)context;
+    (void)queue;
     ++uploads;
-    memcpy(real(to), from, size);
+    memcpy(real(to), from, (size_t)tensor->bytes);
     return 0;
 }
 
-static int download(void *context, void *to, const void *from, size_t size) {
+static int download(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
+                    const linnet_span *from) {
     (void)context;
+    (void)queue;
     ++downloads;
-    memcpy(to, real(from), size);
+    memcpy(to, real(from), (size_t)tensor->bytes);
     return 0;
 }
 
-static int prepare(void *context, const linnet_step *step, void **state) {
+static int copy(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
+                const linnet_span *from) {
     (void)context;
-    linnet_tensor_info a, b;
+    (void)queue;
+    (void)of;
+    memcpy(real(to), real(from), (size_t)from->bytes);
+    return 0;
+}
+
+static int prepare(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *state) {
+    (void)context;
+    (void)queue;
+    linnet_device_tensor a, b;
+    linnet_device_tensor_init(&a);
+    linnet_device_tensor_init(&b);
     int64_t *sizes = malloc(3 * sizeof *sizes);
-    if (sizes == NULL || linnet_step_input(step, 0, &a) != LINNET_OK || linnet_step_input(step, 1, &b) != LINNET_OK) {
+    if (sizes == NULL || linnet_step_get_input(work->steps[0], 0, &a) != LINNET_OK ||
+        linnet_step_get_input(work->steps[0], 1, &b) != LINNET_OK) {
         free(sizes);
         return 1;
     }
     sizes[0] = a.shape[0];
     sizes[1] = a.shape[1];
     sizes[2] = b.shape[1];
-    *state = sizes;
+    *state = (uintptr_t)sizes;
     ++prepared;
     return 0;
 }
 
-static void unprepare(void *context, void *state) {
+static void unprepare(void *context, linnet_handle state) {
     (void)context;
     --prepared;
-    free(state);
+    free((void *)(uintptr_t)state);
 }
 
-static int run(void *context, const linnet_step *step, void *state, const void *const *inputs, void *const *outputs) {
+static int run(void *context, linnet_handle queue, const linnet_work *work, linnet_handle state) {
     (void)context;
-    (void)step;
-    const int64_t *sizes = state, m = sizes[0], k = sizes[1], n = sizes[2];
-    const float *a = real(inputs[0]), *b = real(inputs[1]);
-    float *y = real(outputs[0]);
+    (void)queue;
+    const int64_t *sizes = (const int64_t *)(uintptr_t)state, m = sizes[0], k = sizes[1], n = sizes[2];
+    const float *a = (const float *)real(&work->inputs[0][0]), *b = (const float *)real(&work->inputs[0][1]);
+    float *y = (float *)real(&work->outputs[0][0]);
     for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j) {
             float sum = 0;
@@ -93,32 +150,35 @@ static int run(void *context, const linnet_step *step, void *state, const void *
     return 0;
 }
 
-static int synchronise(void *context) {
-    (void)context;
-    return 0;
-}
-
 static const linnet_device device = {
     .struct_size = sizeof(linnet_device),
-    .version = LINNET_EXT_VERSION,
+    .version = LINNET_DEVICE_VERSION,
     .name = "toy",
-    .supports = supports,
+    .limits = limits,
+    .cost = cost,
     .allocate = allocate,
     .release = release,
+    .open = open_queue,
+    .close = close_queue,
+    .finish = nothing,
+    .create_event = open_queue,
+    .free_event = close_queue,
+    .record = record,
+    .wait = nothing,
     .upload = upload,
     .download = download,
+    .copy = copy,
     .prepare = prepare,
     .unprepare = unprepare,
     .run = run,
-    .synchronise = synchronise,
 };
 
 EXPORT const linnet_device *linnet_extension_device(void);
 const linnet_device *linnet_extension_device(void) { return &device; }
 
-/* What happened so far: 0 runs, 1 uploads, 2 downloads, 3 buffers alive, 4 steps prepared. */
+/* What happened so far: 0 runs, 1 uploads, 2 downloads, 3 buffers alive, 4 steps prepared, 5 bytes of the buffers. */
 EXPORT int toy_count(int what);
 int toy_count(int what) {
-    const int counts[] = {runs, uploads, downloads, live, prepared};
-    return what >= 0 && what < 5 ? counts[what] : -1;
+    const int counts[] = {runs, uploads, downloads, live, prepared, (int)live_bytes};
+    return what >= 0 && what < 6 ? counts[what] : -1;
 }

@@ -108,8 +108,8 @@ static void run(fuzz *f, linnet_plan *plan) {
     if (linnet_session_create(plan, NULL, NULL, &session, &error) == LINNET_OK) {
         for (int round = 0; round < 2; round++) {
             for (int i = 0; i < linnet_plan_input_count(plan); i++) {
-                linnet_tensor_info input;
-                if (linnet_plan_input(plan, i, &input) == LINNET_OK)
+                linnet_tensor_info input = {.struct_size = sizeof input};
+                if (linnet_plan_get_input(plan, i, &input) == LINNET_OK)
                     fill_input(f, &input, linnet_session_input(session, i));
             }
             linnet_status status = linnet_run(session, &error);
@@ -137,10 +137,10 @@ static void plan(fuzz *f, linnet_model *model, int signature) {
     config.isa_max = mutant_below(&f->m, 2) ? linnet_isa_name((int)mutant_below(&f->m, (size_t)levels)) : NULL;
     config.shapes = shapes;
     for (int i = 0; i < linnet_model_input_count(model, signature) && i < EXERCISE_INPUTS; i++) {
-        linnet_tensor_info info;
+        linnet_tensor_info info = {.struct_size = sizeof info};
         linnet_shape *shape = &shapes[config.shape_count];
         int open = 0;
-        if (linnet_model_input(model, signature, i, &info)) continue;
+        if (linnet_model_get_input(model, signature, i, &info)) continue;
         shape->input = info.name;
         shape->rank = info.rank < 0 ? (int)mutant_below(&f->m, 4) : info.rank;
         for (int d = 0; d < shape->rank; d++) {

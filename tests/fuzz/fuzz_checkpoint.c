@@ -18,8 +18,8 @@ static void stop(const char *what) {
 static size_t values(linnet_model *model, linnet_store *store, unsigned char *to) {
     size_t used = 0;
     for (int i = 0; i < linnet_model_variable_count(model); i++) {
-        linnet_tensor_info info;
-        linnet_model_variable(model, i, &info);
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        linnet_model_get_variable(model, i, &info);
         if (info.bytes > MOST_BYTES - used) stop("the variables are too large for this program");
         if (linnet_store_read(store, info.name, to + used, info.bytes, NULL)) stop("a variable cannot be read");
         used += info.bytes;
@@ -32,8 +32,8 @@ static void mark(linnet_model *model, linnet_store *store) {
     static unsigned char marks[MOST_BYTES];
     memset(marks, 0x5a, sizeof marks);
     for (int i = 0; i < linnet_model_variable_count(model); i++) {
-        linnet_tensor_info info;
-        linnet_model_variable(model, i, &info);
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        linnet_model_get_variable(model, i, &info);
         if (linnet_store_write(store, info.name, marks, info.bytes, NULL)) stop("a variable cannot be written");
     }
 }

@@ -100,7 +100,7 @@ static void run(const char *path, batch *b, const char *how, const char *isa, in
     linnet_plan_config config;
     linnet_plan *plan = NULL;
     linnet_session *session = NULL;
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     linnet_error error;
     size_t at = 0;
     linnet_plan_config_init(&config);
@@ -111,7 +111,7 @@ static void run(const char *path, batch *b, const char *how, const char *isa, in
         linnet_session_create(plan, NULL, NULL, &session, &error))
         fail(path, how, &error);
     for (int i = 0; i < linnet_plan_input_count(plan); i++) {
-        if (linnet_plan_input(plan, i, &info) || at + info.bytes > b->size) fail(path, "feeds are short", NULL);
+        if (linnet_plan_get_input(plan, i, &info) || at + info.bytes > b->size) fail(path, "feeds are short", NULL);
         if (info.bytes) memcpy(linnet_session_input(session, i), b->bytes + at, info.bytes);
         at += info.bytes;
     }
@@ -119,7 +119,7 @@ static void run(const char *path, batch *b, const char *how, const char *isa, in
     for (int i = 0; i < b->outputs; i++) {
         double tolerance;
         const unsigned char *got = linnet_session_output(session, i);
-        if (linnet_session_output_info(session, i, &info) || at + sizeof tolerance + info.bytes > b->size)
+        if (linnet_session_get_output(session, i, &info) || at + sizeof tolerance + info.bytes > b->size)
             fail(path, "expected results are short", NULL);
         memcpy(&tolerance, b->bytes + at, sizeof tolerance);
         if (reference) {

@@ -153,11 +153,14 @@ static void start(fuzz *z) {
     static const char *const servers[] = {"fuzzed"};
     const ln_sync_host host = {z, clock_of, random_of};
     linnet_worker_config config;
+    linnet_link_config link;
     linnet_error error;
     linnet_worker_config_init(&config);
     config.worker = 3;
     config.lost_ms = config.timeout_ms = INT32_MAX;
-    config.link.chunk = FRAMES_CHUNK;
+    linnet_link_config_init(&link);
+    link.chunk = FRAMES_CHUNK;
+    config.link = &link;
     config.keep_pulled = frames_below(&z->f, 2) != 0;
     if (linnet_store_create(z->model, NULL, &z->store, &error) ||
         linnet_session_create(z->plan, z->store, NULL, &z->session, &error) || linnet_run(z->session, &error) ||

@@ -312,6 +312,8 @@ def _suits(value: Any, kind: str, values: Any) -> bool:
         return value is None or isinstance(value, Function)
     if kind in ("ints", "floats"):
         return isinstance(value, tuple | list)
+    if kind == "bytes":
+        return isinstance(value, bytes)
     return isinstance(value, str) if kind == "dtype" else isinstance(value, int | float)
 
 

@@ -10,12 +10,14 @@
 
 static void begin(worker *p, worker_phase phase) { p->phase = phase; }
 
-static linnet_worker_config config_of(const sim *s, const worker *p) {
+static linnet_worker_config config_of(const sim *s, const worker *p, linnet_link_config *link) {
     linnet_worker_config config;
     linnet_worker_config_init(&config);
-    config.link.heartbeat_ms = (int32_t)s->config.heartbeat;
-    config.link.lease_ms = (int32_t)s->config.lease;
-    config.link.chunk = (int32_t)s->config.chunk;
+    linnet_link_config_init(link);
+    link->heartbeat_ms = (int32_t)s->config.heartbeat;
+    link->lease_ms = (int32_t)s->config.lease;
+    link->chunk = (int32_t)s->config.chunk;
+    config.link = link;
     config.worker = p->number;
     config.group = s->mode == GROUPS ? p->number % s->groups : 0;
     config.lost_ms = 600000;
@@ -26,7 +28,8 @@ static linnet_worker_config config_of(const sim *s, const worker *p) {
 void worker_start(sim *s, worker *p) {
     static const char *const names[SHARDS] = {"server 0", "server 1"};
     const ln_sync_host host = sim_host(s);
-    const linnet_worker_config config = config_of(s, p);
+    linnet_link_config link;
+    const linnet_worker_config config = config_of(s, p, &link);
     linnet_error error;
     if (linnet_store_create(s->worker_model, NULL, &p->store, &error) ||
         linnet_session_create(s->plan, p->store, NULL, &p->session, &error) ||
@@ -54,9 +57,9 @@ void worker_kill(sim *s, worker *p) {
 }
 
 static void *input(const sim *s, const worker *p, const char *name) {
-    linnet_tensor_info info;
+    linnet_tensor_info info = {.struct_size = sizeof info};
     for (int i = 0; i < linnet_plan_input_count(s->plan); i++)
-        if (linnet_plan_input(s->plan, i, &info) == LINNET_OK && strcmp(info.name, name) == 0)
+        if (linnet_plan_get_input(s->plan, i, &info) == LINNET_OK && strcmp(info.name, name) == 0)
             return linnet_session_input(p->session, i);
     sim_fail(s, "the model has no input %s", name);
 }

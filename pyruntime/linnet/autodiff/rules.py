@@ -27,8 +27,10 @@ from linnet.autodiff.sparse import Gradients, Rule, add_up
 from linnet.autodiff.walk import through
 from linnet.builder import ops
 from linnet.clib.errors import GraphError
+from linnet.ir.encode import user_op_name
 from linnet.ir.expr import Expr
 from linnet.ir.function import Node, Tensor
+from linnet.ir.user_op import unpack
 
 
 def _reduced_axes(node: Node, x: Tensor) -> list[int]:
@@ -296,6 +298,28 @@ def cast_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
     return [ops.cast(g, dtype=x.dtype) if x.dtype in FLOAT_DTYPES else None]
 
 
+def user_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """The nodes that the op's own function builds."""
+    name = user_op_name(node.attributes)
+    op = node.outputs[0].function.graph.user_ops.get(name)
+    if op is None:
+        raise GraphError(
+            f"the graph does not know user op {name}", code=301,
+            hint="give the op when the graph is loaded: linnet.Graph.load(path, user_ops=[...])",
+        )  # fmt: skip
+    if op.gradient is None:
+        raise GraphError(
+            f"user op {name} has no gradient", code=301, hint="give it one: linnet.UserOp(..., gradient=function)"
+        )
+    made = op.gradient(list(node.inputs), list(node.outputs), given, **unpack(node.attributes))
+    made = [made] if isinstance(made, Tensor) else list(made)
+    if len(made) != len(needs):
+        raise GraphError(
+            f"the gradient function of user op {name} gave {len(made)} gradients for {len(needs)} inputs", code=303
+        )
+    return [g if need else None for g, need in zip(made, needs, strict=True)]
+
+
 RULES: dict[str, Rule] = {
     "map": map_gradient,
     "copy": copy_gradient,
@@ -307,6 +331,7 @@ RULES: dict[str, Rule] = {
     "moments": moments_gradient,
     "group_norm": group_norm_gradient,
     "cast": cast_gradient,
+    "user": user_gradient,
     "recurrent": recurrent_gradient,
     "recurrent_gradient": second_gradient,
     "if": if_gradient,

@@ -41,6 +41,7 @@ __all__ = [
     "shape",
     "softmax",
     "top_k",
+    "user",
     "while_",
 ]
 
@@ -631,4 +632,24 @@ def moments(
 ) -> list[Tensor]:
     """Two statistics per channel over all other axes, each of shape [channels]. statistics: mean and variance of x (the variance of the batch, divided by the count). products, for the backward pass of batch normalisation: the sums of g and of g * (x - mean), where g and mean are the second and third input."""
     result = emit("moments", [x, g, mean], {"kind": kind, "channel_axis": channel_axis}, 2, name, function)
+    return result
+
+
+def user(
+    x: Sequence[Operators] = (),
+    *,
+    op: bytes = b'',
+    version: int = 1,
+    names: bytes = b'',
+    kinds: Sequence[int] = (),
+    integers: Sequence[int] = (),
+    floats: Sequence[float] = (),
+    text: bytes = b'',
+    sizes: Sequence[int] = (),
+    outputs: int = 1,
+    name: str = '',
+    function: Function | None = None,
+) -> list[Tensor]:
+    """An op whose shape rule and kernel are outside linnet: the program registers them with the model (linnet_ext.h; docs/user_ops.md). A runtime without the registration refuses the file and names the op. `op` and `version` say which op this is. The node's own attributes are in lists: `names` has their names, each followed by a NUL. `kinds` has two numbers per attribute: its type (0 integers, 1 floats, 2 text, 3 bytes) and the number of its values, or -1 for a single value that is not a list. The values of all attributes of one type follow one another in `integers`, `floats`, and `text`, where every text or string of bytes is followed by a NUL; `sizes` has their lengths."""
+    result = emit("user", [*x], {"op": op, "version": version, "names": names, "kinds": kinds, "integers": integers, "floats": floats, "text": text, "sizes": sizes}, outputs, name, function)
     return result

@@ -18,6 +18,8 @@ from linnet.cli.options import (
     shape_of,
     signature_option,
     threads_option,
+    user_ops_of,
+    user_ops_option,
 )
 from linnet.report.tables import count as _count
 from linnet.report.tables import region as _region
@@ -41,6 +43,7 @@ from linnet.report.tables import table as _table
 @signature_option
 @threads_option
 @isa_max_option
+@user_ops_option
 @json_option
 def bench(
     model: Path,
@@ -49,6 +52,7 @@ def bench(
     signature: str,
     threads: int | None,
     isa_max: str | None,
+    user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
     """Time MODEL on random input: load, plan, first run, steady-state runs, and each op."""
@@ -59,7 +63,15 @@ def bench(
             "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 2"
         )
     shapes = {name: shape_of(name, text) for name, text in pairs(inputs, "--input x=1,3,224,224")}
-    report = measure(model, signature=signature, threads=threads, isa_max=isa_max, seconds=seconds, input_shapes=shapes)
+    report = measure(
+        model,
+        signature=signature,
+        threads=threads,
+        isa_max=isa_max,
+        seconds=seconds,
+        input_shapes=shapes,
+        user_ops=user_ops_of(user_ops),
+    )
     if as_json:
         click.echo(json.dumps(report))
         return

@@ -7,13 +7,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from linnet.cli.options import CommandLineError, json_option, pairs, shape_of
+from linnet.cli.options import CommandLineError, json_option, pairs, shape_of, user_ops_of, user_ops_option
 from linnet.report.tables import show as _show
 from linnet.report.tables import size as _size
+
+if TYPE_CHECKING:
+    from linnet.ir.user_op import UserOp
 
 DTYPES = ("f32", "f16", "i8", "i16")
 
@@ -47,6 +50,7 @@ DTYPES = ("f32", "f16", "i8", "i16")
     type=click.Path(path_type=Path),
     help="With --check: write the report as an HTML page with a drawing of the graph.",
 )
+@user_ops_option
 @json_option
 def convert(
     model: Path,
@@ -58,6 +62,7 @@ def convert(
     table_out: Path | None,
     check: bool,
     html: Path | None,
+    user_ops: Sequence[str],
     as_json: bool,
 ) -> int:
     """Convert the ONNX or TFLite file MODEL to a .lnt file. With --dtype f16, i8 or i16 the model is also quantized."""
@@ -90,12 +95,15 @@ def convert(
         )
     shapes = {name: shape_of(name, text) for name, text in pairs(inputs, "--input x=1,3,224,224")}
     if check:
-        return _check(model, shapes, dtype, calibration, table, html, as_json)
+        return _check(model, shapes, dtype, calibration, table, html, user_ops_of(user_ops), as_json)
     from linnet.converters import onnx, tflite
     from linnet.converters.formats import importer_of
 
-    importer = tflite.from_tflite if importer_of(model) is tflite else onnx.from_onnx
-    graph = importer(model, input_shapes=shapes or None)
+    ops = user_ops_of(user_ops)
+    if importer_of(model) is tflite:
+        graph = tflite.from_tflite(model, input_shapes=shapes or None)
+    else:
+        graph = onnx.from_onnx(model, input_shapes=shapes or None, user_ops=ops)
     if dtype != "f32" or table is not None:
         from linnet.quantization.entry import quantize
 
@@ -105,7 +113,7 @@ def convert(
         )  # fmt: skip
     graph.metadata.setdefault("dtype", dtype)
     content = graph.to_bytes()
-    Model(content)  # write nothing that the runtime cannot load
+    Model(content, user_ops=ops)  # write nothing that the runtime cannot load
     assert output is not None
     from linnet.file.atomic import write_atomic
 
@@ -130,7 +138,7 @@ def _batches(calibration: Path | None, graph: Any) -> Any:
 
 def _check(
     model: Path, shapes: dict[str, tuple[int, ...]], dtype: str, calibration: Path | None, table: Path | None,
-    html: Path | None, as_json: bool,
+    html: Path | None, user_ops: Sequence[UserOp], as_json: bool,
 ) -> int:  # fmt: skip
     """Prints the report of a model. Returns 1 if the model cannot be converted, else 0."""
     from linnet.file.atomic import write_atomic
@@ -140,7 +148,7 @@ def _check(
 
     if html is not None:
         drawing.renderer()  # fails early if the drawing package is missing
-    report = check(model, shapes or None, dtype=dtype, calibration=calibration, table=table)
+    report = check(model, shapes or None, dtype=dtype, calibration=calibration, table=table, user_ops=user_ops)
     if html is not None:
         write_atomic(html, iter([report.to_html().encode()]))
     if as_json:

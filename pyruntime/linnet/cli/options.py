@@ -3,12 +3,17 @@ A command line that is wrong in itself raises CommandLineError."""
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Collection, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from linnet.clib.errors import UsageError
+
+if TYPE_CHECKING:
+    from linnet.ir.user_op import UserOp
 
 
 class CommandLineError(UsageError):
@@ -21,7 +26,7 @@ threads_option = click.option(
     type=click.IntRange(1, 1024),
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
 )
-isa_max_option = click.option("--isa-max", metavar="NAME", help="Highest ISA level whose kernels may be used.")
+isa_max_option = click.option("--isa-max", metavar="NAME", help="Kernels use no more than this instruction set.")
 strict_dims_option = click.option(
     "--strict-dims",
     is_flag=True,
@@ -31,6 +36,47 @@ strict_dims_option = click.option(
 signature_option = click.option(
     "--signature", default="infer", show_default=True, help="Signature (entry point) of the model."
 )
+
+user_ops_option = click.option(
+    "--user-ops",
+    multiple=True,
+    metavar="FILE|MODULE[:NAME]",
+    help="User ops that the model names: a shared library, a Python file or a module. May be repeated.",
+)
+
+
+def user_ops_of(items: Sequence[str]) -> list[UserOp]:
+    """The ops of --user-ops: those of a C library, or the linnet.UserOp objects of a Python file or module."""
+    from linnet.ir.user_op import UserOp, load_user_ops
+
+    found: list[UserOp] = []
+    for item in items:
+        if item.endswith((".so", ".dylib", ".dll")):
+            found += load_user_ops(item)
+            continue
+        where, _, name = item.partition(":")
+        values = _module(where)
+        made = [values.get(name)] if name else list(dict.fromkeys(v for v in values.values() if isinstance(v, UserOp)))
+        if not made or not all(isinstance(op, UserOp) for op in made):
+            raise CommandLineError(
+                f"--user-ops {item}: there is no linnet.UserOp", code=101,
+                expected=f"a variable '{name}' with a linnet.UserOp" if name else "a variable with a linnet.UserOp",
+            )  # fmt: skip
+        found += [op for op in made if isinstance(op, UserOp)]
+    return found
+
+
+def _module(where: str) -> dict[str, Any]:
+    """The variables of a Python file or module."""
+    try:
+        if where.endswith(".py"):
+            return runpy.run_path(where, run_name="linnet_user_ops")
+        return vars(import_module(where))
+    except Exception as error:
+        raise CommandLineError(
+            f"--user-ops {where}: cannot be imported: {type(error).__name__}: {error}", code=101, tensor=where,
+            expected="a shared library (.so), a Python file (.py) or the name of a module",
+        ) from error  # fmt: skip
 
 
 def pairs(items: Sequence[str], example: str) -> list[tuple[str, str]]:

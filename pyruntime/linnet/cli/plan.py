@@ -17,6 +17,8 @@ from linnet.cli.options import (
     signature_option,
     strict_dims_option,
     threads_option,
+    user_ops_of,
+    user_ops_option,
 )
 from linnet.clib.errors import UsageError
 from linnet.report.tables import count as _count
@@ -41,6 +43,7 @@ from linnet.report.tables import table as _table
 @strict_dims_option
 @threads_option
 @isa_max_option
+@user_ops_option
 @json_option
 def plan(
     model: Path,
@@ -50,6 +53,7 @@ def plan(
     strict_dims: bool | None,
     threads: int | None,
     isa_max: str | None,
+    user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
     """Show how much memory MODEL needs: the exact amount for one shape, or an upper bound for a range of shapes."""
@@ -61,7 +65,15 @@ def plan(
         given = {name: parse(name, text) for name, text in given_pairs}
     except UsageError as error:
         raise CommandLineError(**vars(error)) from None
-    planner = Planner(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims, snapshot=snapshot)
+    planner = Planner(
+        model,
+        signature,
+        threads=threads,
+        isa_max=isa_max,
+        strict_dims=strict_dims,
+        snapshot=snapshot,
+        user_ops=user_ops_of(user_ops),
+    )
     bound = planner.plan_bounds(given)
     exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
     report = {

@@ -21,6 +21,8 @@ from linnet.cli.options import (
     signature_option,
     strict_dims_option,
     threads_option,
+    user_ops_of,
+    user_ops_option,
 )
 from linnet.clib.errors import UsageError
 from linnet.report.tables import show as _show
@@ -60,6 +62,7 @@ from linnet.report.tables import table as _table
 @strict_dims_option
 @threads_option
 @isa_max_option
+@user_ops_option
 @json_option
 def run(
     model: Path,
@@ -74,6 +77,7 @@ def run(
     strict_dims: bool | None,
     threads: int | None,
     isa_max: str | None,
+    user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
     """Run MODEL once on .npy arrays, images or audio. Prints the labels, boxes and text that the model finds."""
@@ -83,7 +87,14 @@ def run(
     from linnet.data.media import read_feed
     from linnet.session.session import Session
 
-    session = Session(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims)
+    session = Session(
+        model,
+        signature,
+        threads=threads,
+        isa_max=isa_max,
+        strict_dims=strict_dims,
+        user_ops=user_ops_of(user_ops),
+    )
     if checkpoint is not None:
         session.variables.load(checkpoint)
     described = Described(session.model, signature)

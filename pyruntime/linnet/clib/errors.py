@@ -12,7 +12,7 @@ STATUS: Final[dict[int, str]] = {
     201: "not_found", 202: "read_failed", 203: "bad_magic", 204: "newer_format", 205: "truncated", 206: "corrupt",
     207: "write_failed", 208: "other_model",
     301: "unsupported", 302: "bad_attribute", 303: "shape_mismatch", 304: "unknown_shape",
-    305: "index_out_of_range", 306: "too_large", 401: "out_of_memory", 402: "arena_too_small",
+    305: "index_out_of_range", 306: "too_large", 307: "user_op_failed", 401: "out_of_memory", 402: "arena_too_small",
     403: "thread_failed", 501: "device_failed",
     601: "unreachable", 602: "refused", 603: "timed_out", 604: "protocol_error", 605: "not_authenticated",
     606: "superseded", 607: "connection_lost", 608: "job_over",

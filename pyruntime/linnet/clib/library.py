@@ -4,13 +4,15 @@ import. The environment variable LINNET_LIBRARY names another build of the libra
 from __future__ import annotations
 
 import importlib.resources
+import logging
 import os
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from linnet.clib.errors import Error, class_of
+from linnet.clib.errors import STATUS, Error, class_of
 from linnet.clib.ffi import ffi
 
 NULL = ffi.NULL
@@ -44,13 +46,47 @@ def library() -> Any:
         raise Error(f"cannot open the C library '{path}': {error}", hint="rebuild it for this machine") from None
 
 
+def new_struct(name: str) -> Any:
+    """A cleared struct of the C API with its struct_size, as the header's NAME_init makes it."""
+    made = ffi.new(f"{name} *")
+    library().linnet_struct_init(made, ffi.sizeof(name))
+    return made
+
+
+@cache
+def log_callback() -> Any:
+    """The linnet_log that passes the C library's messages to logging.getLogger("linnet")."""
+    logger = logging.getLogger("linnet")
+
+    def send(_: Any, level: int, message: Any) -> None:
+        logger.log(logging.WARNING if level >= library().LINNET_LOG_WARNING else logging.INFO, "%s", _text(message))
+
+    return ffi.callback("linnet_log", send)
+
+
 def _text(field: Any) -> str:
     return bytes(ffi.string(field)).decode("utf-8", "replace")
 
 
+_pending = threading.local()
+
+
+def keep_cause(error: BaseException) -> None:
+    """Remembers the exception with which a Python callback has just failed, until C reports the failure to this
+    thread."""
+    _pending.cause = error
+
+
+def take_cause(code: int) -> BaseException | None:
+    """The exception behind a failure of a user op. It is returned only once."""
+    cause: BaseException | None = getattr(_pending, "cause", None)
+    _pending.cause = None
+    return cause if STATUS.get(code) == "user_op_failed" else None
+
+
 def exception(record: Any) -> Error:
     """Converts a filled `linnet_error` to an exception. Does not raise it."""
-    return class_of(record.code)(
+    made = class_of(record.code)(
         _text(record.what) or _text(library().linnet_status_name(record.code)),
         code=record.code,
         op=_text(record.op),
@@ -60,3 +96,5 @@ def exception(record: Any) -> Error:
         got=_text(record.got),
         hint=_text(record.hint),
     )
+    made.__cause__ = take_cause(record.code)
+    return made

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library
+from linnet.clib.library import exception, library, new_struct
 
 MODEL_KEY = "checkpoint_of"
 
@@ -31,8 +31,7 @@ class Checkpoint:
 
 def save(store: Any, path: str | Path, variables: Sequence[str] | None, metadata: Mapping[str, object] | None) -> None:
     """Implements Store.save for a C store."""
-    config, error = ffi.new("linnet_checkpoint_config *"), ffi.new("linnet_error *")
-    library().linnet_checkpoint_config_init(config)
+    config, error = new_struct("linnet_checkpoint_config"), ffi.new("linnet_error *")
     if isinstance(variables, str):
         raise UsageError(
             "variables is a string", code=101, expected="a list of names", got=variables,

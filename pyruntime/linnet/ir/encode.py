@@ -25,7 +25,9 @@ _SCALARS = {
     "dtype": (1, "B"),
     "function": (4, "i"),
 }
-_VECTORS = {"ints": np.dtype("<i8"), "floats": np.dtype("<f8")}
+_VECTORS: dict[str, np.dtype[Any]] = {"ints": np.dtype("<i8"), "floats": np.dtype("<f8"), "bytes": np.dtype("u1")}
+
+_VECTOR_FLAGS = {"ints": number_types.Int64Flags, "floats": number_types.Float64Flags, "bytes": number_types.Uint8Flags}
 
 
 def complete(op: str, attributes: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +69,12 @@ def _floats(value: Any) -> tuple[float, ...]:
     return tuple(map(float, value))
 
 
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError
+    return value
+
+
 def _function(value: Any) -> Callee | None:
     if value is not None and not isinstance(value, Callee):
         raise TypeError
@@ -75,7 +83,7 @@ def _function(value: Any) -> Callee | None:
 
 _CANONICAL: dict[str, Callable[[Any], Any]] = {
     "int": int, "float": float, "bool": bool, "enum": str, "dtype": str, "ints": _ints, "floats": _floats,
-    "function": _function,
+    "function": _function, "bytes": _bytes,
 }  # fmt: skip
 
 
@@ -83,6 +91,11 @@ def _bad(op: str, name: str, expected: str, got: object) -> GraphError:
     return GraphError(
         f"attribute {name!r} of {op} has an invalid value", code=302, op=op, expected=expected, got=repr(got)
     )
+
+
+def user_op_name(attributes: Mapping[str, Any]) -> str:
+    """The name of the op that a node of the op `user` refers to."""
+    return str(attributes["op"].rstrip(b"\0").decode())
 
 
 def encode_attributes(op: str, attributes: dict[str, Any], functions: Mapping[Any, int]) -> tuple[bytes, int]:
@@ -98,7 +111,8 @@ def encode_attributes(op: str, attributes: dict[str, Any], functions: Mapping[An
         value = attributes.get(name, default)
         if kind in _VECTORS:
             if len(value):
-                vectors.append((slot, np.asarray(value, _VECTORS[kind]).tobytes(), len(value)))
+                content = value if kind == "bytes" else np.asarray(value, _VECTORS[kind]).tobytes()
+                vectors.append((slot, content, len(value)))
         elif value == default:
             continue
         elif kind == "int" or kind == "float":
@@ -137,7 +151,7 @@ def encode_attributes(op: str, attributes: dict[str, Any], functions: Mapping[An
     first = position
     for index, (_, content, count) in enumerate(vectors):
         offsets.append(position - (start + offsets_at + 4 * index))
-        padding = 4 if index + 1 < len(vectors) else 0
+        padding = (4 - len(content)) % 8 if index + 1 < len(vectors) else 0
         tail.append(struct.pack("<I", count) + content + b"\0" * padding)
         position += 4 + len(content) + padding
     head = struct.pack(f"<{2 + len(entries)}H", vtable_size, at, *entries).rjust(start, b"\0")
@@ -178,8 +192,8 @@ def decode_attributes(op: str, table: Any, functions: Sequence[Callee]) -> dict[
         if not offset:
             out[name] = default
         elif kind in _VECTORS:
-            flags = number_types.Int64Flags if kind == "ints" else number_types.Float64Flags
-            out[name] = tuple(table.GetVectorAsNumpy(flags, offset).tolist())
+            array = table.GetVectorAsNumpy(_VECTOR_FLAGS[kind], offset)
+            out[name] = array.tobytes() if kind == "bytes" else tuple(array.tolist())
         else:
             flags = {
                 "int": number_types.Int64Flags,

@@ -16,6 +16,7 @@ from linnet.ir.dtypes import Dim, Quantization, Spec, dtype_of, nth
 from linnet.ir.operators import Arithmetic
 
 if TYPE_CHECKING:
+    from linnet.ir.operands import Registered
     from linnet.ir.operators import Value
 
     class Home(Protocol):
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         folded: int
         variables: dict[str, Variable]
         bodies: list[Function]
+        user_ops: dict[str, Registered]
 
         @property
         def main(self) -> Function: ...
@@ -213,9 +215,11 @@ class Function:
         quantization: Sequence[Quantization | None] = (),
         dtypes: Sequence[str] = (),
         fold: bool = True,
+        specs: Sequence[Spec] | None = None,
     ) -> list[Tensor]:
         """Appends a node to this function, or to the branch or loop under construction: see `emit` below. fold: False
-        keeps a node even if all its operands are constants."""
+        keeps a node even if all its operands are constants. specs: dtypes and shapes of the outputs of a user op, if they
+        are declared."""
         from linnet.ir import encode, infer, traits  # these modules load the C library on first use
 
         _check_op(op, name)
@@ -228,10 +232,14 @@ class Function:
             inputs = inputs[:-1]
         if op in traits.CONTROL:
             specs = infer.control_flow(op, inputs, attributes, outputs, name)
+        if specs is not None:
             return function._append(op, inputs, attributes, specs, name, quantization)
         try:
             may_fold = self.graph.may_fold if fold else None
-            found = infer.outputs_of(op, inputs, attributes, outputs, quantization, dtypes, may_fold)
+            if op in traits.REGISTERED:
+                found = infer.outputs_of_user_op(inputs, attributes, outputs, quantization, self.graph.user_ops)
+            else:
+                found = infer.outputs_of(op, inputs, attributes, outputs, quantization, dtypes, may_fold)
         except Error as error:
             error.op = name or error.op or op
             raise

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import FOLD_LIMIT, Dim, dtype_of
 from linnet.ir.function import Function, Node, Operators, Tensor, Variable, emit, functions_of
+from linnet.ir.operands import Registered
 
 FOLD_TOTAL = (
     1 << 26
@@ -74,6 +75,7 @@ class Graph:
         self.signatures: dict[str, Signature] = {}
         self.metadata: dict[str, str] = {}
         self.folded = 0  # total bytes of folded results
+        self.user_ops: dict[str, Registered] = {}  # by name
         self.bodies: list[Function] = []  # branches and loops under construction, the innermost last
 
     def may_fold(self, size: int, limit: int = FOLD_LIMIT) -> bool:
@@ -282,6 +284,7 @@ class Graph:
         """A copy with its own functions, nodes and tensors. The arrays of constants and variables are shared."""
         made = type(self)(self.seed)
         made.metadata = dict(self.metadata)
+        made.user_ops = dict(self.user_ops)
         made.variables = {name: dataclasses.replace(v, graph=made) for name, v in self.variables.items()}
         functions = {function: made.function(function.name) for function in self.functions}
         for old, new in functions.items():

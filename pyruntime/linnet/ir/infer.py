@@ -3,8 +3,7 @@ Shape rules and arithmetic exist only in C; Python only passes operands back and
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +13,22 @@ from linnet.clib.errors import GraphError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library
 from linnet.ir import symbolic, traits
-from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES, FOLD_LIMIT, Dim, Quantization, Spec, nth, numpy_dtype
-from linnet.ir.encode import encode_node
-from linnet.ir.operands import Callee, Known, Operand, Step
+from linnet.ir.dtypes import (
+    DTYPE_IDS,
+    DTYPE_NAMES,
+    FOLD_LIMIT,
+    Dim,
+    Quantization,
+    Spec,
+    bits_of,
+    bytes_of,
+    nth,
+    numpy_dtype,
+    packed,
+    unpacked,
+)  # fmt: skip
+from linnet.ir.encode import encode_node, user_op_name
+from linnet.ir.operands import Callee, Known, Operand, Registered, Step
 
 _MAX_RANK = 8
 # Codes with which folding may fail although the graph is valid: an op has no reference kernel for a dtype, or an index
@@ -65,6 +77,28 @@ def outputs_of(
     return Found(specs, elements=known)
 
 
+def outputs_of_user_op(
+    inputs: Sequence[Known | None],
+    attributes: dict[str, Any],
+    count: int,
+    quantization: Sequence[Quantization | None],
+    user_ops: Mapping[str, Registered],
+) -> Found:
+    """The outputs of a node of a user op, from its own shape rule. Raises GraphError."""
+    name = user_op_name(attributes)
+    if name not in user_ops:
+        raise GraphError(
+            f"the graph needs user op {name}, which it does not know", code=301,
+            hint="give the op when the graph is loaded: linnet.Graph.load(path, user_ops=[...])",
+        )  # fmt: skip
+    message, op = encode_node("user", attributes), user_ops[name].pointer
+
+    def rule(given: Sequence[Operand | None]) -> list[Spec]:
+        return infer(message, given, count, quantization, user_op=op)
+
+    return Found(symbolic.named(rule, inputs, rule(inputs)))
+
+
 def _refined(inferred: tuple[Dim, ...] | None, wanted: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Combines the inferred shape with what the operand says about its unknown sizes."""
     if inferred is None or len(inferred) != len(wanted):
@@ -101,7 +135,7 @@ def operands(tensors: Sequence[Operand | None], keep: list[Any]) -> Any:
             if shape:
                 o.shape = [d if d.__class__ is int else -1 for d in shape]
         if t.data is not None:
-            pointer = ffi.from_buffer(t.data)
+            pointer = ffi.from_buffer(packed(t.data))
             keep.append(pointer)
             o.data = pointer
         if t.quantization is not None:
@@ -115,7 +149,7 @@ def _quantize(operand: Any, quantization: Quantization, keep: list[Any]) -> None
     scale_pointer, zero_pointer = ffi.from_buffer("float[]", scale), ffi.from_buffer("int32_t[]", zero)
     keep += [scale, zero, scale_pointer, zero_pointer]
     operand.scale, operand.zero, operand.quant_count = scale_pointer, zero_pointer, scale.size
-    operand.quant_axis = quantization.axis or 0
+    operand.quant_axis, operand.quant_block = quantization.axis or 0, quantization.block
 
 
 def infer(
@@ -124,8 +158,10 @@ def infer(
     outputs: int,
     quantization: Sequence[Quantization | None] = (),
     dtypes: Sequence[str] = (),
+    user_op: Any = ffi.NULL,
 ) -> list[Spec]:
-    """(dtype, shape) of each output from the C shape rule, with None for unknown dimensions. Raises GraphError."""
+    """(dtype, shape) of each output from the C shape rule, with None for unknown dimensions. user_op: the
+    linnet_user_op whose rule it is, if the message is a node of one. Raises GraphError."""
     keep: list[Any] = []
     given = operands(inputs, keep)
     made = ffi.new("linnet_operand[]", max(outputs, 1))
@@ -135,7 +171,8 @@ def infer(
         if q is not None:
             _quantize(made[i], q, keep)
     error = ffi.new("linnet_error *")
-    if library().linnet_op_infer(ffi.from_buffer(message), len(message), given, len(inputs), made, outputs, error):
+    data = ffi.from_buffer(message)
+    if library().linnet_user_op_infer(user_op, data, len(message), given, len(inputs), made, outputs, error):
         raise exception(error)
     specs: list[Spec] = []
     for i in range(outputs):
@@ -158,7 +195,7 @@ def _small_constant(may_fold: Callable[[int], bool], inputs: Sequence[Operand | 
             if not isinstance(d, int):
                 return False
             count *= d
-        total += count * numpy_dtype(dtype).itemsize
+        total += bytes_of(dtype, [count])
     return may_fold(total)
 
 
@@ -176,7 +213,7 @@ def evaluate(
     values = []
     for i, (dtype, shape) in enumerate(specs):
         dims = [d if isinstance(d, int) else -1 for d in shape or ()]
-        value = np.empty(dims, numpy_dtype(dtype))
+        value = np.empty(dims, numpy_dtype(dtype)) if bits_of(dtype) >= 8 else np.empty(bytes_of(dtype, dims), np.uint8)
         pointer = ffi.from_buffer(value, require_writable=True)
         keep.append(pointer)
         o = made[i]
@@ -194,7 +231,10 @@ def evaluate(
         return None
     if code:
         raise exception(error)
-    return values
+    return [
+        value if bits_of(dtype) >= 8 else unpacked(value, dtype, [d if isinstance(d, int) else -1 for d in shape or ()])
+        for value, (dtype, shape) in zip(values, specs, strict=True)
+    ]
 
 
 def evaluate_node(node: Step, limit: int = 0) -> list[np.ndarray[Any, Any]] | None:
@@ -205,14 +245,14 @@ def evaluate_node(node: Step, limit: int = 0) -> list[np.ndarray[Any, Any]] | No
     specs = infer(message, node.inputs, len(node.outputs), quantization, [t.dtype for t in node.outputs])
     if any(shape is None or not all(isinstance(d, int) for d in shape) for _, shape in specs):
         return None
-    read = sum(t.data.nbytes for t in node.inputs if t is not None and t.data is not None)
+    read = sum(bytes_of(t.dtype, t.data.shape) for t in node.inputs if t is not None and t.data is not None)
     if sum(_bytes(dtype, shape) for dtype, shape in specs) > max(limit, FOLD_LIMIT, 4 * read):
         return None
     return evaluate(message, node.inputs, specs, quantization)
 
 
 def _bytes(dtype: str, shape: tuple[Dim, ...] | None) -> int:
-    return math.prod(d for d in shape or () if isinstance(d, int)) * numpy_dtype(dtype).itemsize
+    return bytes_of(dtype, [d for d in shape or () if isinstance(d, int)])
 
 
 def common_shape(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

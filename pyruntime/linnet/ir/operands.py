@@ -3,7 +3,7 @@ modules of these rules do not import linnet.ir.function, which calls them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -44,6 +44,16 @@ class Step(Protocol):
     def inputs(self) -> Sequence[Known | None]: ...
     @property
     def outputs(self) -> Sequence[Known]: ...
+
+
+class Registered(Protocol):
+    """The parts of a linnet.UserOp that a graph and its passes use."""
+
+    name: str
+    gradient: Callable[..., Any] | None
+
+    @property
+    def pointer(self) -> Any: ...
 
 
 @runtime_checkable

@@ -135,7 +135,7 @@ def _decide(graph: Graph, dtype: str) -> tuple[Decisions, dict[Tensor, Tensor]]:
     """The quantizer of the graph with its variables as constants, and the tensor of `main` that corresponds to each of
     its tensors."""
     plain = Graph()
-    plain.variables = graph.variables
+    plain.variables, plain.user_ops = graph.variables, graph.user_ops
     function = plain.function("infer")
     function.fill(graph.main)
     for tensor in function.tensors():

@@ -33,6 +33,7 @@ class Quantizer(Decisions):
     def rewrite(self) -> Graph:
         """Emits the graph again."""
         self.new = Graph()
+        self.new.user_ops = dict(self.graph.user_ops)
         self.new.metadata = {**self.graph.metadata, "dtype": self.dtype}
         self.new.variables = dict(self.graph.variables)
         self.function: Function = self.new.function(self.old.name)

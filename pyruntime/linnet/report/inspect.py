@@ -11,9 +11,12 @@ from linnet._generated.op_table import OPCODES, OPS
 from linnet.clib.errors import Error
 from linnet.file.layout import HEADER
 from linnet.file.reader import from_bytes, read_bytes
-from linnet.ir.dtypes import Quantization
+from linnet.ir import traits
+from linnet.ir.dtypes import Quantization, bytes_of
+from linnet.ir.encode import user_op_name
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import Graph
+from linnet.ir.user_op import named_in, unpack
 
 if TYPE_CHECKING:
     from linnet.session.model import Verified
@@ -30,7 +33,7 @@ def details(path: str | Path) -> dict[str, Any]:
     graph = from_bytes(content, str(path), verify=False)
     _, version, oldest, start, size, *_ = HEADER.unpack_from(content)
     model = Model.Model.GetRootAs(content[start : start + size])
-    opened = Opened(content, verify=False)
+    opened = Opened(content, verify=False, user_ops=named_in(graph))
     found, problem = opened.verified(strict=True)
     return {
         "model": str(path),
@@ -65,7 +68,7 @@ def summary(graph: Graph) -> dict[str, Any]:
                 seen.add(id(t.data))
                 entry = constants.setdefault(t.dtype, {"count": 0, "bytes": 0})
                 entry["count"] += 1
-                entry["bytes"] += t.data.nbytes
+                entry["bytes"] += bytes_of(t.dtype, t.data.shape)
     return {
         "metadata": dict(graph.metadata),
         "signatures": [
@@ -82,7 +85,7 @@ def summary(graph: Graph) -> dict[str, Any]:
                 "name": v.name,
                 "dtype": str(v.value.dtype),
                 "shape": list(v.value.shape),
-                "bytes": v.value.nbytes,
+                "bytes": bytes_of(v.dtype, v.value.shape),
                 "quantization": _quantization(v.quantization),
             }
             for v in graph.variables.values()
@@ -96,6 +99,8 @@ def summary(graph: Graph) -> dict[str, Any]:
 def _quantization(q: Quantization | None) -> dict[str, Any] | None:
     if q is None:
         return None
+    if q.block:  # a large tensor has too many scales to list them
+        return {"blocks": list(q.scale.shape), "block": q.block, "axis": q.axis, "bits": q.bits}
     return {"scale": q.scale.reshape(-1).tolist(), "zero": q.zero.reshape(-1).tolist(), "axis": q.axis, "bits": q.bits}
 
 
@@ -115,7 +120,9 @@ def _function(function: Function) -> dict[str, Any]:
         "inputs": [t.name for t in function.inputs],
         "outputs": [t.name for t in function.outputs],
         "nodes": [_node(node) for node in function.nodes],
-        "constants": [{**_tensor(t), "bytes": t.data.nbytes} for t in constants if t.data is not None],
+        "constants": [
+            {**_tensor(t), "bytes": bytes_of(t.dtype, t.data.shape)} for t in constants if t.data is not None
+        ],
     }
 
 
@@ -130,6 +137,11 @@ def _node(node: Node) -> dict[str, Any]:
     if node.op == "map":
         attributes["program"] = program_text(node)
         attributes = {k: v for k, v in attributes.items() if k in ("program", "shape")}
+    if node.op in traits.REGISTERED:
+        own = {
+            k: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for k, v in unpack(node.attributes).items()
+        }
+        attributes = {"op": user_op_name(node.attributes), "version": node.attribute("version"), **own}
     return {
         "op": node.op,
         "name": node.name,

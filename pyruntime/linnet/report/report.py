@@ -14,12 +14,14 @@ from linnet.clib.errors import Error, Problem
 from linnet.converters.outline import Conversion
 from linnet.facade import Graph
 from linnet.ir import traits
+from linnet.ir.dtypes import bytes_of
 from linnet.ir.function import Function, Node, Tensor
 from linnet.report.contents import Contents, DataDependent, Dynamic, Memory, OpCount, OpenDim, Place, is_reference
 
 if TYPE_CHECKING:
     import onnx
 
+    from linnet.ir.user_op import UserOp
     from linnet.session.model import Device
     from linnet.session.planned import Step
 
@@ -45,18 +47,19 @@ def check(
     calibration: Iterable[Mapping[str, Any]] | str | Path | None = None,
     table: str | Path | None = None,
     devices: Sequence[Device] = (),
+    user_ops: Iterable[UserOp] = (),
 ) -> Report:
     """Examines an ONNX or TFLite model without writing anything.
 
     input_shapes: {input name: shape}. Sizes that stay open are assumed for the estimates, and the report says which.
     dtype, calibration (batches, or the path of an .npz file), table: as for `linnet.quantize`; memory and placement are
     then those of the quantized graph. devices: of extensions (load_device), used instead of the CPU for the ops that
-    they support. Raises FileError if the file cannot be read, UsageError for bad arguments. Reasons that prevent a
-    conversion are not raised; they are in `Report.problems`.
+    they support. user_ops: for nodes of custom domains of an ONNX model. Raises FileError if the file cannot be read,
+    UsageError for bad arguments. Reasons that prevent a conversion are not raised; they are in `Report.problems`.
     """
     from linnet.report import concerns
 
-    conversion = _convert(model, input_shapes)
+    conversion = _convert(model, input_shapes, user_ops)
     outline, graph, problems = conversion.outline(), conversion.graph, list(conversion.problems)
     dims = _open_dims(graph) if "infer" in graph.signatures else []
     found = concerns.find(graph)
@@ -90,11 +93,14 @@ def check(
     )
 
 
-def _convert(model: Any, input_shapes: Mapping[str, Sequence[int]] | None) -> Conversion:
+def _convert(
+    model: Any, input_shapes: Mapping[str, Sequence[int]] | None, user_ops: Iterable[UserOp] = ()
+) -> Conversion:
     from linnet.converters import formats, onnx
 
     importer = formats.importer_of(model) if isinstance(model, str | Path) else onnx
-    conversion: Conversion = importer.examine(model, input_shapes or None)
+    ops = {"user_ops": user_ops} if importer is onnx else {}
+    conversion: Conversion = importer.examine(model, input_shapes or None, **ops)
     return conversion
 
 
@@ -320,7 +326,8 @@ class _Estimate:
 
 
 def _weights(graph: Graph) -> int:
-    arrays = {id(t.data): t.data.nbytes for f in graph.functions for t in f.tensors() if t.data is not None}
+    tensors = [t for f in graph.functions for t in f.tensors()]
+    arrays = {id(t.data): bytes_of(t.dtype, t.data.shape) for t in tensors if t.data is not None}
     return sum(arrays.values())
 
 

@@ -22,6 +22,7 @@ def count(number: int, word: str) -> str:
 _REGIONS = {
     "mapped": "mapped from the file", "lower_bound": "minimum for activations", "naive": "activations without reuse",
     "gradients": "gradients of activations", "snapshot": "snapshot of variables",
+    "devices": "memory of devices",
     "committed": "kept by the store for snapshots",
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from linnet.clib.errors import UsageError
 from linnet.file.reader import read
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.graph import Graph, dtype_of_graph
+from linnet.ir.user_op import UserOp
 from linnet.session.model import Model, TensorSpec
 from linnet.session.session import Session
 
@@ -31,6 +32,7 @@ def measure(
     isa_max: str | None = None,
     seconds: float = 2.0,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    user_ops: Iterable[UserOp] = (),
 ) -> dict[str, Any]:
     """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
 
@@ -38,7 +40,7 @@ def measure(
     """
     shapes = dict(input_shapes or {})
     begin = time.perf_counter_ns()
-    model = Model(path)
+    model = Model(path, user_ops=user_ops)
     loaded = time.perf_counter_ns()
     feeds = random_feeds(model.inputs(signature), shapes)
     session = Session(model, signature, threads=threads, isa_max=isa_max, input_shapes=shapes)

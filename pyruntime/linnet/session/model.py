@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library
+from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.file import dim_names
 from linnet.file.writer import to_bytes
-from linnet.ir.dtypes import DTYPE_NAMES, dtype_of, numpy_dtype
+from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
 from linnet.ir.graph import Graph
+from linnet.ir.user_op import UserOp, register
 
 Array = npt.NDArray[Any]
 
@@ -37,7 +39,7 @@ class TensorSpec:
 
 
 def isa_names() -> list[str]:
-    """ISA levels of this build that this machine can run, lowest first. These are the values for `isa_max`."""
+    """Instruction sets of this build that this machine can run, lowest first. These are the values for `isa_max`."""
     names: list[str] = []
     while (name := library().linnet_isa_name(len(names))) != ffi.NULL:
         names.append(string_of(name))
@@ -61,7 +63,7 @@ def spec_of(info: Any) -> TensorSpec:
 
 
 class Device:
-    """A device from a shared library (linnet_ext.h), for Session(devices=[...])."""
+    """A device from a shared library (linnet_device.h), for Session(devices=[...])."""
 
     def __init__(self, path: str | Path) -> None:
         try:
@@ -70,7 +72,7 @@ class Device:
         except (OSError, AttributeError) as error:
             raise UsageError(
                 f"cannot load a device from '{path}': {error}", code=101, tensor=str(path),
-                hint="the library must export linnet_extension_device (linnet_ext.h)",
+                hint="the library must export linnet_extension_device (linnet_device.h)",
             ) from None  # fmt: skip
         if self.pointer == ffi.NULL:
             raise UsageError(f"the device of '{path}' is not available on this machine", code=101, tensor=str(path))
@@ -102,19 +104,32 @@ class Verified:
 class Model:
     """An immutable model whose structure has been verified. `source`: a path, the bytes of a .lnt file, or a Graph.
     verify: whether to check the weights against their digests, which reads the whole file. None: check bytes, but not a
-    file given by path (its weights stay on disk until used). True also rejects a file without digests. Raises
-    FileError, GraphError."""
+    file given by path (its weights stay on disk until used). True also rejects a file without digests. user_ops: the
+    user ops that the file names; a Graph also brings those that it was built with. Raises FileError, GraphError,
+    UsageError."""
 
-    def __init__(self, source: str | Path | bytes | Graph, *, verify: bool | None = None) -> None:
+    def __init__(
+        self,
+        source: str | Path | bytes | Graph,
+        *,
+        verify: bool | None = None,
+        user_ops: Iterable[UserOp] = (),
+    ) -> None:
         out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
-        config = ffi.new("linnet_model_config *")
+        config = new_struct("linnet_model_config")
         lib = library()
-        lib.linnet_model_config_init(config)
-        config.verify = 1 if verify else -1
+        config.verify = lib.LINNET_VERIFY_STRICT if verify else lib.LINNET_VERIFY_NEVER
+        config.log = log_callback()
+        known = register(dict(source.user_ops) if isinstance(source, Graph) else {}, user_ops)
+        self.user_ops = list(known.values())  # their callbacks must outlive the model
+        pointers = ffi.new("linnet_user_op *[]", [op.pointer for op in self.user_ops])
+        config.user_ops, config.user_op_count = pointers, len(self.user_ops)
         self._content: bytes | None = None  # kept alive because the model reads from it
         self.path: str | None = None
         self._dim_names: dict[str, dim_names.Names] = {}
         if isinstance(source, str | os.PathLike):
+            if verify is None:
+                config.verify = lib.LINNET_VERIFY_DEFAULT
             self.path = os.fspath(source)
             code = lib.linnet_model_open(os.fsencode(self.path), config, out, error)
         else:
@@ -122,7 +137,7 @@ class Model:
                 raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
             self._content = to_bytes(source) if isinstance(source, Graph) else bytes(source)
             data = ffi.from_buffer(self._content)
-            code = lib.linnet_model_open_memory(data, len(self._content), 0, config, out, error)
+            code = lib.linnet_model_open_memory(data, len(self._content), lib.LINNET_BORROW, config, out, error)
         if code:
             raise exception(error)
         self.pointer = ffi.gc(out[0], lib.linnet_model_free)
@@ -148,10 +163,10 @@ class Model:
         return index
 
     def _specs(self, signature: str, which: str) -> list[TensorSpec]:
-        index, info, lib = self._signature(signature), ffi.new("linnet_tensor_info *"), library()
+        index, info, lib = self._signature(signature), new_struct("linnet_tensor_info"), library()
         specs = []
         for i in range(getattr(lib, f"linnet_model_{which}_count")(self.pointer, index)):
-            getattr(lib, f"linnet_model_{which}")(self.pointer, index, i, info)
+            getattr(lib, f"linnet_model_get_{which}")(self.pointer, index, i, info)
             specs.append(spec_of(info))
         return specs
 
@@ -174,8 +189,9 @@ class Model:
 
     def verified(self, strict: bool) -> tuple[Verified, Error | None]:
         """As verify, but returns the error. If not strict, bytes without a digest are only counted."""
-        found, error = ffi.new("linnet_verified *"), ffi.new("linnet_error *")
-        failed = library().linnet_model_verify(self.pointer, strict, found, error)
+        found, error = new_struct("linnet_verified"), ffi.new("linnet_error *")
+        how = library().LINNET_VERIFY_STRICT if strict else library().LINNET_VERIFY_DEFAULT
+        failed = library().linnet_model_verify(self.pointer, how, found, error)
         return (
             Verified(found.segments, found.bytes, found.without_digest, found.problems),
             exception(error) if failed else None,
@@ -200,9 +216,9 @@ class Model:
     @property
     def variables(self) -> list[TensorSpec]:
         """Names, dtypes and shapes of the variables."""
-        lib, info, specs = library(), ffi.new("linnet_tensor_info *"), []
+        lib, info, specs = library(), new_struct("linnet_tensor_info"), []
         for i in range(lib.linnet_model_variable_count(self.pointer)):
-            lib.linnet_model_variable(self.pointer, i, info)
+            lib.linnet_model_get_variable(self.pointer, i, info)
             specs.append(spec_of(info))
         return specs
 
@@ -240,12 +256,15 @@ class Store:
 
     def __getitem__(self, name: str) -> Array:
         spec = self._spec(name)
-        value = np.empty([d or 0 for d in spec.shape or ()], numpy_dtype(spec.dtype))
+        shape = [d or 0 for d in spec.shape or ()]
+        value = np.empty(shape, numpy_dtype(spec.dtype))
+        if bits_of(spec.dtype) == 4:
+            value = np.empty(bytes_of(spec.dtype, shape), np.uint8)
         error = ffi.new("linnet_error *")
         data = ffi.from_buffer(value, require_writable=True)
         if library().linnet_store_read(self.pointer, name.encode(), data, value.nbytes, error):
             raise exception(error)
-        return value
+        return value if bits_of(spec.dtype) >= 8 else unpacked(value, spec.dtype, shape)
 
     def __setitem__(self, name: str, value: npt.ArrayLike) -> None:
         spec = self._spec(name)
@@ -253,6 +272,7 @@ class Store:
         if array.shape != spec.shape and not (array.size == 1 and spec.shape == ()):
             raise wrong_shape(spec, array.shape, "variable")
         error = ffi.new("linnet_error *")
+        array = packed(array)
         data = ffi.from_buffer(array)
         if library().linnet_store_write(self.pointer, name.encode(), data, array.nbytes, error):
             raise exception(error)
@@ -285,10 +305,22 @@ class Store:
         return checkpoint.load(self.pointer, path)
 
 
+def _four_bits(value: npt.ArrayLike, wanted: np.dtype[Any]) -> Array | None:
+    """The value as an array of int4 or uint4 from ml_dtypes. Integers of other types must fit. None: it is no such value."""
+    array: Array = np.asarray(value)
+    if array.dtype.kind not in "iu" or array.dtype == wanted:
+        return None
+    limits = ml_dtypes.iinfo(wanted)
+    fits = not array.size or (int(array.min()) >= limits.min and int(array.max()) <= limits.max)
+    return array.astype(wanted) if fits else None
+
+
 def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
     """The value as an array of the declared dtype, without loss. Raises UsageError (WRONG_DTYPE) if that is not
     possible."""
     wanted = numpy_dtype(spec.dtype)
+    if bits_of(spec.dtype) == 4 and (whole := _four_bits(value, wanted)) is not None:
+        return whole
     if isinstance(value, np.ndarray | np.generic):
         array: Array = np.asarray(value)
         if array.dtype == wanted or array.dtype.newbyteorder("=") == wanted:
@@ -299,7 +331,7 @@ def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
     else:
         array = np.asarray(value)
         given = array.dtype
-        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}[wanted.kind]
+        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}.get(wanted.kind, "")
         if (given.kind in allowed and spec.dtype != "bf16") or not array.size:
             try:
                 return np.asarray(value, wanted)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library
+from linnet.clib.library import exception, library, new_struct
 
 
 class Signals:
@@ -50,8 +50,7 @@ class Runner:
         self._here.poll = self._signals.callback
 
     def _config(self) -> Any:
-        config = ffi.new("linnet_run_config *")
-        library().linnet_run_config_init(config)
+        config = new_struct("linnet_run_config")
         config.cancel = self._flag
         return config
 
@@ -77,7 +76,9 @@ class Runner:
 
     def failure(self, error: Any) -> BaseException:
         """Why a run failed: the exception of a signal handler, or the error record."""
-        return self._signals.taken() or exception(error)
+        made = exception(error)
+        interrupt = None if isinstance(made.__cause__, Exception) else made.__cause__  # Ctrl-C in a Python user op
+        return self._signals.taken() or interrupt or made
 
 
 def nanoseconds(timeout: float) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception, library
+from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
+from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
+from linnet.ir.user_op import UserOp
 from linnet.session import bounding
 from linnet.session.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
 from linnet.session.model import (
@@ -54,7 +56,10 @@ class Session:
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
         instead of storing them (same bits, more time), if that is enough.
-    devices: extension devices (load_device), used instead of the CPU where possible.
+    devices: devices (load_device) in order of preference. A device runs the nodes that it can run, unless by its costs
+        the CPU is faster.
+    placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrules the costs; of
+        several names that match a node the first one counts.
     arena: writable memory, aligned to 64 bytes, for activations and scratch; default: allocated by the session.
     count_special: after each run, count what `special` returns (slow). Every run holds the session's lock, so threads
         may share a session, one at a time.
@@ -69,6 +74,7 @@ class Session:
         the names.
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
         on the same store, and updates do not wait for them. Only for signatures that change no variable.
+    user_ops: the user ops that the file names (see Model).
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -86,14 +92,16 @@ class Session:
         reference: bool = False,
         max_bytes: int = 0,
         devices: Sequence[Device] = (),
+        placement: Mapping[str, str] | None = None,
         arena: Array | bytearray | None = None,
         count_special: bool = False,
         bounds: Mapping[str, Sequence[Dim] | str] | None = None,
         verify: bool | None = None,
         strict_dims: bool | None = None,
         snapshot: bool = False,
+        user_ops: Iterable[UserOp] = (),
     ) -> None:
-        self.model = model if isinstance(model, Model) else Model(model, verify=verify)
+        self.model = model if isinstance(model, Model) else Model(model, verify=verify, user_ops=user_ops)
         if verify and isinstance(model, Model):
             model.verify()
         if threads is not None and (not isinstance(threads, int) or threads < 0):
@@ -111,6 +119,7 @@ class Session:
         self._fetches = None if fetches is None else tuple(fetches)
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
         self._reference, self._max_bytes, self._devices = reference, max_bytes, tuple(devices)
+        self._placement = dict(placement or {})
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
@@ -256,7 +265,7 @@ class Session:
         self._last_fetches = fetches
         for name, view, _, _ in planned.feeds:
             if name in values:
-                np.copyto(view, values[name])
+                np.copyto(view, packed(values[name]))
             elif name not in shapes:
                 raise self._missing(name, values)
         return planned
@@ -301,8 +310,7 @@ class Session:
         """frame: input shapes that are at least as large. The plan then takes no more memory than a plan of the
         frame."""
         lib, error = library(), ffi.new("linnet_error *")
-        config = ffi.new("linnet_plan_config *")
-        lib.linnet_plan_config_init(config)
+        config = new_struct("linnet_plan_config")
         keep: list[Any] = [ffi.new("char[]", self.signature.encode())]
         config.signature = keep[0]
         dynamic = [n for n in shapes if (d := self._specs[n].shape) is None or None in d]
@@ -324,6 +332,13 @@ class Session:
             pointers = ffi.new("const linnet_device *[]", [device.pointer for device in self._devices])
             keep.append(pointers)
             config.devices, config.device_count = pointers, len(self._devices)
+        if self._placement:
+            hints = ffi.new("linnet_placement[]", len(self._placement))
+            keep.append(hints)
+            for hint, names in zip(hints, self._placement.items(), strict=True):
+                keep += [ffi.new("char[]", name.encode()) for name in names]
+                hint.node, hint.device = keep[-2:]
+            config.placement, config.placement_count = hints, len(hints)
         config.snapshot = int(self._snapshot)
         config.strict_dims = bool(self._strict_dims)
         config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes
@@ -349,8 +364,7 @@ class Session:
     def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> Planned:
         lib, error = library(), ffi.new("linnet_error *")
         plan, most = bounding.fitting(self, shapes, fetches)
-        session_config = ffi.new("linnet_session_config *")
-        lib.linnet_session_config_init(session_config)
+        session_config = new_struct("linnet_session_config")
         session_config.max_bytes = most
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
@@ -393,10 +407,12 @@ class Session:
 
     @property
     def plan_info(self) -> dict[str, Any]:
-        """steps, segments, recomputed (steps), threads, isa and plan_ms of the last used plan."""
+        """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa and plan_ms of the
+        last used plan."""
         info = self._info()
         return {
             "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
+            "fallbacks": int(info.fallbacks),
             "threads": int(info.threads), "isa": string_of(info.isa), "plan_ms": info.plan_ns / 1e6,
         }  # fmt: skip
 
@@ -413,9 +429,9 @@ class Session:
             raise UsageError(
                 "special values were not counted", code=101, hint="create the Session with count_special=True"
             )
-        planned, lib, found = self._current(), library(), []
-        counts = ffi.new("uint64_t[3]")
+        planned, info = self._current(), new_struct("linnet_step_info")
+        found: list[dict[str, int]] = []
         for i in range(self._info().steps):
-            lib.linnet_session_get_special(planned.session, i, counts, counts + 1, counts + 2)
-            found.append(dict(zip(("saturated", "infinite", "not_a_number"), map(int, counts), strict=True)))
+            library().linnet_session_get_step(planned.session, i, info)
+            found.append({key: int(getattr(info, key)) for key in ("saturated", "infinite", "not_a_number")})
         return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception
+from linnet.clib.library import exception, new_struct
 from linnet.sync._library import sync_library
 
 
@@ -40,8 +40,10 @@ class Link:
     chunk: int = 256 << 10
     server_name: str | None = None
 
-    def fill(self, config: Any, keep: list[Any]) -> None:
-        """Fills a linnet_link_config. Objects that its pointers refer to are appended to `keep`."""
+    def config(self, keep: list[Any]) -> Any:
+        """Makes a linnet_link_config. It and the objects that its pointers refer to are appended to `keep`."""
+        config = new_struct("linnet_link_config")
+        keep.append(config)
         for name in ("key_file", "certificate", "private_key", "authority", "libssl", "server_name"):
             value = getattr(self, name)
             if value is not None:
@@ -49,6 +51,7 @@ class Link:
         config.insecure, config.chunk = int(self.insecure), self.chunk
         config.heartbeat_ms = milliseconds("heartbeat", self.heartbeat)
         config.lease_ms = milliseconds("lease", self.lease)
+        return config
 
 
 def c_text(text: str, keep: list[Any]) -> Any:
@@ -81,9 +84,7 @@ def milliseconds(name: str, seconds: float | None) -> int:
 def status(address: str, link: Link | None = None) -> dict[str, Any]:
     """The report of the server at `address`: its members, steps, versions, bytes and times. Raises SyncError."""
     lib, keep, error = sync_library(), list[Any](), ffi.new("linnet_error *")
-    config, needed = ffi.new("linnet_link_config *"), ffi.new("size_t *")
-    lib.linnet_link_config_init(config)
-    (link or Link()).fill(config, keep)
+    config, needed = (link or Link()).config(keep), ffi.new("size_t *")
     size = 1 << 16
     while True:
         text = ffi.new("char[]", size)

@@ -11,7 +11,7 @@ import numpy as np
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import NULL, exception
+from linnet.clib.library import NULL, exception, new_struct
 from linnet.sync._library import sync_library
 from linnet.sync.link import Link, c_text, milliseconds
 
@@ -47,14 +47,13 @@ class Ring:
     ) -> None:
         self.rank, self.size, self._ring = int(rank), int(size), NULL
         self._timeout, self._link = timeout, link or Link()
-        config = ffi.new("linnet_ring_config *")
-        sync_library().linnet_ring_config_init(config)
+        config = new_struct("linnet_ring_config")
         kept: list[Any] = []  # the config points to these
         config.address = c_text(address, kept)
         config.listen = NULL if listen is None else c_text(listen, kept)
         config.rank, config.size = self.rank, self.size
         config.timeout_ms = milliseconds("timeout", timeout)
-        self._link.fill(config.link, kept)
+        config.link = self._link.config(kept)
         out, record = ffi.new("linnet_ring **"), ffi.new("linnet_error *")
         if sync_library().linnet_ring_create(config, out, record):
             raise exception(record)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception
+from linnet.clib.library import exception, new_struct
 from linnet.facade import Graph
 from linnet.session.model import Model, Store, string_of
 from linnet.sync._library import sync_library
@@ -84,9 +84,8 @@ class Server:
             )
         self.store = store if store is not None else Store(self.model)
         lib, keep, error = sync_library(), list[Any](), ffi.new("linnet_error *")
-        config = ffi.new("linnet_server_config *")
-        lib.linnet_server_config_init(config)
-        (link or Link()).fill(config.link, keep)
+        config = new_struct("linnet_server_config")
+        config.link = (link or Link()).config(keep)
         addresses = [listen] if isinstance(listen, str) else list(listen)
         config.listen, config.listen_count = c_texts(addresses, keep), len(addresses)
         config.mode, config.durability = MODES.index(mode), DURABILITIES.index(durability)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import exception
+from linnet.clib.library import exception, new_struct
 from linnet.facade import Graph
 from linnet.ir.dtypes import numpy_dtype
 from linnet.session.model import Array, Model, Store, string_of
@@ -141,9 +141,8 @@ class Worker:
         self._last: Planned | None = None
         self._remote = names_in({REMOTE: self.model.metadata(REMOTE) or ""}, REMOTE)
         lib, keep, error = sync_library(), list[Any](), ffi.new("linnet_error *")
-        config, chosen = ffi.new("linnet_worker_config *"), Compression.parse(compression)
-        lib.linnet_worker_config_init(config)
-        (link or Link()).fill(config.link, keep)
+        config, chosen = new_struct("linnet_worker_config"), Compression.parse(compression)
+        config.link = (link or Link()).config(keep)
         config.worker = -1 if number is None else number
         config.group, config.read_only, config.keep_pulled = group, int(read_only), int(keep_pulled)
         config.compression, config.fraction = chosen.encoding, chosen.fraction
@@ -277,10 +276,13 @@ class Worker:
     @property
     def info(self) -> WorkerInfo:
         """The current state of the worker."""
-        record = ffi.new("linnet_worker_info *")
+        record, link = new_struct("linnet_worker_info"), new_struct("linnet_link_info")
         if not self._pointer or sync_library().linnet_worker_get_info(self._pointer, record):
             raise UsageError("the worker is closed", code=101, hint="create a new one")
-        links = tuple(_link_info(record.links[i]) for i in range(record.link_count))
+        links = []
+        for i in range(record.link_count):
+            sync_library().linnet_worker_get_link(self._pointer, i, link)
+            links.append(_link_info(link))
         share = (int(record.first_example), int(record.examples), int(record.batch)) if record.batch else None
         whole = ("worker", "step", "version", "staleness", "applied", "late", "not_finite", "members")
         return WorkerInfo(
@@ -298,7 +300,7 @@ class Worker:
             decided=record.decided_ns / 1e9,
             share=share,
             memory=int(record.bytes),
-            links=links,
+            links=tuple(links),
         )
 
 

@@ -103,6 +103,7 @@ def _unfused(graph: Graph, signature: str, name: str) -> _Probe | None:
         return None
     try:
         scratch = Graph()
+        scratch.user_ops = graph.user_ops
         scratch.variables = {n: dataclasses.replace(v, graph=scratch) for n, v in graph.variables.items()}
         function = scratch.function("part")
         function.fill(main, None, inputs, node.outputs[:1], nodes_behind(main, inputs, node.outputs[:1], "part"))

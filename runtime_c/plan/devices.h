@@ -1,0 +1,46 @@
+/* devices.h - where steps run: the CPU, or a device of the plan's config. Only plan/devices.h and plan/place.c know how
+ * a place is numbered; passes ask the functions below. */
+#ifndef LN_DEVICES_H
+#define LN_DEVICES_H
+
+#include "kernel/step.h"
+
+#include "linnet_device.h"
+
+/* A place: LN_CPU, or the number of a device, from 1 on. Devices are not numbered 0, so that zeroed values and nodes
+ * belong to the CPU. */
+enum { LN_CPU = 0 };
+
+static inline bool ln_on_cpu(uint8_t place) { return place == LN_CPU; }
+
+/* Why a node runs where it runs. */
+enum ln_reason { LN_REASON_NONE, LN_REASON_CANNOT, LN_REASON_COST, LN_REASON_HINT, LN_REASON_CHOSEN };
+
+/* A device as a plan keeps it: its functions (NULL beyond the struct_size of an older device) and its limits. */
+typedef struct ln_device {
+    linnet_device is;
+    linnet_device_limits limits;
+} ln_device;
+
+/* Copies a device's table and asks for its limits. Errors: INVALID_ARGUMENT, DEVICE_FAILED. */
+linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_error *error);
+/* DEVICE_FAILED, with the device's text for the code. `step` may be "". */
+linnet_status ln_device_failed(const ln_device *device, int code, const char *doing, const char *step,
+                               linnet_error *error);
+
+/* Consecutive nodes that one device runs as one step. */
+typedef struct ln_work_claim {
+    linnet_claim is;
+    int32_t first, last; /* positions of its nodes in the order, which may have views between them */
+    struct ln_work_node *const *nodes;
+    int32_t packed_chunk;
+    uint64_t packed_offset;
+} ln_work_claim;
+
+/* A new value of a variable that a device computes and that it also keeps, as the copy that the next run reads. */
+typedef struct ln_work_move {
+    int32_t value, resident; /* both on the device */
+    int32_t variable;        /* until the transfers are complete: its value; then its number in the model */
+} ln_work_move;
+
+#endif

@@ -1,0 +1,374 @@
+"""Devices (linnet_device.h, docs/devices.md): what a device gets, where its memory is, what a run submits, and failures.
+tests/ext/mock_device.c proves the asynchronous side; here the device is written in Python and runs each call at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import ops
+from linnet.facade import Graph
+from tests.capi import Chain, Failure, ffi, lib
+from tests.py_device import PyDevice, op_of, tensor_of
+
+HEAVY = {"matmul": 1.0}
+
+
+def weights(*shape: int, seed: int = 1) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) / shape[0]).astype(np.float32)
+
+
+def layers(count: int = 3, wide: int = 64, variables: bool = False) -> Graph:
+    """x [8, wide] -> count times (matmul by w0, w1, ...; add 1) -> y."""
+    graph = Graph()
+    y = x = graph.placeholder("x", (8, wide))
+    for i in range(count):
+        w = weights(wide, wide, seed=i)
+        y = y @ (graph.variable(f"w{i}", w) if variables else graph.constant(w, f"w{i}")) + 1.0
+    graph.signature("infer", {"x": x}, {"y": y})
+    return graph
+
+
+X = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+
+
+def run(session: Any) -> np.ndarray:
+    return session.run({"x": X})["y"]
+
+
+def devices_of(session: Any) -> dict[str, str]:
+    return {step.name: step.device for step in session.steps if step.op != "transfer"}
+
+
+def agree(graph: Graph, session: Any) -> None:
+    np.testing.assert_allclose(run(session), linnet.Session(graph).run({"x": X})["y"], rtol=1e-5, atol=1e-6)
+
+
+# ---- placement -------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_gets_what_it_can_run_and_the_results_agree() -> None:
+    device = PyDevice(HEAVY)
+    session = linnet.Session(layers(), devices=[device])
+    assert [step.device for step in session.steps if step.op == "matmul"] == ["python"] * 3
+    assert [step.device for step in session.steps if step.op == "map"] == ["cpu"] * 3
+    agree(layers(), session)
+    assert device.count("upload") == 3 + 3 and device.count("download") == 3  # 3 constants; 3 values each way
+    placed = {step.op: step.placed for step in session.steps}
+    assert placed["matmul"] == "chosen" and placed["map"] == "cannot" and session.plan_info["fallbacks"] == 3
+    del session
+
+
+def test_a_lone_cheap_op_is_not_sent_over() -> None:
+    """The transfers cost more than the CPU; connected steps together are worth them."""
+    alone = PyDevice(HEAVY, transfer_ns=20_000)
+    session = linnet.Session(layers(), devices=[alone])
+    assert set(devices_of(session).values()) == {"cpu"}
+    assert {step.placed for step in session.steps} == {"cost"}  # the maps are epilogues
+    together = PyDevice({"matmul": 1.0, "map": 1.0}, transfer_ns=2_000, transfer_rate=10_000)
+    wide = layers(count=12, wide=256)
+    session = linnet.Session(wide, devices=[together])
+    assert set(devices_of(session).values()) == {"python"}
+    x = np.ones((8, 256), np.float32)
+    np.testing.assert_allclose(
+        session.run({"x": x})["y"], linnet.Session(wide).run({"x": x})["y"], rtol=1e-4, atol=1e-4
+    )
+    assert together.count("download") == 1
+
+
+def test_a_second_device_gets_what_the_first_cannot_run() -> None:
+    first, second = PyDevice(HEAVY, "first"), PyDevice({"map": 0.0, "matmul": 0.0}, "second")
+    session = linnet.Session(layers(), devices=[first, second])
+    assert {step.op: step.device for step in session.steps if step.op != "transfer"} == {
+        "matmul": "first", "map": "second",
+    }  # fmt: skip
+    agree(layers(), session)  # through the host: neither reaches the other
+
+
+def test_hints_overrule_costs() -> None:
+    device = PyDevice({"matmul": 1e12})
+    session = linnet.Session(layers(), devices=[device])
+    assert set(devices_of(session).values()) == {"cpu"}
+    names = [step.name for step in session.steps if step.op == "matmul"]
+    session = linnet.Session(layers(), devices=[device], placement={names[1]: "python"})
+    assert [step.device for step in session.steps if step.op == "matmul"] == ["cpu", "python", "cpu"]
+    assert [step.placed for step in session.steps if step.device == "python" and step.op == "matmul"] == ["hint"]
+    agree(layers(), session)
+    willing = PyDevice(HEAVY)
+    session = linnet.Session(layers(), devices=[willing], placement={names[0]: "cpu", "*": "python"})
+    assert [step.device for step in session.steps if step.op == "matmul"] == ["cpu", "python", "python"]
+    with pytest.raises(linnet.UsageError, match=r"placement names a device.*cpu, python.*got gpu"):
+        linnet.Session(layers(), devices=[willing], placement={"*": "gpu"}).run({"x": X})
+
+
+def test_views_need_no_step_of_the_device() -> None:
+    graph = Graph()
+    x = graph.placeholder("x", (8, 64))
+    y = ops.reshape(x @ graph.constant(weights(64, 64)), (16, 32)) @ graph.constant(weights(32, 32))
+    graph.signature("infer", {"x": x}, {"y": y})
+    device = PyDevice(HEAVY)
+    session = linnet.Session(graph, devices=[device])
+    agree(graph, session)
+    assert device.count("run") == 2 and device.count("download") == 1
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def info_of_device(plan: Any, i: int = 0) -> Any:
+    info = ffi.new("linnet_plan_device_info *", {"struct_size": ffi.sizeof("linnet_plan_device_info")})
+    assert lib().linnet_plan_get_device(plan, i, info) == 0
+    return info
+
+
+@pytest.mark.parametrize("fields", [
+    {}, {"alignment": 4096}, {"padding": 100}, {"alignment": 256, "padding": 8, "largest_buffer": 18_000},
+], ids=str)  # fmt: skip
+def test_the_plan_says_exactly_what_is_allocated(fields: dict[str, int]) -> None:
+    device = PyDevice({"matmul": 1.0, "map": 1.0}, **fields)
+
+    def claim(steps: Any, count: int, claim: Any) -> None:
+        claim.scratch_bytes, claim.packed_bytes = 1000, 300
+
+    device.claims = claim
+    spans = []
+
+    def compute(work: Any) -> int:
+        for s in range(work.count):
+            for i in range(lib().linnet_step_input_count(work.steps[s])):
+                spans.append(work.inputs[s][i])
+            spans.append(work.outputs[s][0])
+        spans.extend([work.scratch, work.packed])
+        assert work.scratch.bytes == 1000 and work.packed.bytes == 300
+        places = [(x.buffer, x.offset, x.bytes) for x in spans]
+        for buffer, offset, size in places:
+            assert offset % fields.get("alignment", 64) == 0
+            assert offset + size + (fields.get("padding", 0) if size not in (1000, 300) else 0) <= len(
+                device.buffers[buffer]
+            )
+        spans.clear()
+        return device.compute(work)
+
+    device.on_run = compute
+    graph = layers(variables=True)
+    with Chain(graph.to_bytes()) as chain:
+        chain.make_plan(devices=device.pointers, device_count=1).make_session().set({"x": X}).run()
+        np.testing.assert_allclose(chain.output(), run(linnet.Session(graph)), rtol=1e-5, atol=1e-6)
+        info, total = info_of_device(chain.plan), sum(map(len, device.buffers.values()))
+        assert info.total == total == chain.info().devices
+        assert info.total == info.activations + info.scratch + info.packed + info.constants + info.variables
+        assert info.steps == info.nodes == device.count("prepare") or info.steps == 6
+        assert info.variables >= 3 * 64 * 64 * 4 and info.scratch >= 1000 and info.packed >= 6 * 300
+        if fields.get("largest_buffer"):
+            assert max(map(len, device.buffers.values())) <= fields["largest_buffer"] and len(device.buffers) > 3
+        chain_total = chain.info().total
+        assert chain_total > info.total
+    assert device.nothing_left()
+
+
+def test_a_value_above_the_largest_buffer_stays_on_the_cpu() -> None:
+    device = PyDevice(HEAVY, largest_buffer=64 * 64 * 4 - 1)
+    session = linnet.Session(layers(), devices=[device])
+    assert set(devices_of(session).values()) == {"cpu"}
+
+
+def test_constants_that_a_claim_packs_have_no_memory() -> None:
+    device = PyDevice(HEAVY)
+    seen: list[bytes] = []
+
+    def claim(steps: Any, count: int, claim: Any) -> None:
+        tensor = tensor_of(steps[0], 1)
+        assert tensor.constant and tensor.bytes == 64 * 64 * 4
+        claim.packs, claim.packed_bytes = 1, tensor.bytes
+        seen.append(bytes(ffi.buffer(tensor.data, tensor.bytes)))
+
+    def compute(work: Any) -> int:
+        assert work.inputs[0][1].buffer == 0
+        w = np.frombuffer(seen[device.count("run") - 1], np.float32).reshape(64, 64)
+        device.array(work.steps[0], 0, work.outputs[0][0], True)[:] = (
+            device.array(work.steps[0], 0, work.inputs[0][0]) @ w
+        )
+        return 0
+
+    device.claims, device.on_run = claim, compute
+    with Chain(layers().to_bytes()) as chain:
+        chain.make_plan(devices=device.pointers, device_count=1).make_session().set({"x": X}).run()
+        np.testing.assert_allclose(chain.output(), run(linnet.Session(layers())), rtol=1e-5, atol=1e-6)
+        assert info_of_device(chain.plan).constants == 0 and info_of_device(chain.plan).packed == 3 * 64 * 64 * 4
+
+
+def test_values_inside_a_fused_claim_have_no_memory() -> None:
+    device = PyDevice({"matmul": 1.0, "map": 1.0})
+
+    def claim(steps: Any, count: int, claim: Any) -> None:
+        claim.count, claim.fused, claim.kernel = min(count, 4), 1, NAME
+
+    inside: dict[int, np.ndarray] = {}
+
+    def compute(work: Any) -> int:
+        value = None
+        for s in range(work.count):
+            step, spans = work.steps[s], work.inputs[s]
+            inputs = [
+                device.array(step, i, spans[i]) if spans[i].buffer else value
+                for i in range(lib().linnet_step_input_count(step))
+            ]
+            value = inputs[0] @ inputs[1] if op_of(step) == "matmul" else inputs[0] + 1
+            inside[s] = value
+            if work.outputs[s][0].buffer:
+                device.array(step, 0, work.outputs[s][0], True)[:] = value
+        return 0
+
+    device.claims, device.on_run = claim, compute
+    session = linnet.Session(layers(), devices=[device])
+    agree(layers(), session)
+    steps = [step for step in session.steps if step.device == "python" and step.op != "transfer"]
+    assert [(step.kernel, len(step.fused.split("+"))) for step in steps] == [("fused", 3), ("fused", 1)]
+    assert device.count("run") == 2
+
+
+NAME = ffi.new("char[]", b"fused")
+
+
+# ---- variables -------------------------------------------------------------------------------------------------------
+
+
+def test_a_variable_is_uploaded_again_only_when_it_changes() -> None:
+    device = PyDevice(HEAVY)
+    session = linnet.Session(layers(variables=True), devices=[device])
+    run(session)
+    assert device.count("upload") == 3 + 3
+    run(session)
+    assert device.count("upload") == 3 + 3 + 3  # the values between the layers, and no variable
+    session.variables["w1"] = 2 * session.variables["w1"]
+    changed = run(session)
+    assert device.count("upload") == 3 * 4 + 1
+    fresh = linnet.Session(layers(variables=True))
+    fresh.variables["w1"] = session.variables["w1"]
+    np.testing.assert_allclose(changed, run(fresh), rtol=1e-5, atol=1e-6)
+
+
+def training() -> Graph:
+    graph = Graph()
+    x = graph.placeholder("x", (8, 64))
+    w = graph.variable("w", weights(64, 64))
+    y = x @ w
+    loss = (y * y).mean()
+    (g,) = linnet.gradients(loss, [w])
+    graph.signature("infer", {"x": x}, {"y": loss}, updates={w: w - 0.5 * g})
+    return graph
+
+
+def test_a_variable_is_trained_in_place() -> None:
+    """The device computes the new value and keeps it; the store has it too, and nothing is uploaded again."""
+    device = PyDevice({"matmul": 0.0, "map": 0.0})
+    session, alone = linnet.Session(training(), devices=[device]), linnet.Session(training())
+    losses = []
+    for _ in range(4):
+        before = device.count("upload")
+        losses.append(float(run(session)))
+        uploads = device.count("upload") - before
+        np.testing.assert_allclose(losses[-1], run(alone), rtol=1e-5)
+        np.testing.assert_allclose(session.variables["w"], alone.variables["w"], rtol=1e-5, atol=1e-7)
+        if len(losses) == 1:
+            first = uploads
+    assert uploads == first - 1 and device.count("copy") == 4 and losses == sorted(losses, reverse=True)
+    assert session.memory["devices"] > 3 * 64 * 64 * 4
+    device.fail["run"] = 5
+    kept = session.variables["w"].copy()
+    with pytest.raises(linnet.Error):
+        run(session)
+    np.testing.assert_array_equal(session.variables["w"], kept)
+    device.fail.clear()
+    np.testing.assert_allclose(run(session), run(alone), rtol=1e-5)  # from the kept value, which is uploaded again
+
+
+# ---- failures --------------------------------------------------------------------------------------------------------
+
+FAILING = [
+    "limits", "claim", "allocate", "open", "create_event", "record", "wait", "upload", "download", "copy", "prepare", "run",
+    "finish", "elapsed",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FAILING)
+def test_every_failure_is_an_error_and_leaves_nothing(function: str) -> None:
+    class Prepared(PyDevice):
+        def _prepare(self, queue: int, work: Any, state: Any) -> int:
+            return self._new(state)
+
+        def _unprepare(self, state: int) -> None:
+            self.objects.remove(state)
+
+    device = Prepared({"matmul": 0.0, "map": 0.0})
+    device.fail[function] = 9
+    try:
+        with Chain(training().to_bytes()) as chain:
+            chain.make_plan(devices=device.pointers, device_count=1).make_session(trace=1).set({"x": X})
+            chain.run()
+            if function == "copy":  # after the commit: the next run uploads the variable instead
+                uploads = device.count("upload")
+                chain.run()
+                assert device.count("upload") > uploads
+                raise Failure(501, chain.error)
+    except Failure as error:
+        assert error.status == 501
+        if function != "copy":
+            text = str(error)
+            assert "device python failed to" in text and "code 9: told to fail" in text, text
+    else:
+        raise AssertionError(f"{function} failed, and no error came")
+    assert device.nothing_left()
+
+
+@pytest.mark.parametrize("function", ["record", "wait", "upload", "download", "run"])
+def test_a_session_runs_again_after_a_failure(function: str) -> None:
+    device = PyDevice(HEAVY)
+    session = linnet.Session(layers(variables=True), devices=[device])
+    run(session)
+    device.fail[function] = 3
+    with pytest.raises(linnet.Error) as caught:
+        run(session)
+    assert caught.value.code == 501
+    device.fail.clear()
+    agree(layers(variables=True), session)
+
+
+def test_a_device_of_an_older_header_lacks_the_last_fields() -> None:
+    device = PyDevice(HEAVY)
+    device.struct.struct_size = ffi.offsetof("linnet_device", "elapsed")
+    agree(layers(), linnet.Session(layers(), devices=[device], trace=True))
+    assert device.count("elapsed") == 0
+    for struct_size, version in ((ffi.offsetof("linnet_device", "run"), 2), (ffi.sizeof("linnet_device"), 1)):
+        device.struct.struct_size, device.struct.version = struct_size, version
+        with pytest.raises(linnet.UsageError, match="version 2"):
+            linnet.Session(layers(), devices=[device]).run({"x": X})
+
+
+def test_traces_have_the_time_on_the_device() -> None:
+    device = PyDevice(HEAVY)
+    session = linnet.Session(layers(), devices=[device], trace=True)
+    for _ in range(2):
+        run(session)
+    assert [step.device_ms for step in session.steps if step.op == "matmul"] == [pytest.approx(0.001234)] * 3
+    assert {step.device_ms for step in session.steps if step.op != "matmul"} == {0.0}
+
+
+def test_inputs_and_outputs_are_shared_with_a_device_that_shares_memory(tmp_path: Path) -> None:
+    class Shared(PyDevice):
+        imported: Any = None
+
+        def _import(self, host: Any, size: int, buffer: Any) -> int:
+            self._new(buffer)
+            self.buffers[buffer[0]] = ffi.buffer(host, size)
+            return 0
+
+    device = Shared({"matmul": 0.0, "map": 0.0}, shared=1)
+    session = linnet.Session(layers(), devices=[device])
+    agree(layers(), session)
+    assert device.count("upload") == 3 and device.count("download") == 0  # the constants alone
+    del session
