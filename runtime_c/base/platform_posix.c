@@ -336,9 +336,9 @@ static void event_destroy(ln_event *event) {
 }
 
 /* Each side writes one word and then reads the other's. Both operations are sequentially consistent, so either the
- * setter sees `sleeping` or the waiter sees the new value. The writes are exchanges because qemu-aarch64 lets the load of
- * an LDAR pass the store of an earlier STLR, which loses the wake-up about once in fifty runs of test_threads on a busy
- * machine. */
+ * setter sees `sleeping` or the waiter sees the new value. The writes are exchanges because qemu-aarch64 lets the load
+ * of an LDAR pass the store of an earlier STLR, which loses the wake-up about once in fifty runs of test_threads on a
+ * busy machine. */
 static void event_set(ln_event *event, unsigned value) {
     atomic_exchange(&event->value, value);
     if (atomic_load(&event->sleeping)) {
