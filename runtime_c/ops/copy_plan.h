@@ -60,7 +60,7 @@ int64_t ln_copy_split_size(const ln_copy_attributes *a, const ln_tensor *inputs,
 /* Builds the plan in memory of ln_call_state. */
 linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out);
 /* Shared by the reference and the fast kernels: the plan in call->state, and the run of a plan that is `flat`. */
-bool ln_copy_supports(const ln_call *call);
+bool ln_copy_can(const ln_call *call);
 linnet_status ln_copy_configure(ln_call *call);
 void ln_copy_flat(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
 /* Merges dims where possible and decides how to run the rectangle. Used by ln_copy_make_plan. */
