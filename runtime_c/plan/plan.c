@@ -302,6 +302,35 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     return status;
 }
 
+/* An op that falls back to the CPU is reported, never silent: the host hears which steps no device took. */
+static void report_fallback(const linnet_plan *plan) {
+    enum { NAMED = 8 };
+    const ln_op *ops[NAMED];
+    char names[320] = "";
+    int on_cpu = 0, on_devices = 0, named = 0;
+    size_t used = 0;
+    for (int32_t i = 0; i < plan->program.n_steps; ++i) {
+        const ln_step *step = &plan->program.steps[i];
+        int k = 0;
+        if (step->call.op == NULL) continue; /* a transfer */
+        if (!ln_on_cpu(step->device)) {
+            ++on_devices;
+            continue;
+        }
+        ++on_cpu;
+        while (k < named && ops[k] != step->call.op) ++k;
+        if (k < named || named == NAMED) continue;
+        ops[named] = step->call.op;
+        used +=
+            (size_t)snprintf(names + used, sizeof names - used, "%s%s", named++ > 0 ? ", " : "", step->call.op->name);
+        if (used >= sizeof names) used = sizeof names - 1;
+    }
+    if (on_cpu > 0)
+        ln_log(&plan->model->log, on_devices > 0 ? LINNET_LOG_INFO : LINNET_LOG_WARNING,
+               "%d of %d steps run on the CPU, because no device can run them or would be faster: %s%s", on_cpu,
+               on_cpu + on_devices, names, named == NAMED ? ", ..." : "");
+}
+
 linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
                                  linnet_error *error) {
     linnet_plan_config taken;
@@ -330,6 +359,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
+    if (plan->n_devices > 0) report_fallback(plan);
     if (plan->info.recomputed > 0)
         ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
                (int)plan->info.recomputed, (int)plan->info.steps, (unsigned long long)plan->max_bytes);
