@@ -40,11 +40,17 @@ typedef struct ln_tensor {
     uint8_t dtype; /* linnet_dtype; LINNET_NONE: an optional operand that is absent */
     uint8_t layout;
     int8_t rank;
+    bool steady; /* a variable that the plan only reads: its value changes only between runs; set in calls */
     int64_t dims[LN_MAX_RANK];
     int64_t strides[LN_MAX_RANK];
     const ln_quant *quant; /* NULL: none */
     const void *data;      /* NULL: known only at run time */
 } ln_tensor;
+
+/* Whether kernels may rearrange the tensor before a run: it is a constant, or a variable that no run of the plan
+ * changes.
+ */
+static inline bool ln_packable(const ln_tensor *t) { return t->data != NULL || t->steady; }
 
 typedef struct ln_ints {
     const int64_t *v;

@@ -293,7 +293,8 @@ typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
 /* Returns the variable's own memory: 64-byte aligned, dense, and at the same address while the store lives.
  * With LINNET_WRITE the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
  * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
- * the new values after linnet_store_publish, or after the next run, read or save of the store has begun.
+ * the new values after linnet_store_publish, or after the next run, read or save of the store has begun. A caller that
+ * keeps the pointer calls this function again for each later write, because sessions keep packed copies of variables.
  * Returns NULL and sets `error` on UNKNOWN_NAME and INVALID_ARGUMENT. */
 LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
 /* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.
@@ -389,7 +390,8 @@ typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
     uint64_t scratch;        /* working memory of kernels */
-    uint64_t packed_weights; /* constants rearranged for the kernels, from the model's allocator */
+    uint64_t packed_weights; /* weights rearranged for the kernels: constants, from the model's allocator, and variables
+                                that the signature does not assign, from the store's */
     uint64_t constants;      /* values computed at plan time, except those that the first session packs and frees */
     uint64_t variables;      /* the variables of the store */
     uint64_t io;             /* input and output buffers of the session */

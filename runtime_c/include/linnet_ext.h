@@ -43,6 +43,10 @@ LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const
  * instructions if the processor has them. Thread-safe. */
 LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
+/* Returns how often a kernel has packed variables of this store: once for each packed copy before its first run, and
+ * again before a run that finds that one of its variables was written since. 0 for NULL. Thread-safe. */
+LINNET_API uint64_t linnet_store_packs(const linnet_store *store);
+
 /* Copy structs between versions of a header, as this library does with its own (linnet.h says how). For libraries whose
  * headers have structs with a struct_size too. `ours` has the `size` of the library's header, `theirs` is the caller's,
  * and `first` is the size of the struct in its first version. `name` is the struct's name, for the error.

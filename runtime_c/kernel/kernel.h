@@ -93,9 +93,9 @@ enum ln_kernel_flag {
 
 /* `supports` decides from dtypes, strides, attributes and shapes whether the kernel can run this call. The strides
  * determine the layout. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack` (may
- * be NULL) writes packed_bytes from call->inputs[i].data. `run` computes items [begin, end) of the phase. Items must be
- * independent, and a result must not depend on how the range is split. No kernel reads or writes any byte outside its
- * buffers.
+ * be NULL) writes packed_bytes from call->inputs[i].data, which is also set for variables then (ln_packable). `run`
+ * computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the range is
+ * split. No kernel reads or writes any byte outside its buffers.
  */
 typedef struct ln_kernel {
     char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */

@@ -108,3 +108,5 @@ void ln_snapshot_refresh(ln_snapshot *s) {
 void *ln_snapshot_data(const ln_snapshot *s, int i) { return s->data[i]; }
 
 uint64_t ln_snapshot_version(const ln_snapshot *s, int i) { return s->versions[i]; }
+
+uint64_t ln_snapshot_commit(const ln_snapshot *s) { return s->commit; }

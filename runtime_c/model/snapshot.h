@@ -26,5 +26,7 @@ void ln_snapshot_refresh(ln_snapshot *snapshot);
 void *ln_snapshot_data(const ln_snapshot *snapshot, int i);
 /* The store's version of the value that the snapshot has. */
 uint64_t ln_snapshot_version(const ln_snapshot *snapshot, int i);
+/* A number that changes whenever one of these versions changes. */
+uint64_t ln_snapshot_commit(const ln_snapshot *snapshot);
 
 #endif

@@ -3,6 +3,8 @@
  * a store. */
 #include "model/store.h"
 
+#include "linnet_ext.h"
+
 #include <string.h>
 
 struct linnet_store {
@@ -23,6 +25,8 @@ struct linnet_store {
     atomic_uint_least64_t commits;
     atomic_bool pending; /* written through linnet_store_data, and not committed yet */
     bool writing;        /* a thread holds the exclusive lock */
+    uint64_t writes;     /* the sum of versions */
+    ln_keeper keeper;
 };
 
 static size_t struct_bytes(int32_t variables) {
@@ -48,6 +52,16 @@ static void take_values(const linnet_model *model, char *to, const char *from, s
         const size_t since = at < PIECE ? 0 : at - PIECE;
         if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from + since, at + size - since);
     }
+}
+
+static bool init_locks(linnet_store *store) {
+    ln_lock *locks[] = {&store->lock, &store->committed_lock, &store->keeper.lock};
+    for (int i = 0; i < 3; i++)
+        if (!ln_lock_init(locks[i])) {
+            while (i-- > 0) ln_lock_destroy(locks[i]);
+            return false;
+        }
+    return true;
 }
 
 linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *allocator, linnet_store **out,
@@ -81,12 +95,7 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
         ln_memory_free(&memory, store, struct_bytes(model->n_variables));
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate %zu bytes for the variables of a model", total);
     }
-    bool locks = ln_lock_init(&store->lock);
-    if (locks && !ln_lock_init(&store->committed_lock)) {
-        ln_lock_destroy(&store->lock);
-        locks = false;
-    }
-    if (!locks) {
+    if (!init_locks(store)) {
         ln_memory_free_zeroed(&memory, store->block, total);
         ln_memory_free(&memory, store, struct_bytes(model->n_variables));
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot create the store's locks");
@@ -97,6 +106,7 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
                         (size_t)model->variables[i].bytes);
     atomic_init(&store->references.count, 1);
     store->memory = memory;
+    ln_memory_init(&store->keeper.memory, &memory.allocator);
     store->model = ln_model_retain(model);
     *out = store;
     return LINNET_OK;
@@ -127,6 +137,7 @@ void linnet_store_free(linnet_store *store) {
     model = store->model;
     ln_lock_destroy(&store->lock);
     ln_lock_destroy(&store->committed_lock);
+    ln_lock_destroy(&store->keeper.lock);
     forget_committed(store);
     memory = store->memory;
     ln_memory_free_zeroed(&memory, store->block, store->block_bytes);
@@ -239,10 +250,19 @@ void *ln_store_data(linnet_store *store, int i) { return store->block + store->o
 
 uint64_t ln_store_version(const linnet_store *store, int i) { return store->versions[i]; }
 
-void ln_store_bump(linnet_store *store, int i) { store->versions[i]++; }
+void ln_store_bump(linnet_store *store, int i) {
+    store->versions[i]++;
+    store->writes++;
+}
+
+uint64_t ln_store_writes(const linnet_store *store) { return store->writes; }
+
+ln_keeper *ln_store_keeper(linnet_store *store) { return &store->keeper; }
+
+uint64_t linnet_store_packs(const linnet_store *store) { return store ? atomic_load(&store->keeper.made) : 0; }
 
 size_t linnet_store_bytes(const linnet_store *store) {
-    return store ? ln_store_bytes_for(store->model) + store->committed_bytes : 0;
+    return store ? ln_store_bytes_for(store->model) + store->committed_bytes + atomic_load(&store->keeper.bytes) : 0;
 }
 
 int32_t ln_store_find(const linnet_store *store, const char *function, const char *name, linnet_error *error) {

@@ -41,6 +41,19 @@ void *ln_store_data(linnet_store *store, int i);
    compare it to find out whether they are current. */
 uint64_t ln_store_version(const linnet_store *store, int i);
 void ln_store_bump(linnet_store *store, int i);
+/* Number of writes to all variables. It has not changed only if no version has. */
+uint64_t ln_store_writes(const linnet_store *store);
+
+/* The packed copies of variables that sessions of this store share (run/kept.c). */
+typedef struct ln_keeper {
+    ln_lock lock;              /* of the list, the copies and `memory` */
+    struct ln_instance *first; /* the instances whose steps read packed copies */
+    ln_memory memory;
+    atomic_size_t bytes;        /* of memory; for readers without the lock */
+    atomic_uint_least64_t made; /* how often a variable was packed */
+} ln_keeper;
+ln_keeper *ln_store_keeper(linnet_store *store);
+
 /* Sets variable i to the value of variable v of `from`, which may be a checkpoint. Needs the exclusive lock. */
 void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v);
 

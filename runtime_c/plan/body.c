@@ -52,10 +52,14 @@ static void bind(const ln_work *w, const ln_work_node *node, const ln_function *
     } else if (from != NULL) {
         v->tensor = from->tensor;
         if (quant != NULL) v->tensor.quant = quant;
-        if (moving >= 0 && p < 2 + moving && !stays(f, p))
+        if (moving >= 0 && p < 2 + moving && !stays(f, p)) {
             v->tensor.data = NULL;
-        else
+        } else if (from->variable >= 0 && w->steady != NULL && w->steady[from->variable]) {
+            v->variable = from->variable; /* the body reads it from the store, so its kernels may pack it */
+            v->input = -1;
+        } else {
             v->imported = from->tensor.data == NULL;
+        }
     }
     v->host = v->tensor.data;
     ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
@@ -76,6 +80,7 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     b->isa = w->isa;
     b->threads = w->threads;
     b->reference = w->reference;
+    b->steady = w->steady;
     b->max_bytes = w->max_bytes;
     b->nested = true;
     b->depth = w->depth + 1;
@@ -299,6 +304,8 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
         program->constants += p->constants;
         program->packed_only += p->packed_only;
         program->packed_bytes += p->packed_bytes;
+        program->kept_bytes += p->kept_bytes;
+        program->keeps |= p->keeps;
         program->scratch_shared = (uint64_t)ln_max((int64_t)program->scratch_shared,
                                                    (int64_t)ln_round_up(ln_body_size(p, w->threads), LN_ALIGNMENT));
         uint64_t flops = 0;

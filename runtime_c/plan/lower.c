@@ -8,13 +8,24 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Whether the value is a variable, or a part of one, that no run changes. */
+static bool is_steady(const ln_work *w, const ln_work_value *v) {
+    if (w->steady == NULL || !ln_on_cpu(v->device)) return false;
+    const ln_work_buffer *b = v->variable < 0 && v->buffer >= 0 ? ln_buffer_at(w, v->buffer) : NULL;
+    const int64_t variable = b != NULL && b->kind == LN_REGION_VARIABLE ? (int64_t)b->offset : v->variable;
+    return variable >= 0 && w->steady[variable];
+}
+
 linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
     memset(call, 0, sizeof *call);
     const int n_in = node->n_inputs + node->n_extra;
     ln_tensor *tensors = ln_pool_array(pool, (int64_t)n_in + node->n_outputs + 1, sizeof *tensors);
     if (tensors == NULL) return ln_work_no_memory(w);
-    for (int i = 0; i < n_in; ++i)
-        if (node->inputs[i] >= 0) tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
+    for (int i = 0; i < n_in; ++i) {
+        if (node->inputs[i] < 0) continue;
+        tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
+        tensors[i].steady = is_steady(w, ln_value_at(w, node->inputs[i]));
+    }
     for (int o = 0; o < node->n_outputs; ++o)
         if (node->outputs[o] >= 0) tensors[n_in + o] = ln_value_at(w, node->outputs[o])->tensor;
     call->op = node->op;
@@ -110,10 +121,19 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_packs_describe(w->model, step);
         const ln_step *like = ln_packs_find(program, step); /* it may be the step of another iteration of the same
                                                                loop */
-        step->packed = like != NULL ? like->packed : program->n_packed++;
+        bool steady = false;
+        for (int i = 0; i < call->n_inputs; ++i) steady |= call->inputs[i].steady;
+        if (steady)
+            step->kept = like != NULL ? like->kept : program->n_kept++;
+        else
+            step->packed = like != NULL ? like->packed : program->n_packed++;
+        program->keeps |= steady;
         const ln_program *root = program;
         while (root->outer != NULL) root = root->outer;
-        if (like == NULL && !ln_packed_before(root, step)) program->packed_bytes += ln_packed_size(call);
+        if (like == NULL && !ln_packed_before(root, step)) {
+            program->packed_bytes += ln_packed_size(call);
+            if (steady) program->kept_bytes += ln_packed_size(call);
+        }
         if (like == NULL) ln_packs_enter(program, step);
     }
     if (call->scratch_bytes > program->scratch_shared)
@@ -167,7 +187,7 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     step->name = display_name(w, node);
     step->index = node->index;
     step->fused = node->map != NULL ? display_name(w, node->map) : "";
-    step->dims_slot = step->packed = step->resident = -1;
+    step->dims_slot = step->packed = step->kept = step->resident = -1;
     step->reason = node->reason;
     step->threads[0] = step->threads[1] = 1;
     for (int i = 0; i < n_in + node->n_outputs; ++i) {

@@ -65,6 +65,31 @@ static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
     return LINNET_OK;
 }
 
+/* Marks the variables that the function or one of its callees assigns. */
+static void mark_assigned(const linnet_model *model, int32_t function, bool *seen, bool *steady) {
+    const ln_function *f = &model->functions[function];
+    if (seen[function]) return;
+    seen[function] = true;
+    for (int32_t i = 0; i < f->n_nodes; ++i) {
+        const ln_node *node = &f->nodes[i];
+        int64_t callees[LN_MOST_CALLEES];
+        const int32_t target = node->op->flags & LN_OP_WRITES ? f->values[node->inputs[0]].variable : -1;
+        if (target >= 0) steady[target] = false;
+        for (int c = ln_callees(node, callees); c-- > 0;) mark_assigned(model, (int32_t)callees[c], seen, steady);
+    }
+}
+
+/* Finds the variables that may be packed: all that the signature does not assign. */
+static linnet_status resolve_steady(linnet_plan *plan, linnet_error *error) {
+    const linnet_model *model = plan->model;
+    if (plan->reference || model->n_variables == 0) return LINNET_OK;
+    plan->steady = ln_pool_array(&plan->pool, (int64_t)model->n_variables + model->n_functions, sizeof *plan->steady);
+    if (plan->steady == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    memset(plan->steady, true, (size_t)model->n_variables * sizeof *plan->steady);
+    mark_assigned(model, plan->signature->function, plan->steady + model->n_variables, plan->steady);
+    return LINNET_OK;
+}
+
 /* Opens the devices, and copies the hints, which later segments need too. */
 static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
     plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
@@ -126,7 +151,8 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
-    const linnet_status status = c->device_count + c->placement_count > 0 ? resolve_devices(plan, c, error) : LINNET_OK;
+    linnet_status status = c->device_count + c->placement_count > 0 ? resolve_devices(plan, c, error) : LINNET_OK;
+    if (status == LINNET_OK) status = resolve_steady(plan, error);
     if (status != LINNET_OK) return status;
     const ln_function *f = &plan->model->functions[plan->signature->function];
     for (int32_t i = 0; i < f->n_nodes; ++i) plan->writes_variables |= ln_node_assigns(plan->model, &f->nodes[i]);
@@ -209,6 +235,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.max_bytes = plan->max_bytes;
     w.target = target;
     w.reference = plan->reference;
+    w.steady = plan->steady;
     w.frame = frame;
     w.devices = plan->devices;
     w.n_devices = plan->n_devices;
@@ -255,6 +282,11 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     if (c->reference == 2) return build_in_frame(plan, c, error);
     linnet_status status = build(plan, c, 0, NULL, error);
     const uint64_t most = plan->max_bytes > 0 ? plan->max_bytes : UINT64_MAX;
+    if (status == LINNET_OK && plan->info.total > most && plan->program.keeps) {
+        plan->steady = NULL; /* kernels then pack into scratch, or read variables as they are */
+        ln_program_free(&plan->program);
+        status = build(plan, c, 0, NULL, error);
+    }
     uint64_t least = plan->info.total, target = plan->info.lower_bound;
     for (int i = 1; status == LINNET_OK && plan->info.total > most && plan->program.ordered && target > 1; ++i) {
         const uint64_t over = (plan->info.total - most) * (uint64_t)i, held = plan->info.lower_bound;
@@ -268,6 +300,35 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     if (plan->program.ordered) /* the number comes first: linnet-train reads it */
         ln_got(error, "%llu bytes or more, even if values are recomputed instead of kept", (unsigned long long)least);
     return status;
+}
+
+/* An op that falls back to the CPU is reported, never silent: the host hears which steps no device took. */
+static void report_fallback(const linnet_plan *plan) {
+    enum { NAMED = 8 };
+    const ln_op *ops[NAMED];
+    char names[320] = "";
+    int on_cpu = 0, on_devices = 0, named = 0;
+    size_t used = 0;
+    for (int32_t i = 0; i < plan->program.n_steps; ++i) {
+        const ln_step *step = &plan->program.steps[i];
+        int k = 0;
+        if (step->call.op == NULL) continue; /* a transfer */
+        if (!ln_on_cpu(step->device)) {
+            ++on_devices;
+            continue;
+        }
+        ++on_cpu;
+        while (k < named && ops[k] != step->call.op) ++k;
+        if (k < named || named == NAMED) continue;
+        ops[named] = step->call.op;
+        used +=
+            (size_t)snprintf(names + used, sizeof names - used, "%s%s", named++ > 0 ? ", " : "", step->call.op->name);
+        if (used >= sizeof names) used = sizeof names - 1;
+    }
+    if (on_cpu > 0)
+        ln_log(&plan->model->log, on_devices > 0 ? LINNET_LOG_INFO : LINNET_LOG_WARNING,
+               "%d of %d steps run on the CPU, because no device can run them or would be faster: %s%s", on_cpu,
+               on_cpu + on_devices, names, named == NAMED ? ", ..." : "");
 }
 
 linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
@@ -298,6 +359,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
+    if (plan->n_devices > 0) report_fallback(plan);
     if (plan->info.recomputed > 0)
         ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
                (int)plan->info.recomputed, (int)plan->info.steps, (unsigned long long)plan->max_bytes);

@@ -24,6 +24,7 @@ struct linnet_plan {
     ln_plan_output *outputs;
     int threads, isa;
     bool reference, reads_variables, writes_variables;
+    bool *steady;   /* per variable: no run changes it; NULL: no variable is packed */
     bool *snapshot; /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
     uint64_t max_bytes;
     linnet_plan_info info;

@@ -61,6 +61,7 @@ typedef struct ln_step {
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;
     int32_t packed;      /* of constants that the kernel rearranges: index in the program's list, else -1 */
+    int32_t kept;        /* of variables that the kernel rearranges: index in the instance's list, else -1 */
     uint32_t folded;     /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
     uint64_t content[2]; /* a digest of those inputs */
     int32_t threads[2];  /* of phase 0, and of each later phase */
@@ -120,7 +121,7 @@ typedef struct ln_program {
     ln_memory *memory;
     linnet_model *model;
     ln_pool pool;
-    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_grown, n_bodies;
+    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_kept, n_grown, n_bodies;
     ln_step *steps;
     ln_port *inputs, *outputs, *exports, *commits;
     ln_blob *blobs;
@@ -131,6 +132,7 @@ typedef struct ln_program {
     uint64_t device_bytes; /* of all devices */
     int32_t fallbacks;     /* steps of the CPU that no device took */
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
+    uint64_t kept_bytes;  /* of packed_bytes: copies of variables, which belong to the store */
     uint64_t packed_only; /* bytes of folded values that are freed after packing */
     uint64_t lower_bound, naive, gradients;
     int32_t recomputed;      /* steps that compute a value again instead of keeping it */
@@ -143,6 +145,7 @@ typedef struct ln_program {
     struct ln_program *next; /* in the model's list of programs with packed constants: */
     bool listed;
     bool reads_variables, writes_variables, parallel;
+    bool keeps;               /* it or one of its bodies packs variables */
     struct ln_program *outer; /* of a body: the program that runs it */
     ln_work *rest;            /* the part of the graph that waits for data; NULL: nothing waits */
 } ln_program;
@@ -163,7 +166,7 @@ void ln_packs_enter(ln_program *program, const ln_step *step);
 /* Whether an earlier step of this plan, in any of its programs, packs the same constants. */
 bool ln_packed_before(const ln_program *root, const ln_step *step);
 /* Shares the packed constants that other programs of the model hold. Returns the bytes that packing will still
-   allocate. */
+   allocate, if no session of the store has packed the same variables. */
 uint64_t ln_program_share(ln_program *program);
 /* Fills `packed`, and frees the folded values that only packing needs. Errors: OUT_OF_MEMORY. */
 linnet_status ln_program_pack(ln_program *program, linnet_error *error);

@@ -65,11 +65,18 @@ typedef struct ln_grown {
     size_t size;
 } ln_grown;
 
+typedef struct ln_kept ln_kept; /* run/kept.c */
+
 typedef struct ln_instance {
     ln_program *program;
     ln_bound *steps;
     const void **pointers; /* of all operands */
     ln_grown *grown;
+    /* Packed copies of variables: */
+    ln_kept **kept;
+    uint64_t seen;             /* the writes to the store, or the snapshot's commit, up to which they are current */
+    const ln_snapshot *source; /* where they are packed from; NULL: from the store */
+    struct ln_instance *next;  /* in the list of the store's keeper */
     struct ln_instance *bodies;
     /* Of a body: the instance whose step runs it. */
     struct ln_instance *outer;
@@ -123,7 +130,7 @@ struct linnet_session {
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
     size_t first_bytes;  /* bytes that `memory` counted when the session was created; any further bytes belong to later
                             segments */
-    size_t packed_bytes; /* bytes of constants that later segments have packed */
+    size_t packed_bytes; /* bytes of constants and variables that later segments have packed */
     uint64_t max_bytes;  /* 0: none */
     uint64_t run_count;
     struct ln_run_error run_error;

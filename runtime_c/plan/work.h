@@ -121,6 +121,9 @@ typedef struct ln_work {
     int32_t n_fetches;
     int isa, threads;
     bool reference;
+    const bool
+        *steady; /* per variable: no run of the signature changes it, so kernels may keep packed copies; NULL: none may
+                  */
     ln_frame *frame; /* NULL: none */
     const ln_device *devices;
     int32_t n_devices;

@@ -224,11 +224,13 @@ linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config
     if (s->threads != NULL) ln_threads_begin(s->threads);
     ln_instance *instance = &s->root;
     ++s->run_count;
+    if (instance->program->keeps) ln_kept_refresh(s, instance);
     status = ln_run_steps(s, instance, error);
     if (instance->program->rest != NULL || instance->program->n_dims > 0) {
         if (status == LINNET_OK) ln_instance_publish(s, instance);
         while (status == LINNET_OK && instance->program->rest != NULL) {
             status = ln_segment_next(s, instance, &instance, error);
+            if (status == LINNET_OK && instance->program->keeps) ln_kept_refresh(s, instance);
             if (status == LINNET_OK) status = ln_run_steps(s, instance, error);
             if (status == LINNET_OK) ln_instance_publish(s, instance);
         }

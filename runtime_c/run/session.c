@@ -61,7 +61,7 @@ static void bind(linnet_session *session, ln_instance *instance) {
             pointers[n_in + o] = operand(session, instance, &step->outputs[o]);
         bound->buffers.inputs = pointers;
         bound->buffers.outputs = (void *const *)(pointers + n_in);
-        bound->buffers.packed = ln_program_packed(p, step);
+        bound->buffers.packed = step->kept >= 0 ? ln_kept_content(instance, step) : ln_program_packed(p, step);
         bound->buffers.scratch = at(instance->arena, p->arena);
         bound->buffers.thread_scratch =
             instance->arena != NULL ? at(instance->arena, p->arena + p->scratch_shared) : (void *)bound;
@@ -84,6 +84,10 @@ static void bind(linnet_session *session, ln_instance *instance) {
 
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
     ln_instance_carve(instance, block);
+    size_t kept = 0;
+    const linnet_status status = ln_kept_take(session, instance, &kept, error);
+    if (instance->parent != NULL) session->packed_bytes += kept;
+    if (status != LINNET_OK) return status;
     bind(session, instance);
     return instance->program->n_devices > 0 ? ln_device_prepare(session, instance, error) : LINNET_OK;
 }
@@ -113,6 +117,9 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
 void ln_instance_unbind(linnet_session *session, ln_instance *instance) {
     for (int32_t i = 0; instance->grown != NULL && i < instance->program->n_grown; ++i)
         shrink(session, &instance->grown[i]);
+    const size_t freed = ln_kept_release(session, instance);
+    if (instance->parent != NULL)
+        session->packed_bytes -= (size_t)ln_min((int64_t)session->packed_bytes, (int64_t)freed);
     ln_device_release(session, instance);
 }
 

@@ -23,6 +23,16 @@ void ln_instance_publish(linnet_session *session, const ln_instance *instance); 
 linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, ln_grown *grown, size_t bytes,
                                linnet_error *error);
 
+/* kept.c: allocates the packed copies of variables that the instance and its bodies need, or shares those of other
+   sessions. *bytes: what it allocated. Errors: OUT_OF_MEMORY. */
+linnet_status ln_kept_take(linnet_session *session, ln_instance *instance, size_t *bytes, linnet_error *error);
+/* Returns the bytes that it freed. */
+size_t ln_kept_release(linnet_session *session, ln_instance *instance);
+/* Packs the variables again that have changed since their copies were made. Called in a run, before the instance's
+   steps. */
+void ln_kept_refresh(linnet_session *session, ln_instance *instance);
+void *ln_kept_content(const ln_instance *instance, const ln_step *step);
+
 /* run.c */
 linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* watch.c: takes the configuration of a run (NULL: nothing ends it). Errors: INVALID_ARGUMENT. */

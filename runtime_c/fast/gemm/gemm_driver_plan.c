@@ -200,8 +200,8 @@ static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w
     g->c.integer = g->set->c_dtype != LINNET_F32;
     g->k.chained = !g->a.plain && g->k.kc == 1;
     g->b.dtype = w->dtype;
-    g->b.constant = w->data != NULL;
-    g->init.constant = g->b.constant && (g->init.operand < 0 || call->inputs[g->init.operand].data != NULL);
+    g->b.constant = ln_packable(w);
+    g->init.constant = g->b.constant && (g->init.operand < 0 || ln_packable(&call->inputs[g->init.operand]));
     g->init.dtype = g->init.operand < 0 ? LINNET_NONE : call->inputs[g->init.operand].dtype;
     linnet_status status = g->c.integer ? plan_integer(call, g, w, w_axis, channels, mode) : LINNET_OK;
     if (status != LINNET_OK) return status;

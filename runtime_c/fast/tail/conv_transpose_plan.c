@@ -73,7 +73,7 @@ linnet_status ln_transpose_configure(ln_call *call) {
     p->in_group = g->in_channels / g->group, p->out_group = g->out_channels / g->group;
     p->padded = (int64_t)ln_round_up((size_t)p->out_group, LN_TRANSPOSE_LANES);
     p->integer = !ln_dtype_is_float(x->dtype);
-    p->constant = w->data != NULL && (!has_bias(call) || call->inputs[2].data != NULL);
+    p->constant = ln_packable(w) && (!has_bias(call) || ln_packable(&call->inputs[2]));
     p->widen = x->dtype != LINNET_F32;
     p->direct = y->dtype == LINNET_F32 && !p->integer;
     p->x = p->x_stored = ln_window_strides_of(x, g->channel_axis);

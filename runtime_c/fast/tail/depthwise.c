@@ -62,7 +62,7 @@ static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int
 static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     const ln_tensor *w = &call->inputs[1];
     if (!d->requant.wide) return true; /* 32-bit sums wrap by definition */
-    if (!d->constant) return false;
+    if (w->data == NULL || (has_bias(call) && call->inputs[2].data == NULL)) return false;
     ln_window_strides ws = ln_window_strides_of(w, 1);
     int64_t zero = d->requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
     for (int64_t c = 0; c < d->channels; c++) {
@@ -91,7 +91,7 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     d->y = ln_window_strides_of(y, g->channel_axis);
     d->channels = g->out_channels;
     d->padded = (int64_t)ln_round_up((size_t)d->channels, LN_DEPTHWISE_LANES);
-    d->constant = w->data != NULL && (!has_bias(call) || call->inputs[2].data != NULL);
+    d->constant = ln_packable(w) && (!has_bias(call) || ln_packable(&call->inputs[2]));
     d->transposed = call->op->id != LN_OP_CONV;
     d->integer = !ln_dtype_is_float(x->dtype);
     d->low = -INFINITY, d->high = INFINITY;

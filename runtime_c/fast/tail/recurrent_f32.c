@@ -66,7 +66,7 @@ bool ln_recurrent_dense_f32(const ln_call *call, int lengths) {
 }
 
 bool ln_recurrent_supports(const ln_call *call) {
-    return call->inputs[LN_RECURRENT_WEIGHTS].data != NULL && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
+    return ln_packable(&call->inputs[LN_RECURRENT_WEIGHTS]) && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
 }
 
 void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out) {
