@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import linnet
 from linnet.facade import Graph
@@ -18,7 +20,9 @@ RANDOM = np.random.default_rng(7)
 SCHEMES = [("tensor", None, 0), ("axis", 0, 0), ("axis", 1, 0), ("block", 0, 16), ("block", 1, 16), ("block", 1, 5)]
 
 
-def session_of(op: str, x: Array, w: Array, q: Quantization, *more: Array, first: bool = False, **attributes: Any) -> Any:
+def session_of(
+    op: str, x: Array, w: Array, q: Quantization, *more: Array, first: bool = False, **attributes: Any
+) -> Any:
     """A session of one node that reads the constant w. first: w is the first operand."""
     plan = {k: attributes.pop(k) for k in ("reference", "isa_max", "threads") if k in attributes}
     graph = Graph()
@@ -95,3 +99,52 @@ def test_look_ups_of_integers_need_whole_bytes() -> None:
     with pytest.raises(linnet.Error, match="dtype needs a quantized tensor"):
         one = Quantization(np.ones(1, np.float32), np.zeros(1, np.int32))
         session_of("gather", index, integers("i8", (4, 8)), one, first=True, kind="take", dtype="i32")
+
+
+def _n_bits(bits: int, zeros: bool, kind: str, n: int = 128, k: int = 256, block: int = 32) -> tuple[Any, Array]:
+    """A MatMulNBits model with constant weights, and feeds. kind: of the scales."""
+    grid = -(-k // block)
+    scale = (RANDOM.random((n, grid)) * 0.1 + 0.01).astype(np.float32)
+    if kind == "negative":  # ONNX Runtime's symmetric quantizer writes them
+        scale[::2] *= -1
+    if kind == "zero":
+        scale[3] = 0
+    constants = {"b": RANDOM.integers(0, 256, (n, grid, block * bits // 8), np.uint8), "s": scale.reshape(-1)}
+    if zeros:
+        constants["z"] = RANDOM.integers(0, 256, n * -(-grid * bits // 8), np.uint8)
+    node = helper.make_node(
+        "MatMulNBits", ["x", *constants], ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block
+    )
+    ports = [helper.make_tensor_value_info(a, TensorProto.FLOAT, [5, d]) for a, d in (("x", k), ("y", n))]
+    graph = helper.make_graph(
+        [node], "g", ports[:1], ports[1:], [numpy_helper.from_array(v, name) for name, v in constants.items()]
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10), RANDOM.standard_normal((5, k)).astype(
+        np.float32
+    )
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("kind", ["positive", "negative", "zero"])
+def test_matmul_n_bits_equals_onnx_runtime(bits: int, zeros: bool, kind: str) -> None:
+    proto, x = _n_bits(bits, zeros, kind)
+    session = linnet.Session(linnet.from_onnx(proto))
+    assert [s.op for s in session.steps] == ["matmul"]
+    mine = session.run({"x": x})["y"]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (theirs,) = onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x})
+    assert np.abs(mine - theirs).max() <= 1e-5 * np.abs(theirs).max()
+
+
+def test_matmul_n_bits_is_as_narrow_in_memory_as_in_the_file() -> None:
+    proto, x = _n_bits(4, False, "positive")  # a matrix of 16 kB
+    graph = linnet.from_onnx(proto)
+    (w,) = (t for f in graph.functions for t in f.tensors() if t.data is not None)
+    assert w.data is not None and w.dtype == "i4" and bytes_of("i4", w.data.shape) == 16384
+    assert len(graph.to_bytes()) < 16384 + 4 * 128 * 8 + 2048  # the weights, a scale per block, the structure
+    session = linnet.Session(graph)
+    assert session.memory["packed_weights"] == session.memory["constants"] == 0
+    assert np.isfinite(session.run({"x": x})["y"]).all()
