@@ -14,6 +14,8 @@ import linnet
 from linnet.clib.ffi import ffi
 from tests.capi import check, lib, new_struct, text
 from tests.graphs import bytes_of
+from tests.py_device import PyDevice
+from tests.test_devices import layers
 from tests.test_updates import _deep
 
 
@@ -99,3 +101,22 @@ def test_recomputed_values_are_reported(caplog: pytest.LogCaptureFixture) -> Non
     assert messages(caplog) == [
         ("INFO", f"{again} of {steps} steps compute a value again, to need at most {budget} bytes")
     ]
+
+
+def test_steps_that_fall_back_to_the_cpu(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning if no step at all runs on a device."""
+    why = "run on the CPU, because no device can run them or would be faster"
+    with caplog.at_level(logging.INFO, "linnet"):
+        session = linnet.Session(layers(), devices=[PyDevice({"matmul": 1.0})])
+        assert {step.op: step.device for step in session.steps if step.op != "transfer"} == {
+            "matmul": "python",
+            "map": "cpu",
+        }
+        assert messages(caplog) == [("INFO", f"3 of 6 steps {why}: map")]
+        caplog.clear()
+        linnet.Session(layers(), devices=[PyDevice({})])
+        ((level, message),) = messages(caplog)
+        assert level == "WARNING" and f"{why}: matmul" in message
+        caplog.clear()
+        linnet.Session(layers())
+        assert messages(caplog) == []

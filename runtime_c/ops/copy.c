@@ -94,7 +94,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_copy = {
     .name = "copy_reference",
     .op = LN_OP_COPY,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = ln_copy_supports,
     .configure = ln_copy_configure,

@@ -39,7 +39,7 @@ class TensorSpec:
 
 
 def isa_names() -> list[str]:
-    """ISA levels of this build that this machine can run, lowest first. These are the values for `isa_max`."""
+    """Instruction sets of this build that this machine can run, lowest first. These are the values for `isa_max`."""
     names: list[str] = []
     while (name := library().linnet_isa_name(len(names))) != ffi.NULL:
         names.append(string_of(name))
