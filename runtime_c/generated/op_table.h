@@ -245,6 +245,7 @@ typedef struct ln_gather_attributes {
     int64_t axis;
     int64_t batch_dims;
     int64_t from_end;
+    int64_t dtype;
 } ln_gather_attributes;
 
 enum ln_resize_mode {

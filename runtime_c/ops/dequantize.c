@@ -5,6 +5,7 @@
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "kernel/common/quant_operands.h"
+#include "kernel/common/quant_unpack.h"
 
 linnet_status ln_infer_dequantize(const ln_infer *infer) {
     const ln_dequantize_attributes *a = infer->attributes;
@@ -35,6 +36,10 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     (void)thread;
     const ln_dequantize_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    if (!ln_given(call->inputs, call->n_inputs, 1) && y->dtype == LINNET_F32 && ln_is_dense(x) && ln_is_dense(y)) {
+        ln_quant_unpack(x, b->inputs[0], begin, end - begin, (float *)b->outputs[0] + begin);
+        return LINNET_OK;
+    }
     for (int64_t i = begin; i < end; i++) {
         float scale;
         int32_t zero;

@@ -1,6 +1,7 @@
 /* matmul.c - shape rule and scalar reference of matmul: NumPy's rules with transposes and bias, floats and integers.
  * The packed GEMM is in kernels_x86 and kernels_arm; integer kernels give the same bits as this one. */
 #include "ops/matmul.h"
+#include "kernel/common/quant_unpack.h"
 #include "kernel/common/requant.h"
 
 #include <string.h>
@@ -20,6 +21,9 @@ linnet_status ln_infer_matmul(const ln_infer *infer) {
         (bias == NULL || bias->dtype == LINNET_NONE || bias->dtype == a->dtype) &&
         (attributes->output_dtype == LINNET_NONE || attributes->output_dtype == a->dtype)) {
         y->dtype = a->dtype; /* plain integers: wrapping products */
+    } else if (ln_dtype_is_float(a->dtype) && ln_quant_has_values(b) && ln_dtype_bits(b->dtype) <= 8) {
+        linnet_status status = ln_infer_product_dtype(a, a, bias, attributes->output_dtype, &y->dtype, infer->error);
+        if (status != LINNET_OK) return status;
     } else {
         linnet_status status = ln_infer_product_dtype(a, b, bias, attributes->output_dtype, &y->dtype, infer->error);
         if (status != LINNET_OK) return status;
@@ -105,7 +109,12 @@ void ln_matmul_offsets(const ln_matmul_view *v, int64_t batch, int64_t *a, int64
     }
 }
 
-enum matmul_kind { MATMUL_FLOAT, MATMUL_PLAIN_INTEGER, MATMUL_QUANTIZED };
+enum matmul_kind {
+    MATMUL_FLOAT,
+    MATMUL_WEIGHTS, /* floats by quantized weights */
+    MATMUL_PLAIN_INTEGER,
+    MATMUL_QUANTIZED
+};
 
 typedef struct matmul_state {
     ln_matmul_view view;
@@ -121,7 +130,8 @@ static bool reference_can(const ln_call *call) {
     const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = &call->outputs[0];
     if (call->epilogue != NULL) return false;
     if (ln_dtype_is_float(a->dtype) || a->dtype == LINNET_I32 || a->dtype == LINNET_I64)
-        return b->dtype == a->dtype && y->dtype == a->dtype && (!has_bias(call) || call->inputs[2].dtype == a->dtype);
+        return (b->dtype == a->dtype || (ln_quant_has_values(b) && ln_is_dense(b))) && y->dtype == a->dtype &&
+               (!has_bias(call) || call->inputs[2].dtype == a->dtype);
     ln_matmul_view v;
     ln_matmul_view_of(call, &v);
     return ln_requant_usable(a, b, v.b_axis, has_bias(call) ? &call->inputs[2] : NULL, y, v.n,
@@ -134,11 +144,12 @@ static linnet_status reference_configure(ln_call *call) {
     matmul_state *s = call->state = ln_call_state(call, sizeof *s);
     if (s == NULL) return LINNET_OUT_OF_MEMORY;
     ln_matmul_view_of(call, &s->view);
-    s->kind = ln_dtype_is_float(a->dtype)                        ? MATMUL_FLOAT
+    s->kind = ln_dtype_is_float(a->dtype) ? ln_dtype_is_float(call->inputs[1].dtype) ? MATMUL_FLOAT : MATMUL_WEIGHTS
               : a->dtype == LINNET_I32 || a->dtype == LINNET_I64 ? MATMUL_PLAIN_INTEGER
                                                                  : MATMUL_QUANTIZED;
     s->bias_stride = has_bias(call) && call->inputs[2].dims[0] != 1 ? call->inputs[2].strides[0] : 0;
     call->work[0] = s->view.batch * s->view.m;
+    if (s->kind == MATMUL_WEIGHTS) call->scratch_thread = (size_t)ln_max(1, s->view.k) * sizeof(float);
     call->flops = (uint64_t)(2 * s->view.batch * s->view.m * s->view.n * s->view.k);
     if (s->kind == MATMUL_QUANTIZED)
         return ln_requant_prepare(call, a, &call->inputs[1], s->view.b_axis, &call->outputs[0], s->view.n,
@@ -173,13 +184,33 @@ static void integer_row(const ln_call *call, const ln_buffers *b, const matmul_s
     }
 }
 
+/* A column of b is unpacked to `line`, so b is never widened whole. */
+static void weights_row(const ln_call *call, const ln_buffers *b, const matmul_state *s, int64_t item, float *line) {
+    const ln_matmul_view *v = &s->view;
+    const int dtype = call->inputs[0].dtype;
+    int64_t a_at, b_at, y_at, row = item % v->m;
+    ln_matmul_offsets(v, item / v->m, &a_at, &b_at, &y_at);
+    for (int64_t n = 0; n < v->n; n++) {
+        double sum = has_bias(call) ? ln_load_f64(b->inputs[2], dtype, n * s->bias_stride) : 0;
+        const int64_t together = v->b_row == 1 ? ln_max(1, v->k) : 1;
+        for (int64_t k = 0; k < v->k; k += together)
+            ln_quant_unpack(&call->inputs[1], b->inputs[1], b_at + k * v->b_row + n * v->b_column, together, line + k);
+        for (int64_t k = 0; k < v->k; k++)
+            sum += ln_load_f64(b->inputs[0], dtype, a_at + row * v->a_row + k * v->a_column) * (double)line[k];
+        ln_store_f64(b->outputs[0], dtype, y_at + row * v->y_row + n * v->y_column, sum);
+    }
+}
+
 static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                    int thread) {
-    (void)phase, (void)thread;
+    (void)phase;
     const matmul_state *s = call->state;
+    float *line = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
     for (int64_t item = begin; item < end; item++) {
         if (s->kind == MATMUL_FLOAT)
             LN_TYPED_CALL(call->inputs[0].dtype, float_row, call, b, s, item);
+        else if (s->kind == MATMUL_WEIGHTS)
+            weights_row(call, b, s, item, line);
         else
             integer_row(call, b, s, item);
     }

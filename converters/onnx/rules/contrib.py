@@ -4,9 +4,11 @@ around norms and activations, and layers with integer weights. Definitions: ONNX
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from linnet.converters.onnx import blocks
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, NEWEST_OPSET, Rule, find, rule
@@ -225,6 +227,9 @@ def gather_block_quantized(op: Operation) -> Tensor:
     if is_packed and table.dtype != "u8":
         raise op.unsupported(f"4-bit integers are packed into {table.dtype}, not u8", "pack them into u8")
 
+    if (y := _narrow_rows(op, table, scales, zeros, bits, block, is_packed, along)) is not None:
+        return op.cast(op.emit("gather", [y, indices], kind="take", axis=0, dtype="f32"), scales.dtype)
+
     def unpacked(x: Tensor, size: int | None) -> Tensor:
         if not is_packed:
             return x
@@ -237,18 +242,44 @@ def gather_block_quantized(op: Operation) -> Tensor:
     def rows(x: Tensor) -> Tensor:
         return op.emit("gather", [x, indices], kind="take", axis=0)
 
-    blocks = scales.shape[-1] if scales.shape else None
-    if not isinstance(blocks, int):
+    count = scales.shape[-1] if scales.shape else None
+    if not isinstance(count, int):
         raise op.unknown("the number of blocks is unknown")
     codes = unpacked(rows(table), None)
     operands: list[Tensor | None] = [codes, op.cast(rows(scales), "f32")]
     if zeros is not None:
-        operands.append(unpacked(rows(zeros), blocks))
+        operands.append(unpacked(rows(zeros), count))
     elif is_packed or (bits == 8 and table.dtype == "u8"):
         operands.append(op.map([rows(scales)], lambda p, s: p.constant(1 << (bits - 1), "i32"), "u8"))
     where = rank_of(codes, "the rows") - 1
     y = op.emit("dequantize", operands, dtype="f32", axis=where, block=block)
     return op.cast(y, scales.dtype)
+
+
+def _narrow_rows(
+    op: Operation,
+    table: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    bits: int,
+    block: int,
+    is_packed: bool,
+    axis: int,
+) -> Tensor | None:
+    """The table as a constant of 4 or 8 bits, if everything is constant."""
+    if table.data is None or scales.data is None or (zeros is not None and zeros.data is None):
+        return None
+
+    def codes(data: np.ndarray[Any, Any], size: int | None) -> np.ndarray[Any, Any]:
+        return np.stack([data & 15, data >> 4], -1).reshape(*data.shape[:-1], -1)[..., :size] if is_packed else data
+
+    stored, zero = codes(table.data, None), None
+    if zeros is not None and zeros.data is not None:
+        zero = codes(zeros.data, scales.data.shape[-1])
+    elif stored.dtype.kind == "u" and (is_packed or bits == 8):
+        zero = np.full(scales.data.shape, 1 << (bits - 1), np.uint8)
+    found = blocks.narrow(stored, scales.data, zero, bits, axis, block)
+    return None if found is None else op.function.constant(found[0], table.name, quantization=found[1])
 
 
 @rule("Inverse", domain=MICROSOFT)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from linnet.builder.mapping import look_up
+from linnet.converters.onnx import blocks
 from linnet.converters.onnx.integers import (
     as_matrices,
     integer_product,
@@ -200,7 +201,8 @@ def dynamic_quantize_matmul(op: Operation) -> Tensor:
 
 @rule("MatMulNBits", domain=MICROSOFT)
 def matmul_n_bits(op: Operation) -> Tensor:
-    """Weights of 2, 4 or 8 bits in blocks along k. They are unpacked here to one byte each, and dequantized during planning."""
+    """Weights of 2, 4 or 8 bits in blocks along k. Weights of 4 and 8 bits stay as narrow in memory as in the file. Weights of
+    2 bits, or with scales that are not constant, are unpacked to one byte each and dequantized during planning."""
     bits, block = op.attribute("bits", 4), op.attribute("block_size", 0)
     k, n = op.attribute("K", 0), op.attribute("N", 0)
     op.ignore("accuracy_level", "weight_prepacked")
@@ -210,27 +212,38 @@ def matmul_n_bits(op: Operation) -> Tensor:
         )
     if op.optional(4) is not None:
         raise op.unsupported("g_idx (reordered columns) is not supported", "export the model without act_order")
-    blocks = math.ceil(k / block)
+    columns = math.ceil(k / block)
 
     def unpacked(packed: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
         rows = packed.reshape(n, -1).astype(np.uint8)
         parts = [(rows >> np.uint8(shift)) & np.uint8((1 << bits) - 1) for shift in range(0, 8, bits)]
         return np.stack(parts, -1).reshape(n, -1)[:, :count]
 
-    stored = unpacked(op.require_value(1, "the weight"), blocks * block)
-    scale = op.reshape(op.input(2), [n, blocks])
+    stored = unpacked(op.require_value(1, "the weight"), columns * block)
+    scale = op.reshape(op.input(2), [n, columns])
     given = op.optional(3)
     if given is not None and given.dtype != "u8":
         raise op.unsupported("the zero points are not packed integers", "export them packed into u8")
     if given is None:
-        zeros = np.full((n, blocks), 1 << (bits - 1), np.uint8)
+        zeros = np.full((n, columns), 1 << (bits - 1), np.uint8)
     else:
-        zeros = unpacked(op.require_value(3, "the zero points"), blocks)
+        zeros = unpacked(op.require_value(3, "the zero points"), columns)
+    x, bias = op.input(0), op.optional(5)
+    if (
+        scale.data is not None
+        and (found := blocks.narrow(stored[:, :k], scale.data, zeros, bits, 1, block)) is not None
+    ):
+        w = op.function.constant(found[0], op.input(1).name, quantization=found[1])
+    else:
+        w = _widened(op, stored, scale, zeros, block, k)
+    product = [op.cast(x, "f32"), w] if bias is None else [op.cast(x, "f32"), w, op.cast(bias, "f32")]
+    return op.cast(op.emit("matmul", product, transpose_b=True), x.dtype)
+
+
+def _widened(
+    op: Operation, stored: np.ndarray[Any, Any], scale: Tensor, zeros: np.ndarray[Any, Any], block: int, k: int
+) -> Tensor:
     operands: list[Tensor | None] = [op.constant(stored), op.cast(scale, "f32"), op.constant(zeros)]
     attributes = {"dtype": "f32", "axis": 1, "block": block}
     w = emit("dequantize", operands, attributes, 1, "", op.function, fold=False)[0]
-    if blocks * block != k:
-        w = op.slice(w, 1, 0, k)
-    x, bias = op.input(0), op.optional(5)
-    product = [op.cast(x, "f32"), w] if bias is None else [op.cast(x, "f32"), w, op.cast(bias, "f32")]
-    return op.cast(op.emit("matmul", product, transpose_b=True), x.dtype)
+    return w if stored.shape[1] == k else op.slice(w, 1, 0, k)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 Dim = int | str | None
 Spec = tuple[str, tuple[Dim, ...] | None]  # dtype and shape of an output
 FOLD_LIMIT = 1 << 16  # bytes: larger folded results stay nodes, which C evaluates at plan time
-_DTYPES = {
+_DTYPES: dict[str, npt.DTypeLike] = {
     "f32": np.float32,
     "f16": np.float16,
     "bf16": np.uint16,
@@ -61,13 +61,13 @@ def bits_of(dtype: str) -> int:
 
 def bytes_of(dtype: str, shape: Sequence[Any]) -> int:
     """Bytes of a tensor in a file and in memory."""
-    return -(-math.prod(shape) * bits_of(dtype) // 8)
+    return int(-(-math.prod(shape) * bits_of(dtype) // 8))
 
 
 def packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array as files and the library store it: i4 and u4 as bytes of two elements, the first one in the low half."""
     array = np.ascontiguousarray(array)
-    if array.dtype not in (_DTYPES["i4"], _DTYPES["u4"]):
+    if array.dtype not in (numpy_dtype("i4"), numpy_dtype("u4")):
         return array
     codes = array.reshape(-1).view(np.uint8) & 15
     if codes.size % 2:

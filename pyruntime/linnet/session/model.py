@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -310,8 +309,8 @@ def _four_bits(value: npt.ArrayLike, wanted: np.dtype[Any]) -> Array | None:
     array: Array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.dtype == wanted:
         return None
-    limits = ml_dtypes.iinfo(wanted)
-    fits = not array.size or (int(array.min()) >= limits.min and int(array.max()) <= limits.max)
+    low, high = (-8, 7) if wanted == numpy_dtype("i4") else (0, 15)
+    fits = not array.size or (int(array.min()) >= low and int(array.max()) <= high)
     return array.astype(wanted) if fits else None
 
 

@@ -21,6 +21,7 @@
 #include "fast/tail/conv_transpose.inc.c"
 #include "fast/tail/depthwise.inc.c"
 #include "fast/tail/depthwise_gradient.inc.c"
+#include "fast/tail/matmul_weights.inc.c"
 #include "fast/tail/moments.inc.c"
 #include "fast/tail/norm.inc.c"
 #include "fast/tail/pool.inc.c"

@@ -2,6 +2,7 @@
  * (GatherND). Every index is checked at run time. Inner runs that are contiguous on both sides use memcpy. */
 #include "kernel/kernel.h"
 #include "kernel/common/index.h"
+#include "kernel/common/quant_unpack.h"
 
 #include <string.h>
 
@@ -63,11 +64,28 @@ static linnet_status infer_nd(const ln_infer *infer, const ln_tensor *x, const l
     return LINNET_OK;
 }
 
+static linnet_status infer_dtype(const ln_infer *infer, const ln_tensor *x, ln_tensor *y) {
+    const ln_gather_attributes *a = infer->attributes;
+    const bool blocks = x->quant != NULL && x->quant->scheme == LN_QUANT_BLOCK;
+    y->dtype = a->dtype != LINNET_NONE ? (uint8_t)a->dtype : x->dtype;
+    if (a->dtype != LINNET_NONE) {
+        if (ln_dtype_is_float(y->dtype) && ln_quant_has_values(x)) return LINNET_OK;
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "gather: dtype needs a quantized tensor and a float result");
+        ln_expected(infer->error, "integers with quantization, and f32, f16 or bf16");
+        return ln_got(infer->error, "%s, and %s", linnet_dtype_name(x->dtype), linnet_dtype_name(y->dtype));
+    }
+    if (ln_dtype_bits(x->dtype) >= 8 && !blocks) return LINNET_OK;
+    ln_fail(infer->error, LINNET_WRONG_DTYPE, "gather: %s can only be gathered as real values",
+            blocks ? "integers with quantization per block" : linnet_dtype_name(x->dtype));
+    return ln_hint(infer->error, "set the attribute dtype to f32 or f16"), LINNET_WRONG_DTYPE;
+}
+
 linnet_status ln_infer_gather(const ln_infer *infer) {
     const ln_gather_attributes *a = infer->attributes;
     const ln_tensor *x = &infer->inputs[0], *index = &infer->inputs[1];
     ln_tensor *y = &infer->outputs[0];
-    y->dtype = x->dtype;
+    const linnet_status status = infer_dtype(infer, x, y);
+    if (status != LINNET_OK) return status;
     if (index->dtype != LINNET_I32 && index->dtype != LINNET_I64) {
         ln_fail(infer->error, LINNET_WRONG_DTYPE, "gather: the dtype of indices is not supported");
         ln_expected(infer->error, "i32 or i64");
@@ -108,10 +126,12 @@ typedef struct walk {
     int block_rank;
     int64_t block;   /* number of elements of the block */
     bool contiguous; /* the block is contiguous in x and in y */
+    bool real;       /* the result has the real values of quantized integers */
 } walk;
 
 static bool can(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[0].rank >= 0 &&
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    return call->epilogue == NULL && (x->dtype == y->dtype || (ln_is_dense(x) && ln_is_dense(y))) && x->rank >= 0 &&
            call->inputs[1].rank >= 0;
 }
 
@@ -141,6 +161,8 @@ static linnet_status configure(ln_call *call) {
     w->block = 1;
     for (int d = x->rank - w->block_rank; d < x->rank; d++) w->block *= x->dims[d];
     w->contiguous = ln_dense_tail(x, x->rank - w->block_rank) && ln_dense_tail(y, y->rank - w->block_rank);
+    w->real = x->dtype != y->dtype;
+    if (w->real && y->dtype != LINNET_F32) call->scratch_thread = (size_t)w->block * sizeof(float);
     call->work[0] = w->block > 0 ? ln_count(y) / w->block : 0;
     call->grain = ln_max(1, 65536 / (w->block + 8)); /* 20 us, the cost of sharing work */
     return LINNET_OK;
@@ -160,6 +182,16 @@ static void move_pieces(const ln_call *call, const ln_buffers *b, int64_t y_at, 
         }
         ln_copy_element(b->outputs[0], to, b->inputs[0], from, ln_dtype_size(x->dtype));
     }
+}
+
+/* Stores the real values of the block that begins at element x_at. */
+static void move_values(const ln_call *call, const ln_buffers *b, int64_t y_at, int64_t x_at, float *line) {
+    const walk *w = call->state;
+    const int dtype = call->outputs[0].dtype;
+    if (dtype == LINNET_F32) line = (float *)b->outputs[0] + y_at;
+    ln_quant_unpack(&call->inputs[0], b->inputs[0], x_at, w->block, line);
+    for (int64_t i = 0; dtype != LINNET_F32 && i < w->block; i++)
+        ln_store_f64(b->outputs[0], dtype, y_at + i, (double)line[i]);
 }
 
 /* Finds the offset in x for the point whose indices are at `at`. Returns false if an index, *wrong, is out of range
@@ -199,7 +231,7 @@ static int64_t take_words(const walk *w, const ln_tensor *x, const ln_buffers *b
 
 static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     (void)phase;
-    (void)thread;
+    float *line = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
     const walk *w = call->state;
     const ln_tensor *x = &call->inputs[0];
     const bool wide = call->inputs[1].dtype == LINNET_I64;
@@ -216,7 +248,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         }
         row += side;
         int64_t i = 0;
-        if (size == 4 && w->block == 1 && w->contiguous && w->depth == 1 && last >= 0) {
+        if (size == 4 && !w->real && w->block == 1 && w->contiguous && w->depth == 1 && last >= 0) {
             i = take_words(w, x, b, wide, side, to, at, from);
             to += i * w->to[last], at += i * w->at[last], from += i * w->from[last];
         }
@@ -226,7 +258,9 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
                 return ln_index_error(b, "gather index", wrong[0], w->from_end ? -wrong[1] : 0, wrong[1] - 1);
             char *target = (char *)b->outputs[0] + to * (int64_t)size;
             const char *origin = (const char *)b->inputs[0] + source * (int64_t)size;
-            if (!w->contiguous)
+            if (w->real)
+                move_values(call, b, to, source, line);
+            else if (!w->contiguous)
                 move_pieces(call, b, to, source);
             else if (bytes == 1)
                 *target = *origin;

@@ -1,0 +1,22 @@
+/* matmul_weights.h - the plan of a product by quantized weights that stay narrow (matmul_weights.inc.c). */
+#ifndef LN_MATMUL_WEIGHTS_H
+#define LN_MATMUL_WEIGHTS_H
+
+#include "ops/matmul.h"
+
+enum {
+    LN_WEIGHT_PANEL = 32,
+    LN_WEIGHT_LANES = 16
+}; /* columns that are unpacked together; floats of the widest vector */
+
+typedef struct ln_weights {
+    ln_matmul_view view;
+    int64_t panel;  /* columns that are unpacked together, a multiple of 4 */
+    int64_t padded; /* k, rounded up to whole vectors */
+    int64_t bias_stride;
+} ln_weights;
+
+bool ln_weights_supports(const ln_call *call);
+linnet_status ln_weights_configure(ln_call *call);
+
+#endif

@@ -1,0 +1,15 @@
+/* quant_unpack.h - real values of stored integers, for kernels that read quantized weights directly. */
+#ifndef LN_QUANT_UNPACK_H
+#define LN_QUANT_UNPACK_H
+
+#include "kernel/kernel.h"
+
+/* Whether the tensor holds integers whose quantization says which real numbers they stand for. */
+static inline bool ln_quant_has_values(const ln_tensor *t) {
+    return t->quant != NULL && t->quant->count > 0 && !ln_dtype_is_float(t->dtype) && t->dtype != LINNET_NONE;
+}
+
+/* out[i] = (stored - zero) * scale of the element with row-major number first + i. `t` is dense. */
+void ln_quant_unpack(const ln_tensor *t, const void *data, int64_t first, int64_t n, float *out);
+
+#endif
