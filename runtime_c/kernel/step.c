@@ -46,7 +46,7 @@ linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, l
     }
     if (t->dtype != LINNET_NONE && t->quant != NULL) {
         own.quant_scheme = t->quant->scheme;
-        own.quant_bits = t->quant->bits > 0 ? t->quant->bits : (int32_t)(8 * ln_dtype_size(t->dtype));
+        own.quant_bits = t->quant->bits > 0 ? t->quant->bits : ln_dtype_bits(t->dtype);
         own.quant_axis = t->quant->axis;
         own.quant_block = t->quant->block;
         own.quant_count = t->quant->count;
