@@ -13,7 +13,7 @@ SCHEMA = Path(__file__).resolve().parent
 # Traits of an op: the facts that passes use. schema/README.md explains each of them.
 FLAGS = (
     "in_place", "epilogue", "data_dependent", "can_fail", "computes_f32", "exact", "calls", "writes", "looks_up", "registered",
-    "varies",
+    "varies", "blocks",
 )  # fmt: skip
 FAMILIES = (
     "map", "copy", "product", "recurrent", "reduction", "norm", "window", "resampling", "indexing", "conversion", "control",
@@ -56,6 +56,7 @@ class Op:
     in_place: bool
     epilogue: bool
     data_dependent: bool
+    blocks: bool
     can_fail: bool
     family: str
     computes_in: str
@@ -152,6 +153,7 @@ def load_ops() -> list[Op]:
             in_place=row["in_place"],
             epilogue=row.get("epilogue", False),
             data_dependent=row.get("data_dependent", False),
+            blocks=row.get("blocks", False),
             can_fail=row.get("can_fail", False),
             family=row.get("family", "other"),
             computes_in=row.get("computes_in", ""),

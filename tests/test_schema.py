@@ -90,7 +90,7 @@ def test_ids_are_never_reused(released: Path) -> None:
 
 def test_every_op_says_all_that_it_must() -> None:
     """Faults of a new op's .toml that the generator must notice."""
-    dtypes = ["f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
+    dtypes = ["f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "i4", "u4"]
     for name, row in _ops(SCHEMA).items():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name), name
         assert row["doc"].strip().endswith((".", ")")), f"{name}: doc is a sentence"

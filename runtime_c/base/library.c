@@ -11,9 +11,9 @@ const char *linnet_version(void) {
 }
 
 const char *linnet_dtype_name(int dtype) {
-    static const char *const names[] = {"none", "f32", "f16", "bf16", "f64", "i8",  "i16",
-                                        "i32",  "i64", "u8",  "u16",  "u32", "u64", "bool"};
-    return dtype >= 0 && dtype <= LINNET_BOOL ? names[dtype] : NULL;
+    static const char *const names[] = {"none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",
+                                        "i64",  "u8",  "u16", "u32",  "u64", "bool", "i4",  "u4"};
+    return dtype >= 0 && dtype <= LN_LAST_DTYPE ? names[dtype] : NULL;
 }
 
 size_t linnet_dtype_size(int dtype) { return ln_dtype_size(dtype); }

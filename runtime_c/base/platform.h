@@ -76,7 +76,14 @@ uint64_t ln_memory_available(void);
 uint64_t ln_memory_left(const char *meminfo, const char *groups, const char *mount);
 
 /* AArch64 only: the features that the operating system reports. */
-enum ln_arm_feature { LN_ARM_DOTPROD = 1, LN_ARM_FP16 = 2, LN_ARM_I8MM = 4, LN_ARM_CRC = 8 };
+enum ln_arm_feature {
+    LN_ARM_DOTPROD = 1,
+    LN_ARM_FP16 = 2,
+    LN_ARM_I8MM = 4,
+    LN_ARM_CRC = 8,
+    LN_ARM_BF16 = 16,
+    LN_ARM_SVE = 32
+};
 unsigned ln_arm_features(void);
 
 #endif

@@ -215,7 +215,8 @@ unsigned ln_arm_features(void) {
     /* Bits of the kernel's ABI (arch/arm64/include/uapi/asm/hwcap.h). Old headers do not define these names. */
     unsigned long first = getauxval(AT_HWCAP), second = getauxval(26 /* AT_HWCAP2 */);
     return (first >> 20 & 1 ? LN_ARM_DOTPROD : 0u) | (first >> 10 & 1 ? LN_ARM_FP16 : 0u) |
-           (second >> 13 & 1 ? LN_ARM_I8MM : 0u) | (first >> 7 & 1 ? LN_ARM_CRC : 0u);
+           (second >> 13 & 1 ? LN_ARM_I8MM : 0u) | (first >> 7 & 1 ? LN_ARM_CRC : 0u) |
+           (second >> 14 & 1 ? LN_ARM_BF16 : 0u) | (first >> 22 & 1 ? LN_ARM_SVE : 0u);
 #else
     return 0;
 #endif

@@ -7,9 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-static const uint8_t dtype_sizes[] = {0, 4, 2, 2, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
+static const uint8_t dtype_bits[] = {0, 32, 16, 16, 64, 8, 16, 32, 64, 8, 16, 32, 64, 8, 4, 4};
 
-size_t ln_dtype_size(int dtype) { return dtype > 0 && dtype <= LINNET_BOOL ? dtype_sizes[dtype] : 0; }
+int ln_dtype_bits(int dtype) { return dtype > 0 && dtype < (int)sizeof dtype_bits ? dtype_bits[dtype] : 0; }
+
+size_t ln_dtype_size(int dtype) { return (size_t)ln_dtype_bits(dtype) / 8; }
 
 bool ln_dtype_is_float(int dtype) { return dtype >= LINNET_F32 && dtype <= LINNET_F64; }
 
@@ -25,7 +27,7 @@ int64_t ln_count(const ln_tensor *t) {
 }
 
 bool ln_bytes(const ln_tensor *t, uint64_t *bytes) {
-    uint64_t total = ln_dtype_size(t->dtype);
+    uint64_t total = (uint64_t)ln_dtype_bits(t->dtype);
     bool empty = false;
     *bytes = 0;
     if (t->rank < 0) return false;
@@ -33,14 +35,25 @@ bool ln_bytes(const ln_tensor *t, uint64_t *bytes) {
         if (t->dims[i] < 0) return false;
         if (t->dims[i] == 0)
             empty = true;
-        else if (total > LN_MOST_BYTES / (uint64_t)t->dims[i]) /* also checked for an empty tensor, because its strides
-                                                                  are products too */
+        else if (total > 8 * LN_MOST_BYTES / (uint64_t)t->dims[i]) /* also checked for an empty tensor, because its
+                                                                  strides are products too */
             return false;
         else
             total *= (uint64_t)t->dims[i];
     }
-    *bytes = empty ? 0 : total;
+    *bytes = empty ? 0 : (total + 7) / 8;
     return true;
+}
+
+uint64_t ln_bytes_of(int dtype, int64_t count) { return ((uint64_t)count * (uint64_t)ln_dtype_bits(dtype) + 7) / 8; }
+
+int64_t ln_offset_of_element(int dtype, int64_t number) {
+    const int64_t bits = number * ln_dtype_bits(dtype);
+    return (bits - (bits & 7)) / 8;
+}
+
+bool ln_element_aligned(int dtype, int64_t number, uint64_t bytes) {
+    return (uint64_t)number * (uint64_t)ln_dtype_bits(dtype) % (8 * bytes) == 0;
 }
 
 void ln_set_layout(ln_tensor *t, int layout) {
@@ -75,6 +88,12 @@ static bool has_strides_of(const ln_tensor *t, int layout) {
 bool ln_is_dense(const ln_tensor *t) { return has_strides_of(t, LN_LAYOUT_DENSE); }
 
 bool ln_is_channels_last(const ln_tensor *t) { return t->rank >= 3 && has_strides_of(t, LN_LAYOUT_CHANNELS_LAST); }
+
+int64_t ln_block_count(const ln_tensor *t, int axis, int64_t block) {
+    ln_tensor blocks = *t;
+    if (t->dims[axis] > 0) blocks.dims[axis] = (t->dims[axis] - 1) / block + 1;
+    return ln_count(&blocks);
+}
 
 int ln_axis(int64_t axis, int rank) {
     if (axis < -rank || axis >= rank) return -1;
@@ -164,6 +183,16 @@ static uint64_t truncate_to_u64(double value) {
     return value >= 0x1p64 ? UINT64_MAX : (uint64_t)value;
 }
 
+static int load_half_byte(const void *data, int64_t index) {
+    return ((const uint8_t *)data)[index / 2] >> (index % 2 * 4) & 15;
+}
+
+void ln_store_half_byte(void *data, int64_t index, int64_t value) {
+    uint8_t *byte = (uint8_t *)data + index / 2;
+    const int shift = index % 2 * 4;
+    *byte = (uint8_t)((*byte & ~(15 << shift)) | (int)(value & 15) << shift);
+}
+
 double ln_load_f64(const void *data, int dtype, int64_t index) {
     switch (dtype) {
     case LINNET_F32: return ((const float *)data)[index];
@@ -189,6 +218,8 @@ int64_t ln_load_i64(const void *data, int dtype, int64_t index) {
         return value > INT64_MAX ? INT64_MAX : (int64_t)value;
     }
     case LINNET_BOOL: return ((const uint8_t *)data)[index] != 0;
+    case LINNET_I4: return (load_half_byte(data, index) ^ 8) - 8;
+    case LINNET_U4: return load_half_byte(data, index);
     case LINNET_F32:
     case LINNET_F16:
     case LINNET_BF16:
@@ -219,6 +250,8 @@ void ln_store_i64(void *data, int dtype, int64_t index, int64_t value) {
     case LINNET_U16: ((uint16_t *)data)[index] = (uint16_t)clamp(value, 0, UINT16_MAX); break;
     case LINNET_U32: ((uint32_t *)data)[index] = (uint32_t)clamp(value, 0, UINT32_MAX); break;
     case LINNET_U64: ((uint64_t *)data)[index] = value < 0 ? 0 : (uint64_t)value; break;
+    case LINNET_I4: ln_store_half_byte(data, index, clamp(value, -8, 7)); break;
+    case LINNET_U4: ln_store_half_byte(data, index, clamp(value, 0, 15)); break;
     case LINNET_BOOL: ((uint8_t *)data)[index] = value != 0; break;
     case LINNET_F32: ((float *)data)[index] = (float)value; break;
     case LINNET_F64: ((double *)data)[index] = (double)value; break;
@@ -244,7 +277,7 @@ linnet_status ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor
     uint64_t bytes;
     for (int d = 0; d < t->rank; ++d) info.shape[d] = t->dims[d];
     if (ln_bytes(t, &bytes)) info.bytes = (size_t)bytes;
-    info.bits = (int32_t)(8 * ln_dtype_size(t->dtype));
+    info.bits = ln_dtype_bits(t->dtype);
     info.layout = t->layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
     if (t->quant != NULL && t->quant->scheme != LN_QUANT_NONE) {
         const ln_quant *q = t->quant;

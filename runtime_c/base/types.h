@@ -13,7 +13,8 @@
 #define LN_MAX_OPERANDS                                                                                                \
     32 /* inputs or outputs of one step, including those of its epilogue; only copy and map may have more */
 #define LN_MOST_BYTES ((uint64_t)1 << 46) /* of one tensor; leaves kernels room to multiply counts without overflow */
-#define LN_ALIGNMENT 64                   /* of every buffer that a kernel sees, except user memory */
+#define LN_LAST_DTYPE LINNET_U4
+#define LN_ALIGNMENT 64 /* of every buffer that a kernel sees, except user memory */
 
 /* Physical layout: the order of the dimensions in memory. The strides define it; this enum only names it. */
 enum ln_layout {
@@ -67,20 +68,33 @@ typedef struct ln_text {
     int64_t n;
 } ln_text;
 
-size_t ln_dtype_size(int dtype);
+int ln_dtype_bits(int dtype);      /* of one element; 0 if `dtype` is not a dtype */
+size_t ln_dtype_size(int dtype);   /* bytes of one element; 0 also if two elements share a byte */
 bool ln_dtype_is_float(int dtype); /* f32, f64, f16, bf16 */
 
 /* Number of elements; -1 when a dimension is unknown. INT64_MAX if the count exceeds the range of i64. Shape rules may
    see such a count in a shape that comes from data, before the plan refuses it (LINNET_TOO_LARGE). */
 int64_t ln_count(const ln_tensor *t);
-/* count * element size. Returns false above LN_MOST_BYTES, and for a negative or unknown dimension. */
+/* The only places that compute bytes from a count of elements, because two i4 or u4 elements share a byte. Elements are
+ * in the dense order, and the element with the even number is in the low half of its byte.
+ * ln_bytes: the bytes of a dense tensor. Returns false above LN_MOST_BYTES, and for a negative or unknown dimension.
+ * ln_bytes_of: the bytes that `count` >= 0 consecutive elements take, if the first one begins a byte.
+ * ln_offset_of_element: the offset of the byte in which the element with this number begins. */
 bool ln_bytes(const ln_tensor *t, uint64_t *bytes);
+uint64_t ln_bytes_of(int dtype, int64_t count);
+int64_t ln_offset_of_element(int dtype, int64_t number);
+/* Whether the element with this number begins at a multiple of `bytes`. */
+bool ln_element_aligned(int dtype, int64_t number, uint64_t bytes);
 /* Sets the layout and the strides for the tensor's dims. Channels-last needs rank >= 3. */
 void ln_set_layout(ln_tensor *t, int layout);
 /* Whether the strides are those of the dense row-major order. Dimensions of size 1 do not matter. */
 bool ln_is_dense(const ln_tensor *t);
 /* Whether the strides are those of channels-last. Dimensions of size 1 do not matter. */
 bool ln_is_channels_last(const ln_tensor *t);
+/* Number of blocks of the tensor, each `block` > 0 elements along `axis`; the last ones of a line may be shorter.
+ * Scales are in row-major order over the shape that has the number of blocks per line at `axis`. -1: a dimension is
+ * unknown. */
+int64_t ln_block_count(const ln_tensor *t, int axis, int64_t block);
 /* Maps an axis in [-rank, rank) to [0, rank); returns -1 outside that range. */
 int ln_axis(int64_t axis, int rank);
 
@@ -90,6 +104,8 @@ double ln_load_f64(const void *data, int dtype, int64_t index);
 int64_t ln_load_i64(const void *data, int dtype, int64_t index);
 void ln_store_f64(void *data, int dtype, int64_t index, double value);
 void ln_store_i64(void *data, int dtype, int64_t index, int64_t value);
+/* Stores the low 4 bits of `value`. Keeps the other element in the byte, so two threads must not share a byte. */
+void ln_store_half_byte(void *data, int64_t index, int64_t value);
 float ln_f16_to_f32(uint16_t h);
 uint16_t ln_f32_to_f16(float f);
 float ln_bf16_to_f32(uint16_t h);

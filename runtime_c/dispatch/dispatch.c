@@ -33,10 +33,10 @@ const ln_kernel *const ln_kernels[] = {
 #undef LN_KERNEL
 #undef LN_ISA_KERNEL
 
-const ln_kernel *ln_choose_kernel(const ln_call *call, int isa, bool reference_only) {
+const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
     for (const ln_kernel *const *k = ln_kernels; *k != NULL; ++k) {
         const ln_kernel *kernel = *k;
-        if (kernel->op != call->op->id || kernel->isa > isa) continue;
+        if (kernel->op != call->op->id || (kernel->needs & ~call->features) != 0) continue;
         if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) continue;
         if (call->epilogue != NULL && !(kernel->flags & LN_KERNEL_EPILOGUE)) continue;
         if (kernel->supports(call)) return kernel;

@@ -111,7 +111,10 @@ typedef enum linnet_dtype {
     LINNET_U16 = 10,
     LINNET_U32 = 11,
     LINNET_U64 = 12,
-    LINNET_BOOL = 13 /* one byte, 0 or 1 */
+    LINNET_BOOL = 13, /* one byte, 0 or 1 */
+    LINNET_I4 = 14,   /* two elements in a byte, the one with the even number in the low half; a tensor has no gaps
+                         between rows, and ends with 4 bits of 0 if its number of elements is odd */
+    LINNET_U4 = 15
 } linnet_dtype;
 
 /* The host's memory allocator. alloc returns memory aligned to `alignment` (a power of two), or NULL. */
@@ -183,7 +186,7 @@ LINNET_API const char *linnet_status_name(int status);
 LINNET_API size_t linnet_error_format(const linnet_error *error, char *text, size_t size);
 /* "f32", "i8", ...; NULL if `dtype` is not a linnet_dtype. */
 LINNET_API const char *linnet_dtype_name(int dtype);
-/* Bytes of one element; 0 if `dtype` is not a linnet_dtype. */
+/* Bytes of one element; 0 if `dtype` is not a linnet_dtype, and for I4 and U4, whose elements share a byte. */
 LINNET_API size_t linnet_dtype_size(int dtype);
 /* Name of the i-th ISA level, from the most basic (i = 0) to the best; NULL past the end. Only levels that this build
  * contains and this machine can run are counted. `isa_max` takes these names. */

@@ -72,6 +72,7 @@ typedef struct linnet_device_tensor {
     const int32_t *zero; /* NULL: all 0 */
 } linnet_device_tensor;
 
+/* The name of the runtime op; for a user op (linnet_ext.h) its own name, "com.example.crop". */
 LINNET_API const char *linnet_step_op(const linnet_step *step);
 LINNET_API const char *linnet_step_name(const linnet_step *step);
 /* The inputs of the op, then the operands of the epilogue, if the step has one. */

@@ -24,6 +24,8 @@ typedef struct linnet_operand {
     const int32_t *zero;
     int32_t quant_count;
     int32_t quant_axis;
+    int32_t quant_block; /* > 0: elements along quant_axis that share a scale; scales are in row-major order of the
+                            blocks */
 } linnet_operand;
 
 /* Infers the shapes and dtypes of the outputs. `node` is a finished flatbuffer with root linnet.fb.Node; the function

@@ -1,8 +1,30 @@
 /* infer.c - shared by the shape rules of all ops: broadcasting, list operands, window arithmetic.
  * Dimensions may be -1 (unknown) here, and sizes come from files, so nothing may overflow. */
 #include "kernel/op.h"
+#include "generated/op_table.h"
 
 #include <string.h>
+
+/* Control flow passes on values of any kind, `shape` reads no element, and a user op decides for itself. */
+static linnet_status check_dtypes(const ln_infer *infer, const ln_tensor *tensors, int n) {
+    const ln_op *op = infer->op;
+    if ((op->flags & (LN_OP_CALLS | LN_OP_REGISTERED)) || op->family == LN_FAMILY_SHAPE) return LINNET_OK;
+    for (int i = 0; i < n; i++) {
+        const ln_tensor *t = &tensors[i];
+        const bool blocks = t->quant != NULL && t->quant->scheme == LN_QUANT_BLOCK && !(op->flags & LN_OP_BLOCKS);
+        if (!blocks && (ln_dtype_bits(t->dtype) != 4 || (op->dtypes >> t->dtype & 1))) continue;
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "%s is not defined for %s%s", op->name, linnet_dtype_name(t->dtype),
+                blocks ? " with quantization per block" : "");
+        return ln_hint(infer->error, "dequantize it first, or cast to i8 or u8"), LINNET_WRONG_DTYPE;
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_infer_outputs(const ln_infer *infer) {
+    linnet_status status = check_dtypes(infer, infer->inputs, infer->n_inputs);
+    if (status == LINNET_OK) status = infer->op->infer(infer);
+    return status == LINNET_OK ? check_dtypes(infer, infer->outputs, infer->n_outputs) : status;
+}
 
 static bool broadcast_dim(int64_t a, int64_t b, int64_t *out) {
     if (a == 1 || (a < 0 && b != 1))

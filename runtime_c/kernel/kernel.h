@@ -7,32 +7,57 @@
 #include "kernel/op.h"
 #include "generated/op_table.h"
 
-/* Ordered within an architecture. `isa_max` selects a level by name; "scalar" means reference kernels only. */
-enum ln_isa {
-    LN_ISA_SCALAR = 0,
+/* What a processor can do and a kernel can need: bits, in no order, since each exists without most of the others. */
+typedef uint32_t ln_features;
+enum ln_feature {
 #if defined(__x86_64__) || defined(_M_X64)
-    LN_ISA_SSE2 = 1,       /* every x86-64 */
-    LN_ISA_AVX2 = 2,       /* AVX2, FMA, F16C */
-    LN_ISA_AVX512 = 3,     /* F, BW, DQ, VL */
-    LN_ISA_AVX512VNNI = 4, /* and VNNI */
-    LN_ISA_COUNT = 5
-#elif defined(__aarch64__)
-    LN_ISA_NEON = 1,    /* every ARMv8 */
-    LN_ISA_DOTPROD = 2, /* ARMv8.2 dot product and fp16 */
-    LN_ISA_I8MM = 3,    /* and int8 matrix multiply */
-    LN_ISA_COUNT = 4
-#elif defined(__ARM_NEON)
-    LN_ISA_NEON = 1,
-    LN_ISA_COUNT = 2
-#else
-    LN_ISA_COUNT = 1
+    LN_SSE2 = 1,        /* every x86-64 */
+    LN_AVX2 = 2,        /* AVX2, FMA, F16C */
+    LN_AVX512 = 4,      /* F, BW, DQ, VL */
+    LN_AVX512VNNI = 8,  /* integer dot products of 512 bits */
+    LN_AVXVNNI = 16,    /* those of 256 bits, which processors without AVX-512 have too */
+    LN_AVX512BF16 = 32, /* bf16 dot products */
+#elif defined(__aarch64__) || defined(__ARM_NEON)
+    LN_NEON = 1,    /* every ARMv8 */
+    LN_FP16 = 2,    /* arithmetic on f16 */
+    LN_DOTPROD = 4, /* integer dot products */
+    LN_I8MM = 8,    /* products of int8 matrices */
+    LN_BF16 = 16,   /* bf16 dot and matrix products */
+    LN_SVE = 32,
 #endif
+    LN_NO_FEATURE = 0
+};
+
+/* Named sets: what the files NAME__<isa>.c are compiled for, and so what their kernels need. */
+enum ln_isa {
+#if defined(__x86_64__) || defined(_M_X64)
+    LN_ISA_SSE2 = LN_SSE2,
+    LN_ISA_AVX2 = LN_ISA_SSE2 | LN_AVX2,
+    LN_ISA_AVX512 = LN_ISA_AVX2 | LN_AVX512,
+    LN_ISA_AVX512VNNI = LN_ISA_AVX512 | LN_AVX512VNNI,
+#elif defined(__aarch64__) || defined(__ARM_NEON)
+    LN_ISA_NEON = LN_NEON,
+    LN_ISA_DOTPROD = LN_ISA_NEON | LN_DOTPROD,
+#endif
+    LN_ISA_SCALAR = 0 /* the references */
 };
 
 /* kernel/cpu.c */
-int ln_isa_detect(void);           /* the best level that this machine can run and this build has kernels for */
-const char *ln_isa_text(int isa);  /* "avx2"; NULL past the end */
-int ln_isa_find(const char *name); /* -1: this build has no such level */
+ln_features ln_detect_features(void); /* all that this machine and its operating system have */
+#if defined(__x86_64__)
+/* The features that the answers of CPUID mean: ECX of leaf 1; EBX and ECX of leaf 7, EAX of its part 1; and XCR0. */
+ln_features ln_x86_features(unsigned leaf1, unsigned leaf7b, unsigned leaf7c, unsigned part1, unsigned state);
+#endif
+/* A name that isa_max takes. The set is the most that a plan may then use. The library lists the name on machines that
+   have the feature (`mark`), in builds with kernels for it. */
+typedef struct ln_isa_set {
+    char name[12];
+    ln_features mark, most;
+} ln_isa_set;
+extern const ln_isa_set ln_isa_sets[];           /* in the order of linnet_isa_name; the last one has no name */
+const ln_isa_set *ln_isa_find(const char *name); /* NULL: there is no such set */
+/* The last set that these features of this machine contain the mark of. */
+const ln_isa_set *ln_isa_of(ln_features features);
 
 typedef struct ln_epilogue ln_epilogue; /* kernel/map.h: a map applied to the op's result before it is stored */
 
@@ -46,7 +71,7 @@ typedef struct ln_call {
     int n_extra;
     const ln_tensor *inner;      /* with an epilogue: the op's own result, which is never stored; else == outputs */
     const ln_epilogue *epilogue; /* NULL: none */
-    int isa;                     /* the plan's limit; a kernel may use it to choose helpers */
+    ln_features features;        /* what the plan may use; a kernel may choose helpers by it */
     int threads;                 /* the largest number of threads that will run it */
     /* Set by configure: */
     void *state;         /* plan-time data of the kernel, from ln_call_state */
@@ -100,8 +125,8 @@ enum ln_kernel_flag {
 typedef struct ln_kernel {
     char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
     uint16_t op;
-    uint8_t isa;
-    uint8_t flags;
+    uint16_t flags;
+    ln_features needs;
     bool (*supports)(const ln_call *call);
     linnet_status (*configure)(ln_call *call);
     void (*pack)(const ln_call *call, void *packed);
@@ -111,8 +136,8 @@ typedef struct ln_kernel {
 /* All kernels of this build, best first, references last (dispatch/dispatch.c includes the .inc lists).
  * NULL-terminated. */
 extern const ln_kernel *const ln_kernels[];
-/* The first kernel of ln_kernels at or below `isa` that supports the call; NULL if none. */
-const ln_kernel *ln_choose_kernel(const ln_call *call, int isa, bool reference_only);
+/* The first kernel of ln_kernels that needs no more than call->features and supports the call; NULL if none. */
+const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only);
 /* Whether ln_kernels has any kernel of the op. */
 bool ln_has_kernel(int op);
 

@@ -44,7 +44,8 @@ enum ln_op_flag {
     LN_OP_WRITES = 128,       /* it writes the variable that is its first operand */
     LN_OP_LOOKS_UP = 256,     /* it reads only selected parts of its first operand */
     LN_OP_REGISTERED = 512,   /* the host registers it with the model (kernel/user.h) */
-    LN_OP_VARIES = 1024       /* the same operands may give other results; never folded, never computed twice */
+    LN_OP_VARIES = 1024,      /* the same operands may give other results; never folded, never computed twice */
+    LN_OP_BLOCKS = 2048       /* its operands and results may have quantization per block */
 };
 /* The preference of an operand for a physical layout. Channels-last applies where channels are the second dimension. */
 enum ln_op_layout { LN_PREFER_FREE, LN_PREFER_DENSE, LN_PREFER_CHANNELS_LAST, LN_PREFER_FOLLOW };
@@ -125,6 +126,10 @@ typedef struct ln_map_opcode_row {
     uint8_t arity;
     uint8_t types; /* register types: 1 floats, 2 integers, 3 both */
 } ln_map_opcode_row;
+
+/* kernel/infer.c: applies the op's shape rule. Refuses i4, u4 and quantization per block unless the op is defined for
+ * them, because most kernels rely on elements of whole bytes and on one scale per tensor or axis. */
+linnet_status ln_infer_outputs(const ln_infer *infer);
 
 /* Helpers for shape rules (kernel/infer.c). */
 /* Broadcasts two shapes with unknown dimensions into out, by NumPy's rules (rank and dims only). SHAPE_MISMATCH if they

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/structs.h"
 #include "kernel/map.h"
+#include "kernel/user.h"
 
 #include <string.h>
 
@@ -21,7 +22,11 @@ linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t i
     return LINNET_INDEX_OUT_OF_RANGE;
 }
 
-const char *linnet_step_op(const linnet_step *step) { return step->call.op->name; }
+static bool registered(const linnet_step *step) { return step->call.op->flags & LN_OP_REGISTERED; }
+
+const char *linnet_step_op(const linnet_step *step) {
+    return registered(step) ? ln_user_host(step->call.op)->name : step->call.op->name;
+}
 const char *linnet_step_name(const linnet_step *step) { return step->name; }
 int linnet_step_input_count(const linnet_step *step) { return step->call.n_inputs + step->call.n_extra; }
 int linnet_step_output_count(const linnet_step *step) { return step->call.n_outputs; }
@@ -41,7 +46,7 @@ linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, l
     }
     if (t->dtype != LINNET_NONE && t->quant != NULL) {
         own.quant_scheme = t->quant->scheme;
-        own.quant_bits = t->quant->bits > 0 ? t->quant->bits : (int32_t)(8 * ln_dtype_size(t->dtype));
+        own.quant_bits = t->quant->bits > 0 ? t->quant->bits : ln_dtype_bits(t->dtype);
         own.quant_axis = t->quant->axis;
         own.quant_block = t->quant->block;
         own.quant_count = t->quant->count;
@@ -106,6 +111,13 @@ static const ln_attribute *find_attribute(const linnet_step *step, const char *n
 }
 
 const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count) {
+    if (registered(step) && count != NULL) {
+        const linnet_user_call call = {.node = step->call.attributes};
+        int64_t n = 0;
+        const int64_t *values = ln_user_integers(&call, attribute, &n);
+        *count = (int)n;
+        return values;
+    }
     const ln_attribute *a = find_attribute(step, attribute);
     if (a == NULL || count == NULL || a->type == LN_ATTRIBUTE_FLOAT || a->type == LN_ATTRIBUTE_FLOATS ||
         a->type == LN_ATTRIBUTE_BYTES)
@@ -120,6 +132,13 @@ const int64_t *linnet_step_integers(const linnet_step *step, const char *attribu
 }
 
 const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count) {
+    if (registered(step) && count != NULL) {
+        const linnet_user_call call = {.node = step->call.attributes};
+        int64_t n = 0;
+        const double *values = ln_user_floats(&call, attribute, &n);
+        *count = (int)n;
+        return values;
+    }
     const ln_attribute *a = find_attribute(step, attribute);
     if (a == NULL || count == NULL || (a->type != LN_ATTRIBUTE_FLOAT && a->type != LN_ATTRIBUTE_FLOATS)) return NULL;
     const char *at = (const char *)step->call.attributes + a->offset;

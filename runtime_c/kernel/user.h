@@ -23,4 +23,10 @@ linnet_status ln_user_arity(const linnet_user_op *host, int n_inputs, int n_outp
 /* USER_OP_FAILED with the text of a callback. `what` says which callback. */
 linnet_status ln_user_failed(const char *what, const char *name, const char *problem, linnet_error *error);
 
+/* The functions of linnet_user_call. They read only call->node. */
+const char *ln_user_attribute(const linnet_user_call *call, int i, int *type, int64_t *count);
+const int64_t *ln_user_integers(const linnet_user_call *call, const char *attribute, int64_t *count);
+const double *ln_user_floats(const linnet_user_call *call, const char *attribute, int64_t *count);
+const char *ln_user_text(const linnet_user_call *call, const char *attribute, int64_t i, size_t *size);
+
 #endif

@@ -136,7 +136,7 @@ linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
     linnet_status status = ln_map_compile(&source, call, &q->program);
     if (status) return status;
     find_clamp(e, inputs, &call->outputs[0]);
-    q->isa = ln_map_isa_for(call->isa);
+    q->isa = ln_map_isa_for(call->features);
     q->columns = call->inner->dims[ln_epilogue_column_axis(call->inner)];
     for (int i = 0; i < q->program->n_steps; i++) {
         const ln_map_step *s = &q->program->steps[i];

@@ -19,11 +19,11 @@
 #define DECLARE(level, symbol) extern const ln_map_isa symbol;
 LEVELS(DECLARE)
 
-const ln_map_isa *ln_map_isa_for(int isa) {
+const ln_map_isa *ln_map_isa_for(ln_features features) {
 #define TAKE(level, symbol)                                                                                            \
-    if (isa >= level) return &symbol;
+    if (((ln_features)(level) & ~features) == 0) return &symbol;
     LEVELS(TAKE)
-    return NULL; /* no level is below LN_ISA_SCALAR */
+    return NULL; /* LN_ISA_SCALAR needs nothing */
 }
 
 char **ln_map_registers(const ln_map_program *p, void *scratch) {
@@ -50,11 +50,11 @@ bool ln_map_supports(const ln_call *call) {
     return call->epilogue == NULL && call->n_outputs > 0 && ln_map_compilable(&source);
 }
 
-linnet_status ln_map_configure(ln_call *call, int isa) {
+linnet_status ln_map_configure(ln_call *call, ln_features features) {
     ln_map_source source = source_of(call);
     ln_map_program *p;
     linnet_status status = ln_map_compile(&source, call, &p);
-    if (status || (status = ln_map_tabulate(p, call, isa))) return status;
+    if (status || (status = ln_map_tabulate(p, call, features))) return status;
     call->state = p;
     call->scratch_thread = p->scratch_bytes + ln_round_up((size_t)p->n_views * sizeof(char *), 64);
     call->work[0] = ln_ceil_div(p->count, p->strip);
@@ -78,7 +78,7 @@ static int cost(const ln_map_step *s) {
     return s->type == LINNET_F64 || s->type == LINNET_I64 ? 2 : 1;
 }
 
-linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa) {
+linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, ln_features features) {
     int input = -1, output = -1, total = 0;
     for (int i = 0; i < p->n_steps; i++) {
         const ln_map_step *s = &p->steps[i];
@@ -101,7 +101,8 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa) {
         }
     }
     /* A lookup takes about a cycle per element; wider vectors execute more steps in that time. */
-    int worth = isa <= 1 ? 3 : isa == 2 ? 5 : 6;
+    const ln_map_isa *isa = ln_map_isa_for(features);
+    const int worth = isa->lanes <= 4 ? 3 : isa->lanes == 8 ? 5 : 6;
     if (input < 0 || output < 0 || total < worth || p->count < 512) return LINNET_OK;
     const ln_map_view *x = &p->views[input], *y = &p->views[output];
     if (ln_dtype_size(x->dtype) != 1 || ln_dtype_size(y->dtype) != 1 || x->dtype == LINNET_BOOL || x->rank != 1 ||
@@ -115,7 +116,7 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa) {
     for (int v = 0; v < p->n_views; v++) bases[v] = (char *)(v == output ? table : table + 256);
     char **registers = ln_map_registers(p, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
     for (int start = 0; start < 256; start += p->strip)
-        ln_map_isa_for(isa)->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
+        isa->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
     p->table = table;
     p->table_view[0] = input;
     p->table_view[1] = output;

@@ -63,7 +63,7 @@ typedef void (*ln_map_strip)(const ln_map_program *p, const ln_map_view *views, 
 
 /* Lays out pointers and strips in scratch (64-byte aligned, p->scratch_bytes). */
 char **ln_map_registers(const ln_map_program *p, void *scratch);
-/* The functions of an ISA level: the best at or below `isa`. */
+/* The functions for a set of features, with the widest vectors. */
 typedef struct ln_map_isa {
     ln_map_strip strip;
     /* Computes min(max(x, low), high) of rows x columns floats. */
@@ -71,8 +71,9 @@ typedef struct ln_map_isa {
                   float low, float high);
     /* Stores n floats as contiguous elements of any type. */
     void (*store)(int dtype, const float *x, int n, void *y);
+    int lanes; /* floats in a vector */
 } ln_map_isa;
-const ln_map_isa *ln_map_isa_for(int isa);
+const ln_map_isa *ln_map_isa_for(ln_features features);
 
 /* The input of compilation. The views of an epilogue (tile_input >= 0) get their dims when it is applied
  * (map_epilogue.c). */
@@ -90,7 +91,7 @@ typedef struct ln_map_source {
 bool ln_map_compilable(const ln_map_source *source);
 linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_program **out);
 /* Makes the look-up table if that is possible and worthwhile. */
-linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa);
+linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, ln_features features);
 
 /* Shared by all ISAs (map/map_rest.c): convert any memory type to any register type and back, and run the rarer
  * opcodes. */
@@ -102,7 +103,7 @@ void ln_map_arithmetic(const ln_map_step *step, int n, const void *a, const void
 
 /* Kernel functions that work with any strip interpreter (map/map_kernel.c). */
 bool ln_map_supports(const ln_call *call);
-linnet_status ln_map_configure(ln_call *call, int isa);
+linnet_status ln_map_configure(ln_call *call, ln_features features);
 linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
                          ln_map_strip strip);
 /* cast, quantize and dequantize as map programs (map/map_convert.c). ln_map_run runs them. */

@@ -347,7 +347,8 @@ static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int6
 }
 
 extern const ln_map_isa LN_SIMD_NAME(ln_map_isa);
-const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(map_strip), LN_SIMD_NAME(clamp), LN_SIMD_NAME(store_floats)};
+const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(map_strip), LN_SIMD_NAME(clamp), LN_SIMD_NAME(store_floats),
+                                             VF_WIDTH};
 
 #if !defined(LN_SIMD_SCALAR) /* without SIMD, plans use the references; but epilogues still need strips */
 static linnet_status LN_SIMD_NAME(map_configure)(ln_call *call) { return ln_map_configure(call, LN_SIMD_ISA); }
@@ -361,7 +362,7 @@ static linnet_status LN_SIMD_NAME(map_run)(const ln_call *call, const ln_buffers
 const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
     .name = "map_any_strips_16__" LN_SIMD_TEXT,
     .op = LN_OP_MAP,
-    .isa = LN_SIMD_ISA,
+    .needs = LN_SIMD_ISA,
     .flags = LN_KERNEL_VIEWS,
     .supports = ln_map_supports,
     .configure = LN_SIMD_NAME(map_configure),
@@ -372,7 +373,7 @@ const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
     const ln_kernel LN_SIMD_NAME(symbol) = {                                                                           \
         .name = text "_any_strips_16__" LN_SIMD_TEXT,                                                                  \
         .op = id,                                                                                                      \
-        .isa = LN_SIMD_ISA,                                                                                            \
+        .needs = LN_SIMD_ISA,                                                                                          \
         .flags = LN_KERNEL_VIEWS,                                                                                      \
         .supports = ln_convert_supports,                                                                               \
         .configure = ln_convert_configure,                                                                             \

@@ -28,7 +28,7 @@ static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_f
         break;
     case LN_ATTRIBUTE_DTYPE:
         value = ln_fb_unsigned(table, a->slot, 1, value);
-        if (value > LINNET_BOOL) return bad(error, op, a, value, "a dtype number of at most %lld", LINNET_BOOL);
+        if (value > LN_LAST_DTYPE) return bad(error, op, a, value, "a dtype number of at most %lld", LN_LAST_DTYPE);
         break;
     case LN_ATTRIBUTE_FUNCTION:
         value = ln_fb_signed(table, a->slot, 4, value);

@@ -207,9 +207,13 @@ static linnet_status write_file(saver *s, const char *path) {
     const linnet_model *model = ln_store_model(s->store);
     size_t most = 512, root[4], each;
     uint64_t size;
+    uint32_t version = 1;
     writer w = {NULL, 0};
     for (int32_t i = 0; i < model->n_variables; i++)
-        if (s->chosen[i]) most += 128 + strlen(model->variables[i].name) + 8 * LN_MAX_RANK;
+        if (s->chosen[i]) {
+            most += 128 + strlen(model->variables[i].name) + 8 * LN_MAX_RANK;
+            if (ln_dtype_bits(model->variables[i].tensor.dtype) < 8) version = 2;
+        }
     for (int32_t i = 0; i < s->n_pairs; i++) most += 48 + strlen(s->pairs[2 * i]) + strlen(s->pairs[2 * i + 1]);
     w.data = ln_pool_alloc(&s->pool, most);
     s->parts = ln_pool_array(&s->pool, (int64_t)s->n_chosen + 1, sizeof *s->parts);
@@ -234,7 +238,7 @@ static linnet_status write_file(saver *s, const char *path) {
         text(&w, value, s->pairs[2 * i + 1]);
     }
     size = write_segments(s, &w, root[2]);
-    ln_write_header(w.data, w.data + LN_HEADER_SIZE, w.used - LN_HEADER_SIZE, size);
+    ln_write_header(w.data, w.data + LN_HEADER_SIZE, w.used - LN_HEADER_SIZE, size, version);
     return ln_file_write(s->file, path, s->parts, s->n_chosen + 1, s->error);
 }
 

@@ -12,7 +12,7 @@
 #error "linnet reads little-endian files in place, so it needs a little-endian machine"
 #endif
 
-enum { HEADER_SIZE = LN_HEADER_SIZE, READER_VERSION = 1 };
+enum { HEADER_SIZE = LN_HEADER_SIZE, READER_VERSION = LN_FORMAT_VERSION };
 static const char magic[8] = {'L', 'I', 'N', 'N', 'E', 'T', '\r', '\n'};
 
 typedef struct header {
@@ -26,9 +26,9 @@ static uint32_t u32_at(const unsigned char *p) {
 
 static uint64_t u64_at(const unsigned char *p) { return u32_at(p) | (uint64_t)u32_at(p + 4) << 32; }
 
-void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size) {
-    const uint32_t versions[2] = {LN_FORMAT_VERSION, READER_VERSION},
-                   crc = ln_crc32(0, structure, (size_t)structure_size);
+void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size,
+                     uint32_t version) {
+    const uint32_t versions[2] = {version, version}, crc = ln_crc32(0, structure, (size_t)structure_size);
     const uint64_t range[2] = {HEADER_SIZE, structure_size};
     char *to = memset(header, 0, HEADER_SIZE);
     memcpy(to, magic, sizeof magic);

@@ -115,10 +115,24 @@ bool ln_zero_fits(int dtype, int32_t zero) {
     case LINNET_U8: return zero >= 0 && zero <= UINT8_MAX;
     case LINNET_I16: return zero >= INT16_MIN && zero <= INT16_MAX;
     case LINNET_U16: return zero >= 0 && zero <= UINT16_MAX;
+    case LINNET_I4: return zero >= -8 && zero <= 7;
+    case LINNET_U4: return zero >= 0 && zero <= 15;
     case LINNET_U32:
     case LINNET_U64: return zero >= 0;
     default: return true;
     }
+}
+
+static linnet_status check_blocks(reader *r, const char *name, const ln_tensor *t, int axis, int64_t block,
+                                  int64_t scales) {
+    if (ln_dtype_bits(t->dtype) > 8)
+        return corrupt_number(r, name, "quantization per block needs elements of 4 or 8 bits", "dtype ", t->dtype);
+    if (block < 1) return corrupt(r, name, "the block size of a quantization is not positive", block);
+    const int64_t blocks = ln_block_count(t, axis, block);
+    if (blocks < 0) return corrupt_number(r, name, "quantization per block needs a known shape", "axis ", axis);
+    if (blocks == scales) return LINNET_OK;
+    corrupt(r, name, "the number of scales differs from the number of blocks", scales);
+    return ln_expected(r->error, "%lld blocks", (long long)blocks), LINNET_CORRUPT;
 }
 
 static linnet_status read_quant(reader *r, const char *name, const ln_fb_table *table, int slot, ln_tensor *t) {
@@ -126,35 +140,34 @@ static linnet_status read_quant(reader *r, const char *name, const ln_fb_table *
     int64_t scheme = ln_fb_unsigned(&q, QUANT_SCHEME, 1, LN_QUANT_NONE);
     int64_t bits = ln_fb_unsigned(&q, QUANT_BITS, 1, 0), axis = ln_fb_signed(&q, QUANT_AXIS, 4, 0);
     ln_fb_vector scale = ln_fb_get_vector(&q, QUANT_SCALE, 4), zero = ln_fb_get_vector(&q, QUANT_ZERO, 4);
+    int64_t block = ln_fb_unsigned(&q, QUANT_BLOCK, 4, 0);
+    linnet_status status;
     ln_quant *quant;
     if (r->fb.problem) return problem(r);
     if (!q.at || scheme == LN_QUANT_NONE) return LINNET_OK;
-    if (scheme == LN_QUANT_BLOCK) {
-        ln_fail(r->error, LINNET_UNSUPPORTED, "this version does not support quantization per block");
-        ln_at_tensor(r->error, name);
-        return ln_hint(r->error, "use quantization per tensor or per axis"), LINNET_UNSUPPORTED;
-    }
     if (scheme > LN_QUANT_BLOCK) return corrupt(r, name, "unknown quantization scheme", scheme);
-    if (t->dtype < LINNET_I8 || t->dtype > LINNET_U64)
+    if (t->dtype < LINNET_I8 || t->dtype == LINNET_BOOL)
         return corrupt(r, name, "a tensor with quantization does not have an integer dtype", t->dtype);
-    if (bits > (int64_t)(8 * ln_dtype_size(t->dtype)))
-        return corrupt(r, name, "quantization has more bits than the dtype", bits);
+    if (bits > ln_dtype_bits(t->dtype)) return corrupt(r, name, "quantization has more bits than the dtype", bits);
     if (scale.count == 0 || (scheme == LN_QUANT_TENSOR && scale.count != 1))
         return corrupt(r, name, "quantization has the wrong number of scales", scale.count);
     if (zero.count != 0 && zero.count != scale.count)
         return corrupt(r, name, "the number of zero points is neither 0 nor the number of scales", zero.count);
-    if (scheme == LN_QUANT_AXIS) {
+    if (scheme != LN_QUANT_TENSOR) {
         if (axis < 0 || axis >= t->rank) return corrupt(r, name, "the quantization axis is out of range", axis);
-        if (scale.count != 1 && t->dims[axis] >= 0 && t->dims[axis] != scale.count)
+        if (scheme == LN_QUANT_BLOCK && (status = check_blocks(r, name, t, (int)axis, block, scale.count)))
+            return status;
+        if (scheme == LN_QUANT_AXIS && scale.count != 1 && t->dims[axis] >= 0 && t->dims[axis] != scale.count)
             return corrupt(r, name, "the number of scales differs from the size of the quantization axis", scale.count);
     }
     quant = ln_pool_alloc(r->pool, sizeof *quant);
     if (!quant) return no_memory(r);
-    /* A single entry for a whole axis is treated as quantization per tensor, so kernels do not need to check
-       `count`. */
-    quant->scheme = (uint8_t)(scale.count == 1 ? LN_QUANT_TENSOR : LN_QUANT_AXIS);
-    quant->bits = (uint8_t)(bits ? bits : (int64_t)(8 * ln_dtype_size(t->dtype)));
-    quant->axis = quant->scheme == LN_QUANT_AXIS ? (int32_t)axis : 0;
+    /* A single entry for a whole axis, or a single block, is treated as quantization per tensor, so kernels do not need
+       to check `count`. */
+    quant->scheme = (uint8_t)(scale.count == 1 ? LN_QUANT_TENSOR : scheme);
+    quant->bits = (uint8_t)(bits ? bits : ln_dtype_bits(t->dtype));
+    quant->axis = quant->scheme == LN_QUANT_TENSOR ? 0 : (int32_t)axis;
+    quant->block = quant->scheme == LN_QUANT_BLOCK ? (uint32_t)block : 0;
     quant->count = scale.count;
     quant->scale = scale.data;
     quant->zero = zero.count ? zero.data : NULL;
@@ -174,7 +187,7 @@ static linnet_status read_shape(reader *r, const char *name, int64_t dtype, int6
     ln_tensor known;
     uint64_t bytes;
     if (r->fb.problem) return problem(r);
-    if (dtype <= LINNET_NONE || dtype > LINNET_BOOL) return corrupt(r, name, "a tensor has an unknown dtype", dtype);
+    if (dtype <= LINNET_NONE || dtype > LN_LAST_DTYPE) return corrupt(r, name, "a tensor has an unknown dtype", dtype);
     if (rank < -1 || rank > LN_MAX_RANK) return corrupt(r, name, "a tensor has more than 8 dimensions", rank);
     if (shape->count != (uint32_t)(rank < 0 ? 0 : rank))
         return corrupt(r, name, "the length of a shape differs from the rank", shape->count);

@@ -8,10 +8,12 @@
 #include "model/graph.h"
 #include "generated/op_table.h"
 
-enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096, LN_HEADER_SIZE = 64, LN_FORMAT_VERSION = 1 };
+enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096, LN_HEADER_SIZE = 64, LN_FORMAT_VERSION = 2 };
 
-/* model.c: writes the header of a file with this structure. */
-void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size);
+/* model.c: writes the header of a file with this structure. version: 1, or 2 if it has i4, u4 or quantization per
+ * block (docs/format.md). */
+void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size,
+                     uint32_t version);
 
 /* verify.c: checks the bytes of segments against their digests, and the zeros around them. With `strict`, a segment
  * without a digest or a newer format is also an error. `out` may be NULL. Errors: CORRUPT (the first problem),

@@ -1,6 +1,7 @@
 /* assign.c - shape rule and reference kernel of `assign`. Plans commit assigned values at the end of a run (run/run.c).
  * The kernel is only for linnet_op_evaluate, where the result is the new value. */
 #include "kernel/kernel.h"
+#include "kernel/common/index.h"
 
 linnet_status ln_infer_assign(const ln_infer *infer) {
     const ln_tensor *variable = &infer->inputs[0], *value = &infer->inputs[1];
@@ -34,9 +35,8 @@ static bool supports(const ln_call *call) { return call->epilogue == NULL; }
 /* Copies element by element in logical order, so that any strides work. */
 static void copy(const ln_tensor *from, const ln_tensor *to, const char *in, char *out, int d, int64_t at_in,
                  int64_t at_out) {
-    const size_t size = ln_dtype_size(from->dtype);
     if (d == from->rank) {
-        for (size_t i = 0; i < size; ++i) out[(size_t)at_out * size + i] = in[(size_t)at_in * size + i];
+        ln_copy_element(out, at_out, in, at_in, ln_dtype_size(from->dtype));
         return;
     }
     for (int64_t i = 0; i < from->dims[d]; ++i)
@@ -53,7 +53,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_assign = {
     .name = "assign_reference",
     .op = LN_OP_ASSIGN,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = supports,
     .run = run,

@@ -71,7 +71,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
 
 const ln_kernel ln_reference_batch_norm = {.name = "batch_norm_reference",
                                            .op = LN_OP_BATCH_NORM,
-                                           .isa = LN_ISA_SCALAR,
+                                           .needs = LN_ISA_SCALAR,
                                            .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
                                            .supports = reference_supports,
                                            .configure = reference_configure,

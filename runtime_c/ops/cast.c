@@ -6,9 +6,9 @@
 
 linnet_status ln_infer_cast(const ln_infer *infer) {
     const ln_cast_attributes *a = infer->attributes;
-    if (linnet_dtype_size((int)a->dtype) == 0) {
+    if (ln_dtype_bits((int)a->dtype) == 0) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "cast to an unknown dtype");
-        ln_expected(infer->error, "a linnet_dtype from 1 to 13");
+        ln_expected(infer->error, "a linnet_dtype from 1 to 15");
         return ln_got(infer->error, "%lld", (long long)a->dtype);
     }
     ln_same_shape(&infer->inputs[0], &infer->outputs[0]);
@@ -19,7 +19,8 @@ linnet_status ln_infer_cast(const ln_infer *infer) {
 static bool supports(const ln_call *call) { return call->epilogue == NULL; }
 
 static linnet_status configure(ln_call *call) {
-    call->work[0] = ln_count(&call->outputs[0]);
+    /* Elements that share bytes are all stored by one thread. */
+    call->work[0] = ln_dtype_bits(call->outputs[0].dtype) < 8 ? 1 : ln_count(&call->outputs[0]);
     call->grain = 4096;
     return LINNET_OK;
 }
@@ -28,6 +29,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     (void)phase;
     (void)thread;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    if (ln_dtype_bits(y->dtype) < 8) end = ln_clear_packed(b->outputs[0], y);
     for (int64_t i = begin; i < end; i++)
         ln_convert_element(b->outputs[0], y->dtype, ln_offset_of(y, i), b->inputs[0], x->dtype, ln_offset_of(x, i));
     return LINNET_OK;
@@ -36,7 +38,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_cast = {
     .name = "cast_reference",
     .op = LN_OP_CAST,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = supports,
     .configure = configure,

@@ -9,6 +9,8 @@
  * offsets. */
 bool ln_copy_supports(const ln_call *call) {
     const ln_copy_attributes *a = call->attributes;
+    if (ln_dtype_bits(call->outputs[0].dtype) < 8 && !(ln_is_dense(&call->inputs[0]) && ln_is_dense(&call->outputs[0])))
+        return false;
     if (call->epilogue || (a->kind != LN_COPY_KIND_CONCAT && call->inputs[0].rank < 0)) return false;
     for (int i = 1; a->kind == LN_COPY_KIND_SLICE && i < call->n_inputs; i++)
         if (call->inputs[i].dtype != LINNET_NONE && !call->inputs[i].data) return false;
@@ -27,7 +29,8 @@ linnet_status ln_copy_configure(ln_call *call) {
     int64_t total = 0; /* bytes written; a thread should get at least 32 KiB or so */
     linnet_status status = ln_copy_make_plan(call, &plan);
     if (status) return status;
-    for (int i = 0; i < call->n_outputs; i++) total += ln_count(&call->outputs[i]) * plan->size;
+    for (int i = 0; i < call->n_outputs; i++)
+        total += (int64_t)ln_bytes_of(call->outputs[i].dtype, ln_count(&call->outputs[i]));
     call->state = plan;
     call->work[0] = plan->items;
     call->grain = plan->flat ? 4096 : ln_max(1, plan->items * 32768 / ln_max(1, total));
@@ -91,7 +94,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_copy = {
     .name = "copy_reference",
     .op = LN_OP_COPY,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = ln_copy_supports,
     .configure = ln_copy_configure,

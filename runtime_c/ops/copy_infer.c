@@ -447,10 +447,13 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
         return bad(infer, LINNET_SHAPE_MISMATCH, "copy: the first operand is missing", "a tensor");
     if (a->kind != LN_COPY_KIND_SPLIT && infer->n_outputs != 1)
         return bad(infer, LINNET_BAD_ATTRIBUTE, "copy: only split has more than one output", "one output");
+    if (ln_dtype_bits(x->dtype) < 8 && !ln_copy_keeps_order(a))
+        return bad(infer, LINNET_WRONG_DTYPE, "copy is not defined for i4 and u4 if it reorders elements",
+                   "elements of whole bytes: cast to i8 or u8 first");
     for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].dtype = x->dtype;
     switch (a->kind) {
     case LN_COPY_KIND_BITCAST:
-        if (linnet_dtype_size((int)a->dtype) != linnet_dtype_size(x->dtype))
+        if (ln_dtype_bits((int)a->dtype) != ln_dtype_bits(x->dtype))
             return bad(infer, LINNET_BAD_ATTRIBUTE, "bitcast: the two dtypes have different widths",
                        "a dtype as wide as the input's dtype");
         y->dtype = (uint8_t)a->dtype;

@@ -358,6 +358,19 @@ static void cut(ln_copy_plan *plan, ln_copy_rectangle *r) {
     plan->items += r->items;
 }
 
+/* Elements that share bytes are copied as the bytes of the whole tensor. */
+static linnet_status plan_bytes(ln_copy_plan *plan, ln_call *call) {
+    const int64_t bytes = (int64_t)ln_bytes_of(call->outputs[0].dtype, ln_count(&call->outputs[0]));
+    plan->size = 1;
+    if (bytes == 0) return LINNET_OK;
+    plan->count = 1;
+    plan->rectangles = ln_call_state(call, sizeof *plan->rectangles);
+    if (!plan->rectangles) return LINNET_OUT_OF_MEMORY;
+    plan->rectangles[0] = (ln_copy_rectangle){.rank = 1, .dims = {bytes}, .source_strides = {1}, .target_strides = {1}};
+    cut(plan, &plan->rectangles[0]);
+    return LINNET_OK;
+}
+
 linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out) {
     const ln_copy_attributes *a = call->attributes;
     ln_copy_plan *plan = ln_call_state(call, sizeof *plan);
@@ -367,6 +380,8 @@ linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out) {
     if (!plan) return LINNET_OUT_OF_MEMORY;
     plan->size = (uint32_t)ln_dtype_size(call->outputs[0].dtype);
     plan->value_input = -1;
+    *out = plan;
+    if (plan->size == 0) return plan_bytes(plan, call);
     if (a->kind == LN_COPY_KIND_PAD) {
         if (call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE) plan->value_input = 2;
         ln_store_float(plan->value, call->outputs[0].dtype, 0, a->value);
@@ -381,6 +396,5 @@ linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out) {
         cut(plan, &plan->rectangles[i]);
     }
     if (plan->flat) plan->items = ln_count(&call->outputs[0]);
-    *out = plan;
     return LINNET_OK;
 }

@@ -57,6 +57,11 @@ int ln_copy_pads(const ln_copy_attributes *a, const ln_tensor *inputs, int n_inp
 int64_t ln_copy_split_size(const ln_copy_attributes *a, const ln_tensor *inputs, int n_inputs, int n_outputs,
                            int64_t size, int i);
 
+/* Whether the result has the elements of the operand in the same dense order. */
+static inline bool ln_copy_keeps_order(const ln_copy_attributes *a) {
+    return a->kind == LN_COPY_KIND_IDENTITY || a->kind == LN_COPY_KIND_BITCAST || a->kind == LN_COPY_KIND_RESHAPE ||
+           a->kind == LN_COPY_KIND_SQUEEZE || a->kind == LN_COPY_KIND_UNSQUEEZE;
+}
 /* Builds the plan in memory of ln_call_state. */
 linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out);
 /* Shared by the reference and the fast kernels: the plan in call->state, and the run of a plan that is `flat`. */

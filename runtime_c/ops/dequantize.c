@@ -50,7 +50,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_dequantize = {
     .name = "dequantize_reference",
     .op = LN_OP_DEQUANTIZE,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = supports,
     .configure = configure,

@@ -19,9 +19,10 @@ linnet_status ln_infer_quantize(const ln_infer *infer) {
         y->dtype = zero->dtype;
     else if (y->dtype == LINNET_NONE)
         y->dtype = LINNET_U8; /* ONNX: uint8 if nothing is specified */
-    if (y->dtype != LINNET_I8 && y->dtype != LINNET_U8 && y->dtype != LINNET_I16 && y->dtype != LINNET_U16) {
+    if (y->dtype != LINNET_I8 && y->dtype != LINNET_U8 && y->dtype != LINNET_I16 && y->dtype != LINNET_U16 &&
+        ln_dtype_bits(y->dtype) != 4) {
         ln_fail(infer->error, LINNET_WRONG_DTYPE, "quantize: the output dtype is not supported");
-        ln_expected(infer->error, "i8, u8, i16 or u16");
+        ln_expected(infer->error, "i4, u4, i8, u8, i16 or u16");
         return ln_got(infer->error, "%s", linnet_dtype_name(y->dtype) ? linnet_dtype_name(y->dtype) : "none");
     }
     return ln_check_quant_operands(infer, a->axis, a->block, y);
@@ -33,7 +34,8 @@ static bool supports(const ln_call *call) {
 }
 
 static linnet_status configure(ln_call *call) {
-    call->work[0] = ln_count(&call->outputs[0]);
+    /* Elements that share bytes are all stored by one thread. */
+    call->work[0] = ln_dtype_bits(call->outputs[0].dtype) < 8 ? 1 : ln_count(&call->outputs[0]);
     call->grain = 4096;
     return LINNET_OK;
 }
@@ -45,6 +47,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int64_t low, high;
     ln_quant_range(y->dtype, y->quant ? y->quant->bits : 0, &low, &high);
+    if (ln_dtype_bits(y->dtype) < 8) end = ln_clear_packed(b->outputs[0], y);
     for (int64_t i = begin; i < end; i++) {
         float scale;
         int32_t zero;
@@ -60,7 +63,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_quantize = {
     .name = "quantize_reference",
     .op = LN_OP_QUANTIZE,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = supports,
     .configure = configure,

@@ -197,7 +197,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 
 const ln_kernel ln_reference_recurrent = {.name = "recurrent_reference",
                                           .op = LN_OP_RECURRENT,
-                                          .isa = LN_ISA_SCALAR,
+                                          .needs = LN_ISA_SCALAR,
                                           .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
                                           .supports = supports,
                                           .configure = configure,

@@ -1,66 +1,11 @@
 /* user.c - the op `user`: shape rule and kernel call the functions that the program has registered, and check what they
- * return. Also the functions that give callbacks the attributes of a node (linnet_ext.h). */
+ * return. */
 #include "kernel/user.h"
 
 #include "kernel/kernel.h"
 #include "kernel/step.h"
 
 #include <string.h>
-
-/* ---- attributes of a node, for callbacks ------------------------------------------------------------------------- */
-
-static const char *get_attribute(const linnet_user_call *call, int i, int *type, int64_t *count) {
-    const ln_user_attributes *a = call->node;
-    if (i < 0 || i >= a->kinds.n / 2) return NULL;
-    const char *name = a->names.v;
-    for (int k = 0; k < i; ++k) name += strlen(name) + 1;
-    if (type != NULL) *type = (int)a->kinds.v[2 * i];
-    if (count != NULL) *count = a->kinds.v[2 * i + 1];
-    return name;
-}
-
-/* The place of the attribute's first value among all values of its type, and their number in *count; -1 if the node has
- * no such attribute. `type`: LINNET_USER_TEXT also finds bytes. */
-static int64_t find(const linnet_user_call *call, const char *attribute, int type, int64_t *count) {
-    const ln_user_attributes *a = call->node;
-    const char *name = a->names.v;
-    int64_t at = 0;
-    for (int64_t i = 0; attribute != NULL && i < a->kinds.n; i += 2, name += strlen(name) + 1) {
-        const int64_t n = a->kinds.v[i + 1] < 0 ? 1 : a->kinds.v[i + 1];
-        const int kind = a->kinds.v[i] == LINNET_USER_BYTES ? LINNET_USER_TEXT : (int)a->kinds.v[i];
-        if (kind == type && strcmp(name, attribute) == 0) {
-            *count = n;
-            return at;
-        }
-        if (kind == type) at += n;
-    }
-    return -1;
-}
-
-static const int64_t *get_integers(const linnet_user_call *call, const char *attribute, int64_t *count) {
-    int64_t n;
-    const int64_t at = find(call, attribute, LINNET_USER_INTEGERS, &n);
-    if (at >= 0 && count != NULL) *count = n;
-    return at < 0 || n == 0 ? NULL : ((const ln_user_attributes *)call->node)->integers.v + at;
-}
-
-static const double *get_floats(const linnet_user_call *call, const char *attribute, int64_t *count) {
-    int64_t n;
-    const int64_t at = find(call, attribute, LINNET_USER_FLOATS, &n);
-    if (at >= 0 && count != NULL) *count = n;
-    return at < 0 || n == 0 ? NULL : ((const ln_user_attributes *)call->node)->floats.v + at;
-}
-
-static const char *get_text(const linnet_user_call *call, const char *attribute, int64_t i, size_t *size) {
-    int64_t n;
-    const int64_t at = find(call, attribute, LINNET_USER_TEXT, &n);
-    if (at < 0 || i < 0 || i >= n) return NULL;
-    const ln_user_attributes *a = call->node;
-    const char *text = a->text.v;
-    for (int64_t k = 0; k < at + i; ++k) text += a->sizes.v[k] + 1;
-    if (size != NULL) *size = (size_t)a->sizes.v[at + i];
-    return text;
-}
 
 /* ---- what a callback sees --------------------------------------------------------------------------------------- */
 
@@ -99,10 +44,10 @@ static linnet_user_call call_of(const ln_op *op, const void *attributes, int n_i
                               .outputs = s->pointers + n_inputs,
                               .items = 1,
                               .grain = 1,
-                              .attribute = get_attribute,
-                              .integers = get_integers,
-                              .floats = get_floats,
-                              .text = get_text};
+                              .attribute = ln_user_attribute,
+                              .integers = ln_user_integers,
+                              .floats = ln_user_floats,
+                              .text = ln_user_text};
 }
 
 /* ---- shape rule -------------------------------------------------------------------------------------------------- */

@@ -117,9 +117,10 @@ bool ln_is_view(const ln_work *w, const ln_work_node *node) {
         const ln_tensor *y = &ln_value_at(w, node->outputs[o])->tensor;
         if (!view_of(w, node, o, &view, &offset) || !same_strides(&view, y)) return false;
         /* Kernels may rely on aligned buffers, so a view must start at an aligned offset. */
-        const int64_t at = offset * (int64_t)ln_dtype_size(y->dtype);
-        if (at % LN_ALIGNMENT != 0) return false;
-        if (ln_on_device(node) && at % (int64_t)ln_device_at(w, node->device)->limits.alignment != 0) return false;
+        if (!ln_element_aligned(y->dtype, offset, LN_ALIGNMENT)) return false;
+        if (ln_on_device(node) &&
+            !ln_element_aligned(y->dtype, offset, ln_device_at(w, node->device)->limits.alignment))
+            return false;
     }
     return true;
 }
@@ -142,7 +143,7 @@ static bool try_view(alias *a, ln_work_node *node) {
         int64_t offset;
         view_of(w, node, o, &view, &offset);
         const ln_work_value *from = ln_value_at(w, node->inputs[0]);
-        attach(a, node->outputs[o], from->buffer, from->offset + offset * (int64_t)ln_dtype_size(view.dtype));
+        attach(a, node->outputs[o], from->buffer, from->offset + ln_offset_of_element(view.dtype, offset));
     }
     node->state = LN_NODE_GONE;
     return true;
@@ -160,7 +161,6 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
     const ln_work_value *y = ln_value_at(w, node->outputs[0]);
     const int axis = ln_axis(attributes->axis, y->tensor.rank);
     if (axis < 0) return LINNET_OK;
-    const int64_t size = (int64_t)ln_dtype_size(y->tensor.dtype);
     int64_t at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
         const ln_work_value *x = ln_value_at(w, node->inputs[k]);
@@ -172,7 +172,7 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
             if (ln_value_at(w, node->inputs[j])->buffer == x->buffer) return LINNET_OK;
         for (int d = 0; d < x->tensor.rank; ++d)
             if (x->tensor.dims[d] != 1 && x->tensor.strides[d] != y->tensor.strides[d]) return LINNET_OK;
-        if (at * y->tensor.strides[axis] * size % LN_ALIGNMENT != 0) return LINNET_OK;
+        if (!ln_element_aligned(y->tensor.dtype, at * y->tensor.strides[axis], LN_ALIGNMENT)) return LINNET_OK;
         at += x->tensor.dims[axis];
     }
     int32_t whole;
@@ -181,7 +181,8 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
     at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
         const int32_t part = ln_value_at(w, node->inputs[k])->buffer;
-        const int64_t base = at * ln_value_at(w, node->outputs[0])->tensor.strides[axis] * size;
+        const ln_tensor *t = &ln_value_at(w, node->outputs[0])->tensor;
+        const int64_t base = ln_offset_of_element(t->dtype, at * t->strides[axis]);
         if (ln_buffer_at(w, part)->first < ln_buffer_at(w, whole)->first)
             ln_buffer_at(w, whole)->first = ln_buffer_at(w, part)->first;
         at += ln_value_at(w, node->inputs[k])->tensor.dims[axis];
@@ -217,7 +218,7 @@ static int64_t extent(const ln_tensor *t) {
         if (t->dims[d] == 0) return 0;
         last += (t->dims[d] - 1) * t->strides[d];
     }
-    return (last + 1) * (int64_t)ln_dtype_size(t->dtype);
+    return (int64_t)ln_bytes_of(t->dtype, last + 1);
 }
 
 /* Whether output o may be written over input k, whose last reader is this node. */
@@ -229,7 +230,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
     if (b->last != position || b->device != y->device) return false;
     if (!same_strides(&x->tensor, &y->tensor)) return false;
-    if (ln_dtype_size(x->tensor.dtype) != ln_dtype_size(y->tensor.dtype)) return false;
+    if (ln_dtype_bits(x->tensor.dtype) != ln_dtype_bits(y->tensor.dtype)) return false;
     if ((y->fetched || y->exported) && (x->offset != 0 || b->size != bytes_of(&y->tensor))) return false;
     const int64_t begin = x->offset, end = begin + extent(&x->tensor);
     for (int i = 0; i < node->n_inputs + node->n_extra; ++i) {
@@ -237,7 +238,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
         const ln_work_value *other = ln_value_at(w, node->inputs[i]);
         if (other->host != NULL || other->buffer != x->buffer) continue;
         if (other->offset == begin && same_strides(&other->tensor, &x->tensor) &&
-            ln_dtype_size(other->tensor.dtype) == ln_dtype_size(x->tensor.dtype) &&
+            ln_dtype_bits(other->tensor.dtype) == ln_dtype_bits(x->tensor.dtype) &&
             (ln_is_family(node, LN_FAMILY_MAP) || i >= node->n_inputs))
             continue; /* each element is read before the same element is written */
         if (other->offset < end && begin < other->offset + extent(&other->tensor)) return false;

@@ -77,7 +77,7 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     linnet_error ignored; /* a failure here is not final: the loop is then planned in another way */
     ln_work_init(b, w->model, w->memory, w->persistent, &ignored);
     b->budget = w->budget;
-    b->isa = w->isa;
+    b->features = w->features;
     b->threads = w->threads;
     b->reference = w->reference;
     b->steady = w->steady;

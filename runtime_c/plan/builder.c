@@ -31,6 +31,16 @@ static linnet_status count_error(const ln_op *op, const char *what, int got, int
     return ln_got(error, "%d", got), LINNET_SHAPE_MISMATCH;
 }
 
+static linnet_status check_blocks(const ln_tensor *t, ln_quant *quant, int axis, linnet_error *error) {
+    const int64_t blocks = axis < 0 ? -1 : ln_block_count(t, axis, quant->block);
+    quant->axis = axis;
+    if (ln_dtype_bits(t->dtype) <= 8 && blocks == (int64_t)quant->count) return LINNET_OK;
+    ln_fail(error, LINNET_SHAPE_MISMATCH, "the number of scales differs from the number of blocks");
+    ln_expected(error, "%lld scales for elements of 4 or 8 bits", (long long)blocks);
+    return ln_got(error, "%u scales for %s", (unsigned)quant->count, linnet_dtype_name(t->dtype)),
+           LINNET_SHAPE_MISMATCH;
+}
+
 /* Makes the checks that need the tensor's dtype and rank. */
 static linnet_status check_quant(ln_tensor *t, linnet_error *error) {
     ln_quant *quant = (ln_quant *)(uintptr_t)t->quant; /* made by take_quant */
@@ -41,8 +51,9 @@ static linnet_status check_quant(ln_tensor *t, linnet_error *error) {
                     linnet_dtype_name(t->dtype));
             return ln_got(error, "%d", (int)quant->zero[i]), LINNET_BAD_ATTRIBUTE;
         }
-    if (quant->scheme != LN_QUANT_AXIS || t->rank < 0) return LINNET_OK;
+    if (quant->scheme == LN_QUANT_TENSOR || t->rank < 0) return LINNET_OK;
     int axis = ln_axis(quant->axis, t->rank);
+    if (quant->scheme == LN_QUANT_BLOCK) return check_blocks(t, quant, axis, error);
     if (axis < 0 || (t->dims[axis] >= 0 && t->dims[axis] != quant->count)) {
         ln_fail(error, LINNET_SHAPE_MISMATCH, "the number of scales differs from the size of the quantization axis");
         ln_expected(error, "one scale, or one per slice along the axis");
@@ -63,9 +74,10 @@ static linnet_status take_quant(single_op *one, const linnet_operand *o, ln_tens
         }
     quant = ln_pool_alloc(&one->pool, sizeof *quant);
     if (!quant) return no_memory(error);
-    quant->scheme = o->quant_count == 1 ? LN_QUANT_TENSOR : LN_QUANT_AXIS;
+    quant->scheme = o->quant_count == 1 ? LN_QUANT_TENSOR : o->quant_block > 0 ? LN_QUANT_BLOCK : LN_QUANT_AXIS;
     quant->axis = o->quant_count == 1 ? 0 : o->quant_axis;
-    quant->bits = (uint8_t)(8 * ln_dtype_size(t->dtype));
+    quant->block = quant->scheme == LN_QUANT_BLOCK ? (uint32_t)o->quant_block : 0;
+    quant->bits = (uint8_t)ln_dtype_bits(t->dtype);
     quant->count = (uint32_t)o->quant_count;
     quant->scale = o->scale;
     quant->zero = o->zero;
@@ -76,7 +88,7 @@ static linnet_status take_quant(single_op *one, const linnet_operand *o, ln_tens
 static linnet_status take_operand(single_op *one, const linnet_operand *o, bool output, ln_tensor *t,
                                   linnet_error *error) {
     uint64_t bytes;
-    if (o->dtype < LINNET_NONE || o->dtype > LINNET_BOOL) {
+    if (o->dtype < LINNET_NONE || o->dtype > LN_LAST_DTYPE) {
         ln_fail(error, LINNET_WRONG_DTYPE, "an operand has an unknown dtype");
         return ln_got(error, "%d", (int)o->dtype), LINNET_WRONG_DTYPE;
     }
@@ -169,7 +181,7 @@ static linnet_status infer(single_op *one, linnet_error *error) {
     for (int i = 0; i < one->n_outputs; i++)
         if (!(one->op->flags & LN_OP_REGISTERED)) one->outputs[i].rank = 0;
     one->facts = ln_no_facts;
-    status = one->op->infer(&rule);
+    status = ln_infer_outputs(&rule);
     for (int i = 0; i < one->n_outputs && status == LINNET_OK; i++) {
         ln_tensor known = one->outputs[i];
         uint64_t bytes;

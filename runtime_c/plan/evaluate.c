@@ -43,8 +43,8 @@ linnet_status ln_no_kernel(const ln_call *call, linnet_error *error) {
 }
 
 linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attributes, int n_inputs,
-                          const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data, int isa,
-                          bool reference, int64_t *output_dims, linnet_error *error) {
+                          const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data,
+                          ln_features features, bool reference, int64_t *output_dims, linnet_error *error) {
     ln_pool pool;
     ln_pool_init(&pool, memory);
     ln_call call = {.op = op,
@@ -54,13 +54,13 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                     .inputs = inputs,
                     .outputs = outputs,
                     .inner = outputs,
-                    .isa = isa,
+                    .features = features,
                     .threads = 1,
                     .phases = 1,
                     .work = {1, 1},
                     .grain = 1,
                     .plan = &pool};
-    const ln_kernel *kernel = ln_choose_kernel(&call, isa, reference);
+    const ln_kernel *kernel = ln_choose_kernel(&call, reference);
     if (kernel == NULL) {
         ln_pool_free(&pool);
         return ln_no_kernel(&call, error);

@@ -11,8 +11,8 @@
  * is data-dependent. Working memory comes from `memory` and is freed again. Errors: UNSUPPORTED, OUT_OF_MEMORY,
  * INDEX_OUT_OF_RANGE. */
 linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attributes, int n_inputs,
-                          const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data, int isa,
-                          bool reference, int64_t *output_dims, linnet_error *error);
+                          const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data,
+                          ln_features features, bool reference, int64_t *output_dims, linnet_error *error);
 
 /* Turns the error that a kernel has recorded into a message. */
 linnet_status ln_run_error_fail(const struct ln_run_error *raised, linnet_status status, linnet_error *error);

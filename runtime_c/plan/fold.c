@@ -200,8 +200,8 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
     }
     const bool dependent = (op->flags & LN_OP_DATA_DEPENDENT) != 0;
     const bool reference = w->reference || !(op->flags & LN_OP_EXACT); /* fast kernels only if they are exact */
-    linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data, w->isa, reference,
-                                       dependent ? true_dims : NULL, w->error);
+    linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data, w->features,
+                                       reference, dependent ? true_dims : NULL, w->error);
     if (status != LINNET_OK) return status;
     for (int i = 0; i < n_outputs; ++i) {
         if (outputs[i] < 0) continue;

@@ -56,7 +56,7 @@ static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out, uint1
                            .outputs = out,
                            .error = w->error,
                            .facts = &facts};
-    const linnet_status status = node->op->infer(&call);
+    const linnet_status status = ln_infer_outputs(&call);
     if (status != LINNET_OK) {
         ln_at_node(w->error, node->index, node->name);
         if (w->error != NULL && w->error->tensor[0] == 0 && node->n_inputs > 0 && node->inputs[0] >= 0)

@@ -49,9 +49,17 @@ static int copy_wish(const ln_work *w, const ln_work_node *node, int input) {
     }
 }
 
+/* Whether elements of the node's first operand or result share bytes. Such tensors are always dense. */
+static bool shares_bytes(const ln_work *w, const ln_work_node *node) {
+    return (node->n_inputs > 0 && node->inputs[0] >= 0 &&
+            ln_dtype_bits(ln_value_at(w, node->inputs[0])->tensor.dtype) == 4) ||
+           (node->n_outputs > 0 && node->outputs[0] >= 0 &&
+            ln_dtype_bits(ln_value_at(w, node->outputs[0])->tensor.dtype) == 4);
+}
+
 /* The layout that the node wants for input `input`, or for its outputs if input is -1. */
 static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
-    if (!ln_is_kernel(node)) return DENSE;
+    if (!ln_is_kernel(node) || shares_bytes(w, node)) return DENSE;
     if (node->op->family == LN_FAMILY_COPY) return copy_wish(w, node, input);
     const int wish = node->op->layouts >> 2 * (input < 2 ? input + 1 : 3) & 3;
     return wish == LAST && !ln_channels_first(node->op, node->attributes) ? DENSE : wish;

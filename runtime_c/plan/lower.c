@@ -35,7 +35,7 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
     call->inputs = tensors;
     call->outputs = call->inner = tensors + n_in;
     call->n_extra = node->n_extra;
-    call->isa = w->isa;
+    call->features = w->features;
     call->threads = w->threads;
     call->phases = 1;
     call->work[0] = call->work[1] = call->grain = 1;
@@ -56,9 +56,7 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
     return LINNET_OK;
 }
 
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
-    return ln_choose_kernel(call, w->isa, w->reference);
-}
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) { return ln_choose_kernel(call, w->reference); }
 
 ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
     ln_operand operand = {0};

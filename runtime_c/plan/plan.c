@@ -130,23 +130,23 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
         return LINNET_UNKNOWN_NAME;
     }
     plan->signature = &plan->model->signatures[index];
-    plan->isa = ln_isa_detect();
+    plan->features = ln_detect_features();
     if (c->isa_max != NULL) {
-        const int limit = ln_isa_find(c->isa_max);
-        if (limit < 0) {
+        const ln_isa_set *limit = ln_isa_find(c->isa_max);
+        if (limit == NULL) {
             char levels[96];
             size_t used = 0;
-            for (int i = 0; ln_isa_text(i) != NULL && used < sizeof levels; ++i)
-                used += (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", ln_isa_text(i));
-            ln_fail(error, LINNET_UNKNOWN_NAME, "this build has no ISA level of this name");
+            for (int i = 0; ln_isa_sets[i].name[0] != 0 && used < sizeof levels; ++i)
+                used +=
+                    (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", ln_isa_sets[i].name);
+            ln_fail(error, LINNET_UNKNOWN_NAME, "this build has no instruction set of this name");
             ln_expected(error, "%s", levels);
             ln_got(error, "%s", c->isa_max);
-            return ln_hint(error,
-                           "use one of these names; a level above the machine's own level selects the machine's level");
+            return ln_hint(error, "use one of these names; of a set that the machine lacks in part, the rest is used");
         }
-        if (limit < plan->isa) plan->isa = limit;
+        plan->features &= limit->most;
     }
-    if (c->reference) plan->isa = LN_ISA_SCALAR;
+    if (c->reference) plan->features = LN_ISA_SCALAR;
     plan->reference = c->reference != 0;
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
@@ -215,7 +215,7 @@ static void count_bytes(linnet_plan *plan) {
     info->steps = p->n_steps;
     info->segments = p->rest != NULL || p->n_grown > 0 ? 2 : 1;
     info->threads = plan->threads;
-    info->isa = ln_isa_text(plan->isa);
+    info->isa = ln_isa_of(plan->features)->name;
 }
 
 /* target: a training step recomputes values instead of keeping them until the arena has at most this many bytes; 0: it
@@ -230,7 +230,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     ln_budget_init(&budget, plan->model, plan->max_bytes);
     ln_work_init(&w, plan->model, &temporary, &plan->memory, error);
     w.budget = &budget;
-    w.isa = plan->isa;
+    w.features = plan->features;
     w.threads = plan->threads;
     w.max_bytes = plan->max_bytes;
     w.target = target;

@@ -22,7 +22,8 @@ struct linnet_plan {
     int32_t n_hints;
     int32_t n_devices, n_outputs;
     ln_plan_output *outputs;
-    int threads, isa;
+    int threads;
+    ln_features features;
     bool reference, reads_variables, writes_variables;
     bool *steady;   /* per variable: no run changes it; NULL: no variable is packed */
     bool *snapshot; /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */

@@ -214,7 +214,7 @@ linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error
 
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error) {
     ln_work_init(to, from->model, memory, from->persistent, error);
-    to->isa = from->isa;
+    to->features = from->features;
     to->threads = from->threads;
     to->max_bytes = from->max_bytes;
     to->reference = from->reference;

@@ -119,7 +119,8 @@ typedef struct ln_work {
     ln_list buffers;  /* ln_work_buffer */
     int32_t *fetches; /* values */
     int32_t n_fetches;
-    int isa, threads;
+    ln_features features;
+    int threads;
     bool reference;
     const bool
         *steady; /* per variable: no run of the signature changes it, so kernels may keep packed copies; NULL: none may

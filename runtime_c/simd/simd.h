@@ -7,7 +7,7 @@
  *     #define LN_SIMD_AVX2            (or _SSE2, _AVX512, _NEON, _SCALAR; in kernels_x86/NAME__avx2.c)
  *     #include "simd/simd.h"
  *     #include "fast/tail/NAME.inc.c"
- * LN_SIMD_NAME(base) appends "__avx2"; LN_SIMD_ISA is the ln_isa; LN_SIMD_TEXT is "avx2".
+ * LN_SIMD_NAME(base) appends "__avx2"; LN_SIMD_ISA is the set of features (ln_isa); LN_SIMD_TEXT is "avx2".
  *
  * Types: vf (VF_WIDTH floats), vi (VF_WIDTH int32), vm (a mask with one truth value per lane).
  * Nothing needs alignment. `_partial(p, n)` touches exactly n elements, 0 <= n <= VF_WIDTH; other lanes load as 0.

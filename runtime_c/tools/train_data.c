@@ -112,9 +112,8 @@ static bool is_float(int dtype) { return dtype >= LINNET_F32 && dtype <= LINNET_
 static bool converts(const data_input *input) {
     const int from = input->array.head.dtype, to = input->info.dtype;
     if (from == to || (to == LINNET_BF16 && from == LINNET_U16)) return input->scale == 1 || !is_float(to);
-    if (is_float(from) || from == LINNET_U64 || to == LINNET_F16 || to == LINNET_BF16 || to == LINNET_BOOL)
-        return false;
-    return true;
+    return !is_float(from) && from != LINNET_U64 && to != LINNET_F16 && to != LINNET_BF16 && to != LINNET_BOOL &&
+           linnet_dtype_size(to) > 0;
 }
 
 /* Stores the sizes of one example, except sizes of 1. Returns the number of stored sizes. */

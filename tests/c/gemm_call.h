@@ -10,6 +10,7 @@
 #include "fast/gemm/gemm.h"
 #include "kernel/map.h"
 #include "base/memory.h"
+#include "can_run.h"
 #include "kernel/common/window.h"
 
 #include <stdio.h>
@@ -118,7 +119,7 @@ static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, 
                     .inputs = g->in,
                     .outputs = &g->out,
                     .inner = &g->out,
-                    .isa = kernel->isa,
+                    .features = kernel->needs,
                     .threads = threads,
                     .phases = 1,
                     .work = {1, 1},

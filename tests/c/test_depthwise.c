@@ -105,9 +105,9 @@ static void fused(const ln_kernel *kernel, int dtype, int kind) {
                             .low = -INFINITY,
                             .high = INFINITY};
     extern const ln_kernel ln_reference_map;
-    bool ok = run_kernel(kernel, &alone, NULL, NULL, in, &plain, kernel->isa, 2) &&
+    bool ok = run_kernel(kernel, &alone, NULL, NULL, in, &plain, kernel->needs, 2) &&
               run_kernel(&ln_reference_map, &pointwise, NULL, NULL, map_in, &expected, LN_ISA_SCALAR, 1) &&
-              run_kernel(kernel, &t, &epilogue, &inner, in, &got, kernel->isa, 2);
+              run_kernel(kernel, &t, &epilogue, &inner, in, &got, kernel->needs, 2);
     comparisons++;
     /* The fused map sees the sum before it is rounded to f16, so only the other types have the same bits. */
     t.tolerance = result == LINNET_F16 ? 1e-3 : 0;
@@ -142,7 +142,7 @@ int main(void) {
                 }
             }
     for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++)
-        for (int kind = 0; kind < 3 && (*k)->isa <= ln_isa_detect(); kind++) {
+        for (int kind = 0; kind < 3 && can_run(*k); kind++) {
             if (strncmp((*k)->name, "conv_float_depthwise", 20) == 0)
                 fused(*k, LINNET_F32, kind), fused(*k, LINNET_F16, 1);
             if (strncmp((*k)->name, "conv_integer_depthwise", 22) == 0)

@@ -93,19 +93,43 @@ static void pools(void) {
     CHECK_INT(memory.bytes, 0);
 }
 
-static void levels(void) {
-    int best = ln_isa_detect();
-    CHECK(best >= 0 && best < LN_ISA_COUNT);
+#if defined(__x86_64__)
+/* CPUID's words of processors that have one feature without the other. */
+static void processors(void) {
+    const unsigned avx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29, avx2 = 1u << 5;
+    const unsigned avx512 = avx2 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31, vnni = 1u << 11, avxvnni = 1u << 4;
+    const unsigned bf16 = 1u << 5, ymm = 0x7, zmm = 0xe7;
+    CHECK_INT(ln_x86_features(0, 0, 0, 0, 0), LN_SSE2);
+    CHECK_INT(ln_x86_features(avx, avx2, 0, 0, ymm), LN_ISA_AVX2);
+    CHECK_INT(ln_x86_features(avx & ~(1u << 12), avx2, 0, 0, ymm), LN_SSE2);     /* no FMA */
+    CHECK_INT(ln_x86_features(avx, avx512, vnni, avxvnni | bf16, 0x3), LN_SSE2); /* the system saves no YMM state */
+    CHECK_INT(ln_x86_features(avx, avx2, 0, avxvnni, ymm), LN_ISA_AVX2 | LN_AVXVNNI);
+    CHECK_INT(ln_x86_features(avx, avx512, vnni, avxvnni, ymm), LN_ISA_AVX2 | LN_AVXVNNI); /* and no ZMM state */
+    CHECK_INT(ln_x86_features(avx, avx512, 0, 0, zmm), LN_ISA_AVX512);
+    CHECK_INT(ln_x86_features(avx, avx512, vnni, 0, zmm), LN_ISA_AVX512VNNI);
+    CHECK_INT(ln_x86_features(avx, avx512, 0, bf16, zmm), LN_ISA_AVX512 | LN_AVX512BF16);
+    CHECK_TEXT(ln_isa_of(LN_ISA_AVX2 | LN_AVXVNNI)->name, "avx2");
+    CHECK_TEXT(ln_isa_of(LN_ISA_AVX512 | LN_AVX512BF16)->name, "avx512");
+}
+#else
+static void processors(void) { CHECK(ln_detect_features() != 0); }
+#endif
+
+static void sets(void) {
+    const ln_features features = ln_detect_features();
+    int n = 0;
     CHECK_TEXT(linnet_isa_name(0), "scalar");
-    for (int i = 0; i <= best; i++) {
-        CHECK(linnet_isa_name(i) != NULL);
-        CHECK_INT(ln_isa_find(linnet_isa_name(i)), i);
+    for (; linnet_isa_name(n) != NULL; n++) {
+        const ln_isa_set *set = ln_isa_find(linnet_isa_name(n));
+        CHECK(set != NULL && (set->mark & ~features) == 0 && (set->mark & ~set->most) == 0);
+        CHECK_TEXT(ln_isa_of(set->most & features)->name, linnet_isa_name(n));
     }
-    CHECK(linnet_isa_name(best + 1) == NULL);
+    CHECK_TEXT(ln_isa_of(features)->name, linnet_isa_name(n - 1));
     CHECK(linnet_isa_name(-1) == NULL);
-    CHECK(ln_isa_text(LN_ISA_COUNT) == NULL);
-    CHECK_INT(ln_isa_find("mmx"), -1);
-    CHECK_INT(ln_isa_find(NULL), -1);
+    CHECK(ln_isa_find("mmx") == NULL);
+    CHECK(ln_isa_find("") == NULL);
+    CHECK(ln_isa_find(NULL) == NULL);
+    processors();
     CHECK(linnet_default_threads() >= 1);
     CHECK_TEXT(linnet_version(), "0.1.0");
     CHECK_TEXT(linnet_status_name(LINNET_ARENA_TOO_SMALL), "arena_too_small");
@@ -116,6 +140,6 @@ int main(void) {
     records();
     cut_names();
     pools();
-    levels();
+    sets();
     return check_end("test_errors");
 }

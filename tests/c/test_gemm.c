@@ -169,7 +169,7 @@ static int compare(gemm_call *g, const char *what) {
     int taken = 0;
     for (int k = 0; ln_kernels[k] != NULL && known; k++) {
         const ln_kernel *kernel = ln_kernels[k];
-        if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect()) continue;
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
         bool constant = between(0, 2) != 0; /* packed beforehand, or in phase 0 of the run */
         bool constant_bias = between(0, 3) != 0;
         g->in[1].data = constant ? g->memory[1].data : NULL;
@@ -219,7 +219,7 @@ static void compare_fused(gemm_call *g, const char *what) {
     g->fused = ln_epilogue_fits(&g->map, operands, 2, 0, &g->out, &g->outer);
     for (int k = 0; ln_kernels[k] != NULL && g->fused; k++) {
         const ln_kernel *kernel = ln_kernels[k];
-        if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect()) continue;
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
         memset(inner, 0xA5, (size_t)n * ln_dtype_size(g->outer.dtype));
         if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
         for (int64_t i = 0; i < n; i++, checks++)
@@ -347,8 +347,8 @@ static int check_matmul(const int dtypes[4]) {
 
 int main(int argc, char **argv) {
     int repeats = argc > 1 ? atoi(argv[1]) : 60;
-#define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol)                                                             \
-    if (isa <= ln_isa_detect()) check_set(#symbol, &symbol);
+#define LN_GEMM_UKERNEL(dtype, rows, columns, needs, symbol)                                                           \
+    if (((ln_features)(needs) & ~ln_detect_features()) == 0) check_set(#symbol, &symbol);
 #if defined(__x86_64__)
 #include "kernels_x86/gemm/gemm_ukernels.inc"
 #elif defined(__aarch64__)
@@ -361,8 +361,7 @@ int main(int argc, char **argv) {
                      (i % 2 ? check_conv(dtype_sets[d], true) : 0);
         printf("%s x %s to %s: %d kernel runs\n", linnet_dtype_name(dtype_sets[d][0]),
                linnet_dtype_name(dtype_sets[d][1]), linnet_dtype_name(dtype_sets[d][3]), taken);
-        if (taken < repeats && ln_isa_detect() > LN_ISA_SCALAR)
-            printf("FAIL fast kernels take too few calls\n"), failures++;
+        if (taken < repeats && linnet_isa_name(1) != NULL) printf("FAIL fast kernels take too few calls\n"), failures++;
     }
     printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;

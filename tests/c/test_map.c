@@ -266,7 +266,7 @@ static void test_ties(void) {
     float *values = malloc(N * sizeof *values);
     int16_t *got = malloc(N * sizeof *got);
     for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
-        if ((*k)->op != LN_OP_MAP || (*k)->isa > ln_isa_detect()) continue;
+        if ((*k)->op != LN_OP_MAP || !can_run(*k)) continue;
         for (int round = 0; round < 300; round++) {
             int dtype = dtypes[round % 3];
             float scale = round < 24 ? extreme[round / 3] : exp2f((float)random_unit() * 12 - 6);
@@ -302,7 +302,7 @@ static void test_ties(void) {
                             .inputs = &in,
                             .outputs = &out,
                             .inner = &out,
-                            .isa = (*k)->isa,
+                            .features = (*k)->needs,
                             .threads = 1,
                             .phases = 1,
                             .work = {1, 1},
@@ -340,7 +340,7 @@ static void test_ties(void) {
 
 static void test_in_place(void) {
     for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
-        if ((*k)->op != LN_OP_MAP || (*k)->isa > ln_isa_detect()) continue;
+        if ((*k)->op != LN_OP_MAP || !can_run(*k)) continue;
         program p = {0};
         int x = emit(&p, LN_MAP_LOAD, LINNET_F32, 0, 0, 0);
         int s = emit(&p, LN_MAP_SIGMOID, LINNET_F32, x, 0, 0);
@@ -363,7 +363,7 @@ static void test_in_place(void) {
                         .inputs = &in,
                         .outputs = out,
                         .inner = out,
-                        .isa = (*k)->isa,
+                        .features = (*k)->needs,
                         .threads = 1,
                         .phases = 1,
                         .work = {1, 1},
@@ -388,7 +388,7 @@ static void test_in_place(void) {
 
 /* ---- epilogues: computed tile by tile, they must equal the map as a node ---- */
 
-static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, int64_t h, int64_t w) {
+static void epilogue_case(ln_features features, int kind, int layout, int64_t n, int64_t c, int64_t h, int64_t w) {
     program p = {0};
     const float *data[3];
     int64_t dims[4] = {n, c, h, w};
@@ -485,7 +485,7 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
                     .n_extra = m - 1,
                     .inner = &x,
                     .epilogue = &e,
-                    .isa = isa,
+                    .features = features,
                     .threads = 1,
                     .plan = &pool};
     ok = ok && ln_epilogue_prepare(&e, &call) == LINNET_OK;
@@ -505,8 +505,8 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
     ok = ok && memcmp(got.data, expected.data, bytes_of(&y)) == 0;
     comparisons++;
     if (!ok) {
-        fprintf(stderr, "FAIL epilogue kind %d isa %d layout %d [%d, %d, %d, %d]\n", kind, isa, layout, (int)n, (int)c,
-                (int)h, (int)w);
+        fprintf(stderr, "FAIL epilogue kind %d features %x layout %d [%d, %d, %d, %d]\n", kind, (unsigned)features,
+                layout, (int)n, (int)c, (int)h, (int)w);
         failures++;
     }
     free(scratch);
@@ -517,11 +517,11 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
 }
 
 static void test_epilogues(void) {
-    for (int isa = 0; isa <= ln_isa_detect(); isa++)
+    for (const ln_isa_set *set = ln_isa_sets; set->name[0] != 0; set++)
         for (int kind = 0; kind < 5; kind++)
             for (int round = 0; round < 24; round++)
-                epilogue_case(isa, kind, round % 2, 1 + random_below(2), 1 + random_below(round < 4 ? 2 : 150),
-                              1 + random_below(8), 1 + random_below(90));
+                epilogue_case(set->most & ln_detect_features(), kind, round % 2, 1 + random_below(2),
+                              1 + random_below(round < 4 ? 2 : 150), 1 + random_below(8), 1 + random_below(90));
 }
 
 /* ---- accuracy, against the host's libm in f64 ---- */

@@ -155,10 +155,11 @@ static void headers(void) {
         uint64_t value;
         linnet_status code;
     } cases[] = {
-        {0, 1, 'M', LINNET_BAD_MAGIC},    {6, 1, '\n', LINNET_BAD_MAGIC},      {12, 4, 2, LINNET_NEWER_FORMAT},
-        {8, 4, 0, LINNET_CORRUPT},        {12, 4, 0, LINNET_CORRUPT},          {16, 8, 128, LINNET_CORRUPT},
-        {24, 8, 1 << 20, LINNET_CORRUPT}, {24, 8, UINT64_MAX, LINNET_CORRUPT}, {24, 8, 0, LINNET_CORRUPT},
-        {32, 4, 0, LINNET_CORRUPT},       {40, 8, 1 << 20, LINNET_TRUNCATED},  {40, 8, 64, LINNET_CORRUPT},
+        {0, 1, 'M', LINNET_BAD_MAGIC}, {6, 1, '\n', LINNET_BAD_MAGIC},   {12, 4, 3, LINNET_NEWER_FORMAT},
+        {8, 4, 0, LINNET_CORRUPT},     {12, 4, 2, LINNET_CORRUPT},       {12, 4, 0, LINNET_CORRUPT},
+        {16, 8, 128, LINNET_CORRUPT},  {24, 8, 1 << 20, LINNET_CORRUPT}, {24, 8, UINT64_MAX, LINNET_CORRUPT},
+        {24, 8, 0, LINNET_CORRUPT},    {32, 4, 0, LINNET_CORRUPT},       {40, 8, 1 << 20, LINNET_TRUNCATED},
+        {40, 8, 64, LINNET_CORRUPT},
     };
     linnet_model *model;
     linnet_error error;
@@ -188,7 +189,7 @@ static void structures(void) {
     wrong(64, 1 << 30, 4, LINNET_CORRUPT, "offset");
     /* tensors */
     wrong(b->x.slots[1], 0, 1, LINNET_CORRUPT, "'x': a tensor has an unknown dtype");
-    wrong(b->x.slots[1], 14, 1, LINNET_CORRUPT, "dtype");
+    wrong(b->x.slots[1], LN_LAST_DTYPE + 1, 1, LINNET_CORRUPT, "dtype");
     wrong(b->x.slots[2], 9, 4, LINNET_CORRUPT, "8 dimensions");
     wrong(b->x.slots[2], (uint64_t)-2, 4, LINNET_CORRUPT, "dimensions");
     wrong(b->x.slots[2], 1, 4, LINNET_CORRUPT, "length of a shape");
@@ -238,7 +239,7 @@ static void structures(void) {
     wrong(b->variable.slots[4], 5, 4, LINNET_CORRUPT, "segment number");
     /* quantization of floats, then of an unknown scheme */
     wrong(b->quant.slots[0], 1, 1, LINNET_CORRUPT, "not have an integer dtype");
-    wrong(b->quant.slots[0], 3, 1, LINNET_UNSUPPORTED, "per block");
+    wrong(b->quant.slots[0], 3, 1, LINNET_CORRUPT, "not have an integer dtype");
     wrong(b->quant.slots[0], 4, 1, LINNET_CORRUPT, "scheme");
     /* the map program */
     wrong(b->program, 19, 4, LINNET_BAD_ATTRIBUTE, "length");

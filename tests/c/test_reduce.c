@@ -116,12 +116,13 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
                     .inputs = inputs,
                     .outputs = out,
                     .inner = out,
+                    .features = ln_detect_features(),
                     .threads = 1,
                     .phases = 1,
                     .work = {1, 1},
                     .grain = 1,
                     .plan = &pool};
-    const ln_kernel *k = ln_choose_kernel(&call, ln_isa_detect(), false);
+    const ln_kernel *k = ln_choose_kernel(&call, false);
     ok = ok && k && (!k->configure || k->configure(&call) == LINNET_OK);
     if (ok) {
         char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + call.scratch_bytes + 64, 64));

@@ -97,8 +97,25 @@ static void conversions(void) {
     CHECK(ln_bf16_to_f32(half) == -0x1p63f);
     CHECK_INT(ln_dtype_size(LINNET_NONE), 0);
     CHECK_INT(ln_dtype_size(-1), 0);
-    CHECK_INT(ln_dtype_size(LINNET_BOOL + 1), 0);
-    CHECK(linnet_dtype_name(LINNET_BOOL + 1) == NULL);
+    CHECK_INT(ln_dtype_size(LN_LAST_DTYPE + 1), 0);
+    CHECK_INT(ln_dtype_bits(LN_LAST_DTYPE + 1), 0);
+    CHECK(linnet_dtype_name(LN_LAST_DTYPE + 1) == NULL);
+    CHECK_TEXT(linnet_dtype_name(LINNET_U4), "u4");
+    CHECK_INT(ln_dtype_size(LINNET_I4), 0); /* two elements in a byte */
+    CHECK_INT(ln_dtype_bits(LINNET_I4), 4);
+    CHECK_INT(ln_bytes_of(LINNET_U4, 5), 3);
+    CHECK_INT(ln_bytes_of(LINNET_F32, 5), 20);
+    CHECK_INT(ln_offset_of_element(LINNET_I4, 7), 3);
+    CHECK_INT(ln_offset_of_element(LINNET_I16, -3), -6);
+    uint8_t nibbles[2] = {0, 0};
+    ln_store_i64(nibbles, LINNET_I4, 0, -100);
+    ln_store_i64(nibbles, LINNET_I4, 1, 3);
+    ln_store_i64(nibbles, LINNET_U4, 3, 100);
+    CHECK_INT(nibbles[0], 0x38);
+    CHECK_INT(nibbles[1], 0xf0);
+    CHECK_INT(ln_load_i64(nibbles, LINNET_I4, 0), -8);
+    CHECK_INT(ln_load_i64(nibbles, LINNET_I4, 1), 3);
+    CHECK_INT(ln_load_i64(nibbles, LINNET_U4, 3), 15);
     CHECK_TEXT(linnet_dtype_name(LINNET_BF16), "bf16");
 }
 

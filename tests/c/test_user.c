@@ -2,7 +2,9 @@
  * Registration and files are in tests/test_user_ops.py. */
 #include "builder.h"
 #include "check.h"
+#include "kernel/step.h"
 #include "kernel/user.h"
+#include "linnet_device.h"
 #include "model/structure.h"
 #include "run/session.h"
 
@@ -132,7 +134,7 @@ static void test_allocations(void) {
     }
 }
 
-static int runs;
+static atomic_int runs;
 static int counted_run(linnet_user_call *call) {
     ++runs;
     return scale_run(call);
@@ -255,6 +257,18 @@ static void test_check(void) {
     BAD(bad.sizes = ((ln_ints){negative, 1}));
 }
 
+/* A device sees the op's own name and attributes. */
+static void test_device_view(void) {
+    static const double two = 2;
+    const ln_user_attributes a = scaling(&two);
+    const linnet_step step = {.call = {.op = &rows[SCALE].op, .attributes = &a}};
+    int count = -1;
+    CHECK_TEXT(linnet_step_op(&step), "com.example.scale");
+    CHECK(*linnet_step_floats(&step, "factor", &count) == 2 && count == 1);
+    CHECK(linnet_step_integers(&step, "factor", &count) == NULL);
+    CHECK(linnet_step_floats(&step, "op", &count) == NULL);
+}
+
 static void test_rows(void) {
     linnet_error error;
     ln_user_op row;
@@ -289,6 +303,7 @@ int main(void) {
     test_folding();
     test_broken();
     test_check();
+    test_device_view();
     test_rows();
     return check_end("user");
 }

@@ -93,7 +93,7 @@ static void make_node(fuzz *f, const ln_op *op, int inputs) {
         case LN_ATTRIBUTE_BOOL: writer_put(&f->w, table.slots[i], next(f) & 1, 1); break;
         case LN_ATTRIBUTE_FLOAT: writer_put(&f->w, table.slots[i], bits, 8); break;
         case LN_ATTRIBUTE_ENUM: writer_put(&f->w, table.slots[i], (uint64_t)below(f, a->limit), 1); break;
-        case LN_ATTRIBUTE_DTYPE: writer_put(&f->w, table.slots[i], (uint64_t)below(f, LINNET_BOOL + 1), 1); break;
+        case LN_ATTRIBUTE_DTYPE: writer_put(&f->w, table.slots[i], (uint64_t)below(f, LINNET_U4 + 1), 1); break;
         case LN_ATTRIBUTE_FUNCTION: writer_put(&f->w, table.slots[i], 1, 4); break;
         default: {
             bool dtypes = op->id == LN_OP_MAP && i == 3;
@@ -118,7 +118,7 @@ static size_t elements(const linnet_operand *o) {
 
 static int one_of(fuzz *f, uint32_t mask) {
     int dtype;
-    do dtype = 1 + below(f, LINNET_BOOL);
+    do dtype = 1 + below(f, LINNET_U4);
     while (!(mask >> dtype & 1));
     return dtype;
 }
@@ -137,12 +137,19 @@ static void quantize(fuzz *f, linnet_operand *o, int slot) {
     o->zero = below(f, 2) ? f->zeros[slot] : NULL;
 }
 
+/* Bytes of `count` elements; two of i4 and u4 share a byte. */
+static size_t bytes_of(int dtype, size_t count) {
+    const size_t size = linnet_dtype_size(dtype);
+    return size ? count * size : (count + 1) / 2;
+}
+
 static void fill(fuzz *f, linnet_operand *o, size_t count) {
     size_t size = linnet_dtype_size(o->dtype);
-    unsigned char *to = o->data = malloc(count ? count * size : 1);
+    unsigned char *to = o->data = malloc(count ? bytes_of(o->dtype, count) : 1);
     bool wild = below(f, 8) == 0;
     if (!to) exit(3);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; !size && i < bytes_of(o->dtype, count); i++) to[i] = (unsigned char)next(f);
+    for (size_t i = 0; size && i < count; i++)
         if (wild && o->dtype != LINNET_BOOL)
             for (size_t k = 0; k < size; k++) to[i * size + k] = (unsigned char)next(f);
         else if (o->dtype == LINNET_F32)
@@ -165,7 +172,7 @@ static void make_inputs(fuzz *f, const ln_op *op, int n) {
         linnet_operand *o = &f->inputs[i];
         size_t count;
         memset(o, 0, sizeof *o);
-        o->dtype = below(f, 3) ? first : below(f, 2) ? LINNET_I64 : 1 + below(f, LINNET_BOOL);
+        o->dtype = below(f, 3) ? first : below(f, 2) ? LINNET_I64 : 1 + below(f, LINNET_U4);
         if (i >= op->min_inputs && below(f, 4) == 0) {
             o->dtype = LINNET_NONE;
             continue;
@@ -218,7 +225,7 @@ static void one_case(fuzz *f) {
         bytes = elements(o);
         if (bytes == SIZE_MAX)
             ready = 0;
-        else if (!(o->data = malloc(bytes ? bytes * linnet_dtype_size(o->dtype) : 1)))
+        else if (!(o->data = malloc(bytes ? bytes_of(o->dtype, bytes) : 1)))
             exit(3);
     }
     if (status == LINNET_OK && ready) {

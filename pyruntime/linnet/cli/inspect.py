@@ -4,6 +4,7 @@ linnet.cli.main adds it to its group."""
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def _quant(spec: dict[str, Any]) -> str:
     q = spec.get("quantization")
     if not q:
         return ""
+    if "block" in q:
+        return f"{q['bits']} bits, blocks of {q['block']} along axis {q['axis']} ({math.prod(q['blocks'])} scales)"
     if q["axis"] is not None:
         return f"per axis {q['axis']} ({len(q['scale'])} scales)"
     return f"scale {q['scale'][0]:.6g} zero {q['zero'][0]}"

@@ -26,7 +26,7 @@ threads_option = click.option(
     type=click.IntRange(1, 1024),
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
 )
-isa_max_option = click.option("--isa-max", metavar="NAME", help="Highest ISA level whose kernels may be used.")
+isa_max_option = click.option("--isa-max", metavar="NAME", help="Kernels use no more than this instruction set.")
 strict_dims_option = click.option(
     "--strict-dims",
     is_flag=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from linnet._generated.fb import Model
 from linnet.clib.errors import FileError
 from linnet.file.digests import check_segments
 from linnet.file.layout import ALIGNMENT, FORMAT_VERSION, HEADER, MAGIC
-from linnet.ir.dtypes import DTYPE_NAMES, Quantization, numpy_dtype
+from linnet.ir.dtypes import DTYPE_NAMES, Quantization, blocks_of, bytes_of, numpy_dtype, unpacked
 from linnet.ir.encode import BY_ID, decode_attributes
 from linnet.ir.function import Function, Node, Tensor, Variable
 from linnet.ir.graph import Graph
@@ -166,19 +167,25 @@ class _Reader:
 
     def array(self, segment: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         table = self.model.Segments(segment)
-        count = int(np.prod(shape, dtype=object))
-        if not 0 <= segment < self.model.SegmentsLength() or count * numpy_dtype(dtype).itemsize != table.Size():
+        size = bytes_of(dtype, shape)
+        if not 0 <= segment < self.model.SegmentsLength() or size != table.Size():
             raise ValueError(f"segment {segment} does not match its tensor")
-        return np.frombuffer(self.content, numpy_dtype(dtype), count, table.Offset()).reshape(shape)
+        return unpacked(np.frombuffer(self.content, np.uint8, size, table.Offset()), dtype, shape)
 
-    def quantization(self, table: Any) -> Quantization | None:
+    def quantization(self, table: Any, shape: Sequence[Any] | None) -> Quantization | None:
         if table is None or table.Scheme() == 0:
             return None
-        if table.Scheme() not in (1, 2):
+        if table.Scheme() not in (1, 2, 3):
             raise ValueError(f"quantization scheme {table.Scheme()} is unknown to this version")
         scale = np.array(table.ScaleAsNumpy(), np.float32)
         zero = np.zeros(scale.shape, np.int32) if table.ZeroIsNone() else np.array(table.ZeroAsNumpy(), np.int32)
-        return Quantization(scale, zero, table.Axis() if table.Scheme() == 2 else None, table.Bits())
+        if table.Scheme() != 3:
+            return Quantization(scale, zero, table.Axis() if table.Scheme() == 2 else None, table.Bits())
+        axis, block = table.Axis(), table.Block()
+        if shape is None or not all(isinstance(d, int) for d in shape) or not 0 <= axis < len(shape) or block < 1:
+            raise ValueError("quantization per block does not fit the shape of its tensor")
+        blocks = blocks_of(shape, axis, block)
+        return Quantization(scale.reshape(blocks), zero.reshape(blocks), axis, table.Bits(), block)
 
     def variable(self, graph: Graph, table: Any) -> Variable:
         dtype = DTYPE_NAMES[table.Dtype()]
@@ -187,7 +194,7 @@ class _Reader:
             np.zeros(shape, numpy_dtype(dtype)) if table.Segment() < 0 else self.array(table.Segment(), dtype, shape)
         )
         variable = graph.variable(_text(table.Name()), value.reshape(shape), trainable=bool(table.Trainable()))
-        variable.quantization = self.quantization(table.Quant())
+        variable.quantization = self.quantization(table.Quant(), shape)
         return variable
 
     def tensor(self, table: Any, function: Function, variables: list[Variable]) -> Tensor:
@@ -199,14 +206,18 @@ class _Reader:
                 raise ValueError(f"tensor {table.Name()!r} of rank {rank} has {len(dims)} dimensions")
             names = [_text(table.DimNames(j)) for j in self.each(table.DimNamesLength())] or [""] * rank
             shape = tuple(d if d >= 0 else name or None for d, name in zip(dims, names, strict=True))
-        tensor = Tensor(function, _text(table.Name()), dtype, shape, quantization=self.quantization(table.Quant()))
+        tensor = Tensor(
+            function, _text(table.Name()), dtype, shape, quantization=self.quantization(table.Quant(), shape)
+        )
         function._names.add(tensor.name)
         known = tensor.static_shape
         if table.Segment() >= 0 and known is not None:
             tensor.data = self.array(table.Segment(), dtype, known)
         elif not table.DataIsNone() and known is not None:
             data = np.array(table.DataAsNumpy(), np.uint8) if table.DataLength() else np.empty(0, np.uint8)
-            tensor.data = data.view(numpy_dtype(dtype)).reshape(known)
+            if len(data) != bytes_of(dtype, known):
+                raise ValueError(f"the data of tensor {tensor.name!r} does not match its shape")
+            tensor.data = unpacked(data, dtype, known)
         elif table.Variable() >= 0:
             tensor.variable = variables[table.Variable()]
         return tensor

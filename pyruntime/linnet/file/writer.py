@@ -22,8 +22,8 @@ from linnet._generated.op_table import OPS
 from linnet.clib.errors import GraphError
 from linnet.file.atomic import write_atomic
 from linnet.file.digests import CRC32C, crc32c
-from linnet.file.layout import ALIGNMENT, FORMAT_VERSION, HEADER, INLINE_LIMIT, MAGIC, OLDEST_READER
-from linnet.ir.dtypes import DTYPE_IDS, Quantization, dtype_of, numpy_dtype
+from linnet.file.layout import ALIGNMENT, HEADER, INLINE_LIMIT, MAGIC
+from linnet.ir.dtypes import DTYPE_IDS, Quantization, bits_of, dtype_of, numpy_dtype, packed
 from linnet.ir.encode import encode_attributes
 from linnet.ir.function import Function, Node, Tensor, check_order, functions_of
 from linnet.ir.function import Variable as GraphVariable
@@ -63,7 +63,8 @@ def _round_up(n: int, to: int) -> int:
 def chunks(graph: Graph) -> Iterator[bytes | bytearray | memoryview]:
     """The file's bytes, piece by piece. Raises GraphError if the graph is not well formed."""
     segments = _Segments()
-    structure = bytearray(_Writer(graph, segments).structure())
+    writer = _Writer(graph, segments)
+    structure = bytearray(writer.structure())
     model = Model.Model.GetRootAs(structure)
     position = HEADER.size + len(structure)
     places = []
@@ -74,7 +75,7 @@ def chunks(graph: Graph) -> Iterator[bytes | bytearray | memoryview]:
         places.append(position)
         position += len(piece.content)
     yield HEADER.pack(
-        MAGIC, FORMAT_VERSION, OLDEST_READER, HEADER.size, len(structure), zlib.crc32(structure), 0, position
+        MAGIC, writer.version, writer.version, HEADER.size, len(structure), zlib.crc32(structure), 0, position
     )
     yield structure
     position = HEADER.size + len(structure)
@@ -128,6 +129,7 @@ class _Writer:
     def __init__(self, graph: Graph, segments: _Segments) -> None:
         self.graph = graph
         self.segments = segments
+        self.version = 1  # 2 if the file needs it: i4, u4, quantization per block
         self.builder = flatbuffers.Builder(1 << 16)
         functions = function_order(graph)
         self.functions = {function: i for i, function in enumerate(functions)}
@@ -171,7 +173,9 @@ class _Writer:
         b.head -= len(content)
         b.Bytes[b.head : b.head + len(content)] = content
 
-    def quantization(self, quantization: Quantization, where: str) -> int:
+    def quantization(self, quantization: Quantization, where: str, dtype: str) -> int:
+        if quantization.block:
+            self.version = 2
         scale = np.asarray(quantization.scale, np.float32).reshape(-1)
         zero = np.asarray(quantization.zero, np.int32).reshape(-1)
         if zero.size == 1 and scale.size > 1:
@@ -185,9 +189,10 @@ class _Writer:
         scales, zeros = self.numbers(scale, "<f4"), self.numbers(zero, "<i4") if zero.any() else 0
         b = self.builder
         Quant.Start(b)
-        Quant.AddScheme(b, 1 if quantization.axis is None else 2)
-        Quant.AddBits(b, quantization.bits)
+        Quant.AddScheme(b, 1 if quantization.axis is None else 3 if quantization.block else 2)
+        Quant.AddBits(b, min(quantization.bits, bits_of(dtype)))
         Quant.AddAxis(b, quantization.axis or 0)
+        Quant.AddBlock(b, quantization.block)
         Quant.AddScale(b, scales)
         if zeros:
             Quant.AddZero(b, zeros)
@@ -203,7 +208,7 @@ class _Writer:
             if any(isinstance(d, str) for d in dims)
             else 0
         )
-        quantization = self.quantization(tensor.quantization, tensor.name) if tensor.quantization else 0
+        quantization = self.quantization(tensor.quantization, tensor.name, tensor.dtype) if tensor.quantization else 0
         segment, data, variable = -1, 0, -1
         if tensor.data is not None:
             value = np.asarray(tensor.data)
@@ -215,6 +220,7 @@ class _Writer:
                     expected=f"{tensor.dtype} {list(dims)}",
                     got=f"{value.dtype} {list(value.shape)}",
                 )
+            value = packed(value)
             if value.nbytes >= INLINE_LIMIT:
                 segment = self.segments.add(value)
             else:
@@ -229,6 +235,8 @@ class _Writer:
                     f"{tensor.name!r} reads a variable that belongs to another graph", code=302, tensor=tensor.name
                 )
             variable = self.variables[id(tensor.variable)]
+        if bits_of(tensor.dtype) == 4:
+            self.version = 2
         FbTensor.Start(b)
         FbTensor.AddName(b, name)
         FbTensor.AddDtype(b, DTYPE_IDS[tensor.dtype])
@@ -293,10 +301,14 @@ class _Writer:
     def variable(self, variable: GraphVariable) -> int:
         b = self.builder
         value = np.ascontiguousarray(variable.value)
-        segment = self.segments.add(value) if value.size and np.any(value.reshape(-1).view(np.uint8)) else -1
+        segment = self.segments.add(packed(value)) if value.size and np.any(value.reshape(-1).view(np.uint8)) else -1
         name = b.CreateString(variable.name)
         shape = self.numbers(np.shape(variable.value), "<i8")
-        quantization = self.quantization(variable.quantization, variable.name) if variable.quantization else 0
+        quantization = (
+            self.quantization(variable.quantization, variable.name, variable.dtype) if variable.quantization else 0
+        )
+        if bits_of(variable.dtype) == 4:
+            self.version = 2
         Variable.Start(b)
         Variable.AddName(b, name)
         Variable.AddDtype(b, DTYPE_IDS[dtype_of(value.dtype)])

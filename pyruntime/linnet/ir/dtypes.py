@@ -1,12 +1,15 @@
 """Element types (linnet's names, their numbers in files and in C, NumPy's types), quantization, and dimensions.
-NumPy has no bf16; bf16 arrays hold the bit patterns as uint16."""
+NumPy has no bf16; bf16 arrays hold the bit patterns as uint16. Arrays of i4 and u4 have the element types of ml_dtypes, with
+one element in a byte; files and the library keep two in a byte (`packed`, `unpacked`)."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -27,10 +30,12 @@ _DTYPES = {
     "u32": np.uint32,
     "u64": np.uint64,
     "bool": np.bool_,
+    "i4": ml_dtypes.int4,
+    "u4": ml_dtypes.uint4,
 }
 DTYPE_IDS = {
     "none": 0, "f32": 1, "f16": 2, "bf16": 3, "f64": 4, "i8": 5, "i16": 6, "i32": 7, "i64": 8, "u8": 9, "u16": 10,
-    "u32": 11, "u64": 12, "bool": 13,
+    "u32": 11, "u64": 12, "bool": 13, "i4": 14, "u4": 15,
 }  # fmt: skip
 DTYPE_NAMES = {number: name for name, number in DTYPE_IDS.items()}
 
@@ -49,14 +54,52 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(_DTYPES[name])
 
 
+def bits_of(dtype: str) -> int:
+    """Bits of one element."""
+    return 4 if dtype in ("i4", "u4") else 8 * numpy_dtype(dtype).itemsize
+
+
+def bytes_of(dtype: str, shape: Sequence[Any]) -> int:
+    """Bytes of a tensor in a file and in memory."""
+    return -(-math.prod(shape) * bits_of(dtype) // 8)
+
+
+def packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array as files and the library store it: i4 and u4 as bytes of two elements, the first one in the low half."""
+    array = np.ascontiguousarray(array)
+    if array.dtype not in (_DTYPES["i4"], _DTYPES["u4"]):
+        return array
+    codes = array.reshape(-1).view(np.uint8) & 15
+    if codes.size % 2:
+        codes = np.append(codes, np.uint8(0))
+    return codes[::2] | codes[1::2] << 4
+
+
+def unpacked(data: npt.NDArray[np.uint8], dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
+    """The tensor whose bytes are `data`."""
+    if bits_of(dtype) != 4:
+        return data.view(numpy_dtype(dtype)).reshape(shape)
+    codes = np.stack([data & 15, data >> 4], -1).reshape(-1)[: math.prod(shape)]
+    if dtype == "i4":
+        codes = (codes ^ 8) - 8
+    return codes.view(numpy_dtype(dtype)).reshape(shape)
+
+
 @dataclasses.dataclass
 class Quantization:
-    """real = (stored - zero) * scale. One entry per tensor (`axis` None), or one per slice along `axis`."""
+    """real = (stored - zero) * scale. One entry per tensor (`axis` None), one per slice along `axis`, or one per `block`
+    elements along `axis`; the shape of `scale` and `zero` is then that of the blocks (`blocks_of`)."""
 
     scale: npt.NDArray[np.float32]
     zero: npt.NDArray[np.int32]
     axis: int | None = None
     bits: int = 8
+    block: int = 0  # 0: no blocks
+
+
+def blocks_of(shape: Sequence[Any], axis: int, block: int) -> tuple[int, ...]:
+    """The number of blocks in each dimension of a tensor."""
+    return tuple(-(-d // block) if i == axis else d for i, d in enumerate(shape))
 
 
 def nth(items: Sequence[Any], i: int) -> Any:

@@ -3,7 +3,6 @@ Shape rules and arithmetic exist only in C; Python only passes operands back and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +13,20 @@ from linnet.clib.errors import GraphError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library
 from linnet.ir import symbolic, traits
-from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES, FOLD_LIMIT, Dim, Quantization, Spec, nth, numpy_dtype
+from linnet.ir.dtypes import (
+    DTYPE_IDS,
+    DTYPE_NAMES,
+    FOLD_LIMIT,
+    Dim,
+    Quantization,
+    Spec,
+    bits_of,
+    bytes_of,
+    nth,
+    numpy_dtype,
+    packed,
+    unpacked,
+)  # fmt: skip
 from linnet.ir.encode import encode_node, user_op_name
 from linnet.ir.operands import Callee, Known, Operand, Registered, Step
 
@@ -123,7 +135,7 @@ def operands(tensors: Sequence[Operand | None], keep: list[Any]) -> Any:
             if shape:
                 o.shape = [d if d.__class__ is int else -1 for d in shape]
         if t.data is not None:
-            pointer = ffi.from_buffer(t.data)
+            pointer = ffi.from_buffer(packed(t.data))
             keep.append(pointer)
             o.data = pointer
         if t.quantization is not None:
@@ -137,7 +149,7 @@ def _quantize(operand: Any, quantization: Quantization, keep: list[Any]) -> None
     scale_pointer, zero_pointer = ffi.from_buffer("float[]", scale), ffi.from_buffer("int32_t[]", zero)
     keep += [scale, zero, scale_pointer, zero_pointer]
     operand.scale, operand.zero, operand.quant_count = scale_pointer, zero_pointer, scale.size
-    operand.quant_axis = quantization.axis or 0
+    operand.quant_axis, operand.quant_block = quantization.axis or 0, quantization.block
 
 
 def infer(
@@ -183,7 +195,7 @@ def _small_constant(may_fold: Callable[[int], bool], inputs: Sequence[Operand | 
             if not isinstance(d, int):
                 return False
             count *= d
-        total += count * numpy_dtype(dtype).itemsize
+        total += bytes_of(dtype, [count])
     return may_fold(total)
 
 
@@ -201,7 +213,7 @@ def evaluate(
     values = []
     for i, (dtype, shape) in enumerate(specs):
         dims = [d if isinstance(d, int) else -1 for d in shape or ()]
-        value = np.empty(dims, numpy_dtype(dtype))
+        value = np.empty(dims, numpy_dtype(dtype)) if bits_of(dtype) >= 8 else np.empty(bytes_of(dtype, dims), np.uint8)
         pointer = ffi.from_buffer(value, require_writable=True)
         keep.append(pointer)
         o = made[i]
@@ -219,7 +231,10 @@ def evaluate(
         return None
     if code:
         raise exception(error)
-    return values
+    return [
+        value if bits_of(dtype) >= 8 else unpacked(value, dtype, [d if isinstance(d, int) else -1 for d in shape or ()])
+        for value, (dtype, shape) in zip(values, specs, strict=True)
+    ]
 
 
 def evaluate_node(node: Step, limit: int = 0) -> list[np.ndarray[Any, Any]] | None:
@@ -230,14 +245,14 @@ def evaluate_node(node: Step, limit: int = 0) -> list[np.ndarray[Any, Any]] | No
     specs = infer(message, node.inputs, len(node.outputs), quantization, [t.dtype for t in node.outputs])
     if any(shape is None or not all(isinstance(d, int) for d in shape) for _, shape in specs):
         return None
-    read = sum(t.data.nbytes for t in node.inputs if t is not None and t.data is not None)
+    read = sum(bytes_of(t.dtype, t.data.shape) for t in node.inputs if t is not None and t.data is not None)
     if sum(_bytes(dtype, shape) for dtype, shape in specs) > max(limit, FOLD_LIMIT, 4 * read):
         return None
     return evaluate(message, node.inputs, specs, quantization)
 
 
 def _bytes(dtype: str, shape: tuple[Dim, ...] | None) -> int:
-    return math.prod(d for d in shape or () if isinstance(d, int)) * numpy_dtype(dtype).itemsize
+    return bytes_of(dtype, [d for d in shape or () if isinstance(d, int)])
 
 
 def common_shape(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

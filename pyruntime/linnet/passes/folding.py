@@ -5,7 +5,7 @@ request."""
 from __future__ import annotations
 
 from linnet.ir import traits
-from linnet.ir.dtypes import FOLD_LIMIT, numpy_dtype
+from linnet.ir.dtypes import FOLD_LIMIT, bytes_of
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import graph_of
 from linnet.ir.infer import evaluate_node, known_shape
@@ -54,5 +54,5 @@ def _foldable(given: set[Tensor], node: Node, limit: int) -> bool:
         count = 1
         for d in shape:
             count *= d
-        total += count * numpy_dtype(t.dtype).itemsize
+        total += bytes_of(t.dtype, [count])
     return total <= limit

@@ -12,7 +12,7 @@ from linnet.clib.errors import Error
 from linnet.file.layout import HEADER
 from linnet.file.reader import from_bytes, read_bytes
 from linnet.ir import traits
-from linnet.ir.dtypes import Quantization
+from linnet.ir.dtypes import Quantization, bytes_of
 from linnet.ir.encode import user_op_name
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import Graph
@@ -68,7 +68,7 @@ def summary(graph: Graph) -> dict[str, Any]:
                 seen.add(id(t.data))
                 entry = constants.setdefault(t.dtype, {"count": 0, "bytes": 0})
                 entry["count"] += 1
-                entry["bytes"] += t.data.nbytes
+                entry["bytes"] += bytes_of(t.dtype, t.data.shape)
     return {
         "metadata": dict(graph.metadata),
         "signatures": [
@@ -85,7 +85,7 @@ def summary(graph: Graph) -> dict[str, Any]:
                 "name": v.name,
                 "dtype": str(v.value.dtype),
                 "shape": list(v.value.shape),
-                "bytes": v.value.nbytes,
+                "bytes": bytes_of(v.dtype, v.value.shape),
                 "quantization": _quantization(v.quantization),
             }
             for v in graph.variables.values()
@@ -99,6 +99,8 @@ def summary(graph: Graph) -> dict[str, Any]:
 def _quantization(q: Quantization | None) -> dict[str, Any] | None:
     if q is None:
         return None
+    if q.block:  # a large tensor has too many scales to list them
+        return {"blocks": list(q.scale.shape), "block": q.block, "axis": q.axis, "bits": q.bits}
     return {"scale": q.scale.reshape(-1).tolist(), "zero": q.zero.reshape(-1).tolist(), "axis": q.axis, "bits": q.bits}
 
 
@@ -118,7 +120,9 @@ def _function(function: Function) -> dict[str, Any]:
         "inputs": [t.name for t in function.inputs],
         "outputs": [t.name for t in function.outputs],
         "nodes": [_node(node) for node in function.nodes],
-        "constants": [{**_tensor(t), "bytes": t.data.nbytes} for t in constants if t.data is not None],
+        "constants": [
+            {**_tensor(t), "bytes": bytes_of(t.dtype, t.data.shape)} for t in constants if t.data is not None
+        ],
     }
 
 

@@ -14,6 +14,7 @@ from linnet.clib.errors import Error, Problem
 from linnet.converters.outline import Conversion
 from linnet.facade import Graph
 from linnet.ir import traits
+from linnet.ir.dtypes import bytes_of
 from linnet.ir.function import Function, Node, Tensor
 from linnet.report.contents import Contents, DataDependent, Dynamic, Memory, OpCount, OpenDim, Place, is_reference
 
@@ -325,7 +326,8 @@ class _Estimate:
 
 
 def _weights(graph: Graph) -> int:
-    arrays = {id(t.data): t.data.nbytes for f in graph.functions for t in f.tensors() if t.data is not None}
+    tensors = [t for f in graph.functions for t in f.tensors()]
+    arrays = {id(t.data): bytes_of(t.dtype, t.data.shape) for t in tensors if t.data is not None}
     return sum(arrays.values())
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +18,7 @@ from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.file import dim_names
 from linnet.file.writer import to_bytes
-from linnet.ir.dtypes import DTYPE_NAMES, dtype_of, numpy_dtype
+from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp, register
 
@@ -38,7 +39,7 @@ class TensorSpec:
 
 
 def isa_names() -> list[str]:
-    """ISA levels of this build that this machine can run, lowest first. These are the values for `isa_max`."""
+    """Instruction sets of this build that this machine can run, lowest first. These are the values for `isa_max`."""
     names: list[str] = []
     while (name := library().linnet_isa_name(len(names))) != ffi.NULL:
         names.append(string_of(name))
@@ -255,12 +256,15 @@ class Store:
 
     def __getitem__(self, name: str) -> Array:
         spec = self._spec(name)
-        value = np.empty([d or 0 for d in spec.shape or ()], numpy_dtype(spec.dtype))
+        shape = [d or 0 for d in spec.shape or ()]
+        value = np.empty(shape, numpy_dtype(spec.dtype))
+        if bits_of(spec.dtype) == 4:
+            value = np.empty(bytes_of(spec.dtype, shape), np.uint8)
         error = ffi.new("linnet_error *")
         data = ffi.from_buffer(value, require_writable=True)
         if library().linnet_store_read(self.pointer, name.encode(), data, value.nbytes, error):
             raise exception(error)
-        return value
+        return value if bits_of(spec.dtype) >= 8 else unpacked(value, spec.dtype, shape)
 
     def __setitem__(self, name: str, value: npt.ArrayLike) -> None:
         spec = self._spec(name)
@@ -268,6 +272,7 @@ class Store:
         if array.shape != spec.shape and not (array.size == 1 and spec.shape == ()):
             raise wrong_shape(spec, array.shape, "variable")
         error = ffi.new("linnet_error *")
+        array = packed(array)
         data = ffi.from_buffer(array)
         if library().linnet_store_write(self.pointer, name.encode(), data, array.nbytes, error):
             raise exception(error)
@@ -300,10 +305,22 @@ class Store:
         return checkpoint.load(self.pointer, path)
 
 
+def _four_bits(value: npt.ArrayLike, wanted: np.dtype[Any]) -> Array | None:
+    """The value as an array of int4 or uint4 from ml_dtypes. Integers of other types must fit. None: it is no such value."""
+    array: Array = np.asarray(value)
+    if array.dtype.kind not in "iu" or array.dtype == wanted:
+        return None
+    limits = ml_dtypes.iinfo(wanted)
+    fits = not array.size or (int(array.min()) >= limits.min and int(array.max()) <= limits.max)
+    return array.astype(wanted) if fits else None
+
+
 def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
     """The value as an array of the declared dtype, without loss. Raises UsageError (WRONG_DTYPE) if that is not
     possible."""
     wanted = numpy_dtype(spec.dtype)
+    if bits_of(spec.dtype) == 4 and (whole := _four_bits(value, wanted)) is not None:
+        return whole
     if isinstance(value, np.ndarray | np.generic):
         array: Array = np.asarray(value)
         if array.dtype == wanted or array.dtype.newbyteorder("=") == wanted:
@@ -314,7 +331,7 @@ def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
     else:
         array = np.asarray(value)
         given = array.dtype
-        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}[wanted.kind]
+        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}.get(wanted.kind, "")
         if (given.kind in allowed and spec.dtype != "bf16") or not array.size:
             try:
                 return np.asarray(value, wanted)

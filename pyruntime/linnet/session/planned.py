@@ -11,9 +11,12 @@ import numpy as np
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import library, new_struct
-from linnet.ir.dtypes import DTYPE_NAMES, numpy_dtype
+from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, numpy_dtype, unpacked
 from linnet.session.model import Array, string_of
 from linnet.session.running import Runner
+
+# The element type of feeds that are packed when they are copied. No array of a caller has it.
+_PACKED = np.dtype([("packed", np.uint8)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +56,15 @@ class Planned:
         for i in range(lib.linnet_plan_input_count(plan)):
             lib.linnet_plan_get_input(plan, i, info)
             view = _view(lib.linnet_session_input(session, i), info)
-            self.feeds.append((string_of(info.name), view, view.dtype, view.shape))
+            shares = bits_of(DTYPE_NAMES[info.dtype]) == 4
+            self.feeds.append((string_of(info.name), view, _PACKED if shares else view.dtype, view.shape))
         self.count = len(self.feeds)
-        # (name, view); the view is None if the shape depends on data
+        # (name, view); the view is None if the shape depends on data, or if elements share bytes
         self.outputs: list[tuple[str, Array | None]] = []
         for i in range(lib.linnet_plan_output_count(plan)):
             lib.linnet_plan_get_output(plan, i, info)
             known = info.rank >= 0 and all(d >= 0 for d in list(info.shape)[: info.rank])
+            known = known and bits_of(DTYPE_NAMES[info.dtype]) >= 8
             out = _view(lib.linnet_session_output(session, i), info) if known else None
             self.outputs.append((string_of(info.name), out))
 
@@ -73,19 +78,23 @@ class Planned:
         return {name: self.output(i) if view is None else view.copy() for i, (name, view) in enumerate(self.outputs)}
 
     def output(self, i: int) -> Array:
-        """An output whose shape depends on data."""
+        """An output whose shape depends on data, or whose elements share bytes."""
         lib, info = library(), new_struct("linnet_tensor_info")
         if lib.linnet_session_get_output(self.session, i, info):
             raise UsageError(
                 "the shape of an output is still unknown after the run", code=104, tensor=self.outputs[i][0]
             )
-        return _view(lib.linnet_session_output(self.session, i), info).copy()
+        view = _view(lib.linnet_session_output(self.session, i), info)
+        dtype = DTYPE_NAMES[info.dtype]
+        return view.copy() if bits_of(dtype) >= 8 else unpacked(view, dtype, list(info.shape)[: info.rank])
 
 
 def _view(pointer: Any, info: Any) -> Array:
-    """The buffer as an array. An empty array owns its memory."""
+    """The buffer as an array: of bytes, if elements share them. An empty array owns its memory."""
     dtype = numpy_dtype(DTYPE_NAMES[info.dtype])
     shape = tuple(list(info.shape)[: info.rank])
+    if bits_of(DTYPE_NAMES[info.dtype]) == 4:
+        dtype, shape = np.dtype(np.uint8), (bytes_of(DTYPE_NAMES[info.dtype], shape),)
     count = int(np.prod(shape, dtype=np.int64))
     if not count:
         return np.empty(shape, dtype)

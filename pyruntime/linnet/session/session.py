@@ -18,6 +18,7 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
+from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp
 from linnet.session import bounding
@@ -264,7 +265,7 @@ class Session:
         self._last_fetches = fetches
         for name, view, _, _ in planned.feeds:
             if name in values:
-                np.copyto(view, values[name])
+                np.copyto(view, packed(values[name]))
             elif name not in shapes:
                 raise self._missing(name, values)
         return planned

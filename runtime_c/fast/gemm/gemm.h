@@ -114,7 +114,7 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
                                   int thread);
 
 /* Every set of this architecture. */
-#define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol) extern const ln_gemm_set symbol;
+#define LN_GEMM_UKERNEL(dtype, rows, columns, needs, symbol) extern const ln_gemm_set symbol;
 #if defined(__x86_64__) || defined(_M_X64)
 #include "kernels_x86/gemm/gemm_ukernels.inc"
 #elif defined(__aarch64__)
@@ -137,15 +137,19 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
     static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
         return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
     }                                                                                                                  \
-    const ln_kernel ln_matmul_##NAME = {                                                                               \
-        MATMUL_TEXT,  LN_OP_MATMUL, ISA, LN_KERNEL_EPILOGUE, matmul_supports_##NAME, matmul_configure_##NAME,          \
-        ln_gemm_pack, ln_gemm_run};                                                                                    \
-    const ln_kernel ln_conv_##NAME = {CONV_TEXT,          LN_OP_CONV,           ISA,                                   \
-                                      LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,                 \
-                                      ln_gemm_pack,       ln_gemm_run};                                                \
-    const ln_kernel ln_conv_transpose_##NAME = {TRANSPOSE_TEXT,     LN_OP_CONV_TRANSPOSE, ISA,                         \
-                                                LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,       \
-                                                ln_gemm_pack,       ln_gemm_run};
+    LN_GEMM_KERNEL(ln_matmul_##NAME, MATMUL_TEXT, LN_OP_MATMUL, ISA, matmul_supports_##NAME, matmul_configure_##NAME)  \
+    LN_GEMM_KERNEL(ln_conv_##NAME, CONV_TEXT, LN_OP_CONV, ISA, conv_supports_##NAME, conv_configure_##NAME)            \
+    LN_GEMM_KERNEL(ln_conv_transpose_##NAME, TRANSPOSE_TEXT, LN_OP_CONV_TRANSPOSE, ISA, conv_supports_##NAME,          \
+                   conv_configure_##NAME)
+#define LN_GEMM_KERNEL(SYMBOL, TEXT, OP, ISA, SUPPORTS, CONFIGURE)                                                     \
+    const ln_kernel SYMBOL = {.name = TEXT,                                                                            \
+                              .op = OP,                                                                                \
+                              .flags = LN_KERNEL_EPILOGUE,                                                             \
+                              .needs = ISA,                                                                            \
+                              .supports = SUPPORTS,                                                                    \
+                              .configure = CONFIGURE,                                                                  \
+                              .pack = ln_gemm_pack,                                                                    \
+                              .run = ln_gemm_run};
 
 /* Defines the two kernels of a convolution's backward pass over the f32 set of an ISA: ln_conv_gradient_NAME and
  * ln_conv_transpose_scatter_NAME. */
@@ -154,13 +158,13 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
     static linnet_status scatter_configure_##NAME(ln_call *call) { return ln_gemm_scatter_configure(call, SET); }      \
     const ln_kernel ln_conv_gradient_##NAME = {.name = GRADIENT_TEXT,                                                  \
                                                .op = LN_OP_CONV_GRADIENT,                                              \
-                                               .isa = ISA,                                                             \
+                                               .needs = ISA,                                                           \
                                                .supports = ln_gemm_gradient_supports,                                  \
                                                .configure = gradient_configure_##NAME,                                 \
                                                .run = ln_gemm_gradient_run};                                           \
     const ln_kernel ln_conv_transpose_scatter_##NAME = {.name = SCATTER_TEXT,                                          \
                                                         .op = LN_OP_CONV_TRANSPOSE,                                    \
-                                                        .isa = ISA,                                                    \
+                                                        .needs = ISA,                                                  \
                                                         .supports = ln_gemm_scatter_supports,                          \
                                                         .configure = scatter_configure_##NAME,                         \
                                                         .run = ln_gemm_scatter_run};

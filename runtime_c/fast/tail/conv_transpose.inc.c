@@ -154,7 +154,7 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
    product for the calls that no other kernel supports. */
 const ln_kernel LN_SIMD_NAME(ln_conv_transpose_preferred) = {.name = "conv_transpose_gather__" LN_SIMD_TEXT,
                                                              .op = LN_OP_CONV_TRANSPOSE,
-                                                             .isa = LN_SIMD_ISA,
+                                                             .needs = LN_SIMD_ISA,
                                                              .flags = LN_KERNEL_VIEWS,
                                                              .supports = ln_transpose_preferred,
                                                              .configure = ln_transpose_configure,
@@ -162,7 +162,7 @@ const ln_kernel LN_SIMD_NAME(ln_conv_transpose_preferred) = {.name = "conv_trans
                                                              .run = transpose_run};
 const ln_kernel LN_SIMD_NAME(ln_conv_transpose) = {.name = "conv_transpose_gather_rest__" LN_SIMD_TEXT,
                                                    .op = LN_OP_CONV_TRANSPOSE,
-                                                   .isa = LN_SIMD_ISA,
+                                                   .needs = LN_SIMD_ISA,
                                                    .flags = LN_KERNEL_VIEWS,
                                                    .supports = ln_transpose_supports,
                                                    .configure = ln_transpose_configure,

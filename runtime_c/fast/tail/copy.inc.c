@@ -201,7 +201,7 @@ static linnet_status LN_SIMD_NAME(copy_run)(const ln_call *call, const ln_buffer
 const ln_kernel LN_SIMD_NAME(ln_copy_simd) = {
     .name = "copy_any_rectangles_16x16__" LN_SIMD_TEXT,
     .op = LN_OP_COPY,
-    .isa = LN_SIMD_ISA,
+    .needs = LN_SIMD_ISA,
     .flags = LN_KERNEL_VIEWS,
     .supports = ln_copy_supports,
     .configure = ln_copy_configure,

@@ -202,7 +202,7 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
 
 const ln_kernel LN_SIMD_NAME(ln_depthwise_float) = {.name = "conv_float_depthwise__" LN_SIMD_TEXT,
                                                     .op = LN_OP_CONV,
-                                                    .isa = LN_SIMD_ISA,
+                                                    .needs = LN_SIMD_ISA,
                                                     .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
                                                     .supports = ln_depthwise_supports_float,
                                                     .configure = ln_depthwise_configure,
@@ -211,7 +211,7 @@ const ln_kernel LN_SIMD_NAME(ln_depthwise_float) = {.name = "conv_float_depthwis
 
 const ln_kernel LN_SIMD_NAME(ln_depthwise_integer) = {.name = "conv_integer_depthwise__" LN_SIMD_TEXT,
                                                       .op = LN_OP_CONV,
-                                                      .isa = LN_SIMD_ISA,
+                                                      .needs = LN_SIMD_ISA,
                                                       .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
                                                       .supports = ln_depthwise_supports_integer,
                                                       .configure = ln_depthwise_configure,
@@ -220,7 +220,7 @@ const ln_kernel LN_SIMD_NAME(ln_depthwise_integer) = {.name = "conv_integer_dept
 
 const ln_kernel LN_SIMD_NAME(ln_depthwise_transpose) = {.name = "conv_transpose_depthwise__" LN_SIMD_TEXT,
                                                         .op = LN_OP_CONV_TRANSPOSE,
-                                                        .isa = LN_SIMD_ISA,
+                                                        .needs = LN_SIMD_ISA,
                                                         .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
                                                         .supports = ln_depthwise_supports_transpose,
                                                         .configure = ln_depthwise_configure,

@@ -111,7 +111,7 @@ static linnet_status dwg_run(const ln_call *call, const ln_buffers *b, int phase
 
 const ln_kernel LN_SIMD_NAME(ln_depthwise_gradient) = {.name = "conv_gradient_depthwise__" LN_SIMD_TEXT,
                                                        .op = LN_OP_CONV_GRADIENT,
-                                                       .isa = LN_SIMD_ISA,
+                                                       .needs = LN_SIMD_ISA,
                                                        .flags = LN_KERNEL_VIEWS,
                                                        .supports = ln_depthwise_gradient_supports,
                                                        .configure = ln_depthwise_gradient_configure,

@@ -75,7 +75,7 @@ static linnet_status moments_run(const ln_call *call, const ln_buffers *b, int p
 
 const ln_kernel LN_SIMD_NAME(ln_moments) = {.name = "moments_channels__" LN_SIMD_TEXT,
                                             .op = LN_OP_MOMENTS,
-                                            .isa = LN_SIMD_ISA,
+                                            .needs = LN_SIMD_ISA,
                                             .flags = LN_KERNEL_VIEWS,
                                             .supports = ln_moments_supports,
                                             .configure = ln_moments_configure,

@@ -90,7 +90,7 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
 
 const ln_kernel LN_SIMD_NAME(ln_pool) = {.name = "pool_channels__" LN_SIMD_TEXT,
                                          .op = LN_OP_POOL,
-                                         .isa = LN_SIMD_ISA,
+                                         .needs = LN_SIMD_ISA,
                                          .flags = LN_KERNEL_VIEWS,
                                          .supports = ln_pool_supports,
                                          .configure = ln_pool_configure,

@@ -114,7 +114,7 @@ static linnet_status pg_run(const ln_call *call, const ln_buffers *b, int phase,
 
 const ln_kernel LN_SIMD_NAME(ln_pool_gradient) = {.name = "pool_gradient_channels__" LN_SIMD_TEXT,
                                                   .op = LN_OP_POOL_GRADIENT,
-                                                  .isa = LN_SIMD_ISA,
+                                                  .needs = LN_SIMD_ISA,
                                                   .flags = LN_KERNEL_VIEWS,
                                                   .supports = ln_pool_gradient_supports,
                                                   .configure = ln_pool_gradient_configure,

@@ -253,7 +253,7 @@ static linnet_status LN_SIMD_NAME(reduce_configure)(ln_call *call) {
 const ln_kernel LN_SIMD_NAME(ln_reduce_simd) = {
     .name = "reduce_any_runs_and_rows_64__" LN_SIMD_TEXT,
     .op = LN_OP_REDUCE,
-    .isa = LN_SIMD_ISA,
+    .needs = LN_SIMD_ISA,
     .flags = LN_KERNEL_VIEWS,
     .supports = LN_SIMD_NAME(reduce_supports),
     .configure = LN_SIMD_NAME(reduce_configure),
@@ -315,7 +315,7 @@ static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers
 const ln_kernel LN_SIMD_NAME(ln_reduce_arg) = {
     .name = "reduce_f32_arg_1__" LN_SIMD_TEXT,
     .op = LN_OP_REDUCE,
-    .isa = LN_SIMD_ISA,
+    .needs = LN_SIMD_ISA,
     .flags = LN_KERNEL_VIEWS,
     .supports = LN_SIMD_NAME(arg_supports),
     .configure = LN_SIMD_NAME(arg_configure),

@@ -310,14 +310,14 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
 
 const ln_kernel LN_SIMD_NAME(ln_resize_channels) = {.name = "resize_channels__" LN_SIMD_TEXT,
                                                     .op = LN_OP_RESIZE,
-                                                    .isa = LN_SIMD_ISA,
+                                                    .needs = LN_SIMD_ISA,
                                                     .flags = LN_KERNEL_VIEWS,
                                                     .supports = ln_resize_channels_supports,
                                                     .configure = ln_resize_channels_configure,
                                                     .run = resize_channels_run};
 const ln_kernel LN_SIMD_NAME(ln_resize_rows) = {.name = "resize_rows__" LN_SIMD_TEXT,
                                                 .op = LN_OP_RESIZE,
-                                                .isa = LN_SIMD_ISA,
+                                                .needs = LN_SIMD_ISA,
                                                 .flags = LN_KERNEL_VIEWS,
                                                 .supports = ln_resize_rows_supports,
                                                 .configure = ln_resize_rows_configure,

@@ -87,7 +87,7 @@ static linnet_status softmax_run(const ln_call *call, const ln_buffers *b, int p
 
 const ln_kernel LN_SIMD_NAME(ln_softmax) = {.name = "softmax_lines__" LN_SIMD_TEXT,
                                             .op = LN_OP_SOFTMAX,
-                                            .isa = LN_SIMD_ISA,
+                                            .needs = LN_SIMD_ISA,
                                             .flags = LN_KERNEL_VIEWS,
                                             .supports = ln_softmax_supports,
                                             .configure = ln_softmax_configure,

@@ -6,6 +6,8 @@
 
 #include "base/types.h"
 
+#include <string.h>
+
 /* Stores the low bits of v as an integer dtype; for bool, v != 0. */
 static inline void ln_store_wrapped(void *data, int dtype, int64_t index, int64_t v) {
     switch (dtype) {
@@ -18,6 +20,8 @@ static inline void ln_store_wrapped(void *data, int dtype, int64_t index, int64_
     case LINNET_I64:
     case LINNET_U64: ((uint64_t *)data)[index] = (uint64_t)v; break;
     case LINNET_BOOL: ((uint8_t *)data)[index] = v != 0; break;
+    case LINNET_I4:
+    case LINNET_U4: ln_store_half_byte(data, index, v); break;
     default: ln_store_i64(data, dtype, index, v); break;
     }
 }
@@ -49,6 +53,8 @@ static inline void ln_store_float(void *data, int dtype, int64_t index, double v
     case LINNET_U16: low = 0, high = UINT16_MAX; break;
     case LINNET_I32: low = INT32_MIN, high = INT32_MAX; break;
     case LINNET_U32: low = 0, high = UINT32_MAX; break;
+    case LINNET_I4: low = -8, high = 7; break;
+    case LINNET_U4: low = 0, high = 15; break;
     case LINNET_I64: low = INT64_MIN, high = INT64_MAX; break;
     case LINNET_U64: ((uint64_t *)data)[index] = ln_f64_to_u64(v); return;
     case LINNET_BOOL: ((uint8_t *)data)[index] = v != 0.0; return;
@@ -80,10 +86,18 @@ static inline void ln_convert_element(void *to, int to_dtype, int64_t to_index, 
         ln_store_wrapped(to, to_dtype, to_index, v);
 }
 
+/* Clears a tensor whose elements share bytes, so that the unused bits at its end are 0. Returns its number of elements.
+ */
+static inline int64_t ln_clear_packed(void *data, const ln_tensor *t) {
+    const int64_t count = ln_count(t);
+    memset(data, 0, (size_t)ln_bytes_of(t->dtype, count));
+    return count;
+}
+
 /* Stored range of a quantized dtype: `bits` narrows it (int4 in i8); 0 means all bits of the dtype. */
 static inline void ln_quant_range(int dtype, int bits, int64_t *low, int64_t *high) {
-    int width = (int)ln_dtype_size(dtype) * 8;
-    bool is_signed = dtype == LINNET_I8 || dtype == LINNET_I16 || dtype == LINNET_I32;
+    int width = ln_dtype_bits(dtype);
+    bool is_signed = dtype == LINNET_I8 || dtype == LINNET_I16 || dtype == LINNET_I32 || dtype == LINNET_I4;
     if (bits <= 0 || bits > width) bits = width;
     *low = is_signed ? -((int64_t)1 << (bits - 1)) : 0;
     *high = is_signed ? ((int64_t)1 << (bits - 1)) - 1 : ((int64_t)1 << bits) - 1;

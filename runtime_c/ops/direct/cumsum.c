@@ -73,7 +73,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_cumsum = {
     .name = "cumsum_reference",
     .op = LN_OP_CUMSUM,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = supports,
     .configure = configure,

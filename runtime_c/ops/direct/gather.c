@@ -241,7 +241,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_gather = {
     .name = "gather_reference",
     .op = LN_OP_GATHER,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = supports,
     .configure = configure,

@@ -202,7 +202,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_nms = {
     .name = "nms_reference",
     .op = LN_OP_NMS,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE,
     .supports = supports,
     .configure = configure,

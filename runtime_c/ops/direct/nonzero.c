@@ -53,7 +53,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_nonzero = {
     .name = "nonzero_reference",
     .op = LN_OP_NONZERO,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = supports,
     .run = run,

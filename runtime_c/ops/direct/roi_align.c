@@ -128,7 +128,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
 const ln_kernel ln_reference_roi_align = {
     .name = "roi_align_reference",
     .op = LN_OP_ROI_ALIGN,
-    .isa = LN_ISA_SCALAR,
+    .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
     .supports = supports,
     .configure = configure,

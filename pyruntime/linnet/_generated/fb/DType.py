@@ -17,3 +17,5 @@ class DType(object):
     u32 = 11
     u64 = 12
     bool = 13
+    i4 = 14
+    u4 = 15
