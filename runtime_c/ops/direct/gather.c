@@ -110,7 +110,7 @@ typedef struct walk {
     bool contiguous; /* the block is contiguous in x and in y */
 } walk;
 
-static bool supports(const ln_call *call) {
+static bool can(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[0].rank >= 0 &&
            call->inputs[1].rank >= 0;
 }
@@ -243,7 +243,7 @@ const ln_kernel ln_reference_gather = {
     .op = LN_OP_GATHER,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };
