@@ -54,6 +54,12 @@ def test_c_asks_the_op_table() -> None:
     assert found == expected, _difference(found, expected)
 
 
+def test_the_layout_pass_knows_no_op_and_no_kind() -> None:
+    """What one op wants is in its toml, or in a function beside its shape rule."""
+    source = (ROOT / "runtime_c/plan/layout.c").read_text()
+    assert not re.findall(r"\bLN_(?:OP|COPY_KIND)_\w+|\bln_\w+_attributes\b", source)
+
+
 # ---- Python ------------------------------------------------------------------------------------------------------------
 
 PYTHON_FREE = ("pyruntime/linnet/_generated/", "pyruntime/linnet/builder/generated.py")
