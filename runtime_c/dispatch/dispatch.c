@@ -1,5 +1,5 @@
-/* dispatch.c - the table of all kernels of this build, and the function that chooses one of them. The lists are .inc
-   files: the kernels of the architecture, then the references of runtime_c/ops. The best kernel comes first. */
+/* dispatch.c - the table of all kernels of this build, and the function that chooses one of them by cost. The lists are
+   .inc files: the kernels of the architecture, then the references of runtime_c/ops. */
 #include "kernel/kernel.h"
 #include "kernel/parts.h"
 
@@ -34,14 +34,26 @@ const ln_kernel *const ln_kernels[] = {
 #undef LN_ISA_KERNEL
 
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
+    const ln_kernel *best = NULL;
+    double rate = 0,
+           cost = 0; /* in the unit of `rate` where no kernel has a cost of its own: most calls need no model */
     for (const ln_kernel *const *k = ln_kernels; *k != NULL; ++k) {
         const ln_kernel *kernel = *k;
         if (kernel->op != call->op->id || (kernel->needs & ~call->features) != 0) continue;
         if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) continue;
         if (call->epilogue != NULL && !(kernel->flags & LN_KERNEL_EPILOGUE)) continue;
-        if (kernel->supports(call)) return kernel;
+        const double least = ln_slowness(kernel);
+        if ((best != NULL && least >= cost) || !kernel->can(call)) continue;
+        double own = least;
+        if (kernel->cost != NULL) {
+            if (rate == 0) rate = ln_full_rate_ns(call);
+            own = kernel->cost(call, least * rate) / rate;
+            if (best != NULL && own >= cost) continue;
+        }
+        best = kernel;
+        cost = own;
     }
-    return NULL;
+    return best;
 }
 
 bool ln_has_kernel(int op) {

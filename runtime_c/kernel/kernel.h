@@ -116,18 +116,22 @@ enum ln_kernel_flag {
     LN_KERNEL_REFERENCE = 4 /* the scalar reference: any strides, any ISA, written for readability */
 };
 
-/* `supports` decides from dtypes, strides, attributes and shapes whether the kernel can run this call. The strides
- * determine the layout. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack` (may
- * be NULL) writes packed_bytes from call->inputs[i].data, which is also set for variables then (ln_packable). `run`
- * computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the range is
- * split. No kernel reads or writes any byte outside its buffers.
+/* `can` decides from dtypes, strides and attributes whether the kernel's result for this call is right. The strides
+ * determine the layout. `cost` (may be NULL) is the time for a call that it can run, in nanoseconds by a model of
+ * shapes and never of a clock, as that of linnet_device.h. `least` is ln_least_cost of kernel and call; a cost is never
+ * below it, so a kernel whose least cost is too high is not asked. NULL: the least cost. `configure` (may be NULL)
+ * fills the fields of the call marked "Set by configure". `pack` (may be NULL) writes packed_bytes from
+ * call->inputs[i].data, which is also set for variables then (ln_packable). `run` computes items [begin, end) of the
+ * phase. Items must be independent, and a result must not depend on how the range is split. No kernel reads or writes
+ * any byte outside its buffers.
  */
 typedef struct ln_kernel {
     char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
     uint16_t op;
     uint16_t flags;
     ln_features needs;
-    bool (*supports)(const ln_call *call);
+    bool (*can)(const ln_call *call);
+    double (*cost)(const ln_call *call, double least);
     linnet_status (*configure)(ln_call *call);
     void (*pack)(const ln_call *call, void *packed);
     linnet_status (*run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
@@ -136,7 +140,18 @@ typedef struct ln_kernel {
 /* All kernels of this build, best first, references last (dispatch/dispatch.c includes the .inc lists).
  * NULL-terminated. */
 extern const ln_kernel *const ln_kernels[];
-/* The first kernel of ln_kernels that needs no more than call->features and supports the call; NULL if none. */
+/* Nanoseconds of a step that moves so many bytes and multiplies so often, on `threads` threads (kernel/cost.c). */
+double ln_modelled_ns(double bytes, double products, int threads);
+/* The multiplications of a product, about: the root of the product of the element counts of a, b and y. */
+double ln_modelled_products(double sizes);
+/* How many times slower a kernel is than one with the widest vectors of the architecture, by the features that it
+ * needs; and the time of the call with the widest vectors. The least cost is their product. */
+int ln_slowness(const ln_kernel *kernel);
+double ln_full_rate_ns(const ln_call *call);
+double ln_least_cost(const ln_kernel *kernel, const ln_call *call);
+double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
+/* Of the kernels that need no more than call->features and can run the call, the one of least cost, and of several the
+ * first in ln_kernels; NULL if there is none. */
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only);
 /* Whether ln_kernels has any kernel of the op. */
 bool ln_has_kernel(int op);

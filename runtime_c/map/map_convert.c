@@ -73,7 +73,7 @@ static bool one_zero(const ln_call *call, int32_t *zero) {
     return true;
 }
 
-bool ln_convert_supports(const ln_call *call) {
+bool ln_convert_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     if (call->epilogue || ln_dtype_bits(x->dtype) < 8 || ln_dtype_bits(y->dtype) < 8) return false;
     if (call->op->id == LN_OP_CAST) return !(x->dtype == LINNET_U64 && ln_dtype_is_float(y->dtype));

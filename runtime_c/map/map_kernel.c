@@ -45,7 +45,7 @@ static ln_map_source source_of(const ln_call *call) {
                            .most_bytes = 24576};
 }
 
-bool ln_map_supports(const ln_call *call) {
+bool ln_map_can(const ln_call *call) {
     ln_map_source source = source_of(call);
     return call->epilogue == NULL && call->n_outputs > 0 && ln_map_compilable(&source);
 }

@@ -102,12 +102,12 @@ void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, c
 void ln_map_arithmetic(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
 
 /* Kernel functions that work with any strip interpreter (map/map_kernel.c). */
-bool ln_map_supports(const ln_call *call);
+bool ln_map_can(const ln_call *call);
 linnet_status ln_map_configure(ln_call *call, ln_features features);
 linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
                          ln_map_strip strip);
 /* cast, quantize and dequantize as map programs (map/map_convert.c). ln_map_run runs them. */
-bool ln_convert_supports(const ln_call *call);
+bool ln_convert_can(const ln_call *call);
 linnet_status ln_convert_configure(ln_call *call);
 
 #endif

@@ -364,7 +364,7 @@ const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
     .op = LN_OP_MAP,
     .needs = LN_SIMD_ISA,
     .flags = LN_KERNEL_VIEWS,
-    .supports = ln_map_supports,
+    .can = ln_map_can,
     .configure = LN_SIMD_NAME(map_configure),
     .run = LN_SIMD_NAME(map_run),
 };
@@ -375,7 +375,7 @@ const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
         .op = id,                                                                                                      \
         .needs = LN_SIMD_ISA,                                                                                          \
         .flags = LN_KERNEL_VIEWS,                                                                                      \
-        .supports = ln_convert_supports,                                                                               \
+        .can = ln_convert_can,                                                                                         \
         .configure = ln_convert_configure,                                                                             \
         .run = LN_SIMD_NAME(map_run),                                                                                  \
     };

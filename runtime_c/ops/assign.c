@@ -30,7 +30,7 @@ linnet_status ln_infer_assign(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool supports(const ln_call *call) { return call->epilogue == NULL; }
+static bool can(const ln_call *call) { return call->epilogue == NULL; }
 
 /* Copies element by element in logical order, so that any strides work. */
 static void copy(const ln_tensor *from, const ln_tensor *to, const char *in, char *out, int d, int64_t at_in,
@@ -55,6 +55,6 @@ const ln_kernel ln_reference_assign = {
     .op = LN_OP_ASSIGN,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .run = run,
 };

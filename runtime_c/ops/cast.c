@@ -16,7 +16,7 @@ linnet_status ln_infer_cast(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool supports(const ln_call *call) { return call->epilogue == NULL; }
+static bool can(const ln_call *call) { return call->epilogue == NULL; }
 
 static linnet_status configure(ln_call *call) {
     /* Elements that share bytes are all stored by one thread. */
@@ -40,7 +40,7 @@ const ln_kernel ln_reference_cast = {
     .op = LN_OP_CAST,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

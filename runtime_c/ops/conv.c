@@ -37,7 +37,7 @@ typedef struct conv_state {
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     if (call->epilogue != NULL) return false;
@@ -143,6 +143,6 @@ const ln_kernel ln_reference_conv = {.name = "conv_reference",
                                      .op = LN_OP_CONV,
                                      .needs = LN_ISA_SCALAR,
                                      .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                     .supports = reference_supports,
+                                     .can = reference_can,
                                      .configure = reference_configure,
                                      .run = reference_run};

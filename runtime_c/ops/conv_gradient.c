@@ -51,7 +51,7 @@ linnet_status ln_infer_conv_gradient(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype &&
            call->inputs[1].dtype == call->outputs[0].dtype;
 }
@@ -103,6 +103,6 @@ const ln_kernel ln_reference_conv_gradient = {.name = "conv_gradient_reference",
                                               .op = LN_OP_CONV_GRADIENT,
                                               .needs = LN_ISA_SCALAR,
                                               .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                              .supports = reference_supports,
+                                              .can = reference_can,
                                               .configure = reference_configure,
                                               .run = reference_run};

@@ -39,7 +39,7 @@ static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->i
 
 /* Per-axis quantization has one value per output channel along axis 1 of w, so group must be 1 (or axis 1 must have as
    many values as there are output channels). */
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     if (call->epilogue != NULL) return false;
@@ -123,6 +123,6 @@ const ln_kernel ln_reference_conv_transpose = {.name = "conv_transpose_reference
                                                .op = LN_OP_CONV_TRANSPOSE,
                                                .needs = LN_ISA_SCALAR,
                                                .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                               .supports = reference_supports,
+                                               .can = reference_can,
                                                .configure = reference_configure,
                                                .run = reference_run};

@@ -7,7 +7,7 @@
 
 /* Whether the parameters that must be known at plan time are known. The output shapes give the sizes but not the
  * offsets. */
-bool ln_copy_supports(const ln_call *call) {
+bool ln_copy_can(const ln_call *call) {
     const ln_copy_attributes *a = call->attributes;
     if (ln_dtype_bits(call->outputs[0].dtype) < 8 && !(ln_is_dense(&call->inputs[0]) && ln_is_dense(&call->outputs[0])))
         return false;
@@ -96,7 +96,7 @@ const ln_kernel ln_reference_copy = {
     .op = LN_OP_COPY,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = ln_copy_supports,
+    .can = ln_copy_can,
     .configure = ln_copy_configure,
     .run = run,
 };

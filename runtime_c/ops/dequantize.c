@@ -20,7 +20,7 @@ linnet_status ln_infer_dequantize(const ln_infer *infer) {
     return ln_check_quant_operands(infer, a->axis, a->block, &infer->inputs[0]);
 }
 
-static bool supports(const ln_call *call) {
+static bool can(const ln_call *call) {
     return call->epilogue == NULL && !ln_dtype_is_float(call->inputs[0].dtype) &&
            ln_has_quant_operands(call, &call->inputs[0]);
 }
@@ -57,7 +57,7 @@ const ln_kernel ln_reference_dequantize = {
     .op = LN_OP_DEQUANTIZE,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

@@ -46,7 +46,7 @@ linnet_status ln_infer_layer_norm(const ln_infer *infer) {
 
 static bool present(const ln_call *call, int i) { return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE; }
 
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype) &&
            call->inputs[0].dtype == call->outputs[0].dtype;
 }
@@ -140,6 +140,6 @@ const ln_kernel ln_reference_layer_norm = {.name = "layer_norm_reference",
                                            .op = LN_OP_LAYER_NORM,
                                            .needs = LN_ISA_SCALAR,
                                            .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                           .supports = reference_supports,
+                                           .can = reference_can,
                                            .configure = reference_configure,
                                            .run = reference_run};

@@ -36,7 +36,7 @@ typedef union cell {
     int64_t l;
 } cell;
 
-static bool supports(const ln_call *call) { return call->epilogue == NULL && call->n_outputs > 0; }
+static bool can(const ln_call *call) { return call->epilogue == NULL && call->n_outputs > 0; }
 
 static linnet_status configure(ln_call *call) {
     const ln_map_attributes *map = call->attributes;
@@ -170,7 +170,7 @@ const ln_kernel ln_reference_map = {
     .op = LN_OP_MAP,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

@@ -125,7 +125,7 @@ typedef struct matmul_state {
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     const ln_matmul_attributes *attributes = call->attributes;
     const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = &call->outputs[0];
     if (call->epilogue != NULL) return false;
@@ -221,6 +221,6 @@ const ln_kernel ln_reference_matmul = {.name = "matmul_reference",
                                        .op = LN_OP_MATMUL,
                                        .needs = LN_ISA_SCALAR,
                                        .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                       .supports = reference_supports,
+                                       .can = reference_can,
                                        .configure = reference_configure,
                                        .run = reference_run};

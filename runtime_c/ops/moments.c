@@ -60,7 +60,7 @@ static bool is_products(const ln_call *call) {
     return ((const ln_moments_attributes *)call->attributes)->kind == LN_MOMENTS_KIND_PRODUCTS;
 }
 
-bool ln_moments_supports(const ln_call *call) {
+bool ln_moments_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
     const int axis = channel_axis(call);
     return call->epilogue == NULL && x->dtype == LINNET_F32 && ln_count(x) > 0 && row_of(x, axis) != 0 &&
@@ -113,7 +113,7 @@ void ln_moments_finish(const ln_call *call, const ln_buffers *b, int64_t begin, 
     }
 }
 
-static bool reference_supports(const ln_call *call) { return call->epilogue == NULL; }
+static bool reference_can(const ln_call *call) { return call->epilogue == NULL; }
 
 static linnet_status reference_configure(ln_call *call) {
     call->work[0] = call->inputs[0].dims[channel_axis(call)];
@@ -153,6 +153,6 @@ const ln_kernel ln_reference_moments = {.name = "moments_reference",
                                         .op = LN_OP_MOMENTS,
                                         .needs = LN_ISA_SCALAR,
                                         .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                        .supports = reference_supports,
+                                        .can = reference_can,
                                         .configure = reference_configure,
                                         .run = reference_run};

@@ -15,7 +15,7 @@ typedef struct ln_moments {
 
 /* Phase 0 leaves three lines of `channels` floats per part in scratch: the centre; the sum of (x - centre) or of g; and
  * the sum of (x - centre)^2 or g * (x - centre). */
-bool ln_moments_supports(const ln_call *call);
+bool ln_moments_can(const ln_call *call);
 linnet_status ln_moments_configure(ln_call *call);
 /* Phase 1, for channels [begin, end). */
 void ln_moments_finish(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);

@@ -38,7 +38,7 @@ typedef struct pool_state {
     bool with_indices;
 } pool_state;
 
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype;
 }
 
@@ -129,6 +129,6 @@ const ln_kernel ln_reference_pool = {.name = "pool_reference",
                                      .op = LN_OP_POOL,
                                      .needs = LN_ISA_SCALAR,
                                      .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                     .supports = reference_supports,
+                                     .can = reference_can,
                                      .configure = reference_configure,
                                      .run = reference_run};

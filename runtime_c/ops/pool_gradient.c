@@ -64,7 +64,7 @@ static linnet_status plan(ln_call *call, int64_t chunk) {
     return LINNET_OK;
 }
 
-bool ln_pool_gradient_supports(const ln_call *call) {
+bool ln_pool_gradient_can(const ln_call *call) {
     const ln_pool_gradient_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *g = &call->inputs[1], *dx = &call->outputs[0];
     const int axis = a->channel_axis == 1 ? 1 : x->rank - 1;
@@ -74,7 +74,7 @@ bool ln_pool_gradient_supports(const ln_call *call) {
 
 linnet_status ln_pool_gradient_configure(ln_call *call) { return plan(call, LN_POOL_GRADIENT_CHUNK); }
 
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype &&
            call->inputs[1].dtype == call->outputs[0].dtype;
 }
@@ -132,6 +132,6 @@ const ln_kernel ln_reference_pool_gradient = {.name = "pool_gradient_reference",
                                               .op = LN_OP_POOL_GRADIENT,
                                               .needs = LN_ISA_SCALAR,
                                               .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                              .supports = reference_supports,
+                                              .can = reference_can,
                                               .configure = reference_configure,
                                               .run = reference_run};

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-bool ln_pool_supports(const ln_call *call) {
+bool ln_pool_can(const ln_call *call) {
     const ln_pool_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     if (call->epilogue != NULL || x->dtype == LINNET_F64 || x->dtype != y->dtype || a->kind == LN_POOL_KIND_LP)

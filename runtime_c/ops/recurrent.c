@@ -186,7 +186,7 @@ static void activate(const cell *s, int index, double clip, double *x) {
 
 #include "ops/recurrent_steps.inc"
 
-static bool supports(const ln_call *call) { return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype); }
+static bool can(const ln_call *call) { return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype); }
 
 static linnet_status configure(ln_call *call) { return ln_recurrent_configure(call, 1, sizeof(double)); }
 
@@ -199,6 +199,6 @@ const ln_kernel ln_reference_recurrent = {.name = "recurrent_reference",
                                           .op = LN_OP_RECURRENT,
                                           .needs = LN_ISA_SCALAR,
                                           .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                          .supports = supports,
+                                          .can = can,
                                           .configure = configure,
                                           .run = run};

@@ -73,7 +73,7 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool supports(const ln_call *call) {
+static bool can(const ln_call *call) {
     uint32_t mask;
     bool bad;
     return call->epilogue == NULL && ln_reduce_mask(call->attributes, call->inputs, call->n_inputs, &mask, &bad);
@@ -270,7 +270,7 @@ const ln_kernel ln_reference_reduce = {
     .op = LN_OP_REDUCE,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

@@ -308,7 +308,7 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
     return LINNET_OK;
 }
 
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype && ln_resize_known(call);
 }
 
@@ -400,6 +400,6 @@ const ln_kernel ln_reference_resize = {.name = "resize_reference",
                                        .op = LN_OP_RESIZE,
                                        .needs = LN_ISA_SCALAR,
                                        .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                       .supports = reference_supports,
+                                       .can = reference_can,
                                        .configure = reference_configure,
                                        .run = reference_run};

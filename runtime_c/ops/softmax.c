@@ -21,7 +21,7 @@ linnet_status ln_infer_softmax(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool reference_supports(const ln_call *call) {
+static bool reference_can(const ln_call *call) {
     return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype) &&
            call->inputs[0].dtype == call->outputs[0].dtype;
 }
@@ -100,6 +100,6 @@ const ln_kernel ln_reference_softmax = {.name = "softmax_reference",
                                         .op = LN_OP_SOFTMAX,
                                         .needs = LN_ISA_SCALAR,
                                         .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                        .supports = reference_supports,
+                                        .can = reference_can,
                                         .configure = reference_configure,
                                         .run = reference_run};

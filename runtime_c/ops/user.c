@@ -114,7 +114,7 @@ linnet_status ln_infer_user(const ln_infer *infer) {
 
 /* ---- kernel ------------------------------------------------------------------------------------------------------ */
 
-static bool supports(const ln_call *call) {
+static bool can(const ln_call *call) {
     for (int i = 0; i < call->n_inputs + call->n_outputs; ++i) {
         const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
         if (t->dtype != LINNET_NONE && !ln_is_dense(t)) return false;
@@ -176,7 +176,7 @@ const ln_kernel ln_reference_user = {
     .name = "user",
     .op = LN_OP_USER,
     .flags = LN_KERNEL_REFERENCE,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

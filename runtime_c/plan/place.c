@@ -47,24 +47,16 @@ static uint64_t bytes_of(const ln_work *w, int32_t value) {
     return value >= 0 && ln_bytes(&ln_value_at(w, value)->tensor, &bytes) ? bytes : 0;
 }
 
-/* Nanoseconds on the CPU, by a model of sizes. For products, the root of the product of the three sizes is close to the
- * number of multiplications. */
+/* Nanoseconds on the CPU, with a kernel for the widest vectors. */
 static double cpu_cost(const ln_work *w, const ln_work_node *node) {
-    enum { STEP = 300, BYTES = 8, PRODUCTS = 16 }; /* of any step; per nanosecond; per nanosecond and thread */
-    double bytes = 0, product = 1;
+    double bytes = 0, sizes = 1;
     for (int k = 0; k < node->n_inputs + node->n_outputs; ++k) {
         const int32_t v = k < node->n_inputs ? node->inputs[k] : node->outputs[k - node->n_inputs];
         if (v < 0) continue;
         bytes += (double)bytes_of(w, v);
-        if (k < 2 || k == node->n_inputs) product *= (double)ln_max(1, ln_count(&ln_value_at(w, v)->tensor));
+        if (k < 2 || k == node->n_inputs) sizes *= (double)ln_max(1, ln_count(&ln_value_at(w, v)->tensor));
     }
-    double products = 0;
-    if (node->op->flags & LN_OP_EPILOGUE) { /* the square root, by Newton's method: libm is not needed for it */
-        products = 1;
-        while (products * products < product) products *= 2;
-        for (int i = 0; i < 4; ++i) products = (products + product / products) / 2;
-    }
-    return STEP + bytes / BYTES + products / PRODUCTS / w->threads;
+    return ln_modelled_ns(bytes, node->op->flags & LN_OP_EPILOGUE ? ln_modelled_products(sizes) : 0, w->threads);
 }
 
 static double transfer_cost(const ln_device *d, uint64_t bytes) {

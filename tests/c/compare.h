@@ -152,7 +152,7 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
         call.epilogue = &own;
         if (ln_epilogue_prepare(&own, &call) != LINNET_OK) return false;
     }
-    bool ok = kernel->supports(&call) && (kernel->configure == NULL || kernel->configure(&call) == LINNET_OK);
+    bool ok = kernel->can(&call) && (kernel->configure == NULL || kernel->configure(&call) == LINNET_OK);
     guarded packed = guarded_new(ln_round_up(call.packed_bytes, 64), false);
     guarded scratch = guarded_new(ln_round_up(call.scratch_bytes, 64), false);
     size_t stride = ln_round_up(call.scratch_thread, 64);
@@ -247,7 +247,11 @@ static inline void compare(test_case *t) {
                             .phases = 1,
                             .work = {1, 1},
                             .grain = 1};
-            if (!(*k)->supports(&call)) continue;
+            if (!(*k)->can(&call)) continue;
+            if (ln_kernel_cost(*k, &call) < ln_least_cost(*k, &call)) {
+                fprintf(stderr, "FAIL %s: the cost of %s is below its least cost\n", t->name, (*k)->name);
+                failures++;
+            }
             for (int o = 0; o < t->n_outputs && !reference; o++) memset(got[o].data, 0x5A, bytes_of(&t->outputs[o]));
             if (!run_kernel(*k, t, NULL, NULL, in, reference ? expected : got, (*k)->needs, 3)) {
                 fprintf(stderr, "FAIL %s: %s does not run\n", t->name, (*k)->name);

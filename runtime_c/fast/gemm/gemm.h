@@ -96,19 +96,21 @@ void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, i
    beyond `columns` are not written. */
 void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to);
 
-bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
+bool ln_gemm_matmul_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
 linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
-bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
+bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
+double ln_gemm_conv_cost(const ln_call *call, double least);
 linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
 void ln_gemm_pack(const ln_call *call, void *packed);
 linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
 /* Weight gradients of convolutions (gemm_driver_gradient.c). */
-bool ln_gemm_gradient_supports(const ln_call *call);
+bool ln_gemm_gradient_can(const ln_call *call);
 linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set);
 linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                    int thread);
 /* Transposed convolutions to few channels (gemm_driver_scatter.c). */
-bool ln_gemm_scatter_supports(const ln_call *call);
+bool ln_gemm_scatter_can(const ln_call *call);
+double ln_gemm_scatter_cost(const ln_call *call, double least);
 linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);
 linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                   int thread);
@@ -125,28 +127,30 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
 /* Defines the dispatch objects ln_matmul_NAME, ln_conv_NAME and ln_conv_transpose_NAME over a table of sets. TEXT names
  * the dtype and the tile. */
 #define LN_GEMM_KERNELS(NAME, MATMUL_TEXT, CONV_TEXT, TRANSPOSE_TEXT, ISA, SETS)                                       \
-    static bool matmul_supports_##NAME(const ln_call *call) {                                                          \
-        return ln_gemm_matmul_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                               \
+    static bool matmul_can_##NAME(const ln_call *call) {                                                               \
+        return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                    \
     }                                                                                                                  \
     static linnet_status matmul_configure_##NAME(ln_call *call) {                                                      \
         return ln_gemm_matmul_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                              \
     }                                                                                                                  \
-    static bool conv_supports_##NAME(const ln_call *call) {                                                            \
-        return ln_gemm_conv_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                 \
+    static bool conv_can_##NAME(const ln_call *call) {                                                                 \
+        return ln_gemm_conv_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                      \
     }                                                                                                                  \
     static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
         return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
     }                                                                                                                  \
-    LN_GEMM_KERNEL(ln_matmul_##NAME, MATMUL_TEXT, LN_OP_MATMUL, ISA, matmul_supports_##NAME, matmul_configure_##NAME)  \
-    LN_GEMM_KERNEL(ln_conv_##NAME, CONV_TEXT, LN_OP_CONV, ISA, conv_supports_##NAME, conv_configure_##NAME)            \
-    LN_GEMM_KERNEL(ln_conv_transpose_##NAME, TRANSPOSE_TEXT, LN_OP_CONV_TRANSPOSE, ISA, conv_supports_##NAME,          \
-                   conv_configure_##NAME)
-#define LN_GEMM_KERNEL(SYMBOL, TEXT, OP, ISA, SUPPORTS, CONFIGURE)                                                     \
+    LN_GEMM_KERNEL(ln_matmul_##NAME, MATMUL_TEXT, LN_OP_MATMUL, ISA, matmul_can_##NAME, NULL, matmul_configure_##NAME) \
+    LN_GEMM_KERNEL(ln_conv_##NAME, CONV_TEXT, LN_OP_CONV, ISA, conv_can_##NAME, ln_gemm_conv_cost,                     \
+                   conv_configure_##NAME)                                                                              \
+    LN_GEMM_KERNEL(ln_conv_transpose_##NAME, TRANSPOSE_TEXT, LN_OP_CONV_TRANSPOSE, ISA, conv_can_##NAME,               \
+                   ln_gemm_conv_cost, conv_configure_##NAME)
+#define LN_GEMM_KERNEL(SYMBOL, TEXT, OP, ISA, CAN, COST, CONFIGURE)                                                    \
     const ln_kernel SYMBOL = {.name = TEXT,                                                                            \
                               .op = OP,                                                                                \
                               .flags = LN_KERNEL_EPILOGUE,                                                             \
                               .needs = ISA,                                                                            \
-                              .supports = SUPPORTS,                                                                    \
+                              .can = CAN,                                                                              \
+                              .cost = COST,                                                                            \
                               .configure = CONFIGURE,                                                                  \
                               .pack = ln_gemm_pack,                                                                    \
                               .run = ln_gemm_run};
@@ -159,13 +163,14 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
     const ln_kernel ln_conv_gradient_##NAME = {.name = GRADIENT_TEXT,                                                  \
                                                .op = LN_OP_CONV_GRADIENT,                                              \
                                                .needs = ISA,                                                           \
-                                               .supports = ln_gemm_gradient_supports,                                  \
+                                               .can = ln_gemm_gradient_can,                                            \
                                                .configure = gradient_configure_##NAME,                                 \
                                                .run = ln_gemm_gradient_run};                                           \
     const ln_kernel ln_conv_transpose_scatter_##NAME = {.name = SCATTER_TEXT,                                          \
                                                         .op = LN_OP_CONV_TRANSPOSE,                                    \
                                                         .needs = ISA,                                                  \
-                                                        .supports = ln_gemm_scatter_supports,                          \
+                                                        .can = ln_gemm_scatter_can,                                    \
+                                                        .cost = ln_gemm_scatter_cost,                                  \
                                                         .configure = scatter_configure_##NAME,                         \
                                                         .run = ln_gemm_scatter_run};
 

@@ -65,17 +65,23 @@ static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const 
                             call->inner, p->w_axis, p->window.out_channels, p->mode);
 }
 
-bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, int n) {
+bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n) {
     problem p;
     if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL) return false;
-    /* A group with few columns would waste most of a panel. Depthwise kernels handle such calls. */
-    if (p.window.group > 1 && p.window.out_channels / p.window.group < 4) return false;
     /* Most products of a strided transposed convolution are products with zeros. The call is faster without an
        epilogue, which then runs as a separate map. */
     if (p.transposed && call->epilogue != NULL &&
         (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1 || !ln_dtype_is_float(call->inputs[0].dtype)))
         return false;
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
+}
+
+double ln_gemm_conv_cost(const ln_call *call, double least) {
+    problem p;
+    if (!describe(call, &p)) return least;
+    /* A group with few columns wastes most of a panel. */
+    const int64_t columns = p.window.out_channels / p.window.group;
+    return p.window.group > 1 && columns < 4 ? least * (columns < 2 ? 12 : 6) : least;
 }
 
 /* One product per group. */

@@ -41,7 +41,7 @@ static bool describe(const ln_call *call, gradient *p) {
            ln_gemm_linear(&gs, w->batch, w->out, w->out_channels, &p->g_row);
 }
 
-bool ln_gemm_gradient_supports(const ln_call *call) {
+bool ln_gemm_gradient_can(const ln_call *call) {
     gradient p;
     if (call->epilogue != NULL || call->inputs[0].dtype != LINNET_F32 || call->outputs[0].dtype != LINNET_F32 ||
         ln_count(&call->inputs[0]) <= 0 || ln_count(&call->inputs[1]) <= 0 || !ln_is_dense(&call->outputs[0]))

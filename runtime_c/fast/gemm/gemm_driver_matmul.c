@@ -7,7 +7,7 @@ static const ln_tensor *bias_of(const ln_call *call) {
     return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? &call->inputs[2] : NULL;
 }
 
-bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n) {
+bool ln_gemm_matmul_can(const ln_call *call, const ln_gemm_set *const *sets, int n) {
     const ln_matmul_attributes *attributes = call->attributes;
     const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = &call->outputs[0];
     if (ln_count(a) <= 0 || ln_count(b) <= 0 || !ln_is_dense(call->inner) || !ln_is_dense(y)) return false;

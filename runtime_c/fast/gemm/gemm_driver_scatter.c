@@ -28,13 +28,18 @@ static bool describe(const ln_call *call, scatter *p) {
            (p->y.c == 1 || g->out_channels == 1) && ln_gemm_linear(&xs, g->batch, g->in, g->in_channels, &p->x_row);
 }
 
-bool ln_gemm_scatter_supports(const ln_call *call) {
+bool ln_gemm_scatter_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
     scatter p;
     return call->epilogue == NULL && x->dtype == LINNET_F32 && w->dtype == LINNET_F32 && !ln_packable(w) &&
            call->outputs[0].dtype == LINNET_F32 && ln_is_dense(w) && ln_count(x) > 0 && ln_count(w) > 0 &&
            (call->n_inputs < 3 || call->inputs[2].dtype == LINNET_NONE) && describe(call, &p) &&
-           p.window.out_channels <= MOST_CHANNELS && ln_window_taps(&p.window) > 1;
+           ln_window_taps(&p.window) > 1;
+}
+
+double ln_gemm_scatter_cost(const ln_call *call, double least) {
+    const ln_conv_transpose_attributes *a = call->attributes;
+    return call->inputs[1].dims[1] * a->group <= MOST_CHANNELS ? least : 5 * least;
 }
 
 linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set) {

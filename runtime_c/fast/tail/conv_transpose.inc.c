@@ -150,21 +150,21 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-/* This kernel is in the list twice: before the packed product for the calls where it is faster, and after the packed
-   product for the calls that no other kernel supports. */
-const ln_kernel LN_SIMD_NAME(ln_conv_transpose_preferred) = {.name = "conv_transpose_gather__" LN_SIMD_TEXT,
-                                                             .op = LN_OP_CONV_TRANSPOSE,
-                                                             .needs = LN_SIMD_ISA,
-                                                             .flags = LN_KERNEL_VIEWS,
-                                                             .supports = ln_transpose_preferred,
-                                                             .configure = ln_transpose_configure,
-                                                             .pack = ln_transpose_pack,
-                                                             .run = transpose_run};
-const ln_kernel LN_SIMD_NAME(ln_conv_transpose) = {.name = "conv_transpose_gather_rest__" LN_SIMD_TEXT,
+#if defined(LN_SIMD_SSE2) /* with four lanes, the packed product is faster whatever the shape */
+static double LN_SIMD_NAME(transpose_cost)(const ln_call *call, double least) {
+    (void)call;
+    return LN_TRANSPOSE_SLOW * least;
+}
+#else
+static double LN_SIMD_NAME(transpose_cost)(const ln_call *call, double least) { return ln_transpose_cost(call, least); }
+#endif
+
+const ln_kernel LN_SIMD_NAME(ln_conv_transpose) = {.name = "conv_transpose_gather__" LN_SIMD_TEXT,
                                                    .op = LN_OP_CONV_TRANSPOSE,
-                                                   .needs = LN_SIMD_ISA,
                                                    .flags = LN_KERNEL_VIEWS,
-                                                   .supports = ln_transpose_supports,
+                                                   .needs = LN_SIMD_ISA,
+                                                   .can = ln_transpose_can,
+                                                   .cost = LN_SIMD_NAME(transpose_cost),
                                                    .configure = ln_transpose_configure,
                                                    .pack = ln_transpose_pack,
                                                    .run = transpose_run};

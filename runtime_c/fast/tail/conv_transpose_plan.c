@@ -37,7 +37,7 @@ static bool sums_fit(const ln_call *call, const ln_window *g) {
     return true;
 }
 
-bool ln_transpose_supports(const ln_call *call) {
+bool ln_transpose_can(const ln_call *call) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     ln_window g;
@@ -53,13 +53,13 @@ bool ln_transpose_supports(const ln_call *call) {
            w->dtype != LINNET_I16 && y->dtype != LINNET_I64 && sums_fit(call, &g);
 }
 
-bool ln_transpose_preferred(const ln_call *call) {
+double ln_transpose_cost(const ln_call *call, double least) {
     const ln_tensor *w = &call->inputs[1];
     const ln_conv_transpose_attributes *a = call->attributes;
     bool few = w->dims[1] <= 16 || w->dims[0] <= 32 * a->group, steps = false;
     for (int64_t i = 0; i < a->strides.n; i++) steps = steps || a->strides.v[i] != 1;
     /* Without a stride the call is a convolution, and the packed product does no useless work. */
-    return (ln_dtype_is_float(call->inputs[0].dtype) ? steps : few) && ln_transpose_supports(call);
+    return (ln_dtype_is_float(call->inputs[0].dtype) ? steps : few) ? least : LN_TRANSPOSE_SLOW * least;
 }
 
 linnet_status ln_transpose_configure(ln_call *call) {

@@ -22,11 +22,13 @@ typedef struct ln_transpose_plan {
     size_t weights_bytes, bias_bytes;
 } ln_transpose_plan;
 
-bool ln_transpose_supports(const ln_call *call);
-/* Whether gathering is faster than the packed product for a supported call: it is for floats, and for integers with few
-   channels on one side. (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the product for 128 to
-   64.) */
-bool ln_transpose_preferred(const ln_call *call);
+bool ln_transpose_can(const ln_call *call);
+/* How many times slower than the packed product, where that does no useless work: more than one step between sets of
+   vectors, because the product of integers may be compiled for a narrower set. */
+enum { LN_TRANSPOSE_SLOW = 4 };
+/* Gathering is as fast as its vectors for floats with a stride, and for integers with few channels on one side.
+   (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the product for 128 to 64.) */
+double ln_transpose_cost(const ln_call *call, double least);
 linnet_status ln_transpose_configure(ln_call *call);
 /* Packed: weights [group][tap][in_group][padded], then bias [group][padded]; f32, or i32 with the zero point
  * subtracted. */

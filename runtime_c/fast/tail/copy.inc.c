@@ -203,7 +203,7 @@ const ln_kernel LN_SIMD_NAME(ln_copy_simd) = {
     .op = LN_OP_COPY,
     .needs = LN_SIMD_ISA,
     .flags = LN_KERNEL_VIEWS,
-    .supports = ln_copy_supports,
+    .can = ln_copy_can,
     .configure = ln_copy_configure,
     .run = LN_SIMD_NAME(copy_run),
 };

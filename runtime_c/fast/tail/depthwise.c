@@ -19,28 +19,32 @@ static bool shape_fits(const ln_call *call) {
     if (window_of(call, &g) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels ||
         g.kernel[0] * g.kernel[1] > LN_DEPTHWISE_ROWS)
         return false;
-    /* A single channel would leave most lanes of the vectors empty. The matrix product is better, because its taps are
-       contiguous. */
-    if (g.in_channels == 1 && g.kernel[2] >= 4) return false;
     if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1)) return false;
     if (call->epilogue == NULL) return true;
     /* ln_epilogue_apply needs rows of channels without gaps. */
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
 }
 
-bool ln_depthwise_supports_float(const ln_call *call) {
+double ln_depthwise_cost(const ln_call *call, double least) {
+    const ln_tensor *w = &call->inputs[1];
+    /* A single channel leaves most lanes of the vectors empty. The matrix product is better, because its taps are
+       contiguous. */
+    return w->dims[0] == 1 && w->dims[w->rank - 1] >= 4 ? 5 * least : least;
+}
+
+bool ln_depthwise_can_float(const ln_call *call) {
     int dtype = call->inputs[0].dtype;
     return (dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16) && call->inputs[1].dtype == dtype &&
            (!has_bias(call) || call->inputs[2].dtype == dtype) && shape_fits(call);
 }
 
-bool ln_depthwise_supports_transpose(const ln_call *call) {
+bool ln_depthwise_can_transpose(const ln_call *call) {
     ln_window g;
-    return call->inputs[0].dtype == LINNET_F32 && ln_depthwise_supports_float(call) && call->inputs[0].dims[0] > 0 &&
+    return call->inputs[0].dtype == LINNET_F32 && ln_depthwise_can_float(call) && call->inputs[0].dims[0] > 0 &&
            window_of(call, &g) == LINNET_OK && g.in_channels > 1 && (g.stride[2] == 1 || g.dilation[2] == 1);
 }
 
-bool ln_depthwise_supports_integer(const ln_call *call) {
+bool ln_depthwise_can_integer(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     if (ln_dtype_is_float(x->dtype) || w->dtype == LINNET_I16) return false;

@@ -40,15 +40,16 @@ typedef struct ln_depthwise_gradient {
     int64_t channels, padded, parts, part;
 } ln_depthwise_gradient;
 
-bool ln_depthwise_gradient_supports(const ln_call *call);
+bool ln_depthwise_gradient_can(const ln_call *call);
 linnet_status ln_depthwise_gradient_configure(ln_call *call);
 /* Phase 1: computes channels [begin, end) of the weights from their parts. */
 void ln_depthwise_gradient_finish(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
 
 ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
-bool ln_depthwise_supports_float(const ln_call *call);
-bool ln_depthwise_supports_integer(const ln_call *call);
-bool ln_depthwise_supports_transpose(const ln_call *call); /* conv_transpose */
+double ln_depthwise_cost(const ln_call *call, double least);
+bool ln_depthwise_can_float(const ln_call *call);
+bool ln_depthwise_can_integer(const ln_call *call);
+bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */
 linnet_status ln_depthwise_configure(ln_call *call);
 void ln_depthwise_pack(const ln_call *call, void *packed);
 /* Phase 0 of calls with weights that are not constant. */

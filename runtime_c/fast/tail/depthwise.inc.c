@@ -204,7 +204,8 @@ const ln_kernel LN_SIMD_NAME(ln_depthwise_float) = {.name = "conv_float_depthwis
                                                     .op = LN_OP_CONV,
                                                     .needs = LN_SIMD_ISA,
                                                     .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
-                                                    .supports = ln_depthwise_supports_float,
+                                                    .can = ln_depthwise_can_float,
+                                                    .cost = ln_depthwise_cost,
                                                     .configure = ln_depthwise_configure,
                                                     .pack = ln_depthwise_pack,
                                                     .run = dw_run};
@@ -213,7 +214,8 @@ const ln_kernel LN_SIMD_NAME(ln_depthwise_integer) = {.name = "conv_integer_dept
                                                       .op = LN_OP_CONV,
                                                       .needs = LN_SIMD_ISA,
                                                       .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
-                                                      .supports = ln_depthwise_supports_integer,
+                                                      .can = ln_depthwise_can_integer,
+                                                      .cost = ln_depthwise_cost,
                                                       .configure = ln_depthwise_configure,
                                                       .pack = ln_depthwise_pack,
                                                       .run = dw_run};
@@ -222,7 +224,7 @@ const ln_kernel LN_SIMD_NAME(ln_depthwise_transpose) = {.name = "conv_transpose_
                                                         .op = LN_OP_CONV_TRANSPOSE,
                                                         .needs = LN_SIMD_ISA,
                                                         .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
-                                                        .supports = ln_depthwise_supports_transpose,
+                                                        .can = ln_depthwise_can_transpose,
                                                         .configure = ln_depthwise_configure,
                                                         .pack = ln_depthwise_pack,
                                                         .run = dw_run};

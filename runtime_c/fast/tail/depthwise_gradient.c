@@ -5,7 +5,7 @@
 
 enum { PART_LINES = 4, MOST_PARTS = 8 };
 
-bool ln_depthwise_gradient_supports(const ln_call *call) {
+bool ln_depthwise_gradient_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *g = &call->inputs[1], *w = &call->outputs[0];
     ln_window window;
     if (call->epilogue != NULL || x->dtype != LINNET_F32 || w->dtype != LINNET_F32 || !ln_is_dense(w) ||

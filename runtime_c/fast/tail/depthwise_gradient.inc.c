@@ -113,6 +113,6 @@ const ln_kernel LN_SIMD_NAME(ln_depthwise_gradient) = {.name = "conv_gradient_de
                                                        .op = LN_OP_CONV_GRADIENT,
                                                        .needs = LN_SIMD_ISA,
                                                        .flags = LN_KERNEL_VIEWS,
-                                                       .supports = ln_depthwise_gradient_supports,
+                                                       .can = ln_depthwise_gradient_can,
                                                        .configure = ln_depthwise_gradient_configure,
                                                        .run = dwg_run};

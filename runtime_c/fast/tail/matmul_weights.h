@@ -16,7 +16,7 @@ typedef struct ln_weights {
     int64_t bias_stride;
 } ln_weights;
 
-bool ln_weights_supports(const ln_call *call);
+bool ln_weights_can(const ln_call *call);
 linnet_status ln_weights_configure(ln_call *call);
 
 #endif

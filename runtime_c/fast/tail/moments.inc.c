@@ -77,6 +77,6 @@ const ln_kernel LN_SIMD_NAME(ln_moments) = {.name = "moments_channels__" LN_SIMD
                                             .op = LN_OP_MOMENTS,
                                             .needs = LN_SIMD_ISA,
                                             .flags = LN_KERNEL_VIEWS,
-                                            .supports = ln_moments_supports,
+                                            .can = ln_moments_can,
                                             .configure = ln_moments_configure,
                                             .run = moments_run};

@@ -14,15 +14,15 @@ typedef struct ln_lines {
 
 void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y);
 
-bool ln_softmax_supports(const ln_call *call);
+bool ln_softmax_can(const ln_call *call);
 linnet_status ln_softmax_configure(ln_call *call);
 
 /* x and y must be dense, and the parameters dense and of the full normalised shape. */
-bool ln_layer_norm_supports(const ln_call *call);
+bool ln_layer_norm_can(const ln_call *call);
 linnet_status ln_layer_norm_configure(ln_call *call);
 
 /* x and y must be dense, with channels at axis 1: a group is then one contiguous block. */
-bool ln_group_norm_supports(const ln_call *call);
+bool ln_group_norm_can(const ln_call *call);
 linnet_status ln_group_norm_configure(ln_call *call);
 
 /* A matrix of rows by columns, with one channel per row (dense, channels outside) or per column (channels innermost).
@@ -31,7 +31,7 @@ typedef struct ln_batch_norm_plan {
     int64_t rows, columns, channels;
     bool channel_is_column;
 } ln_batch_norm_plan;
-bool ln_batch_norm_supports(const ln_call *call);
+bool ln_batch_norm_can(const ln_call *call);
 linnet_status ln_batch_norm_configure(ln_call *call);
 void ln_batch_norm_factors(const ln_call *call, const ln_buffers *b, float *factor, float *shift);
 

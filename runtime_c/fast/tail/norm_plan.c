@@ -26,7 +26,7 @@ void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y
     }
 }
 
-bool ln_softmax_supports(const ln_call *call) {
+bool ln_softmax_can(const ln_call *call) {
     const ln_softmax_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int axis = ln_axis(a->axis, x->rank);
@@ -60,7 +60,7 @@ static int64_t count_from(const ln_tensor *x, int begin) {
     return count;
 }
 
-bool ln_layer_norm_supports(const ln_call *call) {
+bool ln_layer_norm_can(const ln_call *call) {
     const ln_layer_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
     if (!half_or_single(call) || !ln_is_dense(x) || !ln_is_dense(&call->outputs[0])) return false;
@@ -95,7 +95,7 @@ linnet_status ln_layer_norm_configure(ln_call *call) {
     return norm_configure(call, plan);
 }
 
-bool ln_group_norm_supports(const ln_call *call) {
+bool ln_group_norm_can(const ln_call *call) {
     const ln_group_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
     bool ok = half_or_single(call) && ln_axis(a->channel_axis, x->rank) == 1 && ln_is_dense(x) &&
@@ -135,7 +135,7 @@ static bool batch_norm_view(const ln_call *call, ln_batch_norm_plan *p) {
     return true;
 }
 
-bool ln_batch_norm_supports(const ln_call *call) {
+bool ln_batch_norm_can(const ln_call *call) {
     ln_batch_norm_plan plan;
     return call->epilogue == NULL && call->inputs[0].dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_F32 &&
            batch_norm_view(call, &plan);

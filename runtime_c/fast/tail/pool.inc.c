@@ -92,6 +92,6 @@ const ln_kernel LN_SIMD_NAME(ln_pool) = {.name = "pool_channels__" LN_SIMD_TEXT,
                                          .op = LN_OP_POOL,
                                          .needs = LN_SIMD_ISA,
                                          .flags = LN_KERNEL_VIEWS,
-                                         .supports = ln_pool_supports,
+                                         .can = ln_pool_can,
                                          .configure = ln_pool_configure,
                                          .run = pool_run};

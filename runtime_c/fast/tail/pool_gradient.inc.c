@@ -116,6 +116,6 @@ const ln_kernel LN_SIMD_NAME(ln_pool_gradient) = {.name = "pool_gradient_channel
                                                   .op = LN_OP_POOL_GRADIENT,
                                                   .needs = LN_SIMD_ISA,
                                                   .flags = LN_KERNEL_VIEWS,
-                                                  .supports = ln_pool_gradient_supports,
+                                                  .can = ln_pool_gradient_can,
                                                   .configure = ln_pool_gradient_configure,
                                                   .run = pg_run};

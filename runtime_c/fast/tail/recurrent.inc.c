@@ -85,7 +85,7 @@ static linnet_status recurrent_run(const ln_call *call, const ln_buffers *b, int
 const ln_kernel LN_SIMD_NAME(ln_recurrent) = {.name = "recurrent_f32__" LN_SIMD_TEXT,
                                               .op = LN_OP_RECURRENT,
                                               .needs = LN_SIMD_ISA,
-                                              .supports = ln_recurrent_supports,
+                                              .can = ln_recurrent_can,
                                               .configure = recurrent_configure,
                                               .pack = recurrent_pack,
                                               .run = recurrent_run};
@@ -102,12 +102,12 @@ RECURRENT_BATCH(recurrent_gradient)
 const ln_kernel LN_SIMD_NAME(ln_recurrent_batch) = {.name = "recurrent_f32_batch__" LN_SIMD_TEXT,
                                                     .op = LN_OP_RECURRENT,
                                                     .needs = LN_SIMD_ISA,
-                                                    .supports = ln_recurrent_batch_supports,
+                                                    .can = ln_recurrent_batch_can,
                                                     .configure = recurrent_batch_configure,
                                                     .run = recurrent_batch_run};
 const ln_kernel LN_SIMD_NAME(ln_recurrent_gradient) = {.name = "recurrent_gradient_f32__" LN_SIMD_TEXT,
                                                        .op = LN_OP_RECURRENT_GRADIENT,
                                                        .needs = LN_SIMD_ISA,
-                                                       .supports = ln_recurrent_gradient_supports,
+                                                       .can = ln_recurrent_gradient_can,
                                                        .configure = recurrent_gradient_configure,
                                                        .run = recurrent_gradient_run};

@@ -65,7 +65,7 @@ bool ln_recurrent_dense_f32(const ln_call *call, int lengths) {
     return call->epilogue == NULL;
 }
 
-bool ln_recurrent_supports(const ln_call *call) {
+bool ln_recurrent_can(const ln_call *call) {
     return ln_packable(&call->inputs[LN_RECURRENT_WEIGHTS]) && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
 }
 
@@ -105,7 +105,7 @@ static places places_of(const ln_recurrent *plan, void *scratch) {
     return p;
 }
 
-bool ln_recurrent_batch_supports(const ln_call *call) {
+bool ln_recurrent_batch_can(const ln_call *call) {
     const ln_recurrent_attributes *a = call->attributes;
     const ln_tensor *p = &call->inputs[0];
     /* Without linear_before_reset, the hidden gate of a GRU needs all units of the reset gate. */

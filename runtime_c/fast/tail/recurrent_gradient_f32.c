@@ -38,7 +38,7 @@ static float *dq_at(const places *p, int64_t step, int64_t row, int64_t d) {
     return p->dq + (((step & 1) * p->batch + row) * p->directions + d) * p->line;
 }
 
-bool ln_recurrent_gradient_supports(const ln_call *call) {
+bool ln_recurrent_gradient_can(const ln_call *call) {
     const ln_tensor *gates = &call->inputs[LN_GRAD_GATES];
     return gates->dims[0] > 0 && gates->dims[1] > 0 && call->inputs[LN_GRAD_WEIGHTS].dims[2] > 0 &&
            gates->dims[0] < INT32_MAX - 2 && ln_recurrent_dense_f32(call, LN_GRAD_LENGTHS);

@@ -234,7 +234,7 @@ static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buf
     return LINNET_OK;
 }
 
-static bool LN_SIMD_NAME(reduce_supports)(const ln_call *call) {
+static bool LN_SIMD_NAME(reduce_can)(const ln_call *call) {
     ln_reduce_plan plan;
     return ln_reduce_make_plan(call, &plan);
 }
@@ -255,7 +255,7 @@ const ln_kernel LN_SIMD_NAME(ln_reduce_simd) = {
     .op = LN_OP_REDUCE,
     .needs = LN_SIMD_ISA,
     .flags = LN_KERNEL_VIEWS,
-    .supports = LN_SIMD_NAME(reduce_supports),
+    .can = LN_SIMD_NAME(reduce_can),
     .configure = LN_SIMD_NAME(reduce_configure),
     .run = LN_SIMD_NAME(reduce_work),
 };
@@ -264,7 +264,7 @@ const ln_kernel LN_SIMD_NAME(ln_reduce_simd) = {
 
 #if defined(LN_SIMD_SSE2) || defined(LN_SIMD_NEON)
 
-static bool LN_SIMD_NAME(arg_supports)(const ln_call *call) {
+static bool LN_SIMD_NAME(arg_can)(const ln_call *call) {
     const ln_reduce_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
     uint32_t mask;
@@ -317,7 +317,7 @@ const ln_kernel LN_SIMD_NAME(ln_reduce_arg) = {
     .op = LN_OP_REDUCE,
     .needs = LN_SIMD_ISA,
     .flags = LN_KERNEL_VIEWS,
-    .supports = LN_SIMD_NAME(arg_supports),
+    .can = LN_SIMD_NAME(arg_can),
     .configure = LN_SIMD_NAME(arg_configure),
     .run = LN_SIMD_NAME(arg_run),
 };

@@ -23,11 +23,10 @@ static int row_axis(const ln_call *call, unsigned active, int64_t *width) {
     }
     bool steps =
         (x->dims[axis] == 1 || x->strides[axis] == *width) && (y->dims[axis] == 1 || y->strides[axis] == *width);
-    /* Rows that do not fit in a core's cache are faster pixel by pixel. */
-    return steps && *width * ln_max(x->dims[axis], y->dims[axis]) <= 65536 ? axis : -1;
+    return steps ? axis : -1;
 }
 
-static bool supports(const ln_call *call, bool rows) {
+static bool can(const ln_call *call, bool rows) {
     const ln_resize_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int dtype = x->dtype;
@@ -44,9 +43,17 @@ static bool supports(const ln_call *call, bool rows) {
     return others <= (rows ? 1 : 3);
 }
 
-bool ln_resize_channels_supports(const ln_call *call) { return supports(call, false); }
+bool ln_resize_channels_can(const ln_call *call) { return can(call, false); }
 
-bool ln_resize_rows_supports(const ln_call *call) { return supports(call, true); }
+bool ln_resize_rows_can(const ln_call *call) { return can(call, true); }
+
+double ln_resize_rows_cost(const ln_call *call, double least) {
+    int64_t width = 1;
+    const int axis = row_axis(call, ln_resize_active(call), &width);
+    /* Rows that do not fit in a core's cache are faster pixel by pixel. */
+    return axis >= 0 && width * ln_max(call->inputs[0].dims[axis], call->outputs[0].dims[axis]) > 65536 ? 2 * least
+                                                                                                        : least;
+}
 
 static linnet_status configure(ln_call *call, bool rows, ln_resize_plan **out) {
     static const int32_t no_index[1] = {0};

@@ -89,6 +89,6 @@ const ln_kernel LN_SIMD_NAME(ln_softmax) = {.name = "softmax_lines__" LN_SIMD_TE
                                             .op = LN_OP_SOFTMAX,
                                             .needs = LN_SIMD_ISA,
                                             .flags = LN_KERNEL_VIEWS,
-                                            .supports = ln_softmax_supports,
+                                            .can = ln_softmax_can,
                                             .configure = ln_softmax_configure,
                                             .run = softmax_run};

@@ -21,7 +21,7 @@ linnet_status ln_infer_cumsum(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool supports(const ln_call *call) {
+static bool can(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype;
 }
 
@@ -75,7 +75,7 @@ const ln_kernel ln_reference_cumsum = {
     .op = LN_OP_CUMSUM,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

@@ -129,7 +129,7 @@ typedef struct walk {
     bool real;       /* the result has the real values of quantized integers */
 } walk;
 
-static bool supports(const ln_call *call) {
+static bool can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     return call->epilogue == NULL && (x->dtype == y->dtype || (ln_is_dense(x) && ln_is_dense(y))) && x->rank >= 0 &&
            call->inputs[1].rank >= 0;
@@ -277,7 +277,7 @@ const ln_kernel ln_reference_gather = {
     .op = LN_OP_GATHER,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

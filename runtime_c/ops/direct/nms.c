@@ -116,7 +116,7 @@ static float overlap(const box *a, const box *b) {
     return common / (a->area + b->area - common);
 }
 
-static bool supports(const ln_call *call) { return call->epilogue == NULL; }
+static bool can(const ln_call *call) { return call->epilogue == NULL; }
 
 static linnet_status configure(ln_call *call) {
     call->scratch_bytes = (size_t)call->inputs[0].dims[1] * (sizeof(candidate) + 2 * sizeof(box));
@@ -204,7 +204,7 @@ const ln_kernel ln_reference_nms = {
     .op = LN_OP_NMS,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

@@ -43,7 +43,7 @@ linnet_status ln_infer_random(const ln_infer *infer) {
     return ln_got(infer->error, "%s", ln_shape_text(y->dims, y->rank, text, sizeof text));
 }
 
-static bool supports(const ln_call *call) { return call->epilogue == NULL; }
+static bool can(const ln_call *call) { return call->epilogue == NULL; }
 
 static linnet_status configure(ln_call *call) {
     call->work[0] = ln_ceil_div(ln_count(&call->outputs[0]), 4);
@@ -102,7 +102,7 @@ const ln_kernel ln_reference_random = {
     .op = LN_OP_RANDOM,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

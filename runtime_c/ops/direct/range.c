@@ -52,7 +52,7 @@ linnet_status ln_infer_range(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool supports(const ln_call *call) { return call->epilogue == NULL; }
+static bool can(const ln_call *call) { return call->epilogue == NULL; }
 
 static linnet_status configure(ln_call *call) {
     call->work[0] = ln_count(&call->outputs[0]);
@@ -82,7 +82,7 @@ const ln_kernel ln_reference_range = {
     .op = LN_OP_RANGE,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

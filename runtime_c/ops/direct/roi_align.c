@@ -45,7 +45,7 @@ typedef struct sample {
     float weight[2];
 } sample;
 
-static bool supports(const ln_call *call) { return call->epilogue == NULL; }
+static bool can(const ln_call *call) { return call->epilogue == NULL; }
 
 static linnet_status configure(ln_call *call) {
     const ln_roi_align_attributes *a = call->attributes;
@@ -130,7 +130,7 @@ const ln_kernel ln_reference_roi_align = {
     .op = LN_OP_ROI_ALIGN,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };

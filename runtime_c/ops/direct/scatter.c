@@ -58,7 +58,7 @@ linnet_status ln_infer_scatter(const ln_infer *infer) {
                   ln_shape_text(u->dims, u->rank, t3, sizeof t3));
 }
 
-static bool supports(const ln_call *call) {
+static bool can(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype &&
            call->inputs[2].dtype == call->outputs[0].dtype;
 }
@@ -200,6 +200,6 @@ const ln_kernel ln_reference_scatter = {
     .op = LN_OP_SCATTER,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .run = run,
 };

@@ -76,7 +76,7 @@ static void sift_down(const row *r, int64_t *heap, int64_t n, int64_t at) {
     }
 }
 
-static bool supports(const ln_call *call) {
+static bool can(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype;
 }
 
@@ -134,7 +134,7 @@ const ln_kernel ln_reference_top_k = {
     .op = LN_OP_TOP_K,
     .needs = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
+    .can = can,
     .configure = configure,
     .run = run,
 };
