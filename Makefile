@@ -44,10 +44,10 @@ native: ## builds liblinnet, liblinnet_sync, linnet-bench, linnet-run, linnet-tr
 demo: $(VENV)/.demo-stamp ## runs the main demo: reads a page of text at f32, f16, i16 and i8, and prints one table
 	$(BIN)/python -m examples.demo --out demo-out
 
-test: ## installs what is missing and runs all tests (at most 25 minutes on 2 cores)
+test: ## installs what is missing and runs all tests, a process per core (at most 25 minutes on 2 cores)
 	.ci/packages
 	$(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
-	$(BIN)/python -m pytest tests -q $(PYTEST)
+	$(BIN)/python -m pytest tests -q -n $(JOBS) --dist loadfile $(PYTEST)
 
 soak: ## runs long fuzzing and parameter sweeps (an hour)
 	.ci/packages

@@ -89,6 +89,11 @@ def c_header(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out += [f"    LN_FAMILY_{family.upper()}," for family in FAMILIES]
     out += ["};", ""]
     out += [f"linnet_status ln_infer_{op.name}(const ln_infer *infer);" for op in ops]
+    out += [
+        f"int ln_layout_{op.name}(const void *attributes, const ln_tensor *x, int input);"
+        for op in ops
+        if op.layout_rule
+    ]
     out += ["", "#endif", ""]
     return "\n".join(out)
 
@@ -168,7 +173,7 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
             f"{' | '.join(flags) or '0'}, 0x{mask:x}u,\n"
             f"        LN_FAMILY_{op.family.upper()}, LN_WORK_{op.work.upper()}, 0x{op.absent:x}, 0x{op.decides:x}, "
             f"{layouts}, {op.channel_axis},\n"
-            f"        {attributes}, ln_infer_{op.name}}},"
+            f"        {attributes}, ln_infer_{op.name}, {f'ln_layout_{op.name}' if op.layout_rule else 'NULL'}}},"
         )
     out += ["};", "", "const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {"]
     for name, row in opcodes.items():

@@ -62,6 +62,7 @@ class Op:
     computes_in: str
     work: str
     part: str
+    layout_rule: bool
     exact: bool
     registered: bool
     varies: bool
@@ -159,6 +160,7 @@ def load_ops() -> list[Op]:
             computes_in=row.get("computes_in", ""),
             work=row.get("work", "linear"),
             part=row.get("part", ""),
+            layout_rule=row.get("layout_rule", False),
             exact=row.get("exact", False),
             registered=row.get("registered", False),
             varies=row.get("varies", False),

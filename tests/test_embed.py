@@ -93,7 +93,7 @@ def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
     assert float(done.stdout.split()[-1]) == pytest.approx(float(expected.split()[-1]), rel=1e-3)
 
 
-def test_example_says_what_is_wrong(digit: Path, tmp_path: Path) -> None:
+def test_example_errors(digit: Path, tmp_path: Path) -> None:
     program = tmp_path / "embed"
     run(
         [

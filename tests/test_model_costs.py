@@ -9,7 +9,8 @@ import pytest
 
 from tests import report_models, zoo
 
-SECONDS, TIMES_THE_FILE = 10, 4  # limits of time and memory for converting ResNet-50
+# Limits of time and memory for converting ResNet-50. It takes 3 to 6 s here; the limit is for a slow machine with other work.
+SECONDS, TIMES_THE_FILE = 30, 4
 
 
 def test_converting_resnet50_is_quick_and_small(tmp_path: Path) -> None:

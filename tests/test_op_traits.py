@@ -30,6 +30,7 @@ C_NAMES: dict[tuple[str, str], tuple[int, str]] = {
     ("runtime_c/map/map_strip.inc.c", "quantize"): (1, "a fast kernel, made of a map program"),
     ("runtime_c/map/map_strip.inc.c", "dequantize"): (1, "a fast kernel, made of a map program"),
     ("runtime_c/model/structure.c", "while"): (1, "how a loop hands on carried values is checked once, at load"),
+    ("runtime_c/plan/evaluate.c", "map"): (1, "the epilogue of a step is a map, computed after its op"),
     ("runtime_c/model/user.c", "user"): (1, "the rows of registered ops are copies of its row"),
     ("runtime_c/plan/infer_pass.c", "call"): (1, "control flow is taken apart here: a call is inlined"),
     ("runtime_c/plan/infer_pass.c", "if"): (
@@ -52,6 +53,12 @@ def test_c_asks_the_op_table() -> None:
             found.update((path, ids[word]) for word in pattern.findall((ROOT / path).read_text()))
     expected = {place: count for place, (count, _) in C_NAMES.items()}
     assert found == expected, _difference(found, expected)
+
+
+def test_the_layout_pass_knows_no_op_and_no_kind() -> None:
+    """What one op wants is in its toml, or in a function beside its shape rule."""
+    source = (ROOT / "runtime_c/plan/layout.c").read_text()
+    assert not re.findall(r"\bLN_(?:OP|COPY_KIND)_\w+|\bln_\w+_attributes\b", source)
 
 
 # ---- Python ------------------------------------------------------------------------------------------------------------

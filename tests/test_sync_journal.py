@@ -106,7 +106,7 @@ def test_a_journal_of_an_earlier_version(tmp_path: Path) -> None:
         started(tmp_path / "x", {"journal": bytes(old)})
 
 
-def test_repair_keeps_the_damaged_file(tmp_path: Path) -> None:
+def test_repair_keeps_damage(tmp_path: Path) -> None:
     files = kept(tmp_path / "job", 4)
     lengths = [64]
     while lengths[-1] < len(files["journal"]):

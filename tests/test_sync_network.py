@@ -277,7 +277,7 @@ def _unplugged(net: Net, graph: Graph, tmp_path: Path, steps: int, outages: Sequ
 
 def test_a_cable_that_is_unplugged_and_plugged_in(net: Net, graph: Graph, tmp_path: Path) -> None:
     """Connections stall silently for shorter and for longer than the lease. All over TLS, because it is a network."""
-    _unplugged(net, graph, tmp_path, 400, [0.2, 1.5])
+    _unplugged(net, graph, tmp_path, 1000, [0.2, 1.5])
 
 
 @pytest.mark.soak

@@ -600,5 +600,6 @@ linnet_status ln_infer_pool_gradient(const ln_infer *infer);
 linnet_status ln_infer_recurrent_gradient(const ln_infer *infer);
 linnet_status ln_infer_moments(const ln_infer *infer);
 linnet_status ln_infer_user(const ln_infer *infer);
+int ln_layout_copy(const void *attributes, const ln_tensor *x, int input);
 
 #endif

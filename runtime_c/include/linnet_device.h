@@ -70,6 +70,7 @@ typedef struct linnet_device_tensor {
     uint32_t quant_count; /* number of scales and zero points */
     const float *scale;
     const int32_t *zero; /* NULL: all 0 */
+    int32_t value;       /* number of the value: an output of one step and the inputs that read it have the same one */
 } linnet_device_tensor;
 
 /* The name of the runtime op; for a user op (linnet_ext.h) its own name, "com.example.crop". */
@@ -85,6 +86,12 @@ LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, 
  * the step does not have the attribute. docs/ops.md lists the attributes of each op. */
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
+
+/* Computes the step with kernels of the CPU, on the calling thread, from dense operands in host memory: inputs[i] in
+ * the order of linnet_step_get_input, NULL where an operand is absent. For steps that a device runs itself but for a
+ * few shapes, and for tests of devices. Errors: UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY. Thread-safe. */
+LINNET_API linnet_status linnet_step_evaluate(const linnet_step *step, const void *const *inputs, void *const *outputs,
+                                              linnet_error *error);
 
 static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
     linnet_struct_init(tensor, sizeof *tensor);

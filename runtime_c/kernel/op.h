@@ -89,6 +89,10 @@ typedef struct ln_infer {
 
 typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
 
+/* The layout (ln_op_layout) that a node wants for its operand `input`, or for its outputs if `input` is -1, for ops
+ * whose attributes decide. `x` is the first operand; NULL: absent. */
+typedef int (*ln_layout_function)(const void *attributes, const ln_tensor *x, int input);
+
 typedef struct ln_op {
     char name[20]; /* "": no such op */
     uint16_t id;
@@ -106,6 +110,7 @@ typedef struct ln_op {
     uint16_t first_attribute; /* in ln_attributes */
     uint16_t attributes_size;
     ln_infer_function infer;
+    ln_layout_function layout; /* NULL: `layouts` says it */
 } ln_op;
 
 static inline const ln_attribute *ln_op_attribute(const ln_op *op, int i) {

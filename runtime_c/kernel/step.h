@@ -13,6 +13,7 @@
 typedef struct ln_step_value {
     const char *name, *variable;
     uint32_t token;
+    int32_t value; /* number in the plan */
     uint64_t bytes;
 } ln_step_value;
 

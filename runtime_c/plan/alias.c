@@ -353,7 +353,7 @@ linnet_status ln_pass_alias(ln_work *w) {
         if (node->state != LN_NODE_READY) continue;
         for (int k = ln_is_assign(node); k < node->n_inputs + node->n_extra; ++k)
             if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER && !unread(w, node, node->inputs[k]))
-                a.last[node->inputs[k]] = fused(node) ? node->claim->last : i;
+                a.last[node->inputs[k]] = i;
     }
     linnet_status status = place_inputs(&a);
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {

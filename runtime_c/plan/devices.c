@@ -66,6 +66,7 @@ linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t pl
         if (at < 0) continue;
         const ln_work_value *v = ln_value_at(w, at);
         values[k].name = v->name;
+        values[k].value = at;
         if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
         values[k].token = v->device == place ? v->token : 0;
         ln_bytes(&v->tensor, &values[k].bytes);

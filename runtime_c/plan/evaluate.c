@@ -3,6 +3,7 @@
 #include "plan/evaluate.h"
 
 #include "base/error.h"
+#include "kernel/map.h"
 #include "kernel/user.h"
 
 #include <stdio.h>
@@ -42,11 +43,57 @@ linnet_status ln_no_kernel(const ln_call *call, linnet_error *error) {
     return ln_hint(error, "cast the operands, or check their quantization");
 }
 
+linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference, void *const *data,
+                               int64_t *output_dims, linnet_error *error) {
+    ln_pool pool;
+    ln_pool_init(&pool, memory);
+    call->threads = call->phases = 1;
+    call->work[0] = call->work[1] = call->grain = 1;
+    call->plan = &pool;
+    const ln_kernel *kernel = ln_choose_kernel(call, reference);
+    if (kernel == NULL) {
+        ln_pool_free(&pool);
+        return ln_no_kernel(call, error);
+    }
+    linnet_status status = kernel->configure ? kernel->configure(call) : LINNET_OK;
+    struct ln_run_error raised = {.raised = 0};
+    const int n_inputs = call->n_inputs + call->n_extra;
+    const void **in = ln_pool_array(&pool, n_inputs, sizeof *in);
+    char *packed = call->packed_bytes ? ln_memory_alloc(memory, call->packed_bytes) : NULL;
+    char *scratch = call->scratch_bytes ? ln_memory_alloc(memory, call->scratch_bytes) : NULL;
+    char *thread = call->scratch_thread ? ln_memory_alloc(memory, call->scratch_thread) : NULL;
+    if (status == LINNET_OK && (in == NULL || (call->packed_bytes && !packed) || (call->scratch_bytes && !scratch) ||
+                                (call->scratch_thread && !thread)))
+        status = LINNET_OUT_OF_MEMORY;
+    if (status == LINNET_OK) {
+        const ln_tensor *inputs = call->inputs;
+        for (int i = 0; i < n_inputs; ++i) /* an empty operand must not look like an absent one */
+            in[i] = inputs[i].data != NULL || inputs[i].dtype == LINNET_NONE ? inputs[i].data : &raised;
+        if (packed && kernel->pack) kernel->pack(call, packed);
+        ln_buffers b = {.inputs = in,
+                        .outputs = data,
+                        .packed = packed,
+                        .scratch = scratch,
+                        .thread_scratch = thread != NULL ? thread : (char *)(void *)&raised,
+                        .thread_stride = call->scratch_thread,
+                        .output_dims = output_dims,
+                        .error = &raised};
+        for (int phase = 0; phase < call->phases && status == LINNET_OK; ++phase)
+            status = kernel->run(call, &b, phase, 0, call->work[phase > 0], 0);
+        if (status != LINNET_OK) ln_run_error_fail(&raised, status, error);
+    } else {
+        ln_fail(error, status, "cannot prepare %s for evaluation", call->op->name);
+    }
+    ln_memory_free(memory, packed, call->packed_bytes);
+    ln_memory_free(memory, scratch, call->scratch_bytes);
+    ln_memory_free(memory, thread, call->scratch_thread);
+    ln_pool_free(&pool);
+    return status;
+}
+
 linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attributes, int n_inputs,
                           const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data,
                           ln_features features, bool reference, int64_t *output_dims, linnet_error *error) {
-    ln_pool pool;
-    ln_pool_init(&pool, memory);
     ln_call call = {.op = op,
                     .attributes = attributes,
                     .n_inputs = n_inputs,
@@ -54,47 +101,64 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                     .inputs = inputs,
                     .outputs = outputs,
                     .inner = outputs,
-                    .features = features,
-                    .threads = 1,
-                    .phases = 1,
-                    .work = {1, 1},
-                    .grain = 1,
-                    .plan = &pool};
-    const ln_kernel *kernel = ln_choose_kernel(&call, reference);
-    if (kernel == NULL) {
-        ln_pool_free(&pool);
-        return ln_no_kernel(&call, error);
+                    .features = features};
+    return ln_evaluate_call(memory, &call, reference, data, output_dims, error);
+}
+
+/* A step without its epilogue: few kernels apply a map to operands in every layout. */
+static linnet_status evaluate_op(ln_memory *memory, const ln_call *like, const ln_tensor *inputs, void *const *outputs,
+                                 linnet_error *error) {
+    ln_call call = {.op = like->op,
+                    .attributes = like->attributes,
+                    .n_inputs = like->n_inputs,
+                    .n_outputs = like->n_outputs,
+                    .inputs = inputs,
+                    .outputs = like->inner,
+                    .inner = like->inner,
+                    .features = like->features};
+    return ln_evaluate_call(memory, &call, false, outputs, NULL, error);
+}
+
+/* Computes the result of the op first, and then the map. */
+static linnet_status evaluate_epilogue(ln_memory *memory, const ln_call *like, const ln_tensor *inputs,
+                                       void *const *outputs, linnet_error *error) {
+    const ln_epilogue *e = like->epilogue;
+    ln_tensor operands[LN_MAX_OPERANDS];
+    uint64_t bytes;
+    void *inner = ln_bytes(like->inner, &bytes) ? ln_memory_alloc(memory, bytes + 1) : NULL;
+    if (inner == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory to evaluate a step");
+    linnet_status status = evaluate_op(memory, like, inputs, &inner, error);
+    for (int i = 0; i < e->n_inputs; ++i)
+        operands[i] = i == e->tile_input ? *like->inner : inputs[like->n_inputs + e->operand[i]];
+    operands[e->tile_input].data = inner;
+    ln_call map = {.op = &ln_ops[LN_OP_MAP],
+                   .attributes = e->map,
+                   .n_inputs = e->n_inputs,
+                   .n_outputs = 1,
+                   .inputs = operands,
+                   .outputs = like->outputs,
+                   .inner = like->outputs,
+                   .features = like->features};
+    if (status == LINNET_OK) status = ln_evaluate_call(memory, &map, false, outputs, NULL, error);
+    ln_memory_free(memory, inner, bytes + 1);
+    return status;
+}
+
+linnet_status linnet_step_evaluate(const linnet_step *step, const void *const *inputs, void *const *outputs,
+                                   linnet_error *error) {
+    const ln_call *like = &step->call;
+    const int n_inputs = like->n_inputs + like->n_extra;
+    ln_memory memory;
+    ln_memory_init(&memory, NULL);
+    ln_tensor *given = ln_memory_alloc(&memory, (size_t)(n_inputs + 1) * sizeof *given);
+    if (given == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory to evaluate a step");
+    for (int i = 0; i < n_inputs; ++i) {
+        given[i] = like->inputs[i];
+        given[i].data = inputs[i];
     }
-    linnet_status status = kernel->configure ? kernel->configure(&call) : LINNET_OK;
-    struct ln_run_error raised = {.raised = 0};
-    const void **in = ln_pool_array(&pool, n_inputs, sizeof *in);
-    char *packed = call.packed_bytes ? ln_memory_alloc(memory, call.packed_bytes) : NULL;
-    char *scratch = call.scratch_bytes ? ln_memory_alloc(memory, call.scratch_bytes) : NULL;
-    char *thread = call.scratch_thread ? ln_memory_alloc(memory, call.scratch_thread) : NULL;
-    if (status == LINNET_OK && (in == NULL || (call.packed_bytes && !packed) || (call.scratch_bytes && !scratch) ||
-                                (call.scratch_thread && !thread)))
-        status = LINNET_OUT_OF_MEMORY;
-    if (status == LINNET_OK) {
-        for (int i = 0; i < n_inputs; ++i) /* an empty operand must not look like an absent one */
-            in[i] = inputs[i].data != NULL || inputs[i].dtype == LINNET_NONE ? inputs[i].data : &raised;
-        if (packed && kernel->pack) kernel->pack(&call, packed);
-        ln_buffers b = {.inputs = in,
-                        .outputs = data,
-                        .packed = packed,
-                        .scratch = scratch,
-                        .thread_scratch = thread != NULL ? thread : (char *)(void *)&raised,
-                        .thread_stride = call.scratch_thread,
-                        .output_dims = output_dims,
-                        .error = &raised};
-        for (int phase = 0; phase < call.phases && status == LINNET_OK; ++phase)
-            status = kernel->run(&call, &b, phase, 0, call.work[phase > 0], 0);
-        if (status != LINNET_OK) ln_run_error_fail(&raised, status, error);
-    } else {
-        ln_fail(error, status, "cannot prepare %s for evaluation", op->name);
-    }
-    ln_memory_free(memory, packed, call.packed_bytes);
-    ln_memory_free(memory, scratch, call.scratch_bytes);
-    ln_memory_free(memory, thread, call.scratch_thread);
-    ln_pool_free(&pool);
+    const linnet_status status = like->epilogue != NULL ? evaluate_epilogue(&memory, like, given, outputs, error)
+                                                        : evaluate_op(&memory, like, given, outputs, error);
+    if (status != LINNET_OK) ln_at_node(error, -1, step->name);
+    ln_memory_free(&memory, given, (size_t)(n_inputs + 1) * sizeof *given);
     return status;
 }

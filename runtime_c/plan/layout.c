@@ -20,35 +20,6 @@ typedef struct group {
     uint64_t as_dense, as_last; /* bytes to convert for each choice */
 } group;
 
-/* Whether a transpose only turns channels-last memory into dense memory (LAST) or the reverse (DENSE). Then it is free.
- */
-static int transpose_wish(const ln_work *w, const ln_work_node *node) {
-    const ln_copy_attributes *a = node->attributes;
-    const int rank = ln_value_at(w, node->inputs[0])->tensor.rank;
-    if (rank < 3 || a->perm.n != rank) return FREE;
-    bool to_last = a->perm.v[0] == 0 && a->perm.v[rank - 1] == 1,
-         to_first = a->perm.v[0] == 0 && a->perm.v[1] == rank - 1;
-    for (int d = 1; d + 1 < rank; ++d) to_last = to_last && a->perm.v[d] == d + 1;
-    for (int d = 2; d < rank; ++d) to_first = to_first && a->perm.v[d] == d - 1;
-    return to_last ? LAST : to_first ? DENSE : FREE;
-}
-
-static int copy_wish(const ln_work *w, const ln_work_node *node, int input) {
-    const ln_copy_attributes *a = node->attributes;
-    switch (a->kind) {
-    case LN_COPY_KIND_RESHAPE:
-    case LN_COPY_KIND_SQUEEZE:
-    case LN_COPY_KIND_UNSQUEEZE: return DENSE;
-    case LN_COPY_KIND_TRANSPOSE: {
-        const int wish = transpose_wish(w, node);
-        if (input >= 0) return wish == FREE ? DENSE : wish;
-        return wish == DENSE ? LAST : DENSE;
-    }
-    case LN_COPY_KIND_CONCAT: return FOLLOW;
-    default: return input <= 0 ? FOLLOW : DENSE;
-    }
-}
-
 /* Whether elements of the node's first operand or result share bytes. Such tensors are always dense. */
 static bool shares_bytes(const ln_work *w, const ln_work_node *node) {
     return (node->n_inputs > 0 && node->inputs[0] >= 0 &&
@@ -60,7 +31,10 @@ static bool shares_bytes(const ln_work *w, const ln_work_node *node) {
 /* The layout that the node wants for input `input`, or for its outputs if input is -1. */
 static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
     if (!ln_is_kernel(node) || shares_bytes(w, node)) return DENSE;
-    if (node->op->family == LN_FAMILY_COPY) return copy_wish(w, node, input);
+    if (node->op->layout != NULL) {
+        const bool present = node->n_inputs > 0 && node->inputs[0] >= 0;
+        return node->op->layout(node->attributes, present ? &ln_value_at(w, node->inputs[0])->tensor : NULL, input);
+    }
     const int wish = node->op->layouts >> 2 * (input < 2 ? input + 1 : 3) & 3;
     return wish == LAST && !ln_channels_first(node->op, node->attributes) ? DENSE : wish;
 }

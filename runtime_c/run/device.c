@@ -81,9 +81,9 @@ static linnet_status allocate(linnet_session *s, ln_instance *instance, uint8_t 
     return LINNET_OK;
 }
 
-static void describe(const ln_tensor *t, const char *name, uint32_t token, uint64_t bytes, linnet_device_tensor *out) {
+static void describe(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {
     out->struct_size = sizeof *out;
-    ln_device_tensor(t, &(ln_step_value){.name = name, .token = token, .bytes = bytes}, out);
+    ln_device_tensor(t, value, out);
 }
 
 static uint64_t bytes_of(const ln_tensor *t) {
@@ -119,7 +119,7 @@ static linnet_status write_constants(linnet_session *s, ln_instance *instance, u
         if (r->host == NULL) continue;
         linnet_device_tensor tensor;
         const linnet_span to = {.buffer = chunks[r->chunk], .offset = r->offset, .bytes = bytes_of(&r->tensor)};
-        describe(&r->tensor, r->name, 0, to.bytes, &tensor);
+        describe(&r->tensor, &(ln_step_value){.name = r->name, .bytes = to.bytes}, &tensor);
         queue_of(s, place)->busy = true;
         const int code = device->is.upload(device->is.context, queue_of(s, place)->queue, &tensor, &to, r->host);
         if (code != 0) return ln_device_failed(device, code, "upload a constant", r->name, error);
@@ -171,7 +171,14 @@ static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_
 static void bind_transfer(const ln_instance *instance, const ln_step *step) {
     ln_bound_transfer *t = &instance->on_devices.transfers[step->number];
     const ln_tensor *tensor = &step->call.inputs[0];
-    describe(tensor, step->name, step->token, step->token != 0 ? step->token_bytes : step->bytes, &t->tensor);
+    const ln_program *p = instance->program;
+    const int32_t variable = step->resident >= 0 ? p->devices[step->device].residents[step->resident].variable : -1;
+    describe(tensor,
+             &(ln_step_value){.name = step->name,
+                              .variable = variable >= 0 ? p->model->variables[variable].name : NULL,
+                              .token = step->token,
+                              .bytes = step->token != 0 ? step->token_bytes : step->bytes},
+             &t->tensor);
     for (int k = 0; k < 2; ++k) {
         const ln_operand *o = k == 0 ? step->inputs : step->outputs;
         t->spans[k] = ln_on_cpu(o->device) ? (linnet_span){0} : span_of(instance, o->device, o, t->tensor.bytes);

@@ -163,7 +163,8 @@ typedef struct worker {
 
 static void *trains(void *argument) {
     worker *w = argument;
-    linnet_session *s = session_of(w->plan, w->store);
+    linnet_session *s = NULL;
+    w->wrong += linnet_session_create(w->plan, w->store, NULL, &s, NULL) != LINNET_OK;
     for (int i = 0; i < RUNS; i++) w->wrong += linnet_run(s, NULL) != LINNET_OK;
     linnet_session_free(s);
     return NULL;
@@ -174,7 +175,8 @@ static void *serves(void *argument) {
     worker *w = argument;
     float last = 0;
     for (int i = 0; i < 10; i++) {
-        linnet_session *s = session_of(w->plan, w->store);
+        linnet_session *s = NULL;
+        w->wrong += linnet_session_create(w->plan, w->store, NULL, &s, NULL) != LINNET_OK;
         for (int k = 0; k < RUNS / 10; k++) {
             const float y = served(s);
             w->wrong += y < last || (int)y % INNER != 0;
