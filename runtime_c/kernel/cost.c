@@ -36,9 +36,10 @@ double ln_full_rate_ns(const ln_call *call) {
     for (int i = 0; i < call->n_inputs + call->n_outputs; ++i) {
         const bool input = i < call->n_inputs;
         const ln_tensor *t = input ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
-        const double count = t->dtype == LINNET_NONE ? 0 : (double)ln_count(t);
-        bytes += count * (double)ln_dtype_size(t->dtype);
-        if (count > 0 && (i < 2 || i == call->n_inputs)) sizes *= count;
+        const int64_t count = t->dtype == LINNET_NONE ? 0 : ln_count(t);
+        if (count <= 0) continue;
+        bytes += (double)ln_bytes_of(t->dtype, count);
+        if (i < 2 || i == call->n_inputs) sizes *= (double)count;
     }
     return ln_modelled_ns(bytes, call->op->flags & LN_OP_EPILOGUE ? ln_modelled_products(sizes) : 0, call->threads);
 }
