@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,6 +59,12 @@ def _choose() -> None:
 
 
 _choose()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pytest's fixture with shorter names: error records of C hold 79 characters of a path, and xdist adds a folder."""
+    return tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:12])
 
 
 @pytest.fixture

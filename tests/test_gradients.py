@@ -34,6 +34,8 @@ WITHOUT: dict[str, str] = {
     "while: trips absent": "a gradient needs a bound",
     "quantize": "a rounded value has no slope to compare with: test_autodiff_quantized.py",
     "dequantize": "as quantize",
+    "gather.dtype": "of quantized integers, which have no gradient",
+    "user": "its gradient is the user's: test_user_ops.py compares one with finite differences",
 }
 """Exceptions without a case, and why."""
 

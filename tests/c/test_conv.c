@@ -54,7 +54,9 @@ static void one(bool transposed, int dtype, int y_dtype, int rank, int group, in
     t.inputs[1] = tensor_of(integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, rank, w_dims);
     t.inputs[2] = TENSOR(wide_bias(dtype), LN_LAYOUT_DENSE, group * out_group);
     t.constant[1] = t.constant[2] = constant;
-    if (transposed && (dtype != LINNET_I16 || constant)) t.expect = "conv_transpose_gather";
+    /* Of i16, the kernel takes weights that are known and whose sums are sure to fit in 32 bits. */
+    int64_t products = ln_count(&t.inputs[1]) / w_dims[1] / group;
+    if (transposed && (dtype != LINNET_I16 || (constant && products < 480))) t.expect = "conv_transpose_gather";
     if (random_below(4) == 0) t.inputs[2].dtype = LINNET_NONE;
     if (integer) {
         int zero = dtype == LINNET_I16 ? 0 : dtype == LINNET_U8 ? 131 : -7, channels = group * out_group;

@@ -66,7 +66,12 @@ static void fill_input(fuzz *f, const linnet_tensor_info *input, unsigned char *
                                    1LL << 40, 1LL << 62, INT64_MAX, INT64_MIN, INT64_MIN + 1};
     static const double reals[] = {0.0,   -0.0, 1.0,  -1.0,         0.5,    1e-45,    1e38,     -1e38,
                                    1e300, 1e9,  -1e9, 2147483648.0, 9.3e18, 0x1p-149, HUGE_VAL, -HUGE_VAL};
-    size_t size = linnet_dtype_size(input->dtype), count = input->bytes / size, kind = mutant_below(&f->m, 5);
+    size_t size = linnet_dtype_size(input->dtype), kind = mutant_below(&f->m, 5);
+    if (size == 0) { /* two elements in a byte: any bits are values */
+        for (size_t k = 0; k < input->bytes; k++) to[k] = (unsigned char)mutant_next(&f->m);
+        return;
+    }
+    size_t count = input->bytes / size;
     static const int64_t sizes[] = {1, 1, 2, 3, 65536, INT32_MAX, 1LL << 32, 1LL << 40, 1LL << 62};
     size_t odd = count <= 8 && mutant_below(&f->m, 2) ? mutant_below(&f->m, count) : count;
     for (size_t k = 0; k < count; k++) {

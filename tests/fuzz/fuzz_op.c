@@ -72,7 +72,7 @@ static void make_node(fuzz *f, const ln_op *op, int inputs) {
     written node, table;
     writer_begin(&f->w);
     for (int i = 0; i < op->n_attributes; i++) {
-        static const char width_of[] = {'8', '1', '8', '1', '1', '4', '4', '4'};
+        static const char width_of[] = {'8', '1', '8', '1', '1', '4', '4', '4', '4'};
         widths[i] = below(f, 3) || op->id == LN_OP_MAP ? width_of[ln_op_attribute(op, i)->type] : '0';
     }
     widths[op->n_attributes] = 0;
@@ -98,7 +98,9 @@ static void make_node(fuzz *f, const ln_op *op, int inputs) {
         default: {
             bool dtypes = op->id == LN_OP_MAP && i == 3;
             int64_t dtype = 1 + below(f, LINNET_BOOL);
-            size_t at = dtypes                          ? writer_vector(&f->w, &dtype, 1, 8, 8)
+            unsigned char text[4] = {'a', (unsigned char)next(f), 'b', 0};
+            size_t at = a->type == LN_ATTRIBUTE_BYTES   ? writer_vector(&f->w, text, (size_t)below(f, 5), 1, 1)
+                        : dtypes                        ? writer_vector(&f->w, &dtype, 1, 8, 8)
                         : op->id == LN_OP_MAP && i == 0 ? program(f, inputs)
                                                         : list(f, a->type == LN_ATTRIBUTE_FLOATS);
             writer_point(&f->w, table.slots[i], at);
