@@ -357,11 +357,13 @@ def register(table: dict[str, Registered], ops: Iterable[UserOp]) -> dict[str, R
 
 
 def named_in(graph: Graph) -> list[UserOp]:
-    """Ops in place of those that the nodes of a graph name, so that a file can be opened without them. They cannot
-    run."""
+    """Ops in place of those that the nodes of a graph name and that the graph does not have, so that its file can be
+    opened without them. They cannot run."""
     versions: dict[str, int] = {}
     for node in (node for function in graph.functions for node in function.nodes if node.op in traits.REGISTERED):
         name = user_op_name(node.attributes)
+        if name in graph.user_ops:
+            continue
         versions[name] = max(versions.get(name, 1), node.attribute("version"))
     return [UserOp(name, _absent, _absent, version=version, outputs=None) for name, version in versions.items()]
 
