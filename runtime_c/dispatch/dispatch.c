@@ -33,15 +33,26 @@ const ln_kernel *const ln_kernels[] = {
 #undef LN_KERNEL
 #undef LN_ISA_KERNEL
 
+/* Why the kernel cannot run the call, as far as its line says. */
+static linnet_refusal mismatch(const ln_kernel *kernel, const ln_call *call, bool reference_only) {
+    if ((kernel->needs & ~call->features) != 0) return LINNET_REFUSAL_FEATURES;
+    if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) return LINNET_REFUSAL_REFERENCE;
+    if (call->epilogue != NULL && !(kernel->flags & LN_KERNEL_EPILOGUE)) return LINNET_REFUSAL_EPILOGUE;
+    return LINNET_REFUSAL_NONE;
+}
+
+linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only) {
+    const linnet_refusal refusal = mismatch(kernel, call, reference_only);
+    return refusal == LINNET_REFUSAL_NONE && !kernel->can(call) ? LINNET_REFUSAL_CALL : refusal;
+}
+
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
     const ln_kernel *best = NULL;
     double rate = 0,
            cost = 0; /* in the unit of `rate` where no kernel has a cost of its own: most calls need no model */
     for (const ln_kernel *const *k = ln_kernels; *k != NULL; ++k) {
         const ln_kernel *kernel = *k;
-        if (kernel->op != call->op->id || (kernel->needs & ~call->features) != 0) continue;
-        if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) continue;
-        if (call->epilogue != NULL && !(kernel->flags & LN_KERNEL_EPILOGUE)) continue;
+        if (kernel->op != call->op->id || mismatch(kernel, call, reference_only) != LINNET_REFUSAL_NONE) continue;
         const double least = ln_slowness(kernel);
         if ((best != NULL && least >= cost) || !kernel->can(call)) continue;
         double own = least;

@@ -6,6 +6,7 @@
 
 #include "kernel/op.h"
 #include "generated/op_table.h"
+#include "linnet_ext.h"
 
 /* What a processor can do and a kernel can need: bits, in no order, since each exists without most of the others. */
 typedef uint32_t ln_features;
@@ -153,6 +154,8 @@ double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
 /* Of the kernels that need no more than call->features and can run the call, the one of least cost, and of several the
  * first in ln_kernels; NULL if there is none. */
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only);
+/* Why the kernel, which is one of the call's op, cannot run the call. */
+linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only);
 /* Whether ln_kernels has any kernel of the op. */
 bool ln_has_kernel(int op);
 

@@ -155,18 +155,18 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     return TOOL_OK;
 }
 
-bool tool_user_ops(const tool_options *options, linnet_model_config *config) {
+bool tool_user_ops(const char *tool, const char *path, linnet_model_config *config) {
     const linnet_user_op *const *(*list)(int *);
     void *library, *symbol;
     int count;
-    if (!options->user_ops) return true;
-    library = dlopen(options->user_ops, RTLD_NOW | RTLD_LOCAL); /* never closed: the model calls it */
+    if (!path) return true;
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never closed: the model calls it */
     symbol = library ? dlsym(library, "linnet_extension_user_ops") : NULL;
     if (!symbol) {
-        tool_fail(options->tool,
+        tool_fail(tool,
                   "--user-ops %s: cannot be loaded: %s; give the path of a library that exports "
                   "linnet_extension_user_ops (linnet_ext.h)",
-                  options->user_ops, dlerror());
+                  path, dlerror());
         return false;
     }
     memcpy(&list, &symbol, sizeof list);
@@ -181,7 +181,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     const char *name = options->signature ? options->signature : "infer";
     linnet_model_config_init(&how);
     how.verify = options->verify;
-    if (!tool_user_ops(options, &how)) return TOOL_FAILED;
+    if (!tool_user_ops(options->tool, options->user_ops, &how)) return TOOL_FAILED;
     if (linnet_model_open(options->model, &how, model, &error)) return tool_fail_record(options->tool, &error);
     *signature = linnet_model_find_signature(*model, name);
     if (*signature < 0) {
