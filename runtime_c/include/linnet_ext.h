@@ -155,9 +155,14 @@ static inline const char *linnet_user_text(const linnet_user_call *call, const c
 
 typedef enum linnet_user_op_flag {
     LINNET_USER_OP_IN_PLACE = 1, /* outputs[0]->data may be inputs[0]->data, if both have the same shape and size */
-    LINNET_USER_OP_EXACT = 2     /* the same inputs always give the same bits. A plan may then compute a constant result
+    LINNET_USER_OP_EXACT = 2,    /* the same inputs always give the same bits. A plan may then compute a constant result
                                   * once, or a result twice to save memory */
+    LINNET_USER_OP_DECIDES_SIZES = 4 /* `run` decides dimensions that `infer` has set to linnet_user_at_most(n) */
 } linnet_user_op_flag;
+
+/* The value of a dimension in `infer` that only `run` knows, and that is at most n. `run` then sets the dimension in
+ * outputs[i]->shape, and stores the output densely in its true shape. `items` must stay 1 for such an op. */
+static inline int64_t linnet_user_at_most(int64_t n) { return n < 0 || n > INT64_MAX - 2 ? -1 : -2 - n; }
 
 /* An op of the program, for linnet_model_config.user_ops. The model copies the struct and the name. Sessions of one
  * model may call the callbacks from several threads at the same time. A callback returns 0, or another number if it
