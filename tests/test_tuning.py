@@ -17,7 +17,9 @@ import linnet
 from linnet import ops
 from linnet.session.choices import Choice
 from linnet.session.planner import Planner
+from linnet.session.tune import tune
 from tests.capi import Chain, lib, new_struct
+from tests.native import build
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="needs kernels with vectors")
 
@@ -221,3 +223,91 @@ def test_the_command_shows_why(
     tuned.write_text("nonsense")
     failed = linnet_command("plan", path, "--tuning", tuned)
     assert failed.returncode == 1 and "line 1 of the tuning file" in failed.stderr
+
+
+def test_what_is_measured_is_planned(tmp_path: Path) -> None:
+    """tune -> plan: the file names the fastest kernels, and a plan with it has them."""
+    network().save(tmp_path / "model.lnt")
+    found = tune(tmp_path / "model.lnt", seconds=0.2, threads=1)
+    before = choices(linnet.Model(tmp_path / "model.lnt"), threads=1)
+    several = {c.key: [k.kernel for k in c.candidates if not k.why and (k.chosen or not k.reference)] for c in before}
+    assert {m.key: sorted(m.times) for m in found.measured} == {
+        key: sorted(kernels) for key, kernels in several.items() if len(kernels) > 1
+    }
+    for m in found.measured:
+        assert min(m.times.values()) > 0 and m.ratio <= 1
+        assert m.steps == [c.step.name for c in before if c.key == m.key]
+        assert m.best == m.before or m.times[m.best] == min(m.times.values())
+    faster = {m.key: m.best for m in found.measured if m.best != m.before}
+    lines = [line for line in found.text.splitlines() if not line.startswith("#")]
+    assert lines[0].startswith("linnet-tuning 1 library ") and lines[0].endswith(" threads 1")
+    assert lines[1:] == [f"{key} = {kernel}" for key, kernel in faster.items()] * found.kept
+    assert found.kept == (bool(faster) and found.after_ms < found.before_ms)
+    after = choices(linnet.Model(tmp_path / "model.lnt"), threads=1, tuning=found.text.encode())
+    expected = [faster.get(c.key, c.step.kernel) if found.kept else c.step.kernel for c in before]
+    assert [c.step.kernel for c in after] == expected
+
+
+def test_a_kernel_that_is_slow_here_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the costs had chosen the slowest kernel of a large product."""
+    graph, rng = linnet.Graph(seed=1), np.random.default_rng(2)
+    x, w = graph.placeholder("x", (64, 256)), graph.constant(rng.normal(size=(256, 256)).astype(np.float32))
+    graph.signature("infer", {"x": x}, {"y": x @ w})
+    graph.save(tmp_path / "model.lnt")
+    (choice,) = choices(linnet.Model(tmp_path / "model.lnt"), threads=1)
+    *_, slow = [c.kernel for c in choice.candidates if not c.why and not c.reference]
+    if slow == choice.step.kernel:
+        pytest.skip("this machine has one kernel for the product")
+    session = linnet.session.session.Session
+    text = written(tmp_path, f"{choice.key} = {slow}").read_bytes()
+
+    class Wrong(session):  # type: ignore[misc, valid-type]
+        def __init__(self, *args: object, tuning: bytes | None = None, **options: object) -> None:
+            given = tuning if tuning and b" = " in tuning else text
+            super().__init__(*args, tuning=given, **options)
+
+    class WrongPlanner(Planner):
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, tuning=text, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("linnet.session.tune.Session", Wrong)
+    monkeypatch.setattr("linnet.session.tune.Planner", WrongPlanner)
+    found = tune(tmp_path / "model.lnt", seconds=0.3, threads=1)
+    (measured,) = found.measured
+    assert measured.before == slow and measured.best != slow and measured.ratio < 0.97
+    assert found.kept and found.after_ms < found.before_ms
+    assert f"{choice.key} = {measured.best}\n" in found.text and f"{slow} takes " in found.text
+
+
+def test_the_command_tunes(tmp_path: Path, linnet_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    network().save(tmp_path / "model.lnt")
+    done = linnet_command("tune", tmp_path / "model.lnt", "--seconds", "0.1", "--threads", "1")
+    assert done.returncode == 0, done.stderr
+    assert "calls with several kernels" in done.stdout and f"wrote {tmp_path / 'model.tuning'}" in done.stdout
+    assert (tmp_path / "model.tuning").read_text().startswith("linnet-tuning 1 library ")
+    done = linnet_command("tune", tmp_path / "model.lnt", "--seconds", "0.1", "-o", tmp_path / "t", "--json")
+    report = json.loads(done.stdout)
+    assert report["output"] == str(tmp_path / "t") and report["measured"] and report["before_ms"] >= 0
+    assert report["changed"] == sum(m["best"] != m["before"] for m in report["measured"])
+    np.save(tmp_path / "x.npy", FEEDS["x"])
+    for words in (["bench", "--seconds", "0.01"], ["run", "--input", tmp_path / "x.npy"]):
+        command, *rest = words
+        for name, status in (("t", 0), ("absent", 1)):
+            done = linnet_command(command, tmp_path / "model.lnt", *rest, "--tuning", tmp_path / name)
+            assert done.returncode == status, done.stderr
+    failed = linnet_command("tune", tmp_path / "model.lnt", "--seconds", "nan")
+    assert failed.returncode == 2 and "finite" in failed.stderr
+
+
+def test_the_tool_takes_the_file_and_prints_warnings(tmp_path: Path) -> None:
+    network().save(tmp_path / "model.lnt")
+    choice = choices(linnet.Model(tmp_path / "model.lnt"))[2]
+    other = able(choice)[1]
+    path = written(tmp_path, f"{choice.key} = {other}", "x = kernel_of_another_build")
+    bench = build("release") / "linnet-bench"
+    done = subprocess.run(
+        [bench, tmp_path / "model.lnt", "--seconds", "0.01", "--ops", "--tuning", path],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert other in done.stdout and choice.step.kernel not in done.stdout
+    assert done.stderr.startswith("linnet-bench: warning: 1 of 2 lines") and "kernel_of_another_build" in done.stderr

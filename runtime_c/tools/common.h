@@ -35,6 +35,7 @@ typedef struct tool_options {
     bool verify; /* check the weights when the model is opened */
     bool strict_dims;
     const char *user_ops; /* NULL: none; the path of a shared library of user ops */
+    char *tuning;         /* NULL: none; the text of a tuning file. The tool frees it */
     double timeout;       /* time limit of a run in seconds; 0: none */
 } tool_options;
 

@@ -76,7 +76,7 @@ class Session:
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
         on the same store, and updates do not wait for them. Only for signatures that change no variable.
     user_ops: the user ops that the file names (see Model).
-    tuning: a file that `linnet tune` wrote. It overrules the choice of kernels by modelled cost.
+    tuning: a file that `linnet tune` wrote, or its bytes. It overrules the choice of kernels by modelled cost.
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -102,7 +102,7 @@ class Session:
         strict_dims: bool | None = None,
         snapshot: bool = False,
         user_ops: Iterable[UserOp] = (),
-        tuning: str | Path | None = None,
+        tuning: str | Path | bytes | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model, verify=verify, user_ops=user_ops)
         if verify and isinstance(model, Model):
@@ -127,7 +127,7 @@ class Session:
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
         self._snapshot = snapshot
-        self._tuning = None if tuning is None else tuning_file.read(tuning)
+        self._tuning = tuning if tuning is None or isinstance(tuning, bytes) else tuning_file.read(tuning)
         self._lock = threading.Lock()
         self._runner = Runner()
         self._plans: OrderedDict[Any, Planned] = OrderedDict()
