@@ -1,4 +1,4 @@
-/* can_run.h - whether this machine can run a kernel of the list.
+/* can_run.h - whether this machine can run a kernel of the lists, and the reference kernel of an op.
  * For tests and benchmarks that call kernels without a plan. */
 #ifndef LN_CAN_RUN_H
 #define LN_CAN_RUN_H
@@ -6,5 +6,11 @@
 #include "kernel/kernel.h"
 
 static inline bool can_run(const ln_kernel *kernel) { return (kernel->needs & ~ln_detect_features()) == 0; }
+
+static inline const ln_kernel *reference_of(int op) {
+    const ln_kernel *k = ln_kernels;
+    while (k->op != op || !(k->flags & LN_KERNEL_REFERENCE)) k++;
+    return k;
+}
 
 #endif
