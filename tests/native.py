@@ -82,8 +82,14 @@ def parts(machine: str = platform.machine()) -> dict[str, tuple[str, ...]]:
         **{isa: (f"-DLINNET_ISAS={isa}",) for isa in isas},
         "no_training": ("-DLINNET_TRAINING=OFF",),
         "no_checkpoints": ("-DLINNET_CHECKPOINTS=OFF",),
-        "inference": (f"-DLINNET_ISAS={isas[1] if isas else ''}", "-DLINNET_TRAINING=OFF", "-DLINNET_CHECKPOINTS=OFF"),
-        "smallest": ("-DLINNET_ISAS=", "-DLINNET_TRAINING=OFF", "-DLINNET_CHECKPOINTS=OFF"),
+        "no_tuning": ("-DLINNET_TUNING=OFF",),
+        "inference": (
+            f"-DLINNET_ISAS={isas[1] if isas else ''}",
+            "-DLINNET_TRAINING=OFF",
+            "-DLINNET_CHECKPOINTS=OFF",
+            "-DLINNET_TUNING=OFF",
+        ),
+        "smallest": ("-DLINNET_ISAS=", "-DLINNET_TRAINING=OFF", "-DLINNET_CHECKPOINTS=OFF", "-DLINNET_TUNING=OFF"),
     }
     cross = "" if machine == platform.machine() else f"{machine}_"
     return {cross + name: words for name, words in options.items()}

@@ -23,6 +23,7 @@ BUDGETS = {
         "avx512vnni": 60_000,
         "training": 60_000,
         "checkpoints": 10_000,
+        "tuning": 12_000,
         "sync": 300_000,
     },
     "aarch64": {
@@ -32,10 +33,16 @@ BUDGETS = {
         "dotprod": 20_000,
         "training": 60_000,
         "checkpoints": 10_000,
+        "tuning": 12_000,
         "sync": 300_000,
     },
 }
-OPTIONS = {"training": "-DLINNET_TRAINING=OFF", "checkpoints": "-DLINNET_CHECKPOINTS=OFF", "sync": "-DLINNET_SYNC=OFF"}
+OPTIONS = {
+    "training": "-DLINNET_TRAINING=OFF",
+    "checkpoints": "-DLINNET_CHECKPOINTS=OFF",
+    "tuning": "-DLINNET_TUNING=OFF",
+    "sync": "-DLINNET_SYNC=OFF",
+}
 
 
 def stripped(library: Path, machine: str) -> int:
@@ -55,7 +62,7 @@ def sizes(machine: str) -> dict[str, int]:
     }
     found = {"everything": whole["everything"], "baseline": whole["baseline"]}
     found |= {isa: whole[isa] - whole["baseline"] for isa in ISAS[machine]}
-    found |= {part: whole["everything"] - whole[f"no_{part}"] for part in ("training", "checkpoints")}
+    found |= {part: whole["everything"] - whole[f"no_{part}"] for part in ("training", "checkpoints", "tuning")}
     release = build("aarch64" if cross else "release", "linnet_sync")
     found["sync"] = stripped(release / "liblinnet_sync.so", machine)
     return found | {name: whole[name] for name in ("inference", "smallest")}

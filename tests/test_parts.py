@@ -64,6 +64,25 @@ for act in (lambda: store.save("checkpoint.lnt"), lambda: store.load("checkpoint
         print(error)
 """
 
+TUNING = """
+from pathlib import Path
+import linnet
+from linnet.session.planner import Planner
+
+graph = linnet.Graph(seed=1)
+x = graph.placeholder("x", (4, 4))
+graph.signature("infer", {"x": x}, {"y": x @ x})
+Path("tuned.txt").write_text("linnet-tuning 1\\n")
+planner = Planner(linnet.Model(graph))
+planner.plan({})
+for act in (lambda: planner.choices, lambda: linnet.Session(graph, tuning="tuned.txt")):
+    try:
+        act()
+        print("done")
+    except linnet.Error as error:
+        print(error)
+"""
+
 
 def python(code: str, folder: Path, cwd: Path) -> str:
     """What a Python process prints that runs on the library of a build folder."""
@@ -99,6 +118,12 @@ def test_checkpoints_that_are_left_out_are_named(tmp_path: Path) -> None:
     text = python(CHECKPOINTS, build("inference", "linnet"), tmp_path)
     assert "linnet_store_save is not in this build" in text and "linnet_store_load is not in this build" in text
     assert text.count("-DLINNET_CHECKPOINTS=ON") == 2
+
+
+def test_tuning_that_is_left_out_is_named(tmp_path: Path) -> None:
+    text = python(TUNING, build("inference", "linnet"), tmp_path)
+    assert text.count("-DLINNET_TUNING=ON") == 2 and "done" not in text.split(), text
+    assert python(TUNING, build("baseline", "linnet"), tmp_path).split() == ["done", "done"]
 
 
 @pytest.mark.parametrize(

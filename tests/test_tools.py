@@ -118,11 +118,15 @@ def test_random_inputs_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
         (FAILED, "expected f32 [4, 8], got f32 [2, 8]", ["mlp.lnt", "--input", "x=small.npy"]),
         (FAILED, "expected f32 [4, 8], got f64 [4, 8] in double.npy; save", ["mlp.lnt", "--input", "x=double.npy"]),
         (FAILED, "unknown_name", ["mlp.lnt", "--random", "--isa-max", "mmx"]),
+        (FAILED, "--tuning absent.txt: cannot be read: No such file", ["mlp.lnt", "--tuning", "absent.txt"]),
+        (FAILED, "--tuning mlp.lnt: is not a tuning file, because it is not text", ["mlp.lnt", "--tuning", "mlp.lnt"]),
+        (FAILED, "line 1 of the tuning file is not the header", ["mlp.lnt", "--random", "--tuning", "wrong.txt"]),
         (FAILED, "cannot create the folder", ["mlp.lnt", "--random", "--output-dir", "absent/out"]),
     ],
 )
 def test_wrong_use_is_one_line_and_a_status(status: int, words: str, arguments: list[str], tmp_path: Path) -> None:
     _model(tmp_path, "mlp")
+    (tmp_path / "wrong.txt").write_text("conv = conv_reference\n" * 5000)
     good = np.zeros((4, 8), np.float32)
     np.save(tmp_path / "x.npy", good)
     np.save(tmp_path / "small.npy", good[:2])

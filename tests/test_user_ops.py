@@ -186,6 +186,16 @@ def test_passes_keep_user_ops() -> None:
     assert linnet.quantize(graph.freeze(), calibration=[{"x": X}], dtype="i8").user_ops == graph.user_ops
 
 
+def test_preprocessing_before_a_user_op_fixes_its_shape() -> None:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (1, None, None, 3))
+    graph.signature("infer", {"x": x}, {"y": CROP(x, size=2)})
+    made = linnet.preprocess.image(graph, "x", resize=(4, 5), layout="NHWC")
+    assert made.signatures["infer"].function.outputs[0].shape == (1, 4, 5, 2)
+    photo = np.full((8, 10, 3), 51, np.uint8)
+    np.testing.assert_allclose(linnet.Session(made).run({"x": photo})["y"], np.full((1, 4, 5, 2), 0.2), rtol=1e-5)
+
+
 # ---- gradients ---------------------------------------------------------------------------------------------------------
 
 

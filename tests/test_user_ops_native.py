@@ -60,7 +60,13 @@ def _single(op: linnet.UserOp, shape: tuple[Any, ...] = ("n", 3, 4), **attribute
 
 
 def test_ops_of_a_library(loaded: dict[str, linnet.UserOp], path: Path, tmp_path: Path) -> None:
-    assert {name: op.version for name, op in loaded.items()} == {"scale": 3, "negate": 1, "broken": 1, "describe": 9}
+    assert {name: op.version for name, op in loaded.items()} == {
+        "scale": 3,
+        "negate": 1,
+        "broken": 1,
+        "describe": 9,
+        "positive": 1,
+    }
     graph = _single(loaded["scale"], factor=2.5)
     assert graph.signatures["infer"].function.outputs[0].shape == ("n", 3, 4)
     graph.save(tmp_path / "scale.lnt")

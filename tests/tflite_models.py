@@ -115,8 +115,8 @@ def _options(b: flatbuffers.Builder, operator: O) -> int:
     return _table(b, fields)
 
 
-def build(*subgraphs: G) -> bytes:
-    """The file."""
+def build(*subgraphs: G, version: int = 1) -> bytes:
+    """The file. version: of the custom ops."""
     b = flatbuffers.Builder(1024)
     buffers: list[bytes] = [b""]
     codes = sorted({o.op for g in subgraphs for o in g.operators})
@@ -192,7 +192,7 @@ def build(*subgraphs: G) -> bytes:
     for code in codes:
         number = NAMES.index(code.split(":")[0])
         fields = {0: (number_types.Int8Flags, min(number, 127)), 3: (number_types.Int32Flags, number),
-                  2: (number_types.Int32Flags, 2 if code == "BROADCAST_TO" else 1)}  # fmt: skip
+                  2: (number_types.Int32Flags, 2 if code == "BROADCAST_TO" else version if ":" in code else 1)}  # fmt: skip
         if ":" in code:
             fields[1] = ("offset", b.CreateString(code.split(":")[1]))
         opcodes.append(_table(b, fields))

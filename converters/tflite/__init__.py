@@ -3,7 +3,7 @@ Reading the file, walking its operators, the rules per op and the rewrites that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from linnet.converters.tflite.outline import outline
 from linnet.converters.tflite.problems import ConversionError, Problem
 from linnet.converters.tflite.schema import Model
 from linnet.facade import Graph
+from linnet.ir.user_op import UserOp
 
 __all__ = ["ConversionError", "Problem", "examine", "from_tflite", "is_tflite"]
 
@@ -25,6 +26,7 @@ def from_tflite(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     optimize: bool = True,
     trainable: str | Sequence[str] | None = None,
+    user_ops: Iterable[UserOp] = (),
 ) -> Graph:
     """Converts a TFLite model (a path, or the file's bytes) into a graph with the signature "infer".
 
@@ -32,17 +34,21 @@ def from_tflite(
     and quantization. Dimensions that the file leaves open stay open if no rule needs their size; otherwise they get the size
     in the file. input_shapes: {input name: shape} replaces the file's shapes. optimize: False keeps one runtime node per step of
     a rule, for debugging. trainable: names of constants, with `*` and `?`, that become variables ("*": all weights), so that
-    the graph can be trained: see `linnet.passes.trainable`. Raises `FileError` when the file cannot be read, and
+    the graph can be trained: see `linnet.passes.trainable`. user_ops: ops for custom operators. The op of an operator is named
+    tflite.CUSTOM_CODE, and replaces the rule if the operator has one. Raises `FileError` when the file cannot be read, and
     `ConversionError`, whose `.problems` lists every problem, when the model cannot be converted.
     """
-    conversion = examine(model, input_shapes, optimize)
+    conversion = examine(model, input_shapes, optimize, user_ops)
     if conversion.problems:
         raise ConversionError(conversion.problems, "" if isinstance(model, bytes) else str(model))
     return conversion.graph if trainable is None else passes.trainable(conversion.graph, trainable)
 
 
 def examine(
-    model: str | Path | bytes, input_shapes: Mapping[str, Sequence[int]] | None = None, optimize: bool = True
+    model: str | Path | bytes,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    optimize: bool = True,
+    user_ops: Iterable[UserOp] = (),
 ) -> Conversion:
     """Like `from_tflite`, but returns the problems together with the part of the graph that could be converted.
     Raises `FileError`."""
@@ -56,13 +62,13 @@ def examine(
             raise FileError(
                 f"cannot be read: {error.strerror}", tensor=name, code=code, hint="check the path"
             ) from None
-    parsed = Model(model, name)
-    importer = Importer(parsed)
+    parsed, user_ops = Model(model, name), list(user_ops)
+    importer = Importer(parsed, user_ops=user_ops)
     if importer.has_open_shapes(list(input_shapes or ())):
-        importer = Importer(parsed, open_shapes=True)
+        importer = Importer(parsed, open_shapes=True, user_ops=user_ops)
         graph = importer.convert(input_shapes)
         if importer.problems:  # some rules need sizes; TFLite's interpreter starts with those in the file
-            importer = Importer(parsed)
+            importer = Importer(parsed, user_ops=user_ops)
             graph = importer.convert(input_shapes)
     else:
         graph = importer.convert(input_shapes)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.errors import GraphError, UsageError
-from linnet.converters.tflite import complex_numbers, rules
+from linnet.converters.tflite import complex_numbers, custom, rules
 from linnet.converters.tflite.hints import nearest
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import MOST_PROBLEMS, Problem, Unsupported, more_problems
@@ -30,6 +30,7 @@ from linnet.facade import Graph
 from linnet.ir.dtypes import dtype_of, numpy_dtype
 from linnet.ir.function import Function, Tensor, Variable, emit
 from linnet.ir.graph import graph_of
+from linnet.ir.user_op import UserOp, register
 
 MAX_DEPTH = 16  # limit on the nesting of subgraphs
 MAX_SUBGRAPHS = 1024  # limit on the total number of subgraph calls
@@ -63,8 +64,10 @@ class Scope:
 class Importer:
     """One conversion: the graph being built and the problems found."""
 
-    def __init__(self, model: Model, open_shapes: bool = False) -> None:
+    def __init__(self, model: Model, open_shapes: bool = False, user_ops: Iterable[UserOp] = ()) -> None:
         self.model, self.open_shapes = model, open_shapes
+        self.user_ops = register({}, user_ops)
+        self.declared = True  # the inputs have the shapes of the file, so the shapes that it declares are true
         self.graph = Graph()
         self.problems: list[Problem] = []
         self.tainted: set[int] = (
@@ -115,6 +118,7 @@ class Importer:
                 own = [None if s < 0 else d for s, d in zip(spec.signature, spec.shape, strict=True)]
             given_shape = shapes.get(label)
             shape = tuple(own) if given_shape is None else tuple(int(d) for d in given_shape)
+            self.declared = self.declared and shape == spec.shape
             if len(shape) != len(spec.shape):
                 raise UsageError(
                     f"the shape that input_shapes gives for {label!r} has the wrong rank", code=104, tensor=label,
@@ -353,12 +357,7 @@ class Importer:
                     continue
                 operands.append(self.resolve(scope, index))
             tainted = any(t is not None and id(t) in self.tainted for t in operands)
-            found = RULES.get(spec.op)
-            if found is None:
-                custom = spec.op.removeprefix("CUSTOM:")
-                name = f"the custom op {custom!r}" if custom != spec.op else f"op {spec.op!r}"
-                raise Unsupported(f"there is no rule for {name}", nearest(spec.op))
-            results = complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
+            results = self.converted(scope, spec, operands, outputs)
         except Unsupported as error:
             if not tainted or spec.op not in RULES:
                 self.problem(spec.op, label, error.reason, error.hint)
@@ -386,6 +385,22 @@ class Importer:
                 tensor.name = function.unique(scope.subgraph.tensors[index].name)
                 fresh.discard(id(tensor))
             scope.values[index] = tensor
+
+    def converted(
+        self, scope: Scope, spec: OperatorSpec, operands: list[Tensor | None], outputs: list[TensorSpec]
+    ) -> list[Tensor]:
+        """The outputs of an operator: those of a user op, or those of the operator's rule. Raises Unsupported."""
+        if (op := self.user_ops.get(custom.name_of(spec.op))) is not None:
+            return custom.convert(op, spec, operands, outputs, scope.function, self.declared)
+        found = RULES.get(spec.op)
+        if found is None:
+            code = spec.op.removeprefix("CUSTOM:")
+            if code == spec.op:
+                raise Unsupported(f"there is no rule for op {spec.op!r}", nearest(spec.op))
+            raise Unsupported(
+                f"there is no rule for the custom op {code!r}", f"{nearest(spec.op)}; {custom.advice(spec.op)}"
+            )
+        return complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
 
     def placeholder(self, scope: Scope, spec: TensorSpec) -> Tensor:
         """A tensor in place of one that could not be made."""

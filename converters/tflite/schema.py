@@ -228,7 +228,7 @@ class TensorSpec:
 @dataclasses.dataclass
 class OperatorSpec:
     """An operator: op name, tensor indices (-1: left out), options table, and the option bytes of a custom op.
-    intermediates: tensors of recurrent integer ops that are used only for their quantization."""
+    intermediates: tensors of recurrent integer ops that are used only for their quantization. version: of the op."""
 
     op: str
     inputs: list[int]
@@ -236,6 +236,7 @@ class OperatorSpec:
     options: Reader | None
     custom: bytes = b""
     intermediates: list[int] = dataclasses.field(default_factory=list)
+    version: int = 1
 
 
 @dataclasses.dataclass
@@ -282,6 +283,7 @@ class Model:
             raise ValueError(f"the schema version is {version}; expected 3")
         codes = [max(c.scalar(0, "i8"), c.scalar(3, "i32")) for c in root.children(1)]
         names = [c.string(1) for c in root.children(1)]
+        self.versions = [max(c.scalar(2, "i32"), 1) for c in root.children(1)]  # 1 if left out
         self.ops = [
             f"CUSTOM:{names[i]}" if code == 32 else NAMES[code] if 0 <= code < len(NAMES) else f"op {code}"
             for i, code in enumerate(codes)
@@ -311,7 +313,7 @@ class Model:
             custom = entry.array(5, np.uint8)
             operators.append(OperatorSpec(
                 self.ops[code], inputs, outputs, entry.child(4) or entry.child(12), b"" if custom is None else custom.tobytes(),
-                indices(entry.ints(8), -1),
+                indices(entry.ints(8), -1), self.versions[code],
             ))  # fmt: skip
         return SubgraphSpec(table.string(4), tensors, indices(table.ints(1)), indices(table.ints(2)), operators)
 

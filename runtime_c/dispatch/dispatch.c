@@ -97,20 +97,28 @@ ln_call_kinds ln_kinds_of(const ln_call *call) {
     return kinds;
 }
 
-/* Whether the kernel's line allows the call. */
-static bool agrees(const ln_kernel *kernel, const ln_call *call, const ln_call_kinds *kinds) {
-    return kernel->op == call->op->id && (kernel->needs & ~call->features) == 0 &&
-           (call->epilogue == NULL || (kernel->flags & LN_KERNEL_EPILOGUE)) && ln_agrees_on_dtypes(kernel, kinds) &&
-           ln_agrees_on_layouts(kernel, kinds);
+/* Why the kernel cannot run the call, as far as its line says. */
+static linnet_refusal mismatch(const ln_kernel *kernel, const ln_call *call, const ln_call_kinds *kinds,
+                               bool reference_only) {
+    if ((kernel->needs & ~call->features) != 0) return LINNET_REFUSAL_FEATURES;
+    if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) return LINNET_REFUSAL_REFERENCE;
+    if (call->epilogue != NULL && !(kernel->flags & LN_KERNEL_EPILOGUE)) return LINNET_REFUSAL_EPILOGUE;
+    if (!(kernel->takes[0] & kinds->takes[0]) || !(kernel->takes[1] & kinds->takes[1]) ||
+        !(kernel->gives & kinds->gives))
+        return LINNET_REFUSAL_DTYPES;
+    if (!(kernel->layouts_taken & kinds->layouts_taken) || !(kernel->layouts_given & kinds->layouts_given))
+        return LINNET_REFUSAL_LAYOUT;
+    return LINNET_REFUSAL_NONE;
 }
 
-static bool asked(const ln_kernel *kernel, const ln_call *call) {
+static bool covers(const ln_kernel *kernel, const ln_call *call) {
     return kernel->code->can == NULL || kernel->code->can(call);
 }
 
-bool ln_kernel_can(const ln_kernel *kernel, const ln_call *call) {
+linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only) {
     const ln_call_kinds kinds = ln_kinds_of(call);
-    return agrees(kernel, call, &kinds) && asked(kernel, call);
+    const linnet_refusal refusal = mismatch(kernel, call, &kinds, reference_only);
+    return refusal == LINNET_REFUSAL_NONE && !covers(kernel, call) ? LINNET_REFUSAL_CALL : refusal;
 }
 
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
@@ -119,10 +127,10 @@ const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
     double rate = 0,
            cost = 0; /* in the unit of `rate` where no kernel has a cost of its own: most calls need no model */
     for (const ln_kernel *kernel = ln_kernels; kernel->code != NULL; ++kernel) {
-        if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) continue;
-        if (!agrees(kernel, call, &kinds)) continue;
+        if (kernel->op != call->op->id || mismatch(kernel, call, &kinds, reference_only) != LINNET_REFUSAL_NONE)
+            continue;
         const double least = ln_slowness(kernel);
-        if ((best != NULL && least >= cost) || !asked(kernel, call)) continue;
+        if ((best != NULL && least >= cost) || !covers(kernel, call)) continue;
         double own = least;
         if (kernel->code->cost != NULL) {
             if (rate == 0) rate = ln_full_rate_ns(call);

@@ -382,6 +382,9 @@ typedef struct linnet_plan_config {
     const linnet_placement *placement; /* hints, which costs do not overrule; of several hints for a node the first one
                                         * counts. A node that its device cannot run is on the CPU */
     int32_t placement_count;
+    const char *tuning; /* NULL, or the text of a tuning file, which overrules the choice of kernels by modelled cost
+                         * (docs/tuning.md). Float results then differ within the tolerance of their ops. Lines with
+                         * kernels that this build does not have are left out, with a warning. Not kept */
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with
@@ -444,8 +447,8 @@ static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct
 
 static inline void linnet_plan_config_init(linnet_plan_config *config) { linnet_struct_init(config, sizeof *config); }
 /* Makes a plan, which keeps `model` alive. `config` may be NULL.
- * Errors: UNKNOWN_NAME (signature, input, fetch, ISA), UNKNOWN_SHAPE, WRONG_SHAPE, SHAPE_MISMATCH, UNSUPPORTED,
- * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+ * Errors: UNKNOWN_NAME (signature, input, fetch, ISA), CORRUPT and NEWER_FORMAT (the tuning file), UNKNOWN_SHAPE,
+ * WRONG_SHAPE, SHAPE_MISMATCH, UNSUPPORTED, BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *config, linnet_plan **out,
                                             linnet_error *error);
 LINNET_API void linnet_plan_free(linnet_plan *plan);

@@ -138,6 +138,47 @@ LINNET_API linnet_status linnet_step_get_result(const linnet_step *step, linnet_
 /* Errors: UNKNOWN_NAME (there is no opcode of this number), INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_map_get_opcode(int opcode, linnet_map_opcode *out);
 
+/* ---- map programs as source text -----------------------------------------------------------------------------------
+ */
+
+typedef enum linnet_source_language {
+    LINNET_SOURCE_C = 0,      /* C99 or C++ */
+    LINNET_SOURCE_OPENCL = 1, /* OpenCL C 1.2 */
+    LINNET_SOURCE_CUDA = 2
+} linnet_source_language;
+
+typedef struct linnet_source_options {
+    size_t struct_size;
+    int32_t language; /* linnet_source_language */
+    int32_t native; /* 1: functions of f32 that linnet computes in f64 (log, pow, sin, ...) are the target's own: faster
+                     * on a GPU, possible without f64, and other last bits */
+    const char *prefix; /* of the names of operands and results, at most 32 characters; NULL: none */
+} linnet_source_options;
+
+static inline void linnet_source_options_init(linnet_source_options *options) {
+    linnet_struct_init(options, sizeof *options);
+}
+
+/* Writes a block of statements, { ... }, that computes one element of the outputs of a map or of an epilogue from one
+ * element of each input of its program. The text around it defines these names, as variables or macros:
+ *   xN               element of input N of the program, as it is stored: f16 and bf16 are their 16 bits (ln_u16), bool
+ * is ln_u8. Under an epilogue, the result of the op is a float if its dtype is a float of at most 32 bits xN_table
+ * input N as an array, if it is a look-up table xN_scale, xN_zero  quantization of input N per axis: arrays of float
+ * and ln_i32 yN               result for output N, which is assigned, as it is stored; yN_scale and yN_zero as above iN
+ * coordinate along axis N of the iteration shape, an integer Names that the program does not need are not in the text.
+ * All inputs are read before the first output is assigned. Other names in the text begin with ln_; linnet_map_prelude
+ * defines them. `options` NULL: all defaults.
+ *
+ * The text is cut to `size` bytes, its final zero included; `text` may be NULL if size is 0. *length is the length of
+ * the whole text, without the zero. Errors: UNKNOWN_NAME (the step has no program), INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options,
+                                                char *text, size_t size, size_t *length);
+/* Writes the types ln_i8, ln_u8, ... ln_u64, and those functions that `uses` names: blocks of linnet_step_map_source,
+ * or text of the device's own. It goes in front of them, once. ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same
+ * of bf16 convert elements. Errors: INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text,
+                                            size_t size, size_t *length);
+
 /* ---- the device
  * ------------------------------------------------------------------------------------------------------ */
 

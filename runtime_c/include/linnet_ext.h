@@ -1,5 +1,6 @@
-/* linnet_ext.h - for programs that build graphs, and for ops of the program.
+/* linnet_ext.h - for programs that build graphs, for ops of the program, and for the choice of kernels.
  * A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the checksum of a segment.
+ * A program that tunes plans can ask which kernels could run a step, and why the others cannot.
  * A user op is a table of functions that is registered with a model whose file names the op. LINNET_EXT_VERSION is the
  * version of this header, which is independent of the library's version. */
 #ifndef LINNET_EXT_H
@@ -58,6 +59,46 @@ LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void 
 LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
                                             linnet_error *error);
 
+/* ---- kernels: which of them could run a step (docs/tuning.md) ---------------------------------------------------- */
+
+/* Why a kernel cannot run a step. */
+typedef enum linnet_refusal {
+    LINNET_REFUSAL_NONE = 0,      /* it can */
+    LINNET_REFUSAL_FEATURES = 1,  /* it needs features of the processor that the plan may not use */
+    LINNET_REFUSAL_REFERENCE = 2, /* linnet_plan_config.reference asks for reference kernels only */
+    LINNET_REFUSAL_EPILOGUE = 3,  /* it applies no epilogue, and a map is fused into the step */
+    LINNET_REFUSAL_DTYPES = 4,
+    LINNET_REFUSAL_LAYOUT = 5,
+    LINNET_REFUSAL_CALL = 6 /* its code does not cover these attributes, shapes, strides or values of constants */
+} linnet_refusal;
+
+/* A kernel of a step's op. */
+typedef struct linnet_plan_candidate {
+    size_t struct_size;
+    const char *kernel; /* its name, as in linnet_step_info */
+    double cost_ns;     /* the modelled time; 0 if the kernel cannot run the step */
+    int32_t chosen;     /* 1: it runs the step */
+    int32_t reference;  /* 1: it is the scalar reference */
+    int32_t refusal;    /* linnet_refusal */
+    int32_t tuned;      /* 1: it was chosen by linnet_plan_config.tuning, whatever it costs */
+    char why[104]; /* the refusal in words: "needs avx512vnni, which isa_max excludes"; "" if it can run the step */
+} linnet_plan_candidate;
+
+static inline void linnet_plan_candidate_init(linnet_plan_candidate *candidate) {
+    linnet_struct_init(candidate, sizeof *candidate);
+}
+/* Gives kernel i of those that this build has for the op of the step. Of the kernels that can run it the plan has taken
+ * the one of least cost, and of several such kernels the first. Steps of devices, transfers, loops and branches have no
+ * kernels. Call it before the plan's first session, because a session frees constants whose values decide whether a
+ * kernel can run a step. Errors: INVALID_ARGUMENT (no such step or kernel, or the constants are gone), UNSUPPORTED (the
+ * build has no LINNET_TUNING). Thread-safe. */
+LINNET_API linnet_status linnet_plan_get_candidate(const linnet_plan *plan, int step, int i,
+                                                   linnet_plan_candidate *out);
+/* Writes the key of the step's call: the op, operands and attributes, which decide how fast each kernel is. Steps with
+ * the same key have the same candidates. The number of threads is not a part of it, because it must not change results.
+ * Returns the whole length, like snprintf; 0 if the step has no kernel. Thread-safe. */
+LINNET_API size_t linnet_plan_get_key(const linnet_plan *plan, int step, char *text, size_t size);
+
 /* ---- user ops: ops of the program that a file names (docs/user_ops.md) ------------------------------------------- */
 
 /* Types of a node's attributes. */
@@ -114,9 +155,14 @@ static inline const char *linnet_user_text(const linnet_user_call *call, const c
 
 typedef enum linnet_user_op_flag {
     LINNET_USER_OP_IN_PLACE = 1, /* outputs[0]->data may be inputs[0]->data, if both have the same shape and size */
-    LINNET_USER_OP_EXACT = 2     /* the same inputs always give the same bits. A plan may then compute a constant result
+    LINNET_USER_OP_EXACT = 2,    /* the same inputs always give the same bits. A plan may then compute a constant result
                                   * once, or a result twice to save memory */
+    LINNET_USER_OP_DECIDES_SIZES = 4 /* `run` decides dimensions that `infer` has set to linnet_user_at_most(n) */
 } linnet_user_op_flag;
+
+/* The value of a dimension in `infer` that only `run` knows, and that is at most n. `run` then sets the dimension in
+ * outputs[i]->shape, and stores the output densely in its true shape. `items` must stay 1 for such an op. */
+static inline int64_t linnet_user_at_most(int64_t n) { return n < 0 || n > INT64_MAX - 2 ? -1 : -2 - n; }
 
 /* An op of the program, for linnet_model_config.user_ops. The model copies the struct and the name. Sessions of one
  * model may call the callbacks from several threads at the same time. A callback returns 0, or another number if it

@@ -62,8 +62,11 @@ linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *ou
 
 uint16_t ln_bound_output(const ln_infer_facts *facts, ln_tensor *out) {
     uint16_t bounded = 0;
-    for (int d = 0; d < out->rank && facts->most >= 0; d++)
-        if (out->dims[d] < 0) out->dims[d] = facts->most, bounded |= (uint16_t)(1u << d);
+    for (int d = 0; d < out->rank; d++) {
+        if (out->dims[d] >= 0 || (out->dims[d] == -1 && facts->most < 0)) continue;
+        out->dims[d] = out->dims[d] == -1 ? facts->most : -2 - out->dims[d]; /* linnet_user_at_most */
+        bounded |= (uint16_t)(1u << d);
+    }
     return bounded;
 }
 

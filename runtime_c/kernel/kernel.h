@@ -6,6 +6,7 @@
 
 #include "kernel/op.h"
 #include "generated/op_table.h"
+#include "linnet_ext.h"
 
 /* What a processor can do and a kernel can need: bits, in no order, since each exists without most of the others. */
 typedef uint32_t ln_features;
@@ -160,12 +161,6 @@ typedef struct ln_call_kinds {
     uint8_t layouts_taken, layouts_given;
 } ln_call_kinds;
 ln_call_kinds ln_kinds_of(const ln_call *call);
-static inline bool ln_agrees_on_dtypes(const ln_kernel *k, const ln_call_kinds *call) {
-    return (k->takes[0] & call->takes[0]) && (k->takes[1] & call->takes[1]) && (k->gives & call->gives);
-}
-static inline bool ln_agrees_on_layouts(const ln_kernel *k, const ln_call_kinds *call) {
-    return (k->layouts_taken & call->layouts_taken) && (k->layouts_given & call->layouts_given);
-}
 /* Nanoseconds of a step that moves so many bytes and multiplies so often, on `threads` threads (kernel/cost.c). */
 double ln_modelled_ns(double bytes, double products, int threads);
 /* The multiplications of a product, about: the root of the product of the element counts of a, b and y. */
@@ -179,8 +174,8 @@ double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
 /* Of the kernels that need no more than call->features and can run the call, the one of least cost, and of several the
  * first in ln_kernels; NULL if there is none. */
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only);
-/* Whether the kernel, which is one of the call's op, can run the call. */
-bool ln_kernel_can(const ln_kernel *kernel, const ln_call *call);
+/* Why the kernel, which is one of the call's op, cannot run the call. */
+linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only);
 /* Whether ln_kernels has any kernel of the op. */
 bool ln_has_kernel(int op);
 

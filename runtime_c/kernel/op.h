@@ -145,8 +145,9 @@ linnet_status ln_infer_outputs(const ln_infer *infer);
  * do not fit. */
 linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *out, linnet_error *error);
 static const ln_infer_facts ln_no_facts = {.most = -1, .indices = -1};
-/* Fills the dims of an output that depend on data (-1 from the rule of an op with that flag) with their largest
- * possible value. Returns one bit per such dim, and 0 if the operands do not determine a bound. */
+/* Fills the dims of an output that depend on data with their largest possible value. Such a dim is -1 from the rule of
+ * an op with that flag, or linnet_user_at_most(n) from a user op. Returns one bit per such dim, and 0 if the operands
+ * do not determine a bound. */
 uint16_t ln_bound_output(const ln_infer_facts *facts, ln_tensor *out);
 /* Reports the fact about indices, for rules whose operand 1 holds indices along one axis of operand 0. With `tuples`,
    the last dimension of operand 1 is one index, and the fact is omitted if an index has several numbers. */

@@ -1,6 +1,6 @@
 /* parts.h - the parts of the library that this build contains. CMake defines LN_WITHOUT_... for each part that it
- * leaves out (LINNET_ISAS, LINNET_TRAINING, LINNET_CHECKPOINTS; docs/building.md); without these definitions the build
- * contains everything. */
+ * leaves out (LINNET_ISAS, LINNET_TRAINING, LINNET_CHECKPOINTS, LINNET_TUNING; docs/building.md); without these
+ * definitions the build contains everything. */
 #ifndef LN_PARTS_H
 #define LN_PARTS_H
 

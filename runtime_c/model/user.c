@@ -20,6 +20,8 @@ linnet_status ln_user_row(const linnet_user_op *from, ln_user_op *row, linnet_er
     if (name == NULL || !strchr(name, '.') || strlen(name) > LONGEST_NAME || !ln_is_text(name, strlen(name)))
         return bad_op(error, name, "a name such as \"com.example.crop\" of at most 95 bytes");
     if (host->run == NULL) return bad_op(error, name, "a function `run`");
+    if (host->flags & LINNET_USER_OP_DECIDES_SIZES && host->infer == NULL)
+        return bad_op(error, name, "a function `infer` for an op that decides sizes");
     if (host->version < 1) return bad_op(error, name, "a version of 1 or more");
     if (host->least_inputs < 0 || (host->most_inputs >= 0 && host->most_inputs < host->least_inputs) ||
         host->least_outputs < 1 || (host->most_outputs >= 0 && host->most_outputs < host->least_outputs))
@@ -27,6 +29,7 @@ linnet_status ln_user_row(const linnet_user_op *from, ln_user_op *row, linnet_er
     row->op = ln_ops[LN_OP_USER];
     if (host->flags & LINNET_USER_OP_IN_PLACE) row->op.flags |= LN_OP_IN_PLACE;
     if (host->flags & LINNET_USER_OP_EXACT) row->op.flags &= (uint16_t)~LN_OP_VARIES;
+    if (host->flags & LINNET_USER_OP_DECIDES_SIZES) row->op.flags |= LN_OP_DATA_DEPENDENT;
     row->op.absent = (uint16_t)(0xffffu << ln_min(host->least_inputs, 16));
     return LINNET_OK;
 }

@@ -5,6 +5,7 @@
 #include "kernel/kernel.h"
 #include "kernel/step.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- what a callback sees --------------------------------------------------------------------------------------- */
@@ -75,8 +76,9 @@ static linnet_status take(const ln_infer *infer, int o, const linnet_operand *go
         return wrong_output(infer, o, "a wrong dtype", out, got);
     if (got->rank < -1 || got->rank > LN_MAX_RANK || (out->rank >= 0 && got->rank >= 0 && got->rank != out->rank))
         return wrong_output(infer, o, "a wrong rank", out, got);
+    const bool decides = infer->op->flags & LN_OP_DATA_DEPENDENT;
     for (int d = 0; d < got->rank; ++d)
-        if (got->shape[d] < -1 ||
+        if ((got->shape[d] < -1 && !decides) ||
             (out->rank >= 0 && out->dims[d] >= 0 && got->shape[d] >= 0 && got->shape[d] != out->dims[d]))
             return wrong_output(infer, o, "a wrong shape", out, got);
     out->dtype = (uint8_t)got->dtype;
@@ -126,7 +128,27 @@ static bool can(const ln_call *call) {
 typedef struct prepared {
     size_t scratch_size;
     int64_t items, grain;
+    uint8_t decided[LN_MAX_OPERANDS]; /* per output, bit d: the kernel decides dimension d */
 } prepared;
+
+/* Asks the shape rule again which dimensions the kernel decides. */
+static linnet_status ask_decided(const ln_call *call, uint8_t *decided) {
+    const linnet_user_op *host = ln_user_host(call->op);
+    seen s;
+    char problem[64];
+    linnet_user_call user =
+        call_of(call->op, call->attributes, call->n_inputs, call->inputs, call->n_outputs, call->outputs, &s);
+    linnet_operand *outputs = s.operands + call->n_inputs;
+    user.problem = problem;
+    user.problem_size = sizeof problem;
+    for (int o = 0; o < call->n_outputs; ++o)
+        for (int d = 0; d < LN_MAX_RANK; ++d) outputs[o].shape[d] = -1;
+    if (host->infer(&user) != 0) return LINNET_USER_OP_FAILED;
+    for (int o = 0; o < call->n_outputs; ++o)
+        for (int d = 0; d < call->outputs[o].rank; ++d)
+            if (outputs[o].shape[d] < -1) decided[o] |= (uint8_t)(1u << d);
+    return LINNET_OK;
+}
 
 static linnet_status configure(ln_call *call) {
     const linnet_user_op *host = ln_user_host(call->op);
@@ -137,12 +159,35 @@ static linnet_status configure(ln_call *call) {
         call_of(call->op, call->attributes, call->n_inputs, call->inputs, call->n_outputs, call->outputs, &s);
     if (host->prepare != NULL) host->prepare(&user);
     if (user.scratch_size > LN_MOST_BYTES || user.items < 0) return LINNET_USER_OP_FAILED;
-    *p = (prepared){user.scratch_size, user.items, ln_max(user.grain, 1)};
+    p->scratch_size = user.scratch_size;
+    p->items = user.items;
+    p->grain = ln_max(user.grain, 1);
+    if (call->op->flags & LN_OP_DATA_DEPENDENT) {
+        const linnet_status status = p->items == 1 ? ask_decided(call, p->decided) : LINNET_USER_OP_FAILED;
+        if (status != LINNET_OK) return status;
+    }
     call->state = p;
     call->work[0] = p->items;
     call->grain = p->grain;
     call->scratch_thread = p->scratch_size;
     return LINNET_OK;
+}
+
+/* Takes the sizes that the kernel has decided. Returns false after writing what is wrong with them. */
+static bool take_sizes(const ln_call *call, const ln_buffers *b, const linnet_operand *outputs, char *problem,
+                       size_t size) {
+    const prepared *planned = call->state;
+    for (int o = 0; o < call->n_outputs; ++o)
+        for (int d = 0; d < call->outputs[o].rank; ++d) {
+            const int64_t most = call->outputs[o].dims[d], got = outputs[o].shape[d];
+            if (got != most && (got < 0 || got > most || !(planned->decided[o] >> d & 1))) {
+                snprintf(problem, size, "it gives output %d the size %lld in dimension %d; expected %s%lld", o,
+                         (long long)got, d, planned->decided[o] >> d & 1 ? "at most " : "", (long long)most);
+                return false;
+            }
+            b->output_dims[o * LN_MAX_RANK + d] = got;
+        }
+    return true;
 }
 
 static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
@@ -163,7 +208,9 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     user.scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     user.begin = begin;
     user.end = end;
-    if (host->run(&user) == 0) return LINNET_OK;
+    if (host->run(&user) == 0 &&
+        (b->output_dims == NULL || take_sizes(call, b, s.operands + call->n_inputs, problem, sizeof problem)))
+        return LINNET_OK;
     if (atomic_exchange(&b->error->raised, 1) == 0) {
         memcpy(b->error->text, problem, sizeof problem - 1);
         b->error->text[sizeof problem - 1] = 0;

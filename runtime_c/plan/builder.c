@@ -223,7 +223,7 @@ linnet_status linnet_user_op_infer(const linnet_user_op *op, const void *node, s
         const ln_tensor *t = &one.outputs[i];
         outputs[i].dtype = t->dtype;
         outputs[i].rank = t->rank;
-        for (int d = 0; d < LN_MAX_RANK; d++) outputs[i].shape[d] = d < t->rank ? t->dims[d] : 0;
+        for (int d = 0; d < LN_MAX_RANK; d++) outputs[i].shape[d] = d >= t->rank ? 0 : ln_max(t->dims[d], -1);
     }
     if (status) name_op(&one, error);
     ln_pool_free(&one.pool);

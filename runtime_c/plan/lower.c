@@ -4,6 +4,7 @@
 #include "plan/claims.h"
 
 #include "kernel/map.h"
+#include "plan/tuning.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +57,9 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
     return LINNET_OK;
 }
 
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) { return ln_choose_kernel(call, w->reference); }
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
+    return w->tuning != NULL ? ln_tuned_kernel(w->tuning, call, w->reference) : ln_choose_kernel(call, w->reference);
+}
 
 ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
     ln_operand operand = {0};

@@ -153,6 +153,8 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     plan->max_bytes = c->max_bytes;
     linnet_status status = c->device_count + c->placement_count > 0 ? resolve_devices(plan, c, error) : LINNET_OK;
     if (status == LINNET_OK) status = resolve_steady(plan, error);
+    if (status == LINNET_OK && c->tuning != NULL)
+        status = ln_tuning_read(c->tuning, &plan->pool, &plan->model->log, &plan->tuning, error);
     if (status != LINNET_OK) return status;
     const ln_function *f = &plan->model->functions[plan->signature->function];
     for (int32_t i = 0; i < f->n_nodes; ++i) plan->writes_variables |= ln_node_assigns(plan->model, &f->nodes[i]);
@@ -236,6 +238,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.target = target;
     w.reference = plan->reference;
     w.steady = plan->steady;
+    w.tuning = plan->tuning;
     w.frame = frame;
     w.devices = plan->devices;
     w.n_devices = plan->n_devices;
@@ -360,6 +363,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     }
     plan->info.plan_ns = ln_now_ns() - start;
     if (plan->n_devices > 0) report_fallback(plan);
+    ln_report_tuning(plan);
     if (plan->info.recomputed > 0)
         ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
                (int)plan->info.recomputed, (int)plan->info.steps, (unsigned long long)plan->max_bytes);

@@ -4,6 +4,7 @@
 #define LN_PLAN_H
 
 #include "plan/program.h"
+#include "plan/tuning.h"
 
 typedef struct ln_plan_output {
     const char *name;
@@ -25,13 +26,16 @@ struct linnet_plan {
     int threads;
     ln_features features;
     bool reference, reads_variables, writes_variables;
-    bool *steady;   /* per variable: no run changes it; NULL: no variable is packed */
-    bool *snapshot; /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
+    bool *steady;            /* per variable: no run changes it; NULL: no variable is packed */
+    bool *snapshot;          /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
+    const ln_tuning *tuning; /* NULL: none */
     uint64_t max_bytes;
     linnet_plan_info info;
 };
 
 linnet_plan *ln_plan_retain(linnet_plan *plan);
+/* candidates.c: logs for how many steps the tuning file names a kernel that cannot run them. */
+void ln_report_tuning(const linnet_plan *plan);
 void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info);
 
 #endif

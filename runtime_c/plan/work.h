@@ -125,7 +125,8 @@ typedef struct ln_work {
     const bool
         *steady; /* per variable: no run of the signature changes it, so kernels may keep packed copies; NULL: none may
                   */
-    ln_frame *frame; /* NULL: none */
+    const struct ln_tuning *tuning; /* NULL: costs alone choose the kernels */
+    ln_frame *frame;                /* NULL: none */
     const ln_device *devices;
     int32_t n_devices;
     const linnet_placement *hints;

@@ -122,6 +122,34 @@ static int take_shape(tool_options *options, char *text) {
     return TOOL_OK;
 }
 
+/* Reads the whole tuning file. */
+static int take_tuning(tool_options *options, const char *path) {
+    FILE *file = fopen(path, "rb");
+    size_t size = 0, room = 1 << 16;
+    free(options->tuning);
+    options->tuning = malloc(room);
+    while (file && options->tuning) {
+        size += fread(options->tuning + size, 1, room - size, file);
+        if (size < room) break;
+        char *larger = realloc(options->tuning, room *= 2);
+        if (!larger) free(options->tuning);
+        options->tuning = larger;
+    }
+    const bool whole = file && !ferror(file);
+    if (file) fclose(file);
+    if (!options->tuning) return tool_fail(options->tool, "out of memory");
+    options->tuning[size] = 0;
+    if (!whole) return tool_fail(options->tool, "--tuning %s: cannot be read: %s", path, strerror(errno));
+    if (strlen(options->tuning) == size) return TOOL_OK;
+    return tool_fail(options->tool, "--tuning %s: is not a tuning file, because it is not text", path);
+}
+
+/* Prints what the plan does not take from the tuning file. */
+static void warn(void *context, int32_t level, const char *text) {
+    const tool_options *options = context;
+    if (level == LINNET_LOG_WARNING) fprintf(stderr, "%s: warning: %s\n", options->tool, text);
+}
+
 int tool_option(tool_options *options, int argc, char **argv, int *i) {
     const char *option = argv[*i], *value;
     long number;
@@ -136,12 +164,15 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
         return TOOL_OK;
     }
     if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&
-        strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed"))
+        strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed") &&
+        strcmp(option, "--tuning"))
         return -1;
     if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
     if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
     if (!strcmp(option, "--user-ops"))
         options->user_ops = value;
+    else if (!strcmp(option, "--tuning"))
+        return take_tuning(options, value);
     else if (!strcmp(option, "--signature"))
         options->signature = value;
     else if (!strcmp(option, "--isa-max"))
@@ -155,18 +186,18 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     return TOOL_OK;
 }
 
-bool tool_user_ops(const tool_options *options, linnet_model_config *config) {
+bool tool_user_ops(const char *tool, const char *path, linnet_model_config *config) {
     const linnet_user_op *const *(*list)(int *);
     void *library, *symbol;
     int count;
-    if (!options->user_ops) return true;
-    library = dlopen(options->user_ops, RTLD_NOW | RTLD_LOCAL); /* never closed: the model calls it */
+    if (!path) return true;
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never closed: the model calls it */
     symbol = library ? dlsym(library, "linnet_extension_user_ops") : NULL;
     if (!symbol) {
-        tool_fail(options->tool,
+        tool_fail(tool,
                   "--user-ops %s: cannot be loaded: %s; give the path of a library that exports "
                   "linnet_extension_user_ops (linnet_ext.h)",
-                  options->user_ops, dlerror());
+                  path, dlerror());
         return false;
     }
     memcpy(&list, &symbol, sizeof list);
@@ -181,7 +212,11 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     const char *name = options->signature ? options->signature : "infer";
     linnet_model_config_init(&how);
     how.verify = options->verify;
-    if (!tool_user_ops(options, &how)) return TOOL_FAILED;
+    if (options->tuning) {
+        how.log = warn;
+        how.log_context = (void *)(uintptr_t)options;
+    }
+    if (!tool_user_ops(options->tool, options->user_ops, &how)) return TOOL_FAILED;
     if (linnet_model_open(options->model, &how, model, &error)) return tool_fail_record(options->tool, &error);
     *signature = linnet_model_find_signature(*model, name);
     if (*signature < 0) {
@@ -200,6 +235,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->isa_max = options->isa_max;
     config->shapes = options->shapes;
     config->shape_count = options->n_shapes;
+    config->tuning = options->tuning;
     config->strict_dims = options->strict_dims;
     return TOOL_OK;
 }

@@ -35,6 +35,7 @@ typedef struct tool_options {
     bool verify; /* check the weights when the model is opened */
     bool strict_dims;
     const char *user_ops; /* NULL: none; the path of a shared library of user ops */
+    char *tuning;         /* NULL: none; the text of a tuning file. The tool frees it */
     double timeout;       /* time limit of a run in seconds; 0: none */
 } tool_options;
 
@@ -48,8 +49,8 @@ bool tool_number(const char *tool, const char *option, const char *text, long lo
 /* Parses a number of bytes such as 8MB, 500kB, 1GiB or 4096. */
 bool tool_size(const char *tool, const char *option, const char *text, size_t *value);
 bool tool_seconds(const char *tool, const char *option, const char *text, double *value);
-/* Loads the user ops of the options into the config. Returns false after printing an error. */
-bool tool_user_ops(const tool_options *options, linnet_model_config *config);
+/* Loads the user ops of a shared library into the config. `path` may be NULL. Returns false after printing an error. */
+bool tool_user_ops(const char *tool, const char *path, linnet_model_config *config);
 /* Opens the model, fills the plan's config, and stores the number of the signature. */
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature);
 /* Prints that the user must give the shape of this input. */

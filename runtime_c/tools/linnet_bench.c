@@ -25,6 +25,8 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
                            "  --user-ops FILE       shared library of the user ops that the model names\n"
+                           "  --tuning FILE         use the kernels that this file names, which\n"
+                           "                        `linnet tune` wrote\n"
                            "  --seconds S           how long to measure; default 2\n"
                            "  --signature NAME      signature to run; default infer\n"
                            "  --seed N              seed of the random inputs; default 0\n"
@@ -342,6 +344,7 @@ int main(int argc, char **argv) {
     tool_catch_signals();
     status = parse(b, argc, argv);
     if (status == TOOL_OK) status = run(b);
+    free(b->common.tuning);
     free(b);
     return status;
 }

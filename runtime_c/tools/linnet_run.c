@@ -38,6 +38,8 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
                            "  --user-ops FILE       shared library of the user ops that the model names\n"
+                           "  --tuning FILE         use the kernels that this file names, which\n"
+                           "                        `linnet tune` wrote\n"
                            "  --timeout SECONDS     time limit for the run; default: none\n"
                            "  --help                print this text\n";
 
@@ -307,6 +309,7 @@ int main(int argc, char **argv) {
     status = parse(o, argc, argv);
     if (status == TOOL_OK) status = run(o);
     for (int i = 0; i < o->n_feeds; i++) free(o->feeds[i].array.data);
+    free(o->common.tuning);
     free(o);
     return status;
 }

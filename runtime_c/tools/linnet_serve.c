@@ -53,6 +53,7 @@ static const char help[] =
     "  --heartbeat SECONDS   time between two heartbeats of a worker; default 5\n"
     "  --lease SECONDS       time without a message after which a worker is lost; default 15\n"
     "  --chunk SIZE          chunk size: the largest payload of a frame; default 256KiB\n"
+    "  --user-ops FILE       shared library of the user ops that the model names\n"
     "  --threads N           number of threads that compute updates; default: the cores of the largest cluster\n"
     "  --status ADDRESS      print the state of a running server as JSON, and exit\n"
     "  --help                print this text\n"
@@ -63,7 +64,7 @@ static const char help[] =
 enum { MOST_ADDRESSES = 16 };
 
 typedef struct options {
-    const char *model, *status, *addresses[MOST_ADDRESSES];
+    const char *model, *status, *user_ops, *addresses[MOST_ADDRESSES];
     linnet_server_config config;
     linnet_link_config link;
     long updates, backup;
@@ -115,6 +116,7 @@ static bool take_value(options *o, const char *option, const char *text) {
                  {"--private-key", &o->link.private_key},
                  {"--authority", &o->link.authority},
                  {"--libssl", &o->link.libssl},
+                 {"--user-ops", &o->user_ops},
                  {"--server-name", &o->link.server_name},
                  {"--status", &o->status}};
     const struct {
@@ -157,11 +159,11 @@ static bool take_value(options *o, const char *option, const char *text) {
 }
 
 static bool takes_value(const char *option) {
-    static const char *const all[] = {"--listen",      "--workers",    "--backup",     "--mode",       "--staleness",
-                                      "--folder",      "--durability", "--save-every", "--batch",      "--memory",
-                                      "--connections", "--updates",    "--metrics",    "--key",        "--certificate",
-                                      "--private-key", "--authority",  "--libssl",     "--heartbeat",  "--lease",
-                                      "--chunk",       "--threads",    "--status",     "--server-name"};
+    static const char *const all[] = {"--listen",      "--workers",    "--backup",     "--mode",        "--staleness",
+                                      "--folder",      "--durability", "--save-every", "--batch",       "--memory",
+                                      "--connections", "--updates",    "--metrics",    "--key",         "--certificate",
+                                      "--private-key", "--authority",  "--libssl",     "--heartbeat",   "--lease",
+                                      "--chunk",       "--threads",    "--status",     "--server-name", "--user-ops"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(option, all[i])) return true;
     return false;
@@ -233,10 +235,13 @@ static int serve(const options *o) {
     linnet_model *model = NULL;
     linnet_server *server = NULL;
     linnet_error error;
+    linnet_model_config config;
     struct sigaction action;
     int status = TOOL_OK;
+    linnet_model_config_init(&config);
+    if (!tool_user_ops(tool, o->user_ops, &config)) return TOOL_FAILED;
     allow_descriptors();
-    if (linnet_model_open(o->model, NULL, &model, &error)) return tool_fail_record(tool, &error);
+    if (linnet_model_open(o->model, &config, &model, &error)) return tool_fail_record(tool, &error);
     if (linnet_server_create(model, NULL, &o->config, &server, &error)) {
         linnet_model_free(model);
         return tool_fail_record(tool, &error);

@@ -52,7 +52,7 @@ static int open_model(trainer *t) {
     linnet_model_config config;
     linnet_model_config_init(&config);
     config.allocator = &t->memory.allocator;
-    if (!tool_user_ops(&t->o->common, &config)) return TOOL_FAILED;
+    if (!tool_user_ops(t->o->common.tool, t->o->common.user_ops, &config)) return TOOL_FAILED;
     linnet_status status = try_model(t, &config, &error);
     if (status == LINNET_OUT_OF_MEMORY && t->memory.refused) {
         linnet_model_free(t->model);

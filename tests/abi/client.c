@@ -129,6 +129,12 @@ static linnet_session *make_session(linnet_model *model, linnet_store *store, co
     FILLED(tensor);
     CHECK(!linnet_plan_get_output(plan, 0, tensor));
     FILLED(tensor);
+    NEW(linnet_plan_candidate, candidate);
+    CHECK(!linnet_plan_get_candidate(plan, 0, 0, candidate));
+    FILLED(candidate);
+    CHECK(candidate->kernel[0] != 0 && (candidate->refusal != 0) == (candidate->why[0] != 0));
+    CHECK(linnet_plan_get_key(plan, 0, NULL, 0) > 0);
+    free(candidate);
     how->trace = 1;
     REFUSED(how, linnet_session_create(plan, store, how, &session, &error));
     CHECK(!linnet_session_create(plan, store, how, &session, &error));

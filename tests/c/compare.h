@@ -152,8 +152,7 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
         call.epilogue = &own;
         if (ln_epilogue_prepare(&own, &call) != LINNET_OK) return false;
     }
-    bool ok = ln_kernel_can(kernel, &call) &&
-              (kernel->code->configure == NULL || kernel->code->configure(&call) == LINNET_OK);
+    bool ok = takes(kernel, &call) && (kernel->code->configure == NULL || kernel->code->configure(&call) == LINNET_OK);
     guarded packed = guarded_new(ln_round_up(call.packed_bytes, 64), false);
     guarded scratch = guarded_new(ln_round_up(call.scratch_bytes, 64), false);
     size_t stride = ln_round_up(call.scratch_thread, 64);
@@ -248,7 +247,7 @@ static inline void compare(test_case *t) {
                             .phases = 1,
                             .work = {1, 1},
                             .grain = 1};
-            if (!ln_kernel_can(k, &call)) continue;
+            if (!takes(k, &call)) continue;
             if (ln_kernel_cost(k, &call) < ln_least_cost(k, &call)) {
                 fprintf(stderr, "FAIL %s: the cost of %s is below its least cost\n", t->name, k->name);
                 failures++;

@@ -130,7 +130,7 @@ static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, 
         call.inputs = g->with_extra, call.n_extra = 1, call.outputs = &g->outer, call.epilogue = &g->epilogue;
         if (ln_epilogue_prepare(&g->epilogue, &call) != LINNET_OK) exit(1);
     }
-    if (kernel->op != g->op.id || !ln_kernel_can(kernel, &call)) {
+    if (kernel->op != g->op.id || !takes(kernel, &call)) {
         ln_pool_free(&pool);
         return false;
     }

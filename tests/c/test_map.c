@@ -308,7 +308,7 @@ static void test_ties(void) {
                             .work = {1, 1},
                             .grain = 1,
                             .plan = &pool};
-            bool ok = ln_kernel_can(k, &call) && k->code->configure(&call) == LINNET_OK;
+            bool ok = takes(k, &call) && k->code->configure(&call) == LINNET_OK;
             char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + 64, 64));
             ln_buffers b = {.inputs = (const void *[]){values}, .outputs = (void *[]){got}, .thread_scratch = scratch};
             ok = ok && k->code->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
@@ -369,7 +369,7 @@ static void test_in_place(void) {
                         .work = {1, 1},
                         .grain = 1,
                         .plan = &pool};
-        bool ok = ln_kernel_can(k, &call) && k->code->configure(&call) == LINNET_OK;
+        bool ok = takes(k, &call) && k->code->configure(&call) == LINNET_OK;
         char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + 64, 64));
         ln_buffers b = {
             .inputs = (const void *[]){values}, .outputs = (void *[]){values, other}, .thread_scratch = scratch};

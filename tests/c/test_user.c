@@ -10,8 +10,8 @@
 
 #include "../ext/user_ops.c"
 
-enum { SCALE, NEGATE, BROKEN, DESCRIBE, ROWS = 64, COLUMNS = 33 };
-static ln_user_op rows[4];
+enum { SCALE, NEGATE, BROKEN, DESCRIBE, POSITIVE, ROWS = 64, COLUMNS = 33 };
+static ln_user_op rows[5];
 
 static ln_user_attributes named(int op) {
     return (ln_user_attributes){.op = {rows[op].host.name, (int64_t)strlen(rows[op].host.name) + 1}, .version = 1};
@@ -218,6 +218,56 @@ static void test_broken(void) {
     }
 }
 
+/* positive -> relu: the second segment has the size that the kernel has decided. */
+static void test_decided_sizes(void) {
+    static const struct {
+        const char *attribute;
+        int64_t value;
+        linnet_status planned, run;
+        const char *what;
+    } cases[] = {
+        {"other", 0, LINNET_OK, LINNET_OK, ""},
+        {"lie", ROWS + 1, LINNET_OK, LINNET_USER_OP_FAILED, "expected at most 64"},
+        {"lie", -ROWS - 1, LINNET_OK, LINNET_USER_OP_FAILED, "gives output 0 the size -"},
+        {"items", 2, LINNET_USER_OP_FAILED, 0, "cannot prepare kernel user"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        builder b;
+        memset(&b, 0, sizeof b);
+        ln_user_attributes a = named(POSITIVE);
+        a.names = (ln_text){cases[i].attribute, (int64_t)strlen(cases[i].attribute) + 1};
+        a.kinds = (ln_ints){scalar_integer, 2};
+        a.integers = (ln_ints){&cases[i].value, 1};
+        const int32_t x = build_input(&b, "x", LINNET_F32, DIMS(ROWS));
+        build_output(&b, NODE(&b, LN_OP_MAP, &build_relu, "r", LINNET_F32, USER(&b, POSITIVE, &a, "y", x)));
+        counting c = {0};
+        const linnet_allocator allocator = counting_allocator(&c);
+        opened o = open_all(&b, &allocator, NULL);
+        CHECK_INT(o.status, cases[i].planned);
+        for (int n = 0; o.session && n <= ROWS; n += 16) {
+            float *values = linnet_session_input(o.session, 0);
+            linnet_tensor_info info = {.struct_size = sizeof info};
+            for (int k = 0; k < ROWS; ++k) values[k] = k < n ? (float)(k + 1) : -1;
+            const linnet_status status = linnet_run(o.session, &o.error);
+            if (n == 16) CHECK_INT(status, cases[i].run);
+            if (status != LINNET_OK) continue;
+            CHECK_INT(linnet_session_get_output(o.session, 0, &info), LINNET_OK);
+            CHECK_INT(info.shape[0], n);
+            const float *y = linnet_session_output(o.session, 0);
+            for (int k = 0; k < n; ++k) CHECK(y[k] == (float)(k + 1));
+        }
+        if (cases[i].what[0]) {
+            CHECK(strstr(o.error.what, cases[i].what) != NULL);
+            CHECK_TEXT(o.error.op, "y");
+        }
+        close_all(&o);
+        CHECK_INT(c.live, 0);
+    }
+    CHECK_INT(linnet_user_at_most(-1), -1);
+    CHECK_INT(linnet_user_at_most(0), -2);
+    CHECK_INT(linnet_user_at_most(INT64_MAX), -1);
+}
+
 /* A node whose lists contradict each other is refused. */
 static void test_check(void) {
     static const int64_t numbers[] = {1, 2, 3}, kinds[] = {LINNET_USER_INTEGERS, 2, LINNET_USER_TEXT, 1},
@@ -287,6 +337,7 @@ static void test_rows(void) {
     REFUSED(op.name = "com.example.a_name_that_is_longer_than_ninety_five_bytes_and_that_therefore_does_not_fit_into_"
                       "an_error_record");
     REFUSED(op.run = NULL);
+    REFUSED(op.infer = NULL; op.flags = LINNET_USER_OP_DECIDES_SIZES);
     REFUSED(op.version = 0);
     REFUSED(op.least_inputs = -1);
     REFUSED(op.most_inputs = 0);
@@ -302,6 +353,7 @@ int main(void) {
     test_allocations();
     test_folding();
     test_broken();
+    test_decided_sizes();
     test_check();
     test_device_view();
     test_rows();

@@ -128,6 +128,36 @@ static int describe_run(linnet_user_call *call) {
            linnet_user_text(call, "length", 0, NULL) || linnet_user_text(call, NULL, 0, NULL);
 }
 
+/* com.example.positive: the elements of x [n] above 0, in order; without a second output, or with it their positions,
+ * i64. Its attribute `lie` is added to the size that it reports. */
+static int positive_infer(linnet_user_call *call) {
+    for (int o = 0; o < call->output_count; ++o) {
+        call->outputs[o]->dtype = o ? LINNET_I64 : LINNET_F32;
+        call->outputs[o]->rank = 1;
+        call->outputs[o]->shape[0] = linnet_user_at_most(call->inputs[0]->shape[0]);
+    }
+    return 0;
+}
+
+static int positive_run(linnet_user_call *call) {
+    const linnet_operand *x = call->inputs[0];
+    const int64_t *lie = linnet_user_integers(call, "lie", NULL);
+    int64_t n = 0;
+    for (int64_t i = 0; i < x->shape[0]; ++i) {
+        if (!(((const float *)x->data)[i] > 0)) continue;
+        ((float *)call->outputs[0]->data)[n] = ((const float *)x->data)[i];
+        if (call->output_count > 1) ((int64_t *)call->outputs[1]->data)[n] = i;
+        ++n;
+    }
+    for (int o = 0; o < call->output_count; ++o) call->outputs[o]->shape[0] = n + (lie ? *lie : 0);
+    return 0;
+}
+
+static void positive_prepare(linnet_user_call *call) {
+    const int64_t *items = linnet_user_integers(call, "items", NULL);
+    if (items) call->items = *items;
+}
+
 static const linnet_user_op ops[] = {
     {.struct_size = sizeof(linnet_user_op),
      .name = "com.example.scale",
@@ -165,10 +195,21 @@ static const linnet_user_op ops[] = {
      .most_outputs = 1,
      .infer = describe_infer,
      .run = describe_run},
+    {.struct_size = sizeof(linnet_user_op),
+     .name = "com.example.positive",
+     .version = 1,
+     .flags = LINNET_USER_OP_DECIDES_SIZES,
+     .least_inputs = 1,
+     .most_inputs = 1,
+     .least_outputs = 1,
+     .most_outputs = 2,
+     .infer = positive_infer,
+     .prepare = positive_prepare,
+     .run = positive_run},
 };
 
 const linnet_user_op *const *linnet_extension_user_ops(int *count) {
-    static const linnet_user_op *const list[] = {&ops[0], &ops[1], &ops[2], &ops[3]};
-    *count = 4;
+    static const linnet_user_op *const list[] = {&ops[0], &ops[1], &ops[2], &ops[3], &ops[4]};
+    *count = 5;
     return list;
 }

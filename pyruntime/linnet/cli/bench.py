@@ -18,6 +18,7 @@ from linnet.cli.options import (
     shape_of,
     signature_option,
     threads_option,
+    tuning_option,
     user_ops_of,
     user_ops_option,
 )
@@ -44,6 +45,7 @@ from linnet.report.tables import table as _table
 @threads_option
 @isa_max_option
 @user_ops_option
+@tuning_option
 @json_option
 def bench(
     model: Path,
@@ -53,6 +55,7 @@ def bench(
     threads: int | None,
     isa_max: str | None,
     user_ops: Sequence[str],
+    tuning: Path | None,
     as_json: bool,
 ) -> None:
     """Time MODEL on random input: load, plan, first run, steady-state runs, and each op."""
@@ -71,6 +74,7 @@ def bench(
         seconds=seconds,
         input_shapes=shapes,
         user_ops=user_ops_of(user_ops),
+        tuning=tuning,
     )
     if as_json:
         click.echo(json.dumps(report))

@@ -101,7 +101,7 @@ def convert(
 
     ops = user_ops_of(user_ops)
     if importer_of(model) is tflite:
-        graph = tflite.from_tflite(model, input_shapes=shapes or None)
+        graph = tflite.from_tflite(model, input_shapes=shapes or None, user_ops=ops)
     else:
         graph = onnx.from_onnx(model, input_shapes=shapes or None, user_ops=ops)
     if dtype != "f32" or table is not None:

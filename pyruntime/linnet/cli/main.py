@@ -1,4 +1,4 @@
-"""The command `linnet` with its subcommands convert, inspect, verify, run, plan and bench. A failure prints one line to
+"""The command `linnet` with its subcommands convert, inspect, verify, run, plan, bench and tune. A failure prints one line to
 stderr and gives exit status 1, or 2 if the command line itself is wrong. Output files are written only after
 everything has succeeded."""
 
@@ -21,6 +21,7 @@ from linnet.cli.inspect import inspect
 from linnet.cli.options import CommandLineError
 from linnet.cli.plan import plan
 from linnet.cli.run import run
+from linnet.cli.tune import tune
 from linnet.clib.errors import ConversionError, Error
 from linnet.report.tables import show as _show
 
@@ -31,7 +32,7 @@ def cli() -> None:
     """Convert, inspect, run, plan, benchmark and train models."""
 
 
-for _command in (convert, inspect, run, plan, bench):
+for _command in (convert, inspect, run, plan, bench, tune):
     cli.add_command(_command)
 cli.add_command(cli_verify.verify)
 cli.add_command(cli_training.export)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import runpy
 from collections.abc import Collection, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,12 @@ threads_option = click.option(
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
 )
 isa_max_option = click.option("--isa-max", metavar="NAME", help="Kernels use no more than this instruction set.")
+tuning_option = click.option(
+    "--tuning",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take the kernels that this file names, which `linnet tune` wrote.",
+)
 strict_dims_option = click.option(
     "--strict-dims",
     is_flag=True,

@@ -3,9 +3,12 @@ linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +20,7 @@ from linnet.cli.options import (
     signature_option,
     strict_dims_option,
     threads_option,
+    tuning_option,
     user_ops_of,
     user_ops_option,
 )
@@ -25,6 +29,9 @@ from linnet.report.tables import count as _count
 from linnet.report.tables import region as _region
 from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
+
+if TYPE_CHECKING:
+    from linnet.session.choices import Choice
 
 
 @click.command(short_help="Show how much memory a model needs.")
@@ -38,22 +45,26 @@ from linnet.report.tables import table as _table
     help="Shape of an input. Each dimension is a number, a range (1..8), or ? for whatever the model declares. "
     "Repeat for each input.",
 )
+@click.option("--why", is_flag=True, help="Show which kernels could run each step, and why the others cannot.")
 @click.option("--snapshot", is_flag=True, help="Plan for Session(snapshot=True), which can run during training.")
 @signature_option
 @strict_dims_option
 @threads_option
 @isa_max_option
 @user_ops_option
+@tuning_option
 @json_option
 def plan(
     model: Path,
     inputs: Sequence[str],
+    why: bool,
     snapshot: bool,
     signature: str,
     strict_dims: bool | None,
     threads: int | None,
     isa_max: str | None,
     user_ops: Sequence[str],
+    tuning: Path | None,
     as_json: bool,
 ) -> None:
     """Show how much memory MODEL needs: the exact amount for one shape, or an upper bound for a range of shapes."""
@@ -73,6 +84,7 @@ def plan(
         strict_dims=strict_dims,
         snapshot=snapshot,
         user_ops=user_ops_of(user_ops),
+        tuning=tuning,
     )
     bound = planner.plan_bounds(given)
     exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
@@ -82,6 +94,9 @@ def plan(
         "shapes_inside": bound.shapes, "every_shape_planned": bound.every, "shapes_planned": bound.planned,
         "shapes_refused": bound.refused, "plan": info,
     }  # fmt: skip
+    choices = planner.choices if why else []
+    if why:
+        report["why"] = [dataclasses.asdict(choice) for choice in choices]
     if as_json:
         click.echo(json.dumps(report))
         return
@@ -91,6 +106,11 @@ def plan(
         f"{_count(info['threads'], 'thread')}, {info['isa']}, "
         f"planned in {info['plan_ms']:.2f} ms"
     )
+    if why:
+        _show_why(choices)
+        if info["segments"] > 1:
+            click.echo("Later steps are planned in the run, because their shapes depend on data.")
+        return
     columns = (">bytes",) if exact else (">at the largest shape", ">at most")
     table = _table("Memory", "region", *columns)
     later = "no bound" if bound.unbounded else f"{bound.later:,}"
@@ -114,3 +134,28 @@ def plan(
             else "upper bound: every shape fits in the memory layout of the largest"
         )
         click.echo(made)
+
+
+def _show_why(choices: Sequence[Choice]) -> None:
+    """For each call, the steps that make it, the kernels that can run it by cost, and the others by reason."""
+    alike: dict[str, list[Choice]] = {}
+    for number, choice in enumerate(choices):
+        alike.setdefault(choice.key or f"{number}", []).append(choice)
+    for same in alike.values():
+        first = same[0]
+        names = [choice.step.name for choice in same]
+        more = f" and {_count(len(names) - 3, 'more step')}" if len(names) > 3 else ""
+        click.echo(f"\n{first.key or first.step.op}\n  steps   {', '.join(names[:3])}{more}")
+        if not first.candidates:
+            click.echo(f"  runs    {first.step.kernel} ({first.step.device})")
+        able = sorted((c for c in first.candidates if not c.why), key=lambda c: (c.cost_ns, not c.chosen))
+        for c in able:
+            word = "tuned" if c.tuned else "chosen" if c.chosen else "could"
+            click.echo(f"  {word:7} {c.kernel:44} {c.cost_ns / 1000:12.3f} us by the model")
+        reasons: dict[str, list[str]] = {}
+        for c in first.candidates:
+            if c.why:
+                reasons.setdefault(c.why, []).append(c.kernel)
+        for reason, kernels in reasons.items():
+            click.echo(f"  cannot  {reason}:")
+            click.echo(textwrap.fill(", ".join(kernels), 118, initial_indent=" " * 10, subsequent_indent=" " * 10))

@@ -21,6 +21,7 @@ from linnet.cli.options import (
     signature_option,
     strict_dims_option,
     threads_option,
+    tuning_option,
     user_ops_of,
     user_ops_option,
 )
@@ -63,6 +64,7 @@ from linnet.report.tables import table as _table
 @threads_option
 @isa_max_option
 @user_ops_option
+@tuning_option
 @json_option
 def run(
     model: Path,
@@ -78,6 +80,7 @@ def run(
     threads: int | None,
     isa_max: str | None,
     user_ops: Sequence[str],
+    tuning: Path | None,
     as_json: bool,
 ) -> None:
     """Run MODEL once on .npy arrays, images or audio. Prints the labels, boxes and text that the model finds."""
@@ -94,6 +97,7 @@ def run(
         isa_max=isa_max,
         strict_dims=strict_dims,
         user_ops=user_ops_of(user_ops),
+        tuning=tuning,
     )
     if checkpoint is not None:
         session.variables.load(checkpoint)

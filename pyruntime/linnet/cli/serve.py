@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linnet.cli.options import user_ops_of, user_ops_option
+
 if TYPE_CHECKING:
     from linnet.sync import Link
 
@@ -131,21 +133,24 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--threads", type=click.IntRange(0), default=0, help="Threads that apply updates. 0: this machine's default."
 )
+@user_ops_option
 @link_options
 def serve(
     model: Path, listen: tuple[str, ...], mode: str, workers: int, quorum: int, elastic: bool, staleness: int,
     folder: Path | None, durability: str, repair: bool, save_every: int, updates: int, batch: int, metrics: str | None,
-    threads: int, link: Link,
+    threads: int, user_ops: tuple[str, ...], link: Link,
 ) -> None:  # fmt: skip
     """Serve the parameters of MODEL until interrupted. MODEL is a file written by linnet.sync.signatures.
 
     The addresses are printed, one per line, as soon as workers can connect. SIGINT or SIGTERM stops the server; with
     --folder it writes a snapshot first.
     """
+    from linnet.session.model import Model
     from linnet.sync import Server
 
     server = Server(
-        model, listen=listen or ":0", mode=mode, workers=workers, quorum=quorum, elastic=elastic,
+        Model(model, user_ops=user_ops_of(user_ops)),
+        listen=listen or ":0", mode=mode, workers=workers, quorum=quorum, elastic=elastic,
         staleness=None if staleness < 0 else staleness, folder=folder, durability=durability, save_every=save_every,
         batch=batch, metrics=metrics, threads=threads, repair=repair,
         link=link,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from linnet.cli.options import user_ops_of, user_ops_option
 from linnet.clib.errors import FileError, UsageError
 from linnet.report.tables import show, table
 
@@ -158,6 +159,7 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
     help="Measure linnet's costs on this machine over loopback and write them to this file, which --costs accepts.",
 )  # fmt: skip
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot: .png, .svg or .pdf.")
+@user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def simulate(
     model: Path | None, workers: str, mode: str, backup: str, staleness: int | None, groups: int, local_steps: int,
@@ -165,7 +167,8 @@ def simulate(
     row_bytes: str,
     table_bytes: str, examples: float, shapes: Sequence[str], threads: int | None, compression: str, pull_compression: str,
     servers: int, link: str, server_link: str | None, latency: str, sharing: str, overlap: float, costs: Path | None,
-    steps: int, seed: int, published: str | None, outlook: bool, measure: Path | None, plot: Path | None, as_json: bool,
+    steps: int, seed: int, published: str | None, outlook: bool, measure: Path | None, plot: Path | None,
+    user_ops: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate training on many workers, message by message. If MODEL (.lnt) is given, it sets the transfer sizes and the
     step time.
@@ -198,7 +201,7 @@ def simulate(
     if model is not None:
         from linnet.sync.simulate.predict import setting_of, step_of
 
-        step = step_of(model, shapes=dict(map(_shape, shapes)), threads=threads)
+        step = step_of(model, shapes=dict(map(_shape, shapes)), threads=threads, user_ops=user_ops_of(user_ops))
         setting = setting_of(step, hardware)
     else:
         size = units.size(bytes_)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from linnet.cli.options import user_ops_of, user_ops_option
 from linnet.clib.errors import FileError, UsageError
 
 if TYPE_CHECKING:
@@ -30,21 +31,24 @@ if TYPE_CHECKING:
 )
 @click.option("--signature", default="infer", show_default=True, help="Signature (entry point) to export.")
 @click.option("--opset", type=int, help="Opset of the ONNX model, 18 to 23. Default: 20, or 21 if the model needs it.")
+@user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a line.")
 def export(
-    model: Path, output: Path, checkpoint: Path | None, signature: str, opset: int | None, as_json: bool
-) -> None:
+    model: Path, output: Path, checkpoint: Path | None, signature: str, opset: int | None, user_ops: Sequence[str],
+    as_json: bool,
+) -> None:  # fmt: skip
     """Write the .lnt file MODEL as the ONNX model OUTPUT. Variables become weights."""
     from linnet.converters.export import to_onnx
     from linnet.facade import Graph
     from linnet.session.checkpoint import load_checkpoint
     from linnet.session.model import Model, Store
 
-    graph = Graph.load(model)
+    ops = user_ops_of(user_ops)
+    graph = Graph.load(model, user_ops=ops)
     values = None
     if checkpoint is not None:
         found = load_checkpoint(checkpoint)
-        Store(Model(model)).load(checkpoint)  # refuses a checkpoint of another model
+        Store(Model(model, user_ops=ops)).load(checkpoint)  # refuses a checkpoint of another model
         values = found.variables
     made = to_onnx(graph, output, values, signature=signature, opset=opset)
     report = {
@@ -237,6 +241,7 @@ def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]
     type=click.IntRange(1, 1024),
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
 )
+@user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print the last record as one JSON object.")
 def train(
     model: Path,
@@ -253,6 +258,7 @@ def train(
     best: str | None,
     output: Path | None,
     threads: int | None,
+    user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
     """Train the signature `train` of MODEL, as linnet.fit does, with a progress bar, checkpoints, records and a
@@ -270,13 +276,13 @@ def train(
             hint="give --directory for checkpoints, or -o for the trained model",
         )
     _writable(output)
-    opened = Model(model)
+    opened = Model(model, user_ops=user_ops_of(user_ops))
     chosen = None
     if best is not None:
         name, _, mode = best.partition("=")
         chosen = (name, mode)
     history = fit(
-        model, examples(data_, opened, "train", scale), batch_size=batch, epochs=epochs, steps=steps, seed=seed,
+        opened, examples(data_, opened, "train", scale), batch_size=batch, epochs=epochs, steps=steps, seed=seed,
         validation=examples(eval_, opened, "eval", scale) if eval_ is not None else None, validate_every=eval_every,
         directory=directory, resume=directory is not None, threads=threads, progress=not as_json,
         saver=Saver(every or "epoch", best=chosen),
@@ -345,11 +351,12 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
 )
 @click.option("--out", type=click.Path(path_type=Path), help="The .lnt file to write. Default: MODEL.finetuned.lnt.")
 @click.option("--onnx", type=click.Path(path_type=Path), help="Also write the trained model as ONNX.")
+@user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def finetune(
     model: Path, data: Path, head: int | None, validation: str, epochs: int, lr: float, optimizer: str, batch: int,
     unfreeze: tuple[str, ...], preset: str | None, mean: str | None, std: str | None, size: str | None, seed: int,
-    threads: int | None, out: Path | None, onnx: Path | None, as_json: bool,
+    threads: int | None, out: Path | None, onnx: Path | None, user_ops: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
     """Replace the head of the image network MODEL (.onnx, .tflite or .lnt) with one for the classes in a folder, and
     train it.
@@ -387,6 +394,7 @@ def finetune(
         size=None if sides is None else (int(sides[0]), int(sides[1])),
         threads=threads,
         progress=False if as_json else None,
+        user_ops=user_ops_of(user_ops),
     )
     if onnx is not None:
         made.to_onnx(onnx)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from linnet.cli.options import user_ops_of, user_ops_option
 from linnet.cli.serve import link_options
 from linnet.clib.errors import SyncError
 
@@ -74,12 +75,13 @@ if TYPE_CHECKING:
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
 )
 @click.option("--log", type=click.IntRange(1), default=10, show_default=True, help="Number of steps between log lines.")
+@user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects instead of lines.")
 @link_options
 def worker(
     model: Path, servers: tuple[str, ...], data: str, scale: tuple[str, ...], batch: int, steps: int, number: int | None,
-    workers: int, seed: int, compression: str, local_steps: int, lost: float, threads: int | None, log: int, as_json: bool,
-    link: Link,
+    workers: int, seed: int, compression: str, local_steps: int, lost: float, threads: int | None, log: int,
+    user_ops: tuple[str, ...], as_json: bool, link: Link,
 ) -> None:  # fmt: skip
     """Train MODEL until the job has made --steps steps. Give the ADDRESS of one server per shard.
 
@@ -97,7 +99,7 @@ def worker(
     from linnet.sync.contract import ROWS
     from linnet.training.feeding import feed_of, fitted, share_of
 
-    made = Model(model)
+    made = Model(model, user_ops=user_ops_of(user_ops))
     signature = "train" if local_steps else "grad"
     specs = {spec.name: spec for spec in made.inputs(signature) if not spec.name.startswith(ROWS)}
     if "ids" in made.signatures and not local_steps:

@@ -25,6 +25,7 @@ from linnet.ir.operands import Registered
 Attribute = int | float | str | bytes | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bytes]
 _KINDS: tuple[type, ...] = (int, float, str, bytes)  # in the order of LINNET_USER_INTEGERS, ...
 _EXACT = 2  # LINNET_USER_OP_EXACT
+_DECIDES_SIZES = 4  # LINNET_USER_OP_DECIDES_SIZES
 _FAILED = 1  # what a callback returns
 
 
@@ -35,6 +36,12 @@ class Known(NamedTuple):
     dtype: str
     shape: tuple[int | None, ...] | None
     value: npt.NDArray[Any] | None
+
+
+class AtMost(NamedTuple):
+    """A dimension that only the kernel knows, in the result of a shape rule (UserOp.at_most)."""
+
+    size: int
 
 
 # ---- attributes --------------------------------------------------------------------------------------------------------
@@ -115,6 +122,8 @@ class UserOp:
     version: raise it when files need a newer kernel. An op runs nodes of its version and of earlier ones.
     inputs, outputs: the number of operands, or (least, most); None: any number.
     exact: the same operands always give the same bits, so constant results may be computed once.
+    decides_sizes: the kernel decides dimensions for which the shape rule gives UserOp.at_most(n). Its result may then
+        be smaller in these dimensions.
 
     Calling the op on tensors builds a node: `y = crop(x, size=4)`. Sessions get their ops from the graph, or from
     user_ops=[...] if the model is a file. Raises UsageError.
@@ -131,6 +140,7 @@ class UserOp:
         inputs: int | tuple[int, int | None] | None = None,
         outputs: int | tuple[int, int | None] | None = 1,
         exact: bool = False,
+        decides_sizes: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name.rpartition(".")[0] or "\0" in name or len(name.encode()) > 95:
             raise UsageError(
@@ -149,7 +159,7 @@ class UserOp:
         self.shape: Callable[..., Any] | None = shape
         self.gradient: Callable[..., Any] | None = gradient
         self.inputs, self.outputs = _range(name, inputs, 0), _range(name, outputs, 1)
-        self.exact = exact
+        self.exact, self.decides_sizes = exact, decides_sizes
         self._library: Any = None
 
     def __repr__(self) -> str:
@@ -208,6 +218,12 @@ class UserOp:
         packed = {"op": self.name.encode() + b"\0", "version": version or self.version, **pack(attributes)}
         return function.emit("user", tensors, packed, count, name or self.name, specs=specs)
 
+    @staticmethod
+    def at_most(size: int | None) -> AtMost | None:
+        """For the result of a shape rule: a dimension that only the kernel knows. size: its largest possible value;
+        None: not known yet."""
+        return None if size is None else AtMost(int(size))
+
     @property
     def ruleless(self) -> bool:
         """Whether the op has no shape rule."""
@@ -227,7 +243,8 @@ class UserOp:
         made = ffi.new("linnet_user_op *")
         made.struct_size = ffi.sizeof("linnet_user_op")
         self._name = ffi.new("char[]", self.name.encode())
-        made.name, made.version, made.flags = self._name, self.version, _EXACT if self.exact else 0
+        made.name, made.version = self._name, self.version
+        made.flags = (_EXACT if self.exact else 0) | (_DECIDES_SIZES if self.decides_sizes else 0)
         made.least_inputs, made.most_inputs = self.inputs
         made.least_outputs, made.most_outputs = self.outputs
         for field, callback in self._callbacks.items():
@@ -263,7 +280,7 @@ class UserOp:
                 o = call.outputs[i]
                 if dtype not in DTYPE_IDS:
                     raise ValueError(f"output {i} has the unknown dtype {dtype!r}")
-                dims = None if shape is None else [-1 if d is None else int(d) for d in shape]
+                dims = None if shape is None else [_dimension(d) for d in shape]
                 o.dtype, o.rank = DTYPE_IDS[dtype], -1 if dims is None else len(dims)
                 for d, size in enumerate((dims or [])[:8]):
                     o.shape[d] = size
@@ -280,12 +297,15 @@ class UserOp:
             for i, value in enumerate(results):
                 to, value = _array(call.outputs[i]), np.asarray(value)
                 assert to is not None
-                if value.dtype != to.dtype or value.shape != to.shape:
+                fits = value.shape == to.shape or (self.decides_sizes and _inside(value.shape, to.shape))
+                if value.dtype != to.dtype or not fits:
                     raise ValueError(
                         f"the kernel gives output {i} as {value.dtype} {list(value.shape)}, expected {to.dtype} "
                         f"{list(to.shape)}"
                     )
-                to[...] = value
+                to.reshape(-1)[: value.size] = value.reshape(-1)
+                for d, size in enumerate(value.shape):
+                    call.outputs[i].shape[d] = size
 
         return self._guarded(call, body)
 
@@ -298,6 +318,15 @@ def _range(name: str, given: int | tuple[int, int | None] | None, least: int) ->
     if low < least or (high is not None and high < low):
         raise UsageError(f"the number of operands of user op {name} is out of range", code=101, got=repr(given))
     return low, -1 if high is None else high
+
+
+def _dimension(d: AtMost | int | None) -> int:
+    """The dimension as C expects it: -1 if it is unknown, linnet_user_at_most(n) for AtMost(n)."""
+    return -1 if d is None else -2 - d.size if isinstance(d, AtMost) else int(d)
+
+
+def _inside(shape: tuple[int, ...], most: tuple[int, ...]) -> bool:
+    return len(shape) == len(most) and all(a <= b for a, b in zip(shape, most, strict=True))
 
 
 def _shape_of(operand: Any) -> tuple[int, ...]:
@@ -357,11 +386,13 @@ def register(table: dict[str, Registered], ops: Iterable[UserOp]) -> dict[str, R
 
 
 def named_in(graph: Graph) -> list[UserOp]:
-    """Ops in place of those that the nodes of a graph name, so that a file can be opened without them. They cannot
-    run."""
+    """Ops in place of those that the nodes of a graph name and that the graph does not have, so that its file can be
+    opened without them. They cannot run."""
     versions: dict[str, int] = {}
     for node in (node for function in graph.functions for node in function.nodes if node.op in traits.REGISTERED):
         name = user_op_name(node.attributes)
+        if name in graph.user_ops:
+            continue
         versions[name] = max(versions.get(name, 1), node.attribute("version"))
     return [UserOp(name, _absent, _absent, version=version, outputs=None) for name, version in versions.items()]
 
@@ -394,7 +425,7 @@ def _native(pointer: Any) -> UserOp:
     op.name, op.version = ffi.string(pointer.name).decode(), pointer.version
     op.run, op.shape, op.gradient = _in_library, None, None
     op.inputs, op.outputs = (pointer.least_inputs, pointer.most_inputs), (pointer.least_outputs, pointer.most_outputs)
-    op.exact = bool(pointer.flags & _EXACT)
+    op.exact, op.decides_sizes = bool(pointer.flags & _EXACT), bool(pointer.flags & _DECIDES_SIZES)
     op._library = pointer
     op.__dict__["pointer"] = pointer
     return op

@@ -42,7 +42,7 @@ def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
 
 
 def _foldable(given: set[Tensor], node: Node, limit: int) -> bool:
-    if node.op in traits.CONTROL or node.op == "assign" or not node.inputs:
+    if node.op in traits.CONTROL or node.op in traits.REGISTERED or node.op == "assign" or not node.inputs:
         return False
     if any(t is not None and t.data is None for t in node.inputs) or any(t in given for t in node.outputs):
         return False

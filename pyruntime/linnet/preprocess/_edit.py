@@ -10,9 +10,10 @@ from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir import infer, traits
 from linnet.ir.dtypes import Dim
-from linnet.ir.encode import complete, encode_node
+from linnet.ir.encode import complete, encode_node, user_op_name
 from linnet.ir.function import Function, Node, Tensor, emit
-from linnet.ir.graph import Signature
+from linnet.ir.graph import Signature, graph_of
+from linnet.ir.user_op import UserOp
 from linnet.passes import remove_dead
 from linnet.preprocess._geometry import Fit
 
@@ -204,19 +205,23 @@ def refresh_shapes(function: Function) -> None:
     """Infers shapes again, because they may now be known better than when the nodes were created. Raises GraphError if
     operands no longer match."""
     for node in function.nodes:
-        for tensor, shape in zip(node.outputs, _shapes(node), strict=True):
+        for tensor, shape in zip(node.outputs, _shapes(function, node), strict=True):
             tensor.shape = _better(tensor.shape, shape)
 
 
-def _shapes(node: Node) -> list[tuple[Dim, ...] | None]:
-    outputs = node.outputs
+def _shapes(function: Function, node: Node) -> list[tuple[Dim, ...] | None]:
+    outputs, quantization = node.outputs, [t.quantization for t in node.outputs]
     if node.op in traits.CONTROL:
         specs = infer.control_flow(node.op, node.inputs, complete(node.op, node.attributes), len(outputs), node.name)
+    elif node.op in traits.REGISTERED:
+        known = graph_of(function).user_ops
+        op = known.get(user_op_name(node.attributes))
+        if not isinstance(op, UserOp) or op.ruleless:
+            return [t.shape for t in outputs]
+        specs = infer.outputs_of_user_op(node.inputs, node.attributes, len(outputs), quantization, known).specs
     else:
         message = encode_node(node.op, node.attributes)
-        specs = infer.infer(
-            message, node.inputs, len(outputs), [t.quantization for t in outputs], [t.dtype for t in outputs]
-        )
+        specs = infer.infer(message, node.inputs, len(outputs), quantization, [t.dtype for t in outputs])
     return [shape for _, shape in specs]
 
 

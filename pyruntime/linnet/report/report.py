@@ -54,8 +54,9 @@ def check(
     input_shapes: {input name: shape}. Sizes that stay open are assumed for the estimates, and the report says which.
     dtype, calibration (batches, or the path of an .npz file), table: as for `linnet.quantize`; memory and placement are
     then those of the quantized graph. devices: of extensions (load_device), used instead of the CPU for the ops that
-    they support. user_ops: for nodes of custom domains of an ONNX model. Raises FileError if the file cannot be read,
-    UsageError for bad arguments. Reasons that prevent a conversion are not raised; they are in `Report.problems`.
+    they support. user_ops: for nodes of custom domains of an ONNX model, and custom operators of a TFLite model.
+    Raises FileError if the file cannot be read, UsageError for bad arguments. Reasons that prevent a conversion are not
+    raised; they are in `Report.problems`.
     """
     from linnet.report import concerns
 
@@ -99,8 +100,7 @@ def _convert(
     from linnet.converters import formats, onnx
 
     importer = formats.importer_of(model) if isinstance(model, str | Path) else onnx
-    ops = {"user_ops": user_ops} if importer is onnx else {}
-    conversion: Conversion = importer.examine(model, input_shapes or None, **ops)
+    conversion: Conversion = importer.examine(model, input_shapes or None, user_ops=user_ops)
     return conversion
 
 

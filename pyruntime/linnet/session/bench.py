@@ -33,6 +33,7 @@ def measure(
     seconds: float = 2.0,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
+    tuning: str | Path | None = None,
 ) -> dict[str, Any]:
     """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
 
@@ -43,7 +44,8 @@ def measure(
     model = Model(path, user_ops=user_ops)
     loaded = time.perf_counter_ns()
     feeds = random_feeds(model.inputs(signature), shapes)
-    session = Session(model, signature, threads=threads, isa_max=isa_max, input_shapes=shapes)
+    options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
+    session = Session(model, signature, **options)
     begin_first = time.perf_counter_ns()
     session.run(feeds)
     first = time.perf_counter_ns() - begin_first
@@ -56,9 +58,7 @@ def measure(
         times.append(time.perf_counter_ns() - before)
         if code:
             raise runner.failure(planned.error)
-    traced = Session(
-        model, signature, threads=threads, isa_max=isa_max, input_shapes=shapes, store=session.variables, trace=True
-    )
+    traced = Session(model, signature, store=session.variables, trace=True, **options)
     for _ in range(min(_TRACED_RUNS, len(times))):
         traced.run(feeds)
     info, steady = session.plan_info, np.sort(np.array(times)) / 1e6

@@ -120,7 +120,8 @@ class Model:
         config.verify = lib.LINNET_VERIFY_STRICT if verify else lib.LINNET_VERIFY_NEVER
         config.log = log_callback()
         known = register(dict(source.user_ops) if isinstance(source, Graph) else {}, user_ops)
-        self.user_ops = list(known.values())  # their callbacks must outlive the model
+        # Their callbacks must outlive the model.
+        self.user_ops = [op for op in known.values() if isinstance(op, UserOp)]
         pointers = ffi.new("linnet_user_op *[]", [op.pointer for op in self.user_ops])
         config.user_ops, config.user_op_count = pointers, len(self.user_ops)
         self._content: bytes | None = None  # kept alive because the model reads from it

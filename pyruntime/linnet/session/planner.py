@@ -9,6 +9,7 @@ from typing import Any
 from linnet.clib.errors import UsageError
 from linnet.session import bounding
 from linnet.session.bounds import Dim, MemoryBound, resolve
+from linnet.session.choices import Choice, choices_of
 from linnet.session.session import Session
 
 
@@ -32,6 +33,12 @@ class Planner(Session):
         bound, _ = bounding.find(self, resolve(bounds, self.inputs))
         self.plan(bound.largest)
         return bound
+
+    @property
+    def choices(self) -> list[Choice]:
+        """For each step of the latest plan: the kernels that could run it, their modelled costs, and why the others
+        cannot."""
+        return choices_of(self._current_plan())
 
     def _current_plan(self) -> Any:
         if self._made is None:

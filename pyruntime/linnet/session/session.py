@@ -18,6 +18,7 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
+from linnet.file import tuning as tuning_file
 from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp
@@ -75,6 +76,7 @@ class Session:
     snapshot: runs read a copy of the variables as the last update left them. They do not wait for an update in progress
         on the same store, and updates do not wait for them. Only for signatures that change no variable.
     user_ops: the user ops that the file names (see Model).
+    tuning: a file that `linnet tune` wrote, or its bytes. It overrules the choice of kernels by modelled cost.
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -100,6 +102,7 @@ class Session:
         strict_dims: bool | None = None,
         snapshot: bool = False,
         user_ops: Iterable[UserOp] = (),
+        tuning: str | Path | bytes | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model, verify=verify, user_ops=user_ops)
         if verify and isinstance(model, Model):
@@ -124,6 +127,7 @@ class Session:
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
         self._snapshot = snapshot
+        self._tuning = tuning if tuning is None or isinstance(tuning, bytes) else tuning_file.read(tuning)
         self._lock = threading.Lock()
         self._runner = Runner()
         self._plans: OrderedDict[Any, Planned] = OrderedDict()
@@ -339,6 +343,9 @@ class Session:
                 keep += [ffi.new("char[]", name.encode()) for name in names]
                 hint.node, hint.device = keep[-2:]
             config.placement, config.placement_count = hints, len(hints)
+        if self._tuning is not None:
+            keep.append(ffi.new("char[]", self._tuning))
+            config.tuning = keep[-1]
         config.snapshot = int(self._snapshot)
         config.strict_dims = bool(self._strict_dims)
         config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes

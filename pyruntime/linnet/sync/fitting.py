@@ -50,7 +50,7 @@ class Company:
                 hint="write the file without remote=, or train synchronously",
             )  # fmt: skip
         if any(spec.name in tables for spec in model.variables) and not self.serves_only:
-            self.model = Model(worker_part(self._graph()))
+            self.model = Model(worker_part(self._graph()), user_ops=model.user_ops)
 
     def _graph(self) -> Graph | str | Path:
         if self._source is not None:
@@ -65,7 +65,9 @@ class Company:
     def served(self) -> Model:
         """What the server of this process holds: the whole model, or its part if there are several servers."""
         shards = len(self.cluster.servers)
-        return Model(partition(self._graph(), shards).servers[self.cluster.rank]) if shards > 1 else self._whole
+        if shards == 1:
+            return self._whole
+        return Model(partition(self._graph(), shards).servers[self.cluster.rank], user_ops=self._whole.user_ops)
 
     @property
     def serves_only(self) -> bool:

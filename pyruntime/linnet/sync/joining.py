@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
+from linnet.ir.user_op import named_in
 from linnet.session.model import Model, Store
 from linnet.sync import contract
 
@@ -28,7 +29,7 @@ def join(model: Graph | str | Path, servers: Sequence[tuple[Graph | str | Path, 
     from linnet.session.checkpoint import load_checkpoint
 
     whole = Graph.load(model) if not isinstance(model, Graph) else model.copy()
-    job = whole.metadata.get(contract.JOB) or str(Model(model).metadata("digest"))
+    job = whole.metadata.get(contract.JOB) or str(Model(model, user_ops=named_in(whole)).metadata("digest"))
     found: dict[str, list[tuple[int, npt.NDArray[Any]]]] = {}
     for k, (file, values) in enumerate(servers):
         part = file if isinstance(file, Graph) else Graph.load(file)

@@ -13,6 +13,7 @@ from linnet.clib.errors import FileError, UsageError
 from linnet.facade import Graph
 from linnet.file.reader import read_into
 from linnet.ir.function import Function, functions_of
+from linnet.ir.user_op import named_in
 from linnet.passes import remove_dead_functions, simplify
 from linnet.session.model import Model
 from linnet.sync import contract
@@ -89,13 +90,18 @@ def worker_part(model: Graph | str | Path, train: bool = False) -> Graph:
 
 def _opened(model: Graph | str | Path) -> tuple[Graph, str]:
     """The graph, and the digest that identifies the job. Values stay in the file."""
-    job = str(Model(model).metadata("digest"))
     if isinstance(model, Graph):
-        return model, model.metadata.get(contract.JOB, job)
+        return model, _job(model, model)
     with open(model, "rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     graph = read_into(Graph(), content, str(model))
-    return graph, graph.metadata.get(contract.JOB, job)
+    return graph, _job(model, graph)
+
+
+def _job(model: Graph | str | Path, graph: Graph) -> str:
+    """The digest that identifies the job of a file or graph."""
+    whole = Model(model, user_ops=named_in(graph))
+    return graph.metadata.get(contract.JOB) or str(whole.metadata("digest"))
 
 
 def _bytes(graph: Graph, names: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from linnet.clib.errors import ConversionError, UsageError
 from linnet.data.media import read_image
 from linnet.facade import Graph
 from linnet.ir.function import Tensor, emit
+from linnet.ir.user_op import UserOp
 from linnet.losses import softmax_cross_entropy
 from linnet.passes import replace_head, trainable
 from linnet.passes.heads import apply_head
@@ -91,6 +92,7 @@ def finetune(
     seed: int = 0,
     threads: int | None = None,
     progress: bool | None = None,
+    user_ops: Iterable[UserOp] = (),
 ) -> Result:
     """Replaces the head of an image classifier by one for the classes in a folder, and trains it.
 
@@ -105,11 +107,12 @@ def finetune(
     size: (height, width) if the model leaves them open (default 224).
     steps: further arguments of linnet.preprocess.image. Pixels for a quantized input are scaled by its quantization,
         and a .lnt file that takes photos keeps its own steps.
+    user_ops: the user ops that the model names. With `unfreeze` they need gradients.
     Raises UsageError for a bad argument or folder, FileError, ConversionError.
     """
     if optimizer not in OPTIMIZERS:
         raise UsageError("unknown optimizer", code=101, expected=" or ".join(OPTIMIZERS), got=repr(optimizer))
-    graph = _load(model, unfreeze, size or (224, 224))
+    graph = _load(model, unfreeze, size or (224, 224), list(user_ops))
     photos = _Photos(graph, folder, preset, steps or {})
     if len(photos.classes) < 2 or classes not in (None, len(photos.classes)):
         raise UsageError(
@@ -186,11 +189,13 @@ def _signatures(
     graph.signature(f"eval{ending}", inputs, outputs)
 
 
-def _load(model: str | Path | Graph, unfreeze: Sequence[str], size: tuple[int, int]) -> Graph:
+def _load(
+    model: str | Path | Graph, unfreeze: Sequence[str], size: tuple[int, int], user_ops: Sequence[UserOp]
+) -> Graph:
     """The graph, with an open batch dimension if possible, and with a fixed image size."""
     patterns = list(unfreeze) or None
     if not isinstance(model, Graph) and Path(model).suffix.lower() == ".lnt":
-        model = Graph.load(model)
+        model = Graph.load(model, user_ops=user_ops)
         if "head/weight" in model.variables:
             raise UsageError(
                 "the file has already been fine-tuned", code=101, tensor="head/weight",
@@ -204,7 +209,7 @@ def _load(model: str | Path | Graph, unfreeze: Sequence[str], size: tuple[int, i
     from linnet.converters.formats import importer_of
 
     if importer_of(path) is tflite:
-        return tflite.from_tflite(path, trainable=patterns)
+        return tflite.from_tflite(path, trainable=patterns, user_ops=user_ops)
     import onnx
 
     from linnet.converters.onnx import from_onnx, loader
@@ -223,13 +228,13 @@ def _load(model: str | Path | Graph, unfreeze: Sequence[str], size: tuple[int, i
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
-        graph = from_onnx(proto, trainable=patterns)
+        graph = from_onnx(proto, trainable=patterns, user_ops=user_ops)
         shape_found = graph.signatures["infer"].function.outputs[0].shape
         if shape_found is not None and not isinstance(shape_found[0], int):
             return graph
     except ConversionError:
         pass
-    return from_onnx(path, trainable=patterns)
+    return from_onnx(path, trainable=patterns, user_ops=user_ops)
 
 
 class _Photos(datasets.ImageFolder):

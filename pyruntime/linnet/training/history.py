@@ -68,7 +68,7 @@ class History:
 
         if self.source is None:
             assert self.model.path is not None
-            self.source = Graph.load(self.model.path)
+            self.source = Graph.load(self.model.path, user_ops=self.model.user_ops)
         made = self.source.copy()
         for name, variable in made.variables.items():
             if name not in self.store and name not in self.elsewhere:

@@ -4,10 +4,11 @@ step time, and from them the ratio of computation to transfer and the possible s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from linnet.clib.errors import UsageError
+from linnet.ir.user_op import UserOp
 from linnet.sync.simulate.compute import Compute
 from linnet.sync.simulate.setting import Hardware, Setting, Traffic
 
@@ -39,20 +40,22 @@ def step_of(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
     seconds: float = 1.0,
+    user_ops: Iterable[UserOp] = (),
 ) -> Step:
     """Measures a step of the file `model` for about `seconds`, and counts the bytes that it would transfer.
 
     signature: default `grad` if the file has it (linnet.sync.signatures), else `train`. For `grad`, the outputs
     gradient/... are counted; sparse ones with the rows that a batch looks up, which is an upper bound. For `train`, all
     trainable variables are counted. shapes: of inputs that the model leaves open; the first dimension of the first
-    input is the number of examples. Raises UsageError if the file has neither signature, FileError if it cannot be
-    read.
+    input is the number of examples. user_ops: the user ops that the file names. Raises UsageError if the file has
+    neither signature, FileError if it cannot be read.
     """
     from linnet.facade import Graph
     from linnet.session.bench import measure, random_feeds
     from linnet.session.session import Session
 
-    graph = Graph.load(Path(model))
+    user_ops = list(user_ops)
+    graph = Graph.load(Path(model), user_ops=user_ops)
     names = list(graph.signatures)
     chosen = signature or next((name for name in ("grad", "train") if name in names), None)
     if chosen is None or chosen not in names:
@@ -64,8 +67,8 @@ def step_of(
             got=", ".join(names) or "none",
             hint="add it with linnet.sync.signatures or linnet.training.signatures",
         )
-    timed = measure(model, signature=chosen, threads=threads, seconds=seconds, input_shapes=shapes)
-    session = Session(Path(model), chosen, threads=threads)
+    timed = measure(model, signature=chosen, threads=threads, seconds=seconds, input_shapes=shapes, user_ops=user_ops)
+    session = Session(Path(model), chosen, threads=threads, user_ops=user_ops)
     feeds = random_feeds(session.inputs, dict(shapes or {}))
     examples = next((value.shape[0] for value in feeds.values() if value.ndim), 1)
     trained = {v.name: int(v.value.nbytes) for v in graph.trainable_variables}

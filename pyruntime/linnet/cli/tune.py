@@ -1,0 +1,105 @@
+"""`linnet tune`: measures which kernels are fastest for a model on this machine, and writes a tuning file.
+linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from linnet.cli.options import (
+    CommandLineError,
+    isa_max_option,
+    json_option,
+    pairs,
+    shape_of,
+    signature_option,
+    threads_option,
+    user_ops_of,
+    user_ops_option,
+)
+from linnet.report.tables import count as _count
+from linnet.report.tables import show as _show
+from linnet.report.tables import table as _table
+
+
+@click.command(short_help="Measure which kernels are fastest on this machine.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The tuning file. Default: MODEL with the suffix .tuning."
+)
+@click.option(
+    "--input",
+    "--shape",
+    "inputs",
+    multiple=True,
+    metavar="NAME=D,D,...",
+    help="Shape of an input. Repeat for each input.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.01), default=10.0, show_default=True, help="How many seconds to measure."
+)
+@signature_option
+@threads_option
+@isa_max_option
+@user_ops_option
+@json_option
+def tune(
+    model: Path,
+    output: Path | None,
+    inputs: Sequence[str],
+    seconds: float,
+    signature: str,
+    threads: int | None,
+    isa_max: str | None,
+    user_ops: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Run MODEL on random input with each kernel that could run each op, and write the fastest ones into a file for
+    --tuning and Session(tuning=). The file has no lines if the kernels that a plan chooses by itself are as fast."""
+    from linnet.file import tuning as tuning_file
+    from linnet.session.tune import tune as measure
+
+    if not math.isfinite(seconds):
+        raise CommandLineError(
+            "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 10"
+        )
+    found = measure(
+        model,
+        signature=signature,
+        threads=threads,
+        isa_max=isa_max,
+        seconds=seconds,
+        input_shapes={name: shape_of(name, text) for name, text in pairs(inputs, "--input x=1,3,224,224")},
+        user_ops=user_ops_of(user_ops),
+    )
+    path = output or model.with_suffix(".tuning")
+    tuning_file.write(path, found.text)
+    changed = [m for m in found.measured if m.best != m.before]
+    if as_json:
+        report = dataclasses.asdict(found)
+        del report["text"]
+        click.echo(json.dumps({"model": str(model), "output": str(path), "changed": len(changed), **report}))
+        return
+    click.echo(
+        f"{model}: {_count(found.threads, 'thread')}, {found.isa}, {_count(len(found.measured), 'call')} with several "
+        f"kernels, each measured {found.turns} times"
+    )
+    if changed:
+        table = _table("Faster kernels", "call", ">steps", "=from", "=to", ">us", ">us now", ">ratio")
+        for m in sorted(changed, key=lambda m: m.times[m.best] - m.times[m.before]):
+            now, then = m.times[m.best] / 1e3, m.times[m.before] / 1e3
+            table.add_row(m.key, str(len(m.steps)), m.before, m.best, f"{then:.2f}", f"{now:.2f}", f"{m.ratio:.2f}")
+        _show(table)
+        click.echo(
+            f"a run takes {found.after_ms:.3f} ms with these kernels and {found.before_ms:.3f} ms without: "
+            f"ratio {found.after_ms / found.before_ms:.3f}"
+        )
+    if found.kept:
+        click.echo(f"wrote {path} with {_count(len(changed), 'line')}")
+    else:
+        click.echo(f"wrote {path} without lines, because the plan's own kernels are as fast")

@@ -1,0 +1,50 @@
+"""Tuning files (docs/tuning.md): text with a header and lines "KEY = KERNEL". The C library reads them; `linnet tune`
+writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from linnet.clib.errors import FileError
+from linnet.file.atomic import write_atomic
+from linnet.file.reader import read_bytes
+
+VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """The kernel for the calls with this key, and why: a comment above the line."""
+
+    key: str
+    kernel: str
+    comment: str = ""
+
+
+def read(path: str | Path) -> bytes:
+    """The text of a tuning file. Raises FileError if it cannot be read."""
+    text = read_bytes(Path(path))
+    if b"\0" in text:
+        raise FileError(
+            f"'{path}' is not a tuning file, because it is not text",
+            code=206,
+            tensor=str(path),
+            expected="a file that `linnet tune` wrote",
+        )
+    return text
+
+
+def text_of(lines: Sequence[Line], library: str, machine: str, threads: int) -> str:
+    """The text of a tuning file. The header says with which library, instruction set and number of threads it was
+    measured."""
+    out = [f"linnet-tuning {VERSION} library {library} machine {machine} threads {threads}"]
+    for line in lines:
+        out += [f"# {line.comment}"] * bool(line.comment) + [f"{line.key} = {line.kernel}"]
+    return "\n".join([*out, ""])
+
+
+def write(path: str | Path, text: str) -> None:
+    """Replaces the file at once, or leaves it as it was. Raises FileError if it cannot be written."""
+    write_atomic(Path(path), iter([text.encode()]))

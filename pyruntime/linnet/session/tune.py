@@ -1,0 +1,186 @@
+"""Measures the kernels that could run each step of a model, in place, and writes the tuning file (docs/tuning.md).
+One traced session per rank of candidates runs each call with its candidate of this rank; the sessions take turns, so
+that all see the same machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linnet.clib.library import library, new_struct
+from linnet.file import tuning as tuning_file
+from linnet.ir.user_op import UserOp
+from linnet.session.bench import random_feeds
+from linnet.session.choices import Choice, keys_of
+from linnet.session.model import Model, string_of
+from linnet.session.planner import Planner
+from linnet.session.session import Session
+
+_LEAST_TURNS = 3
+_MARGIN = 0.97  # a kernel that is less than 3 % faster may be so by chance
+_LEAST_GAIN = 20.0  # nanoseconds: two readings of a clock
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The kernels of the calls with one key: their least times in nanoseconds, summed over the steps. `before` is the
+    kernel that the model of costs chooses, `best` the fastest, or `before` if no other is clearly faster."""
+
+    key: str
+    steps: list[str]
+    times: dict[str, float]
+    before: str
+    best: str
+
+    @property
+    def ratio(self) -> float:
+        """The time of the best kernel as a fraction of that of the chosen kernel."""
+        return self.times[self.best] / self.times[self.before]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What `tune` found. before_ms, after_ms: median times of a run without and with the file. kept: whether the file
+    has lines; it has none if the whole model did not become faster. text: the file."""
+
+    measured: list[Measured]
+    before_ms: float
+    after_ms: float
+    kept: bool
+    text: str
+    threads: int
+    isa: str
+    turns: int
+
+
+def tune(
+    path: str | Path,
+    *,
+    signature: str = "infer",
+    threads: int | None = None,
+    isa_max: str | None = None,
+    seconds: float = 10.0,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    user_ops: Iterable[UserOp] = (),
+) -> Tuned:
+    """Measures for about `seconds` on random input. Reference kernels are not measured. Raises UsageError if an input
+    has no fixed shape and input_shapes does not give one, and whatever Session raises."""
+    shapes = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
+    model = Model(path, user_ops=user_ops)
+    feeds = random_feeds(model.inputs(signature), dict(shapes))
+    options: dict[str, Any] = {"signature": signature, "threads": threads, "isa_max": isa_max}
+    planner = Planner(model, **options)
+    planner.plan(shapes)
+    info = planner.plan_info
+    machine = (string_of(library().linnet_version()), info["isa"], info["threads"])
+    alike: dict[str, list[Choice]] = {}
+    for choice in planner.choices:
+        alike.setdefault(choice.key, []).append(choice)
+    ranks = {key: order for key, same in alike.items() if len(order := _candidates(same[0])) > 1}
+
+    def text_for(chosen: Mapping[str, str], comments: Mapping[str, str]) -> str:
+        lines = [tuning_file.Line(key, kernel, comments.get(key, "")) for key, kernel in chosen.items()]
+        return tuning_file.text_of(lines, *machine)
+
+    def session(chosen: Mapping[str, str], trace: bool) -> Session:
+        text = text_for(chosen, {}).encode()
+        made = Session(model, input_shapes=shapes, trace=trace, tuning=text, **options)
+        made.run(feeds)
+        return made
+
+    rounds = max((len(order) for order in ranks.values()), default=1)
+    sessions = [
+        _Timed(session({key: order[r] for key, order in ranks.items() if r < len(order)}, True)) for r in range(rounds)
+    ]
+    turns, end = 0, time.perf_counter() + 0.7 * seconds
+    while ranks and (turns < _LEAST_TURNS or time.perf_counter() < end):
+        for timed in sessions:
+            timed.turn()
+        turns += 1
+    measured = [_best(key, order, alike[key], sessions) for key, order in ranks.items()]
+    del sessions
+    better = {m.key: m.best for m in measured if m.best != m.before}
+    comments = {
+        m.key: f"{', '.join(m.steps)}: {m.times[m.best] / 1e3:.2f} us, {m.before} takes {m.times[m.before] / 1e3:.2f}"
+        for m in measured
+    }
+    if not better:
+        before = after = 0.0
+    else:
+        before, after = _compared(session({}, False), session(better, False), 0.3 * seconds)
+    kept = bool(better) and after < before
+    text = text_for(better if kept else {}, comments)
+    return Tuned(measured, before, after, kept, text, info["threads"], info["isa"], turns)
+
+
+def _candidates(choice: Choice) -> list[str]:
+    """The kernels worth measuring: the chosen one, then the others that can run the step."""
+    could = [c for c in choice.candidates if not c.why and (c.chosen or not c.reference)]
+    return [c.kernel for c in sorted(could, key=lambda c: (not c.chosen, c.cost_ns))]
+
+
+class _Timed:
+    """A traced session, and the least time of each of its steps so far."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._planned = session, session._current()
+        self.keys = keys_of(self._planned.plan)
+        self.kernels = [step.kernel for step in session.steps]
+        self.least = np.full(len(self.keys), np.inf)
+        self._total = self._totals()
+
+    def _totals(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        lib, info = library(), new_struct("linnet_step_info")
+        found = np.empty(len(self.keys))
+        for i in range(len(found)):
+            lib.linnet_session_get_step(self._planned.session, i, info)
+            found[i] = info.total_ns
+        return found
+
+    def turn(self) -> None:
+        _run(self._session)
+        total = self._totals()
+        self.least = np.minimum(self.least, total - self._total)
+        self._total = total
+
+    def times(self, key: str) -> tuple[list[str], float]:
+        """The kernels of the steps with this key, and the sum of their least times."""
+        found = [i for i, other in enumerate(self.keys) if other == key]
+        return [self.kernels[i] for i in found], float(self.least[found].sum())
+
+
+def _run(session: Session) -> None:
+    """One run on the feeds that are there already, without copies."""
+    planned, runner = session._current(), session._runner
+    if runner.call(planned.session, runner.config(), planned.error):
+        raise runner.failure(planned.error)
+
+
+def _best(key: str, order: Sequence[str], same: Sequence[Choice], sessions: Sequence[_Timed]) -> Measured:
+    times: dict[str, float] = {}
+    for timed in sessions:
+        kernels, ns = timed.times(key)
+        if len(kernels) == len(same) and len(set(kernels)) == 1:
+            times[kernels[0]] = min(times.get(kernels[0], np.inf), ns)
+    before = order[0]
+    best = min(times, key=lambda kernel: times[kernel])
+    if times[best] > _MARGIN * times[before] or times[before] - times[best] < _LEAST_GAIN * len(same):
+        best = before
+    return Measured(key, [choice.step.name for choice in same], times, before, best)
+
+
+def _compared(before: Session, after: Session, seconds: float) -> tuple[float, float]:
+    """Median times of a run in milliseconds; the two sessions take turns."""
+    times: tuple[list[int], list[int]] = ([], [])
+    end = time.perf_counter() + seconds
+    while len(times[0]) < _LEAST_TURNS or time.perf_counter() < end:
+        for session, list_of in zip((before, after), times, strict=True):
+            begin = time.perf_counter_ns()
+            _run(session)
+            list_of.append(time.perf_counter_ns() - begin)
+    return float(np.median(times[0])) / 1e6, float(np.median(times[1])) / 1e6
