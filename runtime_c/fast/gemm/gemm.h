@@ -124,7 +124,8 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
 #endif
 #undef LN_GEMM_UKERNEL
 
-/* Defines the code of the kernels ln_matmul_NAME, ln_conv_NAME and ln_conv_transpose_NAME over a table of sets. */
+/* Defines the code of the kernels ln_matmul_NAME and ln_conv_NAME over a table of sets. ln_conv_NAME also runs
+ * conv_transpose. */
 #define LN_GEMM_KERNELS(NAME, SETS)                                                                                    \
     static bool matmul_can_##NAME(const ln_call *call) {                                                               \
         return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                    \
@@ -140,14 +141,11 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
     }                                                                                                                  \
     const ln_kernel_code ln_matmul_##NAME = {                                                                          \
         .can = matmul_can_##NAME, .configure = matmul_configure_##NAME, .pack = ln_gemm_pack, .run = ln_gemm_run};     \
-    LN_GEMM_CONV(ln_conv_##NAME, NAME)                                                                                 \
-    LN_GEMM_CONV(ln_conv_transpose_##NAME, NAME)
-#define LN_GEMM_CONV(SYMBOL, NAME)                                                                                     \
-    const ln_kernel_code SYMBOL = {.can = conv_can_##NAME,                                                             \
-                                   .cost = ln_gemm_conv_cost,                                                          \
-                                   .configure = conv_configure_##NAME,                                                 \
-                                   .pack = ln_gemm_pack,                                                               \
-                                   .run = ln_gemm_run};
+    const ln_kernel_code ln_conv_##NAME = {.can = conv_can_##NAME,                                                     \
+                                           .cost = ln_gemm_conv_cost,                                                  \
+                                           .configure = conv_configure_##NAME,                                         \
+                                           .pack = ln_gemm_pack,                                                       \
+                                           .run = ln_gemm_run};
 
 /* Defines the code of the two kernels of a convolution's backward pass over the f32 set of an ISA:
  * ln_conv_gradient_NAME and ln_conv_transpose_scatter_NAME. */
