@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from map_source import map_source
 from rows import ATTRIBUTE_TYPES, FAMILIES, FLAGS, PARTS, Op, default_of, load_opcodes, load_ops
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -389,6 +390,7 @@ def generated_files() -> dict[str, str]:
         "runtime_c/generated/op_table.h": c_header(ops, opcodes),
         "runtime_c/generated/op_table.c": c_table(ops, opcodes),
         "runtime_c/generated/references.inc": reference_list(ops),
+        "runtime_c/generated/map_source.inc": map_source(opcodes, NOTE),
         "pyruntime/linnet/_generated/__init__.py": f'"""{NOTE}."""\n',
         "pyruntime/linnet/_generated/op_table.py": python_table(ops, opcodes),
         "pyruntime/linnet/builder/generated.py": python_builders(ops),

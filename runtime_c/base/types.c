@@ -166,6 +166,19 @@ static float round_to_odd(double value) {
     return float_of_bits(fabs((double)f) < fabs(value) ? bits + 1 : bits - 1);
 }
 
+/* The same for an integer: it is halved until a float holds it, and the lowest bit remembers the bits that were lost.
+ */
+static float integer_to_odd(int64_t value) {
+    uint64_t magnitude = value < 0 ? 0u - (uint64_t)value : (uint64_t)value;
+    uint32_t exponent = 127;
+    while (magnitude >> 24) {
+        magnitude = magnitude >> 1 | (magnitude & 1u);
+        exponent++;
+    }
+    float f = (float)magnitude * float_of_bits(exponent << 23);
+    return value < 0 ? -f : f;
+}
+
 /* ---- scalar access ----------------------------------------------------------------------------------------------- */
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high) {
@@ -255,19 +268,8 @@ void ln_store_i64(void *data, int dtype, int64_t index, int64_t value) {
     case LINNET_BOOL: ((uint8_t *)data)[index] = value != 0; break;
     case LINNET_F32: ((float *)data)[index] = (float)value; break;
     case LINNET_F64: ((double *)data)[index] = (double)value; break;
-    case LINNET_F16:
-    case LINNET_BF16: {
-        /* An int64 has more bits than a double, so it is halved to 62 bits, and the lost bit is kept as a sticky bit.
-         */
-        uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-        int shift = 0;
-        while (magnitude >> 53) {
-            magnitude = magnitude >> 1 | (magnitude & 1);
-            shift++;
-        }
-        ln_store_f64(data, dtype, index, ldexp(value < 0 ? -(double)magnitude : (double)magnitude, shift));
-        break;
-    }
+    case LINNET_F16: ((uint16_t *)data)[index] = ln_f32_to_f16(integer_to_odd(value)); break;
+    case LINNET_BF16: ((uint16_t *)data)[index] = ln_f32_to_bf16(integer_to_odd(value)); break;
     default: break;
     }
 }

@@ -68,10 +68,7 @@ static int64_t quant_entry(const ln_tensor *t, const int64_t *coordinates, int r
 static void store_quantized(void *data, const ln_tensor *t, int64_t at, int64_t entry, float v) {
     int64_t low, high, zero = t->quant->zero ? t->quant->zero[entry] : 0;
     ln_quant_range(t->dtype, t->quant->bits, &low, &high);
-    float q = ln_round_f(v / t->quant->scale[entry]);
-    q = q > (float)(low - zero) ? q : (float)(low - zero); /* NaN gives the lowest value */
-    q = q < (float)(high - zero) ? q : (float)(high - zero);
-    ln_store_wrapped(data, t->dtype, at, (int64_t)q + zero);
+    ln_store_wrapped(data, t->dtype, at, ln_quantize_f(v, t->quant->scale[entry], zero, low, high));
 }
 
 /* Unary opcodes do not use words 3 and 4; binary opcodes do not use word 4. */

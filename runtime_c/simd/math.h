@@ -468,7 +468,22 @@ static inline int64_t ln_d_to_l(double x) {
     y = high ? INT64_MAX : y;
     return x == x ? y : 0;
 }
-static inline int64_t ln_f_to_l(float x) { return ln_d_to_l((double)x); }
+static inline int64_t ln_f_to_l(float x) {
+    float c = x > -9223372036854775808.0f ? x : -9223372036854775808.0f;
+    bool high = c >= 9223372036854775808.0f;
+    int64_t y = (int64_t)(high ? 0.0f : c);
+    y = high ? INT64_MAX : y;
+    return x == x ? y : 0;
+}
+
+/* ---- stores with quantization ---- */
+
+static inline int64_t ln_quantize_f(float x, float scale, int64_t zero, int64_t low, int64_t high) {
+    float q = ln_round_f(x / scale), least = (float)(low - zero), most = (float)(high - zero);
+    q = q > least ? q : least; /* NaN gives the lowest value */
+    q = q < most ? q : most;
+    return (int64_t)q + zero;
+}
 
 /* ---- fixed point, as TensorFlow Lite defines MultiplyByQuantizedMultiplier; right < 0 shifts left first ---- */
 

@@ -1,0 +1,387 @@
+/* map_source.c - writes map programs as source text of C, OpenCL C or CUDA C, for devices (linnet_device.h).
+ * The texts of expressions and functions are generated from those that the interpreters compile (map_source.inc). */
+#include "base/structs.h"
+#include "generated/op_table.h"
+#include "kernel/common/convert.h"
+#include "kernel/map.h"
+#include "kernel/step.h"
+#include "map/map_shape.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "generated/map_source.inc"
+
+enum { FIRST_FUNCTION = 128, FUNCTIONS = 110, LONGEST_PREFIX = 32 };
+
+/* What the languages spell differently: the types ln_i8 to ln_i64, then ln_u8 to ln_u64, and definitions. A function of
+ * source_functions that is defined here is not written again. */
+static const char *const types[] = {
+    "int8_t\0int16_t\0int32_t\0int64_t\0uint8_t\0uint16_t\0uint32_t\0uint64_t",
+    "char\0short\0int\0long\0uchar\0ushort\0uint\0ulong",
+    "signed char\0short\0int\0long long\0unsigned char\0unsigned short\0unsigned\0unsigned long long",
+};
+static const char *const definitions[] = {
+    "#ifdef __clang__\n#pragma STDC FP_CONTRACT OFF\n#endif\n"
+    "#define LN_FN static inline\n#define ln_inf INFINITY\n#define ln_nan NAN\n",
+    "#pragma OPENCL FP_CONTRACT OFF\n#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64:enable\n#endif\n"
+    "#define LN_FN static inline\n#define ln_inf INFINITY\n#define ln_nan NAN\n"
+    "#define ln_bits_f as_uint\n#define ln_from_bits_f as_float\n"
+    "#define ln_bits_d as_ulong\n#define ln_from_bits_d as_double\n#define sqrtf sqrt\n#define fmodf fmod\n"
+    "LN_FN float ln_f16_to_f32(ln_u16 h){return vload_half(0,(const half*)&h);}\n"
+    "LN_FN ln_u16 ln_f32_to_f16(float f){ln_u16 h;vstore_half_rte(f,0,(half*)&h);return h;}\n",
+    "#define LN_FN static __device__ __forceinline__\n"
+    "#define ln_inf __int_as_float(0x7f800000)\n#define ln_nan __int_as_float(0x7fffffff)\n"
+    "#define ln_bits_f(x) ((ln_u32)__float_as_int(x))\n#define ln_from_bits_f(x) __int_as_float((int)(x))\n"
+    "#define ln_bits_d(x) ((ln_u64)__double_as_longlong(x))\n"
+    "#define ln_from_bits_d(x) __longlong_as_double((ln_i64)(x))\n"
+    "LN_FN float ln_f16_to_f32(ln_u16 h){float f;asm(\"cvt.f32.f16 %0,%1;\":\"=f\"(f):\"h\"(h));return f;}\n"
+    "LN_FN ln_u16 ln_f32_to_f16(float f){ln_u16 h;asm(\"cvt.rn.f16.f32 %0,%1;\":\"=h\"(h):\"f\"(f));return h;}\n",
+};
+
+typedef struct writer {
+    char *text;
+    size_t size, length;
+} writer;
+
+static void put_char(writer *w, char c) {
+    if (w->length + 1 < w->size) w->text[w->length] = c;
+    w->length++;
+}
+
+static void put(writer *w, const char *format, ...) {
+    char part[160];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(part, sizeof part, format, arguments);
+    va_end(arguments);
+    for (const char *c = part; *c; c++) put_char(w, *c);
+}
+
+static void put_all(writer *w, const char *text) {
+    while (*text) put_char(w, *text++);
+}
+
+static void finish(writer *w, size_t *length) {
+    if (w->size > 0) w->text[w->length < w->size ? w->length : w->size - 1] = 0;
+    *length = w->length;
+}
+
+/* The text number i of a list. */
+static const char *nth(const char *list, int i) {
+    while (i-- > 0) list += strlen(list) + 1;
+    return list;
+}
+
+/* The number of the word that a byte stands for; -1: none (schema/map_source.py). */
+static int word_of(unsigned char c) {
+    if (c < ' ') return c < 3 || c == '\n' ? -1 : c - (c < '\n' ? 3 : 4);
+    if (c >= FIRST_FUNCTION + FUNCTIONS) return c - (FIRST_FUNCTION + FUNCTIONS) + 54;
+    return c >= 'A' && c <= 'Z' ? c - 'A' + 28 : -1;
+}
+
+/* Writes a shortened text; a and b are registers. */
+static void expand(writer *w, const char *text, int64_t a, int64_t b) {
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (word_of(c) >= 0)
+            expand(w, nth(source_words, word_of(c)), a, b);
+        else if (c >= FIRST_FUNCTION)
+            put(w, "ln_%s", nth(source_names, c - FIRST_FUNCTION));
+        else if (c < 3)
+            put(w, "ln_%lld", (long long)(c == 1 ? a : b));
+        else
+            put_char(w, *text);
+    }
+}
+
+static linnet_status take(const linnet_source_options *options, linnet_source_options *own, const char *text,
+                          size_t size, const size_t *length) {
+    static const linnet_source_options defaults = {.struct_size = sizeof defaults};
+    linnet_status status = LN_TAKE(linnet_source_options, prefix, own, options != NULL ? options : &defaults, NULL);
+    if (status != LINNET_OK) return status;
+    if (own->language < LINNET_SOURCE_C || own->language > LINNET_SOURCE_CUDA || length == NULL ||
+        (text == NULL && size > 0))
+        return LINNET_INVALID_ARGUMENT;
+    if (own->prefix == NULL) own->prefix = "";
+    return strlen(own->prefix) <= LONGEST_PREFIX ? LINNET_OK : LINNET_INVALID_ARGUMENT;
+}
+
+/* ---- the prelude ------------------------------------------------------------------------------------------------- */
+
+static bool word_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Whether a text contains the word ln_NAME. */
+static bool mentions(const char *text, const char *name) {
+    const size_t n = strlen(name);
+    for (const char *at = text; (at = strstr(at, "ln_")) != NULL; at += 3)
+        if ((at == text || !word_char(at[-1])) && strncmp(at + 3, name, n) == 0 && !word_char(at[3 + n])) return true;
+    return false;
+}
+
+linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text, size_t size,
+                                 size_t *length) {
+    linnet_source_options own;
+    linnet_status status = take(options, &own, text, size, length);
+    if (status != LINNET_OK || uses == NULL) return status != LINNET_OK ? status : LINNET_INVALID_ARGUMENT;
+    writer w = {.text = text, .size = size};
+    bool needed[FUNCTIONS] = {false};
+    const char *bodies[FUNCTIONS], *head = definitions[own.language];
+    int count = 0;
+    for (const char *body = source_functions; body < source_functions + sizeof source_functions - 1;
+         body += strlen(body) + 1)
+        bodies[count++] = body;
+    /* A function comes after those that it calls. */
+    for (int i = count - 1; i >= 0; i--) {
+        needed[i] = needed[i] || mentions(uses, nth(source_names, i));
+        if (!needed[i] || (own.native && bodies[i][0] == 1)) continue;
+        for (const char *c = bodies[i]; *c; c++)
+            if ((unsigned char)*c >= FIRST_FUNCTION && word_of((unsigned char)*c) < 0)
+                needed[(unsigned char)*c - FIRST_FUNCTION] = true;
+    }
+    if (own.language == LINNET_SOURCE_C)
+        put_all(&w, "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n");
+    for (int i = 0; i < 8; i++)
+        put(&w, "typedef %s ln_%c%d;\n", nth(types[own.language], i), i < 4 ? 'i' : 'u', 8 << i % 4);
+    put_all(&w, head);
+    for (int i = 0; i < count; i++) {
+        const char *name = nth(source_names, i);
+        if (!needed[i] || mentions(head, name)) continue;
+        if (own.native && bodies[i][0] == 1) {
+            put(&w, "#define ln_%s %.*s%s\n", name, (int)strlen(name) - 2, name,
+                own.language == LINNET_SOURCE_OPENCL ? "" : "f");
+            continue;
+        }
+        put(&w, "LN_FN ");
+        expand(&w, bodies[i] + (bodies[i][0] == 1), 0, 0);
+        put_char(&w, '\n');
+    }
+    finish(&w, length);
+    return LINNET_OK;
+}
+
+/* ---- a program --------------------------------------------------------------------------------------------------- */
+
+typedef struct program {
+    writer w;
+    const linnet_step *step;
+    const ln_map_attributes *map;
+    const ln_epilogue *epilogue; /* NULL: the step is a map */
+    const char *prefix;
+    bool unknown; /* an opcode has no row */
+} program;
+
+static const char *register_name(int type) {
+    return type == LINNET_F32 ? "float" : type == LINNET_F64 ? "double" : type == LINNET_I32 ? "ln_i32" : "ln_i64";
+}
+
+/* The type of a stored element. */
+static const char *element_name(int dtype) {
+    static const char names[] = "float\0ln_u16\0ln_u16\0double\0ln_i8\0ln_i16\0ln_i32\0ln_i64\0"
+                                "ln_u8\0ln_u16\0ln_u32\0ln_u64\0ln_u8\0ln_i8\0ln_u8";
+    return nth(names, dtype - 1);
+}
+
+static const ln_tensor *input_of(const program *p, int i) {
+    const ln_call *call = &p->step->call;
+    if (p->epilogue == NULL) return &call->inputs[i];
+    return i == p->epilogue->tile_input ? call->inner : &call->inputs[call->n_inputs + p->epilogue->operand[i]];
+}
+
+/* The dtype as which the text reads input i. */
+static int input_dtype(const program *p, int i) {
+    const int dtype = input_of(p, i)->dtype;
+    const bool result = p->epilogue != NULL && i == p->epilogue->tile_input;
+    return result && ln_dtype_is_float(dtype) && dtype != LINNET_F64 ? LINNET_F32 : dtype;
+}
+
+/* Writes `text`, an element of dtype `from`, converted to a register type. */
+static void put_loaded(program *p, int from, int to, const char *text) {
+    const char *close = "";
+    const bool integer = to == LINNET_I32 || to == LINNET_I64;
+    if (from == to || from == LINNET_BOOL) {
+        put(&p->w, from == to ? "%s" : "%s!=0", text);
+        return;
+    }
+    if (ln_dtype_is_float(from) && integer) {
+        put(&p->w, "ln_%c_to_%c(", from == LINNET_F64 ? 'd' : 'f', to == LINNET_I32 ? 'i' : 'l');
+        close = ")";
+    } else {
+        put(&p->w, "(%s)", register_name(to));
+    }
+    if (from == LINNET_F16 || from == LINNET_BF16)
+        put(&p->w, "ln_%s_to_f32(%s)%s", from == LINNET_F16 ? "f16" : "bf16", text, close);
+    else
+        put(&p->w, "%s%s", text, close);
+}
+
+/* Writes a register of type `from` as an element of dtype `to`. */
+static void put_stored(program *p, int from, int to, int64_t register_) {
+    const long long r = register_;
+    const bool real = from == LINNET_F32 || from == LINNET_F64;
+    const char kind = from == LINNET_F64 ? 'd' : from == LINNET_F32 ? 'f' : 'l';
+    int64_t low, high;
+    if (to == LINNET_BOOL) {
+        put(&p->w, "ln_%lld!=0", r);
+    } else if (to == LINNET_F16 || to == LINNET_BF16) {
+        put(&p->w, "ln_f32_to_%s(", to == LINNET_F16 ? "f16" : "bf16");
+        put(&p->w, kind == 'f' ? "ln_%lld)" : kind == 'd' ? "ln_d_to_odd(ln_%lld))" : "ln_l_to_odd(ln_%lld))", r);
+    } else if (from == to) {
+        put(&p->w, "ln_%lld", r);
+    } else if (!real || to == LINNET_F32 || to == LINNET_F64) {
+        put(&p->w, "(%s)ln_%lld", element_name(to), r);
+    } else if (to == LINNET_U64) {
+        put(&p->w, "ln_d_to_u64((double)ln_%lld)", r);
+    } else if (to == LINNET_I32 || to == LINNET_I64) {
+        put(&p->w, "ln_%c_to_%c(ln_%lld)", kind, to == LINNET_I32 ? 'i' : 'l', r);
+    } else {
+        const char width = to == LINNET_U32 ? 'l' : 'i';
+        ln_quant_range(to, 0, &low, &high);
+        put(&p->w, "(%s)ln_clamp_%c(ln_%c_to_%c(ln_%lld),%lld,%lld)", element_name(to), width, kind, width, r,
+            (long long)low, (long long)high);
+    }
+}
+
+/* Writes the scale (or the zero point) for the element: a number, or an entry of the array `xN_scale`. */
+static void put_quant(program *p, const ln_tensor *t, char operand, int number, bool zero) {
+    const int rank = p->step->call.outputs[0].rank, axis = ln_axis(t->quant->axis, t->rank);
+    uint32_t bits;
+    if (zero && t->quant->zero == NULL) {
+        put(&p->w, "0");
+    } else if (t->quant->scheme == LN_QUANT_AXIS && axis >= 0 && t->dims[axis] != 1) {
+        put(&p->w, "%s%c%d_%s[%si%d]", p->prefix, operand, number, zero ? "zero" : "scale", p->prefix,
+            rank - t->rank + axis);
+    } else if (zero) {
+        put(&p->w, "%d", (int)t->quant->zero[0]);
+    } else {
+        memcpy(&bits, t->quant->scale, sizeof bits);
+        put(&p->w, "ln_from_bits_f(0x%xu)", (unsigned)bits);
+    }
+}
+
+static void put_const(program *p, const int64_t *in) {
+    float f;
+    uint32_t word;
+    uint64_t bits;
+    if (in[1] == LINNET_F32) {
+        f = (float)p->map->floats.v[in[2]];
+        memcpy(&word, &f, sizeof word);
+        put(&p->w, "ln_from_bits_f(0x%xu)", (unsigned)word);
+    } else if (in[1] == LINNET_F64) {
+        memcpy(&bits, &p->map->floats.v[in[2]], sizeof bits);
+        put(&p->w, "ln_from_bits_d((ln_u64)0x%llxu)", (unsigned long long)bits);
+    } else { /* the least integer has no literal */
+        put(&p->w, "(%s)0x%llxu", register_name((int)in[1]),
+            (unsigned long long)p->map->integers.v[in[2]] & (in[1] == LINNET_I32 ? UINT32_MAX : UINT64_MAX));
+    }
+}
+
+static void put_table(program *p, const int64_t *in) {
+    char element[160];
+    const int input = (int)in[3];
+    snprintf(element, sizeof element, "%sx%d_table[ln_clamp_i(ln_%lld,0,%lld)]", p->prefix, input, (long long)in[2],
+             (long long)input_of(p, input)->dims[0] - 1);
+    put_loaded(p, input_dtype(p, input), (int)in[1], element);
+}
+
+static void put_dequantized(program *p, int input) {
+    const ln_tensor *t = input_of(p, input);
+    /* What the interpreters read of a u64 is saturated to i64. */
+    const char *most = t->dtype == LINNET_U64 ? "0x7fffffffffffffffu" : NULL;
+    put(&p->w, "(float)(ln_i32)((ln_u32)");
+    if (most != NULL)
+        put(&p->w, "(%sx%d>%s?%s:%sx%d)", p->prefix, input, most, most, p->prefix, input);
+    else
+        put(&p->w, "%sx%d", p->prefix, input);
+    put(&p->w, "-(ln_u32)");
+    put_quant(p, t, 'x', input, true);
+    put(&p->w, ")*");
+    put_quant(p, t, 'x', input, false);
+}
+
+/* An opcode of map/map_table.h. */
+static void put_row(program *p, const int64_t *in) {
+    for (const char *row = source_rows; row < source_rows + sizeof source_rows - 1; row += strlen(row) + 1)
+        if (row[0] == (char)in[0] && row[1] == (char)in[1]) {
+            expand(&p->w, row + 2, in[2], in[3]);
+            return;
+        }
+    p->unknown = true;
+}
+
+static void put_cast(program *p, const int64_t *in) {
+    char name[32];
+    snprintf(name, sizeof name, "ln_%lld", (long long)in[2]);
+    put_loaded(p, ln_map_result_type(p->map->program.v + in[2] * LN_MAP_WORDS), (int)in[1], name);
+}
+
+static void put_value(program *p, const int64_t *in) {
+    char name[96];
+    const int64_t *integers = p->map->integers.v;
+    switch (in[0]) {
+    case LN_MAP_LOAD:
+        snprintf(name, sizeof name, "%sx%d", p->prefix, (int)in[2]);
+        put_loaded(p, input_dtype(p, (int)in[2]), (int)in[1], name);
+        break;
+    case LN_MAP_LOAD_DEQUANTIZED: put_dequantized(p, (int)in[2]); break;
+    case LN_MAP_CONST: put_const(p, in); break;
+    case LN_MAP_IOTA: put(&p->w, "(%s)%si%d", register_name((int)in[1]), p->prefix, (int)in[2]); break;
+    case LN_MAP_CAST: put_cast(p, in); break;
+    case LN_MAP_SELECT: put(&p->w, "ln_%d!=0?ln_%d:ln_%d", (int)in[2], (int)in[3], (int)in[4]); break;
+    case LN_MAP_FIXED_MULTIPLY:
+    case LN_MAP_FIXED_MULTIPLY_SINGLE:
+        put(&p->w, "ln_map_fixed_multiply%s(ln_%d,%d,%d)", in[0] == LN_MAP_FIXED_MULTIPLY ? "" : "_single", (int)in[2],
+            (int)integers[in[3]], (int)integers[in[4]]);
+        break;
+    case LN_MAP_TABLE: put_table(p, in); break;
+    default: put_row(p, in); break;
+    }
+}
+
+static void put_store(program *p, const int64_t *in) {
+    const ln_tensor *t = &p->step->call.outputs[in[3]];
+    int64_t low, high;
+    put(&p->w, "%sy%d=", p->prefix, (int)in[3]);
+    if (in[0] == LN_MAP_STORE) {
+        put_stored(p, ln_map_result_type(p->map->program.v + in[2] * LN_MAP_WORDS), t->dtype, in[2]);
+    } else {
+        ln_quant_range(t->dtype, t->quant->bits, &low, &high);
+        put(&p->w, "(%s)ln_quantize_f(ln_%d,", element_name(t->dtype), (int)in[2]);
+        put_quant(p, t, 'y', (int)in[3], false);
+        put_char(&p->w, ',');
+        put_quant(p, t, 'y', (int)in[3], true);
+        put(&p->w, ",%lld,%lld)", (long long)low, (long long)high);
+    }
+    put(&p->w, ";\n");
+}
+
+linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options, char *text,
+                                     size_t size, size_t *length) {
+    linnet_source_options own;
+    linnet_status status = take(options, &own, text, size, length);
+    if (status != LINNET_OK) return status;
+    const ln_call *call = &step->call;
+    const bool node = call->op->family == LN_FAMILY_MAP;
+    program p = {.w = {.text = text, .size = size}, .step = step, .prefix = own.prefix};
+    p.epilogue = node ? NULL : call->epilogue;
+    p.map = node ? call->attributes : p.epilogue != NULL ? p.epilogue->map : NULL;
+    if (p.map == NULL) return LINNET_UNKNOWN_NAME;
+    put(&p.w, "{\n");
+    for (int stores = 0; stores < 2; stores++) {
+        for (int64_t k = 0; k < p.map->program.n / LN_MAP_WORDS; k++) {
+            const int64_t *in = p.map->program.v + k * LN_MAP_WORDS;
+            const bool store = in[0] == LN_MAP_STORE || in[0] == LN_MAP_STORE_QUANTIZED;
+            if (store && stores) put_store(&p, in);
+            if (store || stores) continue;
+            put(&p.w, "%s ln_%lld=", register_name(ln_map_result_type(in)), (long long)k);
+            put_value(&p, in);
+            put(&p.w, ";\n");
+        }
+    }
+    put(&p.w, "}\n");
+    finish(&p.w, length);
+    return p.unknown ? LINNET_UNSUPPORTED : LINNET_OK;
+}

@@ -1,0 +1,377 @@
+"""Map programs as source text (linnet_step_map_source, docs/devices.md): a device that compiles the text gives the bits of the
+CPU's interpreters, for random programs and for edge values of every opcode; OpenCL's and CUDA's compilers accept the text."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import ops
+from linnet._generated.op_table import OPCODES
+from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.program import Instruction, Program, Store
+from linnet.session.model import Device
+from tests.capi import Failure, check, ffi, lib, new_struct
+from tests.maps.graphs import Batch
+from tests.maps.numbers import KINDS, stored
+from tests.maps.programs import ALL, case_of
+from tests.native import ROOT, build, compile_c, need, run
+from tests.py_device import PyDevice, op_of, tensor_of
+
+EXT = ROOT / "tests" / "ext"
+# Random programs compute what they do not use, and compare registers with themselves.
+STRICT = "-O1 -Wall -Wextra -Werror -Wno-unused-variable -Wno-tautological-compare"
+UNDEFINED = f"{STRICT} -fsanitize=undefined,float-cast-overflow"
+LANGUAGES = {"c": 0, "opencl": 1, "cuda": 2}
+TYPES = ("", "float", "ln_u16", "ln_u16", "double", "ln_i8", "ln_i16", "ln_i32", "ln_i64", "ln_u8", "ln_u16", "ln_u32",
+         "ln_u64", "ln_u8")  # fmt: skip
+
+
+class Compiling:
+    """The device of tests/ext/source_device.c."""
+
+    def __init__(self, folder: Path) -> None:
+        library = build("release", "linnet")
+        path = compile_c(
+            [EXT / "source_device.c"], folder / "libsource.so", "-O1", "-shared", "-fPIC",
+            f"-I{ROOT / 'runtime_c' / 'include'}", f"-L{library}", "-llinnet", f"-Wl,-rpath,{library}", "-ldl",
+        )  # fmt: skip
+        self.device, self.folder = Device(path), folder
+        self.library = ctypes.CDLL(str(path))
+        self.settings(STRICT)
+
+    def settings(self, options: str) -> None:
+        """Sets the options of the compiler."""
+        self.library.source_settings(str(self.folder).encode(), options.encode())
+
+    @property
+    def epilogues(self) -> int:
+        return int(self.library.source_count(1))
+
+
+@pytest.fixture(scope="module")
+def compiling(tmp_path_factory: pytest.TempPathFactory) -> Compiling:
+    return Compiling(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture
+def checked(compiling: Compiling, capfd: pytest.CaptureFixture[str]) -> Iterator[Compiling]:
+    """The device, with a compiler that reports undefined behaviour."""
+    compiling.settings(UNDEFINED)
+    yield compiling
+    compiling.settings(STRICT)
+    found = capfd.readouterr().err
+    assert "runtime error" not in found, found[-3000:]
+
+
+def same(got: np.ndarray, want: np.ndarray, name: str) -> None:
+    """The same bits, or NaN on both sides."""
+    assert got.dtype == want.dtype and got.shape == want.shape
+    different = got != want
+    if got.dtype.kind == "f":
+        bits = f"u{got.dtype.itemsize}"
+        different = (got.view(bits) != want.view(bits)) & ~(np.isnan(got) & np.isnan(want))
+    assert not different.any(), f"{name}: got {got[different][:5]}, expected {want[different][:5]}"
+
+
+def agree(graph: linnet.Graph, feeds: dict[str, np.ndarray], device: Device) -> None:
+    """All maps run on the device, and the results are the CPU's."""
+    session = linnet.Session(graph, devices=[device])
+    got = session.run(feeds)
+    assert {step.device for step in session.steps if step.op in ("map", "conv", "matmul")} == {"source"}
+    for name, want in linnet.Session(graph).run(feeds).items():
+        same(got[name], want, name)
+
+
+def random_batch(seeds: range) -> Batch:
+    made = Batch()
+    for seed in seeds:
+        made.add(seed)
+    return made
+
+
+def finished(made: Batch) -> tuple[linnet.Graph, dict[str, np.ndarray]]:
+    """The graph, and feeds."""
+    made.graph.signature("infer", made.main)
+    return made.graph, {f"x{i}": array for i, array in enumerate(made.feeds, 1)}
+
+
+# ---- random programs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 40])
+def test_random_programs(first: int, checked: Compiling) -> None:
+    agree(*finished(random_batch(range(first, first + 40))), checked.device)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(1000, 6000, 50))
+def test_random_programs_at_length(first: int, compiling: Compiling) -> None:
+    agree(*finished(random_batch(range(first, first + 50))), compiling.device)
+
+
+# ---- edge values -----------------------------------------------------------------------------------------------------
+
+REAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.7, 1e-40, -1e-45, 6e-8, 65519.99, 65520.0, 300.0, -129.0, 1e10, -1e19, 3e38, 9e18, 1e6,
+        2147483647.0, 4294967296.0, -2147483648.5, 88.8, -104.0, np.inf, -np.inf, np.nan]  # fmt: skip
+WHOLE = [0, 1, -1, 2, -2, 7, 31, 32, 33, 63, 64, 65, 127, -128, 255, 256, -40, 65535, 2**24 + 1, 2**31 - 1, -(2**31), 2**53 + 1,
+         2**62, 2**63 - 1, -(2**63), 2**40 + 2**15 + 1]  # fmt: skip
+APART = ("load", "load_dequantized", "store", "store_quantized", "const", "iota", "cast", "table", "fixed_multiply",
+         "fixed_multiply_single")  # fmt: skip
+
+
+def edges(kind: str) -> np.ndarray:
+    """Values of a register type."""
+    if kind in ("f32", "f64"):
+        return np.array(REAL, np.float64).astype(KINDS[kind])
+    return np.unique(np.array(WHOLE, np.int64).astype(KINDS[kind]))
+
+
+def elements(dtype: str) -> np.ndarray:
+    """Values of an element type."""
+    if dtype in ("f32", "f64", "f16", "bf16"):
+        return stored(np.array(REAL, np.float64), "f64", dtype)
+    if dtype == "bool":
+        return np.array([False, True])
+    return np.unique(np.array(WHOLE, np.int64).astype(numpy_dtype(dtype)))
+
+
+def add(made: Batch, operands: list[tuple[np.ndarray, str]], program: Program, dtype: str) -> None:
+    """Appends a map with one output."""
+    tensors = [made.feed(array, kind) for array, kind in operands]
+    output = made.node(tensors, program.attributes([dtype]), [(dtype, operands[0][0].shape, None)])[0]
+    output.name = f"y{len(made.main.outputs)}"
+    made.main.outputs.append(output)
+
+
+def program_of(loads: list[str], *rest: Instruction) -> Program:
+    """Loads its inputs into registers of these types, computes, and stores the last register."""
+    program = Program()
+    for i, kind in enumerate(loads):
+        program.add(Instruction("load", kind, operand=i))
+    for instruction in rest:
+        program.add(instruction)
+    program.stores.append(Store(len(program.code) - 1, False))
+    return program
+
+
+def every_opcode() -> Batch:
+    """One map per opcode and register type, for all pairs of edge values."""
+    made = Batch()
+    with np.errstate(all="ignore"):
+        for opcode, (_, arity, types) in OPCODES.items():
+            if opcode in APART:
+                continue
+            for kind in ("f32", "f64", "i32", "i64"):
+                if types not in ("*", kind[0]):
+                    continue
+                values = edges(kind)
+                pairs = np.array(list(itertools.product(values, repeat=2)), KINDS[kind])
+                registers = [pairs[:, 0], pairs[:, 1]][:arity]
+                loads = [kind] * len(registers)
+                if opcode == "select":
+                    registers, loads = [np.arange(len(pairs), dtype=np.int32) % 3, *registers], ["i32", *loads]
+                step = Instruction(opcode, kind, tuple(range(len(loads))))
+                operands = [(np.ascontiguousarray(r), k) for r, k in zip(registers, loads, strict=True)]
+                add(made, operands, program_of(loads, step), step.result)
+    return made
+
+
+def every_conversion() -> Batch:
+    """Loads of each element type into each register type, stores of each, and casts."""
+    made = Batch()
+    with np.errstate(all="ignore"):
+        for dtype, kind in itertools.product(ALL, KINDS):
+            if (dtype, kind) != ("u32", "i32"):
+                add(made, [(elements(dtype), dtype)], program_of([kind]), kind)
+            add(made, [(edges(kind), kind)], program_of([kind]), dtype)
+        for source, kind in itertools.permutations(KINDS, 2):
+            add(made, [(edges(source), source)], program_of([source], Instruction("cast", kind, (0,))), kind)
+    return made
+
+
+@pytest.mark.parametrize("made", [every_opcode, every_conversion])
+def test_edge_values(made: Callable[[], Batch], checked: Compiling) -> None:
+    agree(*finished(made()), checked.device)
+
+
+def test_the_programs_above_have_every_opcode() -> None:
+    used = {i.opcode for seed in range(80) for i in case_of(seed).program.code}
+    assert used >= {*APART} - {"store", "store_quantized"}
+    assert any(store.quantized for seed in range(80) for store in case_of(seed).program.stores)
+
+
+# ---- epilogues -------------------------------------------------------------------------------------------------------
+
+
+def test_epilogues(compiling: Compiling) -> None:
+    """Maps behind a convolution and a product, with operands that are one number, one per column, and one per element."""
+    rng = np.random.default_rng(0)
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (2, 3, 6, 5))
+    shift, other = graph.placeholder("shift", (7,)), graph.placeholder("other", (2, 4, 4, 3), "f16")
+    y = ops.conv(x, graph.constant(rng.integers(-3, 4, (4, 3, 3, 3)).astype(np.float32)))
+    y = linnet.pointwise([other, y], lambda a, b: ((b + 1.5).max(0.0) * a).tanh())
+    w = graph.constant(rng.integers(-3, 4, (12, 7)).astype(np.float32))
+    z = linnet.pointwise([ops.reshape(x, (15, 12)) @ w, shift], lambda a, b: (a * b).sigmoid(), dtypes="f16")
+    graph.signature("infer", {"x": x, "shift": shift, "other": other}, {"y": y, "z": z})
+    feeds = {
+        "x": rng.integers(-4, 5, (2, 3, 6, 5)).astype(np.float32),
+        "shift": rng.standard_normal(7).astype(np.float32),
+        "other": rng.standard_normal((2, 4, 4, 3)).astype(np.float16),
+    }
+    before = compiling.epilogues
+    agree(graph, feeds, compiling.device)
+    assert compiling.epilogues == before + 2
+
+
+# ---- the texts -------------------------------------------------------------------------------------------------------
+
+
+def text_of(function: Any, *arguments: Any) -> str:
+    """Asks for the length, then for the text."""
+    length = ffi.new("size_t *")
+    check(function(*arguments, ffi.NULL, 0, length), ffi.new("linnet_error *"))
+    out = ffi.new("char[]", length[0] + 1)
+    check(function(*arguments, out, length[0] + 1, length), ffi.new("linnet_error *"))
+    made = bytes(ffi.string(out))
+    assert len(made) == length[0]
+    return made.decode()
+
+
+def options(language: str, native: bool = False, prefix: str | None = None) -> Any:
+    made = new_struct("linnet_source_options")
+    made.language, made.native = LANGUAGES[language], native
+    if prefix is not None:
+        kept = ffi.new("char[]", prefix.encode())
+        made.prefix = kept
+        return made, kept
+    return made, None
+
+
+class Reading(PyDevice):
+    """Takes no step, but calls `look` with each map while the plan is made."""
+
+    def __init__(self, look: Callable[[Any], None]) -> None:
+        super().__init__()
+        self.look = look
+
+    def _cost(self, step: Any) -> float:
+        if op_of(step) == "map":
+            self.look(step)
+        return -1.0
+
+
+def planned(made: Batch, look: Callable[[Any], None]) -> None:
+    graph, feeds = finished(made)
+    linnet.Session(graph, devices=[Reading(look)]).run(feeds)
+
+
+def kernel(step: Any, number: int, language: str, native: bool) -> str:
+    """A map as a kernel with one element per thread, whose operands have the shape of the result."""
+    block = text_of(lib().linnet_step_map_source, step, options(language, native)[0])
+    space, head = ("__global ", "__kernel") if language == "opencl" else ("", 'extern "C" __global__')
+    thread = "get_global_id(0)" if language == "opencl" else "blockIdx.x * blockDim.x + threadIdx.x"
+    operands, before, after = [], [f"long at = {thread};"], []
+    for i in range(lib().linnet_step_input_count(step)):
+        kind = TYPES[tensor_of(step, i).dtype]
+        operands += [
+            f"{space}const {kind} *x{i}_table",
+            f"{space}const float *x{i}_scale",
+            f"{space}const ln_i32 *x{i}_zero",
+        ]
+        before.append(f"{kind} x{i} = x{i}_table[at];")
+    for i in range(lib().linnet_step_output_count(step)):
+        kind = TYPES[tensor_of(step, i, output=True).dtype]
+        operands += [f"{space}{kind} *r{i}", f"{space}const float *y{i}_scale", f"{space}const ln_i32 *y{i}_zero"]
+        before.append(f"{kind} y{i};")
+        after.append(f"r{i}[at] = y{i};")
+    before += [f"long i{d} = at;" for d in range(8)]
+    return f"{head} void k{number}({', '.join(operands)}) {{\n{' '.join(before)}\n{block}{' '.join(after)}\n}}\n"
+
+
+COMPILERS = {
+    "opencl": ["clang", "-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-target", "spir64", "-S",
+               "-emit-llvm", "-Wall", "-Werror", "-Wno-unused-variable", "-Wno-tautological-compare"],
+    "cuda": ["nvcc", "-x", "cu", "-ptx", "-fmad=false", "-arch=compute_75", "-Werror", "all-warnings", "-diag-suppress", "177"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["linnet", "native"])
+@pytest.mark.parametrize("language", COMPILERS)
+def test_compilers_of_devices_accept_it(language: str, native: bool, tmp_path: Path) -> None:
+    """Every opcode and conversion, and random programs."""
+    need(COMPILERS[language][0])
+    kernels: list[str] = []
+    for made in (every_opcode(), every_conversion(), random_batch(range(30))):
+        planned(made, lambda step: kernels.append(kernel(step, len(kernels), language, native)))
+    assert len(kernels) > 200
+    text = "".join(kernels)
+    prelude = text_of(lib().linnet_map_prelude, options(language, native)[0], text.encode())
+    assert ("ln_log_d(" in prelude) is not native
+    source = tmp_path / "kernels.txt"
+    source.write_text(prelude + text)
+    run([*COMPILERS[language], str(source), "-o", str(tmp_path / "out")])
+
+
+def test_without_f64_on_the_target() -> None:
+    """Programs of f32 and i32 do not mention double if the functions are the target's own."""
+    made, texts = Batch(), list[str]()
+    for opcode, (_, arity, types) in OPCODES.items():
+        for kind in ("f32", "i32"):
+            if opcode not in APART and types in ("*", kind[0]) and arity < 3:
+                step = Instruction(opcode, kind, tuple(range(arity)))
+                add(made, [(edges(kind), kind)] * arity, program_of([kind] * arity, step), step.result)
+    for dtype in ("f16", "bf16", "i8", "u8", "u32", "i64", "bool"):
+        add(made, [(edges("f32"), "f32")], program_of(["f32"]), dtype)
+        add(made, [(edges("i32"), "i32")], program_of(["i32"]), dtype)
+    planned(made, lambda step: texts.append(text_of(lib().linnet_step_map_source, step, ffi.NULL)))
+    for native in (False, True):
+        prelude = text_of(lib().linnet_map_prelude, options("opencl", native)[0], "".join(texts).encode())
+        assert ("double" in re.sub(r"^#.*$", "", prelude, flags=re.MULTILINE)) is not native
+
+
+def test_only_what_is_used_and_each_name_once() -> None:
+    prelude = text_of(lib().linnet_map_prelude, ffi.NULL, b"y = ln_tanh_f(x) + not_ln_log_f(x) + ln_exp_fine(x);")
+    defined = re.findall(r"^LN_FN \w+ (\w+)\(", prelude, re.MULTILINE)
+    assert set(defined) >= {"ln_tanh_f", "ln_exp_f", "ln_bits_f"} and "ln_log_f" not in defined
+    assert len(defined) == len(set(defined))
+    nothing = text_of(lib().linnet_map_prelude, ffi.NULL, b"")
+    assert "LN_FN float" not in nothing and "typedef int64_t ln_i64;" in nothing
+
+
+def test_names_and_sizes() -> None:
+    """A prefix for all names that the device defines; a short buffer gets the beginning; wrong arguments are refused."""
+    made = Batch()
+    add(made, [(edges("f32"), "f32"), (edges("f32"), "f32")],
+        program_of(["f32", "f32"], Instruction("iota", "f32", operand=0), Instruction("add", "f32", (1, 2))), "f32")  # fmt: skip
+    seen = []
+
+    def look(step: Any) -> None:
+        plain = text_of(lib().linnet_step_map_source, step, ffi.NULL)
+        assert set(re.findall(r"\b(?!ln_|float)[a-z]\w*", plain)) == {"x0", "x1", "i0", "y0"}
+        named, kept = options("c", prefix="my_")
+        assert text_of(lib().linnet_step_map_source, step, named) == re.sub(r"\b([xyi]\d)\b", r"my_\1", plain)
+        length, short = ffi.new("size_t *"), ffi.new("char[8]", b"1234567")
+        assert lib().linnet_step_map_source(step, ffi.NULL, short, 6, length) == 0
+        assert bytes(ffi.buffer(short)) == plain[:5].encode() + b"\x007\x00" and length[0] == len(plain)
+        wrong, _ = options("c")
+        wrong.language = 3
+        for given in (wrong, options("c", prefix="p" * 33)[0]):
+            with pytest.raises(Failure):
+                text_of(lib().linnet_step_map_source, step, given)
+        assert lib().linnet_step_map_source(step, ffi.NULL, ffi.NULL, 9, length) != 0
+        assert lib().linnet_map_prelude(ffi.NULL, ffi.NULL, ffi.NULL, 0, length) != 0
+        del kept
+        seen.append(plain)
+
+    planned(made, look)
+    assert seen
