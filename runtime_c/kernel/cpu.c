@@ -10,7 +10,7 @@
 #include <cpuid.h>
 #endif
 
-/* The names of a build without the kernels that need the mark are known, too: they are limits. */
+/* Names whose kernels this build lacks are accepted too, because a name is only a limit. */
 const ln_isa_set ln_isa_sets[] = {
     {"scalar", 0, LN_ISA_SCALAR},
 #if defined(__x86_64__) || defined(_M_X64)

@@ -8,7 +8,8 @@
 #include "generated/op_table.h"
 #include "linnet_ext.h"
 
-/* What a processor can do and a kernel can need: bits, in no order, since each exists without most of the others. */
+/* Features that a processor can have and a kernel can need. They are bits without an order, because each can exist
+ * without most of the others. */
 typedef uint32_t ln_features;
 enum ln_feature {
 #if defined(__x86_64__) || defined(_M_X64)
@@ -29,7 +30,7 @@ enum ln_feature {
     LN_NO_FEATURE = 0
 };
 
-/* Named sets: what the files NAME__<isa>.c are compiled for, and so what their kernels need. */
+/* Named sets of features. A file NAME__<isa>.c is compiled for the set of its name, so its kernels need this set. */
 enum ln_isa {
 #if defined(__x86_64__) || defined(_M_X64)
     LN_ISA_SSE2 = LN_SSE2,
@@ -46,18 +47,19 @@ enum ln_isa {
 /* kernel/cpu.c */
 ln_features ln_detect_features(void); /* all that this machine and its operating system have */
 #if defined(__x86_64__)
-/* The features that the answers of CPUID mean: ECX of leaf 1; EBX and ECX of leaf 7, EAX of its part 1; and XCR0. */
+/* The features that CPUID reports. The arguments are ECX of leaf 1, EBX and ECX of leaf 7, EAX of subleaf 1 of leaf 7,
+ * and XCR0. */
 ln_features ln_x86_features(unsigned leaf1, unsigned leaf7b, unsigned leaf7c, unsigned part1, unsigned state);
 #endif
-/* A name that isa_max takes. The set is the most that a plan may then use. The library lists the name on machines that
-   have the feature (`mark`), in builds with kernels for it. */
+/* A name for isa_max, and the largest set of features that a plan may then use. The library lists the name if the
+ * machine has the feature `mark` and the build has kernels for it. */
 typedef struct ln_isa_set {
     char name[12];
     ln_features mark, most;
 } ln_isa_set;
 extern const ln_isa_set ln_isa_sets[];           /* in the order of linnet_isa_name; the last one has no name */
 const ln_isa_set *ln_isa_find(const char *name); /* NULL: there is no such set */
-/* The last set that these features of this machine contain the mark of. */
+/* The last set whose mark is one of the features. */
 const ln_isa_set *ln_isa_of(ln_features features);
 
 typedef struct ln_epilogue ln_epilogue; /* kernel/map.h: a map applied to the op's result before it is stored */
@@ -72,8 +74,8 @@ typedef struct ln_call {
     int n_extra;
     const ln_tensor *inner;      /* with an epilogue: the op's own result, which is never stored; else == outputs */
     const ln_epilogue *epilogue; /* NULL: none */
-    ln_features features;        /* what the plan may use; a kernel may choose helpers by it */
-    int threads;                 /* the largest number of threads that will run it */
+    ln_features features; /* the features that the plan may use; a kernel may choose its helper functions by them */
+    int threads;          /* the largest number of threads that will run it */
     /* Set by configure: */
     void *state;         /* plan-time data of the kernel, from ln_call_state */
     size_t packed_bytes; /* bytes of rearranged constants, which `pack` fills; plans of the model that pack the same
@@ -118,13 +120,13 @@ enum ln_kernel_flag {
 };
 
 /* `can` decides from dtypes, strides and attributes whether the kernel's result for this call is right. The strides
- * determine the layout. `cost` (may be NULL) is the time for a call that it can run, in nanoseconds by a model of
- * shapes and never of a clock, as that of linnet_device.h. `least` is ln_least_cost of kernel and call; a cost is never
- * below it, so a kernel whose least cost is too high is not asked. NULL: the least cost. `configure` (may be NULL)
- * fills the fields of the call marked "Set by configure". `pack` (may be NULL) writes packed_bytes from
- * call->inputs[i].data, which is also set for variables then (ln_packable). `run` computes items [begin, end) of the
- * phase. Items must be independent, and a result must not depend on how the range is split. No kernel reads or writes
- * any byte outside its buffers.
+ * determine the layout. `cost` returns the modelled time of a call that the kernel can run, in nanoseconds. As in
+ * linnet_device.h, the time follows from the shapes and never from a clock. `least` is ln_least_cost of the kernel and
+ * the call. No cost is below it, so a kernel whose least cost is too high is not asked. If `cost` is NULL, the cost is
+ * the least cost. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack` (may be
+ * NULL) writes packed_bytes from call->inputs[i].data, which is also set for variables then (ln_packable). `run`
+ * computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the range is
+ * split. No kernel reads or writes any byte outside its buffers.
  */
 typedef struct ln_kernel {
     char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
@@ -141,9 +143,11 @@ typedef struct ln_kernel {
 /* All kernels of this build, best first, references last (dispatch/dispatch.c includes the .inc lists).
  * NULL-terminated. */
 extern const ln_kernel *const ln_kernels[];
-/* Nanoseconds of a step that moves so many bytes and multiplies so often, on `threads` threads (kernel/cost.c). */
+/* Modelled nanoseconds of a step on `threads` threads, from the bytes that it moves and the multiplications that it
+ * does (kernel/cost.c). */
 double ln_modelled_ns(double bytes, double products, int threads);
-/* The multiplications of a product, about: the root of the product of the element counts of a, b and y. */
+/* Approximate number of multiplications of a matrix product: the square root of the product of the element counts of a,
+ * b and y. */
 double ln_modelled_products(double sizes);
 /* How many times slower a kernel is than one with the widest vectors of the architecture, by the features that it
  * needs; and the time of the call with the widest vectors. The least cost is their product. */
@@ -151,10 +155,10 @@ int ln_slowness(const ln_kernel *kernel);
 double ln_full_rate_ns(const ln_call *call);
 double ln_least_cost(const ln_kernel *kernel, const ln_call *call);
 double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
-/* Of the kernels that need no more than call->features and can run the call, the one of least cost, and of several the
- * first in ln_kernels; NULL if there is none. */
+/* Returns the kernel of least cost among those that need no more than call->features and can run the call. If several
+ * kernels have this cost, returns the first in ln_kernels. Returns NULL if no kernel can run the call. */
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only);
-/* Why the kernel, which is one of the call's op, cannot run the call. */
+/* Why the kernel cannot run the call. It must be a kernel of the call's op. */
 linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only);
 /* Whether ln_kernels has any kernel of the op. */
 bool ln_has_kernel(int op);

@@ -94,7 +94,7 @@ typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
 typedef int (*ln_layout_function)(const void *attributes, const ln_tensor *x, int input);
 
 typedef struct ln_op {
-    char name[20]; /* "": no such op */
+    char name[20]; /* "": there is no op with this number */
     uint16_t id;
     int8_t min_inputs, max_inputs; /* max -1: any number */
     int8_t min_outputs, max_outputs;

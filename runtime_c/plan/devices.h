@@ -37,10 +37,10 @@ typedef struct ln_work_claim {
     uint64_t packed_offset;
 } ln_work_claim;
 
-/* A new value of a variable that a device computes and that it also keeps, as the copy that the next run reads. */
+/* A new value of a variable that a device computes. The device keeps it as the copy that the next run reads. */
 typedef struct ln_work_move {
     int32_t value, resident; /* both on the device */
-    int32_t variable;        /* until the transfers are complete: its value; then its number in the model */
+    int32_t variable;        /* number of the variable in the model; while transfers are inserted, its value */
 } ln_work_move;
 
 #endif

@@ -305,7 +305,7 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     return status;
 }
 
-/* An op that falls back to the CPU is reported, never silent: the host hears which steps no device took. */
+/* Reports the steps that fall back to the CPU because no device took them. */
 static void report_fallback(const linnet_plan *plan) {
     enum { NAMED = 8 };
     const ln_op *ops[NAMED];

@@ -47,6 +47,10 @@ static void unpack_columns(const ln_call *call, const ln_weights *s, const void 
                            int64_t n, float *out) {
     const ln_tensor *b = &call->inputs[1];
     const ln_matmul_view *v = &s->view;
+#if defined(LN_SIMD_AVX512)
+    /* ln_quant_unpack has SSE instructions, which are four times slower while upper halves of registers are in use. */
+    _mm256_zeroupper();
+#endif
     memset(out, 0, (size_t)(s->panel * s->padded) * sizeof *out);
     if (v->b_row == 1) {
         for (int64_t c = 0; c < n; c++)
