@@ -54,5 +54,5 @@ double ln_least_cost(const ln_kernel *kernel, const ln_call *call) {
 
 double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call) {
     const double least = ln_least_cost(kernel, call);
-    return kernel->cost != NULL ? kernel->cost(call, least) : least;
+    return kernel->code->cost != NULL ? kernel->code->cost(call, least) : least;
 }

@@ -1,6 +1,6 @@
 /* kernel.h - the one interface between the plan and every kernel, reference or fast, of any ISA.
- * A kernel is one `const ln_kernel` object and one line in a kernels.inc list. Dispatch, tests and benchmarks use these
- * lists. */
+ * A kernel is its code, a `const ln_kernel_code`, and one line in a list, which says everything else about it.
+ * Dispatch, tests and benchmarks use the table that dispatch/dispatch.c makes of the lists. */
 #ifndef LN_KERNEL_H
 #define LN_KERNEL_H
 
@@ -30,16 +30,17 @@ enum ln_feature {
     LN_NO_FEATURE = 0
 };
 
-/* Named sets of features. A file NAME__<isa>.c is compiled for the set of its name, so its kernels need this set. */
+/* Named sets of features. A file NAME__<isa>.c is compiled for the set of its name, so its kernels need this set. The
+ * lists of kernels contain these names, so they are spelled as in the names of the files. */
 enum ln_isa {
 #if defined(__x86_64__) || defined(_M_X64)
-    LN_ISA_SSE2 = LN_SSE2,
-    LN_ISA_AVX2 = LN_ISA_SSE2 | LN_AVX2,
-    LN_ISA_AVX512 = LN_ISA_AVX2 | LN_AVX512,
-    LN_ISA_AVX512VNNI = LN_ISA_AVX512 | LN_AVX512VNNI,
+    LN_ISA_sse2 = LN_SSE2,
+    LN_ISA_avx2 = LN_ISA_sse2 | LN_AVX2,
+    LN_ISA_avx512 = LN_ISA_avx2 | LN_AVX512,
+    LN_ISA_avx512vnni = LN_ISA_avx512 | LN_AVX512VNNI,
 #elif defined(__aarch64__) || defined(__ARM_NEON)
-    LN_ISA_NEON = LN_NEON,
-    LN_ISA_DOTPROD = LN_ISA_NEON | LN_DOTPROD,
+    LN_ISA_neon = LN_NEON,
+    LN_ISA_dotprod = LN_ISA_neon | LN_DOTPROD,
 #endif
     LN_ISA_SCALAR = 0 /* the references */
 };
@@ -115,34 +116,55 @@ linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t i
 
 enum ln_kernel_flag {
     LN_KERNEL_EPILOGUE = 1, /* applies call->epilogue */
-    LN_KERNEL_VIEWS = 2,    /* accepts any strides on input 0 and output 0, not only dense or channels-last */
-    LN_KERNEL_REFERENCE = 4 /* the scalar reference: any strides, any ISA, written for readability */
+    LN_KERNEL_REFERENCE = 2 /* the scalar reference: any strides, any ISA, written for readability */
 };
 
-/* `can` decides from dtypes, strides and attributes whether the kernel's result for this call is right. The strides
- * determine the layout. `cost` returns the modelled time of a call that the kernel can run, in nanoseconds. As in
- * linnet_device.h, the time follows from the shapes and never from a clock. `least` is ln_least_cost of the kernel and
- * the call. No cost is below it, so a kernel whose least cost is too high is not asked. If `cost` is NULL, the cost is
- * the least cost. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack` (may be
- * NULL) writes packed_bytes from call->inputs[i].data, which is also set for variables then (ln_packable). `run`
- * computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the range is
- * split. No kernel reads or writes any byte outside its buffers.
+/* One more bit beside those of the layouts: strides that are those of no layout (views). Bit LN_LAYOUT_CHANNELS_LAST
+ * means that the channels are innermost, so it also covers dense tensors of nodes whose channel_axis is the last one.
  */
-typedef struct ln_kernel {
-    char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
-    uint16_t op;
-    uint16_t flags;
-    ln_features needs;
+enum { LN_STRIDED = 128 };
+
+/* `can` decides what the kernel's line cannot say: from strides, attributes and combinations of dtypes, whether the
+ * kernel's result for this call is right. It is asked only about calls that agree with the line. If `can` is NULL, the
+ * kernel runs all of these calls. `cost` returns the modelled time of a call that the kernel can run, in nanoseconds.
+ * As in linnet_device.h, the time follows from the shapes and never from a clock. `least` is ln_least_cost of the
+ * kernel and the call. No cost is below it, so a kernel whose least cost is too high is not asked. If `cost` is NULL,
+ * the cost is the least cost. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack`
+ * (may be NULL) writes packed_bytes from call->inputs[i].data, which is also set for variables then (ln_packable).
+ * `run` computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the
+ * range is split. No kernel reads or writes any byte outside its buffers.
+ */
+typedef struct ln_kernel_code {
     bool (*can)(const ln_call *call);
     double (*cost)(const ln_call *call, double least);
     linnet_status (*configure)(ln_call *call);
     void (*pack)(const ln_call *call, void *packed);
     linnet_status (*run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
+} ln_kernel_code;
+
+/* A line of a list. An operand that is absent agrees with every mask. */
+typedef struct ln_kernel {
+    char name[44]; /* "<op>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
+    uint16_t op;
+    uint16_t flags;
+    ln_features needs;
+    uint16_t takes[2];                    /* a bit per linnet_dtype of input 0, and of input 1 */
+    uint16_t gives;                       /* of output 0, without the epilogue */
+    uint8_t layouts_taken, layouts_given; /* of input 0, and of output 0: a bit per ln_layout, or LN_STRIDED */
+    uint8_t tile[2];                      /* rows and columns that are computed at once; 0: the kernel has no tile */
+    const ln_kernel_code *code;
 } ln_kernel;
 
-/* All kernels of this build, best first, references last (dispatch/dispatch.c includes the .inc lists).
- * NULL-terminated. */
-extern const ln_kernel *const ln_kernels[];
+/* All kernels of this build, best first, references last (dispatch/dispatch.c includes the lists). The last entry has
+ * no code. */
+extern const ln_kernel ln_kernels[];
+/* What a call needs of a line: in each field one of the bits that are set. A tensor may have the strides of several
+ * layouts. */
+typedef struct ln_call_kinds {
+    uint16_t takes[2], gives;
+    uint8_t layouts_taken, layouts_given;
+} ln_call_kinds;
+ln_call_kinds ln_kinds_of(const ln_call *call);
 /* Modelled nanoseconds of a step on `threads` threads, from the bytes that it moves and the multiplications that it
  * does (kernel/cost.c). */
 double ln_modelled_ns(double bytes, double products, int threads);

@@ -219,11 +219,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_USER_OP_FAILED;
 }
 
-const ln_kernel ln_reference_user = {
-    .name = "user",
-    .op = LN_OP_USER,
-    .flags = LN_KERNEL_REFERENCE,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_user = {.can = can, .configure = configure, .run = run};

@@ -109,7 +109,7 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
-    if (step->kernel->configure != NULL && (status = step->kernel->configure(call)) != LINNET_OK) {
+    if (step->kernel->code->configure != NULL && (status = step->kernel->code->configure(call)) != LINNET_OK) {
         ln_fail(w->error, status, "cannot prepare kernel %s: %s", step->kernel->name, linnet_status_name(status));
         ln_at_node(w->error, node->index, node->name);
         return status;

@@ -136,7 +136,7 @@ static void pack(linnet_session *s, const ln_instance *instance, const ln_step *
         if (tensors[i].steady) tensors[i].data = ln_instance_pointer(s, instance, &step->inputs[i]);
     }
     call.inputs = tensors;
-    step->kernel->pack(&call, content(instance->kept[step->kept]));
+    step->kernel->code->pack(&call, content(instance->kept[step->kept]));
 }
 
 typedef struct packing {

@@ -17,7 +17,7 @@ static void run_part(void *argument, int index) {
     const ln_step *step = p->bound->step;
     const int64_t work = step->call.work[p->phase > 0], each = work / p->count, rest = work % p->count;
     const int64_t begin = index * each + ln_min(index, rest), end = begin + each + (index < rest);
-    const linnet_status status = step->kernel->run(&step->call, &p->bound->buffers, p->phase, begin, end, index);
+    const linnet_status status = step->kernel->code->run(&step->call, &p->bound->buffers, p->phase, begin, end, index);
     if (status != LINNET_OK) atomic_store(&p->status, (int)status);
 }
 
@@ -50,9 +50,9 @@ static inline linnet_status run_step(linnet_session *s, ln_instance *instance, c
     if (step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, bound, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
         const int threads = step->threads[phase > 0];
-        const linnet_status status =
-            threads > 1 ? run_parallel(s, bound, phase, threads)
-                        : step->kernel->run(&step->call, &bound->buffers, phase, 0, step->call.work[phase > 0], 0);
+        const linnet_status status = threads > 1 ? run_parallel(s, bound, phase, threads)
+                                                 : step->kernel->code->run(&step->call, &bound->buffers, phase, 0,
+                                                                           step->call.work[phase > 0], 0);
         if (status != LINNET_OK) return fail(s, bound, status, error);
     }
     return LINNET_OK;

@@ -99,9 +99,5 @@ static linnet_status weights_run(const ln_call *call, const ln_buffers *b, int p
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_matmul_weights) = {.name = "matmul_f32_weights__" LN_SIMD_TEXT,
-                                                   .op = LN_OP_MATMUL,
-                                                   .needs = LN_SIMD_ISA,
-                                                   .can = ln_weights_can,
-                                                   .configure = ln_weights_configure,
-                                                   .run = weights_run};
+const ln_kernel_code LN_SIMD_NAME(ln_matmul_weights) = {
+    .can = ln_weights_can, .configure = ln_weights_configure, .run = weights_run};
