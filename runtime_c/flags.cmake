@@ -79,12 +79,16 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
 endif()
 
 # linnet_folder(<list> <folder> <flags>...) appends the C files of a folder to the list, to be compiled with these flags.
-# Builds that are not optimized take none of them.
+# Files named NAME_plan.c run only while a model is planned, so they get -Os too. Builds that are not optimized take none
+# of the flags.
 function(linnet_folder list folder)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.c)
   list(FILTER sources EXCLUDE REGEX "\\.inc\\.c$") # pasted into other files
   if(LINNET_OPTIMIZED)
     set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
+    set(planning ${sources})
+    list(FILTER planning INCLUDE REGEX "_plan\\.c$")
+    set_source_files_properties(${planning} PROPERTIES COMPILE_OPTIONS "${ARGN};-Os")
   endif()
   set(${list} ${${list}} ${sources} PARENT_SCOPE)
 endfunction()

@@ -1,5 +1,5 @@
 /* depthwise.h - a planned depthwise conv (one input channel per output channel), which the SIMD kernels of every ISA
- * read. Geometry, packing and memory do not depend on the ISA; depthwise.c computes them once. */
+ * read. Geometry, packing and memory do not depend on the ISA; depthwise_plan.c computes them once. */
 #ifndef LN_DEPTHWISE_H
 #define LN_DEPTHWISE_H
 

@@ -1,6 +1,6 @@
 /* depthwise.inc.c - depthwise convolution, with vectors over channels and several pixels at a time, for floats and
  * integers; also transposed (the gradient of its input) for f32. Compiled per ISA by longtail__<isa>.c. Code that does
- * not depend on the ISA is in fast/tail/depthwise.c. */
+ * not depend on the ISA is in fast/tail/depthwise_plan.c. */
 #include "fast/tail/depthwise.h"
 #include "fast/tail/any.inc.c"
 #include "fast/tail/requant.inc.c"

@@ -1,5 +1,5 @@
-/* depthwise.c - shared by the depthwise kernels of all ISAs. Decides which calls they support, plans their memory, and
- * packs the weights. The loops are in fast/tail/depthwise.inc.c. */
+/* depthwise_plan.c - shared by the depthwise kernels of all ISAs. Decides which calls they support, plans their memory,
+ * and packs the weights. The loops are in fast/tail/depthwise.inc.c. */
 #include "fast/tail/depthwise.h"
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }

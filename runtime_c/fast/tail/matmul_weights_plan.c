@@ -1,4 +1,5 @@
-/* matmul_weights.c - which products by quantized weights the kernels of matmul_weights.inc.c support, and their plan.
+/* matmul_weights_plan.c - which products by quantized weights the kernels of matmul_weights.inc.c support, and their
+ * plan.
  */
 #include "fast/tail/matmul_weights.h"
 #include "kernel/common/quant_unpack.h"
