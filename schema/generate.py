@@ -188,14 +188,15 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
 
 
 def reference_list(ops: list[Op]) -> str:
-    """One line per op; its kernel is found by name, like its shape rule. A build may leave out the kernels for training."""
+    """One line per op; its kernel is found by name, like its shape rule. A build may leave out the kernels of a part."""
     out = [
         f"/* {NOTE} */",
         "/* The reference kernel of each op: a `const ln_kernel_code` of runtime_c/ops/. Included by dispatch/dispatch.c with",
         " * LN_REFERENCE(op) defined. Ops that call functions have none: plans put the functions' nodes in their place. */",
     ]
     rows = {part: [f"LN_REFERENCE({op.name})" for op in ops if not op.calls and op.part == part] for part in PARTS}
-    return "\n".join([*out, *rows[""], "#ifndef LN_WITHOUT_TRAINING", *rows["training"], "#endif", ""])
+    parts = [[f"#ifndef LN_WITHOUT_{part.upper()}", *rows[part], "#endif"] for part in PARTS if part]
+    return "\n".join([*out, *rows[""], *(line for part in parts for line in part), ""])
 
 
 def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
