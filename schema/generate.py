@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from map_source import map_source
-from rows import ATTRIBUTE_TYPES, FAMILIES, FLAGS, PARTS, Op, default_of, load_opcodes, load_ops
+from rows import ATTRIBUTE_TYPES, FAMILIES, FLAGS, PARTS, Op, default_of, load_opcodes, load_ops, load_versions
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schema"
@@ -188,14 +188,15 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
 
 
 def reference_list(ops: list[Op]) -> str:
-    """One line per op; its kernel is found by name, like its shape rule. A build may leave out the kernels for training."""
+    """One line per op; its kernel is found by name, like its shape rule. A build may leave out the kernels of a part."""
     out = [
         f"/* {NOTE} */",
         "/* The reference kernel of each op: a `const ln_kernel_code` of runtime_c/ops/. Included by dispatch/dispatch.c with",
         " * LN_REFERENCE(op) defined. Ops that call functions have none: plans put the functions' nodes in their place. */",
     ]
     rows = {part: [f"LN_REFERENCE({op.name})" for op in ops if not op.calls and op.part == part] for part in PARTS}
-    return "\n".join([*out, *rows[""], "#ifndef LN_WITHOUT_TRAINING", *rows["training"], "#endif", ""])
+    parts = [[f"#ifndef LN_WITHOUT_{part.upper()}", *rows[part], "#endif"] for part in PARTS if part]
+    return "\n".join([*out, *rows[""], *(line for part in parts for line in part), ""])
 
 
 def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
@@ -244,7 +245,8 @@ def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         "DERIVATIVES: Final[dict[str, list[str]]] = {",
     ]
     out += [f"    {name!r}: {row['derivative']!r}," for name, row in opcodes.items() if "derivative" in row]
-    out += ["}", ""]
+    out += ["}", "", "# the lowest version of a file that uses these; all others: 1"]
+    out += [f"VERSIONS: Final[dict[str, dict[str, int]]] = {load_versions(ops)!r}", ""]
     return "\n".join(out)
 
 
@@ -414,7 +416,7 @@ def release(version: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("ops", "generated"):
         shutil.copytree(SCHEMA / name, folder / name)
-    for name in ("linnet.fbs", "map_opcodes.toml"):
+    for name in ("linnet.fbs", "map_opcodes.toml", "versions.toml"):
         shutil.copy(SCHEMA / name, folder)
 
 

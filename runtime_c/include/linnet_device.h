@@ -172,14 +172,14 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
  * output. All other names in it begin with ln_; linnet_map_prelude defines them. `options` NULL: all defaults.
  *
  * At most `size` bytes of text are written, with a NUL at the end; `text` may be NULL if size is 0. *length is the
- * length of the whole text, without the NUL. Errors: UNKNOWN_NAME (the step has no program), INVALID_ARGUMENT.
- * Thread-safe. */
+ * length of the whole text, without the NUL. Errors: UNKNOWN_NAME (the step has no program), INVALID_ARGUMENT,
+ * UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options,
                                                 char *text, size_t size, size_t *length);
 /* Writes the types ln_i8, ln_u8, ... ln_u64 and the functions that `uses` calls. `uses` is one or more blocks of
  * linnet_step_map_source, or text of the device's own. The prelude must come before them, once.
  * ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
- * INVALID_ARGUMENT. Thread-safe. */
+ * INVALID_ARGUMENT, UNSUPPORTED. Thread-safe. */
 LINNET_API linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text,
                                             size_t size, size_t *length);
 

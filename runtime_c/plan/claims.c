@@ -123,7 +123,7 @@ static linnet_status claim_run(ln_work *w, const run *r) {
 
 linnet_status ln_pass_claims(ln_work *w) {
     linnet_status status = LINNET_OK;
-    if (w->n_devices == 0) return LINNET_OK;
+    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)
         if (is_step(w, ln_node_at(w, i))) status = propose(w, ln_node_at(w, i));
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)

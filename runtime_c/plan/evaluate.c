@@ -24,9 +24,9 @@ linnet_status ln_no_kernel(const ln_call *call, linnet_error *error) {
     size_t used = 0;
     text[0] = 0;
     if (!ln_has_kernel(call->op->id)) { /* a build can leave out only the ops of training */
-        ln_fail(error, LINNET_UNSUPPORTED, "this build of liblinnet has no kernels for %s", call->op->name);
-        ln_expected(error, "a library built with -DLINNET_TRAINING=ON");
-        return ln_hint(error, "build the library with this option, which is the default"), LINNET_UNSUPPORTED;
+        char kernels[64];
+        snprintf(kernels, sizeof kernels, "the op %s", call->op->name);
+        return ln_left_out(kernels, "LINNET_TRAINING", error);
     }
     for (int i = 0; i < call->n_inputs + call->n_outputs && used + 8 < sizeof text; ++i) {
         const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];

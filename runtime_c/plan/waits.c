@@ -136,7 +136,7 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
 }
 
 linnet_status ln_pass_waits(ln_work *w) {
-    if (w->n_devices == 0) return LINNET_OK;
+    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     waits s = {.w = w};
     const int32_t n = w->nodes.count, n_values = w->values.count;
     s.queues = ln_pool_array(&w->pool, (int64_t)w->n_devices + 1, sizeof *s.queues);
