@@ -28,8 +28,9 @@ enum {
     HALF = 1 << LINNET_F16 | 1 << LINNET_BF16,
     ALL = 0xFFFF, /* dtypes */
     DENSE = 1 << LN_LAYOUT_DENSE,
-    LAST = 1 << LN_LAYOUT_CHANNELS_LAST | LN_STRIDED, /* channels innermost, with or without gaps */
-    ANY = 0xFF,                                       /* strides */
+    LAST = 1 << LN_LAYOUT_CHANNELS_LAST,
+    VIEWS = LN_STRIDED,
+    ANY = 0xFF, /* layouts */
     EPILOGUE = LN_KERNEL_EPILOGUE
 };
 
@@ -134,7 +135,7 @@ const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
         double own = least;
         if (kernel->code->cost != NULL) {
             if (rate == 0) rate = ln_full_rate_ns(call);
-            own = kernel->code->cost(call, least * rate) / rate;
+            own = kernel->code->cost(kernel, call, least * rate) / rate;
             if (best != NULL && own >= cost) continue;
         }
         best = kernel;
