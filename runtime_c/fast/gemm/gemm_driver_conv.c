@@ -76,12 +76,16 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 
-double ln_gemm_conv_cost(const ln_call *call, double least) {
+double ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, double least) {
     problem p;
     if (!describe(call, &p)) return least;
-    /* A group with few columns wastes most of a panel. */
-    const int64_t columns = p.window.out_channels / p.window.group;
-    return p.window.group > 1 && columns < 4 ? least * (columns < 2 ? 12 : 6) : least;
+    const bool integer = !ln_dtype_is_float(call->inputs[0].dtype);
+    const int64_t columns = p.window.out_channels / p.window.group, width = kernel->tile[1];
+    /* Most products of a transposed convolution with a stride are products with zeros. */
+    if (p.transposed && p.lattice[0] * p.lattice[1] * p.lattice[2] > 1) least *= 2;
+    if (columns >= width || (p.window.group == 1 && !integer && columns > 1)) return least;
+    /* Few columns waste most of a panel, and wide integer kernels store fewer than eight of them one by one. */
+    return least * (double)width / (double)columns * (integer && columns < 8 && width > 8 ? 4 : 1);
 }
 
 /* One product per group. */
