@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import linnet
 
@@ -74,7 +75,7 @@ class Encoder:
         x = self.norm(self.look_up("ids"))
         q, k, v = (self.heads(self.dense(x, h, h)) for _ in range(3))
         logits = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2]))
-        weights = self.node("Softmax", self.node("Mul", logits, self.constant(np.float32(0.3))), axis=-1)
+        weights = self.node("Softmax", self.node("Mul", logits, self.constant(np.array(0.3, np.float32))), axis=-1)
         mixed = self.node("Transpose", self.node("MatMul", weights, v), perm=[0, 2, 1, 3])
         mixed = self.node("Reshape", mixed, self.constant(np.array([0, LENGTH, h], np.int64)))
         x = self.norm(self.node("Add", x, self.dense(mixed, h, h)))
@@ -119,3 +120,51 @@ def test_an_encoder_keeps_its_weights_narrow(bits: int, block: int, zeros: bool,
     assert memory["packed_weights"] == memory["constants"] == 0  # nothing is widened or kept a second time
     others = sum(v.nbytes for v in encoder.constants.values() if v.dtype == np.float32 and v.ndim == 1)
     assert len(graph.to_bytes()) <= encoder.weights + encoder.scales + others + (24 << 10)  # and the structure
+
+
+def _blocked(op: str, dtype: str, axis: int, zeros: bool, turned: bool = False) -> tuple[ModelProto, Array]:
+    """One op that reads a constant DequantizeLinear with block_size 16 (opset 21), and its feed."""
+    random, shape = np.random.default_rng(3), (48, 32)
+    kind = {name: getattr(TensorProto, name) for name in ("INT4", "UINT4", "INT8", "UINT8")}[dtype]
+    low, high = {"INT4": (-8, 7), "UINT4": (0, 15), "INT8": (-128, 127), "UINT8": (0, 255)}[dtype]
+    grid = tuple(d // 16 if i == axis else d for i, d in enumerate(shape))
+    constants = [
+        helper.make_tensor("w", kind, shape, random.integers(low, high + 1, shape).reshape(-1)),
+        numpy_helper.from_array((random.random(grid) + 0.1).astype(np.float32), "s"),
+    ]
+    if zeros:
+        constants.append(helper.make_tensor("z", kind, grid, random.integers(low, high + 1, grid).reshape(-1)))
+    names = [c.name for c in constants]
+    nodes = [helper.make_node("DequantizeLinear", names, ["r"], axis=axis, block_size=16)]
+    w = "r"
+    if turned:
+        nodes.append(helper.make_node("Transpose", ["r"], ["rt"], perm=[1, 0]))
+        w, shape = "rt", shape[::-1]
+    if op == "Gather":
+        x: Array = random.integers(-shape[0], shape[0], (2, 3))
+        nodes.append(helper.make_node("Gather", [w, "x"], ["y"], axis=0))
+    else:
+        x = random.standard_normal((5, shape[1 if op == "Gemm" else 0])).astype(np.float32)
+        nodes.append(helper.make_node(op, ["x", w], ["y"], **({"transB": 1} if op == "Gemm" else {})))
+    kinds = (TensorProto.INT64 if op == "Gather" else TensorProto.FLOAT, TensorProto.FLOAT)
+    ports = [helper.make_tensor_value_info("x", kinds[0], x.shape), helper.make_tensor_value_info("y", kinds[1], None)]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "Gather"])
+@pytest.mark.parametrize("dtype", ["INT4", "UINT4", "INT8", "UINT8"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_constant_blocks_stay_narrow(op: str, dtype: str, axis: int, turned: bool, zeros: bool) -> None:
+    proto, x = _blocked(op, dtype, axis, zeros, turned)
+    graph = linnet.from_onnx(proto)
+    assert [n.op for f in graph.functions for n in f.nodes] == ["gather" if op == "Gather" else "matmul"]
+    (w,) = (t for f in graph.functions for t in f.tensors() if t.quantization is not None)
+    assert w.dtype in ("i4", "u4") if "4" in dtype else w.dtype in ("i8", "u8")
+    session = linnet.Session(graph)
+    assert session.memory["packed_weights"] == session.memory["constants"] == 0
+    (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+    y = session.run({"x": x})["y"]
+    assert y.shape == expected.shape and np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
