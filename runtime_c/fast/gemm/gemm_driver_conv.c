@@ -80,8 +80,15 @@ double ln_gemm_conv_cost(const ln_call *call, double least) {
     problem p;
     if (!describe(call, &p)) return least;
     /* A group with few columns wastes most of a panel. */
-    const int64_t columns = p.window.out_channels / p.window.group;
-    return p.window.group > 1 && columns < 4 ? least * (columns < 2 ? 12 : 6) : least;
+    const ln_window *w = &p.window;
+    const int64_t columns = w->out_channels / w->group;
+    if (w->group > 1 && columns < 4) return least * (columns < 2 ? 12 : 6);
+    /* Channels that do not lie together are gathered one by one for every tap, as a conversion of x would do once. */
+    const int64_t taps = ln_window_positions(w) * ln_window_taps(w);
+    const ln_tensor *x = &call->inputs[0];
+    if (w->in_channels == 1 || ln_window_strides_of(x, w->channel_axis).c == 1) return least;
+    const double gathered = (double)w->batch * (double)taps * (double)w->in_channels;
+    return least + ln_modelled_ns(2 * gathered * (double)ln_dtype_size(x->dtype), 0, 1);
 }
 
 /* One product per group. */
