@@ -64,6 +64,9 @@ def c_header(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out += ['#include "kernel/op.h"', "", "enum ln_op_id {"]
     out += [f"    LN_OP_{op.name.upper()} = {op.id}," for op in ops]
     out += [f"    LN_OP_LIMIT = {max(op.id for op in ops) + 1}", "};", ""]
+    out += ["/* The same ids by the names of the ops, which the lists of kernels contain. */", "enum ln_op_named {"]
+    out += [f"    LN_OP_NAMED_{op.name} = LN_OP_{op.name.upper()}," for op in ops]
+    out += ["};", ""]
     for op in ops:
         for a in op.attributes:
             if a["type"] == "enum":
@@ -185,16 +188,15 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
 
 
 def reference_list(ops: list[Op]) -> str:
-    """One line per op; its kernel is found by name, like its shape rule. A build may leave out the kernels for training."""
+    """One line per op; its kernel is found by name, like its shape rule. A build may leave out the kernels of a part."""
     out = [
         f"/* {NOTE} */",
-        "/* The reference kernel of each op: a `const ln_kernel` object of runtime_c/ops/. Included by dispatch/dispatch.c with",
-        " * LN_KERNEL defined. Ops that call functions have none: plans put the functions' nodes in their place. */",
+        "/* The reference kernel of each op: a `const ln_kernel_code` of runtime_c/ops/. Included by dispatch/dispatch.c with",
+        " * LN_REFERENCE(op) defined. Ops that call functions have none: plans put the functions' nodes in their place. */",
     ]
-    rows = {
-        part: [f"LN_KERNEL(ln_reference_{op.name})" for op in ops if not op.calls and op.part == part] for part in PARTS
-    }
-    return "\n".join([*out, *rows[""], "#ifndef LN_WITHOUT_TRAINING", *rows["training"], "#endif", ""])
+    rows = {part: [f"LN_REFERENCE({op.name})" for op in ops if not op.calls and op.part == part] for part in PARTS}
+    parts = [[f"#ifndef LN_WITHOUT_{part.upper()}", *rows[part], "#endif"] for part in PARTS if part]
+    return "\n".join([*out, *rows[""], *(line for part in parts for line in part), ""])
 
 
 def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:

@@ -20,7 +20,7 @@ FAMILIES = (
     "variable", "shape", "generator", "gradient", "other",
 )  # fmt: skip
 WORK = ("linear", "program", "product", "lines")
-PARTS = ("", "training")  # a build may leave out the kernels of a part
+PARTS = ("", "training", "user_ops")  # a build may leave out the kernels of a part
 LAYOUTS = ("free", "dense", "channels_last", "follow")
 ROLES = ("", "table", "variable", "setting", "counter")
 INTEGERS = ("", "products", "maps", "moves", "averages", "sums", "converts", "kept", "floats")

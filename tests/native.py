@@ -72,24 +72,27 @@ _KINDS = {
 ISAS = {"x86_64": ("sse42", "avx2", "avx512", "avx512vnni"), "aarch64": ("crc", "dotprod")}
 
 
+PARTS = ("training", "checkpoints", "tuning", "devices", "user_ops")
+
+
+def _without(part: str) -> str:
+    return f"-DLINNET_{part.upper()}=OFF"
+
+
 def parts(machine: str = platform.machine()) -> dict[str, tuple[str, ...]]:
     """Builds of liblinnet alone that leave parts out (docs/building.md): name and CMake's options. Those of another machine
     have its name in front of theirs."""
     isas = ISAS.get(machine, ())
+    lean = tuple(map(_without, ("tuning", "devices", "user_ops")))
     options = {
         "everything": (),
-        "baseline": ("-DLINNET_ISAS=",),
-        **{isa: (f"-DLINNET_ISAS={isa}",) for isa in isas},
+        "baseline": ("-DLINNET_ISAS=", *lean),
+        **{isa: (f"-DLINNET_ISAS={isa}", *lean) for isa in isas},
         "no_training": ("-DLINNET_TRAINING=OFF",),
         "no_checkpoints": ("-DLINNET_CHECKPOINTS=OFF",),
-        "no_tuning": ("-DLINNET_TUNING=OFF",),
-        "inference": (
-            f"-DLINNET_ISAS={isas[1] if isas else ''}",
-            "-DLINNET_TRAINING=OFF",
-            "-DLINNET_CHECKPOINTS=OFF",
-            "-DLINNET_TUNING=OFF",
-        ),
-        "smallest": ("-DLINNET_ISAS=", "-DLINNET_TRAINING=OFF", "-DLINNET_CHECKPOINTS=OFF", "-DLINNET_TUNING=OFF"),
+        **{f"no_{part}": (_without(part),) for part in PARTS},
+        "inference": (f"-DLINNET_ISAS={isas[1] if isas else ''}", *(_without(part) for part in PARTS)),
+        "smallest": ("-DLINNET_ISAS=", *(_without(part) for part in PARTS)),
     }
     cross = "" if machine == platform.machine() else f"{machine}_"
     return {cross + name: words for name, words in options.items()}
@@ -117,8 +120,11 @@ def build(kind: str, *targets: str) -> Path:
 
 def _build(kind: str, folder: Path, targets: tuple[str, ...]) -> Path:
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    if not (folder / "CMakeCache.txt").exists():
+    words, made = "\n".join(_KINDS[kind].arguments), folder / ".arguments"
+    if not made.exists() or made.read_text() != words or not (folder / "CMakeCache.txt").exists():
+        (folder / "CMakeCache.txt").unlink(missing_ok=True)  # it would keep options of another kind
         run(["cmake", "-S", str(ROOT), "-B", str(folder), *generator, *_KINDS[kind].arguments])
+        made.write_text(words)
     jobs = str(os.cpu_count() or 2)
     names = [word for target in targets for word in ("--target", target)]
     run(["cmake", "--build", str(folder), "-j", jobs, *names])

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.native import ISAS, build, parts, run
+from tests.native import ISAS, PARTS, build, parts, run
 
 STRIP = {"x86_64": "strip", "aarch64": "strip" if platform.machine() == "aarch64" else "aarch64-linux-gnu-strip"}
 # Bytes at most. A part is what it adds: an ISA to the baseline, the others to everything.
@@ -24,6 +24,8 @@ BUDGETS = {
         "training": 60_000,
         "checkpoints": 10_000,
         "tuning": 12_000,
+        "devices": 40_000,
+        "user_ops": 10_000,
         "sync": 300_000,
     },
     "aarch64": {
@@ -34,15 +36,12 @@ BUDGETS = {
         "training": 60_000,
         "checkpoints": 10_000,
         "tuning": 12_000,
+        "devices": 40_000,
+        "user_ops": 10_000,
         "sync": 300_000,
     },
 }
-OPTIONS = {
-    "training": "-DLINNET_TRAINING=OFF",
-    "checkpoints": "-DLINNET_CHECKPOINTS=OFF",
-    "tuning": "-DLINNET_TUNING=OFF",
-    "sync": "-DLINNET_SYNC=OFF",
-}
+OPTIONS = {part: f"-DLINNET_{part.upper()}=OFF" for part in (*PARTS, "sync")}
 
 
 def stripped(library: Path, machine: str) -> int:
@@ -62,7 +61,7 @@ def sizes(machine: str) -> dict[str, int]:
     }
     found = {"everything": whole["everything"], "baseline": whole["baseline"]}
     found |= {isa: whole[isa] - whole["baseline"] for isa in ISAS[machine]}
-    found |= {part: whole["everything"] - whole[f"no_{part}"] for part in ("training", "checkpoints", "tuning")}
+    found |= {part: whole["everything"] - whole[f"no_{part}"] for part in PARTS}
     release = build("aarch64" if cross else "release", "linnet_sync")
     found["sync"] = stripped(release / "liblinnet_sync.so", machine)
     return found | {name: whole[name] for name in ("inference", "smallest")}

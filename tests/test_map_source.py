@@ -19,11 +19,12 @@ from linnet._generated.op_table import OPCODES
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.program import Instruction, Program, Store
 from linnet.session.model import Device
-from tests.capi import Failure, check, ffi, lib, new_struct
+from tests.capi import Failure, check, ffi, lib, new_struct, text
 from tests.maps.graphs import Batch
-from tests.maps.numbers import KINDS, stored
+from tests.maps.numbers import KINDS, ROUGH, stored
 from tests.maps.programs import ALL, case_of
 from tests.native import ROOT, build, compile_c, need, run
+from tests.opencl import OpenCL, need_opencl
 from tests.py_device import PyDevice, op_of, tensor_of
 
 EXT = ROOT / "tests" / "ext"
@@ -314,12 +315,46 @@ def test_compilers_of_devices_accept_it(language: str, native: bool, tmp_path: P
     for made in (every_opcode(), every_conversion(), random_batch(range(30))):
         planned(made, lambda step: kernels.append(kernel(step, len(kernels), language, native)))
     assert len(kernels) > 200
-    text = "".join(kernels)
-    prelude = text_of(lib().linnet_map_prelude, options(language, native)[0], text.encode())
+    whole = "".join(kernels)
+    prelude = text_of(lib().linnet_map_prelude, options(language, native)[0], whole.encode())
     assert ("ln_log_d(" in prelude) is not native
     source = tmp_path / "kernels.txt"
-    source.write_text(prelude + text)
+    source.write_text(prelude + whole)
     run([*COMPILERS[language], str(source), "-o", str(tmp_path / "out")])
+
+
+@pytest.mark.parametrize("made", [every_opcode, every_conversion])
+def test_opencl_computes_the_same_bits(made: Callable[[], Batch]) -> None:
+    """Except for functions of f64, which are the device's own, and the payload of NaN."""
+    need_opencl()
+    kernels, calls = list[str](), list[tuple[list[str], str, bool]]()
+
+    def look(step: Any) -> None:
+        names = [text(tensor_of(step, i).name) for i in range(lib().linnet_step_input_count(step))]
+        written = kernel(step, len(kernels), "opencl", native=False)
+        calls.append(
+            (
+                names,
+                text(tensor_of(step, 0, output=True).name),
+                bool(re.search(rf"double ln_\d=({'|'.join(ROUGH)}|ln_sigmoid_d)\(", written)),
+            )
+        )
+        kernels.append(written)
+
+    batch = made()
+    planned(batch, look)
+    graph, feeds = finished(batch)
+    prelude = text_of(lib().linnet_map_prelude, options("opencl")[0], "".join(kernels).encode())
+    device, expected = OpenCL(prelude + "".join(kernels)), linnet.Session(graph).run(feeds)
+    for number, (inputs, output, rough) in enumerate(calls):
+        want = expected[output]
+        got = np.zeros_like(want)
+        arguments = [a for name in inputs for a in (feeds[name], None, None)] + [got, None, None]
+        device.run(f"k{number}", arguments, [len(arguments) - 3], got.size)
+        if rough:
+            np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-300, err_msg=kernels[number])
+        else:
+            same(got, want, kernels[number])
 
 
 def test_without_f64_on_the_target() -> None:
@@ -346,6 +381,17 @@ def test_only_what_is_used_and_each_name_once() -> None:
     assert len(defined) == len(set(defined))
     nothing = text_of(lib().linnet_map_prelude, ffi.NULL, b"")
     assert "LN_FN float" not in nothing and "typedef int64_t ln_i64;" in nothing
+
+
+def test_the_block_in_the_docs() -> None:
+    graph, texts = linnet.Graph(), list[str]()
+    x, half = graph.placeholder("x", (4,)), graph.placeholder("half", (4,), "f16")
+    graph.signature(
+        "infer", {"x": x, "half": half}, {"y": linnet.pointwise([x, half], lambda a, b: a.tanh() + b, dtypes="f16")}
+    )
+    look = Reading(lambda step: texts.append(text_of(lib().linnet_step_map_source, step, ffi.NULL)))
+    linnet.Session(graph, devices=[look]).run({"x": np.ones(4, np.float32), "half": np.ones(4, np.float16)})
+    assert f"```text\n{texts[0]}```" in (ROOT / "docs" / "devices.md").read_text()
 
 
 def test_names_and_sizes() -> None:

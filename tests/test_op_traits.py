@@ -25,10 +25,6 @@ C_FREE = ("runtime_c/ops/", "runtime_c/fast/", "runtime_c/generated/")  # and wh
 C_NAMES: dict[tuple[str, str], tuple[int, str]] = {
     ("runtime_c/map/map_convert.c", "cast"): (3, "fast kernels of the three conversions, made of map programs"),
     ("runtime_c/map/map_convert.c", "quantize"): (3, "fast kernels of the three conversions, made of map programs"),
-    ("runtime_c/map/map_strip.inc.c", "map"): (1, "the fast kernel of map"),
-    ("runtime_c/map/map_strip.inc.c", "cast"): (1, "a fast kernel, made of a map program"),
-    ("runtime_c/map/map_strip.inc.c", "quantize"): (1, "a fast kernel, made of a map program"),
-    ("runtime_c/map/map_strip.inc.c", "dequantize"): (1, "a fast kernel, made of a map program"),
     ("runtime_c/model/structure.c", "while"): (1, "how a loop hands on carried values is checked once, at load"),
     ("runtime_c/plan/evaluate.c", "map"): (1, "the epilogue of a step is a map, computed after its op"),
     ("runtime_c/model/user.c", "user"): (1, "the rows of registered ops are copies of its row"),

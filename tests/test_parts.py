@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import linnet
 from tests.native import ROOT, build, need, parts, run
 
 # Every session runs by the kernels of the build and by its references; both must agree.
@@ -84,9 +85,41 @@ for act in (lambda: planner.choices, lambda: linnet.Session(graph, tuning="tuned
 """
 
 
+DEVICES = """
+import linnet
+from tests.py_device import PyDevice
+
+graph = linnet.Graph(seed=1)
+x = graph.placeholder("x", (4, 4))
+graph.signature("infer", {"x": x}, {"y": x @ x})
+try:
+    linnet.Session(graph, devices=[PyDevice({"matmul": 1.0})])
+    print("done")
+except linnet.Error as error:
+    print(error)
+"""
+
+USER_OPS = """
+import linnet
+
+twice = linnet.UserOp("com.example.twice", lambda x: x + x, lambda x: (x.dtype, x.shape), inputs=1)
+for act in (
+    lambda: twice(linnet.Graph().placeholder("x", (4, 4))),
+    lambda: linnet.Model("twice.lnt"),
+    lambda: linnet.Model("twice.lnt", user_ops=[twice]),
+):
+    try:
+        act()
+        print("done")
+    except linnet.Error as error:
+        print(error)
+"""
+
+
 def python(code: str, folder: Path, cwd: Path) -> str:
     """What a Python process prints that runs on the library of a build folder."""
-    environment = {**os.environ, "LINNET_LIBRARY": str(folder / "liblinnet.so")}
+    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "LINNET_LIBRARY": str(folder / "liblinnet.so"), "PYTHONPATH": search}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
     )
@@ -123,7 +156,27 @@ def test_checkpoints_that_are_left_out_are_named(tmp_path: Path) -> None:
 def test_tuning_that_is_left_out_is_named(tmp_path: Path) -> None:
     text = python(TUNING, build("inference", "linnet"), tmp_path)
     assert text.count("-DLINNET_TUNING=ON") == 2 and "done" not in text.split(), text
-    assert python(TUNING, build("baseline", "linnet"), tmp_path).split() == ["done", "done"]
+    assert python(TUNING, build("everything", "linnet"), tmp_path).split() == ["done", "done"]
+
+
+def test_devices_that_are_left_out_are_named(tmp_path: Path) -> None:
+    text = python(DEVICES, build("inference", "linnet"), tmp_path)
+    assert text.count("-DLINNET_DEVICES=ON") == 1 and "done" not in text.split(), text
+    assert python(DEVICES, build("everything", "linnet"), tmp_path).split() == ["done"]
+
+
+def test_user_ops_that_are_left_out_are_named(tmp_path: Path) -> None:
+    """A node cannot be built, and a file that has one is refused with the op's name, registered or not."""
+    twice = linnet.UserOp("com.example.twice", lambda x: x + x, lambda x: (x.dtype, x.shape), inputs=1)
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (4, 4))
+    graph.signature("infer", {"x": x}, {"y": twice(x)})
+    graph.save(tmp_path / "twice.lnt")
+    text = python(USER_OPS, build("inference", "linnet"), tmp_path)
+    assert text.count("-DLINNET_USER_OPS=ON") == 3 and "done" not in text.split(), text
+    assert "com.example.twice" in text
+    lines = python(USER_OPS, build("everything", "linnet"), tmp_path).splitlines()
+    assert lines[0] == lines[-1] == "done" and "not registered" in lines[1], lines
 
 
 @pytest.mark.parametrize(

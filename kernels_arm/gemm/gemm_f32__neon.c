@@ -139,7 +139,5 @@ const ln_gemm_set ln_gemm_f32__neon = {.a_dtype = LINNET_F32,
                                        .convert = convert};
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon};
 
-LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon", "conv_transpose_f32_8x8__neon",
-                LN_ISA_NEON, sets)
-LN_GEMM_BACKWARD(f32__neon, "conv_gradient_f32_8x8__neon", "conv_transpose_scatter_f32_8x8__neon", LN_ISA_NEON,
-                 &ln_gemm_f32__neon)
+LN_GEMM_KERNELS(f32__neon, sets)
+LN_GEMM_BACKWARD(f32__neon, &ln_gemm_f32__neon)

@@ -164,5 +164,4 @@ const ln_gemm_set ln_gemm_i16__neon = {.a_dtype = LINNET_I16,
                                        .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__neon, &ln_gemm_i16__neon};
 
-LN_GEMM_KERNELS(int__neon, "matmul_int_s16_8x8__neon", "conv_int_igemm_s16_8x8__neon",
-                "conv_transpose_int_s16_8x8__neon", LN_ISA_NEON, sets)
+LN_GEMM_KERNELS(int__neon, sets)

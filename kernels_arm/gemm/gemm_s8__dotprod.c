@@ -131,5 +131,4 @@ const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
                                          .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__dotprod, &ln_gemm_u8__dotprod};
 
-LN_GEMM_KERNELS(int8__dotprod, "matmul_int8_dp4_8x8__dotprod", "conv_int8_igemm_dp4_8x8__dotprod",
-                "conv_transpose_int8_dp4_8x8__dotprod", LN_ISA_DOTPROD, sets)
+LN_GEMM_KERNELS(int8__dotprod, sets)

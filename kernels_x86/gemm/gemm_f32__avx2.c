@@ -37,7 +37,5 @@ const ln_gemm_set ln_gemm_f32__avx2 = {.a_dtype = LINNET_F32,
                                        .convert = convert};
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__avx2};
 
-LN_GEMM_KERNELS(f32__avx2, "matmul_f32_6x16__avx2", "conv_f32_igemm_6x16__avx2", "conv_transpose_f32_6x16__avx2",
-                LN_ISA_AVX2, sets)
-LN_GEMM_BACKWARD(f32__avx2, "conv_gradient_f32_6x16__avx2", "conv_transpose_scatter_f32_6x16__avx2", LN_ISA_AVX2,
-                 &ln_gemm_f32__avx2)
+LN_GEMM_KERNELS(f32__avx2, sets)
+LN_GEMM_BACKWARD(f32__avx2, &ln_gemm_f32__avx2)

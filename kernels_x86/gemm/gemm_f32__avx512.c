@@ -37,7 +37,5 @@ const ln_gemm_set ln_gemm_f32__avx512 = {.a_dtype = LINNET_F32,
                                          .convert = convert};
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__avx512};
 
-LN_GEMM_KERNELS(f32__avx512, "matmul_f32_14x32__avx512", "conv_f32_igemm_14x32__avx512",
-                "conv_transpose_f32_14x32__avx512", LN_ISA_AVX512, sets)
-LN_GEMM_BACKWARD(f32__avx512, "conv_gradient_f32_14x32__avx512", "conv_transpose_scatter_f32_14x32__avx512",
-                 LN_ISA_AVX512, &ln_gemm_f32__avx512)
+LN_GEMM_KERNELS(f32__avx512, sets)
+LN_GEMM_BACKWARD(f32__avx512, &ln_gemm_f32__avx512)

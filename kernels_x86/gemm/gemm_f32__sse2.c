@@ -43,7 +43,5 @@ const ln_gemm_set ln_gemm_f32__sse2 = {.a_dtype = LINNET_F32,
                                        .convert = convert};
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__sse2};
 
-LN_GEMM_KERNELS(f32__sse2, "matmul_f32_4x8__sse2", "conv_f32_igemm_4x8__sse2", "conv_transpose_f32_4x8__sse2",
-                LN_ISA_SSE2, sets)
-LN_GEMM_BACKWARD(f32__sse2, "conv_gradient_f32_4x8__sse2", "conv_transpose_scatter_f32_4x8__sse2", LN_ISA_SSE2,
-                 &ln_gemm_f32__sse2)
+LN_GEMM_KERNELS(f32__sse2, sets)
+LN_GEMM_BACKWARD(f32__sse2, &ln_gemm_f32__sse2)

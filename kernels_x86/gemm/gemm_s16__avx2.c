@@ -57,5 +57,4 @@ const ln_gemm_set ln_gemm_i16__avx2 = {.a_dtype = LINNET_I16,
                                        .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx2, &ln_gemm_i16__avx2};
 
-LN_GEMM_KERNELS(int__avx2, "matmul_int_s16_6x16__avx2", "conv_int_igemm_s16_6x16__avx2",
-                "conv_transpose_int_s16_6x16__avx2", LN_ISA_AVX2, sets)
+LN_GEMM_KERNELS(int__avx2, sets)

@@ -56,5 +56,4 @@ const ln_gemm_set ln_gemm_i16__avx512vnni = {.a_dtype = LINNET_I16,
                                              .store = ln_gemm_store__avx512vnni};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i16__avx512vnni};
 
-LN_GEMM_KERNELS(int16__avx512vnni, "matmul_int16_s16_14x32__avx512vnni", "conv_int16_igemm_s16_14x32__avx512vnni",
-                "conv_transpose_int16_s16_14x32__avx512vnni", LN_ISA_AVX512VNNI, sets)
+LN_GEMM_KERNELS(int16__avx512vnni, sets)

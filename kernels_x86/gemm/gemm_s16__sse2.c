@@ -60,5 +60,4 @@ const ln_gemm_set ln_gemm_i16__sse2 = {.a_dtype = LINNET_I16,
                                        .store = ln_gemm_store_any};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__sse2, &ln_gemm_i16__sse2};
 
-LN_GEMM_KERNELS(int__sse2, "matmul_int_s16_4x8__sse2", "conv_int_igemm_s16_4x8__sse2",
-                "conv_transpose_int_s16_4x8__sse2", LN_ISA_SSE2, sets)
+LN_GEMM_KERNELS(int__sse2, sets)

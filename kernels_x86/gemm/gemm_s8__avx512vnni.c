@@ -160,5 +160,4 @@ const ln_gemm_set ln_gemm_u8__avx512vnni = {.a_dtype = LINNET_U8,
                                             .store = ln_gemm_store__avx512vnni};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
 
-LN_GEMM_KERNELS(int8__avx512vnni, "matmul_int8_dp4_14x32__avx512vnni", "conv_int8_igemm_dp4_14x32__avx512vnni",
-                "conv_transpose_int8_dp4_14x32__avx512vnni", LN_ISA_AVX512VNNI, sets)
+LN_GEMM_KERNELS(int8__avx512vnni, sets)

@@ -82,6 +82,13 @@ linnet_status ln_hint(linnet_error *error, const char *format, ...) {
     return code_of(error);
 }
 
+linnet_status ln_left_out(const char *what, const char *option, linnet_error *error) {
+    ln_fail(error, LINNET_UNSUPPORTED, "%s is not in this build of liblinnet", what);
+    ln_expected(error, "a library built with -D%s=ON", option);
+    ln_hint(error, "build the library with this option, which is the default");
+    return LINNET_UNSUPPORTED;
+}
+
 void ln_at_tensor(linnet_error *error, const char *name) {
     if (error) copy_text(error->tensor, sizeof error->tensor, name);
 }

@@ -15,6 +15,8 @@
 linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what, ...) LN_PRINTF(3, 4);
 /* INVALID_ARGUMENT for an argument that must not be NULL. */
 linnet_status ln_null_argument(linnet_error *error, const char *function, const char *argument);
+/* UNSUPPORTED for a part that the build leaves out, with the option of CMake that puts it in. */
+linnet_status ln_left_out(const char *what, const char *option, linnet_error *error);
 /* Add to a record. All of them accept NULL. They return the record's code so that `return ln_hint(error, ...)` is
  * possible. Without a record the code is unknown and INVALID_ARGUMENT comes back, so public functions replace NULL with
  * a record of their own. */

@@ -13,52 +13,128 @@
 #endif
 #endif
 
-#define LN_ISA_KERNEL(isa, name) LN_IF_##isa(LN_KERNEL(name##__##isa))
+/* The words of a line. */
+enum {
+    F32 = 1 << LINNET_F32,
+    F64 = 1 << LINNET_F64,
+    I8 = 1 << LINNET_I8,
+    U8 = 1 << LINNET_U8,
+    I16 = 1 << LINNET_I16,
+    U16 = 1 << LINNET_U16,
+    I32 = 1 << LINNET_I32,
+    I64 = 1 << LINNET_I64,
+    I4 = 1 << LINNET_I4,
+    U4 = 1 << LINNET_U4,
+    HALF = 1 << LINNET_F16 | 1 << LINNET_BF16,
+    ALL = 0xFFFF, /* dtypes */
+    DENSE = 1 << LN_LAYOUT_DENSE,
+    LAST = 1 << LN_LAYOUT_CHANNELS_LAST | LN_STRIDED, /* channels innermost, with or without gaps */
+    ANY = 0xFF,                                       /* strides */
+    EPILOGUE = LN_KERNEL_EPILOGUE
+};
 
-#define LN_KERNEL(symbol) extern const ln_kernel symbol;
+#define LN_KERNEL(op, method, isa, code, x, w, y, taken, given, rows, columns, flags)                                  \
+    LN_IF_##isa(extern const ln_kernel_code code##__##isa;)
+#define LN_REFERENCE(op) extern const ln_kernel_code ln_reference_##op;
 #ifdef LN_KERNEL_LIST
 #include LN_KERNEL_LIST
 #endif
 #include "generated/references.inc"
 #undef LN_KERNEL
+#undef LN_REFERENCE
 
-#define LN_KERNEL(symbol) &symbol,
-const ln_kernel *const ln_kernels[] = {
+/* The tile in a kernel's name; LN_NO_TILE_0 is the only such macro, so a line without a tile has no text for it. */
+#define LN_TILE(rows, columns) LN_SECOND(LN_NO_TILE_##rows, "_" #rows "x" #columns, )
+#define LN_NO_TILE_0 , ""
+#define LN_SECOND(...) LN_SECOND_OF(__VA_ARGS__)
+#define LN_SECOND_OF(first, second, ...) second
+
+/* An absent operand has dtype LINNET_NONE, which is bit 0. */
+#define LN_KERNEL(op, method, isa, code, x, w, y, taken, given, rows, columns, flags)                                  \
+    LN_IF_##isa({#op "_" #method LN_TILE(rows, columns) "__" #isa,                                                     \
+                 LN_OP_NAMED_##op,                                                                                     \
+                 flags,                                                                                                \
+                 LN_ISA_##isa,                                                                                         \
+                 {(x) | 1, (w) | 1},                                                                                   \
+                 (y) | 1,                                                                                              \
+                 taken,                                                                                                \
+                 given,                                                                                                \
+                 {rows, columns},                                                                                      \
+                 &code##__##isa}, )
+#define LN_REFERENCE(op)                                                                                               \
+    {#op "_reference", LN_OP_NAMED_##op, LN_KERNEL_REFERENCE, 0, {ALL, ALL}, ALL, ANY, ANY, {0, 0}, &ln_reference_##op},
+const ln_kernel ln_kernels[] = {
 #ifdef LN_KERNEL_LIST
 #include LN_KERNEL_LIST
 #endif
 #include "generated/references.inc"
-    NULL,
+    {.code = NULL},
 };
 #undef LN_KERNEL
-#undef LN_ISA_KERNEL
+#undef LN_REFERENCE
+
+static uint8_t layouts_of(const ln_call *call, const ln_tensor *t) {
+    if (t->dtype == LINNET_NONE) return ANY;
+    const ln_op *op = call->op;
+    uint8_t layouts = 0;
+    if (ln_is_dense(t)) {
+        layouts = DENSE;
+        if (op->channel_axis > 0 && ln_axis(ln_channel_axis(op, call->attributes), t->rank) == t->rank - 1)
+            layouts |= 1 << LN_LAYOUT_CHANNELS_LAST;
+    }
+    if (ln_is_channels_last(t)) layouts |= 1 << LN_LAYOUT_CHANNELS_LAST;
+    return layouts != 0 ? layouts : LN_STRIDED;
+}
+
+ln_call_kinds ln_kinds_of(const ln_call *call) {
+    ln_call_kinds kinds = {.takes = {1, 1}, .gives = 1, .layouts_taken = ANY, .layouts_given = ANY};
+    for (int i = 0; i < 2 && i < call->n_inputs; ++i) kinds.takes[i] = (uint16_t)(1u << call->inputs[i].dtype);
+    if (call->n_inputs > 0) kinds.layouts_taken = layouts_of(call, &call->inputs[0]);
+    if (call->n_outputs > 0) {
+        kinds.gives = (uint16_t)(1u << call->inner[0].dtype);
+        kinds.layouts_given = layouts_of(call, &call->outputs[0]);
+    }
+    return kinds;
+}
 
 /* Why the kernel cannot run the call, as far as its line says. */
-static linnet_refusal mismatch(const ln_kernel *kernel, const ln_call *call, bool reference_only) {
+static linnet_refusal mismatch(const ln_kernel *kernel, const ln_call *call, const ln_call_kinds *kinds,
+                               bool reference_only) {
     if ((kernel->needs & ~call->features) != 0) return LINNET_REFUSAL_FEATURES;
     if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) return LINNET_REFUSAL_REFERENCE;
     if (call->epilogue != NULL && !(kernel->flags & LN_KERNEL_EPILOGUE)) return LINNET_REFUSAL_EPILOGUE;
+    if (!(kernel->takes[0] & kinds->takes[0]) || !(kernel->takes[1] & kinds->takes[1]) ||
+        !(kernel->gives & kinds->gives))
+        return LINNET_REFUSAL_DTYPES;
+    if (!(kernel->layouts_taken & kinds->layouts_taken) || !(kernel->layouts_given & kinds->layouts_given))
+        return LINNET_REFUSAL_LAYOUT;
     return LINNET_REFUSAL_NONE;
 }
 
+static bool covers(const ln_kernel *kernel, const ln_call *call) {
+    return kernel->code->can == NULL || kernel->code->can(call);
+}
+
 linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only) {
-    const linnet_refusal refusal = mismatch(kernel, call, reference_only);
-    return refusal == LINNET_REFUSAL_NONE && !kernel->can(call) ? LINNET_REFUSAL_CALL : refusal;
+    const ln_call_kinds kinds = ln_kinds_of(call);
+    const linnet_refusal refusal = mismatch(kernel, call, &kinds, reference_only);
+    return refusal == LINNET_REFUSAL_NONE && !covers(kernel, call) ? LINNET_REFUSAL_CALL : refusal;
 }
 
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
     const ln_kernel *best = NULL;
+    const ln_call_kinds kinds = ln_kinds_of(call);
     double rate = 0,
            cost = 0; /* in the unit of `rate` where no kernel has a cost of its own: most calls need no model */
-    for (const ln_kernel *const *k = ln_kernels; *k != NULL; ++k) {
-        const ln_kernel *kernel = *k;
-        if (kernel->op != call->op->id || mismatch(kernel, call, reference_only) != LINNET_REFUSAL_NONE) continue;
+    for (const ln_kernel *kernel = ln_kernels; kernel->code != NULL; ++kernel) {
+        if (kernel->op != call->op->id || mismatch(kernel, call, &kinds, reference_only) != LINNET_REFUSAL_NONE)
+            continue;
         const double least = ln_slowness(kernel);
-        if ((best != NULL && least >= cost) || !kernel->can(call)) continue;
+        if ((best != NULL && least >= cost) || !covers(kernel, call)) continue;
         double own = least;
-        if (kernel->cost != NULL) {
+        if (kernel->code->cost != NULL) {
             if (rate == 0) rate = ln_full_rate_ns(call);
-            own = kernel->cost(call, least * rate) / rate;
+            own = kernel->code->cost(call, least * rate) / rate;
             if (best != NULL && own >= cost) continue;
         }
         best = kernel;
@@ -68,7 +144,7 @@ const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
 }
 
 bool ln_has_kernel(int op) {
-    for (const ln_kernel *const *k = ln_kernels; *k != NULL; ++k)
-        if ((*k)->op == op) return true;
+    for (const ln_kernel *kernel = ln_kernels; kernel->code != NULL; ++kernel)
+        if (kernel->op == op) return true;
     return false;
 }

@@ -44,6 +44,45 @@ enum ln_op_id {
     LN_OP_LIMIT = 36
 };
 
+/* The same ids by the names of the ops, which the lists of kernels contain. */
+enum ln_op_named {
+    LN_OP_NAMED_map = LN_OP_MAP,
+    LN_OP_NAMED_copy = LN_OP_COPY,
+    LN_OP_NAMED_reduce = LN_OP_REDUCE,
+    LN_OP_NAMED_matmul = LN_OP_MATMUL,
+    LN_OP_NAMED_conv = LN_OP_CONV,
+    LN_OP_NAMED_conv_transpose = LN_OP_CONV_TRANSPOSE,
+    LN_OP_NAMED_pool = LN_OP_POOL,
+    LN_OP_NAMED_softmax = LN_OP_SOFTMAX,
+    LN_OP_NAMED_layer_norm = LN_OP_LAYER_NORM,
+    LN_OP_NAMED_batch_norm = LN_OP_BATCH_NORM,
+    LN_OP_NAMED_group_norm = LN_OP_GROUP_NORM,
+    LN_OP_NAMED_gather = LN_OP_GATHER,
+    LN_OP_NAMED_resize = LN_OP_RESIZE,
+    LN_OP_NAMED_cast = LN_OP_CAST,
+    LN_OP_NAMED_quantize = LN_OP_QUANTIZE,
+    LN_OP_NAMED_dequantize = LN_OP_DEQUANTIZE,
+    LN_OP_NAMED_assign = LN_OP_ASSIGN,
+    LN_OP_NAMED_shape = LN_OP_SHAPE,
+    LN_OP_NAMED_range = LN_OP_RANGE,
+    LN_OP_NAMED_nonzero = LN_OP_NONZERO,
+    LN_OP_NAMED_top_k = LN_OP_TOP_K,
+    LN_OP_NAMED_scatter = LN_OP_SCATTER,
+    LN_OP_NAMED_cumsum = LN_OP_CUMSUM,
+    LN_OP_NAMED_if = LN_OP_IF,
+    LN_OP_NAMED_while = LN_OP_WHILE,
+    LN_OP_NAMED_call = LN_OP_CALL,
+    LN_OP_NAMED_recurrent = LN_OP_RECURRENT,
+    LN_OP_NAMED_nms = LN_OP_NMS,
+    LN_OP_NAMED_random = LN_OP_RANDOM,
+    LN_OP_NAMED_roi_align = LN_OP_ROI_ALIGN,
+    LN_OP_NAMED_conv_gradient = LN_OP_CONV_GRADIENT,
+    LN_OP_NAMED_pool_gradient = LN_OP_POOL_GRADIENT,
+    LN_OP_NAMED_recurrent_gradient = LN_OP_RECURRENT_GRADIENT,
+    LN_OP_NAMED_moments = LN_OP_MOMENTS,
+    LN_OP_NAMED_user = LN_OP_USER,
+};
+
 typedef struct ln_map_attributes {
     ln_ints program;
     ln_floats floats;

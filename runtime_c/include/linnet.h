@@ -12,11 +12,10 @@
  *  - linnet_x_get_y(x, ..., &info) fills a struct that describes y; linnet_x_y(x, ...) returns y itself: a number, a
  *    name or a buffer.
  *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Clear it with its
- *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same. An older program runs with a newer
- * library, which reads and writes only the fields that the program knows. A newer program runs with an older library,
- * which sets the fields of an info that it does not know to 0 and refuses a config that sets such a field. If a
- *    struct_size is 0 or smaller than in the first version, the call fails with INVALID_ARGUMENT. Other structs never
- *    change.
+ *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same. A newer library reads and writes
+ *    only the fields that an older program knows. An older library sets the fields of an info to 0 that it does not
+ *    know, and refuses a config that sets such a field. If a struct_size is 0 or smaller than in the first version, the
+ *    call fails with INVALID_ARGUMENT. Other structs never change.
  *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
 #ifndef LINNET_H
 #define LINNET_H
@@ -112,8 +111,8 @@ typedef enum linnet_dtype {
     LINNET_U32 = 11,
     LINNET_U64 = 12,
     LINNET_BOOL = 13, /* one byte, 0 or 1 */
-    LINNET_I4 = 14,   /* two elements in a byte, the one with the even number in the low half; a tensor has no gaps
-                         between rows, and ends with 4 bits of 0 if its number of elements is odd */
+    LINNET_I4 = 14,   /* two elements per byte; elements 0, 2, 4, ... are in the low halves. Rows follow each other
+                         without gaps. If the number of elements is odd, the last 4 bits are 0 */
     LINNET_U4 = 15
 } linnet_dtype;
 
@@ -126,11 +125,12 @@ typedef struct linnet_allocator {
 
 typedef enum linnet_log_level {
     LINNET_LOG_INFO = 1,   /* a choice that the library made, for example to copy data that is not aligned */
-    LINNET_LOG_WARNING = 2 /* something was asked for and could not be done, for example on a device */
+    LINNET_LOG_WARNING = 2 /* the library could not do what the caller asked for, for example use a device */
 } linnet_log_level;
 
-/* Receives one message: a sentence of UTF-8 without a line end, valid during the call. Called only in the thread that
- * is inside a function of the library, on a model or on an object made from it. It must not call the library. */
+/* Receives one message: a sentence of UTF-8 without a line end, valid during the call. The library calls it only in a
+ * thread that has called a function on the model or on an object made from the model. The callback must not call the
+ * library. */
 typedef void (*linnet_log)(void *context, int32_t level, const char *text);
 
 typedef void (*linnet_task)(void *context, int index);
@@ -205,8 +205,9 @@ typedef struct linnet_user_op linnet_user_op; /* linnet_ext.h */
 
 typedef enum linnet_verify {
     LINNET_VERIFY_NEVER = -1,
-    LINNET_VERIFY_DEFAULT = 0, /* when a model is opened: data that is copied, but not data that stays where it is */
-    LINNET_VERIFY_STRICT = 1   /* always; what cannot be checked is an error */
+    LINNET_VERIFY_DEFAULT =
+        0, /* when a model is opened, check weights that are copied, but not weights that stay where they are */
+    LINNET_VERIFY_STRICT = 1 /* check all weights; it is an error if some cannot be checked */
 } linnet_verify;
 
 typedef struct linnet_model_config {
@@ -249,9 +250,9 @@ typedef struct linnet_verified {
 static inline void linnet_verified_init(linnet_verified *found) { linnet_struct_init(found, sizeof *found); }
 
 /* Reads the whole file, and checks that each segment matches its digest and that the bytes between segments are 0.
- * (linnet_model_open has checked the structure.) If `how` is STRICT, a segment without a digest is CORRUPT, and a
- * format too new to be checked completely is NEWER_FORMAT. `out` may be NULL; it is filled even on an error. Errors:
- * CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
+ * (linnet_model_open has checked the structure.) If `how` is STRICT, a segment without a digest gives CORRUPT, and a
+ * file whose format is too new to be checked completely gives NEWER_FORMAT. `out` may be NULL; it is filled even on an
+ * error. Errors: CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
 LINNET_API linnet_status linnet_model_verify(const linnet_model *model, linnet_verify how, linnet_verified *out,
                                              linnet_error *error);
 
@@ -270,8 +271,8 @@ LINNET_API linnet_status linnet_model_get_output(const linnet_model *model, int 
 LINNET_API int linnet_model_variable_count(const linnet_model *model);
 LINNET_API linnet_status linnet_model_get_variable(const linnet_model *model, int i, linnet_tensor_info *out);
 /* Value of a metadata key (producer, source, license, ...), or NULL. The key "digest" gives the digest of the file: 32
- * hexadecimal digits that identify this model. The file's digest covers the digests of the weights, not the weights;
- * linnet_model_verify checks whether the weights match their digests. */
+ * hexadecimal digits that identify this model. This digest covers the digests of the weights, but not the weights
+ * themselves; linnet_model_verify checks whether the weights match their digests. */
 LINNET_API const char *linnet_model_metadata(const linnet_model *model, const char *key);
 /* Bytes that the model itself holds now: its structures, and the packed weights of its sessions. Plans that
  * rearrange a constant in the same way share one copy, which linnet_plan_info.packed_weights counts in each plan. */
@@ -297,8 +298,8 @@ typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
  * With LINNET_WRITE the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
  * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
  * the new values after linnet_store_publish, or after the next run, read or save of the store has begun. A caller that
- * keeps the pointer calls this function again for each later write, because sessions keep packed copies of variables.
- * Returns NULL and sets `error` on UNKNOWN_NAME and INVALID_ARGUMENT. */
+ * keeps the pointer must call this function again before each later write, because sessions keep packed copies of
+ * variables. Returns NULL and sets `error` on UNKNOWN_NAME and INVALID_ARGUMENT. */
 LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
 /* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.
  * Errors: INVALID_ARGUMENT. */
@@ -360,27 +361,27 @@ typedef struct linnet_plan_config {
     int32_t threads;                     /* 0: linnet_default_threads() */
     const char *isa_max;                 /* a linnet_isa_name(); NULL: the best */
     const linnet_device *const *devices; /* in order of preference (linnet_device.h). A device gets the nodes that it
-                                          * can run, unless by its costs the CPU is faster */
+                                            can run, except where the CPU is faster according to the costs */
     int32_t device_count;
-    int32_t strict_dims;               /* 1: WRONG_SHAPE if open dimensions with the same name get different sizes.
-                                        * 0: names are ignored; each dimension keeps the size given for it */
-    int32_t reference;                 /* 1: only scalar reference kernels, no fusion, dense layouts (slow). 2: also
-                                        * place buffers at the offsets of the reference plan for `bounds`, and use no
-                                        * more memory than that plan. This works for every shape within the
-                                        * bounds, unless a tensor shrinks when an input grows */
-    uint64_t max_bytes;                /* TOO_LARGE if a plan or a segment needs more; 0: no limit. To keep the limit, a
-                                        * signature that assigns variables recomputes values, with the same bits. If
-                                        * this does not save enough, `got` in the error says how much is needed.
-                                        * TOO_LARGE also if planning itself needs over 32 MiB more than the limit */
+    int32_t strict_dims; /* 1: WRONG_SHAPE if open dimensions with the same name get different sizes.
+                          * 0: names are ignored; each dimension keeps the size given for it */
+    int32_t reference;   /* 1: only scalar reference kernels, no fusion, dense layouts (slow). 2: also
+                          * place buffers at the offsets of the reference plan for `bounds`, and use no
+                          * more memory than that plan. This works for every shape within the
+                          * bounds, unless a tensor shrinks when an input grows */
+    uint64_t max_bytes;  /* TOO_LARGE if a plan or a segment needs more; 0: no limit. To stay within the limit, the plan
+                          * of a signature that assigns variables recomputes values; the results have the same bits. If
+                          * this does not save enough, `got` in the error says how much is needed.
+                          * TOO_LARGE also if planning itself needs over 32 MiB more than the limit */
     const linnet_allocator *allocator; /* NULL: the model's */
     const linnet_shape *bounds; /* largest shapes; a larger size in `shapes` is WRONG_SHAPE. A dimension that neither
                                  * the file nor `shapes` fixes gets its largest size */
     int32_t bound_count;
-    int32_t snapshot; /* 1: runs read a copy of the variables, taken after the last run, write or load that changed one.
-                       * Runs on snapshots and other runs of the store wait for each other only while changed variables
-                       * are copied. INVALID_ARGUMENT if the signature assigns variables. */
-    const linnet_placement *placement; /* hints, which costs do not overrule; of several hints for a node the first one
-                                        * counts. A node that its device cannot run is on the CPU */
+    int32_t snapshot; /* 1: runs read a copy of the variables, taken after the last run, write or load that changed a
+                       * variable. Runs on snapshots and other runs of the store wait for each other only while changed
+                       * variables are copied. INVALID_ARGUMENT if the signature assigns variables. */
+    const linnet_placement *placement; /* hints, which overrule the costs. If several hints match a node, the first one
+                                          applies. A node that its device cannot run stays on the CPU */
     int32_t placement_count;
     const char *tuning; /* NULL, or the text of a tuning file, which overrules the choice of kernels by modelled cost
                          * (docs/tuning.md). Float results then differ within the tolerance of their ops. Lines with
@@ -394,22 +395,23 @@ typedef struct linnet_plan_config {
  * share the model, the store and some packed weights. */
 typedef struct linnet_plan_info {
     size_t struct_size;
-    uint64_t activations;    /* the arena of intermediate tensors, as planned */
-    uint64_t scratch;        /* working memory of kernels */
-    uint64_t packed_weights; /* weights rearranged for the kernels: constants, from the model's allocator, and variables
-                                that the signature does not assign, from the store's */
-    uint64_t constants;      /* values computed at plan time, except those that the first session packs and frees */
-    uint64_t variables;      /* the variables of the store */
-    uint64_t io;             /* input and output buffers of the session */
-    uint64_t snapshot;       /* the session's copy of variables (linnet_plan_config.snapshot) */
-    uint64_t committed;      /* the copy of variables that the store keeps for all sessions on snapshots */
-    uint64_t bookkeeping;    /* the structs of model, plan and session */
+    uint64_t activations; /* the arena of intermediate tensors, as planned */
+    uint64_t scratch;     /* working memory of kernels */
+    uint64_t
+        packed_weights; /* weights rearranged for the kernels. The model's allocator gives the memory for constants, and
+                           the store's allocator that for variables that the signature does not assign */
+    uint64_t constants; /* values computed at plan time, except those that the first session packs and frees */
+    uint64_t variables; /* the variables of the store */
+    uint64_t io;        /* input and output buffers of the session */
+    uint64_t snapshot;  /* the session's copy of variables (linnet_plan_config.snapshot) */
+    uint64_t committed; /* the copy of variables that the store keeps for all sessions on snapshots */
+    uint64_t bookkeeping; /* the structs of model, plan and session */
     uint64_t total;
     uint64_t mapped;      /* pages of the file; not part of total */
-    uint64_t lower_bound; /* largest sum of the activations that one step must keep */
+    uint64_t lower_bound; /* largest number of bytes of activations that must exist during one step */
     uint64_t naive;       /* sum of all activations without reuse */
     uint64_t gradients;   /* part of activations: peak bytes of the inputs to variable updates */
-    uint64_t folded;      /* `constants`, and the computed values that the first session packs and frees */
+    uint64_t folded;      /* `constants` plus the computed values that the first session packs and then frees */
     int32_t steps;
     int32_t segments; /* 1 unless shapes depend on data */
     int32_t threads;
@@ -417,12 +419,14 @@ typedef struct linnet_plan_info {
     const char *isa;
     uint64_t plan_ns;  /* time that planning took */
     uint64_t devices;  /* memory of devices; linnet_plan_get_device (linnet_device.h) gives its parts */
-    int32_t fallbacks; /* steps of the CPU that no device of the config can run, or that cost more there */
+    int32_t fallbacks; /* steps that run on the CPU because no device of the config can run them, or because they cost
+                          more there */
 } linnet_plan_info;
 
 static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }
 
-/* One step of a plan, its time if it was traced, and what was counted in its first output (count_special). */
+/* One step of a plan. It includes the time of the step if the session traces, and the special values in its first
+ * output if the session counts them (count_special). */
 typedef struct linnet_step_info {
     size_t struct_size;
     const char *name;   /* node */
@@ -434,11 +438,11 @@ typedef struct linnet_step_info {
     uint64_t bytes;     /* read and written */
     uint64_t flops;     /* a multiplication and an addition count as two; integer operations count the same */
     uint64_t runs;      /* traced runs */
-    uint64_t total_ns;  /* over the traced runs; of a device's step: the time to submit it */
+    uint64_t total_ns;  /* sum over the traced runs; for a step on a device, only the time to submit it */
     uint64_t saturated; /* values at an integer limit after the last run */
     uint64_t infinite;
     uint64_t not_a_number;
-    uint64_t device_ns; /* over the traced runs: the time on the device, if the device measures it */
+    uint64_t device_ns; /* sum over the traced runs of the time on the device, if the device measures it */
     const char *placed; /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
                          * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device) */
 } linnet_step_info;
@@ -453,10 +457,10 @@ LINNET_API linnet_status linnet_plan_create(linnet_model *model, const linnet_pl
                                             linnet_error *error);
 LINNET_API void linnet_plan_free(linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info);
-/* Computes the most bytes that a session can take at once: info.total, and the segments whose shapes depend on data at
- * their largest shapes. If the plan's max_bytes is this number, no session exceeds it. The function plans those
- * segments with the plan's allocator and frees them again. Errors: UNKNOWN_SHAPE (names the node whose size has no
- * upper bound), TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+/* Computes the largest number of bytes that a session can hold at once: info.total plus the segments whose shapes
+ * depend on data, each at its largest shape. If the plan's max_bytes is this number, no session exceeds it. The
+ * function plans those segments with the plan's allocator and frees them again. Errors: UNKNOWN_SHAPE (names the node
+ * whose size has no upper bound), TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
 /* Takes references to the packed weights that this plan shares with other plans of the model. The weights then stay in
  * memory when other plans are freed. Returns the bytes that this plan's first session must still pack; 0 for NULL. */
@@ -494,7 +498,7 @@ static inline void linnet_session_config_init(linnet_session_config *config) {
 }
 /* Creates a session, which keeps plan and store alive. If `store` is NULL and the model has variables, the session gets
  * a private store. If the session has its own snapshot, this call waits for the store's active run. If the session
- * needs more than linnet_memory_available, the call fails with OUT_OF_MEMORY and both numbers.
+ * needs more than linnet_memory_available, the call fails with OUT_OF_MEMORY, and the record has both numbers.
  * Errors: ARENA_TOO_SMALL, OUT_OF_MEMORY, THREAD_FAILED, DEVICE_FAILED, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store,
                                                const linnet_session_config *config, linnet_session **out,

@@ -3,13 +3,14 @@
  * linnet_extension_device. docs/devices.md explains how to write one; tests/ext/toy_device.c is an example.
  *
  * The life of a device in a session:
- *  - While a plan is made, the library asks `limits`, then `cost` for each step, and places steps on devices. For each
- *    run of consecutive steps on one device it asks `claim`, and for their values `propose` and `accept`.
+ *  - While a plan is made, the library asks `limits`, then `cost` for each step, and places steps on devices. It asks
+ * `claim` how a device groups its consecutive steps, and `propose` and `accept` for the layouts of the values between
+ * them.
  *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes constants, and
  *    calls `prepare` once per claim.
  *  - A run calls `upload`, `run`, `download`, `copy` and `record`. These functions submit work to the queue and return
- *    at once; the device runs the work of one queue in the order of submission. The host calls `wait` only before a
- *    kernel of the CPU, or the caller, needs a result.
+ *    at once; the device runs the work of one queue in the order of submission. The library calls `wait` only when a
+ * CPU kernel or the caller needs a result.
  *  - When the session is freed, the library calls `finish`, `unprepare`, `release` and `close`.
  *
  * Conventions:
@@ -71,25 +72,26 @@ typedef struct linnet_device_tensor {
     uint32_t layout;                  /* 0: dense; else a token that `propose` returned */
     int32_t constant;                 /* 1: `data` has the value */
     const void *data;                 /* bytes of a constant in host memory, dense; NULL: known only in a run */
-    const char *variable;             /* name of the variable whose value it is; NULL: none */
-    int32_t quant_scheme;             /* linnet_quant_scheme */
-    int32_t quant_bits;               /* bits of one element: 8, 16, 4, ...; 0 without quantization */
+    const char *variable; /* name of the variable, if the operand is the value of a variable; otherwise NULL */
+    int32_t quant_scheme; /* linnet_quant_scheme */
+    int32_t quant_bits;   /* bits of one element: 8, 16, 4, ...; 0 without quantization */
     int32_t quant_axis;
     uint32_t quant_block;
     uint32_t quant_count; /* number of scales and zero points */
     const float *scale;
     const int32_t *zero; /* NULL: all 0 */
-    int32_t value;       /* number of the value: an output of one step and the inputs that read it have the same one */
-    linnet_layout axes;  /* of the memory; what `describe` said if layout != 0 */
+    int32_t value; /* number that identifies the value: an output of one step and the inputs that read it have the same
+                      number */
+    linnet_layout axes; /* of the memory; what `describe` said if layout != 0 */
 } linnet_device_tensor;
 
-/* The name of the runtime op; for a user op (linnet_ext.h) its own name, "com.example.crop". */
+/* Returns the name of the runtime op, or for a user op (linnet_ext.h) its own name, such as "com.example.crop". */
 LINNET_API const char *linnet_step_op(const linnet_step *step);
 LINNET_API const char *linnet_step_name(const linnet_step *step);
 /* The inputs of the op, then the operands of the epilogue, if the step has one. */
 LINNET_API int linnet_step_input_count(const linnet_step *step);
 LINNET_API int linnet_step_output_count(const linnet_step *step);
-/* Fill an operand; initialize it with linnet_device_tensor_init. Errors: INVALID_ARGUMENT. */
+/* Fill `out`, which linnet_device_tensor_init has initialized. Errors: INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_device_tensor *out);
 LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_device_tensor *out);
 /* Returns the values of an integer, bool, enum, dtype or integer-list attribute, and their number in *count; NULL if
@@ -98,8 +100,9 @@ LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const ch
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
 
 /* Computes the step with kernels of the CPU, on the calling thread, from dense operands in host memory: inputs[i] in
- * the order of linnet_step_get_input, NULL where an operand is absent. For steps that a device runs itself but for a
- * few shapes, and for tests of devices. Errors: UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY. Thread-safe. */
+ * the order of linnet_step_get_input, NULL where an operand is absent. Useful for a device that runs the step itself
+ * except for a few shapes, and for tests of devices. Errors: UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY.
+ * Thread-safe. */
 LINNET_API linnet_status linnet_step_evaluate(const linnet_step *step, const void *const *inputs, void *const *outputs,
                                               linnet_error *error);
 
@@ -107,8 +110,7 @@ static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
     linnet_struct_init(tensor, sizeof *tensor);
 }
 
-/* ---- map programs --------------------------------------------------------------------------------------------------
- */
+/* ---- map programs ----------------------------------------------------------------------------------------------- */
 
 /* The register program of a `map` step, or of the epilogue of another step. Instruction i is the five numbers
  * program[5 * i ...]: opcode, type, a, b, c; it writes register i. docs/ops.md defines the opcodes. In an epilogue the
@@ -142,14 +144,13 @@ static inline void linnet_map_opcode_init(linnet_map_opcode *opcode) { linnet_st
 /* Fills the program of a `map` step or of an epilogue. Errors: UNKNOWN_NAME (the step has no program),
  * INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out);
-/* The result of the op under an epilogue: its dtype and shape, but never in memory. Errors: UNKNOWN_NAME (the step has
- * no epilogue), INVALID_ARGUMENT. */
+/* Describes the result of the op before the epilogue. The result has a dtype and a shape, but is never in memory.
+ * Errors: UNKNOWN_NAME (the step has no epilogue), INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_step_get_result(const linnet_step *step, linnet_device_tensor *out);
 /* Errors: UNKNOWN_NAME (there is no opcode of this number), INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_map_get_opcode(int opcode, linnet_map_opcode *out);
 
-/* ---- map programs as source text -----------------------------------------------------------------------------------
- */
+/* ---- map programs as source text -------------------------------------------------------------------------------- */
 
 typedef enum linnet_source_language {
     LINNET_SOURCE_C = 0,      /* C99 or C++ */
@@ -160,60 +161,63 @@ typedef enum linnet_source_language {
 typedef struct linnet_source_options {
     size_t struct_size;
     int32_t language; /* linnet_source_language */
-    int32_t native; /* 1: functions of f32 that linnet computes in f64 (log, pow, sin, ...) are the target's own: faster
-                     * on a GPU, possible without f64, and other last bits */
-    const char *prefix; /* of the names of operands and results, at most 32 characters; NULL: none */
+    int32_t native; /* 1: f32 functions that linnet computes in f64 (log, pow, sin, ...) become functions of the target.
+                     * They are faster on a GPU and need no f64, but their last bits differ */
+    const char *prefix; /* of the names of inputs and outputs, at most 32 characters; NULL: none */
 } linnet_source_options;
 
 static inline void linnet_source_options_init(linnet_source_options *options) {
     linnet_struct_init(options, sizeof *options);
 }
 
-/* Writes a block of statements, { ... }, that computes one element of the outputs of a map or of an epilogue from one
- * element of each input of its program. The text around it defines these names, as variables or macros:
- *   xN               element of input N of the program, as it is stored: f16 and bf16 are their 16 bits (ln_u16), bool
- * is ln_u8. Under an epilogue, the result of the op is a float if its dtype is a float of at most 32 bits xN_table
- * input N as an array, if it is a look-up table xN_scale, xN_zero  quantization of input N per axis: arrays of float
- * and ln_i32 yN               result for output N, which is assigned, as it is stored; yN_scale and yN_zero as above iN
- * coordinate along axis N of the iteration shape, an integer Names that the program does not need are not in the text.
- * All inputs are read before the first output is assigned. Other names in the text begin with ln_; linnet_map_prelude
- * defines them. `options` NULL: all defaults.
+/* Writes a block of statements, { ... }, for a map or an epilogue. The block computes one element of each output from
+ * one element of each input of the program. The code around the block defines these names, as variables or macros:
+ *  - xN: the element of input N of the program, as it is stored. f16 and bf16 are their 16 bits (ln_u16), and bool is
+ *    ln_u8. Under an epilogue, the result of the op is a float if its dtype is a float of at most 32 bits.
+ *  - xN_table: input N as an array, if it is a look-up table.
+ *  - xN_scale, xN_zero: the quantization of input N per axis, as arrays of float and ln_i32.
+ *  - yN: the variable to which the block assigns output N, as it is stored. yN_scale and yN_zero are as above.
+ *  - iN: the coordinate along axis N of the iteration shape, an integer.
+ * Names that the program does not need are not in the block. The block reads all inputs before it assigns the first
+ * output. All other names in it begin with ln_; linnet_map_prelude defines them. `options` NULL: all defaults.
  *
- * The text is cut to `size` bytes, its final zero included; `text` may be NULL if size is 0. *length is the length of
- * the whole text, without the zero. Errors: UNKNOWN_NAME (the step has no program), INVALID_ARGUMENT. Thread-safe. */
+ * At most `size` bytes of text are written, with a NUL at the end; `text` may be NULL if size is 0. *length is the
+ * length of the whole text, without the NUL. Errors: UNKNOWN_NAME (the step has no program), INVALID_ARGUMENT,
+ * UNSUPPORTED (a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options,
                                                 char *text, size_t size, size_t *length);
-/* Writes the types ln_i8, ln_u8, ... ln_u64, and those functions that `uses` names: blocks of linnet_step_map_source,
- * or text of the device's own. It goes in front of them, once. ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same
- * of bf16 convert elements. Errors: INVALID_ARGUMENT. Thread-safe. */
+/* Writes the types ln_i8, ln_u8, ... ln_u64 and the functions that `uses` calls. `uses` is one or more blocks of
+ * linnet_step_map_source, or text of the device's own. The prelude must come before them, once.
+ * ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
+ * INVALID_ARGUMENT, UNSUPPORTED. Thread-safe. */
 LINNET_API linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text,
                                             size_t size, size_t *length);
 
-/* ---- the device
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the device ------------------------------------------------------------------------------------------------- */
 
-/* What a plan must know of a device. The library zeroes the struct and sets struct_size. */
+/* What the planner must know about a device. The library zeroes the struct and sets struct_size. */
 typedef struct linnet_device_limits {
     size_t struct_size;
     uint64_t alignment;      /* of the offset of each operand: a power of two; 0: 64 */
     uint64_t padding;        /* bytes after each operand that kernels of the device may read and write */
     uint64_t largest_buffer; /* for `allocate`; operands that are larger stay on the CPU. 0: no limit */
-    int32_t epilogues;       /* 1: `cost` and `run` honour epilogues (linnet_step_get_map); 0: steps have none */
-    int32_t host_visible;    /* 1: buffers can be mapped; the library then writes constants through `map` */
-    int32_t shared;          /* 1: kernels use memory from `import` as fast as their own, and the host sees their writes
-                              * after `wait`. Inputs and outputs of the session are then imported and not copied */
-    uint64_t transfer_ns;    /* model of one transfer between host and device: fixed time, */
-    uint64_t transfer_rate;  /* and bytes per microsecond; 0: no time */
+    int32_t epilogues; /* 1: `cost` and `run` support epilogues (linnet_step_get_map); 0: the library gives the device
+                          steps without epilogues */
+    int32_t host_visible;   /* 1: buffers can be mapped; the library then writes constants through `map` */
+    int32_t shared;         /* 1: kernels use memory from `import` as fast as their own, and the host sees their writes
+                             * after `wait`. Inputs and outputs of the session are then imported and not copied */
+    uint64_t transfer_ns;   /* fixed part of the time of a transfer between host and device, in nanoseconds */
+    uint64_t transfer_rate; /* bytes per microsecond of a transfer; 0: the bytes take no time */
 } linnet_device_limits;
 
 /* A run of consecutive steps that the device executes as one: one kernel, a CUDA graph, a sub-graph of an NPU. The
  * library zeroes the struct and sets struct_size. `claim` fills the other fields. */
 typedef struct linnet_claim {
     size_t struct_size;
-    int32_t count; /* steps, from the first one on: at least 1 */
-    int32_t fused; /* 1: values that only steps of the claim read get no memory (their spans have buffer 0), and all
-                    * other operands have memory of their own from the first to the last step of the claim. 0: the steps
-                    * run one after another, and the memory of a value may be used again after its last reader */
+    int32_t count; /* number of steps in the claim, at least 1; they are the first of the given steps */
+    int32_t fused; /* 1: values that only steps of the claim read get no memory (their spans have buffer 0), and each
+                    * other operand keeps its own memory until the whole claim has run. 0: the steps run one after
+                    * another, and the memory of a value may be reused after the last step that reads it */
     int32_t packs; /* 1: `prepare` reads constants from host memory and stores what kernels need in `packed`. `run`
                     * then gets no constant operands (buffer 0) */
     uint64_t scratch_bytes; /* memory that only lasts for one execution of the claim */
@@ -221,25 +225,27 @@ typedef struct linnet_claim {
     const char *kernel;     /* shown in plans and traces; lives as long as the device. NULL: "device" */
 } linnet_claim;
 
-/* Where a device keeps compiled programs between processes. The host gives it (linnet_session_config.program_cache).
- * Keys are text of at most 200 characters, without control characters; the device includes all that a program depends
- * on: its source, the device, the driver. Functions must be thread-safe. */
+/* Where a device keeps compiled programs from one process to the next. The host provides it
+ * (linnet_session_config.program_cache). A key is a text of at most 200 characters without control characters. The
+ * device must put everything into the key that a program depends on: its source, the device, the driver. Functions must
+ * be thread-safe. */
 struct linnet_program_cache {
     size_t struct_size;
     void *context;
-    /* Copies the blob of the key to `data` if it has at most `size` bytes. Returns its size; 0: there is none. */
+    /* Copies the program with this key to `data` if it has at most `size` bytes. Returns the size of the program, or 0
+     * if there is none with this key. */
     size_t (*load)(void *context, const char *key, void *data, size_t size);
-    /* Stores a blob, replacing an older one. A failure has no effect on the session. */
+    /* Stores a program, and replaces an older one with the same key. A failure has no effect on the session. */
     void (*store)(void *context, const char *key, const void *data, size_t size);
 };
 
-/* A claim in a session. Lives, at the same addresses, from `prepare` to `unprepare`, and has the same spans in each
- * run. */
+/* A claim in a session. The struct stays at the same address from `prepare` to `unprepare`, and has the same spans in
+ * each run. */
 typedef struct linnet_work {
     size_t struct_size;
     int32_t count;                    /* steps of the claim */
     int32_t trace;                    /* 1: `elapsed` will be asked after runs */
-    const linnet_step *const *steps;  /* each of */
+    const linnet_step *const *steps;  /* `count` steps */
     const linnet_span *const *inputs; /* inputs[i]: linnet_step_input_count(steps[i]) spans */
     const linnet_span *const *outputs;
     linnet_span scratch, packed;
@@ -255,12 +261,13 @@ struct linnet_device {
 
     /* Planning */
     int (*limits)(void *context, linnet_device_limits *limits);
-    /* Time in nanoseconds that the step would take on the device, without transfers, by a model of shapes (never by a
-     * clock). The library compares it with the modelled time of the CPU's kernel. Negative: the device cannot run the
-     * step. Operands are dense. */
+    /* Returns the nanoseconds that the step would take on the device, without transfers. The number must come from a
+     * model of the shapes, never from a clock. The library compares it with the modelled time of the CPU's kernel.
+     * Negative: the device cannot run the step. Operands are dense. */
     double (*cost)(void *context, const linnet_step *step);
     /* Optional. `steps` are consecutive steps of the plan that are placed on this device. Fills `claim` for the first
-     * ones; called again for the rest. NULL: each step alone, without scratch. */
+     * of them; the library calls the function again for the rest. NULL: each step is a claim of its own, without
+     * scratch. */
     int (*claim)(void *context, const linnet_step *const *steps, int count, linnet_claim *claim);
     /* Optional: layouts of the device. `propose` returns the token of the layout in which the device would like to keep
      * the output between its own steps; 0: dense. The output gets this layout if every step of the device that reads it
@@ -274,12 +281,12 @@ struct linnet_device {
      * total is exact; a device need not allocate any in `prepare`. */
     int (*allocate)(void *context, uint64_t bytes, linnet_handle *buffer);
     void (*release)(void *context, linnet_handle buffer, uint64_t bytes);
-    /* Optional; needed with limits.host_visible. Waits for nothing: the library maps a buffer only while no work uses
-     * it. */
+    /* Optional; needed with limits.host_visible. Need not wait, because the library maps a buffer only while no work
+     * uses it. */
     int (*map)(void *context, linnet_handle buffer, uint64_t bytes, void **host);
     int (*unmap)(void *context, linnet_handle buffer, void *host);
     /* Optional; needed with limits.shared. Makes a buffer of host memory, which is 64-byte aligned and outlives the
-     * buffer. `release` ends it and does not free the memory. */
+     * buffer. `release` frees the buffer, but not the memory. */
     int (*import)(void *context, void *host, uint64_t bytes, linnet_handle *buffer);
 
     /* Queues and events */
@@ -290,24 +297,25 @@ struct linnet_device {
     int (*finish)(void *context, linnet_handle queue);
     int (*create_event)(void *context, linnet_handle *event);
     void (*free_event)(void *context, linnet_handle event);
-    /* Submits a mark: the event is complete when the work that was submitted before it has ended. An event is recorded
-     * again in each run, after its last waiter has gone on. */
+    /* Submits a marker to the queue: the event is complete when all work that was submitted before the marker has
+     * ended. Each run records the event again, after every wait for the previous record has returned. */
     int (*record)(void *context, linnet_handle queue, linnet_handle event);
     /* Blocks the calling thread until the event is complete. Returns the failure of work that was submitted before the
      * event, if any has failed. */
     int (*wait)(void *context, linnet_handle event);
-    /* Optional; needed with `reaches`. Work that is submitted later begins after the event of another queue, of this or
-     * another device that `reaches` accepts, is complete. Does not block. */
+    /* Optional; needed with `reaches`. Work that is submitted to `queue` later begins only after `event` is complete.
+     * The event is of another queue of this device, or of a device that `reaches` accepts. Does not block. */
     int (*follow)(void *context, linnet_handle queue, const linnet_device *of, linnet_handle event);
 
-    /* Work: submitted to the queue. Host memory stays valid, and is not written (upload) or used (download), until an
-     * event that was recorded later is complete. Transfers convert between dense host memory and tensor->layout. */
+    /* Work: submitted to the queue. Host memory stays valid until an event that was recorded later is complete. Until
+     * then the library does not write it (upload) or use it (download). Transfers convert between dense host memory and
+     * tensor->layout. */
     int (*upload)(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
                   const void *from);
     int (*download)(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
                     const linnet_span *from);
-    /* Optional: whether `copy` can read buffers of the other device; the library then needs no host memory between the
-     * two. `other` may be this device itself, for another queue or the same one. */
+    /* Optional: returns 1 if `copy` can read buffers of the other device. The library then needs no host memory between
+     * the two. `other` may be this device itself, for another queue or the same one. */
     int (*reaches)(void *context, const linnet_device *other);
     /* Copies dense memory: from->bytes == to->bytes. */
     int (*copy)(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
@@ -317,11 +325,11 @@ struct linnet_device {
     int (*prepare)(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *state);
     void (*unprepare)(void *context, linnet_handle state);
     int (*run)(void *context, linnet_handle queue, const linnet_work *work, linnet_handle state);
-    /* Optional: the time in nanoseconds that the device spent on the last execution of the claim, which has ended. Only
-     * with work->trace. */
+    /* Optional: gives the nanoseconds that the device spent on the last execution of the claim. The execution has
+     * ended. Called only with work->trace. */
     int (*elapsed)(void *context, const linnet_work *work, linnet_handle state, uint64_t *ns);
 
-    /* Optional: the text of a code, for the error record. It lives as long as the device. */
+    /* Optional: returns the text of a code, for the error record. The text must live as long as the device. */
     const char *(*explain)(void *context, int code);
 
     /* Optional: what a token of `propose` means for tensors of this rank. The library zeroes the layout; returns 1 if
@@ -333,8 +341,7 @@ struct linnet_device {
  * lacks the device. The shared library owns the returned struct. */
 const linnet_device *linnet_extension_device(void);
 
-/* ---- what a plan says of a device
- * ------------------------------------------------------------------------------------- */
+/* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 
 /* Bytes on one device: exactly those that a session allocates there. linnet_plan_info.total contains the total of all
  * devices. */

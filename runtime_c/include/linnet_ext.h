@@ -46,14 +46,15 @@ LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const
  * instructions if the processor has them. Thread-safe. */
 LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Returns how often a kernel has packed variables of this store: once for each packed copy before its first run, and
- * again before a run that finds that one of its variables was written since. 0 for NULL. Thread-safe. */
+/* Returns how often variables of this store have been packed for kernels. A packed copy is made before its first use.
+ * It is made again before a run if one of its variables has been written since. 0 for NULL. Thread-safe. */
 LINNET_API uint64_t linnet_store_packs(const linnet_store *store);
 
-/* Copy structs between versions of a header, as this library does with its own (linnet.h says how). For libraries whose
- * headers have structs with a struct_size too. `ours` has the `size` of the library's header, `theirs` is the caller's,
- * and `first` is the size of the struct in its first version. `name` is the struct's name, for the error.
- * linnet_struct_take reads a config, linnet_struct_give fills an info. Errors: INVALID_ARGUMENT. Thread-safe. */
+/* Copy a struct between two versions of a header, as linnet does with its own structs (linnet.h has the rules). These
+ * functions are for libraries whose own structs have a struct_size. `ours` has the `size` of the library's header,
+ * `theirs` is the caller's, and `first` is the size of the struct in its first version. `name` is the struct's name,
+ * for the error. linnet_struct_take reads a config, linnet_struct_give fills an info. Errors: INVALID_ARGUMENT.
+ * Thread-safe. */
 LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void *theirs, size_t first, const char *name,
                                             linnet_error *error);
 LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
@@ -115,19 +116,20 @@ struct linnet_user_call {
     size_t struct_size;
     void *context;       /* of the op */
     const void *node;    /* private; the functions below read its attributes */
-    int32_t version;     /* that the node needs, at most the version of the op */
-    int32_t input_count; /* the last inputs may be left out */
+    int32_t version;     /* version that the node needs; at most the version of the op */
+    int32_t input_count; /* inputs at the end may be left out */
     int32_t output_count;
     const linnet_operand *const *inputs; /* dtype LINNET_NONE: absent */
     linnet_operand *const *outputs;
     char *problem; /* a callback that fails may write the reason here, as text with a NUL */
     size_t problem_size;
-    size_t scratch_size; /* set by `prepare`: bytes of `scratch`; 0 */
-    int64_t items;       /* set by `prepare`: independent parts of the work, which threads may share; 1 */
-    int64_t grain;       /* set by `prepare`: the fewest items worth giving to a thread; 1 */
-    void *scratch;       /* `run`: scratch_size bytes, 64-byte aligned, for this call alone */
-    int64_t begin, end;  /* `run`: the items to compute; all outputs if there is one item */
-    /* What the functions linnet_user_... below call, so that a library of user ops need not link liblinnet. */
+    size_t scratch_size; /* set by `prepare`: bytes of `scratch`; default 0 */
+    int64_t items; /* set by `prepare`: number of independent parts of the work, which threads may share; default 1 */
+    int64_t grain; /* set by `prepare`: smallest number of items that is worth a thread; default 1 */
+    void *scratch; /* `run`: scratch_size bytes, 64-byte aligned, for this call alone */
+    int64_t begin, end; /* `run`: the items to compute; all outputs if there is one item */
+    /* The functions linnet_user_... below call these pointers, so that a library of user ops need not link liblinnet.
+     */
     const char *(*attribute)(const linnet_user_call *call, int i, int *type, int64_t *count);
     const int64_t *(*integers)(const linnet_user_call *call, const char *attribute, int64_t *count);
     const double *(*floats)(const linnet_user_call *call, const char *attribute, int64_t *count);
@@ -147,8 +149,8 @@ static inline const int64_t *linnet_user_integers(const linnet_user_call *call, 
 static inline const double *linnet_user_floats(const linnet_user_call *call, const char *name, int64_t *count) {
     return call->floats(call, name, count);
 }
-/* Text i of the attribute, followed by a NUL, and its size; the bytes may be anything. NULL past the end, or if the
- * node has no such attribute. `size` may be NULL. */
+/* Returns text i of the attribute and its size. The text may contain any bytes, and a NUL follows it. Returns NULL past
+ * the end, or if the node has no attribute of this name. `size` may be NULL. */
 static inline const char *linnet_user_text(const linnet_user_call *call, const char *name, int64_t i, size_t *size) {
     return call->text(call, name, i, size);
 }
@@ -160,7 +162,7 @@ typedef enum linnet_user_op_flag {
     LINNET_USER_OP_DECIDES_SIZES = 4 /* `run` decides dimensions that `infer` has set to linnet_user_at_most(n) */
 } linnet_user_op_flag;
 
-/* The value of a dimension in `infer` that only `run` knows, and that is at most n. `run` then sets the dimension in
+/* `infer` gives this value to a dimension that only `run` knows and that is at most n. `run` then sets the dimension in
  * outputs[i]->shape, and stores the output densely in its true shape. `items` must stay 1 for such an op. */
 static inline int64_t linnet_user_at_most(int64_t n) { return n < 0 || n > INT64_MAX - 2 ? -1 : -2 - n; }
 
@@ -189,8 +191,8 @@ struct linnet_user_op {
 };
 static inline void linnet_user_op_init(linnet_user_op *op) { linnet_struct_init(op, sizeof *op); }
 
-/* linnet_op_infer for a node of the user op; op NULL is linnet_op_infer. Errors: those of linnet_op_infer,
- * INVALID_ARGUMENT (the op), and USER_OP_FAILED. */
+/* Infers the outputs of a node of the user op `op`. With `op` NULL, this is linnet_op_infer. Errors: those of
+ * linnet_op_infer, INVALID_ARGUMENT (the op), and USER_OP_FAILED. */
 LINNET_API linnet_status linnet_user_op_infer(const linnet_user_op *op, const void *node, size_t size,
                                               const linnet_operand *inputs, int input_count, linnet_operand *outputs,
                                               int output_count, linnet_error *error);

@@ -273,8 +273,8 @@ typedef enum linnet_ring_operation { LINNET_RING_SUM = 0, LINNET_RING_MEAN = 1 }
 
 typedef struct linnet_ring_config {
     size_t struct_size;
-    const linnet_link_config *link; /* NULL: the defaults. Not used: heartbeat_ms and lease_ms; chunk: bytes per piece,
-                                     * 0: 256 KiB */
+    const linnet_link_config *link; /* NULL: the defaults. A ring ignores heartbeat_ms and lease_ms. `chunk` is the size
+                                       of a piece in bytes; 0: 256 KiB */
     const char *address; /* address where rank 0 waits for the other ranks; the same at all ranks; port must not be 0 */
     const char *listen; /* address where this rank's neighbour connects; NULL: the host of `address`, on a port that the
                            system chooses */
@@ -283,7 +283,7 @@ typedef struct linnet_ring_config {
 } linnet_ring_config;
 
 static inline void linnet_ring_config_init(linnet_ring_config *config) { linnet_struct_init(config, sizeof *config); }
-/* Waits until all `size` ranks have connected, and joins them to a ring. Only one thread at a time may use a ring.
+/* Waits until all `size` ranks have connected, and connects them as a ring. Only one thread at a time may use a ring.
  * Errors name the rank concerned, which is also in the record's op_index. TIMED_OUT: some ranks did not connect;
  * REFUSED: another process has this rank, or the ring has another size. */
 LINNET_API linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring **out, linnet_error *error);

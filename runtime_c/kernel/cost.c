@@ -1,16 +1,20 @@
 /* cost.c - the model of time by which kernels are chosen: bytes moved and multiplications, at a rate that depends on
- * the width of the vectors. It knows no clock, so the same call gets the same kernel on every run. */
+ * the width of the vectors. It never reads a clock, so the same call gets the same kernel in every run. */
 #include "kernel/kernel.h"
 
 #include <string.h>
 
 double ln_modelled_ns(double bytes, double products, int threads) {
-    enum { STEP = 300, BYTES = 8, PRODUCTS = 16 }; /* of any step; per nanosecond; per nanosecond and thread */
+    enum {
+        STEP = 300,
+        BYTES = 8,
+        PRODUCTS = 16
+    }; /* nanoseconds of any step; bytes per nanosecond; multiplications per nanosecond and thread */
     return STEP + bytes / BYTES + products / PRODUCTS / threads;
 }
 
 double ln_modelled_products(double sizes) {
-    /* The square root, by Newton's method from half the exponent: libm is not needed for it. */
+    /* The square root by Newton's method, starting from half the exponent, so that libm is not needed. */
     uint64_t bits;
     memcpy(&bits, &sizes, sizeof bits);
     bits = (bits >> 1) + (UINT64_C(1023) << 51);
@@ -50,5 +54,5 @@ double ln_least_cost(const ln_kernel *kernel, const ln_call *call) {
 
 double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call) {
     const double least = ln_least_cost(kernel, call);
-    return kernel->cost != NULL ? kernel->cost(call, least) : least;
+    return kernel->code->cost != NULL ? kernel->code->cost(call, least) : least;
 }

@@ -10,19 +10,19 @@
 #include <cpuid.h>
 #endif
 
-/* The names of a build without the kernels that need the mark are known, too: they are limits. */
+/* Names whose kernels this build lacks are accepted too, because a name is only a limit. */
 const ln_isa_set ln_isa_sets[] = {
     {"scalar", 0, LN_ISA_SCALAR},
 #if defined(__x86_64__) || defined(_M_X64)
-    {"sse2", LN_SSE2, LN_ISA_SSE2},
-    {"avx2", LN_AVX2, LN_ISA_AVX2},
-    {"avx512", LN_AVX512, LN_ISA_AVX512},
-    {"avx512vnni", LN_AVX512VNNI, LN_ISA_AVX512VNNI},
+    {"sse2", LN_SSE2, LN_ISA_sse2},
+    {"avx2", LN_AVX2, LN_ISA_avx2},
+    {"avx512", LN_AVX512, LN_ISA_avx512},
+    {"avx512vnni", LN_AVX512VNNI, LN_ISA_avx512vnni},
 #elif defined(__aarch64__) || defined(__ARM_NEON)
-    {"neon", LN_NEON, LN_ISA_NEON},
+    {"neon", LN_NEON, LN_ISA_neon},
 #if defined(__aarch64__)
-    {"dotprod", LN_DOTPROD, LN_ISA_DOTPROD | LN_FP16},
-    {"i8mm", LN_I8MM, LN_ISA_DOTPROD | LN_FP16 | LN_I8MM},
+    {"dotprod", LN_DOTPROD, LN_ISA_dotprod | LN_FP16},
+    {"i8mm", LN_I8MM, LN_ISA_dotprod | LN_FP16 | LN_I8MM},
 #endif
 #endif
     {"", 0, 0},

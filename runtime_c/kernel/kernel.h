@@ -1,6 +1,6 @@
 /* kernel.h - the one interface between the plan and every kernel, reference or fast, of any ISA.
- * A kernel is one `const ln_kernel` object and one line in a kernels.inc list. Dispatch, tests and benchmarks use these
- * lists. */
+ * A kernel is its code, a `const ln_kernel_code`, and one line in a list, which says everything else about it.
+ * Dispatch, tests and benchmarks use the table that dispatch/dispatch.c makes of the lists. */
 #ifndef LN_KERNEL_H
 #define LN_KERNEL_H
 
@@ -8,7 +8,8 @@
 #include "generated/op_table.h"
 #include "linnet_ext.h"
 
-/* What a processor can do and a kernel can need: bits, in no order, since each exists without most of the others. */
+/* Features that a processor can have and a kernel can need. They are bits without an order, because each can exist
+ * without most of the others. */
 typedef uint32_t ln_features;
 enum ln_feature {
 #if defined(__x86_64__) || defined(_M_X64)
@@ -29,16 +30,17 @@ enum ln_feature {
     LN_NO_FEATURE = 0
 };
 
-/* Named sets: what the files NAME__<isa>.c are compiled for, and so what their kernels need. */
+/* Named sets of features. A file NAME__<isa>.c is compiled for the set of its name, so its kernels need this set. The
+ * lists of kernels contain these names, so they are spelled as in the names of the files. */
 enum ln_isa {
 #if defined(__x86_64__) || defined(_M_X64)
-    LN_ISA_SSE2 = LN_SSE2,
-    LN_ISA_AVX2 = LN_ISA_SSE2 | LN_AVX2,
-    LN_ISA_AVX512 = LN_ISA_AVX2 | LN_AVX512,
-    LN_ISA_AVX512VNNI = LN_ISA_AVX512 | LN_AVX512VNNI,
+    LN_ISA_sse2 = LN_SSE2,
+    LN_ISA_avx2 = LN_ISA_sse2 | LN_AVX2,
+    LN_ISA_avx512 = LN_ISA_avx2 | LN_AVX512,
+    LN_ISA_avx512vnni = LN_ISA_avx512 | LN_AVX512VNNI,
 #elif defined(__aarch64__) || defined(__ARM_NEON)
-    LN_ISA_NEON = LN_NEON,
-    LN_ISA_DOTPROD = LN_ISA_NEON | LN_DOTPROD,
+    LN_ISA_neon = LN_NEON,
+    LN_ISA_dotprod = LN_ISA_neon | LN_DOTPROD,
 #endif
     LN_ISA_SCALAR = 0 /* the references */
 };
@@ -46,18 +48,19 @@ enum ln_isa {
 /* kernel/cpu.c */
 ln_features ln_detect_features(void); /* all that this machine and its operating system have */
 #if defined(__x86_64__)
-/* The features that the answers of CPUID mean: ECX of leaf 1; EBX and ECX of leaf 7, EAX of its part 1; and XCR0. */
+/* The features that CPUID reports. The arguments are ECX of leaf 1, EBX and ECX of leaf 7, EAX of subleaf 1 of leaf 7,
+ * and XCR0. */
 ln_features ln_x86_features(unsigned leaf1, unsigned leaf7b, unsigned leaf7c, unsigned part1, unsigned state);
 #endif
-/* A name that isa_max takes. The set is the most that a plan may then use. The library lists the name on machines that
-   have the feature (`mark`), in builds with kernels for it. */
+/* A name for isa_max, and the largest set of features that a plan may then use. The library lists the name if the
+ * machine has the feature `mark` and the build has kernels for it. */
 typedef struct ln_isa_set {
     char name[12];
     ln_features mark, most;
 } ln_isa_set;
 extern const ln_isa_set ln_isa_sets[];           /* in the order of linnet_isa_name; the last one has no name */
 const ln_isa_set *ln_isa_find(const char *name); /* NULL: there is no such set */
-/* The last set that these features of this machine contain the mark of. */
+/* The last set whose mark is one of the features. */
 const ln_isa_set *ln_isa_of(ln_features features);
 
 typedef struct ln_epilogue ln_epilogue; /* kernel/map.h: a map applied to the op's result before it is stored */
@@ -72,8 +75,8 @@ typedef struct ln_call {
     int n_extra;
     const ln_tensor *inner;      /* with an epilogue: the op's own result, which is never stored; else == outputs */
     const ln_epilogue *epilogue; /* NULL: none */
-    ln_features features;        /* what the plan may use; a kernel may choose helpers by it */
-    int threads;                 /* the largest number of threads that will run it */
+    ln_features features; /* the features that the plan may use; a kernel may choose its helper functions by them */
+    int threads;          /* the largest number of threads that will run it */
     /* Set by configure: */
     void *state;         /* plan-time data of the kernel, from ln_call_state */
     size_t packed_bytes; /* bytes of rearranged constants, which `pack` fills; plans of the model that pack the same
@@ -113,37 +116,60 @@ linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t i
 
 enum ln_kernel_flag {
     LN_KERNEL_EPILOGUE = 1, /* applies call->epilogue */
-    LN_KERNEL_VIEWS = 2,    /* accepts any strides on input 0 and output 0, not only dense or channels-last */
-    LN_KERNEL_REFERENCE = 4 /* the scalar reference: any strides, any ISA, written for readability */
+    LN_KERNEL_REFERENCE = 2 /* the scalar reference: any strides, any ISA, written for readability */
 };
 
-/* `can` decides from dtypes, strides and attributes whether the kernel's result for this call is right. The strides
- * determine the layout. `cost` (may be NULL) is the time for a call that it can run, in nanoseconds by a model of
- * shapes and never of a clock, as that of linnet_device.h. `least` is ln_least_cost of kernel and call; a cost is never
- * below it, so a kernel whose least cost is too high is not asked. NULL: the least cost. `configure` (may be NULL)
- * fills the fields of the call marked "Set by configure". `pack` (may be NULL) writes packed_bytes from
- * call->inputs[i].data, which is also set for variables then (ln_packable). `run` computes items [begin, end) of the
- * phase. Items must be independent, and a result must not depend on how the range is split. No kernel reads or writes
- * any byte outside its buffers.
+/* One more bit beside those of the layouts: strides that are those of no layout (views). Bit LN_LAYOUT_CHANNELS_LAST
+ * means that the channels are innermost, so it also covers dense tensors of nodes whose channel_axis is the last one.
  */
-typedef struct ln_kernel {
-    char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
-    uint16_t op;
-    uint16_t flags;
-    ln_features needs;
+enum { LN_STRIDED = 128 };
+
+/* `can` decides what the kernel's line cannot say: from strides, attributes and combinations of dtypes, whether the
+ * kernel's result for this call is right. It is asked only about calls that agree with the line. If `can` is NULL, the
+ * kernel runs all of these calls. `cost` returns the modelled time of a call that the kernel can run, in nanoseconds.
+ * As in linnet_device.h, the time follows from the shapes and never from a clock. `least` is ln_least_cost of the
+ * kernel and the call. No cost is below it, so a kernel whose least cost is too high is not asked. If `cost` is NULL,
+ * the cost is the least cost. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack`
+ * (may be NULL) writes packed_bytes from call->inputs[i].data, which is also set for variables then (ln_packable).
+ * `run` computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the
+ * range is split. No kernel reads or writes any byte outside its buffers.
+ */
+typedef struct ln_kernel_code {
     bool (*can)(const ln_call *call);
     double (*cost)(const ln_call *call, double least);
     linnet_status (*configure)(ln_call *call);
     void (*pack)(const ln_call *call, void *packed);
     linnet_status (*run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
+} ln_kernel_code;
+
+/* A line of a list. An operand that is absent agrees with every mask. */
+typedef struct ln_kernel {
+    char name[44]; /* "<op>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
+    uint16_t op;
+    uint16_t flags;
+    ln_features needs;
+    uint16_t takes[2];                    /* a bit per linnet_dtype of input 0, and of input 1 */
+    uint16_t gives;                       /* of output 0, without the epilogue */
+    uint8_t layouts_taken, layouts_given; /* of input 0, and of output 0: a bit per ln_layout, or LN_STRIDED */
+    uint8_t tile[2];                      /* rows and columns that are computed at once; 0: the kernel has no tile */
+    const ln_kernel_code *code;
 } ln_kernel;
 
-/* All kernels of this build, best first, references last (dispatch/dispatch.c includes the .inc lists).
- * NULL-terminated. */
-extern const ln_kernel *const ln_kernels[];
-/* Nanoseconds of a step that moves so many bytes and multiplies so often, on `threads` threads (kernel/cost.c). */
+/* All kernels of this build, best first, references last (dispatch/dispatch.c includes the lists). The last entry has
+ * no code. */
+extern const ln_kernel ln_kernels[];
+/* What a call needs of a line: in each field one of the bits that are set. A tensor may have the strides of several
+ * layouts. */
+typedef struct ln_call_kinds {
+    uint16_t takes[2], gives;
+    uint8_t layouts_taken, layouts_given;
+} ln_call_kinds;
+ln_call_kinds ln_kinds_of(const ln_call *call);
+/* Modelled nanoseconds of a step on `threads` threads, from the bytes that it moves and the multiplications that it
+ * does (kernel/cost.c). */
 double ln_modelled_ns(double bytes, double products, int threads);
-/* The multiplications of a product, about: the root of the product of the element counts of a, b and y. */
+/* Approximate number of multiplications of a matrix product: the square root of the product of the element counts of a,
+ * b and y. */
 double ln_modelled_products(double sizes);
 /* How many times slower a kernel is than one with the widest vectors of the architecture, by the features that it
  * needs; and the time of the call with the widest vectors. The least cost is their product. */
@@ -151,10 +177,10 @@ int ln_slowness(const ln_kernel *kernel);
 double ln_full_rate_ns(const ln_call *call);
 double ln_least_cost(const ln_kernel *kernel, const ln_call *call);
 double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
-/* Of the kernels that need no more than call->features and can run the call, the one of least cost, and of several the
- * first in ln_kernels; NULL if there is none. */
+/* Returns the kernel of least cost among those that need no more than call->features and can run the call. If several
+ * kernels have this cost, returns the first in ln_kernels. Returns NULL if no kernel can run the call. */
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only);
-/* Why the kernel, which is one of the call's op, cannot run the call. */
+/* Why the kernel cannot run the call. It must be a kernel of the call's op. */
 linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, bool reference_only);
 /* Whether ln_kernels has any kernel of the op. */
 bool ln_has_kernel(int op);

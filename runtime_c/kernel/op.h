@@ -94,7 +94,7 @@ typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
 typedef int (*ln_layout_function)(const void *attributes, const ln_tensor *x, int input);
 
 typedef struct ln_op {
-    char name[20]; /* "": no such op */
+    char name[20]; /* "": there is no op with this number */
     uint16_t id;
     int8_t min_inputs, max_inputs; /* max -1: any number */
     int8_t min_outputs, max_outputs;
@@ -120,10 +120,14 @@ static inline const ln_attribute *ln_op_attribute(const ln_op *op, int i) {
 /* The bit of operand i. The last bit of a mask also applies to all operands after it. */
 static inline bool ln_operand_bit(uint16_t mask, int i) { return mask >> (i < 15 ? i : 15) & 1; }
 
+/* The node's attribute channel_axis, of an op that has one. */
+static inline int64_t ln_channel_axis(const ln_op *op, const void *attributes) {
+    return *(const int64_t *)((const char *)attributes + ln_op_attribute(op, op->channel_axis - 1)->offset);
+}
+
 /* Whether the op's channels are the second dimension of its first operand. */
 static inline bool ln_channels_first(const ln_op *op, const void *attributes) {
-    return op->channel_axis > 0 &&
-           *(const int64_t *)((const char *)attributes + ln_op_attribute(op, op->channel_axis - 1)->offset) == 1;
+    return op->channel_axis > 0 && ln_channel_axis(op, attributes) == 1;
 }
 
 typedef struct ln_map_opcode_row {

@@ -1,6 +1,6 @@
 /* parts.h - the parts of the library that this build contains. CMake defines LN_WITHOUT_... for each part that it
- * leaves out (LINNET_ISAS, LINNET_TRAINING, LINNET_CHECKPOINTS, LINNET_TUNING; docs/building.md); without these
- * definitions the build contains everything. */
+ * leaves out (LINNET_ISAS, LINNET_TRAINING, LINNET_CHECKPOINTS, LINNET_TUNING, LINNET_DEVICES, LINNET_USER_OPS;
+ * docs/building.md); without these definitions the build contains everything. */
 #ifndef LN_PARTS_H
 #define LN_PARTS_H
 
@@ -31,6 +31,19 @@
 #define LN_IF_i8mm(...)
 #else
 #define LN_IF_i8mm(...) __VA_ARGS__
+#endif
+
+/* 0 if the part is left out. Code that asks these constants compiles in every build; the linker drops what no code
+   calls. */
+#ifdef LN_WITHOUT_DEVICES
+#define LN_HAS_DEVICES 0
+#else
+#define LN_HAS_DEVICES 1
+#endif
+#ifdef LN_WITHOUT_USER_OPS
+#define LN_HAS_USER_OPS 0
+#else
+#define LN_HAS_USER_OPS 1
 #endif
 
 #endif

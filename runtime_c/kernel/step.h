@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-/* What a device may know of an operand besides its tensor. */
+/* What a device may know about an operand besides its tensor. */
 typedef struct ln_step_value {
     const char *name, *variable;
     uint32_t token;              /* its layout on the device; 0: dense */

@@ -75,18 +75,14 @@ static bool one_zero(const ln_call *call, int32_t *zero) {
 
 bool ln_convert_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
-    if (call->epilogue || ln_dtype_bits(x->dtype) < 8 || ln_dtype_bits(y->dtype) < 8) return false;
     if (call->op->id == LN_OP_CAST) return !(x->dtype == LINNET_U64 && ln_dtype_is_float(y->dtype));
     bool storing = call->op->id == LN_OP_QUANTIZE;
     const ln_tensor *stored = storing ? y : x;
-    if (ln_dtype_size(stored->dtype) > 2 || ln_dtype_is_float(stored->dtype) || (storing && x->dtype == LINNET_F64))
-        return false;
     if (ln_given(call->inputs, call->n_inputs, 1)) {
         int64_t block = storing ? ((const ln_quantize_attributes *)call->attributes)->block
                                 : ((const ln_dequantize_attributes *)call->attributes)->block;
         const ln_tensor *s = &call->inputs[1];
-        return block == 0 && s->dtype != LINNET_F64 &&
-               (ln_count(s) == 1 || (s->rank == 1 && ln_axis(axis_of(call), x->rank) >= 0));
+        return block == 0 && (ln_count(s) == 1 || (s->rank == 1 && ln_axis(axis_of(call), x->rank) >= 0));
     }
     return stored->quant && stored->quant->count > 0 && stored->quant->scheme == LN_QUANT_TENSOR;
 }

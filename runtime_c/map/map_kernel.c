@@ -9,7 +9,7 @@
 /* The interpreters of this build, best first. LN_SIMD_SCALAR is a build of portable code only (the amalgamation). */
 #if !defined(LN_SIMD_SCALAR) && (defined(__x86_64__) || defined(_M_X64))
 #define LEVELS(LEVEL)                                                                                                  \
-    LN_IF_avx512(LEVEL(LN_ISA_AVX512, ln_map_isa__avx512)) LN_IF_avx2(LEVEL(LN_ISA_AVX2, ln_map_isa__avx2))            \
+    LN_IF_avx512(LEVEL(LN_ISA_avx512, ln_map_isa__avx512)) LN_IF_avx2(LEVEL(LN_ISA_avx2, ln_map_isa__avx2))            \
         LEVEL(LN_ISA_SCALAR, ln_map_isa__sse2) /* every x86-64 has SSE2 */
 #elif !defined(LN_SIMD_SCALAR) && defined(__aarch64__)
 #define LEVELS(LEVEL) LEVEL(LN_ISA_SCALAR, ln_map_isa__neon)
@@ -47,7 +47,7 @@ static ln_map_source source_of(const ln_call *call) {
 
 bool ln_map_can(const ln_call *call) {
     ln_map_source source = source_of(call);
-    return call->epilogue == NULL && call->n_outputs > 0 && ln_map_compilable(&source);
+    return call->n_outputs > 0 && ln_map_compilable(&source);
 }
 
 linnet_status ln_map_configure(ln_call *call, ln_features features) {

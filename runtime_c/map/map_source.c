@@ -11,6 +11,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef LN_WITHOUT_DEVICES
+
+linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options, char *text,
+                                     size_t size, size_t *length) {
+    (void)step, (void)options, (void)text, (void)size, (void)length;
+    return LINNET_UNSUPPORTED;
+}
+
+linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text, size_t size,
+                                 size_t *length) {
+    (void)options, (void)uses, (void)text, (void)size, (void)length;
+    return LINNET_UNSUPPORTED;
+}
+
+#else
+
 #include "generated/map_source.inc"
 
 enum { FIRST_FUNCTION = 128, FUNCTIONS = 110, LONGEST_PREFIX = 32 };
@@ -200,8 +216,8 @@ static int input_dtype(const program *p, int i) {
 
 /* Writes `text`, an element of dtype `from`, converted to a register type. */
 static void put_loaded(program *p, int from, int to, const char *text) {
+    const bool half = from == LINNET_F16 || from == LINNET_BF16, integer = to == LINNET_I32 || to == LINNET_I64;
     const char *close = "";
-    const bool integer = to == LINNET_I32 || to == LINNET_I64;
     if (from == to || from == LINNET_BOOL) {
         put(&p->w, from == to ? "%s" : "%s!=0", text);
         return;
@@ -209,10 +225,10 @@ static void put_loaded(program *p, int from, int to, const char *text) {
     if (ln_dtype_is_float(from) && integer) {
         put(&p->w, "ln_%c_to_%c(", from == LINNET_F64 ? 'd' : 'f', to == LINNET_I32 ? 'i' : 'l');
         close = ")";
-    } else {
+    } else if (!half || to != LINNET_F32) {
         put(&p->w, "(%s)", register_name(to));
     }
-    if (from == LINNET_F16 || from == LINNET_BF16)
+    if (half)
         put(&p->w, "ln_%s_to_f32(%s)%s", from == LINNET_F16 ? "f16" : "bf16", text, close);
     else
         put(&p->w, "%s%s", text, close);
@@ -385,3 +401,5 @@ linnet_status linnet_step_map_source(const linnet_step *step, const linnet_sourc
     finish(&p.w, length);
     return p.unknown ? LINNET_UNSUPPORTED : LINNET_OK;
 }
+
+#endif

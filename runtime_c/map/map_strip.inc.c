@@ -359,27 +359,10 @@ static linnet_status LN_SIMD_NAME(map_run)(const ln_call *call, const ln_buffers
     return ln_map_run(call, b, begin, end, thread, LN_SIMD_NAME(map_strip));
 }
 
-const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
-    .name = "map_any_strips_16__" LN_SIMD_TEXT,
-    .op = LN_OP_MAP,
-    .needs = LN_SIMD_ISA,
-    .flags = LN_KERNEL_VIEWS,
-    .can = ln_map_can,
-    .configure = LN_SIMD_NAME(map_configure),
-    .run = LN_SIMD_NAME(map_run),
-};
+const ln_kernel_code LN_SIMD_NAME(ln_map_simd) = {
+    .can = ln_map_can, .configure = LN_SIMD_NAME(map_configure), .run = LN_SIMD_NAME(map_run)};
 
-#define LN_CONVERT_KERNEL(symbol, text, id)                                                                            \
-    const ln_kernel LN_SIMD_NAME(symbol) = {                                                                           \
-        .name = text "_any_strips_16__" LN_SIMD_TEXT,                                                                  \
-        .op = id,                                                                                                      \
-        .needs = LN_SIMD_ISA,                                                                                          \
-        .flags = LN_KERNEL_VIEWS,                                                                                      \
-        .can = ln_convert_can,                                                                                         \
-        .configure = ln_convert_configure,                                                                             \
-        .run = LN_SIMD_NAME(map_run),                                                                                  \
-    };
-LN_CONVERT_KERNEL(ln_cast_simd, "cast", LN_OP_CAST)
-LN_CONVERT_KERNEL(ln_quantize_simd, "quantize", LN_OP_QUANTIZE)
-LN_CONVERT_KERNEL(ln_dequantize_simd, "dequantize", LN_OP_DEQUANTIZE)
+/* cast, quantize and dequantize: ln_convert_configure writes the program. */
+const ln_kernel_code LN_SIMD_NAME(ln_convert_simd) = {
+    .can = ln_convert_can, .configure = ln_convert_configure, .run = LN_SIMD_NAME(map_run)};
 #endif

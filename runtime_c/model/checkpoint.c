@@ -11,21 +11,15 @@
 
 #ifdef LN_WITHOUT_CHECKPOINTS
 
-static linnet_status left_out(const char *function, linnet_error *error) {
-    ln_fail(error, LINNET_UNSUPPORTED, "%s is not in this build of liblinnet", function);
-    ln_expected(error, "a library built with -DLINNET_CHECKPOINTS=ON");
-    return ln_hint(error, "build the library with this option, which is the default"), LINNET_UNSUPPORTED;
-}
-
 linnet_status linnet_store_save(linnet_store *store, const char *path, const linnet_checkpoint_config *config,
                                 linnet_error *error) {
     (void)store, (void)path, (void)config;
-    return left_out("linnet_store_save", error);
+    return ln_left_out("linnet_store_save", "LINNET_CHECKPOINTS", error);
 }
 
 linnet_status linnet_store_load(linnet_store *store, const char *path, linnet_error *error) {
     (void)store, (void)path;
-    return left_out("linnet_store_load", error);
+    return ln_left_out("linnet_store_load", "LINNET_CHECKPOINTS", error);
 }
 
 #else

@@ -1,9 +1,11 @@
 /* user.c - registers a program's ops with a model, and finds the op that a node of the file names.
  * What a node says is checked here once, so that the functions in ops/user.c need no checks. */
 #include "base/structs.h"
+#include "kernel/parts.h"
 #include "kernel/user.h"
 #include "model/structure.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { LONGEST_NAME = 95, KINDS = LINNET_USER_BYTES + 1 };
@@ -37,6 +39,7 @@ linnet_status ln_user_row(const linnet_user_op *from, ln_user_op *row, linnet_er
 linnet_status ln_user_register(linnet_model *model, const linnet_model_config *config, linnet_error *error) {
     const int32_t n = config->user_op_count;
     if (n == 0) return LINNET_OK;
+    if (!LN_HAS_USER_OPS) return ln_left_out("linnet_model_config.user_ops", "LINNET_USER_OPS", error);
     if (n < 0 || config->user_ops == NULL) return ln_null_argument(error, "linnet_model_config", "user_ops");
     ln_user_op *rows = ln_pool_array(&model->pool, n, sizeof *rows);
     if (rows == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate the user ops of a model");
@@ -127,6 +130,11 @@ static linnet_status fits(const linnet_user_op *host, const ln_node *node, const
 linnet_status ln_user_resolve(const linnet_model *model, ln_node *node, const ln_value *values, linnet_error *error) {
     const ln_user_attributes *a = node->attributes;
     const linnet_status status = ln_user_check(a, error);
+    if (!LN_HAS_USER_OPS && status == LINNET_OK) {
+        char what[160];
+        snprintf(what, sizeof what, "the user op %.95s, which the file needs,", a->op.v);
+        return ln_left_out(what, "LINNET_USER_OPS", error);
+    }
     if (status != LINNET_OK) return status;
     for (int32_t i = 0; i < model->n_user_ops; ++i) {
         const linnet_user_op *host = &model->user_ops[i].host;

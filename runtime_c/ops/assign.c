@@ -30,8 +30,6 @@ linnet_status ln_infer_assign(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool can(const ln_call *call) { return call->epilogue == NULL; }
-
 /* Copies element by element in logical order, so that any strides work. */
 static void copy(const ln_tensor *from, const ln_tensor *to, const char *in, char *out, int d, int64_t at_in,
                  int64_t at_out) {
@@ -50,11 +48,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_assign = {
-    .name = "assign_reference",
-    .op = LN_OP_ASSIGN,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .run = run,
-};
+const ln_kernel_code ln_reference_assign = {.run = run};

@@ -16,8 +16,6 @@ linnet_status ln_infer_cast(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool can(const ln_call *call) { return call->epilogue == NULL; }
-
 static linnet_status configure(ln_call *call) {
     /* Elements that share bytes are all stored by one thread. */
     call->work[0] = ln_dtype_bits(call->outputs[0].dtype) < 8 ? 1 : ln_count(&call->outputs[0]);
@@ -35,12 +33,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_cast = {
-    .name = "cast_reference",
-    .op = LN_OP_CAST,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_cast = {.configure = configure, .run = run};

@@ -40,7 +40,6 @@ static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->i
 static bool reference_can(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
-    if (call->epilogue != NULL) return false;
     if (ln_dtype_is_float(x->dtype))
         return w->dtype == x->dtype && y->dtype == x->dtype && (!has_bias(call) || call->inputs[2].dtype == x->dtype);
     return ln_requant_usable(x, w, 0, has_bias(call) ? &call->inputs[2] : NULL, y, w->dims[0], (int)a->requant);
@@ -139,10 +138,4 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_conv = {.name = "conv_reference",
-                                     .op = LN_OP_CONV,
-                                     .needs = LN_ISA_SCALAR,
-                                     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                     .can = reference_can,
-                                     .configure = reference_configure,
-                                     .run = reference_run};
+const ln_kernel_code ln_reference_conv = {.can = reference_can, .configure = reference_configure, .run = reference_run};

@@ -52,8 +52,7 @@ linnet_status ln_infer_conv_gradient(const ln_infer *infer) {
 }
 
 static bool reference_can(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype &&
-           call->inputs[1].dtype == call->outputs[0].dtype;
+    return call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[1].dtype == call->outputs[0].dtype;
 }
 
 static linnet_status reference_configure(ln_call *call) {
@@ -99,10 +98,5 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_conv_gradient = {.name = "conv_gradient_reference",
-                                              .op = LN_OP_CONV_GRADIENT,
-                                              .needs = LN_ISA_SCALAR,
-                                              .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                              .can = reference_can,
-                                              .configure = reference_configure,
-                                              .run = reference_run};
+const ln_kernel_code ln_reference_conv_gradient = {
+    .can = reference_can, .configure = reference_configure, .run = reference_run};

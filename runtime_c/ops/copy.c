@@ -11,7 +11,7 @@ bool ln_copy_can(const ln_call *call) {
     const ln_copy_attributes *a = call->attributes;
     if (ln_dtype_bits(call->outputs[0].dtype) < 8 && !(ln_is_dense(&call->inputs[0]) && ln_is_dense(&call->outputs[0])))
         return false;
-    if (call->epilogue || (a->kind != LN_COPY_KIND_CONCAT && call->inputs[0].rank < 0)) return false;
+    if (a->kind != LN_COPY_KIND_CONCAT && call->inputs[0].rank < 0) return false;
     for (int i = 1; a->kind == LN_COPY_KIND_SLICE && i < call->n_inputs; i++)
         if (call->inputs[i].dtype != LINNET_NONE && !call->inputs[i].data) return false;
     if (a->kind == LN_COPY_KIND_PAD) {
@@ -91,12 +91,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_copy = {
-    .name = "copy_reference",
-    .op = LN_OP_COPY,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = ln_copy_can,
-    .configure = ln_copy_configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_copy = {.can = ln_copy_can, .configure = ln_copy_configure, .run = run};

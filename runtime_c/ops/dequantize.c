@@ -21,8 +21,7 @@ linnet_status ln_infer_dequantize(const ln_infer *infer) {
 }
 
 static bool can(const ln_call *call) {
-    return call->epilogue == NULL && !ln_dtype_is_float(call->inputs[0].dtype) &&
-           ln_has_quant_operands(call, &call->inputs[0]);
+    return !ln_dtype_is_float(call->inputs[0].dtype) && ln_has_quant_operands(call, &call->inputs[0]);
 }
 
 static linnet_status configure(ln_call *call) {
@@ -52,12 +51,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_dequantize = {
-    .name = "dequantize_reference",
-    .op = LN_OP_DEQUANTIZE,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_dequantize = {.can = can, .configure = configure, .run = run};

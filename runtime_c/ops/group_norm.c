@@ -41,8 +41,7 @@ linnet_status ln_infer_group_norm(const ln_infer *infer) {
 }
 
 static bool reference_can(const ln_call *call) {
-    return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype) &&
-           call->inputs[0].dtype == call->outputs[0].dtype;
+    return ln_dtype_is_float(call->inputs[0].dtype) && call->inputs[0].dtype == call->outputs[0].dtype;
 }
 
 static int64_t group_count(const ln_call *call, int64_t channels) {
@@ -129,10 +128,5 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_group_norm = {.name = "group_norm_reference",
-                                           .op = LN_OP_GROUP_NORM,
-                                           .needs = LN_ISA_SCALAR,
-                                           .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                           .can = reference_can,
-                                           .configure = reference_configure,
-                                           .run = reference_run};
+const ln_kernel_code ln_reference_group_norm = {
+    .can = reference_can, .configure = reference_configure, .run = reference_run};

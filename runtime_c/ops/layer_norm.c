@@ -47,8 +47,7 @@ linnet_status ln_infer_layer_norm(const ln_infer *infer) {
 static bool present(const ln_call *call, int i) { return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE; }
 
 static bool reference_can(const ln_call *call) {
-    return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype) &&
-           call->inputs[0].dtype == call->outputs[0].dtype;
+    return ln_dtype_is_float(call->inputs[0].dtype) && call->inputs[0].dtype == call->outputs[0].dtype;
 }
 
 static int64_t count_from(const ln_tensor *x, int begin, int end) {
@@ -136,10 +135,5 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_layer_norm = {.name = "layer_norm_reference",
-                                           .op = LN_OP_LAYER_NORM,
-                                           .needs = LN_ISA_SCALAR,
-                                           .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                           .can = reference_can,
-                                           .configure = reference_configure,
-                                           .run = reference_run};
+const ln_kernel_code ln_reference_layer_norm = {
+    .can = reference_can, .configure = reference_configure, .run = reference_run};

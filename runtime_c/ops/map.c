@@ -36,7 +36,7 @@ typedef union cell {
     int64_t l;
 } cell;
 
-static bool can(const ln_call *call) { return call->epilogue == NULL && call->n_outputs > 0; }
+static bool can(const ln_call *call) { return call->n_outputs > 0; }
 
 static linnet_status configure(ln_call *call) {
     const ln_map_attributes *map = call->attributes;
@@ -162,12 +162,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_map = {
-    .name = "map_reference",
-    .op = LN_OP_MAP,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_map = {.can = can, .configure = configure, .run = run};

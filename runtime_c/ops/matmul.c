@@ -128,7 +128,6 @@ static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->i
 static bool reference_can(const ln_call *call) {
     const ln_matmul_attributes *attributes = call->attributes;
     const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = &call->outputs[0];
-    if (call->epilogue != NULL) return false;
     if (ln_dtype_is_float(a->dtype) || a->dtype == LINNET_I32 || a->dtype == LINNET_I64)
         return (b->dtype == a->dtype || (ln_quant_has_values(b) && ln_is_dense(b))) && y->dtype == a->dtype &&
                (!has_bias(call) || call->inputs[2].dtype == a->dtype);
@@ -217,10 +216,5 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_matmul = {.name = "matmul_reference",
-                                       .op = LN_OP_MATMUL,
-                                       .needs = LN_ISA_SCALAR,
-                                       .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                       .can = reference_can,
-                                       .configure = reference_configure,
-                                       .run = reference_run};
+const ln_kernel_code ln_reference_matmul = {
+    .can = reference_can, .configure = reference_configure, .run = reference_run};

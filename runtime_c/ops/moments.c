@@ -63,7 +63,7 @@ static bool is_products(const ln_call *call) {
 bool ln_moments_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
     const int axis = channel_axis(call);
-    return call->epilogue == NULL && x->dtype == LINNET_F32 && ln_count(x) > 0 && row_of(x, axis) != 0 &&
+    return ln_count(x) > 0 && row_of(x, axis) != 0 &&
            (!is_products(call) || (row_of(&call->inputs[1], axis) != 0 && ln_is_dense(&call->inputs[2])));
 }
 
@@ -113,8 +113,6 @@ void ln_moments_finish(const ln_call *call, const ln_buffers *b, int64_t begin, 
     }
 }
 
-static bool reference_can(const ln_call *call) { return call->epilogue == NULL; }
-
 static linnet_status reference_configure(ln_call *call) {
     call->work[0] = call->inputs[0].dims[channel_axis(call)];
     return LINNET_OK;
@@ -149,10 +147,4 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_moments = {.name = "moments_reference",
-                                        .op = LN_OP_MOMENTS,
-                                        .needs = LN_ISA_SCALAR,
-                                        .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                        .can = reference_can,
-                                        .configure = reference_configure,
-                                        .run = reference_run};
+const ln_kernel_code ln_reference_moments = {.configure = reference_configure, .run = reference_run};

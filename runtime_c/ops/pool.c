@@ -38,9 +38,7 @@ typedef struct pool_state {
     bool with_indices;
 } pool_state;
 
-static bool reference_can(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype;
-}
+static bool reference_can(const ln_call *call) { return call->inputs[0].dtype == call->outputs[0].dtype; }
 
 static linnet_status reference_configure(ln_call *call) {
     pool_state *s = call->state = ln_call_state(call, sizeof *s);
@@ -125,10 +123,4 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_pool = {.name = "pool_reference",
-                                     .op = LN_OP_POOL,
-                                     .needs = LN_ISA_SCALAR,
-                                     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                     .can = reference_can,
-                                     .configure = reference_configure,
-                                     .run = reference_run};
+const ln_kernel_code ln_reference_pool = {.can = reference_can, .configure = reference_configure, .run = reference_run};

@@ -68,15 +68,14 @@ bool ln_pool_gradient_can(const ln_call *call) {
     const ln_pool_gradient_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *g = &call->inputs[1], *dx = &call->outputs[0];
     const int axis = a->channel_axis == 1 ? 1 : x->rank - 1;
-    return call->epilogue == NULL && x->dtype == LINNET_F32 && dx->dtype == LINNET_F32 && ln_count(x) > 0 &&
+    return ln_count(x) > 0 &&
            (x->dims[axis] == 1 || (x->strides[axis] == 1 && g->strides[axis] == 1 && dx->strides[axis] == 1));
 }
 
 linnet_status ln_pool_gradient_configure(ln_call *call) { return plan(call, LN_POOL_GRADIENT_CHUNK); }
 
 static bool reference_can(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype &&
-           call->inputs[1].dtype == call->outputs[0].dtype;
+    return call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[1].dtype == call->outputs[0].dtype;
 }
 
 static linnet_status reference_configure(ln_call *call) { return plan(call, 1); }
@@ -128,10 +127,5 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_pool_gradient = {.name = "pool_gradient_reference",
-                                              .op = LN_OP_POOL_GRADIENT,
-                                              .needs = LN_ISA_SCALAR,
-                                              .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                              .can = reference_can,
-                                              .configure = reference_configure,
-                                              .run = reference_run};
+const ln_kernel_code ln_reference_pool_gradient = {
+    .can = reference_can, .configure = reference_configure, .run = reference_run};

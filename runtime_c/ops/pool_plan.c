@@ -7,8 +7,7 @@
 bool ln_pool_can(const ln_call *call) {
     const ln_pool_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
-    if (call->epilogue != NULL || x->dtype == LINNET_F64 || x->dtype != y->dtype || a->kind == LN_POOL_KIND_LP)
-        return false;
+    if (x->dtype != y->dtype || a->kind == LN_POOL_KIND_LP) return false;
     if (call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE) return false;
     int axis = a->channel_axis == 1 ? 1 : x->rank - 1;
     if (x->rank < 3 || x->rank > 5 || (x->dims[axis] != 1 && (x->strides[axis] != 1 || y->strides[axis] != 1)))

@@ -186,7 +186,7 @@ static void activate(const cell *s, int index, double clip, double *x) {
 
 #include "ops/recurrent_steps.inc"
 
-static bool can(const ln_call *call) { return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype); }
+static bool can(const ln_call *call) { return ln_dtype_is_float(call->inputs[0].dtype); }
 
 static linnet_status configure(ln_call *call) { return ln_recurrent_configure(call, 1, sizeof(double)); }
 
@@ -195,10 +195,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return run_rows(NULL, call, b, begin, end, thread);
 }
 
-const ln_kernel ln_reference_recurrent = {.name = "recurrent_reference",
-                                          .op = LN_OP_RECURRENT,
-                                          .needs = LN_ISA_SCALAR,
-                                          .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                          .can = can,
-                                          .configure = configure,
-                                          .run = run};
+const ln_kernel_code ln_reference_recurrent = {.can = can, .configure = configure, .run = run};

@@ -142,7 +142,7 @@ static linnet_status run_row(const ln_call *call, const ln_buffers *b, int64_t d
     return LINNET_OK;
 }
 
-static bool can(const ln_call *call) { return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype); }
+static bool can(const ln_call *call) { return ln_dtype_is_float(call->inputs[0].dtype); }
 
 static linnet_status configure(ln_call *call) {
     const ln_tensor *w = &call->inputs[LN_GRAD_WEIGHTS], *gates = &call->inputs[LN_GRAD_GATES];
@@ -162,10 +162,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return status;
 }
 
-const ln_kernel ln_reference_recurrent_gradient = {.name = "recurrent_gradient_reference",
-                                                   .op = LN_OP_RECURRENT_GRADIENT,
-                                                   .needs = LN_ISA_SCALAR,
-                                                   .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                                   .can = can,
-                                                   .configure = configure,
-                                                   .run = run};
+const ln_kernel_code ln_reference_recurrent_gradient = {.can = can, .configure = configure, .run = run};

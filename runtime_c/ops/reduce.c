@@ -76,7 +76,7 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
 static bool can(const ln_call *call) {
     uint32_t mask;
     bool bad;
-    return call->epilogue == NULL && ln_reduce_mask(call->attributes, call->inputs, call->n_inputs, &mask, &bad);
+    return ln_reduce_mask(call->attributes, call->inputs, call->n_inputs, &mask, &bad);
 }
 
 static linnet_status configure(ln_call *call) {
@@ -265,12 +265,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_reduce = {
-    .name = "reduce_reference",
-    .op = LN_OP_REDUCE,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_reduce = {.can = can, .configure = configure, .run = run};

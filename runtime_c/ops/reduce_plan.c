@@ -31,14 +31,11 @@ static bool fast_kind(const ln_call *call) {
     const ln_reduce_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     bool adds = a->kind == LN_REDUCE_KIND_SUM || a->kind == LN_REDUCE_KIND_MEAN;
-    if (!ln_dtype_is_float(y->dtype) || y->dtype == LINNET_F64 || call->epilogue) return false;
     if (x->dtype == LINNET_F32)
         return adds || a->kind == LN_REDUCE_KIND_MAX || a->kind == LN_REDUCE_KIND_MIN || a->kind == LN_REDUCE_KIND_L1 ||
                a->kind == LN_REDUCE_KIND_L2 || a->kind == LN_REDUCE_KIND_SUM_SQUARE;
     if (x->dtype == LINNET_F16 || x->dtype == LINNET_BF16) return adds;
-    bool stored = x->dtype == LINNET_I8 || x->dtype == LINNET_U8 || x->dtype == LINNET_I16;
-    return adds && stored && y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR &&
-           x->quant->count > 0;
+    return adds && y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR && x->quant->count > 0;
 }
 
 bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {

@@ -309,7 +309,7 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
 }
 
 static bool reference_can(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype && ln_resize_known(call);
+    return call->inputs[0].dtype == call->outputs[0].dtype && ln_resize_known(call);
 }
 
 static linnet_status reference_configure(ln_call *call) {
@@ -396,10 +396,5 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_resize = {.name = "resize_reference",
-                                       .op = LN_OP_RESIZE,
-                                       .needs = LN_ISA_SCALAR,
-                                       .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                       .can = reference_can,
-                                       .configure = reference_configure,
-                                       .run = reference_run};
+const ln_kernel_code ln_reference_resize = {
+    .can = reference_can, .configure = reference_configure, .run = reference_run};

@@ -27,7 +27,7 @@ linnet_status ln_infer_shape(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool can(const ln_call *call) { return call->epilogue == NULL && call->inputs[0].rank >= 0; }
+static bool can(const ln_call *call) { return call->inputs[0].rank >= 0; }
 
 static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     (void)phase;
@@ -41,11 +41,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_shape = {
-    .name = "shape_reference",
-    .op = LN_OP_SHAPE,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .run = run,
-};
+const ln_kernel_code ln_reference_shape = {.can = can, .run = run};

@@ -3,6 +3,7 @@
 #include "kernel/user.h"
 
 #include "kernel/kernel.h"
+#include "kernel/parts.h"
 #include "kernel/step.h"
 
 #include <stdio.h>
@@ -92,6 +93,7 @@ linnet_status ln_infer_user(const ln_infer *infer) {
     const linnet_user_op *host = ln_user_host(infer->op);
     seen s;
     char problem[160] = "";
+    if (!LN_HAS_USER_OPS) return LINNET_UNSUPPORTED; /* files that name user ops are refused */
     if (host == NULL) {
         ln_fail(infer->error, LINNET_UNSUPPORTED, "the shape rule of a user op is known only to its model");
         return ln_hint(infer->error, "call linnet_user_op_infer"), LINNET_UNSUPPORTED;
@@ -219,11 +221,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_USER_OP_FAILED;
 }
 
-const ln_kernel ln_reference_user = {
-    .name = "user",
-    .op = LN_OP_USER,
-    .flags = LN_KERNEL_REFERENCE,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_user = {.can = can, .configure = configure, .run = run};

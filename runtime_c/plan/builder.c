@@ -2,6 +2,7 @@
  * The Node arrives as a flatbuffer, which is checked as strictly as a file. */
 #include "plan/evaluate.h"
 #include "model/structure.h"
+#include "kernel/parts.h"
 #include "kernel/user.h"
 
 #include <math.h>
@@ -216,6 +217,7 @@ linnet_status linnet_user_op_infer(const linnet_user_op *op, const void *node, s
     single_op one;
     linnet_status status = LINNET_OK;
     begin(&one, input_count, output_count);
+    if (op != NULL && !LN_HAS_USER_OPS) return ln_left_out("linnet_user_op_infer", "LINNET_USER_OPS", error);
     if (op != NULL) status = ln_user_row(op, &one.user, error);
     if (status == LINNET_OK) status = prepare(&one, node, size, inputs, outputs, error);
     if (status == LINNET_OK) status = infer(&one, error);

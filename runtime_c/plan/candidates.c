@@ -69,23 +69,23 @@ static void explain(const linnet_plan *plan, const ln_call *call, const ln_kerne
 linnet_status linnet_plan_get_candidate(const linnet_plan *plan, int step, int i, linnet_plan_candidate *out) {
     const ln_step *s = step_at(plan, step);
     if (s == NULL || i < 0) return LINNET_INVALID_ARGUMENT;
-    const ln_kernel *const *k = ln_kernels;
-    for (; *k != NULL && ((*k)->op != s->call.op->id || i-- > 0); ++k) {
+    const ln_kernel *k = ln_kernels;
+    for (; k->code != NULL && (k->op != s->call.op->id || i-- > 0); ++k) {
     }
-    if (*k == NULL) return LINNET_INVALID_ARGUMENT;
+    if (k->code == NULL) return LINNET_INVALID_ARGUMENT;
     linnet_plan_candidate own = {
-        .kernel = (*k)->name, .chosen = *k == s->kernel, .reference = ((*k)->flags & LN_KERNEL_REFERENCE) != 0};
+        .kernel = k->name, .chosen = k == s->kernel, .reference = (k->flags & LN_KERNEL_REFERENCE) != 0};
     /* Packing frees constants, under the lock of the model. */
     ln_lock_exclusive(&plan->model->lock);
     const bool gone = plan->program.listed && s->folded != 0;
     if (!gone) {
-        own.refusal = ln_kernel_refusal(*k, &s->call, plan->reference);
-        if (own.refusal == LINNET_REFUSAL_NONE) own.cost_ns = ln_kernel_cost(*k, &s->call);
-        own.tuned = own.chosen && ln_tuning_find(plan->tuning, &s->call) == *k;
+        own.refusal = ln_kernel_refusal(k, &s->call, plan->reference);
+        if (own.refusal == LINNET_REFUSAL_NONE) own.cost_ns = ln_kernel_cost(k, &s->call);
+        own.tuned = own.chosen && ln_tuning_find(plan->tuning, &s->call) == k;
     }
     ln_unlock(&plan->model->lock);
     if (gone) return LINNET_INVALID_ARGUMENT;
-    explain(plan, &s->call, *k, &own);
+    explain(plan, &s->call, k, &own);
     return LN_GIVE(linnet_plan_candidate, why, &own, out);
 }
 

@@ -1,5 +1,6 @@
-/* claims.c - what devices say of steps that follow one another: private layouts of the values between them, and runs of
- * steps that a device takes as one. Also the memory of devices: the buffers that a session allocates there. */
+/* claims.c - asks devices about consecutive steps: private layouts of the values between the steps, and sequences of
+ * steps that a device executes as one. Also plans the memory of devices, which is the buffers that a session allocates
+ * there. */
 #include "plan/claims.h"
 
 #include "base/layout.h"
@@ -49,7 +50,7 @@ static linnet_status propose(ln_work *w, const ln_work_node *node) {
     return status;
 }
 
-/* Makes values dense whose readers do not all accept the layout. A download accepts every layout. */
+/* Makes a value dense unless all of its readers accept its layout. A download accepts every layout. */
 static linnet_status accept(ln_work *w, const ln_work_node *node) {
     for (int k = 0; k < node->n_inputs + node->n_extra; ++k) {
         ln_work_value *v = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k]) : NULL;
@@ -69,7 +70,7 @@ static linnet_status accept(ln_work *w, const ln_work_node *node) {
 
 /* ---- claims ------------------------------------------------------------------------------------------------------ */
 
-enum { MOST_STEPS = 4096 }; /* offered at once */
+enum { MOST_STEPS = 4096 }; /* steps that are offered to a device at once */
 
 typedef struct run {
     ln_work_node *nodes[MOST_STEPS];
@@ -91,7 +92,7 @@ static void collect(const ln_work *w, run *r, int32_t at) {
     }
 }
 
-/* Number of the steps from `first` on, at most `count`, that have only steps between them. */
+/* Number of steps from `first` on, at most `count`, that have no other nodes between them. */
 static int32_t close_steps(const ln_work *w, const run *r, int32_t first, int32_t count) {
     for (int32_t k = first + 1; k < first + count; ++k)
         for (int32_t at = r->positions[k - 1] + 1; at < r->positions[k]; ++at)
@@ -146,7 +147,7 @@ static linnet_status claim_run(ln_work *w, const run *r) {
 
 linnet_status ln_pass_claims(ln_work *w) {
     linnet_status status = LINNET_OK;
-    if (w->n_devices == 0) return LINNET_OK;
+    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)
         if (is_step(w, ln_node_at(w, i))) status = propose(w, ln_node_at(w, i));
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)
@@ -272,7 +273,7 @@ linnet_status ln_place_on_device(ln_work *w, ln_program *program, uint8_t place)
         m->nodes += c->is.count;
         m->scratch = ln_max((int64_t)m->scratch, (int64_t)ln_round_up((size_t)c->is.scratch_bytes, (size_t)align));
     }
-    /* arenas, the scratch, then a buffer for each resident or packed block at most */
+    /* the arenas, the scratch, and at most one buffer per resident or packed block */
     m->chunks = ln_pool_array(&w->pool, (int64_t)a.n + 2 + w->values.count + w->claims.count, sizeof *m->chunks);
     if (a.lifetimes == NULL || a.buffers == NULL || a.group == NULL || m->chunks == NULL) return ln_work_no_memory(w);
     uint64_t most = UINT64_MAX;

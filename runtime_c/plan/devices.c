@@ -207,7 +207,7 @@ static void find_moves(transfers *p) {
 }
 
 linnet_status ln_pass_devices(ln_work *w) {
-    if (w->n_devices == 0) return LINNET_OK;
+    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     transfers p = {.w = w};
     const int32_t n_nodes = w->nodes.count;
     const int64_t slots = (int64_t)w->values.count * (w->n_devices + 1);

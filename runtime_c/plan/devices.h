@@ -3,6 +3,7 @@
 #ifndef LN_DEVICES_H
 #define LN_DEVICES_H
 
+#include "kernel/parts.h"
 #include "kernel/step.h"
 
 #include "linnet_device.h"
@@ -11,7 +12,9 @@
  * belong to the CPU. */
 enum { LN_CPU = 0 };
 
-static inline bool ln_on_cpu(uint8_t place) { return place == LN_CPU; }
+static inline bool ln_on_cpu(uint8_t place) { return !LN_HAS_DEVICES || place == LN_CPU; }
+/* The number of devices of a plan, its program or its working graph; 0 in a build without devices. */
+static inline int32_t ln_device_count(int32_t n_devices) { return LN_HAS_DEVICES ? n_devices : 0; }
 
 /* Why a node runs where it runs. */
 enum ln_reason { LN_REASON_NONE, LN_REASON_CANNOT, LN_REASON_COST, LN_REASON_HINT, LN_REASON_CHOSEN };
@@ -37,10 +40,10 @@ typedef struct ln_work_claim {
     uint64_t packed_offset;
 } ln_work_claim;
 
-/* A new value of a variable that a device computes and that it also keeps, as the copy that the next run reads. */
+/* A new value of a variable that a device computes. The device keeps it as the copy that the next run reads. */
 typedef struct ln_work_move {
     int32_t value, resident; /* both on the device */
-    int32_t variable;        /* until the transfers are complete: its value; then its number in the model */
+    int32_t variable;        /* number of the variable in the model; while transfers are inserted, its value */
 } ln_work_move;
 
 #endif

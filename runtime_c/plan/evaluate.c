@@ -24,9 +24,9 @@ linnet_status ln_no_kernel(const ln_call *call, linnet_error *error) {
     size_t used = 0;
     text[0] = 0;
     if (!ln_has_kernel(call->op->id)) { /* a build can leave out only the ops of training */
-        ln_fail(error, LINNET_UNSUPPORTED, "this build of liblinnet has no kernels for %s", call->op->name);
-        ln_expected(error, "a library built with -DLINNET_TRAINING=ON");
-        return ln_hint(error, "build the library with this option, which is the default"), LINNET_UNSUPPORTED;
+        char kernels[64];
+        snprintf(kernels, sizeof kernels, "the op %s", call->op->name);
+        return ln_left_out(kernels, "LINNET_TRAINING", error);
     }
     for (int i = 0; i < call->n_inputs + call->n_outputs && used + 8 < sizeof text; ++i) {
         const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
@@ -55,7 +55,7 @@ linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference,
         ln_pool_free(&pool);
         return ln_no_kernel(call, error);
     }
-    linnet_status status = kernel->configure ? kernel->configure(call) : LINNET_OK;
+    linnet_status status = kernel->code->configure ? kernel->code->configure(call) : LINNET_OK;
     struct ln_run_error raised = {.raised = 0};
     const int n_inputs = call->n_inputs + call->n_extra;
     const void **in = ln_pool_array(&pool, n_inputs, sizeof *in);
@@ -69,7 +69,7 @@ linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference,
         const ln_tensor *inputs = call->inputs;
         for (int i = 0; i < n_inputs; ++i) /* an empty operand must not look like an absent one */
             in[i] = inputs[i].data != NULL || inputs[i].dtype == LINNET_NONE ? inputs[i].data : &raised;
-        if (packed && kernel->pack) kernel->pack(call, packed);
+        if (packed && kernel->code->pack) kernel->code->pack(call, packed);
         ln_buffers b = {.inputs = in,
                         .outputs = data,
                         .packed = packed,
@@ -79,7 +79,7 @@ linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference,
                         .output_dims = output_dims,
                         .error = &raised};
         for (int phase = 0; phase < call->phases && status == LINNET_OK; ++phase)
-            status = kernel->run(call, &b, phase, 0, call->work[phase > 0], 0);
+            status = kernel->code->run(call, &b, phase, 0, call->work[phase > 0], 0);
         if (status != LINNET_OK) ln_run_error_fail(&raised, status, error);
     } else {
         ln_fail(error, status, "cannot prepare %s for evaluation", call->op->name);

@@ -109,7 +109,7 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
-    if (step->kernel->configure != NULL && (status = step->kernel->configure(call)) != LINNET_OK) {
+    if (step->kernel->code->configure != NULL && (status = step->kernel->code->configure(call)) != LINNET_OK) {
         ln_fail(w->error, status, "cannot prepare kernel %s: %s", step->kernel->name, linnet_status_name(status));
         ln_at_node(w->error, node->index, node->name);
         return status;
@@ -200,8 +200,8 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
         const bool table = i == 0 && node->op != NULL && (node->op->flags & LN_OP_LOOKS_UP);
         step->bytes += bytes_of(&ln_value_at(w, table ? node->outputs[0] : value)->tensor);
     }
-    if (node->op == NULL) return lower_transfer(w, program, node, step);
-    if (node->claim != NULL) return ln_lower_claim(w, program, node->claim, step);
+    if (LN_HAS_DEVICES && node->op == NULL) return lower_transfer(w, program, node, step);
+    if (LN_HAS_DEVICES && node->claim != NULL) return ln_lower_claim(w, program, node->claim, step);
     step->kind = LN_STEP_KERNEL;
     if (node->bodies[0] != NULL && (status = ln_body_lower(w, program, node, step)) != LINNET_OK) return status;
     bool dependent = false;

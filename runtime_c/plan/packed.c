@@ -107,7 +107,7 @@ static ln_packed *make(ln_program *program, const ln_step *step) {
     ln_packed *p = ln_memory_alloc(&program->model->packed, size);
     if (p == NULL) return NULL;
     *p = (ln_packed){.size = size};
-    step->kernel->pack(&step->call, content(p));
+    step->kernel->code->pack(&step->call, content(p));
     return p;
 }
 

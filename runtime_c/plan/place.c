@@ -187,7 +187,7 @@ static linnet_status place_on(choice *c) {
 }
 
 linnet_status ln_pass_place(ln_work *w) {
-    if (w->n_devices == 0) return LINNET_OK;
+    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     const int32_t n = w->nodes.count, n_values = w->values.count;
     choice c = {.w = w};
     c.costs = ln_pool_array(&w->pool, n, sizeof *c.costs);

@@ -92,12 +92,14 @@ static linnet_status resolve_steady(linnet_plan *plan, linnet_error *error) {
 
 /* Opens the devices, and copies the hints, which later segments need too. */
 static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    if (!LN_HAS_DEVICES && c->device_count > 0)
+        return ln_left_out("linnet_plan_config.devices", "LINNET_DEVICES", error);
     plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
     plan->hints = ln_pool_array(&plan->pool, c->placement_count, sizeof *plan->hints);
     if (plan->devices == NULL || plan->hints == NULL)
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
     linnet_status status = LINNET_OK;
-    for (; plan->n_devices < c->device_count && status == LINNET_OK; ++plan->n_devices)
+    for (; plan->n_devices < ln_device_count(c->device_count) && status == LINNET_OK; ++plan->n_devices)
         status = ln_device_open(c->devices[plan->n_devices], &plan->devices[plan->n_devices], error);
     for (; plan->n_hints < c->placement_count && status == LINNET_OK; ++plan->n_hints) {
         const linnet_placement *from = &c->placement[plan->n_hints];
@@ -305,7 +307,7 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     return status;
 }
 
-/* An op that falls back to the CPU is reported, never silent: the host hears which steps no device took. */
+/* Reports the steps that fall back to the CPU because no device took them. */
 static void report_fallback(const linnet_plan *plan) {
     enum { NAMED = 8 };
     const ln_op *ops[NAMED];
@@ -362,7 +364,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
-    if (plan->n_devices > 0) report_fallback(plan);
+    if (ln_device_count(plan->n_devices) > 0) report_fallback(plan);
     ln_report_tuning(plan);
     if (plan->info.recomputed > 0)
         ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
@@ -408,7 +410,7 @@ linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_i
 }
 
 linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info) {
-    if (plan == NULL || i < 0 || i >= plan->n_devices) return LINNET_INVALID_ARGUMENT;
+    if (plan == NULL || i < 0 || i >= ln_device_count(plan->n_devices)) return LINNET_INVALID_ARGUMENT;
     const ln_device_memory *m = &plan->program.devices[i + 1];
     linnet_plan_device_info own = {.name = plan->devices[i].is.name,
                                    .steps = m->steps,

@@ -81,7 +81,8 @@ static linnet_status place_memory(ln_work *w, ln_program *program) {
     program->arena = plan.reached;
     program->lower_bound = plan.lower_bound;
     program->naive = plan.naive;
-    for (uint8_t d = 1; d <= w->n_devices && status == LINNET_OK; ++d) status = ln_place_on_device(w, program, d);
+    for (uint8_t d = 1; d <= ln_device_count(w->n_devices) && status == LINNET_OK; ++d)
+        status = ln_place_on_device(w, program, d);
     return status == LINNET_OK && w->frame != NULL ? place_in_frame(w, program) : status;
 }
 

@@ -35,7 +35,7 @@ enum ln_step_kind {
     LN_STEP_BRANCH
 };
 
-/* Steps of a device that it takes as one. The spans of a session, in the order of the operands, begin at first_span. */
+/* Steps that a device executes as one. In a session, their spans begin at first_span, in the order of the operands. */
 typedef struct ln_claim {
     int32_t n, number, first_member, first_span;
     linnet_step *steps;
@@ -45,7 +45,7 @@ typedef struct ln_claim {
     const char *kernel;
 } ln_claim;
 
-/* After a run: the device keeps the new value of the variable that is its resident `resident`. */
+/* After a run, the device keeps the new value of a variable in its resident number `resident`. */
 typedef struct ln_move {
     ln_operand from;
     int32_t resident;

@@ -50,7 +50,7 @@ static void carve_instance(carver *c, const ln_program *p, ln_instance *instance
     instance->dims = carve(c, (size_t)p->n_dims * LN_MAX_RANK, sizeof *instance->dims);
     instance->next_key = carve(c, (size_t)ln_segment_key_words(p), sizeof *instance->next_key);
     instance->kept = carve(c, (size_t)p->n_kept, sizeof(ln_kept *));
-    if (p->n_devices > 0) carve_devices(c, p, &instance->on_devices);
+    if (ln_device_count(p->n_devices) > 0) carve_devices(c, p, &instance->on_devices);
     instance->grown = carve(c, (size_t)p->n_grown, sizeof *instance->grown);
     instance->bodies = carve(c, (size_t)p->n_bodies, sizeof *instance->bodies);
     ln_instance measured, *body = c->base != NULL ? instance->bodies : &measured;

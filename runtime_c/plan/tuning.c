@@ -146,8 +146,8 @@ static entry *place_of(const ln_tuning *t, uint64_t key) {
 }
 
 static const ln_kernel *named(const char *name, size_t length) {
-    for (const ln_kernel *const *k = ln_kernels; *k != NULL; ++k)
-        if (strlen((*k)->name) == length && memcmp((*k)->name, name, length) == 0) return *k;
+    for (const ln_kernel *k = ln_kernels; k->code != NULL; ++k)
+        if (strlen(k->name) == length && memcmp(k->name, name, length) == 0) return k;
     return NULL;
 }
 

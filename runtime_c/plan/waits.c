@@ -30,8 +30,9 @@ static int32_t event_of(ln_work *w, ln_work_node *transfer) {
     return transfer->event;
 }
 
-/* Waits for the submission, which is the transfer `download` or (NULL) the last of the queue. Then the device has read
- * all earlier uploads; as operands of the wait they stay in memory until here. */
+/* Waits for the submission: the transfer `download`, or the last one of the queue if it is NULL. After the wait, the
+ * device has read all earlier uploads. The uploaded values are operands of the wait, so they stay in memory until then.
+ */
 static linnet_status wait_for(waits *s, uint8_t device, int32_t number, ln_work_node *download, const char *name) {
     ln_work *w = s->w;
     queue *q = &s->queues[device];
@@ -135,7 +136,7 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
 }
 
 linnet_status ln_pass_waits(ln_work *w) {
-    if (w->n_devices == 0) return LINNET_OK;
+    if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     waits s = {.w = w};
     const int32_t n = w->nodes.count, n_values = w->values.count;
     s.queues = ln_pool_array(&w->pool, (int64_t)w->n_devices + 1, sizeof *s.queues);

@@ -252,8 +252,8 @@ static bool is_current(const linnet_session *s, const ln_instance *instance, con
     return false;
 }
 
-/* Copies from one device to another on the queue of the second. Each queue waits for the other one, the host for
- * none. */
+/* Copies from one device to another on the queue of the second. The two queues wait for each other, and the host does
+ * not wait. */
 static int copy(linnet_session *s, const ln_instance *instance, const ln_step *step, const ln_bound_transfer *t) {
     const uint8_t from = step->inputs[0].device, to = step->device;
     const linnet_device *source = &device_of(s, from)->is, *target = &device_of(s, to)->is;

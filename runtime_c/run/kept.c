@@ -2,9 +2,9 @@
  * the same way. A copy has the version of the values that it was packed from, and is packed again when a run needs it
  * and the variables have been written since.
  *
- * Every run that reads a copy holds the store's lock, so versions do not change while a copy is in use, and a copy that
- * is packed under the keeper's lock is in use by nobody. Snapshots have versions of their own; sessions that share one
- * do not run at the same time. */
+ * Every run that reads a copy holds the store's lock, so versions do not change while a copy is in use, and nobody uses
+ * a copy that is being packed under the keeper's lock. Snapshots have versions of their own; sessions that share one do
+ * not run at the same time. */
 #include "run/session.h"
 
 #include "model/store.h"
@@ -136,7 +136,7 @@ static void pack(linnet_session *s, const ln_instance *instance, const ln_step *
         if (tensors[i].steady) tensors[i].data = ln_instance_pointer(s, instance, &step->inputs[i]);
     }
     call.inputs = tensors;
-    step->kernel->pack(&call, content(instance->kept[step->kept]));
+    step->kernel->code->pack(&call, content(instance->kept[step->kept]));
 }
 
 typedef struct packing {

@@ -17,7 +17,7 @@ static void run_part(void *argument, int index) {
     const ln_step *step = p->bound->step;
     const int64_t work = step->call.work[p->phase > 0], each = work / p->count, rest = work % p->count;
     const int64_t begin = index * each + ln_min(index, rest), end = begin + each + (index < rest);
-    const linnet_status status = step->kernel->run(&step->call, &p->bound->buffers, p->phase, begin, end, index);
+    const linnet_status status = step->kernel->code->run(&step->call, &p->bound->buffers, p->phase, begin, end, index);
     if (status != LINNET_OK) atomic_store(&p->status, (int)status);
 }
 
@@ -47,12 +47,12 @@ static inline linnet_status run_step(linnet_session *s, ln_instance *instance, c
                                      linnet_error *error) {
     const ln_step *step = bound->step;
     if (step->kind >= LN_STEP_LOOP) return run_body(s, bound, error);
-    if (step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, bound, error);
+    if (LN_HAS_DEVICES && step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, bound, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
         const int threads = step->threads[phase > 0];
-        const linnet_status status =
-            threads > 1 ? run_parallel(s, bound, phase, threads)
-                        : step->kernel->run(&step->call, &bound->buffers, phase, 0, step->call.work[phase > 0], 0);
+        const linnet_status status = threads > 1 ? run_parallel(s, bound, phase, threads)
+                                                 : step->kernel->code->run(&step->call, &bound->buffers, phase, 0,
+                                                                           step->call.work[phase > 0], 0);
         if (status != LINNET_OK) return fail(s, bound, status, error);
     }
     return LINNET_OK;
@@ -70,7 +70,7 @@ static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet
         ++instance->trace[i].runs;
         if (s->count_special) ln_count_special(&instance->steps[i], &instance->trace[i]);
     }
-    return instance->program->n_devices > 0 ? ln_device_times(s, instance, error) : LINNET_OK;
+    return ln_device_count(instance->program->n_devices) > 0 ? ln_device_times(s, instance, error) : LINNET_OK;
 }
 
 linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_error *error) {
@@ -236,7 +236,7 @@ linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config
         }
     }
     if (status == LINNET_OK && s->exclusive) commit(s, instance);
-    if (s->plan->n_devices > 0) {
+    if (ln_device_count(s->plan->n_devices) > 0) {
         if (status == LINNET_OK)
             ln_device_commit(s, instance);
         else

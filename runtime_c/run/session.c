@@ -89,7 +89,7 @@ linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, v
     if (instance->parent != NULL) session->packed_bytes += kept;
     if (status != LINNET_OK) return status;
     bind(session, instance);
-    return instance->program->n_devices > 0 ? ln_device_prepare(session, instance, error) : LINNET_OK;
+    return ln_device_count(instance->program->n_devices) > 0 ? ln_device_prepare(session, instance, error) : LINNET_OK;
 }
 
 static void shrink(linnet_session *s, ln_grown *grown) {
@@ -120,7 +120,7 @@ void ln_instance_unbind(linnet_session *session, ln_instance *instance) {
     const size_t freed = ln_kept_release(session, instance);
     if (instance->parent != NULL)
         session->packed_bytes -= (size_t)ln_min((int64_t)session->packed_bytes, (int64_t)freed);
-    ln_device_release(session, instance);
+    if (LN_HAS_DEVICES) ln_device_release(session, instance);
 }
 
 void ln_instance_publish(linnet_session *session, const ln_instance *instance) {
@@ -236,7 +236,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     if (status == LINNET_OK) status = allocate(s, config, error);
     if (status == LINNET_OK && own_threads)
         status = ln_threads_init(block + at.threads, plan->threads - 1, &s->threads, error);
-    if (status == LINNET_OK && plan->n_devices > 0) status = ln_queues_open(s, error);
+    if (status == LINNET_OK && ln_device_count(plan->n_devices) > 0) status = ln_queues_open(s, error);
     if (status == LINNET_OK) {
         s->root.program = &plan->program;
         s->root.io_size = s->io_size;
@@ -266,7 +266,7 @@ void linnet_session_free(linnet_session *s) {
     if (s == NULL) return;
     ln_segments_free(s, &s->root);
     if (s->root.program != NULL) ln_instance_unbind(s, &s->root);
-    ln_queues_close(s);
+    if (LN_HAS_DEVICES) ln_queues_close(s);
     if (s->threads != NULL) ln_threads_free(s->threads);
     if (s->io_size) ln_memory_free(&s->memory, s->io, s->io_size);
     if (s->arena_size) ln_memory_free(&s->memory, s->arena, s->arena_size);

@@ -53,8 +53,8 @@ void ln_segments_free(linnet_session *session, ln_instance *instance); /* frees 
 /* device.c. Opens the session's queues; the caller closes them with ln_queues_close, also after an error. */
 linnet_status ln_queues_open(linnet_session *session, linnet_error *error);
 void ln_queues_close(linnet_session *session);
-/* Waits until the queues are empty, after a failed run or before objects are freed. In `last` (may be NULL) and the
- * instances before it, devices have no variable any more. */
+/* Waits until the queues are empty, after a failed run or before objects are freed. Afterwards no device counts as
+ * having a variable, in `last` (may be NULL) and the instances before it. */
 void ln_queues_finish(linnet_session *session, ln_instance *last);
 /* Makes the instance's objects on devices, and frees them. */
 linnet_status ln_device_prepare(linnet_session *session, ln_instance *instance, linnet_error *error);

@@ -7,7 +7,7 @@
  *     #define LN_SIMD_AVX2            (or _SSE2, _AVX512, _NEON, _SCALAR; in kernels_x86/NAME__avx2.c)
  *     #include "simd/simd.h"
  *     #include "fast/tail/NAME.inc.c"
- * LN_SIMD_NAME(base) appends "__avx2"; LN_SIMD_ISA is the set of features (ln_isa); LN_SIMD_TEXT is "avx2".
+ * LN_SIMD_NAME(base) appends "__avx2"; LN_SIMD_ISA is the set of features (ln_isa).
  *
  * Types: vf (VF_WIDTH floats), vi (VF_WIDTH int32), vm (a mask with one truth value per lane).
  * Nothing needs alignment. `_partial(p, n)` touches exactly n elements, 0 <= n <= VF_WIDTH; other lanes load as 0.
@@ -35,28 +35,23 @@
 
 #if defined(LN_SIMD_SSE2)
 #define LN_SIMD_NAME(base) base##__sse2
-#define LN_SIMD_ISA LN_ISA_SSE2
-#define LN_SIMD_TEXT "sse2"
+#define LN_SIMD_ISA LN_ISA_sse2
 #include "simd/simd_sse2.h"
 #elif defined(LN_SIMD_AVX2)
 #define LN_SIMD_NAME(base) base##__avx2
-#define LN_SIMD_ISA LN_ISA_AVX2
-#define LN_SIMD_TEXT "avx2"
+#define LN_SIMD_ISA LN_ISA_avx2
 #include "simd/simd_avx2.h"
 #elif defined(LN_SIMD_AVX512)
 #define LN_SIMD_NAME(base) base##__avx512
-#define LN_SIMD_ISA LN_ISA_AVX512
-#define LN_SIMD_TEXT "avx512"
+#define LN_SIMD_ISA LN_ISA_avx512
 #include "simd/simd_avx512.h"
 #elif defined(LN_SIMD_NEON)
 #define LN_SIMD_NAME(base) base##__neon
-#define LN_SIMD_ISA LN_ISA_NEON
-#define LN_SIMD_TEXT "neon"
+#define LN_SIMD_ISA LN_ISA_neon
 #include "simd/simd_neon.h"
 #elif defined(LN_SIMD_SCALAR)
 #define LN_SIMD_NAME(base) base##__scalar
 #define LN_SIMD_ISA LN_ISA_SCALAR
-#define LN_SIMD_TEXT "scalar"
 #include "simd/simd_scalar.h"
 #else
 #error "define LN_SIMD_SSE2, LN_SIMD_AVX2, LN_SIMD_AVX512, LN_SIMD_NEON or LN_SIMD_SCALAR before including simd.h"

@@ -56,8 +56,8 @@ static bool bench(const ln_kernel *kernel, const layer *l, int dtype, double *se
 
 int main(int argc, char **argv) {
     static const int dtypes[] = {LINNET_F32, LINNET_I8, LINNET_U8, LINNET_I16};
-    for (int k = 0; ln_kernels[k] != NULL; k++) {
-        const ln_kernel *kernel = ln_kernels[k];
+    for (int k = 0; ln_kernels[k].code != NULL; k++) {
+        const ln_kernel *kernel = &ln_kernels[k];
         if (kernel->op != LN_OP_CONV || (kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel) ||
             (argc > 1 && strstr(kernel->name, argv[1]) == NULL))
             continue;

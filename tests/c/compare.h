@@ -152,12 +152,12 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
         call.epilogue = &own;
         if (ln_epilogue_prepare(&own, &call) != LINNET_OK) return false;
     }
-    bool ok = kernel->can(&call) && (kernel->configure == NULL || kernel->configure(&call) == LINNET_OK);
+    bool ok = takes(kernel, &call) && (kernel->code->configure == NULL || kernel->code->configure(&call) == LINNET_OK);
     guarded packed = guarded_new(ln_round_up(call.packed_bytes, 64), false);
     guarded scratch = guarded_new(ln_round_up(call.scratch_bytes, 64), false);
     size_t stride = ln_round_up(call.scratch_thread, 64);
     guarded per_thread = guarded_new(stride * (size_t)threads, false);
-    if (ok && kernel->pack != NULL) kernel->pack(&call, packed.data);
+    if (ok && kernel->code->pack != NULL) kernel->code->pack(&call, packed.data);
     ln_buffers b = {.inputs = in_data,
                     .outputs = out_data,
                     .packed = packed.data,
@@ -167,7 +167,7 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
     for (int phase = 0; phase < call.phases && ok; phase++)
         for (int64_t begin = 0; begin < call.work[phase] && ok;) {
             int64_t left = call.work[phase] - begin, size = 1 + random_below((int)ln_min(left, 1000));
-            ok = kernel->run(&call, &b, phase, begin, begin + size, random_below(threads)) == LINNET_OK;
+            ok = kernel->code->run(&call, &b, phase, begin, begin + size, random_below(threads)) == LINNET_OK;
             begin += size;
         }
     guarded_free(&packed), guarded_free(&scratch), guarded_free(&per_thread);
@@ -232,9 +232,9 @@ static inline void compare(test_case *t) {
     int n_taken = 0;
     bool have_reference = false;
     for (int pass = 0; pass < 2; pass++) /* pass 0 runs the reference */
-        for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
-            bool reference = ((*k)->flags & LN_KERNEL_REFERENCE) != 0;
-            if ((*k)->op != t->op || reference != (pass == 0) || !can_run(*k)) continue;
+        for (const ln_kernel *k = ln_kernels; k->code != NULL; k++) {
+            bool reference = (k->flags & LN_KERNEL_REFERENCE) != 0;
+            if (k->op != t->op || reference != (pass == 0) || !can_run(k)) continue;
             ln_call call = {.op = &ln_ops[t->op],
                             .attributes = t->attributes,
                             .n_inputs = t->n_inputs,
@@ -242,34 +242,33 @@ static inline void compare(test_case *t) {
                             .inputs = t->inputs,
                             .outputs = t->outputs,
                             .inner = t->outputs,
-                            .features = (*k)->needs,
+                            .features = k->needs,
                             .threads = 3,
                             .phases = 1,
                             .work = {1, 1},
                             .grain = 1};
-            if (!(*k)->can(&call)) continue;
-            if (ln_kernel_cost(*k, &call) < ln_least_cost(*k, &call)) {
-                fprintf(stderr, "FAIL %s: the cost of %s is below its least cost\n", t->name, (*k)->name);
+            if (!takes(k, &call)) continue;
+            if (ln_kernel_cost(k, &call) < ln_least_cost(k, &call)) {
+                fprintf(stderr, "FAIL %s: the cost of %s is below its least cost\n", t->name, k->name);
                 failures++;
             }
             for (int o = 0; o < t->n_outputs && !reference; o++) memset(got[o].data, 0x5A, bytes_of(&t->outputs[o]));
-            if (!run_kernel(*k, t, NULL, NULL, in, reference ? expected : got, (*k)->needs, 3)) {
-                fprintf(stderr, "FAIL %s: %s does not run\n", t->name, (*k)->name);
+            if (!run_kernel(k, t, NULL, NULL, in, reference ? expected : got, k->needs, 3)) {
+                fprintf(stderr, "FAIL %s: %s does not run\n", t->name, k->name);
                 failures++;
                 continue;
             }
             have_reference |= reference;
             if (reference) continue;
             comparisons++;
-            failures += !outputs_equal(t, (*k)->name, expected, got);
-            if (t->expect != NULL && strncmp((*k)->name, t->expect, strlen(t->expect)) == 0)
-                taken[n_taken++] = (*k)->needs;
+            failures += !outputs_equal(t, k->name, expected, got);
+            if (t->expect != NULL && strncmp(k->name, t->expect, strlen(t->expect)) == 0) taken[n_taken++] = k->needs;
         }
-    for (const ln_kernel *const *k = ln_kernels; *k != NULL && t->expect != NULL; k++) {
-        bool known = !can_run(*k) || (*k)->needs == LN_ISA_SCALAR || strncmp((*k)->name, t->expect, strlen(t->expect));
-        for (int i = 0; i < n_taken; i++) known = known || taken[i] == (*k)->needs;
+    for (const ln_kernel *k = ln_kernels; k->code != NULL && t->expect != NULL; k++) {
+        bool known = !can_run(k) || k->needs == LN_ISA_SCALAR || strncmp(k->name, t->expect, strlen(t->expect));
+        for (int i = 0; i < n_taken; i++) known = known || taken[i] == k->needs;
         if (!known) { /* several kernels of a set may have the name's beginning; one of them must take the call */
-            fprintf(stderr, "FAIL %s: neither %s nor its like takes it\n", t->name, (*k)->name);
+            fprintf(stderr, "FAIL %s: neither %s nor its like takes it\n", t->name, k->name);
             failures++;
         }
     }

@@ -130,11 +130,11 @@ static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, 
         call.inputs = g->with_extra, call.n_extra = 1, call.outputs = &g->outer, call.epilogue = &g->epilogue;
         if (ln_epilogue_prepare(&g->epilogue, &call) != LINNET_OK) exit(1);
     }
-    if (kernel->op != g->op.id || !kernel->can(&call)) {
+    if (kernel->op != g->op.id || !takes(kernel, &call)) {
         ln_pool_free(&pool);
         return false;
     }
-    if (kernel->configure != NULL && kernel->configure(&call) != LINNET_OK) {
+    if (kernel->code->configure != NULL && kernel->code->configure(&call) != LINNET_OK) {
         fprintf(stderr, "%s: configure failed\n", kernel->name);
         exit(1);
     }
@@ -145,7 +145,7 @@ static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, 
     memset(packed.data, 0xFF, call.packed_bytes); /* NaN, so that bytes that a kernel forgets are noticed */
     memset(scratch.data, 0xFF, call.scratch_bytes);
     memset(thread_scratch.data, 0xFF, stride * (size_t)threads);
-    if (kernel->pack != NULL) kernel->pack(&call, packed.data);
+    if (kernel->code->pack != NULL) kernel->code->pack(&call, packed.data);
     const void *inputs[4] = {g->memory[0].data, g->memory[1].data, g->memory[2].data, g->extra.data};
     void *outputs[1] = {g->memory[3].data};
     ln_buffers b = {.inputs = inputs,
@@ -160,7 +160,7 @@ static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, 
         for (int phase = 0; phase < call.phases; phase++)
             for (int t = 0; t < threads; t++) {
                 int64_t from = call.work[phase] * t / threads, to = call.work[phase] * (t + 1) / threads;
-                if (from < to && kernel->run(&call, &b, phase, from, to, t) != LINNET_OK) exit(1);
+                if (from < to && kernel->code->run(&call, &b, phase, from, to, t) != LINNET_OK) exit(1);
             }
         double taken = processor_seconds() - begin;
         best = taken < best ? taken : best;

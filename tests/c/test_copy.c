@@ -88,7 +88,6 @@ static int origin(const test_case *t, int o, const int64_t *at, int64_t *from) {
 }
 
 static void semantic(test_case *t) {
-    extern const ln_kernel ln_reference_copy;
     guarded in[MAX_TEST_OPERANDS], out[2];
     const ln_copy_attributes *a = t->attributes;
     ln_infer infer = {.op = &ln_ops[LN_OP_COPY],
@@ -106,7 +105,7 @@ static void semantic(test_case *t) {
         ln_set_layout(&t->outputs[o], t->outputs[o].rank >= 3 ? t->y_layout : LN_LAYOUT_DENSE);
         out[o] = guarded_new(bytes_of(&t->outputs[o]), false);
     }
-    ok = ok && run_kernel(&ln_reference_copy, t, NULL, NULL, in, out, 0, 1);
+    ok = ok && run_kernel(reference_of(LN_OP_COPY), t, NULL, NULL, in, out, 0, 1);
     unsigned char value[8];
     ln_store_f64(value, t->inputs[0].dtype, 0, a->value);
     size_t size = ln_dtype_size(t->inputs[0].dtype);

@@ -104,9 +104,8 @@ static void fused(const ln_kernel *kernel, int dtype, int kind) {
                             .operand = {0, 0},
                             .low = -INFINITY,
                             .high = INFINITY};
-    extern const ln_kernel ln_reference_map;
     bool ok = run_kernel(kernel, &alone, NULL, NULL, in, &plain, kernel->needs, 2) &&
-              run_kernel(&ln_reference_map, &pointwise, NULL, NULL, map_in, &expected, LN_ISA_SCALAR, 1) &&
+              run_kernel(reference_of(LN_OP_MAP), &pointwise, NULL, NULL, map_in, &expected, LN_ISA_SCALAR, 1) &&
               run_kernel(kernel, &t, &epilogue, &inner, in, &got, kernel->needs, 2);
     comparisons++;
     /* The fused map sees the sum before it is rounded to f16, so only the other types have the same bits. */
@@ -141,12 +140,11 @@ int main(void) {
                     one(integers[d], integers[d], channels[c], height, width, kernel, stride, dilation, pad, 0, true);
                 }
             }
-    for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++)
-        for (int kind = 0; kind < 3 && can_run(*k); kind++) {
-            if (strncmp((*k)->name, "conv_float_depthwise", 20) == 0)
-                fused(*k, LINNET_F32, kind), fused(*k, LINNET_F16, 1);
-            if (strncmp((*k)->name, "conv_integer_depthwise", 22) == 0)
-                fused(*k, LINNET_I8, kind), fused(*k, LINNET_I16, kind);
+    for (const ln_kernel *k = ln_kernels; k->code != NULL; k++)
+        for (int kind = 0; kind < 3 && can_run(k); kind++) {
+            if (strncmp(k->name, "conv_float_depthwise", 20) == 0) fused(k, LINNET_F32, kind), fused(k, LINNET_F16, 1);
+            if (strncmp(k->name, "conv_integer_depthwise", 22) == 0)
+                fused(k, LINNET_I8, kind), fused(k, LINNET_I16, kind);
         }
     return report("depthwise");
 }

@@ -100,16 +100,16 @@ static void processors(void) {
     const unsigned avx512 = avx2 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31, vnni = 1u << 11, avxvnni = 1u << 4;
     const unsigned bf16 = 1u << 5, ymm = 0x7, zmm = 0xe7;
     CHECK_INT(ln_x86_features(0, 0, 0, 0, 0), LN_SSE2);
-    CHECK_INT(ln_x86_features(avx, avx2, 0, 0, ymm), LN_ISA_AVX2);
+    CHECK_INT(ln_x86_features(avx, avx2, 0, 0, ymm), LN_ISA_avx2);
     CHECK_INT(ln_x86_features(avx & ~(1u << 12), avx2, 0, 0, ymm), LN_SSE2);     /* no FMA */
     CHECK_INT(ln_x86_features(avx, avx512, vnni, avxvnni | bf16, 0x3), LN_SSE2); /* the system saves no YMM state */
-    CHECK_INT(ln_x86_features(avx, avx2, 0, avxvnni, ymm), LN_ISA_AVX2 | LN_AVXVNNI);
-    CHECK_INT(ln_x86_features(avx, avx512, vnni, avxvnni, ymm), LN_ISA_AVX2 | LN_AVXVNNI); /* and no ZMM state */
-    CHECK_INT(ln_x86_features(avx, avx512, 0, 0, zmm), LN_ISA_AVX512);
-    CHECK_INT(ln_x86_features(avx, avx512, vnni, 0, zmm), LN_ISA_AVX512VNNI);
-    CHECK_INT(ln_x86_features(avx, avx512, 0, bf16, zmm), LN_ISA_AVX512 | LN_AVX512BF16);
-    CHECK_TEXT(ln_isa_of(LN_ISA_AVX2 | LN_AVXVNNI)->name, "avx2");
-    CHECK_TEXT(ln_isa_of(LN_ISA_AVX512 | LN_AVX512BF16)->name, "avx512");
+    CHECK_INT(ln_x86_features(avx, avx2, 0, avxvnni, ymm), LN_ISA_avx2 | LN_AVXVNNI);
+    CHECK_INT(ln_x86_features(avx, avx512, vnni, avxvnni, ymm), LN_ISA_avx2 | LN_AVXVNNI); /* and no ZMM state */
+    CHECK_INT(ln_x86_features(avx, avx512, 0, 0, zmm), LN_ISA_avx512);
+    CHECK_INT(ln_x86_features(avx, avx512, vnni, 0, zmm), LN_ISA_avx512vnni);
+    CHECK_INT(ln_x86_features(avx, avx512, 0, bf16, zmm), LN_ISA_avx512 | LN_AVX512BF16);
+    CHECK_TEXT(ln_isa_of(LN_ISA_avx2 | LN_AVXVNNI)->name, "avx2");
+    CHECK_TEXT(ln_isa_of(LN_ISA_avx512 | LN_AVX512BF16)->name, "avx512");
 }
 #else
 static void processors(void) { CHECK(ln_detect_features() != 0); }

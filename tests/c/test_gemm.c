@@ -162,13 +162,13 @@ static int compare(gemm_call *g, const char *what) {
     size_t bytes = (size_t)span(&g->out) * ln_dtype_size(g->out.dtype);
     char *expected = malloc(bytes);
     bool known = false;
-    for (int k = 0; ln_kernels[k] != NULL && !known; k++)
-        if (ln_kernels[k]->flags & LN_KERNEL_REFERENCE) known = gemm_run(g, ln_kernels[k], 1, 1, NULL);
+    for (int k = 0; ln_kernels[k].code != NULL && !known; k++)
+        if (ln_kernels[k].flags & LN_KERNEL_REFERENCE) known = gemm_run(g, &ln_kernels[k], 1, 1, NULL);
     if (!known) printf("FAIL the reference does not take %s\n", what), failures++;
     memcpy(expected, g->memory[3].data, bytes);
     int taken = 0;
-    for (int k = 0; ln_kernels[k] != NULL && known; k++) {
-        const ln_kernel *kernel = ln_kernels[k];
+    for (int k = 0; ln_kernels[k].code != NULL && known; k++) {
+        const ln_kernel *kernel = &ln_kernels[k];
         if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
         bool constant = between(0, 2) != 0; /* packed beforehand, or in phase 0 of the run */
         bool constant_bias = between(0, 3) != 0;
@@ -200,8 +200,8 @@ static void compare_fused(gemm_call *g, const char *what) {
     static const double floats[] = {0, 40};
     int64_t n = span(&g->out), dtype = between(0, 1) ? LINNET_F32 : LINNET_F16;
     float *inner = g->memory[3].data, *expected = malloc((size_t)n * sizeof *expected);
-    for (int k = 0; ln_kernels[k] != NULL; k++)
-        if ((ln_kernels[k]->flags & LN_KERNEL_REFERENCE) && gemm_run(g, ln_kernels[k], 1, 1, NULL)) break;
+    for (int k = 0; ln_kernels[k].code != NULL; k++)
+        if ((ln_kernels[k].flags & LN_KERNEL_REFERENCE) && gemm_run(g, &ln_kernels[k], 1, 1, NULL)) break;
     g->outer = g->with_extra[3] = g->out;
     g->outer.dtype = (uint8_t)dtype;
     g->outer.quant = NULL;
@@ -217,8 +217,8 @@ static void compare_fused(gemm_call *g, const char *what) {
     ln_tensor operands[2] = {g->out, g->out};
     g->epilogue = (ln_epilogue){.map = &g->map, .tile_input = 0, .n_inputs = 2, .operand = {-1, 0}};
     g->fused = ln_epilogue_fits(&g->map, operands, 2, 0, &g->out, &g->outer);
-    for (int k = 0; ln_kernels[k] != NULL && g->fused; k++) {
-        const ln_kernel *kernel = ln_kernels[k];
+    for (int k = 0; ln_kernels[k].code != NULL && g->fused; k++) {
+        const ln_kernel *kernel = &ln_kernels[k];
         if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
         memset(inner, 0xA5, (size_t)n * ln_dtype_size(g->outer.dtype));
         if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
@@ -347,8 +347,8 @@ static int check_matmul(const int dtypes[4]) {
 
 int main(int argc, char **argv) {
     int repeats = argc > 1 ? atoi(argv[1]) : 60;
-#define LN_GEMM_UKERNEL(dtype, rows, columns, needs, symbol)                                                           \
-    if (((ln_features)(needs) & ~ln_detect_features()) == 0) check_set(#symbol, &symbol);
+#define LN_GEMM_UKERNEL(isa, symbol)                                                                                   \
+    if (((ln_features)LN_ISA_##isa & ~ln_detect_features()) == 0) check_set(#symbol "__" #isa, &symbol##__##isa);
 #if defined(__x86_64__)
 #include "kernels_x86/gemm/gemm_ukernels.inc"
 #elif defined(__aarch64__)

@@ -265,8 +265,8 @@ static void test_ties(void) {
     static const float extreme[] = {1e-40f, 1e-30f, 0x1p-62f, 0x1p-3f, 1.0f, 0.1f, 1e30f, 0x1.fffffep-4f};
     float *values = malloc(N * sizeof *values);
     int16_t *got = malloc(N * sizeof *got);
-    for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
-        if ((*k)->op != LN_OP_MAP || !can_run(*k)) continue;
+    for (const ln_kernel *k = ln_kernels; k->code != NULL; k++) {
+        if (k->op != LN_OP_MAP || !can_run(k)) continue;
         for (int round = 0; round < 300; round++) {
             int dtype = dtypes[round % 3];
             float scale = round < 24 ? extreme[round / 3] : exp2f((float)random_unit() * 12 - 6);
@@ -302,16 +302,16 @@ static void test_ties(void) {
                             .inputs = &in,
                             .outputs = &out,
                             .inner = &out,
-                            .features = (*k)->needs,
+                            .features = k->needs,
                             .threads = 1,
                             .phases = 1,
                             .work = {1, 1},
                             .grain = 1,
                             .plan = &pool};
-            bool ok = (*k)->can(&call) && (*k)->configure(&call) == LINNET_OK;
+            bool ok = takes(k, &call) && k->code->configure(&call) == LINNET_OK;
             char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + 64, 64));
             ln_buffers b = {.inputs = (const void *[]){values}, .outputs = (void *[]){got}, .thread_scratch = scratch};
-            ok = ok && (*k)->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
+            ok = ok && k->code->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
             for (int i = 0; i < N && ok; i++) {
                 double quotient = (double)rintf(values[i] / scale) + zero;
                 int64_t wanted = quotient > (double)low ? (int64_t)fmin(quotient, (double)high) : low;
@@ -326,7 +326,7 @@ static void test_ties(void) {
             comparisons++;
             if (!ok) {
                 failures++;
-                printf("ties: %s at scale %a\n", (*k)->name, (double)scale);
+                printf("ties: %s at scale %a\n", k->name, (double)scale);
             }
             free(scratch);
             ln_pool_free(&pool);
@@ -339,8 +339,8 @@ static void test_ties(void) {
 /* ---- in place: the output is in the memory of an input ---- */
 
 static void test_in_place(void) {
-    for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
-        if ((*k)->op != LN_OP_MAP || !can_run(*k)) continue;
+    for (const ln_kernel *k = ln_kernels; k->code != NULL; k++) {
+        if (k->op != LN_OP_MAP || !can_run(k)) continue;
         program p = {0};
         int x = emit(&p, LN_MAP_LOAD, LINNET_F32, 0, 0, 0);
         int s = emit(&p, LN_MAP_SIGMOID, LINNET_F32, x, 0, 0);
@@ -363,22 +363,22 @@ static void test_in_place(void) {
                         .inputs = &in,
                         .outputs = out,
                         .inner = out,
-                        .features = (*k)->needs,
+                        .features = k->needs,
                         .threads = 1,
                         .phases = 1,
                         .work = {1, 1},
                         .grain = 1,
                         .plan = &pool};
-        bool ok = (*k)->can(&call) && (*k)->configure(&call) == LINNET_OK;
+        bool ok = takes(k, &call) && k->code->configure(&call) == LINNET_OK;
         char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + 64, 64));
         ln_buffers b = {
             .inputs = (const void *[]){values}, .outputs = (void *[]){values, other}, .thread_scratch = scratch};
-        ok = ok && (*k)->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
+        ok = ok && k->code->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
         for (int i = 0; i < N && ok; i++)
             ok = values[i] == ln_sigmoid_f(copy[i]) && other[i] == ln_sigmoid_f(copy[i]) * copy[i];
         comparisons++;
         if (!ok) {
-            fprintf(stderr, "FAIL in place: %s\n", (*k)->name);
+            fprintf(stderr, "FAIL in place: %s\n", k->name);
             failures++;
         }
         free(scratch);
@@ -460,11 +460,11 @@ static void epilogue_case(ln_features features, int kind, int layout, int64_t n,
                     .work = {1, 1},
                     .grain = 1,
                     .plan = &pool};
-    extern const ln_kernel ln_reference_map;
-    bool ok = ln_reference_map.configure(&node) == LINNET_OK;
+    const ln_kernel_code *reference = reference_of(LN_OP_MAP)->code;
+    bool ok = reference->configure(&node) == LINNET_OK;
     char *scratch = aligned_alloc(64, ln_round_up(node.scratch_thread + 64, 64));
     ln_buffers b = {.inputs = inputs, .outputs = (void *[]){expected.data}, .thread_scratch = scratch};
-    ok = ok && ln_reference_map.run(&node, &b, 0, 0, node.work[0], 0) == LINNET_OK;
+    ok = ok && reference->run(&node, &b, 0, 0, node.work[0], 0) == LINNET_OK;
 
     ok = ok && ln_epilogue_fits(map, in, n_inputs, tile, &x, &y);
     ln_epilogue e = {.map = map, .tile_input = tile, .n_inputs = n_inputs};

@@ -123,7 +123,7 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
                     .grain = 1,
                     .plan = &pool};
     const ln_kernel *k = ln_choose_kernel(&call, false);
-    ok = ok && k && (!k->configure || k->configure(&call) == LINNET_OK);
+    ok = ok && k && (!k->code->configure || k->code->configure(&call) == LINNET_OK);
     if (ok) {
         char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + call.scratch_bytes + 64, 64));
         int64_t output_dims[3 * LN_MAX_RANK] = {0};
@@ -135,7 +135,7 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
             .scratch = scratch,
             .thread_scratch = scratch,
             .output_dims = dependent ? output_dims : NULL};
-        s = k->run(&call, &b, 0, 0, call.work[0], 0);
+        s = k->code->run(&call, &b, 0, 0, call.work[0], 0);
         ok = s == status;
         if (dims_out) memcpy(dims_out, output_dims, 2 * sizeof(int64_t));
         for (int o = 0; o < n_outputs; o++) memcpy(out[o].dims, output_dims + o * LN_MAX_RANK, sizeof out[o].dims);

@@ -69,8 +69,8 @@ static void plane(const char *name, const ln_resize_attributes *a, int64_t h, in
         const void *in[1] = {x};
         void *out[1] = {y};
         ln_buffers b = {.inputs = in, .outputs = out};
-        ok = kernel != NULL && kernel->configure(&call) == LINNET_OK &&
-             kernel->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
+        ok = kernel != NULL && kernel->code->configure(&call) == LINNET_OK &&
+             kernel->code->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
         for (int64_t i = 0; i < n && ok; i++) {
             ok = fabsf(y[i] - expected[i]) <= 1e-5f * (1 + fabsf(expected[i]));
             if (!ok)

@@ -78,32 +78,12 @@ def tune(
     planner.plan(shapes)
     info = planner.plan_info
     machine = (string_of(library().linnet_version()), info["isa"], info["threads"])
-    alike: dict[str, list[Choice]] = {}
-    for choice in planner.choices:
-        alike.setdefault(choice.key, []).append(choice)
-    ranks = {key: order for key, same in alike.items() if len(order := _candidates(same[0])) > 1}
 
     def text_for(chosen: Mapping[str, str], comments: Mapping[str, str]) -> str:
         lines = [tuning_file.Line(key, kernel, comments.get(key, "")) for key, kernel in chosen.items()]
         return tuning_file.text_of(lines, *machine)
 
-    def session(chosen: Mapping[str, str], trace: bool) -> Session:
-        text = text_for(chosen, {}).encode()
-        made = Session(model, input_shapes=shapes, trace=trace, tuning=text, **options)
-        made.run(feeds)
-        return made
-
-    rounds = max((len(order) for order in ranks.values()), default=1)
-    sessions = [
-        _Timed(session({key: order[r] for key, order in ranks.items() if r < len(order)}, True)) for r in range(rounds)
-    ]
-    turns, end = 0, time.perf_counter() + 0.7 * seconds
-    while ranks and (turns < _LEAST_TURNS or time.perf_counter() < end):
-        for timed in sessions:
-            timed.turn()
-        turns += 1
-    measured = [_best(key, order, alike[key], sessions) for key, order in ranks.items()]
-    del sessions
+    measured, turns = measure(model, planner.choices, feeds, 0.7 * seconds, 2, input_shapes=shapes, **options)
     better = {m.key: m.best for m in measured if m.best != m.before}
     comments = {
         m.key: f"{', '.join(m.steps)}: {m.times[m.best] / 1e3:.2f} us, {m.before} takes {m.times[m.before] / 1e3:.2f}"
@@ -112,10 +92,39 @@ def tune(
     if not better:
         before = after = 0.0
     else:
-        before, after = _compared(session({}, False), session(better, False), 0.3 * seconds)
+        both = [_session(model, kernels, feeds, input_shapes=shapes, **options) for kernels in ({}, better)]
+        before, after = _compared(both[0], both[1], 0.3 * seconds)
     kept = bool(better) and after < before
     text = text_for(better if kept else {}, comments)
     return Tuned(measured, before, after, kept, text, info["threads"], info["isa"], turns)
+
+
+def measure(
+    model: Model, choices: Sequence[Choice], feeds: Mapping[str, Any], seconds: float, least: int = 1, **options: Any
+) -> tuple[list[Measured], int]:
+    """Times the kernels of each call of a plan, in turns. least: calls with fewer kernels are left out. options: those
+    of the Session. Returns also how often each kernel ran."""
+    alike: dict[str, list[Choice]] = {}
+    for choice in choices:
+        alike.setdefault(choice.key, []).append(choice)
+    ranks = {key: order for key, same in alike.items() if len(order := _candidates(same[0])) >= least}
+    rounds = max((len(order) for order in ranks.values()), default=0)
+    chosen = [{key: order[r] for key, order in ranks.items() if r < len(order)} for r in range(rounds)]
+    sessions = [_Timed(_session(model, kernels, feeds, trace=True, **options)) for kernels in chosen]
+    turns, end = 0, time.perf_counter() + seconds
+    while ranks and (turns < _LEAST_TURNS or time.perf_counter() < end):
+        for timed in sessions:
+            timed.turn()
+        turns += 1
+    return [_best(key, order, alike[key], sessions) for key, order in ranks.items()], turns
+
+
+def _session(model: Model, kernels: Mapping[str, str], feeds: Mapping[str, Any], **options: Any) -> Session:
+    """A session in which calls have these kernels. It has run once, so the feeds are in its inputs."""
+    text = tuning_file.text_of([tuning_file.Line(*line) for line in kernels.items()], "", "", 0)
+    session = Session(model, tuning=text.encode(), **options)
+    session.run(feeds)
+    return session
 
 
 def _candidates(choice: Choice) -> list[str]:

@@ -116,7 +116,7 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
                                   int thread);
 
 /* Every set of this architecture. */
-#define LN_GEMM_UKERNEL(dtype, rows, columns, needs, symbol) extern const ln_gemm_set symbol;
+#define LN_GEMM_UKERNEL(isa, symbol) extern const ln_gemm_set symbol##__##isa;
 #if defined(__x86_64__) || defined(_M_X64)
 #include "kernels_x86/gemm/gemm_ukernels.inc"
 #elif defined(__aarch64__)
@@ -124,9 +124,9 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
 #endif
 #undef LN_GEMM_UKERNEL
 
-/* Defines the dispatch objects ln_matmul_NAME, ln_conv_NAME and ln_conv_transpose_NAME over a table of sets. TEXT names
- * the dtype and the tile. */
-#define LN_GEMM_KERNELS(NAME, MATMUL_TEXT, CONV_TEXT, TRANSPOSE_TEXT, ISA, SETS)                                       \
+/* Defines the code of the kernels ln_matmul_NAME and ln_conv_NAME over a table of sets. ln_conv_NAME also runs
+ * conv_transpose. */
+#define LN_GEMM_KERNELS(NAME, SETS)                                                                                    \
     static bool matmul_can_##NAME(const ln_call *call) {                                                               \
         return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                    \
     }                                                                                                                  \
@@ -139,40 +139,25 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
     static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
         return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
     }                                                                                                                  \
-    LN_GEMM_KERNEL(ln_matmul_##NAME, MATMUL_TEXT, LN_OP_MATMUL, ISA, matmul_can_##NAME, NULL, matmul_configure_##NAME) \
-    LN_GEMM_KERNEL(ln_conv_##NAME, CONV_TEXT, LN_OP_CONV, ISA, conv_can_##NAME, ln_gemm_conv_cost,                     \
-                   conv_configure_##NAME)                                                                              \
-    LN_GEMM_KERNEL(ln_conv_transpose_##NAME, TRANSPOSE_TEXT, LN_OP_CONV_TRANSPOSE, ISA, conv_can_##NAME,               \
-                   ln_gemm_conv_cost, conv_configure_##NAME)
-#define LN_GEMM_KERNEL(SYMBOL, TEXT, OP, ISA, CAN, COST, CONFIGURE)                                                    \
-    const ln_kernel SYMBOL = {.name = TEXT,                                                                            \
-                              .op = OP,                                                                                \
-                              .flags = LN_KERNEL_EPILOGUE,                                                             \
-                              .needs = ISA,                                                                            \
-                              .can = CAN,                                                                              \
-                              .cost = COST,                                                                            \
-                              .configure = CONFIGURE,                                                                  \
-                              .pack = ln_gemm_pack,                                                                    \
-                              .run = ln_gemm_run};
+    const ln_kernel_code ln_matmul_##NAME = {                                                                          \
+        .can = matmul_can_##NAME, .configure = matmul_configure_##NAME, .pack = ln_gemm_pack, .run = ln_gemm_run};     \
+    const ln_kernel_code ln_conv_##NAME = {.can = conv_can_##NAME,                                                     \
+                                           .cost = ln_gemm_conv_cost,                                                  \
+                                           .configure = conv_configure_##NAME,                                         \
+                                           .pack = ln_gemm_pack,                                                       \
+                                           .run = ln_gemm_run};
 
-/* Defines the two kernels of a convolution's backward pass over the f32 set of an ISA: ln_conv_gradient_NAME and
- * ln_conv_transpose_scatter_NAME. */
-#define LN_GEMM_BACKWARD(NAME, GRADIENT_TEXT, SCATTER_TEXT, ISA, SET)                                                  \
+/* Defines the code of the two kernels of a convolution's backward pass over the f32 set of an ISA:
+ * ln_conv_gradient_NAME and ln_conv_transpose_scatter_NAME. */
+#define LN_GEMM_BACKWARD(NAME, SET)                                                                                    \
     static linnet_status gradient_configure_##NAME(ln_call *call) { return ln_gemm_gradient_configure(call, SET); }    \
     static linnet_status scatter_configure_##NAME(ln_call *call) { return ln_gemm_scatter_configure(call, SET); }      \
-    const ln_kernel ln_conv_gradient_##NAME = {.name = GRADIENT_TEXT,                                                  \
-                                               .op = LN_OP_CONV_GRADIENT,                                              \
-                                               .needs = ISA,                                                           \
-                                               .can = ln_gemm_gradient_can,                                            \
-                                               .configure = gradient_configure_##NAME,                                 \
-                                               .run = ln_gemm_gradient_run};                                           \
-    const ln_kernel ln_conv_transpose_scatter_##NAME = {.name = SCATTER_TEXT,                                          \
-                                                        .op = LN_OP_CONV_TRANSPOSE,                                    \
-                                                        .needs = ISA,                                                  \
-                                                        .can = ln_gemm_scatter_can,                                    \
-                                                        .cost = ln_gemm_scatter_cost,                                  \
-                                                        .configure = scatter_configure_##NAME,                         \
-                                                        .run = ln_gemm_scatter_run};
+    const ln_kernel_code ln_conv_gradient_##NAME = {                                                                   \
+        .can = ln_gemm_gradient_can, .configure = gradient_configure_##NAME, .run = ln_gemm_gradient_run};             \
+    const ln_kernel_code ln_conv_transpose_scatter_##NAME = {.can = ln_gemm_scatter_can,                               \
+                                                             .cost = ln_gemm_scatter_cost,                             \
+                                                             .configure = scatter_configure_##NAME,                    \
+                                                             .run = ln_gemm_scatter_run};
 
 /* Expands M(r) for the row counts of tiles; only a few, to keep the library small. */
 #define LN_GEMM_ROWS_4(M) M(1) M(2) M(4)

@@ -43,10 +43,7 @@ static bool describe(const ln_call *call, gradient *p) {
 
 bool ln_gemm_gradient_can(const ln_call *call) {
     gradient p;
-    if (call->epilogue != NULL || call->inputs[0].dtype != LINNET_F32 || call->outputs[0].dtype != LINNET_F32 ||
-        ln_count(&call->inputs[0]) <= 0 || ln_count(&call->inputs[1]) <= 0 || !ln_is_dense(&call->outputs[0]))
-        return false;
-    return describe(call, &p);
+    return ln_count(&call->inputs[0]) > 0 && ln_count(&call->inputs[1]) > 0 && describe(call, &p);
 }
 
 linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set) {

@@ -159,12 +159,8 @@ static double LN_SIMD_NAME(transpose_cost)(const ln_call *call, double least) {
 static double LN_SIMD_NAME(transpose_cost)(const ln_call *call, double least) { return ln_transpose_cost(call, least); }
 #endif
 
-const ln_kernel LN_SIMD_NAME(ln_conv_transpose) = {.name = "conv_transpose_gather__" LN_SIMD_TEXT,
-                                                   .op = LN_OP_CONV_TRANSPOSE,
-                                                   .flags = LN_KERNEL_VIEWS,
-                                                   .needs = LN_SIMD_ISA,
-                                                   .can = ln_transpose_can,
-                                                   .cost = LN_SIMD_NAME(transpose_cost),
-                                                   .configure = ln_transpose_configure,
-                                                   .pack = ln_transpose_pack,
-                                                   .run = transpose_run};
+const ln_kernel_code LN_SIMD_NAME(ln_conv_transpose) = {.can = ln_transpose_can,
+                                                        .cost = LN_SIMD_NAME(transpose_cost),
+                                                        .configure = ln_transpose_configure,
+                                                        .pack = ln_transpose_pack,
+                                                        .run = transpose_run};

@@ -41,8 +41,7 @@ bool ln_transpose_can(const ln_call *call) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     ln_window g;
-    if (call->epilogue != NULL || x->dtype == LINNET_F64 || ln_window_conv_transpose(a, x, w, &g, NULL) != LINNET_OK)
-        return false;
+    if (ln_window_conv_transpose(a, x, w, &g, NULL) != LINNET_OK) return false;
     if (ln_window_taps(&g) > LN_TRANSPOSE_TAPS) return false;
     if ((g.in_channels > 1 && x->strides[g.channel_axis] != 1) ||
         (g.out_channels > 1 && y->strides[g.channel_axis] != 1))
@@ -50,7 +49,7 @@ bool ln_transpose_can(const ln_call *call) {
     if (ln_dtype_is_float(x->dtype))
         return w->dtype == x->dtype && y->dtype == x->dtype && (!has_bias(call) || call->inputs[2].dtype == x->dtype);
     return ln_requant_usable(x, w, 1, has_bias(call) ? &call->inputs[2] : NULL, y, g.out_channels, (int)a->requant) &&
-           w->dtype != LINNET_I16 && y->dtype != LINNET_I64 && sums_fit(call, &g);
+           sums_fit(call, &g);
 }
 
 double ln_transpose_cost(const ln_call *call, double least) {

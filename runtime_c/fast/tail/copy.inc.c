@@ -198,12 +198,5 @@ static linnet_status LN_SIMD_NAME(copy_run)(const ln_call *call, const ln_buffer
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_copy_simd) = {
-    .name = "copy_any_rectangles_16x16__" LN_SIMD_TEXT,
-    .op = LN_OP_COPY,
-    .needs = LN_SIMD_ISA,
-    .flags = LN_KERNEL_VIEWS,
-    .can = ln_copy_can,
-    .configure = ln_copy_configure,
-    .run = LN_SIMD_NAME(copy_run),
-};
+const ln_kernel_code LN_SIMD_NAME(ln_copy_simd) = {
+    .can = ln_copy_can, .configure = ln_copy_configure, .run = LN_SIMD_NAME(copy_run)};

@@ -34,20 +34,18 @@ double ln_depthwise_cost(const ln_call *call, double least) {
 
 bool ln_depthwise_can_float(const ln_call *call) {
     int dtype = call->inputs[0].dtype;
-    return (dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16) && call->inputs[1].dtype == dtype &&
-           (!has_bias(call) || call->inputs[2].dtype == dtype) && shape_fits(call);
+    return call->inputs[1].dtype == dtype && (!has_bias(call) || call->inputs[2].dtype == dtype) && shape_fits(call);
 }
 
 bool ln_depthwise_can_transpose(const ln_call *call) {
     ln_window g;
-    return call->inputs[0].dtype == LINNET_F32 && ln_depthwise_can_float(call) && call->inputs[0].dims[0] > 0 &&
-           window_of(call, &g) == LINNET_OK && g.in_channels > 1 && (g.stride[2] == 1 || g.dilation[2] == 1);
+    return ln_depthwise_can_float(call) && call->inputs[0].dims[0] > 0 && window_of(call, &g) == LINNET_OK &&
+           g.in_channels > 1 && (g.stride[2] == 1 || g.dilation[2] == 1);
 }
 
 bool ln_depthwise_can_integer(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
-    if (ln_dtype_is_float(x->dtype) || w->dtype == LINNET_I16) return false;
     if (!ln_requant_usable(x, w, 0, has_bias(call) ? &call->inputs[2] : NULL, y, w->dims[0], (int)a->requant))
         return false;
     if (call->epilogue != NULL && y->dtype != LINNET_F32) return false;

@@ -200,31 +200,17 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_depthwise_float) = {.name = "conv_float_depthwise__" LN_SIMD_TEXT,
-                                                    .op = LN_OP_CONV,
-                                                    .needs = LN_SIMD_ISA,
-                                                    .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
-                                                    .can = ln_depthwise_can_float,
-                                                    .cost = ln_depthwise_cost,
-                                                    .configure = ln_depthwise_configure,
-                                                    .pack = ln_depthwise_pack,
-                                                    .run = dw_run};
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_float) = {.can = ln_depthwise_can_float,
+                                                         .cost = ln_depthwise_cost,
+                                                         .configure = ln_depthwise_configure,
+                                                         .pack = ln_depthwise_pack,
+                                                         .run = dw_run};
 
-const ln_kernel LN_SIMD_NAME(ln_depthwise_integer) = {.name = "conv_integer_depthwise__" LN_SIMD_TEXT,
-                                                      .op = LN_OP_CONV,
-                                                      .needs = LN_SIMD_ISA,
-                                                      .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
-                                                      .can = ln_depthwise_can_integer,
-                                                      .cost = ln_depthwise_cost,
-                                                      .configure = ln_depthwise_configure,
-                                                      .pack = ln_depthwise_pack,
-                                                      .run = dw_run};
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_integer) = {.can = ln_depthwise_can_integer,
+                                                           .cost = ln_depthwise_cost,
+                                                           .configure = ln_depthwise_configure,
+                                                           .pack = ln_depthwise_pack,
+                                                           .run = dw_run};
 
-const ln_kernel LN_SIMD_NAME(ln_depthwise_transpose) = {.name = "conv_transpose_depthwise__" LN_SIMD_TEXT,
-                                                        .op = LN_OP_CONV_TRANSPOSE,
-                                                        .needs = LN_SIMD_ISA,
-                                                        .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
-                                                        .can = ln_depthwise_can_transpose,
-                                                        .configure = ln_depthwise_configure,
-                                                        .pack = ln_depthwise_pack,
-                                                        .run = dw_run};
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_transpose) = {
+    .can = ln_depthwise_can_transpose, .configure = ln_depthwise_configure, .pack = ln_depthwise_pack, .run = dw_run};

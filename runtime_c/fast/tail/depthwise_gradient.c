@@ -6,11 +6,9 @@
 enum { PART_LINES = 4, MOST_PARTS = 8 };
 
 bool ln_depthwise_gradient_can(const ln_call *call) {
-    const ln_tensor *x = &call->inputs[0], *g = &call->inputs[1], *w = &call->outputs[0];
+    const ln_tensor *x = &call->inputs[0], *g = &call->inputs[1];
     ln_window window;
-    if (call->epilogue != NULL || x->dtype != LINNET_F32 || w->dtype != LINNET_F32 || !ln_is_dense(w) ||
-        ln_window_conv_gradient(call->attributes, x, g, &window, NULL) != LINNET_OK)
-        return false;
+    if (ln_window_conv_gradient(call->attributes, x, g, &window, NULL) != LINNET_OK) return false;
     return window.group > 1 && window.group == window.in_channels && window.group == window.out_channels &&
            x->strides[window.channel_axis] == 1 && g->strides[window.channel_axis] == 1;
 }

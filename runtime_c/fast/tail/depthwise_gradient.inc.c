@@ -109,10 +109,5 @@ static linnet_status dwg_run(const ln_call *call, const ln_buffers *b, int phase
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_depthwise_gradient) = {.name = "conv_gradient_depthwise__" LN_SIMD_TEXT,
-                                                       .op = LN_OP_CONV_GRADIENT,
-                                                       .needs = LN_SIMD_ISA,
-                                                       .flags = LN_KERNEL_VIEWS,
-                                                       .can = ln_depthwise_gradient_can,
-                                                       .configure = ln_depthwise_gradient_configure,
-                                                       .run = dwg_run};
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_gradient) = {
+    .can = ln_depthwise_gradient_can, .configure = ln_depthwise_gradient_configure, .run = dwg_run};

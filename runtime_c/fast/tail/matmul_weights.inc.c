@@ -47,6 +47,10 @@ static void unpack_columns(const ln_call *call, const ln_weights *s, const void 
                            int64_t n, float *out) {
     const ln_tensor *b = &call->inputs[1];
     const ln_matmul_view *v = &s->view;
+#if defined(LN_SIMD_AVX512)
+    /* ln_quant_unpack has SSE instructions, which are four times slower while upper halves of registers are in use. */
+    _mm256_zeroupper();
+#endif
     memset(out, 0, (size_t)(s->panel * s->padded) * sizeof *out);
     if (v->b_row == 1) {
         for (int64_t c = 0; c < n; c++)
@@ -95,9 +99,5 @@ static linnet_status weights_run(const ln_call *call, const ln_buffers *b, int p
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_matmul_weights) = {.name = "matmul_f32_weights__" LN_SIMD_TEXT,
-                                                   .op = LN_OP_MATMUL,
-                                                   .needs = LN_SIMD_ISA,
-                                                   .can = ln_weights_can,
-                                                   .configure = ln_weights_configure,
-                                                   .run = weights_run};
+const ln_kernel_code LN_SIMD_NAME(ln_matmul_weights) = {
+    .can = ln_weights_can, .configure = ln_weights_configure, .run = weights_run};

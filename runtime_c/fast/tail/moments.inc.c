@@ -73,10 +73,5 @@ static linnet_status moments_run(const ln_call *call, const ln_buffers *b, int p
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_moments) = {.name = "moments_channels__" LN_SIMD_TEXT,
-                                            .op = LN_OP_MOMENTS,
-                                            .needs = LN_SIMD_ISA,
-                                            .flags = LN_KERNEL_VIEWS,
-                                            .can = ln_moments_can,
-                                            .configure = ln_moments_configure,
-                                            .run = moments_run};
+const ln_kernel_code LN_SIMD_NAME(ln_moments) = {
+    .can = ln_moments_can, .configure = ln_moments_configure, .run = moments_run};

@@ -120,21 +120,9 @@ static linnet_status batch_norm_run(const ln_call *call, const ln_buffers *b, in
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_layer_norm) = {.name = "layer_norm_lines__" LN_SIMD_TEXT,
-                                               .op = LN_OP_LAYER_NORM,
-                                               .needs = LN_SIMD_ISA,
-                                               .can = ln_layer_norm_can,
-                                               .configure = ln_layer_norm_configure,
-                                               .run = layer_norm_run};
-const ln_kernel LN_SIMD_NAME(ln_group_norm) = {.name = "group_norm_planes__" LN_SIMD_TEXT,
-                                               .op = LN_OP_GROUP_NORM,
-                                               .needs = LN_SIMD_ISA,
-                                               .can = ln_group_norm_can,
-                                               .configure = ln_group_norm_configure,
-                                               .run = group_norm_run};
-const ln_kernel LN_SIMD_NAME(ln_batch_norm) = {.name = "batch_norm_rows__" LN_SIMD_TEXT,
-                                               .op = LN_OP_BATCH_NORM,
-                                               .needs = LN_SIMD_ISA,
-                                               .can = ln_batch_norm_can,
-                                               .configure = ln_batch_norm_configure,
-                                               .run = batch_norm_run};
+const ln_kernel_code LN_SIMD_NAME(ln_layer_norm) = {
+    .can = ln_layer_norm_can, .configure = ln_layer_norm_configure, .run = layer_norm_run};
+const ln_kernel_code LN_SIMD_NAME(ln_group_norm) = {
+    .can = ln_group_norm_can, .configure = ln_group_norm_configure, .run = group_norm_run};
+const ln_kernel_code LN_SIMD_NAME(ln_batch_norm) = {
+    .can = ln_batch_norm_can, .configure = ln_batch_norm_configure, .run = batch_norm_run};

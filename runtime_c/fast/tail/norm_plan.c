@@ -4,11 +4,7 @@
 
 #include <math.h>
 
-static bool half_or_single(const ln_call *call) {
-    int dtype = call->inputs[0].dtype;
-    return call->epilogue == NULL && call->outputs[0].dtype == dtype &&
-           (dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16);
-}
+static bool keeps_dtype(const ln_call *call) { return call->outputs[0].dtype == call->inputs[0].dtype; }
 
 static bool present(const ln_call *call, int i) { return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE; }
 
@@ -30,7 +26,7 @@ bool ln_softmax_can(const ln_call *call) {
     const ln_softmax_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int axis = ln_axis(a->axis, x->rank);
-    return half_or_single(call) && (x->dims[axis] == 1 || (x->strides[axis] == 1 && y->strides[axis] == 1));
+    return keeps_dtype(call) && (x->dims[axis] == 1 || (x->strides[axis] == 1 && y->strides[axis] == 1));
 }
 
 linnet_status ln_softmax_configure(ln_call *call) {
@@ -63,7 +59,7 @@ static int64_t count_from(const ln_tensor *x, int begin) {
 bool ln_layer_norm_can(const ln_call *call) {
     const ln_layer_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
-    if (!half_or_single(call) || !ln_is_dense(x) || !ln_is_dense(&call->outputs[0])) return false;
+    if (!keeps_dtype(call)) return false;
     int64_t length = count_from(x, ln_axis(a->axis, x->rank));
     for (int i = 1; i < call->n_inputs; i++)
         if (present(call, i) && (call->inputs[i].dtype != x->dtype || ln_count(&call->inputs[i]) != length ||
@@ -98,8 +94,7 @@ linnet_status ln_layer_norm_configure(ln_call *call) {
 bool ln_group_norm_can(const ln_call *call) {
     const ln_group_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
-    bool ok = half_or_single(call) && ln_axis(a->channel_axis, x->rank) == 1 && ln_is_dense(x) &&
-              ln_is_dense(&call->outputs[0]);
+    bool ok = keeps_dtype(call) && ln_axis(a->channel_axis, x->rank) == 1;
     for (int i = 1; i < call->n_inputs; i++) ok &= !present(call, i) || call->inputs[i].dtype == x->dtype;
     return ok;
 }
@@ -137,8 +132,7 @@ static bool batch_norm_view(const ln_call *call, ln_batch_norm_plan *p) {
 
 bool ln_batch_norm_can(const ln_call *call) {
     ln_batch_norm_plan plan;
-    return call->epilogue == NULL && call->inputs[0].dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_F32 &&
-           batch_norm_view(call, &plan);
+    return batch_norm_view(call, &plan);
 }
 
 linnet_status ln_batch_norm_configure(ln_call *call) {

@@ -88,10 +88,4 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_pool) = {.name = "pool_channels__" LN_SIMD_TEXT,
-                                         .op = LN_OP_POOL,
-                                         .needs = LN_SIMD_ISA,
-                                         .flags = LN_KERNEL_VIEWS,
-                                         .can = ln_pool_can,
-                                         .configure = ln_pool_configure,
-                                         .run = pool_run};
+const ln_kernel_code LN_SIMD_NAME(ln_pool) = {.can = ln_pool_can, .configure = ln_pool_configure, .run = pool_run};

@@ -112,10 +112,5 @@ static linnet_status pg_run(const ln_call *call, const ln_buffers *b, int phase,
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_pool_gradient) = {.name = "pool_gradient_channels__" LN_SIMD_TEXT,
-                                                  .op = LN_OP_POOL_GRADIENT,
-                                                  .needs = LN_SIMD_ISA,
-                                                  .flags = LN_KERNEL_VIEWS,
-                                                  .can = ln_pool_gradient_can,
-                                                  .configure = ln_pool_gradient_configure,
-                                                  .run = pg_run};
+const ln_kernel_code LN_SIMD_NAME(ln_pool_gradient) = {
+    .can = ln_pool_gradient_can, .configure = ln_pool_gradient_configure, .run = pg_run};

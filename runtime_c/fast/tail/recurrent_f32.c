@@ -62,7 +62,7 @@ bool ln_recurrent_dense_f32(const ln_call *call, int lengths) {
         if (t->dtype == LINNET_NONE || i == lengths) continue;
         if (t->dtype != LINNET_F32 || !ln_is_dense(t)) return false;
     }
-    return call->epilogue == NULL;
+    return true;
 }
 
 bool ln_recurrent_can(const ln_call *call) {

@@ -250,15 +250,8 @@ static linnet_status LN_SIMD_NAME(reduce_configure)(ln_call *call) {
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_reduce_simd) = {
-    .name = "reduce_any_runs_and_rows_64__" LN_SIMD_TEXT,
-    .op = LN_OP_REDUCE,
-    .needs = LN_SIMD_ISA,
-    .flags = LN_KERNEL_VIEWS,
-    .can = LN_SIMD_NAME(reduce_can),
-    .configure = LN_SIMD_NAME(reduce_configure),
-    .run = LN_SIMD_NAME(reduce_work),
-};
+const ln_kernel_code LN_SIMD_NAME(ln_reduce_simd) = {
+    .can = LN_SIMD_NAME(reduce_can), .configure = LN_SIMD_NAME(reduce_configure), .run = LN_SIMD_NAME(reduce_work)};
 
 /* ---- argmax and argmin of f32 along one axis, in any layout: scalar, compiled only for the lowest ISA level ---- */
 
@@ -269,8 +262,7 @@ static bool LN_SIMD_NAME(arg_can)(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
     uint32_t mask;
     bool bad;
-    return call->epilogue == NULL && x->dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_I64 &&
-           ln_count(x) > 0 && (a->kind == LN_REDUCE_KIND_ARGMAX || a->kind == LN_REDUCE_KIND_ARGMIN) &&
+    return ln_count(x) > 0 && (a->kind == LN_REDUCE_KIND_ARGMAX || a->kind == LN_REDUCE_KIND_ARGMIN) &&
            ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad) && mask != 0 && (mask & (mask - 1)) == 0;
 }
 
@@ -312,13 +304,6 @@ static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_reduce_arg) = {
-    .name = "reduce_f32_arg_1__" LN_SIMD_TEXT,
-    .op = LN_OP_REDUCE,
-    .needs = LN_SIMD_ISA,
-    .flags = LN_KERNEL_VIEWS,
-    .can = LN_SIMD_NAME(arg_can),
-    .configure = LN_SIMD_NAME(arg_configure),
-    .run = LN_SIMD_NAME(arg_run),
-};
+const ln_kernel_code LN_SIMD_NAME(ln_reduce_arg) = {
+    .can = LN_SIMD_NAME(arg_can), .configure = LN_SIMD_NAME(arg_configure), .run = LN_SIMD_NAME(arg_run)};
 #endif

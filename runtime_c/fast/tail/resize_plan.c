@@ -29,11 +29,7 @@ static int row_axis(const ln_call *call, unsigned active, int64_t *width) {
 static bool can(const ln_call *call, bool rows) {
     const ln_resize_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
-    int dtype = x->dtype;
-    bool type_ok = dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16 || dtype == LINNET_I8 ||
-                   dtype == LINNET_U8 || dtype == LINNET_I16;
-    if (call->epilogue != NULL || !type_ok || dtype != y->dtype || !ln_resize_known(call) ||
-        a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE)
+    if (x->dtype != y->dtype || !ln_resize_known(call) || a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE)
         return false;
     unsigned active = ln_resize_active(call);
     int64_t width;

@@ -85,10 +85,5 @@ static linnet_status softmax_run(const ln_call *call, const ln_buffers *b, int p
     return LINNET_OK;
 }
 
-const ln_kernel LN_SIMD_NAME(ln_softmax) = {.name = "softmax_lines__" LN_SIMD_TEXT,
-                                            .op = LN_OP_SOFTMAX,
-                                            .needs = LN_SIMD_ISA,
-                                            .flags = LN_KERNEL_VIEWS,
-                                            .can = ln_softmax_can,
-                                            .configure = ln_softmax_configure,
-                                            .run = softmax_run};
+const ln_kernel_code LN_SIMD_NAME(ln_softmax) = {
+    .can = ln_softmax_can, .configure = ln_softmax_configure, .run = softmax_run};

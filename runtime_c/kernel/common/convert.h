@@ -26,7 +26,7 @@ static inline void ln_store_wrapped(void *data, int dtype, int64_t index, int64_
     }
 }
 
-/* Loads integers as i64; u64 as its two's complement. */
+/* Loads any integer as i64. A u64 keeps its bits. */
 static inline int64_t ln_load_wrapped(const void *data, int dtype, int64_t index) {
     if (dtype == LINNET_U64) return (int64_t)((const uint64_t *)data)[index];
     return ln_load_i64(data, dtype, index);

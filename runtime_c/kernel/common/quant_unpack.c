@@ -1,5 +1,6 @@
 /* quant_unpack.c - the real values of consecutive elements of a quantized tensor, of any scheme.
- * The kernels that read narrow weights call it for a few rows at a time, so that the weights are never widened whole.
+ * The kernels that read narrow weights call it for a few rows at a time, so that the weights are never all dequantized
+ * at once.
  */
 #include "kernel/common/quant_unpack.h"
 

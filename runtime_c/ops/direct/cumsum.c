@@ -21,9 +21,7 @@ linnet_status ln_infer_cumsum(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool can(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype;
-}
+static bool can(const ln_call *call) { return call->inputs[0].dtype == call->outputs[0].dtype; }
 
 static linnet_status configure(ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
@@ -70,12 +68,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_cumsum = {
-    .name = "cumsum_reference",
-    .op = LN_OP_CUMSUM,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_cumsum = {.can = can, .configure = configure, .run = run};

@@ -131,8 +131,7 @@ typedef struct walk {
 
 static bool can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
-    return call->epilogue == NULL && (x->dtype == y->dtype || (ln_is_dense(x) && ln_is_dense(y))) && x->rank >= 0 &&
-           call->inputs[1].rank >= 0;
+    return (x->dtype == y->dtype || (ln_is_dense(x) && ln_is_dense(y))) && x->rank >= 0 && call->inputs[1].rank >= 0;
 }
 
 static linnet_status configure(ln_call *call) {
@@ -272,12 +271,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_gather = {
-    .name = "gather_reference",
-    .op = LN_OP_GATHER,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_gather = {.can = can, .configure = configure, .run = run};

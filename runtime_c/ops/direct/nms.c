@@ -116,8 +116,6 @@ static float overlap(const box *a, const box *b) {
     return common / (a->area + b->area - common);
 }
 
-static bool can(const ln_call *call) { return call->epilogue == NULL; }
-
 static linnet_status configure(ln_call *call) {
     call->scratch_bytes = (size_t)call->inputs[0].dims[1] * (sizeof(candidate) + 2 * sizeof(box));
     return LINNET_OK;
@@ -199,12 +197,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_nms = {
-    .name = "nms_reference",
-    .op = LN_OP_NMS,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_nms = {.configure = configure, .run = run};

@@ -16,7 +16,7 @@ linnet_status ln_infer_nonzero(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool can(const ln_call *call) { return call->epilogue == NULL && call->inputs[0].rank >= 0; }
+static bool can(const ln_call *call) { return call->inputs[0].rank >= 0; }
 
 static bool is_zero(const void *data, int dtype, int64_t at) {
     if (ln_dtype_is_float(dtype)) return ln_load_f64(data, dtype, at) == 0.0; /* NaN counts as nonzero */
@@ -50,11 +50,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_nonzero = {
-    .name = "nonzero_reference",
-    .op = LN_OP_NONZERO,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .run = run,
-};
+const ln_kernel_code ln_reference_nonzero = {.can = can, .run = run};

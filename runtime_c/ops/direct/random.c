@@ -43,8 +43,6 @@ linnet_status ln_infer_random(const ln_infer *infer) {
     return ln_got(infer->error, "%s", ln_shape_text(y->dims, y->rank, text, sizeof text));
 }
 
-static bool can(const ln_call *call) { return call->epilogue == NULL; }
-
 static linnet_status configure(ln_call *call) {
     call->work[0] = ln_ceil_div(ln_count(&call->outputs[0]), 4);
     call->grain = 1024;
@@ -97,12 +95,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_random = {
-    .name = "random_reference",
-    .op = LN_OP_RANDOM,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_random = {.configure = configure, .run = run};

@@ -52,8 +52,6 @@ linnet_status ln_infer_range(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static bool can(const ln_call *call) { return call->epilogue == NULL; }
-
 static linnet_status configure(ln_call *call) {
     call->work[0] = ln_count(&call->outputs[0]);
     call->grain = 16384;
@@ -77,12 +75,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_range = {
-    .name = "range_reference",
-    .op = LN_OP_RANGE,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_range = {.configure = configure, .run = run};

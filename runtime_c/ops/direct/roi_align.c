@@ -45,8 +45,6 @@ typedef struct sample {
     float weight[2];
 } sample;
 
-static bool can(const ln_call *call) { return call->epilogue == NULL; }
-
 static linnet_status configure(ln_call *call) {
     const ln_roi_align_attributes *a = call->attributes;
     call->work[0] = call->outputs[0].dims[0];
@@ -125,12 +123,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_roi_align = {
-    .name = "roi_align_reference",
-    .op = LN_OP_ROI_ALIGN,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_roi_align = {.configure = configure, .run = run};

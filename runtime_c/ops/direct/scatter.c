@@ -59,8 +59,7 @@ linnet_status ln_infer_scatter(const ln_infer *infer) {
 }
 
 static bool can(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype &&
-           call->inputs[2].dtype == call->outputs[0].dtype;
+    return call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[2].dtype == call->outputs[0].dtype;
 }
 
 /* One float operation in double, rounded on storing. For f32, f16 and bf16 this gives the same bits as computing in
@@ -195,11 +194,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return scatter_nd(call, b);
 }
 
-const ln_kernel ln_reference_scatter = {
-    .name = "scatter_reference",
-    .op = LN_OP_SCATTER,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .run = run,
-};
+const ln_kernel_code ln_reference_scatter = {.can = can, .run = run};

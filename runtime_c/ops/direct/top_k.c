@@ -76,9 +76,7 @@ static void sift_down(const row *r, int64_t *heap, int64_t n, int64_t at) {
     }
 }
 
-static bool can(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype;
-}
+static bool can(const ln_call *call) { return call->inputs[0].dtype == call->outputs[0].dtype; }
 
 static linnet_status configure(ln_call *call) {
     const ln_top_k_attributes *a = call->attributes;
@@ -129,12 +127,4 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel ln_reference_top_k = {
-    .name = "top_k_reference",
-    .op = LN_OP_TOP_K,
-    .needs = LN_ISA_SCALAR,
-    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .can = can,
-    .configure = configure,
-    .run = run,
-};
+const ln_kernel_code ln_reference_top_k = {.can = can, .configure = configure, .run = run};
