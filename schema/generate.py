@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from map_source import map_source
-from rows import ATTRIBUTE_TYPES, FAMILIES, FLAGS, PARTS, Op, default_of, load_opcodes, load_ops
+from rows import ATTRIBUTE_TYPES, FAMILIES, FLAGS, PARTS, Op, default_of, load_opcodes, load_ops, load_versions
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schema"
@@ -245,7 +245,8 @@ def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         "DERIVATIVES: Final[dict[str, list[str]]] = {",
     ]
     out += [f"    {name!r}: {row['derivative']!r}," for name, row in opcodes.items() if "derivative" in row]
-    out += ["}", ""]
+    out += ["}", "", "# the lowest version of a file that uses these; all others: 1"]
+    out += [f"VERSIONS: Final[dict[str, dict[str, int]]] = {load_versions(ops)!r}", ""]
     return "\n".join(out)
 
 
@@ -415,7 +416,7 @@ def release(version: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("ops", "generated"):
         shutil.copytree(SCHEMA / name, folder / name)
-    for name in ("linnet.fbs", "map_opcodes.toml"):
+    for name in ("linnet.fbs", "map_opcodes.toml", "versions.toml"):
         shutil.copy(SCHEMA / name, folder)
 
 

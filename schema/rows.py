@@ -234,3 +234,12 @@ def default_of(attribute: dict[str, Any]) -> Any:
     if kind == "enum":
         return next(name for name, value in attribute["values"].items() if value == 0)
     return {"int": 0, "bool": False, "float": 0.0, "dtype": "none", "function": None}[kind]
+
+
+def load_versions(ops: list[Op]) -> dict[str, dict[str, int]]:
+    """schema/versions.toml: the lowest version of a file that uses an element type, a quantization scheme or an attribute."""
+    table = tomllib.loads((SCHEMA / "versions.toml").read_text())
+    known = {f"{op.name}.{a['name']}" for op in ops for a in op.attributes}
+    if unknown := set(table["attributes"]) - known:
+        raise SystemExit(f"schema/versions.toml: no op has the attributes {', '.join(sorted(unknown))}")
+    return table

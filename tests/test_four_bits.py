@@ -104,6 +104,23 @@ def test_other_files_stay_version_1() -> None:
     assert HEADER.unpack_from(graph.to_bytes())[1:3] == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "attributes, version",
+    [({}, 1), ({"axis": 1}, 1), ({"from_end": True}, 1), ({"from_end": False}, 2), ({"dtype": "f32"}, 2)],
+)
+def test_an_attribute_that_older_readers_ignore_makes_version_2(attributes: dict[str, Any], version: int) -> None:
+    graph = Graph()
+    main = graph.function("main")
+    scheme = Quantization(np.full(1, 0.5, np.float32), np.zeros(1, np.int32))
+    table = main.constant(np.arange(6, dtype=np.int8).reshape(2, 3), "table", quantization=scheme)
+    index = main.placeholder("i", "i64", (2,))
+    main.outputs = main.emit("gather", [table, index], {"kind": "take", **attributes})
+    graph.signature("infer", main)
+    content = graph.to_bytes()
+    assert HEADER.unpack_from(content)[1:3] == (version, version)
+    assert linnet.Session(content).run({"i": np.array([1, 0])})
+
+
 @pytest.mark.parametrize("dtype", ["i4", "u4"])
 @pytest.mark.parametrize("other", ["i8", "u8", "i16", "i32", "i64", "f32", "f16", "i4", "u4"])
 @pytest.mark.parametrize("shape", [(3, 5), (64, 33)])

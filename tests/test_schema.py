@@ -88,6 +88,18 @@ def test_ids_are_never_reused(released: Path) -> None:
         assert codes[name]["arity"] == row["arity"], f"map opcode {name}: its operands are forever"
 
 
+@pytest.mark.parametrize("released", RELEASED, ids=lambda path: path.name)
+def test_what_older_readers_would_ignore_has_a_version(released: Path) -> None:
+    """An older reader skips attributes that it does not know. So files that use them say that they need a newer reader."""
+    versions = tomllib.loads((SCHEMA / "versions.toml").read_text())["attributes"]
+    since = int(released.name[1:])
+    today = _ops(SCHEMA)
+    for name, old in _ops(released).items():
+        known = {a["name"] for a in old.get("attributes", [])}
+        for attribute in {a["name"] for a in today[name].get("attributes", [])} - known:
+            assert versions.get(f"{name}.{attribute}", 1) > since, f"schema/versions.toml lacks {name}.{attribute}"
+
+
 def test_every_op_says_all_that_it_must() -> None:
     """Faults of a new op's .toml that the generator must notice."""
     dtypes = ["f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "i4", "u4"]

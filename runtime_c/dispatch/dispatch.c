@@ -28,8 +28,9 @@ enum {
     HALF = 1 << LINNET_F16 | 1 << LINNET_BF16,
     ALL = 0xFFFF, /* dtypes */
     DENSE = 1 << LN_LAYOUT_DENSE,
-    LAST = 1 << LN_LAYOUT_CHANNELS_LAST | LN_STRIDED, /* channels innermost, with or without gaps */
-    ANY = 0xFF,                                       /* strides */
+    LAST = 1 << LN_LAYOUT_CHANNELS_LAST,
+    VIEWS = LN_STRIDED,
+    ANY = 0xFF, /* layouts */
     EPILOGUE = LN_KERNEL_EPILOGUE
 };
 

@@ -832,3 +832,6 @@ DERIVATIVES: Final[dict[str, list[str]]] = {
     'acosh': ['1 / sqrt(a * a - 1)'],
     'atanh': ['1 / (1 - a * a)'],
 }
+
+# the lowest version of a file that uses these; all others: 1
+VERSIONS: Final[dict[str, dict[str, int]]] = {'dtypes': {'i4': 2, 'u4': 2}, 'schemes': {'block': 2}, 'attributes': {'copy.dtype': 2, 'gather.from_end': 2, 'gather.dtype': 2}}

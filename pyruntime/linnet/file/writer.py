@@ -18,7 +18,7 @@ from linnet._generated.fb import Function as FbFunction
 from linnet._generated.fb import KeyValue, Model, Quant, Segment, Signature, Variable
 from linnet._generated.fb import Node as FbNode
 from linnet._generated.fb import Tensor as FbTensor
-from linnet._generated.op_table import OPS
+from linnet._generated.op_table import OPS, VERSIONS
 from linnet.clib.errors import GraphError
 from linnet.file.atomic import write_atomic
 from linnet.file.digests import CRC32C, crc32c
@@ -129,7 +129,7 @@ class _Writer:
     def __init__(self, graph: Graph, segments: _Segments) -> None:
         self.graph = graph
         self.segments = segments
-        self.version = 1  # 2 if the file needs it: i4, u4, quantization per block
+        self.version = 1  # the lowest that what was written so far needs
         self.builder = flatbuffers.Builder(1 << 16)
         functions = function_order(graph)
         self.functions = {function: i for i, function in enumerate(functions)}
@@ -153,6 +153,10 @@ class _Writer:
         b.Finish(Model.End(b), b"LNT1")
         return bytes(b.Output())
 
+    def needs(self, kind: str, name: str) -> None:
+        """Raises the file's version to the one that schema/versions.toml gives for what is being written."""
+        self.version = max(self.version, VERSIONS[kind].get(name, 1))
+
     def offsets(self, items: list[int]) -> int:
         b = self.builder
         b.StartVector(4, len(items), 4)
@@ -174,8 +178,8 @@ class _Writer:
         b.Bytes[b.head : b.head + len(content)] = content
 
     def quantization(self, quantization: Quantization, where: str, dtype: str) -> int:
-        if quantization.block:
-            self.version = 2
+        scheme = "tensor" if quantization.axis is None else "block" if quantization.block else "axis"
+        self.needs("schemes", scheme)
         scale = np.asarray(quantization.scale, np.float32).reshape(-1)
         zero = np.asarray(quantization.zero, np.int32).reshape(-1)
         if zero.size == 1 and scale.size > 1:
@@ -189,7 +193,7 @@ class _Writer:
         scales, zeros = self.numbers(scale, "<f4"), self.numbers(zero, "<i4") if zero.any() else 0
         b = self.builder
         Quant.Start(b)
-        Quant.AddScheme(b, 1 if quantization.axis is None else 3 if quantization.block else 2)
+        Quant.AddScheme(b, {"tensor": 1, "axis": 2, "block": 3}[scheme])
         Quant.AddBits(b, min(quantization.bits, bits_of(dtype)))
         Quant.AddAxis(b, quantization.axis or 0)
         Quant.AddBlock(b, quantization.block)
@@ -235,8 +239,7 @@ class _Writer:
                     f"{tensor.name!r} reads a variable that belongs to another graph", code=302, tensor=tensor.name
                 )
             variable = self.variables[id(tensor.variable)]
-        if bits_of(tensor.dtype) == 4:
-            self.version = 2
+        self.needs("dtypes", tensor.dtype)
         FbTensor.Start(b)
         FbTensor.AddName(b, name)
         FbTensor.AddDtype(b, DTYPE_IDS[tensor.dtype])
@@ -261,6 +264,10 @@ class _Writer:
         given = node.name or (node.outputs[0].name if node.outputs else "")
         name = b.CreateString(given) if given else 0
         source = b.CreateSharedString(node.source) if node.source else 0
+        for attribute in VERSIONS["attributes"]:
+            op, _, key = attribute.partition(".")
+            if op == node.op and node.attributes.get(key, default := OPS[op]["attributes"][key][2]) != default:
+                self.needs("attributes", attribute)
         content, table = encode_attributes(node.op, node.attributes, self.functions)
         self.blob(content, 8)
         attributes = b.Offset() - table
@@ -307,8 +314,7 @@ class _Writer:
         quantization = (
             self.quantization(variable.quantization, variable.name, variable.dtype) if variable.quantization else 0
         )
-        if bits_of(variable.dtype) == 4:
-            self.version = 2
+        self.needs("dtypes", variable.dtype)
         Variable.Start(b)
         Variable.AddName(b, name)
         Variable.AddDtype(b, DTYPE_IDS[dtype_of(value.dtype)])
