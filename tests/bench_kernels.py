@@ -265,11 +265,13 @@ def cases() -> Iterator[Case]:
             )
         for m, n, k in ((1, 1000, 1280), (16, 64, 64), (64, 64, 64), (128, 512, 512), (7, 33, 100)):
             yield Case("matmul", f"{dtype} {m}x{n}x{k}", _matmul(dtype, m, n, k))
-    for channels in (1, 8, 64, 128):  # weights that are inputs
-        name = f"f32 14x14 64 to {channels}, 4x4/2, weights of the run"
-        yield Case(
-            "conv_transpose", name, _twice("conv_transpose", (1, 64, 14, 14), (64, channels, 4, 4), strides=[2, 2])
-        )
+    for c, k, size, kernel, stride in (  # weights that are inputs
+        (64, 1, 14, 4, 2), (64, 8, 14, 4, 2), (64, 64, 14, 4, 2), (64, 128, 14, 4, 2), (256, 256, 7, 3, 1), (32, 32, 28, 3, 1),
+        (8, 16, 56, 2, 2), (512, 64, 4, 3, 2),
+    ):  # fmt: skip
+        name = f"f32 {c}x{size}x{size} to {k}, {kernel}x{kernel}/{stride}, weights of the run"
+        build = _twice("conv_transpose", (1, c, size, size), (c, k, kernel, kernel), strides=[stride, stride])
+        yield Case("conv_transpose", name, build)
     for m in (1, 16, 128):
         yield Case("matmul", f"weights of 8 bits {m}x512x512", _weights(m, 512, 512))
         yield Case("matmul", f"weights of 4 bits {m}x512x512, transposed", _rows(m, 512, 512))

@@ -10,6 +10,7 @@ import pytest
 
 import linnet
 from linnet import ops
+from tests.bench_kernels import cases, planned
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="needs kernels with vectors")
 
@@ -62,3 +63,40 @@ def test_rows_larger_than_the_cache_are_resized_pixel_by_pixel() -> None:
         found = _kernel(graph, "resize")
         assert "reference" not in found
         assert ("rows" in found) == rows or not rows
+
+
+def _chosen(case_op: str, case_name: str) -> str:
+    """The kernel of a case of the bench, which measured these choices."""
+    (case,) = [case for case in cases() if (case.op, case.name) == (case_op, case_name)]
+    return planned(case, 1)[1].step.kernel
+
+
+@pytest.mark.skipif("avx512" not in linnet.isa_names(), reason="compares kernels for AVX2 and AVX-512")
+def test_short_lines_of_channels_take_narrower_vectors() -> None:
+    """Measured: i8 with 8 channels 34 us, not 144; with 24, 74 and not 139; f32 with 8, 18 and not 43."""
+    for dtype in ("f32", "i8", "u8", "i16"):
+        for channels, isa in ((8, "avx2"), (12, "avx2"), (16, "avx512"), (24, "avx2"), (32, "avx512"), (96, "avx512")):
+            found = _chosen("conv", f"{dtype} depthwise {channels}x56x56, 3x3")
+            assert "depthwise" in found and found.endswith(isa), (dtype, channels, found)
+    assert _chosen("pool", "i8 max 8x56x56, 3x3/2").endswith("avx2")
+    assert _chosen("pool", "i8 max 64x56x56, 3x3/2").endswith("avx512")
+
+
+@pytest.mark.skipif("avx2" not in linnet.isa_names(), reason="compares kernels for SSE2 and wider ones")
+def test_integer_groups_of_few_columns_take_narrow_panels() -> None:
+    """Measured: 16 groups of 2 columns 534 us with panels of 8 columns, 2159 with 32; groups of 8 take the wide ones."""
+    for dtype in ("i8", "u8", "i16"):
+        for columns in (2, 3, 4):
+            assert _chosen("conv", f"{dtype} 16 groups of {columns}, 28x28, 3x3").endswith("sse2")
+        assert not _chosen("conv", f"{dtype} 16 groups of 8, 28x28, 3x3").endswith("sse2")
+        assert "igemm" not in _chosen("conv", f"{dtype} one channel 56x56, 5x5")
+
+
+def test_gradients_of_convolutions_with_a_stride_scatter() -> None:
+    """Measured for 64 to 64 channels, 4x4/2: 472 us, gathering 735. Without a stride, or with few inputs, another kernel
+    is faster."""
+    for name, scatters in (
+        ("64x14x14 to 64, 4x4/2", True), ("512x4x4 to 64, 3x3/2", True), ("64x14x14 to 1, 4x4/2", True),
+        ("32x28x28 to 32, 3x3/1", False), ("8x56x56 to 16, 2x2/2", False),
+    ):  # fmt: skip
+        assert ("scatter" in _chosen("conv_transpose", f"f32 {name}, weights of the run")) == scatters

@@ -394,6 +394,17 @@ def test_the_block_in_the_docs() -> None:
     assert f"```text\n{texts[0]}```" in (ROOT / "docs" / "devices.md").read_text()
 
 
+def test_all_inputs_are_read_before_a_result_is_assigned() -> None:
+    """A result may lie over an operand."""
+    made, texts = Batch(), list[str]()
+    feeds = [made.feed(edges("f32"), "f32") for _ in range(2)]
+    words = (1, 1, 0, 0, 0, 3, 1, 0, 0, 0, 1, 1, 1, 0, 0, 3, 1, 2, 1, 0)  # load, store, load, store
+    attributes = {"program": words, "dtypes": (1, 1)}
+    made.main.outputs += made.node(feeds, attributes, [("f32", edges("f32").shape, None)] * 2)
+    planned(made, lambda step: texts.append(text_of(lib().linnet_step_map_source, step, ffi.NULL)))
+    assert re.findall(r"\b[xy]\d", texts[0]) == ["x0", "x1", "y0", "y1"]
+
+
 def test_names_and_sizes() -> None:
     """A prefix for all names that the device defines; a short buffer gets the beginning; wrong arguments are refused."""
     made = Batch()
@@ -409,9 +420,9 @@ def test_names_and_sizes() -> None:
         length, short = ffi.new("size_t *"), ffi.new("char[8]", b"1234567")
         assert lib().linnet_step_map_source(step, ffi.NULL, short, 6, length) == 0
         assert bytes(ffi.buffer(short)) == plain[:5].encode() + b"\x007\x00" and length[0] == len(plain)
-        wrong, _ = options("c")
-        wrong.language = 3
-        for given in (wrong, options("c", prefix="p" * 33)[0]):
+        wrong, long = options("c"), options("c", prefix="p" * 33)
+        wrong[0].language = 3
+        for given, _ in (wrong, long):
             with pytest.raises(Failure):
                 text_of(lib().linnet_step_map_source, step, given)
         assert lib().linnet_step_map_source(step, ffi.NULL, ffi.NULL, 9, length) != 0

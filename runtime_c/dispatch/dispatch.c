@@ -135,7 +135,7 @@ const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
         double own = least;
         if (kernel->code->cost != NULL) {
             if (rate == 0) rate = ln_full_rate_ns(call);
-            own = kernel->code->cost(call, least * rate) / rate;
+            own = kernel->code->cost(kernel, call, least * rate) / rate;
             if (best != NULL && own >= cost) continue;
         }
         best = kernel;

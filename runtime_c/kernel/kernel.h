@@ -134,16 +134,17 @@ enum { LN_STRIDED = 128 };
  * `run` computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the
  * range is split. No kernel reads or writes any byte outside its buffers.
  */
+typedef struct ln_kernel ln_kernel;
 typedef struct ln_kernel_code {
     bool (*can)(const ln_call *call);
-    double (*cost)(const ln_call *call, double least);
+    double (*cost)(const ln_kernel *kernel, const ln_call *call, double least);
     linnet_status (*configure)(ln_call *call);
     void (*pack)(const ln_call *call, void *packed);
     linnet_status (*run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
 } ln_kernel_code;
 
 /* A line of a list. An operand that is absent agrees with every mask. */
-typedef struct ln_kernel {
+struct ln_kernel {
     char name[44]; /* "<op>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
     uint16_t op;
     uint16_t flags;
@@ -153,7 +154,7 @@ typedef struct ln_kernel {
     uint8_t layouts_taken, layouts_given; /* of input 0, and of output 0: a bit per ln_layout, or LN_STRIDED */
     uint8_t tile[2];                      /* rows and columns that are computed at once; 0: the kernel has no tile */
     const ln_kernel_code *code;
-} ln_kernel;
+};
 
 /* All kernels of this build, best first, references last (dispatch/dispatch.c includes the lists). The last entry has
  * no code. */
@@ -177,6 +178,9 @@ int ln_slowness(const ln_kernel *kernel);
 double ln_full_rate_ns(const ln_call *call);
 double ln_least_cost(const ln_kernel *kernel, const ln_call *call);
 double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
+/* The cost of a kernel that works on lines of n numbers of 32 bits, as the channels of a pixel: the last vector of a
+ * line may be short. */
+double ln_lines_cost(const ln_kernel *kernel, int64_t n, double least);
 /* Returns the kernel of least cost among those that need no more than call->features and can run the call. If several
  * kernels have this cost, returns the first in ln_kernels. Returns NULL if no kernel can run the call. */
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only);

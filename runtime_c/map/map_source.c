@@ -62,7 +62,7 @@ typedef struct writer {
 } writer;
 
 static void put_char(writer *w, char c) {
-    if (w->length + 1 < w->size) w->text[w->length] = c;
+    if (w->length < w->size) w->text[w->length] = c;
     w->length++;
 }
 

@@ -20,6 +20,7 @@ typedef struct ln_pool_plan {
 } ln_pool_plan;
 
 bool ln_pool_can(const ln_call *call);
+double ln_pool_cost(const ln_kernel *kernel, const ln_call *call, double least);
 linnet_status ln_pool_configure(ln_call *call);
 bool ln_pool_gradient_can(const ln_call *call);
 linnet_status ln_pool_gradient_configure(ln_call *call);

@@ -20,6 +20,14 @@ bool ln_pool_can(const ln_call *call) {
     return ln_dtype_is_float(x->dtype) || taps <= limit;
 }
 
+double ln_pool_cost(const ln_kernel *kernel, const ln_call *call, double least) {
+    const ln_pool_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0];
+    const int64_t channels = x->dims[a->channel_axis == 1 ? 1 : x->rank - 1];
+    /* Floats have masked loads and stores, so only a line of less than one vector is slow. */
+    return ln_dtype_is_float(x->dtype) && channels > 8 ? least : ln_lines_cost(kernel, channels, least);
+}
+
 linnet_status ln_pool_configure(ln_call *call) {
     const ln_pool_attributes *a = call->attributes;
     ln_pool_plan *p = call->state = ln_call_state(call, sizeof *p);

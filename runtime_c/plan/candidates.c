@@ -61,7 +61,7 @@ static void explain(const linnet_plan *plan, const ln_call *call, const ln_kerne
     case LINNET_REFUSAL_DTYPES: snprintf(c->why, sizeof c->why, "does not take these dtypes"); break;
     case LINNET_REFUSAL_LAYOUT: snprintf(c->why, sizeof c->why, "does not take these layouts"); break;
     case LINNET_REFUSAL_CALL:
-        snprintf(c->why, sizeof c->why, "does not cover these dtypes, shapes, strides or attributes");
+        snprintf(c->why, sizeof c->why, "does not cover these shapes, strides or attributes");
         break;
     }
 }

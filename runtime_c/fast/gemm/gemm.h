@@ -99,7 +99,7 @@ void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64
 bool ln_gemm_matmul_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
 linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
 bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
-double ln_gemm_conv_cost(const ln_call *call, double least);
+double ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, double least);
 linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
 void ln_gemm_pack(const ln_call *call, void *packed);
 linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
@@ -110,7 +110,7 @@ linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int
                                    int thread);
 /* Transposed convolutions to few channels (gemm_driver_scatter.c). */
 bool ln_gemm_scatter_can(const ln_call *call);
-double ln_gemm_scatter_cost(const ln_call *call, double least);
+double ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, double least);
 linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);
 linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                   int thread);

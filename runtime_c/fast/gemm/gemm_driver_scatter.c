@@ -1,6 +1,6 @@
-/* gemm_driver_scatter.c - transposed convolution to few channels. One product computes the contribution of every input
- * position to its taps; then lines of taps are added to the output. No column of a panel is empty, and no product has a
- * zero factor from the stride. */
+/* gemm_driver_scatter.c - transposed convolution with weights of the run, to few channels or with a stride. One product
+ * computes the contribution of every input position to its taps; then lines of taps are added to the output. No column
+ * of a panel is empty, and no product has a zero factor from the stride. */
 #include "fast/gemm/gemm_driver.h"
 
 #include <string.h>
@@ -36,9 +36,16 @@ bool ln_gemm_scatter_can(const ln_call *call) {
            ln_window_taps(&p.window) > 1;
 }
 
-double ln_gemm_scatter_cost(const ln_call *call, double least) {
-    const ln_conv_transpose_attributes *a = call->attributes;
-    return call->inputs[1].dims[1] * a->group <= MOST_CHANNELS ? least : 5 * least;
+double ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, double least) {
+    enum { FEWEST_INPUTS = 32 };
+    (void)kernel;
+    scatter p;
+    if (!describe(call, &p)) return least;
+    /* With a stride, windows that overlap, and enough channels for a product, no other kernel does less work. */
+    const ln_window *w = &p.window;
+    const int64_t step = w->stride[0] * w->stride[1] * w->stride[2];
+    const bool product = step > 1 && ln_window_taps(w) > step && w->in_channels >= FEWEST_INPUTS;
+    return product || w->out_channels <= MOST_CHANNELS ? least : 5 * least;
 }
 
 linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set) {

@@ -151,12 +151,13 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
 }
 
 #if defined(LN_SIMD_SSE2) /* with four lanes, the packed product is faster whatever the shape */
-static double LN_SIMD_NAME(transpose_cost)(const ln_call *call, double least) {
-    (void)call;
-    return LN_TRANSPOSE_SLOW * least;
+static double LN_SIMD_NAME(transpose_cost)(const ln_kernel *kernel, const ln_call *call, double least) {
+    return LN_TRANSPOSE_SLOW * ln_lines_cost(kernel, call->inputs[1].dims[1], least);
 }
 #else
-static double LN_SIMD_NAME(transpose_cost)(const ln_call *call, double least) { return ln_transpose_cost(call, least); }
+static double LN_SIMD_NAME(transpose_cost)(const ln_kernel *kernel, const ln_call *call, double least) {
+    return ln_transpose_cost(kernel, call, least);
+}
 #endif
 
 const ln_kernel_code LN_SIMD_NAME(ln_conv_transpose) = {.can = ln_transpose_can,

@@ -52,13 +52,16 @@ bool ln_transpose_can(const ln_call *call) {
            sums_fit(call, &g);
 }
 
-double ln_transpose_cost(const ln_call *call, double least) {
+double ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, double least) {
     const ln_tensor *w = &call->inputs[1];
     const ln_conv_transpose_attributes *a = call->attributes;
     bool few = w->dims[1] <= 16 || w->dims[0] <= 32 * a->group, steps = false;
     for (int64_t i = 0; i < a->strides.n; i++) steps = steps || a->strides.v[i] != 1;
-    /* Without a stride the call is a convolution, and the packed product does no useless work. */
-    return (ln_dtype_is_float(call->inputs[0].dtype) ? steps : few) ? least : LN_TRANSPOSE_SLOW * least;
+    const double cost = ln_lines_cost(kernel, w->dims[1], least);
+    /* Without a stride the call is a convolution, and the packed product does no useless work, unless its panels are
+       nearly empty. */
+    const bool good = ln_dtype_is_float(call->inputs[0].dtype) ? steps : few && (steps || w->dims[1] < 4);
+    return good ? cost : LN_TRANSPOSE_SLOW * cost;
 }
 
 linnet_status ln_transpose_configure(ln_call *call) {

@@ -25,11 +25,12 @@ static bool shape_fits(const ln_call *call) {
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
 }
 
-double ln_depthwise_cost(const ln_call *call, double least) {
+double ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, double least) {
     const ln_tensor *w = &call->inputs[1];
+    const double cost = ln_lines_cost(kernel, w->dims[0], least);
     /* A single channel leaves most lanes of the vectors empty. The matrix product is better, because its taps are
        contiguous. */
-    return w->dims[0] == 1 && w->dims[w->rank - 1] >= 4 ? 5 * least : least;
+    return w->dims[0] == 1 && w->dims[w->rank - 1] >= 4 && ln_dtype_is_float(w->dtype) ? 5 * cost : cost;
 }
 
 bool ln_depthwise_can_float(const ln_call *call) {

@@ -88,4 +88,5 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
     return LINNET_OK;
 }
 
-const ln_kernel_code LN_SIMD_NAME(ln_pool) = {.can = ln_pool_can, .configure = ln_pool_configure, .run = pool_run};
+const ln_kernel_code LN_SIMD_NAME(ln_pool) = {
+    .can = ln_pool_can, .cost = ln_pool_cost, .configure = ln_pool_configure, .run = pool_run};

@@ -43,7 +43,8 @@ bool ln_resize_channels_can(const ln_call *call) { return can(call, false); }
 
 bool ln_resize_rows_can(const ln_call *call) { return can(call, true); }
 
-double ln_resize_rows_cost(const ln_call *call, double least) {
+double ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, double least) {
+    (void)kernel;
     int64_t width = 1;
     const int axis = row_axis(call, ln_resize_active(call), &width);
     /* Rows that do not fit in a core's cache are faster pixel by pixel. */
