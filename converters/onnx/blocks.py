@@ -8,7 +8,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from linnet.ir import traits
 from linnet.ir.dtypes import Quantization, blocks_of
+from linnet.ir.function import Function, Node, Tensor
 
 Array = npt.NDArray[Any]
 
@@ -41,3 +43,83 @@ def narrow(
     return codes.astype(np.int8 if signed else np.uint8).astype(kinds[bits, signed]), Quantization(
         scales, zeros, axis, bits, block
     )
+
+
+def keep_blocks_narrow(function: Function) -> None:
+    """Matrices with a scale per block that only products and look-ups read, transposed or not, become narrow constants that
+    these ops read. Widened, they would take four to eight times the memory."""
+    readers, outputs = function.consumers(), set(function.outputs)
+    gone: set[Node] = set()
+    for node in function.nodes:
+        found = _blocks(node)
+        if found is None or not _readable(node.outputs[0], readers, outputs):
+            continue
+        w = function.constant(found[0], node.outputs[0].name, quantization=found[1])
+        gone.add(node)
+        _replace(node.outputs[0], w, readers, gone)
+    if gone:
+        function.nodes = [node for node in function.nodes if node not in gone]
+
+
+def _blocks(node: Node) -> tuple[Array, Quantization] | None:
+    """The narrow constant that a dequantize node widens. Its values choose between 4 and 8 bits."""
+    if node.op != "dequantize" or not node.attribute("block") or node.outputs[0].dtype != "f32":
+        return None
+    x, scale, zero = (*node.inputs, None)[:3]
+    if x is None or x.data is None or x.data.ndim != 2 or x.dtype not in ("i8", "u8") or not x.data.size:
+        return None
+    if scale is None or scale.data is None or scale.dtype != "f32" or (zero is not None and zero.data is None):
+        return None
+    data, signed, zeros = x.data, x.dtype == "i8", None if zero is None else zero.data
+
+    def fits(bits: int) -> bool:
+        low, high = (-1 << (bits - 1), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        return all(a is None or (low <= a.min() and a.max() <= high) for a in (data, zeros))
+
+    if fits(2) and data.size >= 1024:
+        return None  # narrower in the file as two bits (passes that pack constants), and widened by planning
+    axis, block = int(node.attribute("axis")) % 2, int(node.attribute("block"))
+    return narrow(data, scale.data, zeros, 4 if fits(4) else 8, axis, block)
+
+
+def _readable(tensor: Tensor, readers: dict[Tensor, list[Node]], outputs: set[Tensor]) -> bool:
+    """Whether every reader can read the tensor as a narrow constant."""
+    return (
+        tensor not in outputs
+        and bool(readers.get(tensor))
+        and all(
+            _readable(node.outputs[0], readers, outputs) if _turns(node) else _reads(node, tensor)
+            for node in readers[tensor]
+        )
+    )
+
+
+def _turns(node: Node) -> bool:
+    return node.op == "copy" and node.attributes["kind"] == "transpose"
+
+
+def _reads(node: Node, tensor: Tensor) -> bool:
+    """Whether the node is a product by the matrix, or looks up its rows, and gives f32."""
+    if tensor.function is not node.outputs[0].function or node.outputs[0].dtype != "f32":
+        return False
+    if node.op in traits.MATRICES:
+        x = node.inputs[0]
+        return x is not None and x is not tensor and x.dtype == "f32" and tensor not in node.inputs[2:]
+    return node.op in traits.LOOKS_UP and node.attributes.get("kind") == "take" and node.inputs[0] is tensor
+
+
+def _replace(old: Tensor, w: Tensor, readers: dict[Tensor, list[Node]], gone: set[Node]) -> None:
+    """Lets the readers of `old` read w, and those of its transpose w turned. Adds the nodes that are needed no more to gone."""
+    for node in readers[old]:
+        if _turns(node):
+            gone.add(node)
+            turned, q = w, w.quantization
+            assert w.data is not None and q is not None and q.axis is not None
+            if list(node.attribute("perm")) != [0, 1]:
+                moved = Quantization(q.scale.T.copy(), q.zero.T.copy(), 1 - q.axis, q.bits, q.block)
+                turned = w.function.constant(w.data.T.copy(), node.outputs[0].name, quantization=moved)
+            _replace(node.outputs[0], turned, readers, gone)
+            continue
+        node.inputs = [w if t is old else t for t in node.inputs]
+        if node.op in traits.LOOKS_UP:
+            node.attributes["dtype"] = "f32"

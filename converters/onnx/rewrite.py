@@ -7,6 +7,7 @@ import numpy as np
 
 from linnet import passes
 from linnet.clib.errors import GraphError
+from linnet.converters.onnx.blocks import keep_blocks_narrow
 from linnet.converters.onnx.layer_norms import find_layer_norms
 from linnet.converters.onnx.quantized import fuse_quantized
 from linnet.facade import Graph
@@ -29,7 +30,9 @@ def rewrite(graph: Graph, weights: bool = True) -> None:
         passes.remove_identities(function)
         passes.remove_dead(function)
         fuse_quantized(function)
-        if not weights:
+        if weights:
+            keep_blocks_narrow(function)
+        else:
             compute_weights(function)
         passes.fold_constants(function)
         passes.remove_dead(function)

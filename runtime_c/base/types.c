@@ -56,39 +56,6 @@ bool ln_element_aligned(int dtype, int64_t number, uint64_t bytes) {
     return (uint64_t)number * (uint64_t)ln_dtype_bits(dtype) % (8 * bytes) == 0;
 }
 
-void ln_set_layout(ln_tensor *t, int layout) {
-    int64_t stride = 1;
-    int axis;
-    t->layout = (uint8_t)layout;
-    if (layout == LN_LAYOUT_CHANNELS_LAST && t->rank >= 3) {
-        t->strides[1] = 1;
-        stride = t->dims[1];
-        for (axis = t->rank - 1; axis >= 2; axis--) {
-            t->strides[axis] = stride;
-            stride *= t->dims[axis];
-        }
-        t->strides[0] = stride;
-        return;
-    }
-    t->layout = LN_LAYOUT_DENSE;
-    for (axis = t->rank - 1; axis >= 0; axis--) {
-        t->strides[axis] = stride;
-        stride *= t->dims[axis];
-    }
-}
-
-static bool has_strides_of(const ln_tensor *t, int layout) {
-    ln_tensor ideal = *t;
-    ln_set_layout(&ideal, layout);
-    for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] != 1 && t->strides[i] != ideal.strides[i]) return false;
-    return true;
-}
-
-bool ln_is_dense(const ln_tensor *t) { return has_strides_of(t, LN_LAYOUT_DENSE); }
-
-bool ln_is_channels_last(const ln_tensor *t) { return t->rank >= 3 && has_strides_of(t, LN_LAYOUT_CHANNELS_LAST); }
-
 int64_t ln_block_count(const ln_tensor *t, int axis, int64_t block) {
     ln_tensor blocks = *t;
     if (t->dims[axis] > 0) blocks.dims[axis] = (t->dims[axis] - 1) / block + 1;
@@ -280,7 +247,7 @@ linnet_status ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor
     for (int d = 0; d < t->rank; ++d) info.shape[d] = t->dims[d];
     if (ln_bytes(t, &bytes)) info.bytes = (size_t)bytes;
     info.bits = ln_dtype_bits(t->dtype);
-    info.layout = t->layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
+    info.layout = ln_layout_name(t->layout);
     if (t->quant != NULL && t->quant->scheme != LN_QUANT_NONE) {
         const ln_quant *q = t->quant;
         info.quant_scheme = q->scheme;

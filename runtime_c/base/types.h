@@ -16,10 +16,12 @@
 #define LN_LAST_DTYPE LINNET_U4
 #define LN_ALIGNMENT 64 /* of every buffer that a kernel sees, except user memory */
 
-/* Physical layout: the order of the dimensions in memory. The strides define it; this enum only names it. */
+/* The layouts of the CPU by name (base/layout.c has the order of axes of each). The strides define a tensor's layout;
+ * the name only says where they come from. */
 enum ln_layout {
-    LN_LAYOUT_DENSE = 0,        /* row-major in the logical order */
-    LN_LAYOUT_CHANNELS_LAST = 1 /* rank >= 3: dimension 1 innermost, i.e. order 0, 2, 3, ..., 1 */
+    LN_LAYOUT_DENSE,         /* row-major in the logical order */
+    LN_LAYOUT_CHANNELS_LAST, /* rank >= 3: dimension 1 innermost, i.e. order 0, 2, 3, ..., 1 */
+    LN_LAYOUTS
 };
 
 enum ln_quant_scheme { LN_QUANT_NONE = 0, LN_QUANT_TENSOR = 1, LN_QUANT_AXIS = 2, LN_QUANT_BLOCK = 3 };
@@ -85,12 +87,16 @@ uint64_t ln_bytes_of(int dtype, int64_t count);
 int64_t ln_offset_of_element(int dtype, int64_t number);
 /* Whether the element with this number begins at a multiple of `bytes`. */
 bool ln_element_aligned(int dtype, int64_t number, uint64_t bytes);
-/* Sets the layout and the strides for the tensor's dims. Channels-last needs rank >= 3. */
+/* Sets the layout (ln_layout) and the strides for the tensor's dims. A rank that does not have the layout gets dense.
+ */
 void ln_set_layout(ln_tensor *t, int layout);
-/* Whether the strides are those of the dense row-major order. Dimensions of size 1 do not matter. */
+/* Whether the strides are those of the layout. Dimensions of size 1 do not matter. */
+bool ln_has_layout(const ln_tensor *t, int layout);
 bool ln_is_dense(const ln_tensor *t);
-/* Whether the strides are those of channels-last. Dimensions of size 1 do not matter. */
 bool ln_is_channels_last(const ln_tensor *t);
+/* The axis whose elements lie together; -1 for rank 0. */
+int ln_inner_axis(const ln_tensor *t);
+const char *ln_layout_name(int layout); /* "dense", "channels_last" */
 /* Number of blocks of the tensor, each `block` > 0 elements along `axis`; the last ones of a line may be shorter.
  * Scales are in row-major order over the shape that has the number of blocks per line at `axis`. -1: a dimension is
  * unknown. */

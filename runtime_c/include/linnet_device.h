@@ -17,9 +17,9 @@
  *  - Each function receives the `context` of the device. Functions that return int return 0 for success, and otherwise
  *    a code of the device's own. The session then fails with LINNET_DEVICE_FAILED; the record names the device and
  *    the step, and has the text of `explain`. After a failure the session can be freed, or run again.
- *  - `limits`, `cost`, `claim`, `propose`, `accept` and `layout_bytes` may be called by several threads at once, and
- *    must give the same answers for the same steps. A queue is used by one thread at a time; other functions may be
- *    called by several threads for different queues.
+ *  - `limits`, `cost`, `claim`, `propose`, `accept`, `layout_bytes` and `describe` may be called by several threads at
+ * once, and must give the same answers for the same steps. A queue is used by one thread at a time; other functions may
+ * be called by several threads for different queues.
  *  - struct_size is a minimum. The library sets it in the structs that it passes to a device, and a device must not
  *    use fields beyond it. A device sets it in linnet_device; the library treats fields beyond it as NULL. Structs
  *    without struct_size never change. */
@@ -51,6 +51,15 @@ typedef struct linnet_span {
  * linnet_work live as long as the session. */
 typedef struct linnet_step linnet_step;
 
+/* A layout: the order of the axes in memory. One axis may be cut into blocks, whose elements lie together, innermost;
+ * the last block is padded. An element with index i[d] along axis d begins at the sum of i[d] * strides[d], where the
+ * block axis contributes i / block * stride + i % block. {{0, 1, 2, 3}, 1, 16} is NCHW with blocks of 16 channels. */
+typedef struct linnet_layout {
+    int32_t order[LINNET_MAX_RANK]; /* the axes, the outermost first */
+    int32_t block_axis;             /* 0 without blocks */
+    int32_t block;                  /* elements of a block; 0: no blocks. -1: only the device knows the layout */
+} linnet_layout;
+
 /* An operand. real = (stored - zero) * scale. */
 typedef struct linnet_device_tensor {
     size_t struct_size;
@@ -58,7 +67,7 @@ typedef struct linnet_device_tensor {
     int32_t dtype; /* linnet_dtype; LINNET_NONE: the operand is absent, and the other fields are 0 */
     int32_t rank;
     int64_t shape[LINNET_MAX_RANK];
-    int64_t strides[LINNET_MAX_RANK]; /* in elements: the dense row-major ones, unless layout != 0 */
+    int64_t strides[LINNET_MAX_RANK]; /* in elements, of `axes`; the dense ones if only the device knows the layout */
     uint64_t bytes;                   /* in its layout */
     uint32_t layout;                  /* 0: dense; else a token that `propose` returned */
     int32_t constant;                 /* 1: `data` has the value */
@@ -73,6 +82,7 @@ typedef struct linnet_device_tensor {
     const int32_t *zero; /* NULL: all 0 */
     int32_t value; /* number that identifies the value: an output of one step and the inputs that read it have the same
                       number */
+    linnet_layout axes; /* of the memory; what `describe` said if layout != 0 */
 } linnet_device_tensor;
 
 /* Returns the name of the runtime op, or for a user op (linnet_ext.h) its own name, such as "com.example.crop". */
@@ -259,9 +269,10 @@ struct linnet_device {
      * of them; the library calls the function again for the rest. NULL: each step is a claim of its own, without
      * scratch. */
     int (*claim)(void *context, const linnet_step *const *steps, int count, linnet_claim *claim);
-    /* Optional, all three or none: private layouts. `propose` returns the token of the layout in which the device would
-     * like to keep the output between its own steps; 0: dense. The output gets this layout if every step of the device
-     * that reads it accepts. Other readers get it dense, because transfers convert. */
+    /* Optional: layouts of the device. `propose` returns the token of the layout in which the device would like to keep
+     * the output between its own steps; 0: dense. The output gets this layout if every step of the device that reads it
+     * accepts. Other readers get it dense, because transfers convert. `propose` needs `accept`, and `layout_bytes` for
+     * the tokens that `describe` does not describe. */
     uint32_t (*propose)(void *context, const linnet_step *step, int output);
     int (*accept)(void *context, const linnet_step *step, int input, uint32_t layout); /* 1: yes */
     uint64_t (*layout_bytes)(void *context, const linnet_device_tensor *tensor, uint32_t layout);
@@ -320,6 +331,10 @@ struct linnet_device {
 
     /* Optional: returns the text of a code, for the error record. The text must live as long as the device. */
     const char *(*explain)(void *context, int code);
+
+    /* Optional: what a token of `propose` means for tensors of this rank. The library zeroes the layout; returns 1 if
+     * the device has filled it, 0 if it is private. The library then computes bytes and strides. */
+    int (*describe)(void *context, uint32_t layout, int rank, linnet_layout *out);
 };
 
 /* A shared library that contains a device exports this function; liblinnet does not. It returns NULL if the machine

@@ -2,6 +2,7 @@
    a step. The functions linnet_step_* are public (linnet_device.h). */
 #include "kernel/step.h"
 
+#include "base/layout.h"
 #include "base/memory.h"
 #include "base/structs.h"
 #include "kernel/map.h"
@@ -44,6 +45,15 @@ linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, l
         own.layout = value->token;
         own.constant = t->data != NULL;
         own.data = t->data;
+        const linnet_device *d = value->device;
+        if (value->token == 0) {
+            ln_layout_of(t->layout, t->rank, &own.axes);
+        } else if (d->describe == NULL || d->describe(d->context, value->token, t->rank, &own.axes) != 1) {
+            own.axes = (linnet_layout){.block = -1};
+        } else {
+            ln_layout_strides(&own.axes, t, own.strides);
+            ln_layout_bytes(&own.axes, t, &own.bytes);
+        }
     }
     if (t->dtype != LINNET_NONE && t->quant != NULL) {
         own.quant_scheme = t->quant->scheme;

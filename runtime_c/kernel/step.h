@@ -12,8 +12,9 @@
 /* What a device may know about an operand besides its tensor. */
 typedef struct ln_step_value {
     const char *name, *variable;
-    uint32_t token;
-    int32_t value; /* number in the plan */
+    uint32_t token;              /* its layout on the device; 0: dense */
+    const linnet_device *device; /* which may describe the token; NULL if the token is 0 */
+    int32_t value;               /* number in the plan */
     uint64_t bytes;
 } ln_step_value;
 

@@ -12,7 +12,7 @@
 static int kind_of(const ln_tensor *t, const ln_tensor *inner) {
     if (ln_count(t) == 1) return LN_EPILOGUE_SCALAR;
     if (t->rank > inner->rank) return LN_EPILOGUE_UNFIT;
-    int shift = inner->rank - t->rank, axis = ln_epilogue_column_axis(inner) - shift;
+    int shift = inner->rank - t->rank, axis = ln_inner_axis(inner) - shift;
     bool column = axis >= 0 && t->strides[axis] == 1, matrix = t->rank == inner->rank;
     for (int d = 0; d < t->rank; d++) {
         column = column && t->dims[d] == (d == axis ? inner->dims[d + shift] : 1);
@@ -30,8 +30,8 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
         return false;
     if (kind_of(output, inner) != LN_EPILOGUE_MATRIX && !(ln_count(output) == 1 && ln_count(inner) == 1)) return false;
     /* The matrix must have no gaps: row r starts at r * columns. */
-    int64_t columns = inner->dims[ln_epilogue_column_axis(inner)];
-    if ((columns != 1 && inner->strides[ln_epilogue_column_axis(inner)] != 1) ||
+    int64_t columns = inner->dims[ln_inner_axis(inner)];
+    if ((columns != 1 && inner->strides[ln_inner_axis(inner)] != 1) ||
         !(ln_is_dense(inner) || ln_is_channels_last(inner)))
         return false;
     for (int i = 0; i < n_inputs; i++) {
@@ -65,7 +65,7 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
                             .outputs = output,
                             .n_outputs = 1,
                             .tile_input = tile_input,
-                            .column_axis = ln_epilogue_column_axis(inner),
+                            .column_axis = ln_inner_axis(inner),
                             .most_bytes = LN_EPILOGUE_BYTES};
     return views <= LN_EPILOGUE_VIEWS && stores == 1 && ln_map_compilable(&source);
 }
@@ -131,13 +131,13 @@ linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
                             .outputs = call->outputs,
                             .n_outputs = 1,
                             .tile_input = e->tile_input,
-                            .column_axis = ln_epilogue_column_axis(call->inner),
+                            .column_axis = ln_inner_axis(call->inner),
                             .most_bytes = LN_EPILOGUE_BYTES};
     linnet_status status = ln_map_compile(&source, call, &q->program);
     if (status) return status;
     find_clamp(e, inputs, &call->outputs[0]);
     q->isa = ln_map_isa_for(call->features);
-    q->columns = call->inner->dims[ln_epilogue_column_axis(call->inner)];
+    q->columns = call->inner->dims[ln_inner_axis(call->inner)];
     for (int i = 0; i < q->program->n_steps; i++) {
         const ln_map_step *s = &q->program->steps[i];
         const ln_map_view *v = &q->program->views[s->view];

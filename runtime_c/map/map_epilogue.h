@@ -26,9 +26,4 @@ typedef struct ln_epilogue_plan {
     int16_t inputs[LN_EPILOGUE_VIEWS]; /* index into b->inputs; -1: output, -2: fixed data */
 } ln_epilogue_plan;
 
-/* The axis that forms the columns: the innermost of the layout. */
-static inline int ln_epilogue_column_axis(const ln_tensor *inner) {
-    return inner->layout == LN_LAYOUT_CHANNELS_LAST && inner->rank >= 3 ? 1 : inner->rank - 1;
-}
-
 #endif

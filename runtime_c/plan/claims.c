@@ -3,6 +3,7 @@
  * there. */
 #include "plan/claims.h"
 
+#include "base/layout.h"
 #include "plan/planner.h"
 
 #include <string.h>
@@ -14,14 +15,37 @@ static bool is_step(const ln_work *w, const ln_work_node *node) {
     return node->state == LN_NODE_READY && ln_on_device(node) && !ln_is_view(w, node);
 }
 
+/* Checks what the device says of the layout that it proposes: an order of all axes, one of which may have blocks. */
+static linnet_status check(ln_work *w, const ln_device *d, const ln_work_value *v) {
+    linnet_layout layout = {.block = 0};
+    const int rank = v->tensor.rank;
+    bool good = d->is.describe != NULL && d->is.describe(d->is.context, v->token, rank, &layout) == 1;
+    if (!good && d->is.layout_bytes != NULL) return LINNET_OK;
+    unsigned seen = 0;
+    uint64_t bytes;
+    for (int i = 0; good && i < rank; ++i) {
+        good = layout.order[i] >= 0 && layout.order[i] < rank && !(seen >> layout.order[i] & 1);
+        if (good) seen |= 1u << layout.order[i];
+    }
+    good = good && layout.block >= 0 && layout.block_axis >= 0 && layout.block_axis < ln_max(rank, 1);
+    if (good && ln_layout_bytes(&layout, &v->tensor, &bytes)) return LINNET_OK;
+    ln_fail(w->error, LINNET_DEVICE_FAILED, "device %s failed to describe a layout", d->is.name);
+    ln_at_node(w->error, -1, v->name);
+    ln_expected(w->error, "an order of the %d axes of the value, and blocks of one axis that fit in memory", rank);
+    ln_got(w->error, "the layout of token %u", (unsigned)v->token);
+    return ln_hint(w->error, "this is a fault of the device's library");
+}
+
 static linnet_status propose(ln_work *w, const ln_work_node *node) {
     const ln_device *d = ln_device_at(w, node->device);
     linnet_step step;
     if (d->is.propose == NULL) return LINNET_OK;
-    const linnet_status status = ln_device_step_of(w, node, node->device, &w->pool, &step);
+    linnet_status status = ln_device_step_of(w, node, node->device, &w->pool, &step);
     for (int o = 0; status == LINNET_OK && o < node->n_outputs; ++o) {
         ln_work_value *v = node->outputs[o] >= 0 ? ln_value_at(w, node->outputs[o]) : NULL;
-        if (v != NULL && v->device == node->device && !v->committed) v->token = d->is.propose(d->is.context, &step, o);
+        if (v == NULL || v->device != node->device || v->committed) continue;
+        v->token = d->is.propose(d->is.context, &step, o);
+        if (v->token != 0) status = check(w, d, v);
     }
     return status;
 }

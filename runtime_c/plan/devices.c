@@ -25,8 +25,8 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
         const linnet_device *d = &to->is;
         good = d->name != NULL && d->limits && d->cost && d->allocate && d->release && d->open && d->close &&
                d->finish && d->create_event && d->free_event && d->record && d->wait && d->upload && d->download &&
-               d->run && !d->prepare == !d->unprepare && !d->propose == !d->accept && !d->propose == !d->layout_bytes &&
-               !d->map == !d->unmap;
+               d->run && !d->prepare == !d->unprepare && !d->propose == !d->accept &&
+               !d->propose == !(d->layout_bytes || d->describe) && !d->map == !d->unmap;
     }
     if (!good) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices has an incomplete device");
@@ -49,8 +49,9 @@ uint64_t ln_device_bytes(const ln_work *w, const ln_work_value *v) {
     const ln_device *d = ln_device_at(w, v->device);
     if (v->token != 0) {
         linnet_device_tensor t = {.struct_size = sizeof t};
-        ln_device_tensor(&v->tensor, &(ln_step_value){.name = v->name, .token = v->token, .bytes = bytes}, &t);
-        bytes = d->is.layout_bytes(d->is.context, &t, v->token);
+        const ln_step_value value = {.name = v->name, .token = v->token, .device = &d->is, .bytes = bytes};
+        ln_device_tensor(&v->tensor, &value, &t);
+        bytes = t.axes.block >= 0 ? t.bytes : d->is.layout_bytes(d->is.context, &t, v->token);
     }
     return bytes + d->limits.padding;
 }
@@ -69,6 +70,7 @@ linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t pl
         values[k].value = at;
         if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
         values[k].token = v->device == place ? v->token : 0;
+        values[k].device = &ln_device_at(w, place)->is;
         ln_bytes(&v->tensor, &values[k].bytes);
         if (values[k].token != 0) values[k].bytes = ln_device_bytes(w, v) - ln_device_at(w, place)->limits.padding;
     }

@@ -1,9 +1,9 @@
-/* layout.c - chooses the physical layout of every value and inserts the conversions. It chooses by the number of bytes
- * that the conversions would move. Heavy ops fix the layout of their results; pointwise ops and copies follow their
- * neighbours in groups.
- */
-#include "plan/work.h"
+/* layout.c - chooses the physical layout of every value and inserts the conversions. Ops that prefer a layout get it
+ * unless kernels and conversions together cost less without it; pointwise ops and copies then follow their neighbours
+ * in groups, in the layout for which fewer bytes are converted. */
+#include "plan/program.h"
 
+#include <math.h>
 #include <string.h>
 
 enum wish { /* FOLLOW: the layout of the node's first output */
@@ -13,11 +13,12 @@ enum wish { /* FOLLOW: the layout of the node's first output */
             FOLLOW = LN_PREFER_FOLLOW
 };
 
+/* Values that get the same layout, and, in its root, what each choice costs. */
 typedef struct group {
     int32_t parent;
     uint8_t fixed;              /* FREE, DENSE or LAST */
-    int32_t other;              /* the same value in the other layout, once it exists */
-    uint64_t as_dense, as_last; /* bytes to convert for each choice */
+    uint8_t read;               /* regions: one bit for each of FREE (in the region's layout), DENSE and LAST */
+    uint64_t as_dense, as_last; /* bytes to convert; regions: nanoseconds */
 } group;
 
 /* Whether elements of the node's first operand or result share bytes. Such tensors are always dense. */
@@ -30,7 +31,7 @@ static bool shares_bytes(const ln_work *w, const ln_work_node *node) {
 
 /* The layout that the node wants for input `input`, or for its outputs if input is -1. */
 static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
-    if (!ln_is_kernel(node) || shares_bytes(w, node)) return DENSE;
+    if (!ln_is_kernel(node) || node->dense || shares_bytes(w, node)) return DENSE;
     if (node->op->layout != NULL) {
         const bool present = node->n_inputs > 0 && node->inputs[0] >= 0;
         return node->op->layout(node->attributes, present ? &ln_value_at(w, node->inputs[0])->tensor : NULL, input);
@@ -81,7 +82,9 @@ static void vote(group *g, int32_t value, int wish, uint64_t bytes) {
     if (wish == LAST) g[root(g, value)].as_dense += bytes;
 }
 
-static void fix_outputs(ln_work *w, group *g) {
+/* Makes a group of each value, and fixes the layouts of the results that do not follow. */
+static void begin(const ln_work *w, group *g) {
+    for (int32_t i = 0; i < w->values.count; ++i) g[i] = (group){.parent = i, .fixed = DENSE};
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
@@ -94,6 +97,126 @@ static void fix_outputs(ln_work *w, group *g) {
         }
     }
 }
+
+/* ---- regions: ops that prefer a layout, and what lies between them -------------------------------------------------
+ */
+
+/* Whether the node prefers a layout, in which its fastest kernels work, but could compute in another one. */
+static bool anchors(const ln_work *w, const ln_work_node *node) {
+    if (node->state != LN_NODE_READY || !ln_is_kernel(node) || node->op->layout != NULL) return false;
+    return wish_of(w, node, -1) == LAST || (node->n_inputs > 0 && wish_of(w, node, 0) == LAST);
+}
+
+/* A value that would have to be converted: neither a constant nor the same bytes in both layouts. */
+static bool converts(const ln_work *w, int32_t value) {
+    if (value < 0) return false;
+    const ln_work_value *v = ln_value_at(w, value);
+    return v->known && v->host == NULL && v->tensor.rank >= 3 && !either_layout(&v->tensor);
+}
+
+/* Joins the operands of a node that get one layout. */
+static void bind_node(const ln_work *w, group *g, const ln_work_node *node, bool anchor) {
+    const int32_t y = node->n_outputs > 0 ? node->outputs[0] : -1;
+    const int own = wish_of(w, node, -1);
+    int32_t first = converts(w, y) && (own == FOLLOW || (anchor && own == LAST)) ? y : -1;
+    for (int o = 1; own == FOLLOW && first >= 0 && o < node->n_outputs; ++o)
+        if (converts(w, node->outputs[o]) && g[node->outputs[o]].fixed == FREE) join(g, y, node->outputs[o]);
+    for (int k = 0; k < node->n_inputs; ++k) {
+        const int32_t x = node->inputs[k];
+        if (!converts(w, x)) continue;
+        int wish = wish_of(w, node, k);
+        if (wish == FOLLOW)
+            wish = y >= 0 && first == y &&
+                           follows(&ln_value_at(w, x)->tensor, &ln_value_at(w, y)->tensor,
+                                   ln_is_family(node, LN_FAMILY_MAP))
+                       ? FOLLOW
+                       : FREE;
+        const bool bound = wish == FOLLOW || (anchor && wish == LAST);
+        if (bound || wish != FREE) g[x].read |= (uint8_t)(1 << (bound ? FREE : wish));
+        if (bound && first >= 0) join(g, first, x);
+        if (bound && first < 0) first = x;
+    }
+}
+
+/* The value of an anchor by which its region is known; -1: it converts nothing. */
+static int32_t member(const ln_work *w, const ln_work_node *node) {
+    if (wish_of(w, node, -1) == LAST && converts(w, node->outputs[0])) return node->outputs[0];
+    for (int k = 0; k < node->n_inputs; ++k)
+        if (wish_of(w, node, k) == LAST && converts(w, node->inputs[k])) return node->inputs[k];
+    return -1;
+}
+
+/* Whether the value is converted if its region has the layout. */
+static bool converted(const group *v, int layout) {
+    const int made = v->fixed == FREE ? layout : v->fixed;
+    const int read = v->read & 1 << FREE ? v->read | 1 << layout : v->read;
+    return (read & ~(1 << FREE | 1 << made)) != 0;
+}
+
+/* The nanoseconds by which the node's kernel is slower on dense operands than in the layout that the node prefers. */
+static linnet_status slower_dense(ln_work *w, const ln_work_node *node, uint64_t *ns) {
+    ln_call call;
+    double cost[2];
+    const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
+    if (status != LINNET_OK) return status;
+    ln_tensor *tensors = (ln_tensor *)call.inputs; /* ln_lower_call allocated them for this call */
+    for (int last = 0; last < 2; ++last) {
+        for (int k = 0; k < node->n_inputs + node->n_outputs; ++k) {
+            ln_tensor *t = &tensors[k];
+            if (t->dtype == LINNET_F16 || t->dtype == LINNET_BF16) t->dtype = LINNET_F32; /* as ln_pass_storage may */
+            const int operand = k < node->n_inputs ? k : -1;
+            if (last && k <= node->n_inputs && t->rank >= 3 && wish_of(w, node, operand) == LAST)
+                ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);
+        }
+        const ln_kernel *kernel = ln_lower_kernel(w, &call);
+        cost[last] = kernel != NULL ? ln_kernel_cost(kernel, &call) : INFINITY;
+    }
+    const double more = cost[0] - cost[1];
+    *ns = more > 0 ? (uint64_t)(more < 1e15 ? more : 1e15) + 1 : 0; /* rounded up: a tie goes to the preferred layout */
+    return LINNET_OK;
+}
+
+/* Marks the anchors of regions that cost less in dense memory: what their conversions cost is more than what their
+ * kernels lose. Kernels are asked only until they have lost that much. */
+static linnet_status settle(ln_work *w, group *g) {
+    bool any = false;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY) continue;
+        const bool anchor = anchors(w, node);
+        any |= anchor;
+        if (anchor && node->outputs[0] >= 0 && g[node->outputs[0]].fixed == LAST) g[node->outputs[0]].fixed = FREE;
+        bind_node(w, g, node, anchor);
+    }
+    for (int32_t i = 0; any && i < w->values.count; ++i) {
+        if (!converts(w, i)) continue;
+        const ln_work_value *v = ln_value_at(w, i);
+        if (v->fetched || v->exported) g[i].read |= 1 << DENSE;
+        const uint64_t ns = (uint64_t)ln_modelled_ns(2.0 * (double)weight(&v->tensor), 0, w->threads);
+        group *region = &g[root(g, i)];
+        if (converted(&g[i], DENSE)) region->as_dense += ns;
+        if (converted(&g[i], LAST)) region->as_last += ns;
+    }
+    for (int mark = 0; any && mark < 2; ++mark)
+        for (int32_t i = 0; i < w->nodes.count; ++i) {
+            ln_work_node *node = ln_node_at(w, i);
+            const int32_t value = anchors(w, node) ? member(w, node) : -1;
+            group *region = value >= 0 ? &g[root(g, value)] : NULL;
+            if (region == NULL || region->as_last <= region->as_dense) continue;
+            if (mark) {
+                node->dense = true;
+                continue;
+            }
+            uint64_t ns = 0;
+            const linnet_status status = slower_dense(w, node, &ns);
+            if (status != LINNET_OK) return status;
+            region->as_dense += ns;
+        }
+    return LINNET_OK;
+}
+
+/* ---- groups -------------------------------------------------------------------------------------------------------
+ */
 
 static void choose(ln_work *w, group *g) {
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -233,13 +356,12 @@ linnet_status ln_pass_layout(ln_work *w) {
     int32_t *others = ln_pool_array(&w->pool, n_values, sizeof *others);
     ln_work_node **order = ln_pool_array(&w->pool, n_nodes, sizeof *order);
     if (groups == NULL || others == NULL || order == NULL) return ln_work_no_memory(w);
-    for (int32_t i = 0; i < n_values; ++i) {
-        groups[i].parent = i;
-        groups[i].fixed = DENSE;
-        others[i] = -1;
-    }
+    for (int32_t i = 0; i < n_values; ++i) others[i] = -1;
     if (!w->reference) {
-        fix_outputs(w, groups);
+        begin(w, groups);
+        const linnet_status status = settle(w, groups);
+        if (status != LINNET_OK) return status;
+        begin(w, groups);
         choose(w, groups);
     }
     for (int32_t i = 0; i < n_nodes; ++i) order[i] = ln_node_at(w, i);

@@ -393,8 +393,7 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
                    : step->kind == LN_STEP_LOOP     ? "loop"
                    : step->kind == LN_STEP_BRANCH   ? "branch"
                                                     : step->claim->kernel;
-    info->layout =
-        step->call.n_outputs > 0 && step->call.outputs[0].layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
+    info->layout = ln_layout_name(step->call.n_outputs > 0 ? step->call.outputs[0].layout : LN_LAYOUT_DENSE);
     info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
     static const char *const reasons[] = {"", "cannot", "cost", "hint", "chosen"};
     info->placed = reasons[step->reason];

@@ -168,7 +168,7 @@ static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_
     return LINNET_OK;
 }
 
-static void bind_transfer(const ln_instance *instance, const ln_step *step) {
+static void bind_transfer(const linnet_session *s, const ln_instance *instance, const ln_step *step) {
     ln_bound_transfer *t = &instance->on_devices.transfers[step->number];
     const ln_tensor *tensor = &step->call.inputs[0];
     const ln_program *p = instance->program;
@@ -177,6 +177,7 @@ static void bind_transfer(const ln_instance *instance, const ln_step *step) {
              &(ln_step_value){.name = step->name,
                               .variable = variable >= 0 ? p->model->variables[variable].name : NULL,
                               .token = step->token,
+                              .device = &device_of(s, step->device)->is,
                               .bytes = step->token != 0 ? step->token_bytes : step->bytes},
              &t->tensor);
     for (int k = 0; k < 2; ++k) {
@@ -202,7 +203,7 @@ linnet_status ln_device_prepare(linnet_session *s, ln_instance *instance, linnet
         const ln_step *step = &p->steps[i];
         if (step->claim != NULL) status = prepare(s, instance, step, error);
         if (step->kind == LN_STEP_UPLOAD || step->kind == LN_STEP_DOWNLOAD || step->kind == LN_STEP_COPY)
-            bind_transfer(instance, step);
+            bind_transfer(s, instance, step);
     }
     for (uint8_t place = 1; place <= p->n_devices && status == LINNET_OK; ++place) {
         const ln_device *device = device_of(s, place);

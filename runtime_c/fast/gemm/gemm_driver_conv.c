@@ -79,13 +79,20 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
 double ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, double least) {
     problem p;
     if (!describe(call, &p)) return least;
-    const bool integer = !ln_dtype_is_float(call->inputs[0].dtype);
-    const int64_t columns = p.window.out_channels / p.window.group, width = kernel->tile[1];
+    const ln_window *w = &p.window;
+    const ln_tensor *x = &call->inputs[0];
+    const bool integer = !ln_dtype_is_float(x->dtype);
+    const int64_t columns = w->out_channels / w->group, width = kernel->tile[1];
     /* Most products of a transposed convolution with a stride are products with zeros. */
     if (p.transposed && p.lattice[0] * p.lattice[1] * p.lattice[2] > 1) least *= 2;
-    if (columns >= width || (p.window.group == 1 && !integer && columns > 1)) return least;
     /* Few columns waste most of a panel, and wide integer kernels store fewer than eight of them one by one. */
-    return least * (double)width / (double)columns * (integer && columns < 8 && width > 8 ? 4 : 1);
+    if (columns < width && (w->group > 1 || integer || columns == 1))
+        least *= (double)width / (double)columns * (integer && columns < 8 && width > 8 ? 4 : 1);
+    /* Channels that do not lie together are gathered one by one for every tap, as a conversion of x would do once. */
+    if (w->in_channels == 1 || ln_window_strides_of(x, w->channel_axis).c == 1) return least;
+    const double gathered =
+        (double)w->batch * (double)ln_window_positions(w) * (double)ln_window_taps(w) * (double)w->in_channels;
+    return least + ln_modelled_ns(2 * gathered * (double)ln_dtype_size(x->dtype), 0, 1);
 }
 
 /* One product per group. */

@@ -46,10 +46,7 @@ static bool needs_apply(const ln_call *call) {
 }
 
 /* Number of columns of the result as ln_epilogue_apply sees it: the innermost axis of its layout. */
-static int64_t epilogue_columns(const ln_tensor *t) {
-    if (t->rank == 0) return 1;
-    return t->dims[t->layout == LN_LAYOUT_CHANNELS_LAST && t->rank >= 3 ? 1 : t->rank - 1];
-}
+static int64_t epilogue_columns(const ln_tensor *t) { return t->rank == 0 ? 1 : t->dims[ln_inner_axis(t)]; }
 
 bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns) {
     int64_t seen = epilogue_columns(call->inner);

@@ -7,7 +7,7 @@
 static void store_plain(const ln_call *call, void *output, int64_t row, int64_t rows, int64_t column, int64_t columns,
                         const float *tile, int64_t tile_stride) {
     const ln_tensor *y = &call->outputs[0];
-    int64_t all = y->rank > 0 ? y->dims[ln_epilogue_column_axis(y)] : 1, size = (int64_t)ln_dtype_size(y->dtype);
+    int64_t all = y->rank > 0 ? y->dims[ln_inner_axis(y)] : 1, size = (int64_t)ln_dtype_size(y->dtype);
     const ln_map_isa *isa = ln_map_isa_for(call->features);
     for (int64_t r = 0; r < rows; r++) {
         const float *from = tile + r * tile_stride;

@@ -1,0 +1,68 @@
+/* layout.c - layouts as data: the strides and bytes of a tensor follow from the order of its axes and from the block.
+ * The layouts that have a name are a table. */
+#include "base/layout.h"
+
+#include <string.h>
+
+/* A named layout is the logical order with one axis moved to the end, in tensors that have it and another one behind.
+ */
+enum { NONE_MOVED = LN_MAX_RANK };
+static const struct {
+    char name[15];
+    uint8_t moved;
+} named[LN_LAYOUTS] = {
+    [LN_LAYOUT_DENSE] = {"dense", NONE_MOVED},
+    [LN_LAYOUT_CHANNELS_LAST] = {"channels_last", 1},
+};
+
+const char *ln_layout_name(int layout) { return named[layout].name; }
+
+static bool moves(int layout, int rank) { return rank >= 3 && named[layout].moved < rank; }
+
+int ln_inner_axis(const ln_tensor *t) { return moves(t->layout, t->rank) ? named[t->layout].moved : t->rank - 1; }
+
+void ln_layout_of(int layout, int rank, linnet_layout *out) {
+    const int moved = moves(layout, rank) ? named[layout].moved : NONE_MOVED;
+    int n = 0;
+    memset(out, 0, sizeof *out);
+    for (int axis = 0; axis < rank; ++axis)
+        if (axis != moved) out->order[n++] = axis;
+    if (moved < rank) out->order[n] = moved;
+}
+
+void ln_layout_strides(const linnet_layout *layout, const ln_tensor *t, int64_t *strides) {
+    const int64_t block = layout->block > 1 ? layout->block : 1;
+    int64_t stride = block;
+    for (int i = t->rank - 1; i >= 0; --i) {
+        const int axis = layout->order[i];
+        strides[axis] = stride;
+        stride *= block > 1 && axis == layout->block_axis ? ln_ceil_div(t->dims[axis], block) : t->dims[axis];
+    }
+}
+
+bool ln_layout_bytes(const linnet_layout *layout, const ln_tensor *t, uint64_t *bytes) {
+    ln_tensor padded = *t;
+    const int axis = layout->block_axis;
+    if (layout->block > 1) padded.dims[axis] = ln_ceil_div(t->dims[axis], layout->block) * layout->block;
+    return ln_bytes(&padded, bytes);
+}
+
+void ln_set_layout(ln_tensor *t, int layout) {
+    linnet_layout axes;
+    t->layout = moves(layout, t->rank) ? (uint8_t)layout : LN_LAYOUT_DENSE;
+    ln_layout_of(t->layout, t->rank, &axes);
+    ln_layout_strides(&axes, t, t->strides);
+}
+
+bool ln_has_layout(const ln_tensor *t, int layout) {
+    ln_tensor ideal = *t;
+    ln_set_layout(&ideal, layout);
+    if (ideal.layout != layout) return false;
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] != 1 && t->strides[i] != ideal.strides[i]) return false;
+    return true;
+}
+
+bool ln_is_dense(const ln_tensor *t) { return ln_has_layout(t, LN_LAYOUT_DENSE); }
+
+bool ln_is_channels_last(const ln_tensor *t) { return ln_has_layout(t, LN_LAYOUT_CHANNELS_LAST); }
