@@ -12,6 +12,8 @@ import click
 
 from linnet.cli.options import (
     CommandLineError,
+    devices_of,
+    devices_option,
     isa_max_option,
     json_option,
     pairs,
@@ -45,6 +47,7 @@ from linnet.report.tables import table as _table
 @threads_option
 @isa_max_option
 @user_ops_option
+@devices_option
 @tuning_option
 @json_option
 def bench(
@@ -55,6 +58,7 @@ def bench(
     threads: int | None,
     isa_max: str | None,
     user_ops: Sequence[str],
+    devices: Sequence[str],
     tuning: Path | None,
     as_json: bool,
 ) -> None:
@@ -74,6 +78,7 @@ def bench(
         seconds=seconds,
         input_shapes=shapes,
         user_ops=user_ops_of(user_ops),
+        devices=devices_of(devices),
         tuning=tuning,
     )
     if as_json:

@@ -15,6 +15,7 @@ from linnet.clib.errors import UsageError
 
 if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
+    from linnet.session.model import Device
 
 
 class CommandLineError(UsageError):
@@ -50,6 +51,21 @@ user_ops_option = click.option(
     metavar="FILE|MODULE[:NAME]",
     help="User ops that the model names: a shared library, a Python file or a module. May be repeated.",
 )
+
+devices_option = click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="PATH",
+    help="Shared library of a device that runs the steps it can. May be repeated, in order of preference.",
+)
+
+
+def devices_of(paths: Sequence[str]) -> list[Device]:
+    """The devices of --device, in the order given."""
+    from linnet.session.model import load_device
+
+    return [load_device(path) for path in paths]
 
 
 def user_ops_of(items: Sequence[str]) -> list[UserOp]:

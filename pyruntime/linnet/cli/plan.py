@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ import click
 
 from linnet.cli.options import (
     CommandLineError,
+    devices_of,
+    devices_option,
     isa_max_option,
     json_option,
     pairs,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 @threads_option
 @isa_max_option
 @user_ops_option
+@devices_option
 @tuning_option
 @json_option
 def plan(
@@ -64,6 +68,7 @@ def plan(
     threads: int | None,
     isa_max: str | None,
     user_ops: Sequence[str],
+    devices: Sequence[str],
     tuning: Path | None,
     as_json: bool,
 ) -> None:
@@ -84,6 +89,7 @@ def plan(
         strict_dims=strict_dims,
         snapshot=snapshot,
         user_ops=user_ops_of(user_ops),
+        devices=devices_of(devices),
         tuning=tuning,
     )
     bound = planner.plan_bounds(given)
@@ -94,6 +100,10 @@ def plan(
         "shapes_inside": bound.shapes, "every_shape_planned": bound.every, "shapes_planned": bound.planned,
         "shapes_refused": bound.refused, "plan": info,
     }  # fmt: skip
+    places = Counter(step.device for step in planner.steps if step.op != "transfer")
+    transfers = len(planner.steps) - places.total()
+    if devices:
+        report |= {"steps_on": places, "transfers": transfers}
     choices = planner.choices if why else []
     if why:
         report["why"] = [dataclasses.asdict(choice) for choice in choices]
@@ -106,6 +116,9 @@ def plan(
         f"{_count(info['threads'], 'thread')}, {info['isa']}, "
         f"planned in {info['plan_ms']:.2f} ms"
     )
+    if devices:
+        on = [f"{_count(n, 'step')} on {place}" for place, n in places.items()]
+        click.echo(", ".join([*on, _count(transfers, "transfer")]))
     if why:
         _show_why(choices)
         if info["segments"] > 1:

@@ -12,6 +12,8 @@ import click
 
 from linnet.cli.options import (
     CommandLineError,
+    devices_of,
+    devices_option,
     dims,
     isa_max_option,
     json_option,
@@ -64,6 +66,7 @@ from linnet.report.tables import table as _table
 @threads_option
 @isa_max_option
 @user_ops_option
+@devices_option
 @tuning_option
 @json_option
 def run(
@@ -80,6 +83,7 @@ def run(
     threads: int | None,
     isa_max: str | None,
     user_ops: Sequence[str],
+    devices: Sequence[str],
     tuning: Path | None,
     as_json: bool,
 ) -> None:
@@ -97,6 +101,7 @@ def run(
         isa_max=isa_max,
         strict_dims=strict_dims,
         user_ops=user_ops_of(user_ops),
+        devices=devices_of(devices),
         tuning=tuning,
     )
     if checkpoint is not None:

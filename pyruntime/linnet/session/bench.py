@@ -17,7 +17,7 @@ from linnet.file.reader import read
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.graph import Graph, dtype_of_graph
 from linnet.ir.user_op import UserOp
-from linnet.session.model import Model, TensorSpec
+from linnet.session.model import Device, Model, TensorSpec
 from linnet.session.session import Session
 
 _LEAST_RUNS = 5
@@ -34,6 +34,7 @@ def measure(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
     tuning: str | Path | None = None,
+    devices: Sequence[Device] = (),
 ) -> dict[str, Any]:
     """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
 
@@ -45,6 +46,7 @@ def measure(
     loaded = time.perf_counter_ns()
     feeds = random_feeds(model.inputs(signature), shapes)
     options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
+    options["devices"] = devices
     session = Session(model, signature, **options)
     begin_first = time.perf_counter_ns()
     session.run(feeds)

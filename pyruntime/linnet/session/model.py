@@ -65,16 +65,28 @@ class Device:
     """A device from a shared library (linnet_device.h), for Session(devices=[...])."""
 
     def __init__(self, path: str | Path) -> None:
-        try:
-            self._library = ffi.dlopen(str(path))
-            self.pointer = self._library.linnet_extension_device()
-        except (OSError, AttributeError) as error:
+        try:  # dlopen looks for a name without a slash in the system's folders alone
+            self._library = ffi.dlopen(os.path.abspath(path) if os.path.exists(path) else str(path))
+        except OSError as error:
             raise UsageError(
-                f"cannot load a device from '{path}': {error}", code=101, tensor=str(path),
-                hint="the library must export linnet_extension_device (linnet_device.h)",
+                f"cannot load a device from '{path}'", code=101, tensor=str(path),
+                expected="a shared library for this machine, and every library that it needs", got=str(error),
+                hint="check the path; if the file exists, `ldd` names the libraries that are missing",
+            ) from None  # fmt: skip
+        try:
+            self.pointer = self._library.linnet_extension_device()
+        except (AttributeError, ffi.error):
+            raise UsageError(
+                f"cannot load a device from '{path}'", code=101, tensor=str(path),
+                expected="a library that exports linnet_extension_device", got="a library without this function",
+                hint="give the library of a device (linnet_device.h), and export the function from it",
             ) from None  # fmt: skip
         if self.pointer == ffi.NULL:
-            raise UsageError(f"the device of '{path}' is not available on this machine", code=101, tensor=str(path))
+            raise UsageError(
+                f"the device of '{path}' is not available on this machine", code=101, tensor=str(path),
+                expected="a device", got="NULL from linnet_extension_device",
+                hint="check that the hardware and its driver are installed, or do without this device",
+            )  # fmt: skip
         self.name = string_of(self.pointer.name)
         # The library is never closed: garbage collection may free a session after its Device object, and freeing the
         # session calls the device.
