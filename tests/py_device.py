@@ -34,6 +34,7 @@ class PyDevice:
         self.costs, self.calls, self.fail = cost, [], dict[str, int]()
         self.buffers: dict[int, Any] = {}
         self.objects: set[int] = set()  # queues, events, states
+        self.faults: list[BaseException] = []  # what callbacks raised, which C code cannot see
         self.claims: Callable[[Any, int, Any], None] | None = None
         self.on_run: Callable[[Any], int] = self.compute
         self._next, self._fields = 1, fields
@@ -55,7 +56,10 @@ class PyDevice:
             self.calls.append(field)
             return self.fail[field] if field in self.fail else method(*arguments)
 
-        self._keep.append(ffi.callback(kind, call))
+        def raised(_: object, fault: BaseException, __: object) -> None:
+            self.faults.append(fault)
+
+        self._keep.append(ffi.callback(kind, call, onerror=raised))
         return self._keep[-1]
 
     def count(self, field: str) -> int:
@@ -173,4 +177,6 @@ class PyDevice:
             registers.append(value)
 
     def nothing_left(self) -> bool:
+        """Whether everything is freed, and no callback has raised anything."""
+        assert not self.faults, self.faults
         return not self.buffers and not self.objects
