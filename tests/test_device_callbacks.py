@@ -30,7 +30,8 @@ class Visible(PyDevice):
         return 9 if function == self.failing and self.count(function) == self.fail_at else 0
 
     def _map(self, buffer: int, size: int, host: Any) -> int:
-        assert buffer not in self.mapped and size == len(self.buffers[buffer])
+        if buffer in self.mapped or size != len(self.buffers[buffer]):
+            return 8  # no assertion: the library would write through a pointer that was never set
         if code := self._now("map"):
             return code
         self.mapped[buffer] = ffi.from_buffer(self.buffers[buffer])
@@ -68,11 +69,10 @@ def test_constants_are_written_through_a_mapping_of_the_whole_buffer(fields: dic
 
 
 def test_nothing_is_mapped_if_there_are_no_constants() -> None:
-    device, graph = Visible(ALL), linnet.Graph()
-    x = graph.placeholder("x", (8, 64))
-    graph.signature("infer", {"x": x}, {"y": x @ x.transpose((1, 0))})
+    """Variables have memory among the constants, but a run uploads them."""
+    device, graph = Visible(ALL), layers(variables=True)
     session = linnet.Session(graph, devices=[device])
-    np.testing.assert_allclose(run(session), X @ X.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(run(session), run(linnet.Session(graph)), rtol=1e-5, atol=1e-6)
     assert device.count("run") > 0 and device.count("map") == device.count("unmap") == 0 and not device.faults
 
 
@@ -212,7 +212,7 @@ def test_a_prepare_that_fails_after_it_used_the_cache_leaves_nothing(nth: int) -
         def _prepare(self, queue: int, work: Any, state: Any) -> int:
             if self.count("prepare") == nth:
                 cache = work.cache
-                assert cache.load(cache.context, b"unknown", NULL, 0) == 0
+                assert cache != NULL and cache.load(cache.context, b"unknown", NULL, 0) == 0
                 return 9
             return super()._prepare(queue, work, state)
 
