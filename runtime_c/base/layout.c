@@ -10,19 +10,21 @@ enum { NONE_MOVED = LN_MAX_RANK };
 static const struct {
     char name[15];
     uint8_t moved;
-} named[LN_LAYOUTS] = {
+} named_layouts[LN_LAYOUTS] = {
     [LN_LAYOUT_DENSE] = {"dense", NONE_MOVED},
     [LN_LAYOUT_CHANNELS_LAST] = {"channels_last", 1},
 };
 
-const char *ln_layout_name(int layout) { return named[layout].name; }
+const char *ln_layout_name(int layout) { return named_layouts[layout].name; }
 
-static bool moves(int layout, int rank) { return rank >= 3 && named[layout].moved < rank; }
+static bool moves(int layout, int rank) { return rank >= 3 && named_layouts[layout].moved < rank; }
 
-int ln_inner_axis(const ln_tensor *t) { return moves(t->layout, t->rank) ? named[t->layout].moved : t->rank - 1; }
+int ln_inner_axis(const ln_tensor *t) {
+    return moves(t->layout, t->rank) ? named_layouts[t->layout].moved : t->rank - 1;
+}
 
 void ln_layout_of(int layout, int rank, linnet_layout *out) {
-    const int moved = moves(layout, rank) ? named[layout].moved : NONE_MOVED;
+    const int moved = moves(layout, rank) ? named_layouts[layout].moved : NONE_MOVED;
     int n = 0;
     memset(out, 0, sizeof *out);
     for (int axis = 0; axis < rank; ++axis)

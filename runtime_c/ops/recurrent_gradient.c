@@ -55,10 +55,13 @@ linnet_status ln_infer_recurrent_gradient(const ln_infer *infer) {
 
 /* Reads n elements along the last dimension from element `at`; zeros if the operand is absent. */
 static void fetch(const ln_call *call, const ln_buffers *b, int operand, int64_t at, int64_t n, double *out) {
-    const bool has = ln_recurrent_has(call, operand);
+    if (!ln_recurrent_has(call, operand)) {
+        memset(out, 0, (size_t)n * sizeof *out);
+        return;
+    }
     const ln_tensor *t = &call->inputs[operand];
     for (int64_t i = 0; i < n; i++)
-        out[i] = has ? ln_load_f64(b->inputs[operand], t->dtype, at + i * t->strides[t->rank - 1]) : 0;
+        out[i] = ln_load_f64(b->inputs[operand], t->dtype, at + i * t->strides[t->rank - 1]);
 }
 
 static void put(const ln_call *call, const ln_buffers *b, int output, int64_t at, int64_t n, const double *x) {
@@ -67,11 +70,17 @@ static void put(const ln_call *call, const ln_buffers *b, int output, int64_t at
     for (int64_t i = 0; i < n; i++) ln_store_f64(b->outputs[output], t->dtype, at + i * t->strides[t->rank - 1], x[i]);
 }
 
-/* Offset of a row's state at one step ([time, directions, batch, hidden]), and of its initial or last state. */
-static int64_t step_at(const ln_tensor *t, int64_t time, int64_t d, int64_t row) {
-    return time * t->strides[0] + d * t->strides[1] + row * t->strides[2];
+/* Offset of a row's state at one step ([time, directions, batch, hidden]), and of its initial or last state; 0 if the
+ * operand is absent. */
+static int64_t step_at(const ln_call *call, int operand, int64_t time, int64_t d, int64_t row) {
+    if (!ln_recurrent_has(call, operand)) return 0;
+    const int64_t *strides = call->inputs[operand].strides;
+    return time * strides[0] + d * strides[1] + row * strides[2];
 }
-static int64_t state_at(const ln_tensor *t, int64_t d, int64_t row) { return d * t->strides[0] + row * t->strides[1]; }
+static int64_t state_of(const ln_tensor *t, int64_t d, int64_t row) { return d * t->strides[0] + row * t->strides[1]; }
+static int64_t state_at(const ln_call *call, int operand, int64_t d, int64_t row) {
+    return ln_recurrent_has(call, operand) ? state_of(&call->inputs[operand], d, row) : 0;
+}
 
 /* dh += dq . weights */
 static void through_weights(const ln_call *call, const ln_buffers *b, int64_t d, const double *dq, double *dh) {
@@ -113,8 +122,8 @@ static linnet_status run_row(const ln_call *call, const ln_buffers *b, int64_t d
                             .dh_plain = total,
                             .relu = a->relu};
     /* total: the gradient of the state accumulated so far */
-    fetch(call, b, LN_GRAD_DY_H, state_at(&in[LN_GRAD_DY_H], d, row), n, total);
-    fetch(call, b, LN_GRAD_DY_C, state_at(&in[LN_GRAD_DY_C], d, row), n, dc);
+    fetch(call, b, LN_GRAD_DY_H, state_at(call, LN_GRAD_DY_H, d, row), n, total);
+    fetch(call, b, LN_GRAD_DY_C, state_at(call, LN_GRAD_DY_C, d, row), n, dc);
     memset(dp, 0, (size_t)width * sizeof *dp);
     for (int64_t t = length; t < time; t++) {
         put_gates(call, b, LN_GRAD_DP, t, d, row, dp);
@@ -124,21 +133,21 @@ static linnet_status run_row(const ln_call *call, const ln_buffers *b, int64_t d
         const int64_t t = backwards ? at : length - 1 - at, earlier = backwards ? t + 1 : t - 1;
         const int64_t *strides = in[LN_GRAD_GATES].strides;
         fetch(call, b, LN_GRAD_GATES, t * strides[0] + row * strides[1] + d * width * strides[2], width, gates);
-        fetch(call, b, LN_GRAD_DY, step_at(&in[LN_GRAD_DY], t, d, row), n, dy);
+        fetch(call, b, LN_GRAD_DY, step_at(call, LN_GRAD_DY, t, d, row), n, dy);
         for (int64_t k = 0; k < n; k++) dy[k] += total[k];
-        fetch(call, b, LN_GRAD_CELLS, step_at(&in[LN_GRAD_CELLS], t, d, row), n, cell);
+        fetch(call, b, LN_GRAD_CELLS, step_at(call, LN_GRAD_CELLS, t, d, row), n, cell);
         for (int64_t k = 0; k < n && lstm; k++) cell[k] = tanh(cell[k]);
         if (earlier >= 0 && earlier < length)
-            fetch(call, b, states, step_at(&in[states], earlier, d, row), n, before);
+            fetch(call, b, states, step_at(call, states, earlier, d, row), n, before);
         else
-            fetch(call, b, state, state_at(&in[state], d, row), n, before);
+            fetch(call, b, state, state_at(call, state, d, row), n, before);
         step_back(&step, a->kind);
         through_weights(call, b, d, dq, total);
         put_gates(call, b, LN_GRAD_DP, t, d, row, dp);
         put_gates(call, b, LN_GRAD_DQ, t, d, row, dq);
     }
     for (int o = LN_GRAD_DH; o <= LN_GRAD_DC && o < call->n_outputs; o++)
-        put(call, b, o, state_at(&call->outputs[o], d, row), n, o == LN_GRAD_DH ? total : dc);
+        put(call, b, o, o < call->n_outputs ? state_of(&call->outputs[o], d, row) : 0, n, o == LN_GRAD_DH ? total : dc);
     return LINNET_OK;
 }
 
