@@ -13,7 +13,7 @@ import linnet
 from linnet._generated.op_table import OPCODES
 from linnet.builder import mapping
 from linnet.facade import Graph
-from linnet.ir.dtypes import DTYPE_IDS
+from linnet.ir.dtypes import DTYPE_IDS, Quantization, numpy_dtype
 from linnet.ir.function import Function, Tensor, emit
 
 F32, I32 = 1, 7
@@ -190,6 +190,19 @@ def one_op() -> Graph:
     return _finish(graph, main, pointwise("add", main.placeholder("x", "f32", (4,)), 1.0))
 
 
+def narrow() -> Graph:
+    """x f32 [3, 9] -> y f32 [3, 7]: a product by i4 weights with a scale and a zero point per block, the last of which is not
+    full. A line has an odd number of elements. The file has version 2."""
+    rng = np.random.default_rng(6)
+    graph = Graph()
+    main = graph.function()
+    scale, zero = rng.uniform(0.1, 1, (3, 7)).astype(np.float32), rng.integers(-8, 8, (3, 7)).astype(np.int32)
+    codes = rng.integers(-8, 8, (9, 7)).astype(numpy_dtype("i4"))
+    weight = main.constant(codes, "w", quantization=Quantization(scale, zero, 0, 4, 4))
+    y = main.emit("matmul", [main.placeholder("x", "f32", (3, 9)), weight], {}, fold=False)[0]
+    return _finish(graph, main, y)
+
+
 def detector() -> Graph:
     """x f32 [8,6], with rows of boxes and a score; each run adds other noise -> the selected boxes [m,4]."""
     graph = Graph()
@@ -245,6 +258,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "gather": gather,
     "data_dependent": data_dependent,
     "detector": detector,
+    "narrow": narrow,
     "dynamic": dynamic,
     "one_op": one_op,
     "training": training,
@@ -270,6 +284,7 @@ def feeds(name: str) -> Feeds:
         "recurrent": (5, 2, 4),
         "data_dependent": (2, 6),
         "detector": (8, 6),
+        "narrow": (3, 9),
         "dynamic": (5, 3),
         "one_op": (4,),
         "training": (64, 32),

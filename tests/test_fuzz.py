@@ -25,6 +25,7 @@ SEEDS = (
     "data_dependent",
     "dynamic",
     "detector",
+    "narrow",
 )
 TOTAL = 100_000
 

@@ -14,6 +14,7 @@ from linnet import nn, ops
 from linnet.facade import Graph
 from linnet.file.reader import from_bytes
 from linnet.file.writer import to_bytes
+from linnet.ir.dtypes import Quantization, blocks_of, numpy_dtype
 from linnet.ir.function import Function, Tensor, emit
 from tests import graphs
 from tests.test_fuzz import SEEDS
@@ -65,6 +66,32 @@ def _data_decided() -> list[Graph]:
         graph = Graph()
         main = graph.function()
         main.outputs = body(main, main.placeholder("x", "f32", (2, 4, 3)))
+        graph.signature("infer", main)
+        made.append(graph)
+    return made
+
+
+def _narrow() -> list[Graph]:
+    """Products by weights of 4 and 8 bits in blocks, rows looked up in them, and the weights themselves as f32. Lines have an
+    odd number of elements, or a last block that is not full."""
+    made, rng = [], np.random.default_rng(0)
+    for dtype, shape, axis, block in (
+        ("i4", (9, 7), 0, 4), ("u4", (7, 9), 1, 16), ("i8", (33, 5), 0, 32), ("u8", (6, 8), 1, 3), ("i4", (5, 3), 1, 1),
+    ):  # fmt: skip
+        low, high = {"i4": (-8, 8), "u4": (0, 16), "i8": (-128, 128), "u8": (0, 256)}[dtype]
+        grid = blocks_of(shape, axis, block)
+        quantization = Quantization(
+            rng.uniform(0.25, 2, grid).astype(np.float32), rng.integers(low, high, grid).astype(np.int32), axis,
+            4 if dtype in ("i4", "u4") else 8, block,
+        )  # fmt: skip
+        graph = Graph()
+        main = graph.function("main")
+        w = main.constant(rng.integers(low, high, shape).astype(numpy_dtype(dtype)), "w", quantization=quantization)
+        main.outputs = [
+            main.emit("matmul", [main.placeholder("x", "f32", (2, shape[0])), w], {}, fold=False)[0],
+            main.emit("gather", [w, main.placeholder("i", "i64", (3,))], {"dtype": "f32"}, fold=False)[0],
+            main.emit("dequantize", [w], {}, fold=False)[0],
+        ]
         graph.signature("infer", main)
         made.append(graph)
     return made
@@ -129,4 +156,4 @@ def corpus() -> list[Graph]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         shared = [from_bytes(graphs.bytes_of(name)) for name in (*SEEDS, "training")]
-        return [*shared, _call(), *_data_decided(), *_training(), *_converted()]
+        return [*shared, _call(), *_narrow(), *_data_decided(), *_training(), *_converted()]

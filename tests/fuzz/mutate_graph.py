@@ -191,7 +191,7 @@ class Mutation:
         old = t.quantization
         if old is None or rng.random() < 0.2:
             if rng.random() < 0.3:
-                t.dtype = rng.choice(("i8", "u8", "i16", "i32"))
+                t.dtype = rng.choice(("i8", "u8", "i4", "u4", "i16", "i32"))
                 self.fit(t)
             t.quantization = Quantization(np.array([0.5], np.float32), np.array([rng.choice((0, 3, -128))], np.int32))
             return
@@ -211,7 +211,8 @@ class Mutation:
             scale, zero = np.resize(scale, count), np.resize(zero, count)
         axis = rng.choice((None, 0, 1, 2, 3, -1, -9, 2**31 - 1, -(2**31))) if rng.random() < 0.3 else old.axis
         bits = rng.choice((0, 1, 2, 3, 4, 7, 8, 16, 31, 32, 63, 64, 255)) if how == 5 else old.bits
-        t.quantization = Quantization(scale, zero.astype(np.int32), axis, bits)
+        block = old.block if rng.random() < 0.8 else rng.choice((0, 1, 2, 16, 32, 33, 2**31 - 1, 2**31, 2**32 - 1))
+        t.quantization = Quantization(scale, zero.astype(np.int32), axis, bits, block)
 
     def operand(self) -> None:
         node, rng = self.node(), self.rng
