@@ -21,7 +21,6 @@ ALLOWED = {
     "runtime_c/fast/": "kernels; an op reaches them only with elements of whole bytes",
     "runtime_c/map/": "registers and loads of whole bytes; `map` is not defined for i4 and u4",
     "runtime_c/ops/": "kernels; those for i4 and u4 read elements with ln_load_i64",
-    "kernels_x86/": "kernels",
     "kernels_arm/": "kernels",
     "runtime_c/tools/": "arrays in NPY files and batches of them, which have no i4 and u4",
     "runtime_c/sync/manifest.c": "tensors of the wire, which have no i4 and u4: a size of 0 is refused",

@@ -85,8 +85,9 @@ double ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, double le
     const int64_t columns = w->out_channels / w->group, width = kernel->tile[1];
     /* Most products of a transposed convolution with a stride are products with zeros. */
     if (p.transposed && p.lattice[0] * p.lattice[1] * p.lattice[2] > 1) least *= 2;
-    /* Few columns waste most of a panel. */
-    if (columns < width && (w->group > 1 || integer || columns == 1)) least *= (double)width / (double)columns;
+    /* Few columns waste most of a panel. Integers lose at most as much as a depthwise kernel loses with one channel. */
+    const double waste = (double)width / (double)columns;
+    if (columns < width && (w->group > 1 || integer || columns == 1)) least *= integer && waste > 8 ? 8 : waste;
     /* Channels that do not lie together are gathered one by one for every tap, as a conversion of x would do once. */
     if (w->in_channels == 1 || ln_window_strides_of(x, w->channel_axis).c == 1) return least;
     const double gathered =
