@@ -38,6 +38,8 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
         wrong = "bounds";
     else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL))
         wrong = "fetches";
+    else if (c->feed_count < 0 || (c->feed_count > 0 && c->feeds == NULL))
+        wrong = "feeds";
     else if (c->reference < 0 || c->reference > 2)
         wrong = "reference";
     else if (c->threads < 0 || c->threads > 1024)
@@ -150,6 +152,7 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     }
     if (c->reference) plan->features = LN_ISA_SCALAR;
     plan->reference = c->reference != 0;
+    plan->separate = c->separate_outputs != 0;
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
@@ -167,8 +170,10 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
 static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, const ln_work *w,
                                 const int32_t *fetches) {
     const ln_signature *s = plan->signature;
-    for (int32_t i = 0; i < plan->program.n_inputs; ++i)
-        plan->program.inputs[i].name = s->inputs[plan->program.inputs[i].index];
+    for (int32_t i = 0; i < plan->program.n_inputs; ++i) {
+        ln_port *port = &plan->program.inputs[i]; /* a fed tensor has its name already */
+        if (port->index < plan->model->functions[s->function].n_inputs) port->name = s->inputs[port->index];
+    }
     plan->n_outputs = w->n_fetches;
     if (plan->outputs == NULL) plan->outputs = ln_pool_array(&plan->pool, w->n_fetches, sizeof *plan->outputs);
     if (plan->outputs == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
@@ -239,6 +244,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.max_bytes = plan->max_bytes;
     w.target = target;
     w.reference = plan->reference;
+    w.separate = plan->separate;
     w.steady = plan->steady;
     w.tuning = plan->tuning;
     w.frame = frame;
