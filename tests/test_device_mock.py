@@ -180,6 +180,39 @@ def test_a_network_trains_alike(kind: str, mock: Mock) -> None:
     mock.nothing_left()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_leave_the_device(kind: str, mock: Mock) -> None:
+    """Results, and new values of variables, that are views: of a step's result, of another view, of a variable. The
+    constant `c` is an operand of several steps, and claims pack some of them only."""
+    graph = linnet.Graph(seed=1)
+    x = graph.placeholder("x", (4, 6))
+    a = graph.variable("a", np.arange(24, dtype=np.float32).reshape(4, 6))
+    b = graph.variable("b", np.zeros(24, np.float32))
+    c = graph.constant(np.full((4, 6), 0.5, np.float32), "c")
+    y = ops.tanh(x * a)
+    named = {
+        "flat": y.reshape(24),
+        "rows": (y * c)[1:3].reshape(12),
+        "turned": ops.transpose(ops.exp(y - c), (1, 0)).reshape(3, 8),
+        "both": (y + c).reshape(2, 12),
+    }
+    graph.signature("infer", {"x": x}, named, updates={b: a.reshape(24), a: (a + y * c).reshape(24).reshape(4, 6)})
+    data = graph.to_bytes()
+    feeds = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)}
+    for seed in range(6):
+        results = []
+        for devices in ([], mock.reset(kind, seed, share=8 if seed % 2 else 16)):
+            model = linnet.Model(data)
+            session = linnet.Session(model, devices=devices, store=linnet.Store(model))
+            results.append([session.run(feeds) for _ in range(3)])
+            results[-1].append({name: np.array(session.variables[name]) for name in ("a", "b")})
+        assert mock["runs"] > 0
+        for got, want in zip(results[1], results[0], strict=True):
+            _compare(got, want, exact=False)
+        del session, model
+        mock.nothing_left()
+
+
 def test_variables_stay_on_the_device(mock: Mock) -> None:
     data = _trained()
     model = linnet.Model(data)
