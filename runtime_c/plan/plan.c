@@ -8,6 +8,7 @@
 #include "model/snapshot.h"
 #include "plan/expand.h"
 #include "plan/session_layout.h"
+#include "linnet_ext.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -401,7 +402,7 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
                                                     : step->claim->kernel;
     info->layout = ln_layout_name(step->call.n_outputs > 0 ? step->call.outputs[0].layout : LN_LAYOUT_DENSE);
     info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
-    static const char *const reasons[] = {"", "cannot", "cost", "hint", "chosen"};
+    static const char reasons[][8] = {"", "cannot", "cost", "hint", "chosen"};
     info->placed = reasons[step->reason];
     info->fused = step->fused;
     info->bytes = step->bytes;
