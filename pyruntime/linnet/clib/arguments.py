@@ -95,11 +95,11 @@ def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
         return inner[0] is int or inner[0] is Any
     if isinstance(value, str) and origin is not str and inner and inner[0] is not str:
         return inner[0] is Any or inner[0] is object
-    if origin is tuple and inner and inner[-1] is not Ellipsis:
+    if isinstance(value, list | tuple) and origin is tuple and inner and inner[-1] is not Ellipsis:
         return len(value) == len(inner) and all(_fits(item, kind) for item, kind in zip(value, inner, strict=True))
     if isinstance(value, collections.abc.Mapping):
         return not inner or all(_fits(k, inner[0]) and _fits(v, inner[-1]) for k, v in value.items())
-    if isinstance(value, (list, tuple)) and inner:
+    if isinstance(value, list | tuple) and inner:
         return all(_fits(item, inner[0]) for item in value)
     return True
 
