@@ -2,6 +2,7 @@
    every result is computed on each call. */
 #include "base/platform.h"
 #include "base/types.h"
+#include "linnet_ext.h"
 
 #define TEXT_OF(x) #x
 #define VERSION_TEXT(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
@@ -11,8 +12,8 @@ const char *linnet_version(void) {
 }
 
 const char *linnet_dtype_name(int dtype) {
-    static const char *const names[] = {"none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",
-                                        "i64",  "u8",  "u16", "u32",  "u64", "bool", "i4",  "u4"};
+    static const char names[][5] = {"none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",
+                                    "i64",  "u8",  "u16", "u32",  "u64", "bool", "i4",  "u4"};
     return dtype >= 0 && dtype <= LN_LAST_DTYPE ? names[dtype] : NULL;
 }
 
