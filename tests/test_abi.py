@@ -95,7 +95,7 @@ def test_a_change_that_breaks_programs_is_found(change: str, tmp_path: Path) -> 
 def test_a_field_in_the_padding_is_found(tmp_path: Path) -> None:
     """A program may have left anything there."""
     old, first, both = (
-        more + "} linnet_verified;" for more in ("", "    int32_t a;\n", "    int32_t a;\n    int32_t b;\n")
+        more + "} linnet_run_config;" for more in ("", "    int32_t a;\n", "    int32_t a;\n    int32_t b;\n")
     )
     small = edited(tmp_path, "linnet.h", old, first)
     (found,) = breaks(small, edited(tmp_path, "linnet.h", old, both))
@@ -105,7 +105,7 @@ def test_a_field_in_the_padding_is_found(tmp_path: Path) -> None:
 
 VERSION = "LINNET_API const char *linnet_version(void);"
 COMPATIBLE = {
-    "a field at the end": ("} linnet_verified;", "    uint64_t later;\n} linnet_verified;"),
+    "a field at the end": ("} linnet_run_config;", "    uint64_t later;\n} linnet_run_config;"),
     "a value": ("LINNET_WRONG_DTYPE = 103,", "LINNET_WRONG_DTYPE = 103, LINNET_WRONG_MOOD = 199,"),
     "a function": (VERSION, f"{VERSION}\nLINNET_API int linnet_new(void);"),
     "the name of a parameter": ("linnet_dtype_name(int dtype)", "linnet_dtype_name(int element_type)"),

@@ -112,6 +112,8 @@ def _model(name: str, dtype: str) -> tuple[linnet.Model, dict[str, np.ndarray]]:
         path = zoo.at_hand(lambda: zoo.fetch(name))
         graph, feeds = linnet.from_onnx(path, input_shapes=zoo.input_shapes(name)), zoo.inputs(name)
     if dtype != "f32":
+        if len(graph.functions) > 1:
+            pytest.skip("graphs with branches or loops are not quantized")
         graph = linnet.quantize(graph, [feeds], dtype=dtype)
     return linnet.Model(graph), feeds
 
@@ -128,31 +130,34 @@ def _compare(got: dict[str, np.ndarray], want: dict[str, np.ndarray], exact: boo
             )
 
 
-def _halves(mock: Mock, name: str, dtype: str, kind: str, seed: int) -> None:
+def _halves(mock: Mock, name: str, dtype: str, kind: str, seed: int) -> int:
+    """Returns the number of steps that ran on a device. A model may be one step: a loop, or what its shapes depend on."""
     model, feeds = _model(name, dtype)
     alone = linnet.Session(model, threads=2).run(feeds)
     session = linnet.Session(model, threads=2, devices=mock.reset(kind, seed))
     where = [step.device for step in session.steps]
-    assert "cpu" in where and "mock" in where and ("mock2" in where) == (kind == "two devices"), where
+    if len(where) >= 8:
+        assert "cpu" in where and "mock" in where and ("mock2" in where) == (kind == "two devices"), where
     for _ in range(2):
         _compare(session.run(feeds), alone, exact=False)
-    assert mock["runs"] > 0 and mock["uploads"] + mock["copies"] > 0
+    runs = mock["runs"]
+    assert len(where) < 8 or (runs > 0 and mock["uploads"] + mock["copies"] > 0)
     del session
     mock.nothing_left()
+    return runs
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "dtype"), [("ppocr_cls", "f32"), ("ppocr_cls", "i8")])
 def test_random_halves_of_a_model(name: str, dtype: str, kind: str, mock: Mock) -> None:
-    _halves(mock, name, dtype, kind, seed=len(kind))
+    assert _halves(mock, name, dtype, kind, seed=len(kind)) > 0
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("dtype", ["f32", "i16", "i8"])
 @pytest.mark.parametrize("name", [*zoo.names(), *nets.NETS])
 def test_random_halves_of_all_models(name: str, dtype: str, mock: Mock) -> None:
-    for seed, kind in enumerate(KINDS):
-        _halves(mock, name, dtype, kind, seed)
+    assert sum(_halves(mock, name, dtype, kind, seed) for seed, kind in enumerate(KINDS)) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -178,6 +183,40 @@ def test_a_network_trains_alike(kind: str, mock: Mock) -> None:
     _compare(sessions[1][1], sessions[0][1], exact=False)
     del session, model
     mock.nothing_left()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_leave_the_device(kind: str, mock: Mock) -> None:
+    """Results, and new values of variables, that are views: of a step's result, of another view, of a variable. The
+    constant `c` is an operand of several steps, and claims pack some of them only."""
+    graph = linnet.Graph(seed=1)
+    x = graph.placeholder("x", (4, 6))
+    a = graph.variable("a", np.arange(24, dtype=np.float32).reshape(4, 6))
+    b = graph.variable("b", np.zeros(24, np.float32))
+    c = graph.constant(np.full((4, 6), 0.5, np.float32), "c")
+    y = ops.tanh(x * a)
+    named = {
+        "flat": y.reshape(24),
+        "rows": (y * c)[1:3].reshape(12),
+        "turned": ops.transpose(ops.exp(y - c), (1, 0)).reshape(3, 8),
+        "both": (y + c).reshape(2, 12),
+    }
+    named["lone"] = ops.transpose(x.reshape(1, 4, 6), (1, 0, 2)) + named["flat"].reshape(4, 1, 6)
+    graph.signature("infer", {"x": x}, named, updates={b: a.reshape(24), a: (a + y * c).reshape(24).reshape(4, 6)})
+    data = graph.to_bytes()
+    feeds = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)}
+    for seed in range(6):
+        results = []
+        for devices in ([], mock.reset(kind, seed, share=8 if seed % 2 else 16)):
+            model = linnet.Model(data)
+            session = linnet.Session(model, devices=devices, store=linnet.Store(model))
+            results.append([session.run(feeds) for _ in range(3)])
+            results[-1].append({name: np.array(session.variables[name]) for name in ("a", "b")})
+        assert mock["runs"] > 0
+        for got, want in zip(results[1], results[0], strict=True):
+            _compare(got, want, exact=False)
+        del session, model
+        mock.nothing_left()
 
 
 def test_variables_stay_on_the_device(mock: Mock) -> None:

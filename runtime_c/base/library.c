@@ -2,6 +2,7 @@
    every result is computed on each call. */
 #include "base/platform.h"
 #include "base/types.h"
+#include "linnet_ext.h"
 
 #define TEXT_OF(x) #x
 #define VERSION_TEXT(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)

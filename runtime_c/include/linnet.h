@@ -194,10 +194,6 @@ LINNET_API const char *linnet_isa_name(int i);
 /* Number of threads that a plan uses by default: the cores of the largest cluster that this process may run on, or
  * fewer if the quota of its control group (a container's --cpus) is smaller. */
 LINNET_API int linnet_default_threads(void);
-/* Bytes, free swap included, that this process can allocate before the machine or the process's control group runs out
- * of memory. UINT64_MAX if the system does not report the number. linnet_session_create compares the memory that the
- * session needs with this number, unless the host has given its own allocator. */
-LINNET_API uint64_t linnet_memory_available(void);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
 
@@ -239,23 +235,6 @@ LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size,
 /* Drops the caller's reference, at any time: stores, plans and sessions keep their model alive. */
 LINNET_API void linnet_model_free(linnet_model *model);
 
-typedef struct linnet_verified {
-    size_t struct_size;
-    int32_t segments;       /* parts of the file outside its structure: weights, initial values, ... */
-    int32_t without_digest; /* segments without a digest, which cannot be checked */
-    int32_t problems;       /* segments, and gaps between segments, that have changed since they were written */
-    uint64_t bytes;         /* bytes of the segments that match their digests */
-} linnet_verified;
-
-static inline void linnet_verified_init(linnet_verified *found) { linnet_struct_init(found, sizeof *found); }
-
-/* Reads the whole file, and checks that each segment matches its digest and that the bytes between segments are 0.
- * (linnet_model_open has checked the structure.) If `how` is STRICT, a segment without a digest gives CORRUPT, and a
- * file whose format is too new to be checked completely gives NEWER_FORMAT. `out` may be NULL; it is filled even on an
- * error. Errors: CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
-LINNET_API linnet_status linnet_model_verify(const linnet_model *model, linnet_verify how, linnet_verified *out,
-                                             linnet_error *error);
-
 LINNET_API int linnet_model_signature_count(const linnet_model *model);
 /* NULL past the end. */
 LINNET_API const char *linnet_model_signature_name(const linnet_model *model, int signature);
@@ -277,8 +256,6 @@ LINNET_API const char *linnet_model_metadata(const linnet_model *model, const ch
 /* Bytes that the model itself holds now: its structures, and the packed weights of its sessions. Plans that
  * rearrange a constant in the same way share one copy, which linnet_plan_info.packed_weights counts in each plan. */
 LINNET_API size_t linnet_model_bytes(linnet_model *model);
-/* Bytes of the file that are mapped, not allocated; 0 for a copied model. */
-LINNET_API size_t linnet_model_mapped_bytes(const linnet_model *model);
 
 /* ---- store: the variables of a model -------------------------------------------------------------------------- */
 
@@ -292,18 +269,6 @@ LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name
                                            linnet_error *error);
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                             linnet_error *error);
-typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
-
-/* Returns the variable's own memory: 64-byte aligned, dense, and at the same address while the store lives.
- * With LINNET_WRITE the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
- * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
- * the new values after linnet_store_publish, or after the next run, read or save of the store has begun. A caller that
- * keeps the pointer must call this function again before each later write, because sessions keep packed copies of
- * variables. Returns NULL and sets `error` on UNKNOWN_NAME and INVALID_ARGUMENT. */
-LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
-/* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.
- * Errors: INVALID_ARGUMENT. */
-LINNET_API linnet_status linnet_store_publish(linnet_store *store, linnet_error *error);
 /* Bytes that the store holds: its variables, and the copies that it keeps for snapshots. */
 LINNET_API size_t linnet_store_bytes(const linnet_store *store);
 
@@ -458,14 +423,6 @@ LINNET_API linnet_status linnet_plan_create(linnet_model *model, const linnet_pl
                                             linnet_error *error);
 LINNET_API void linnet_plan_free(linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info);
-/* Computes the largest number of bytes that a session can hold at once: info.total plus the segments whose shapes
- * depend on data, each at its largest shape. If the plan's max_bytes is this number, no session exceeds it. The
- * function plans those segments with the plan's allocator and frees them again. Errors: UNKNOWN_SHAPE (names the node
- * whose size has no upper bound), TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
-LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
-/* Takes references to the packed weights that this plan shares with other plans of the model. The weights then stay in
- * memory when other plans are freed. Returns the bytes that this plan's first session must still pack; 0 for NULL. */
-LINNET_API uint64_t linnet_plan_share(linnet_plan *plan);
 /* Gives the static facts about step i. Errors: INVALID_ARGUMENT past the end. */
 LINNET_API linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info);
 /* The inputs are those that the fetches need; the outputs are the fetches, in config order. All shapes are known. */

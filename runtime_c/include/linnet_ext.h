@@ -1,5 +1,6 @@
-/* linnet_ext.h - for programs that build graphs, for ops of the program, and for the choice of kernels.
+/* linnet_ext.h - for programs that build graphs, account for memory, choose kernels, or bring ops of their own.
  * A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the checksum of a segment.
+ * A program that accounts for memory can ask for bounds, check the weights of a file, and use variables in place.
  * A program that tunes plans can ask which kernels could run a step, and why the others cannot.
  * A user op is a table of functions that is registered with a model whose file names the op. LINNET_EXT_VERSION is the
  * version of this header, which is independent of the library's version. */
@@ -46,10 +47,6 @@ LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const
  * instructions if the processor has them. Thread-safe. */
 LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Returns how often variables of this store have been packed for kernels. A packed copy is made before its first use.
- * It is made again before a run if one of its variables has been written since. 0 for NULL. Thread-safe. */
-LINNET_API uint64_t linnet_store_packs(const linnet_store *store);
-
 /* Copy a struct between two versions of a header, as linnet does with its own structs (linnet.h has the rules). These
  * functions are for libraries whose own structs have a struct_size. `ours` has the `size` of the library's header,
  * `theirs` is the caller's, and `first` is the size of the struct in its first version. `name` is the struct's name,
@@ -59,6 +56,60 @@ LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void 
                                             linnet_error *error);
 LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
                                             linnet_error *error);
+
+/* ---- memory and files, for hosts that account for them ------------------------------------------------------------
+ */
+
+/* Bytes, free swap included, that this process can allocate before the machine or the process's control group runs out
+ * of memory. UINT64_MAX if the system does not report the number. linnet_session_create compares the memory that the
+ * session needs with this number, unless the host has given its own allocator. */
+LINNET_API uint64_t linnet_memory_available(void);
+/* Bytes of the file that are mapped, not allocated; 0 for a copied model. */
+LINNET_API size_t linnet_model_mapped_bytes(const linnet_model *model);
+/* Computes the largest number of bytes that a session can hold at once: info.total plus the segments whose shapes
+ * depend on data, each at its largest shape. If the plan's max_bytes is this number, no session exceeds it. The
+ * function plans those segments with the plan's allocator and frees them again. Errors: UNKNOWN_SHAPE (names the node
+ * whose size has no upper bound), TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
+/* Takes references to the packed weights that this plan shares with other plans of the model. The weights then stay in
+ * memory when other plans are freed. Returns the bytes that this plan's first session must still pack; 0 for NULL. */
+LINNET_API uint64_t linnet_plan_share(linnet_plan *plan);
+
+typedef struct linnet_verified {
+    size_t struct_size;
+    int32_t segments;       /* parts of the file outside its structure: weights, initial values, ... */
+    int32_t without_digest; /* segments without a digest, which cannot be checked */
+    int32_t problems;       /* segments, and gaps between segments, that have changed since they were written */
+    uint64_t bytes;         /* bytes of the segments that match their digests */
+} linnet_verified;
+
+static inline void linnet_verified_init(linnet_verified *found) { linnet_struct_init(found, sizeof *found); }
+
+/* Reads the whole file, and checks that each segment matches its digest and that the bytes between segments are 0.
+ * (linnet_model_open has checked the structure.) If `how` is STRICT, a segment without a digest gives CORRUPT, and a
+ * file whose format is too new to be checked completely gives NEWER_FORMAT. `out` may be NULL; it is filled even on an
+ * error. Errors: CORRUPT (names the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread-safe. */
+LINNET_API linnet_status linnet_model_verify(const linnet_model *model, linnet_verify how, linnet_verified *out,
+                                             linnet_error *error);
+
+/* ---- store: values in place -------------------------------------------------------------------------------------- */
+
+typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
+
+/* Returns the variable's own memory: 64-byte aligned, dense, and at the same address while the store lives.
+ * With LINNET_WRITE the variable counts as changed, so checkpoints include it. While the caller uses the memory, no
+ * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
+ * the new values after linnet_store_publish, or after the next run, read or save of the store has begun. A caller that
+ * keeps the pointer must call this function again before each later write, because sessions keep packed copies of
+ * variables. Returns NULL and sets `error` on UNKNOWN_NAME and INVALID_ARGUMENT. */
+LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
+/* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.
+ * Errors: INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_store_publish(linnet_store *store, linnet_error *error);
+
+/* Returns how often variables of this store have been packed for kernels. A packed copy is made before its first use.
+ * It is made again before a run if one of its variables has been written since. 0 for NULL. Thread-safe. */
+LINNET_API uint64_t linnet_store_packs(const linnet_store *store);
 
 /* ---- kernels: which of them could run a step (docs/tuning.md) ---------------------------------------------------- */
 

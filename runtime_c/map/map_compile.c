@@ -383,9 +383,11 @@ static char *fill_constants(const compiler *c, const ln_map_program *p, ln_call 
         char value[8];
         if (c->constant[k] < 0) continue;
         constant_value(c, k, value);
-        const size_t size = ln_dtype_size((int)instruction(c, k)[1]);
-        for (int i = 0; i < p->strip; i++)
-            memcpy(constants + (size_t)c->constant[k] * p->register_bytes + (size_t)i * size, value, size);
+        const size_t size = ln_dtype_size((int)instruction(c, k)[1]), whole = (size_t)p->strip * size;
+        char *strip = constants + (size_t)c->constant[k] * p->register_bytes;
+        memcpy(strip, value, size);
+        for (size_t done = size; done < whole; done *= 2)
+            memcpy(strip + done, strip, done < whole - done ? done : whole - done);
     }
     return constants;
 }

@@ -7,6 +7,7 @@
 #include "base/flatbuffer.h"
 #include "model/graph.h"
 #include "generated/op_table.h"
+#include "linnet_ext.h"
 
 enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096, LN_HEADER_SIZE = 64, LN_FORMAT_VERSION = 2 };
 

@@ -347,8 +347,11 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
         const int n_in = node->n_inputs + node->n_extra, count = n_in + node->n_outputs;
         c->operands[i] = ln_pool_array(&program->pool, count, sizeof **c->operands);
         if (c->operands[i] == NULL) return ln_work_no_memory(w);
-        for (int k = 0; k < count; ++k)
-            c->operands[i][k] = ln_lower_operand(w, k < n_in ? node->inputs[k] : node->outputs[k - n_in]);
+        for (int k = 0; k < count; ++k) {
+            const int32_t value = k < n_in ? node->inputs[k] : node->outputs[k - n_in];
+            const bool packed = from->is.packs && value >= 0 && ln_value_at(w, value)->host != NULL;
+            c->operands[i][k] = ln_lower_operand(w, packed ? -1 : value); /* another step may read it unpacked */
+        }
         program->n_spans += count;
         for (int k = 0; i > 0 && k < count; ++k) step->bytes += c->steps[i].values[k].bytes;
         if (node->reason != LN_REASON_NONE) step->reason = node->reason;

@@ -152,7 +152,8 @@ static bool shared_input(const ln_work *w, const ln_work_node *node, int32_t val
 
 static bool shared_output(const ln_work *w, const ln_work_node *node, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
-    return v->fetched && !v->exported && v->uses == 0 && ln_device_at(w, node->device)->limits.shared;
+    return v->fetched && !v->exported && v->uses == 0 && ln_device_at(w, node->device)->limits.shared &&
+           !ln_is_family(node, LN_FAMILY_COPY); /* a view lies in its operand's memory */
 }
 
 static linnet_status give_operands(transfers *p, ln_work_node *node) {
@@ -185,6 +186,17 @@ static linnet_status give_operands(transfers *p, ln_work_node *node) {
     return LINNET_OK;
 }
 
+/* Whether the value is a view of a variable's memory on a device. */
+static bool views_variable(const ln_work *w, int32_t value) {
+    for (int32_t i = w->nodes.count - 1; i >= 0; --i) { /* an operand comes from a node before its reader */
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY || !ln_on_device(node) || !ln_is_view(w, node)) continue;
+        for (int o = 0; o < node->n_outputs; ++o)
+            if (node->outputs[o] == value) value = node->inputs[0];
+    }
+    return ln_value_at(w, value)->variable >= 0;
+}
+
 /* Keeps the moves whose variable the same device reads. */
 static void find_moves(transfers *p) {
     ln_work *w = p->w;
@@ -194,7 +206,7 @@ static void find_moves(transfers *p) {
         ln_work_value *v = ln_value_at(w, moves[i].value);
         const int32_t resident = *copy_at(p, moves[i].variable, v->device);
         const linnet_device *d = &ln_device_at(w, v->device)->is;
-        if (resident < 0 || d->copy == NULL || v->variable >= 0) continue;
+        if (resident < 0 || d->copy == NULL || views_variable(w, moves[i].value)) continue;
         int32_t assigns = 0; /* of several assignments only the last one takes effect */
         for (int32_t k = 0; k < w->nodes.count; ++k)
             assigns += ln_is_assign(ln_node_at(w, k)) && ln_node_at(w, k)->inputs[0] == moves[i].variable;

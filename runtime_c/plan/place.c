@@ -71,7 +71,7 @@ static bool is_free(const choice *c, const ln_work_node *node) {
         return false;
     const ln_work_value *x = ln_value_at(w, node->inputs[0]), *y = ln_value_at(w, node->outputs[0]);
     return x->variable < 0 && !y->fetched && !y->exported && ln_count(&x->tensor) == ln_count(&y->tensor) &&
-           ((const ln_copy_attributes *)node->attributes)->kind != LN_COPY_KIND_TRANSPOSE && ln_is_view(w, node);
+           ln_is_view(w, node);
 }
 
 static linnet_status ask(choice *c, const ln_work_node *node, double *cost) {

@@ -8,6 +8,7 @@
 #include "model/snapshot.h"
 #include "plan/expand.h"
 #include "plan/session_layout.h"
+#include "linnet_ext.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,9 +9,7 @@
 linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_target *log, const ln_tuning **out,
                              linnet_error *error) {
     (void)text, (void)pool, (void)log, (void)out;
-    ln_fail(error, LINNET_UNSUPPORTED, "linnet_plan_config.tuning is not in this build of liblinnet");
-    ln_expected(error, "a library built with -DLINNET_TUNING=ON");
-    return ln_hint(error, "build the library with this option, which is the default, or plan without a tuning file");
+    return ln_left_out("linnet_plan_config.tuning", "LINNET_TUNING", error);
 }
 
 const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, bool reference_only) {

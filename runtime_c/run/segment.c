@@ -2,6 +2,7 @@
    The cache is a tree: the children of an instance are the continuations seen so far, each identified by its key. */
 #include "plan/fold.h"
 #include "run/session.h"
+#include "linnet_ext.h"
 
 #include <string.h>
 

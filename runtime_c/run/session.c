@@ -4,6 +4,7 @@
 
 #include "base/structs.h"
 #include "model/store.h"
+#include "linnet_ext.h"
 
 #include <string.h>
 

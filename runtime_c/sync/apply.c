@@ -3,6 +3,7 @@
 #include "sync/apply.h"
 
 #include "sync/error.h"
+#include "linnet_ext.h"
 
 #include <float.h>
 #include <math.h>

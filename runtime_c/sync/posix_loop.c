@@ -2,6 +2,7 @@
  * bytes. Frames that the core queues are sent at once. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_server.h"
+#include "linnet_ext.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* worker_model.c - finds which variables of its model a worker shares, and checks them against the tensors that servers
  * announce. The outputs of `grad` and the metadata name the shared variables (linnet.sync.signatures writes both). */
 #include "sync/worker_state.h"
+#include "linnet_ext.h"
 
 #include <stdlib.h>
 #include <string.h>

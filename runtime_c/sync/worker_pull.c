@@ -2,6 +2,7 @@
  * A link asks for everything that may have changed, and counts the answers that are missing. */
 #include "sync/compress.h"
 #include "sync/worker_state.h"
+#include "linnet_ext.h"
 
 #include <string.h>
 

@@ -5,6 +5,7 @@
 #endif
 
 #include "common.h"
+#include "linnet_ext.h"
 
 #include <stdlib.h>
 #include <string.h>

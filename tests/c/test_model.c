@@ -7,6 +7,7 @@
 #include "sample_model.h"
 
 #include "model/graph.h"
+#include "linnet_ext.h"
 
 #include <unistd.h>
 

@@ -4,6 +4,7 @@
 #include "sample_model.h"
 
 #include "model/store.h"
+#include "linnet_ext.h"
 
 #include <pthread.h>
 

@@ -3,7 +3,7 @@
 #ifndef EXERCISE_H
 #define EXERCISE_H
 
-#include "linnet.h"
+#include "linnet_ext.h"
 #include "mutate.h"
 
 #include <math.h>
