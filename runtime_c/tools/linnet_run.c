@@ -243,9 +243,10 @@ static void file_name(const linnet_plan *plan, int i, char *name, size_t size) {
     if (changed || strlen(info.name) > 200) snprintf(name + strlen(name), size - strlen(name), ".%d", i);
 }
 
-/* Writes one output to the folder, and a mask also as a picture. Stores the path of the array. */
+/* Writes one output to the folder, and a mask also as a picture, whose path ends in .png. Stores the path of the array,
+ * and sets `pictured` if there is a picture. */
 static int write_output(const run_options *o, const results *words, int i, const linnet_tensor_info *info, char *path,
-                        size_t size) {
+                        size_t size, bool *pictured) {
     char name[256], picture[4096], problem[256];
     file_name(words->plan, i, name, sizeof name);
     if ((size_t)snprintf(path, size, "%s/%s.npy", o->folder, name) >= size)
@@ -256,9 +257,8 @@ static int write_output(const run_options *o, const results *words, int i, const
     if (!results_is(results_about(words->model, "io", words->signature, info->name), "mask")) return TOOL_OK;
     memcpy(picture, path, strlen(path) + 1);
     memcpy(picture + strlen(picture) - 3, "png", 3);
-    if (media_write_png(picture, info, linnet_session_output(words->session, i), problem, sizeof problem) ||
-        !problem[0])
-        return TOOL_OK;
+    *pictured = media_write_png(picture, info, linnet_session_output(words->session, i), problem, sizeof problem);
+    if (*pictured || !problem[0]) return TOOL_OK;
     return tool_fail(o->common.tool, "%s: %s; give another --output-dir", picture, problem);
 }
 
@@ -330,15 +330,17 @@ static int give_outputs(const run_options *o, const linnet_model *model, const l
     for (int i = 0; i < n && status == TOOL_OK; i++) {
         linnet_tensor_info info = {.struct_size = sizeof info};
         char path[4096] = "";
+        bool pictured = false;
         if (linnet_session_get_output(session, i, &info))
             return tool_fail(o->common.tool, "cannot read the dtype and shape of output %d; please report this", i);
-        if (o->folder) status = write_output(o, &words, i, &info, path, sizeof path);
+        if (o->folder) status = write_output(o, &words, i, &info, path, sizeof path, &pictured);
         if (status != TOOL_OK) return status;
         if (i && o->json) printf(", ");
         if (o->json)
             print_json_output(&info, linnet_session_output(session, i), path);
         else
             print_output(&words, &info, linnet_session_output(session, i), path);
+        if (pictured && !o->json) printf("%s: picture -> %.*spng\n", info.name, (int)strlen(path) - 3, path);
     }
     if (o->json) {
         printf("], \"found\": {");
