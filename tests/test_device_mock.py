@@ -136,8 +136,9 @@ def _halves(mock: Mock, name: str, dtype: str, kind: str, seed: int) -> int:
     alone = linnet.Session(model, threads=2).run(feeds)
     session = linnet.Session(model, threads=2, devices=mock.reset(kind, seed))
     where = [step.device for step in session.steps]
-    if len(where) >= 8:
-        assert "cpu" in where and "mock" in where and ("mock2" in where) == (kind == "two devices"), where
+    used = set(where)
+    assert len(where) < 8 or len(used) > 1, where
+    assert len(where) < 60 or used == {"cpu", "mock"} | ({"mock2"} if kind == "two devices" else set()), where
     for _ in range(2):
         _compare(session.run(feeds), alone, exact=False)
     runs = mock["runs"]

@@ -7,11 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-static const uint8_t dtype_bits[] = {0, 32, 16, 16, 64, 8, 16, 32, 64, 8, 16, 32, 64, 8, 4, 4};
-
-int ln_dtype_bits(int dtype) { return dtype > 0 && dtype < (int)sizeof dtype_bits ? dtype_bits[dtype] : 0; }
-
-size_t ln_dtype_size(int dtype) { return (size_t)ln_dtype_bits(dtype) / 8; }
+extern inline int ln_dtype_bits(int dtype);
+extern inline size_t ln_dtype_size(int dtype);
 
 bool ln_dtype_is_float(int dtype) { return dtype >= LINNET_F32 && dtype <= LINNET_F64; }
 

@@ -1,11 +1,12 @@
 /* step.c - functions for kernels and devices: memory at plan time, index errors, and the operands and attributes of
-   a step. The functions linnet_step_* are public (linnet_device.h). */
+   a step. The functions linnet_step_* are public (linnet_device.h); without devices no step reaches them. */
 #include "kernel/step.h"
 
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/structs.h"
 #include "kernel/map.h"
+#include "kernel/parts.h"
 #include "kernel/user.h"
 
 #include <string.h>
@@ -33,6 +34,7 @@ int linnet_step_input_count(const linnet_step *step) { return step->call.n_input
 int linnet_step_output_count(const linnet_step *step) { return step->call.n_outputs; }
 
 linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {
+    if (!LN_HAS_DEVICES) return LINNET_UNSUPPORTED;
     linnet_device_tensor own = {.dtype = t->dtype};
     if (t->dtype != LINNET_NONE) {
         own.name = value->name;
@@ -88,6 +90,7 @@ linnet_status linnet_step_get_result(const linnet_step *step, linnet_device_tens
 }
 
 linnet_status linnet_step_get_map(const linnet_step *step, linnet_map *out) {
+    if (!LN_HAS_DEVICES) return LINNET_UNSUPPORTED;
     const ln_call *call = &step->call;
     const bool node = call->op->family == LN_FAMILY_MAP;
     const ln_map_attributes *map = node ? call->attributes : call->epilogue != NULL ? call->epilogue->map : NULL;
@@ -115,6 +118,7 @@ linnet_status linnet_map_get_opcode(int opcode, linnet_map_opcode *out) {
 }
 
 static const ln_attribute *find_attribute(const linnet_step *step, const char *name) {
+    if (!LN_HAS_DEVICES) return NULL;
     const ln_op *op = step->call.op;
     for (int i = 0; name != NULL && i < op->n_attributes; ++i)
         if (strcmp(ln_names + ln_op_attribute(op, i)->name, name) == 0) return ln_op_attribute(op, i);
@@ -122,7 +126,7 @@ static const ln_attribute *find_attribute(const linnet_step *step, const char *n
 }
 
 const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count) {
-    if (registered(step) && count != NULL) {
+    if (LN_HAS_DEVICES && registered(step) && count != NULL) {
         const linnet_user_call call = {.node = step->call.attributes};
         int64_t n = 0;
         const int64_t *values = ln_user_integers(&call, attribute, &n);
@@ -143,7 +147,7 @@ const int64_t *linnet_step_integers(const linnet_step *step, const char *attribu
 }
 
 const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count) {
-    if (registered(step) && count != NULL) {
+    if (LN_HAS_DEVICES && registered(step) && count != NULL) {
         const linnet_user_call call = {.node = step->call.attributes};
         int64_t n = 0;
         const double *values = ln_user_floats(&call, attribute, &n);

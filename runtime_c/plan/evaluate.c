@@ -3,6 +3,7 @@
 #include "plan/evaluate.h"
 
 #include "base/error.h"
+#include "kernel/parts.h"
 #include "kernel/map.h"
 #include "kernel/user.h"
 
@@ -146,6 +147,7 @@ static linnet_status evaluate_epilogue(ln_memory *memory, const ln_call *like, c
 
 linnet_status linnet_step_evaluate(const linnet_step *step, const void *const *inputs, void *const *outputs,
                                    linnet_error *error) {
+    if (!LN_HAS_DEVICES) return ln_left_out("linnet_step_evaluate", "LINNET_DEVICES", error);
     const ln_call *like = &step->call;
     const int n_inputs = like->n_inputs + like->n_extra;
     ln_memory memory;
