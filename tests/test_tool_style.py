@@ -3,6 +3,7 @@ and JSON, traces. They write only the files that they are told to write."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from pathlib import Path
@@ -179,7 +180,7 @@ def test_a_trace_of_a_run(folder: Path) -> None:
     assert all(e["args"]["kernel"] and e["args"]["device"] == "cpu" for e in steps)
     run = phases["run"]
     times = [run["ts"], *(t for e in steps for t in (e["ts"], e["ts"] + e["dur"])), run["ts"] + run["dur"]]
-    assert all(a <= b + 0.002 for a, b in zip(times, times[1:], strict=False)), times
+    assert all(a <= b + 0.002 for a, b in itertools.pairwise(times)), times
     assert {e["args"]["name"] for e in events if e["name"] == "thread_name"} == {"phases", "steps"}
     done = tool("linnet-run", "mlp.lnt", "--random", "--trace", "absent/t.json", cwd=folder)
     assert done.returncode == FAILED and "cannot create the file: No such file or directory; give" in done.stderr

@@ -186,5 +186,3 @@ def test_bench_takes_shapes(tmp_path: Path) -> None:
     assert done.returncode == USAGE and "ranges such as 1..8" in done.stderr
     by_data = _tool("linnet-bench", _model(tmp_path, "data_dependent"), "--seconds", 0.02, cwd=tmp_path)
     assert "including later segments" in by_data.stdout, by_data.stdout
-
-
