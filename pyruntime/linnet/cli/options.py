@@ -4,10 +4,10 @@ A command line that is wrong in itself raises CommandLineError."""
 from __future__ import annotations
 
 import runpy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +16,8 @@ from linnet.clib.errors import UsageError
 if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
     from linnet.session.model import Device
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class CommandLineError(UsageError):
@@ -30,7 +32,7 @@ threads_option = click.option(
 )
 
 
-def shapes_option(sizes: str = "Repeat for each input.") -> Any:
+def shapes_option(sizes: str = "Repeat for each input.") -> Callable[[Decorated], Decorated]:
     """The option --shape, also called --input where no option takes values of inputs. sizes: the end of its help."""
     return click.option(
         "--input", "--shape", "inputs", multiple=True, metavar="NAME=D,D,...", help=f"Shape of an input. {sizes}"

@@ -175,7 +175,9 @@ def run(
     ]  # fmt: skip
     if as_json:
         found = described.found(outputs)
-        click.echo(json.dumps({"model": str(model), "signature": signature, "outputs": report, "found": found}))
+        click.echo(
+            json.dumps({"model": str(model), "signature": signature, "outputs": _for_json(report), "found": found})
+        )
         return
     table = _table("Outputs", "name", "dtype", "shape", ">min", ">mean", ">max", "file")
     for row, value in zip(report, outputs.values(), strict=True):
@@ -191,16 +193,21 @@ def run(
 
 
 def _figures(value: npt.NDArray[Any]) -> dict[str, Any]:
-    """What --json says about the values of an output. JSON has neither NaN nor infinity, so both become None."""
+    """What the command says about the values of an output."""
     import numpy as np
 
     numbers = value.astype(np.float64)
-    found: dict[str, Any] = {key: _json_number(getattr(np, key)(numbers)) if value.size else None for key in _FIGURES}
-    return found | {"values": [_json_number(v) for v in value.reshape(-1).tolist()] if value.size <= _SHOWN else None}
+    found: dict[str, Any] = {key: float(getattr(np, key)(numbers)) if value.size else None for key in _FIGURES}
+    return found | {"values": value.reshape(-1).tolist() if value.size <= _SHOWN else None}
 
 
-def _json_number(value: Any) -> Any:
-    return value if not isinstance(value, float) else float(value) if math.isfinite(value) else None
+def _for_json(value: Any) -> Any:
+    """JSON has neither NaN nor infinity, so both become None."""
+    if isinstance(value, dict):
+        return {key: _for_json(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_for_json(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _file_name(name: str) -> str:

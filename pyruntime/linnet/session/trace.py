@@ -51,9 +51,8 @@ class Trace:
 
     def write(self, path: str | Path, title: str, steps: Iterable[Step]) -> None:
         """Raises FileError if the file cannot be written."""
-        content = {
-            "displayTimeUnit": "ms", "otherData": {"version": string_of(library().linnet_version())}, "traceEvents": self.events(title, steps)
-        }  # fmt: skip
+        about = {"version": string_of(library().linnet_version())}
+        content = {"displayTimeUnit": "ms", "otherData": about, "traceEvents": self.events(title, steps)}
         write_atomic(Path(path), iter([json.dumps(content).encode()]))
 
 
