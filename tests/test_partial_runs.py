@@ -72,7 +72,7 @@ def test_one_plan_per_feeds_fetches_and_shapes(monkeypatch: pytest.MonkeyPatch) 
     session = linnet.Session(branches())
     made = []
     plan = session._make_plan
-    monkeypatch.setattr(session, "_make_plan", lambda *a: made.append(a) or plan(*a))
+    monkeypatch.setattr(session, "_make_plan", lambda *a, **k: made.append(a) or plan(*a, **k))
     for _ in range(3):
         for size in (2, 5):
             feeds = {"y": np.ones(size, np.float32)}

@@ -12,8 +12,8 @@ const char *linnet_version(void) {
 }
 
 const char *linnet_dtype_name(int dtype) {
-    static const char *const names[] = {"none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",
-                                        "i64",  "u8",  "u16", "u32",  "u64", "bool", "i4",  "u4"};
+    static const char names[][5] = {"none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",
+                                    "i64",  "u8",  "u16", "u32",  "u64", "bool", "i4",  "u4"};
     return dtype >= 0 && dtype <= LN_LAST_DTYPE ? names[dtype] : NULL;
 }
 

@@ -351,6 +351,13 @@ typedef struct linnet_plan_config {
     const char *tuning; /* NULL, or the text of a tuning file, which overrules the choice of kernels by modelled cost
                          * (docs/tuning.md). Float results then differ within the tolerance of their ops. Lines with
                          * kernels that this build does not have are left out, with a warning. Not kept */
+    const linnet_shape *feeds; /* tensors that the caller gives: any tensors of the signature's function, or its
+                                * outputs, by name. Each is an input of the plan, and nothing that only it needs is
+                                * computed. The inputs that the fetches then still need are inputs too. A rank of -1
+                                * stands for the shape in the file (linnet_model_get_tensor, linnet_ext.h) */
+    int32_t feed_count;
+    int32_t separate_outputs; /* 1: no output shares its memory with another tensor, so that linnet_session_bind_output
+                               * (linnet_ext.h) can replace it. An output that would share memory is copied */
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with
@@ -425,7 +432,8 @@ LINNET_API void linnet_plan_free(linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info);
 /* Gives the static facts about step i. Errors: INVALID_ARGUMENT past the end. */
 LINNET_API linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info);
-/* The inputs are those that the fetches need; the outputs are the fetches, in config order. All shapes are known. */
+/* The inputs are those that the fetches need, then the feeds that they need; the outputs are the fetches, in config
+ * order. All shapes are known. */
 LINNET_API int linnet_plan_input_count(const linnet_plan *plan);
 LINNET_API int linnet_plan_output_count(const linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out);

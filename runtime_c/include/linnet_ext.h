@@ -1,8 +1,8 @@
-/* linnet_ext.h - for programs that build graphs, account for memory, choose kernels, or bring ops of their own.
- * A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the checksum of a segment.
- * A program that accounts for memory can ask for bounds, check the weights of a file, and use variables in place.
- * A program that tunes plans can ask which kernels could run a step, and why the others cannot.
- * A user op is a table of functions that is registered with a model whose file names the op. LINNET_EXT_VERSION is the
+/* linnet_ext.h - for programs that build graphs, account for memory, run on memory of their own, choose kernels, or
+ * bring ops of their own. A program that builds graphs can infer the shapes of one op, evaluate the op, and compute the
+ * checksum of a segment. A program that accounts for memory can ask for bounds, check the weights of a file, and use
+ * variables in place. A program that tunes plans can ask which kernels could run a step, and why the others cannot. A
+ * user op is a table of functions that is registered with a model whose file names the op. LINNET_EXT_VERSION is the
  * version of this header, which is independent of the library's version. */
 #ifndef LINNET_EXT_H
 #define LINNET_EXT_H
@@ -57,6 +57,25 @@ LINNET_API linnet_status linnet_struct_take(void *ours, size_t size, const void 
 LINNET_API linnet_status linnet_struct_give(const void *ours, size_t size, void *theirs, size_t first, const char *name,
                                             linnet_error *error);
 
+/* ---- partial runs, and memory of the caller ---------------------------------------------------------------------- */
+
+/* Describes any tensor of the signature's function by name, as the file declares it. A plan can start at such a tensor
+ * (linnet_plan_config.feeds) or end there (fetches). INVALID_ARGUMENT if no tensor has the name. */
+LINNET_API linnet_status linnet_model_get_tensor(const linnet_model *model, int signature, const char *name,
+                                                 linnet_tensor_info *out);
+
+/* Makes `data` the memory of input i or of output i of the session's plan, so that runs read and write it without a
+ * copy. It is dense, aligned to 64 bytes, of exactly `bytes` bytes (linnet_tensor_info), and belongs to the caller, who
+ * keeps it until other memory is bound or the session is freed. NULL binds the session's own memory again. Runs only
+ * read the memory of inputs; linnet_session_set writes it. Several inputs may have the same memory, but an output
+ * overlaps nothing else that is bound. Takes the time of a look at each step. Not during a run.
+ * Errors: INVALID_ARGUMENT (index, alignment, overlap), WRONG_SHAPE (bytes), UNSUPPORTED (an output that shares its
+ * memory with another tensor, see linnet_plan_config.separate_outputs; an output whose shape depends on data; a device
+ * that reads the session's memory in place). */
+LINNET_API linnet_status linnet_session_bind_input(linnet_session *session, int i, void *data, size_t bytes,
+                                                   linnet_error *error);
+LINNET_API linnet_status linnet_session_bind_output(linnet_session *session, int i, void *data, size_t bytes,
+                                                    linnet_error *error);
 /* ---- memory and files, for hosts that account for them ------------------------------------------------------------
  */
 

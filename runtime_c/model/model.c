@@ -306,6 +306,22 @@ linnet_status linnet_model_get_output(const linnet_model *model, int signature, 
     return ln_tensor_info(&f->values[f->outputs[i]].tensor, s->outputs[i], out);
 }
 
+int32_t ln_find_tensor(const ln_signature *s, const ln_function *f, const char *name, const char **own) {
+    for (int32_t i = 0; name && i < f->n_outputs; ++i)
+        if (!strcmp(*own = s->outputs[i], name)) return f->outputs[i];
+    for (int32_t i = 0; name && i < f->n_values; ++i)
+        if (!strcmp(*own = f->values[i].name, name)) return i;
+    return -1;
+}
+
+linnet_status linnet_model_get_tensor(const linnet_model *model, int signature, const char *name,
+                                      linnet_tensor_info *out) {
+    const ln_signature *s = signature_at(model, signature);
+    const ln_function *f = s ? &model->functions[s->function] : NULL;
+    const int32_t i = f ? ln_find_tensor(s, f, name, &name) : -1;
+    return i < 0 ? LINNET_INVALID_ARGUMENT : ln_tensor_info(&f->values[i].tensor, name, out);
+}
+
 int linnet_model_variable_count(const linnet_model *model) { return model ? model->n_variables : 0; }
 
 linnet_status linnet_model_get_variable(const linnet_model *model, int i, linnet_tensor_info *out) {

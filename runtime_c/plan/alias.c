@@ -125,6 +125,13 @@ bool ln_is_view(const ln_work *w, const ln_work_node *node) {
     return true;
 }
 
+/* Whether output y would be all of the buffer, and the only output in it. */
+static bool alone(const alias *a, const ln_work_value *y, int32_t buffer) {
+    for (int32_t v = a->head[buffer]; v >= 0; v = a->next[v])
+        if (ln_value_at(a->w, v)->fetched) return false;
+    return ln_buffer_at(a->w, buffer)->size == bytes_of(&y->tensor);
+}
+
 static bool try_view(alias *a, ln_work_node *node) {
     ln_work *w = a->w;
     if (!ln_is_view(w, node) || ln_value_at(w, node->inputs[0])->buffer < 0) return false;
@@ -136,6 +143,7 @@ static bool try_view(alias *a, ln_work_node *node) {
         if (y->device != x->device || b->device != y->device) return false;
         if (leaves(y) && !owned(b)) return false; /* inputs and variables are returned as copies */
         if (y->fetched && x->input >= 0) return false;
+        if (y->fetched && w->separate && !alone(a, y, x->buffer)) return false;
     }
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;

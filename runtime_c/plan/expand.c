@@ -53,41 +53,49 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
     return LINNET_OK;
 }
 
+/* The value of the working graph that readers of value i read: the fed one, if the caller feeds it. */
+static int32_t read_at(const ln_work *w, int32_t base, int32_t i) {
+    return w->fed != NULL && w->depth == 0 && w->fed[i] > 0 ? w->fed[i] : base + i;
+}
+
 /* Counts the node's operands as read. */
 static void release_operands(ln_work *w, const ln_node *node, int32_t base) {
     for (int32_t k = 0; k < node->n_inputs; ++k)
-        if (node->inputs[k] >= 0) ln_work_release(w, base + node->inputs[k]);
+        if (node->inputs[k] >= 0) ln_work_release(w, read_at(w, base, node->inputs[k]));
     for (int32_t o = 0; o < node->n_outputs; ++o)
         if (node->outputs[o] >= 0) ln_work_unread(w, base + node->outputs[o]);
+}
+
+static linnet_status unknown_shape(ln_work *w, const ln_work_value *v, const char *field) {
+    char text[96];
+    ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "the shape of an input must be given before planning");
+    ln_at_tensor(w->error, v->name);
+    ln_expected(w->error, "a number for every dimension");
+    ln_got(w->error, "%s", ln_shape_text(v->tensor.dims, v->tensor.rank, text, sizeof text));
+    return ln_hint(w->error, "give the shape of this input in linnet_plan_config.%s", field);
 }
 
 linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed) {
     bool *runs = ln_pool_array(&w->pool, f->n_nodes, sizeof *runs);
     if (runs == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < f->n_values; ++i) /* every request counts as a read */
-        if (needed[i]) ++ln_value_at(w, base + i)->readers;
+        if (needed[i]) ++ln_value_at(w, read_at(w, base, i))->readers;
     for (int32_t i = f->n_nodes - 1; i >= 0; --i) {
         const ln_node *node = &f->nodes[i];
         runs[i] = ln_node_assigns(w->model, node);
         for (int32_t o = 0; o < node->n_outputs; ++o)
-            if (node->outputs[o] >= 0 && needed[node->outputs[o]]) runs[i] = true;
+            if (node->outputs[o] >= 0 && needed[node->outputs[o]])
+                runs[i] |= read_at(w, base, node->outputs[o]) == base + node->outputs[o];
         for (int32_t k = 0; runs[i] && k < node->n_inputs; ++k) {
             if (node->inputs[k] < 0) continue;
             needed[node->inputs[k]] = true;
-            ++ln_value_at(w, base + node->inputs[k])->readers;
+            ++ln_value_at(w, read_at(w, base, node->inputs[k]))->readers;
         }
     }
     for (int32_t i = 0; i < f->n_inputs; ++i) ln_work_unread(w, base + f->inputs[i]);
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         const ln_work_value *v = ln_value_at(w, base + f->inputs[i]);
-        if (w->depth == 0 && needed[f->inputs[i]] && !v->known) {
-            char text[96];
-            ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "the shape of an input must be given before planning");
-            ln_at_tensor(w->error, v->name);
-            ln_expected(w->error, "a number for every dimension");
-            ln_got(w->error, "%s", ln_shape_text(v->tensor.dims, v->tensor.rank, text, sizeof text));
-            return ln_hint(w->error, "give the shape of this input in linnet_plan_config.shapes");
-        }
+        if (w->depth == 0 && needed[f->inputs[i]] && !v->known) return unknown_shape(w, v, "shapes");
     }
     for (int32_t i = 0; i < f->n_nodes; ++i) {
         if (!runs[i]) continue;
@@ -96,7 +104,7 @@ linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bo
             ln_work_new_node(w, source->op, source->attributes, source->name, i, source->n_inputs, source->n_outputs);
         if (node == NULL) return ln_work_no_memory(w);
         for (int32_t k = 0; k < source->n_inputs; ++k)
-            node->inputs[k] = source->inputs[k] < 0 ? -1 : base + source->inputs[k];
+            node->inputs[k] = source->inputs[k] < 0 ? -1 : read_at(w, base, source->inputs[k]);
         const bool calls = node->op->flags & LN_OP_CALLS;
         for (int32_t o = 0; o < source->n_outputs; ++o) {
             const int32_t value = source->outputs[o]; /* results that nothing reads are not computed */
@@ -153,43 +161,97 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
     return LINNET_OK;
 }
 
-/* Binds the open dimensions of an input to the given shape. If a dimension is an upper bound, any smaller size is
+/* Binds the open dimensions of a value to the given shape. If a dimension is an upper bound, any smaller size is
    accepted too. */
+static linnet_status bind_value(ln_work *w, ln_work_value *v, const linnet_shape *shape, bool bound) {
+    bool fits = shape->rank >= 0 && shape->rank <= LN_MAX_RANK && (v->tensor.rank < 0 || v->tensor.rank == shape->rank);
+    for (int d = 0; fits && d < shape->rank; ++d)
+        fits = shape->dims[d] >= 0 &&
+               (v->tensor.rank < 0 || v->tensor.dims[d] < 0 || v->tensor.dims[d] == shape->dims[d] ||
+                (bound && v->tensor.dims[d] < shape->dims[d]));
+    if (!fits) {
+        char declared[96], given[96];
+        ln_fail(w->error, LINNET_WRONG_SHAPE,
+                bound ? "an input is larger than its bound"
+                      : "the shape given for an input does not match its declaration");
+        ln_at_tensor(w->error, shape->input);
+        ln_shape_text(v->tensor.dims, v->tensor.rank, declared, sizeof declared);
+        ln_shape_text(shape->dims, shape->rank < 0 || shape->rank > LN_MAX_RANK ? 0 : shape->rank, given, sizeof given);
+        ln_expected(w->error, bound ? "at most %s" : "%s", bound ? given : declared);
+        ln_got(w->error, "%s", bound ? declared : given);
+        return ln_hint(w->error, bound ? "plan with a higher bound in linnet_plan_config.bounds"
+                                       : "only dimensions that the file leaves unknown can be given");
+    }
+    for (int d = 0; d < shape->rank; ++d)
+        if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) v->tensor.dims[d] = shape->dims[d];
+    v->tensor.rank = (int8_t)shape->rank;
+    return LINNET_OK;
+}
+
+/* The value of the input of that name, or -1. */
+static int32_t find_input(const ln_signature *signature, const ln_function *f, const char *name) {
+    for (int32_t i = 0; name != NULL && i < f->n_inputs; ++i)
+        if (strcmp(name, signature->inputs[i]) == 0 || strcmp(name, f->values[f->inputs[i]].name) == 0)
+            return f->inputs[i];
+    return -1;
+}
+
 static linnet_status bind_shape(ln_work *w, const ln_signature *signature, const ln_function *f,
                                 const linnet_shape *shape, bool bound) {
-    for (int32_t i = 0; i < f->n_inputs; ++i) {
-        ln_work_value *v = ln_value_at(w, f->inputs[i]);
-        if (shape->input == NULL ||
-            (strcmp(shape->input, signature->inputs[i]) != 0 && strcmp(shape->input, v->name) != 0))
-            continue;
-        bool fits =
-            shape->rank >= 0 && shape->rank <= LN_MAX_RANK && (v->tensor.rank < 0 || v->tensor.rank == shape->rank);
-        for (int d = 0; fits && d < shape->rank; ++d)
-            fits = shape->dims[d] >= 0 &&
-                   (v->tensor.rank < 0 || v->tensor.dims[d] < 0 || v->tensor.dims[d] == shape->dims[d] ||
-                    (bound && v->tensor.dims[d] < shape->dims[d]));
-        if (!fits) {
-            char declared[96], given[96];
-            ln_fail(w->error, LINNET_WRONG_SHAPE,
-                    bound ? "an input is larger than its bound"
-                          : "the shape given for an input does not match its declaration");
-            ln_at_tensor(w->error, shape->input);
-            ln_shape_text(v->tensor.dims, v->tensor.rank, declared, sizeof declared);
-            ln_shape_text(shape->dims, shape->rank < 0 || shape->rank > LN_MAX_RANK ? 0 : shape->rank, given,
-                          sizeof given);
-            ln_expected(w->error, bound ? "at most %s" : "%s", bound ? given : declared);
-            ln_got(w->error, "%s", bound ? declared : given);
-            return ln_hint(w->error, bound ? "plan with a higher bound in linnet_plan_config.bounds"
-                                           : "only dimensions that the file leaves unknown can be given");
-        }
-        for (int d = 0; d < shape->rank; ++d)
-            if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) v->tensor.dims[d] = shape->dims[d];
-        v->tensor.rank = (int8_t)shape->rank;
-        return LINNET_OK;
-    }
+    const int32_t value = find_input(signature, f, shape->input);
+    if (value >= 0) return bind_value(w, ln_value_at(w, value), shape, bound);
     ln_fail(w->error, LINNET_UNKNOWN_NAME, "the signature has no input of this name");
     ln_at_tensor(w->error, shape->input ? shape->input : "");
     return ln_expected(w->error, "an input of signature %s", signature->name);
+}
+
+/* An input whose shape is known gets memory. */
+static linnet_status settle(ln_work *w, ln_work_value *v) {
+    uint64_t bytes;
+    if (v->tensor.rank < 0 || ln_count(&v->tensor) < 0) return LINNET_OK;
+    if (!ln_bytes(&v->tensor, &bytes)) {
+        ln_fail(w->error, LINNET_TOO_LARGE, "an input of this shape is too large");
+        ln_at_tensor(w->error, v->name);
+        return LINNET_TOO_LARGE;
+    }
+    ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
+    v->known = true;
+    return LINNET_OK;
+}
+
+static linnet_status no_tensor(ln_work *w, const ln_signature *signature, const char *name, const char *field) {
+    ln_fail(w->error, LINNET_UNKNOWN_NAME, "no tensor has this name from linnet_plan_config.%s", field);
+    ln_at_tensor(w->error, name ? name : "");
+    ln_expected(w->error, "an input or output of signature %s, or a tensor of its function", signature->name);
+    return LINNET_UNKNOWN_NAME;
+}
+
+/* Feed number i. Its readers get a new value, which is an input of the plan. Nodes that only the old value needs are
+   left out, like all dead nodes. */
+static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_function *f, const linnet_shape *given,
+                          int32_t i) {
+    const char *name;
+    const int32_t input = find_input(signature, f, given->input);
+    if (input >= 0) return given->rank < 0 ? LINNET_OK : bind_value(w, ln_value_at(w, input), given, false);
+    const int32_t at = ln_find_tensor(signature, f, given->input, &name);
+    if (at < 0) return no_tensor(w, signature, given->input, "feeds");
+    const bool variable = f->values[at].variable >= 0;
+    if (variable || w->fed[at] > 0) {
+        ln_fail(w->error, LINNET_INVALID_ARGUMENT, variable ? "a variable cannot be fed" : "a tensor is fed twice");
+        ln_at_tensor(w->error, given->input);
+        return ln_hint(w->error, variable ? "write its value into the store: linnet_store_write"
+                                          : "feed it by one of its names only");
+    }
+    w->fed[at] = ln_work_add_values(w, 1, LN_SLOT_KEPT);
+    if (w->fed[at] < 0) return ln_work_no_memory(w);
+    ln_work_value *v = ln_value_at(w, w->fed[at]);
+    v->name = name;
+    v->tensor = f->values[at].tensor;
+    v->tensor.data = NULL;
+    v->input = f->n_inputs + i;
+    linnet_status status = given->rank < 0 ? LINNET_OK : bind_value(w, v, given, false);
+    if (status == LINNET_OK) status = settle(w, v);
+    return status != LINNET_OK || v->known ? status : unknown_shape(w, v, "feeds");
 }
 
 /* With strict_dims, dimensions with the same name must have the same size. */
@@ -217,14 +279,6 @@ static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, 
     return LINNET_OK;
 }
 
-static int32_t find_fetch(const ln_signature *signature, const ln_function *f, const char *name) {
-    for (int32_t i = 0; i < f->n_outputs; ++i)
-        if (strcmp(signature->outputs[i], name) == 0) return f->outputs[i];
-    for (int32_t i = 0; i < f->n_values; ++i)
-        if (strcmp(f->values[i].name, name) == 0) return i;
-    return -1;
-}
-
 linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config) {
     const ln_function *f = &w->model->functions[signature->function];
     int32_t base; /* 0: values of the signature's function keep their index */
@@ -237,32 +291,22 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
         if ((status = bind_shape(w, signature, f, &config->shapes[i], false)) != LINNET_OK) return status;
     for (int32_t i = 0; i < config->bound_count; ++i)
         if ((status = bind_shape(w, signature, f, &config->bounds[i], true)) != LINNET_OK) return status;
+    if (config->feed_count > 0 && (w->fed = ln_pool_array(&w->pool, f->n_values, sizeof *w->fed)) == NULL)
+        return ln_work_no_memory(w);
+    for (int32_t i = 0; i < config->feed_count; ++i)
+        if ((status = feed(w, signature, f, &config->feeds[i], i)) != LINNET_OK) return status;
     if (config->strict_dims && (status = check_dim_names(w, signature, f)) != LINNET_OK) return status;
-    for (int32_t i = 0; i < f->n_inputs; ++i) {
-        ln_work_value *v = ln_value_at(w, f->inputs[i]);
-        uint64_t bytes;
-        if (v->tensor.rank < 0 || ln_count(&v->tensor) < 0) continue;
-        if (!ln_bytes(&v->tensor, &bytes)) {
-            ln_fail(w->error, LINNET_TOO_LARGE, "an input of this shape is too large");
-            ln_at_tensor(w->error, v->name);
-            return LINNET_TOO_LARGE;
-        }
-        ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
-        v->known = true;
-    }
+    for (int32_t i = 0; i < f->n_inputs; ++i)
+        if ((status = settle(w, ln_value_at(w, f->inputs[i]))) != LINNET_OK) return status;
     w->n_fetches = config->fetches != NULL ? config->fetch_count : f->n_outputs;
     w->fetches = ln_pool_array(&w->pool, w->n_fetches, sizeof *w->fetches);
     if (w->fetches == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->n_fetches; ++i) {
-        const char *name = config->fetches != NULL ? config->fetches[i] : NULL;
-        w->fetches[i] = config->fetches == NULL ? f->outputs[i] : name != NULL ? find_fetch(signature, f, name) : -1;
-        if (w->fetches[i] < 0) {
-            ln_fail(w->error, LINNET_UNKNOWN_NAME, "no tensor has this name from linnet_plan_config.fetches");
-            ln_at_tensor(w->error, name ? name : "");
-            ln_expected(w->error, "an output of signature %s, or a tensor of its function", signature->name);
-            return LINNET_UNKNOWN_NAME;
-        }
-        needed[w->fetches[i]] = true;
+        const char *name = config->fetches != NULL ? config->fetches[i] : NULL, *own;
+        const int32_t at = config->fetches == NULL ? f->outputs[i] : ln_find_tensor(signature, f, name, &own);
+        if (at < 0) return no_tensor(w, signature, name, "fetches");
+        w->fetches[i] = read_at(w, base, at);
+        needed[at] = true;
     }
     return ln_expand_nodes(w, f, base, needed);
 }

@@ -314,6 +314,12 @@ static linnet_status copy_value(ln_work *w, const char *name, int32_t from, int3
     return node != NULL ? ln_work_append(w, node) : ln_work_no_memory(w);
 }
 
+static bool fetched_before(const ln_work *w, int32_t i) {
+    for (int32_t k = 0; k < i; ++k)
+        if (w->fetches[k] == w->fetches[i]) return true;
+    return false;
+}
+
 static linnet_status place_node(ln_work *w, int32_t *others, int32_t n_others, ln_work_node *node) {
     linnet_status status;
     const int32_t y = node->n_outputs > 0 ? node->outputs[0] : -1;
@@ -374,7 +380,9 @@ linnet_status ln_pass_layout(ln_work *w) {
     for (int32_t i = 0; i < w->n_fetches; ++i) {
         if (w->fetches[i] < 0) continue;
         const ln_work_value *v = ln_value_at(w, w->fetches[i]);
-        if (!v->known || v->host != NULL || (v->input < 0 && v->variable < 0 && !v->imported)) continue;
+        bool own = v->host != NULL || (v->input < 0 && v->variable < 0 && !v->imported);
+        if (w->separate) own &= v->host == NULL && !fetched_before(w, i);
+        if (!v->known || own) continue;
         const linnet_status status = copy_value(w, v->name, w->fetches[i], &w->fetches[i]);
         if (status != LINNET_OK) return status;
     }

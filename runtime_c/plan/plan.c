@@ -39,6 +39,8 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
         wrong = "bounds";
     else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL))
         wrong = "fetches";
+    else if (c->feed_count < 0 || (c->feed_count > 0 && c->feeds == NULL))
+        wrong = "feeds";
     else if (c->reference < 0 || c->reference > 2)
         wrong = "reference";
     else if (c->threads < 0 || c->threads > 1024)
@@ -151,6 +153,7 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     }
     if (c->reference) plan->features = LN_ISA_SCALAR;
     plan->reference = c->reference != 0;
+    plan->separate = c->separate_outputs != 0;
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
@@ -168,8 +171,10 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
 static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, const ln_work *w,
                                 const int32_t *fetches) {
     const ln_signature *s = plan->signature;
-    for (int32_t i = 0; i < plan->program.n_inputs; ++i)
-        plan->program.inputs[i].name = s->inputs[plan->program.inputs[i].index];
+    for (int32_t i = 0; i < plan->program.n_inputs; ++i) {
+        ln_port *port = &plan->program.inputs[i]; /* a fed tensor has its name already */
+        if (port->index < plan->model->functions[s->function].n_inputs) port->name = s->inputs[port->index];
+    }
     plan->n_outputs = w->n_fetches;
     if (plan->outputs == NULL) plan->outputs = ln_pool_array(&plan->pool, w->n_fetches, sizeof *plan->outputs);
     if (plan->outputs == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
@@ -240,6 +245,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.max_bytes = plan->max_bytes;
     w.target = target;
     w.reference = plan->reference;
+    w.separate = plan->separate;
     w.steady = plan->steady;
     w.tuning = plan->tuning;
     w.frame = frame;
@@ -396,7 +402,7 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
                                                     : step->claim->kernel;
     info->layout = ln_layout_name(step->call.n_outputs > 0 ? step->call.outputs[0].layout : LN_LAYOUT_DENSE);
     info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
-    static const char *const reasons[] = {"", "cannot", "cost", "hint", "chosen"};
+    static const char reasons[][8] = {"", "cannot", "cost", "hint", "chosen"};
     info->placed = reasons[step->reason];
     info->fused = step->fused;
     info->bytes = step->bytes;

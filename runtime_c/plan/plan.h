@@ -25,7 +25,7 @@ struct linnet_plan {
     ln_plan_output *outputs;
     int threads;
     ln_features features;
-    bool reference, reads_variables, writes_variables;
+    bool reference, separate, reads_variables, writes_variables;
     bool *steady;            /* per variable: no run changes it; NULL: no variable is packed */
     bool *snapshot;          /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
     const ln_tuning *tuning; /* NULL: none */

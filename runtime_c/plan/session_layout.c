@@ -80,6 +80,9 @@ size_t ln_session_measure(const linnet_plan *plan, bool own_threads, ln_session_
     at->outputs = c.used - (size_t)plan->n_outputs * sizeof(ln_session_output);
     carve(&c, (size_t)plan->n_devices, sizeof(ln_queue));
     at->queues = c.used - (size_t)plan->n_devices * sizeof(ln_queue);
+    const size_t ports = (size_t)plan->program.n_inputs + (size_t)plan->program.n_outputs;
+    carve(&c, ports, sizeof(char *));
+    at->bound = c.used - ports * sizeof(char *);
     at->threads = ln_round_up(c.used, LN_ALIGNMENT);
     if (own_threads) c.used = at->threads + ln_threads_size(plan->threads - 1);
     at->instance = ln_round_up(c.used, LN_ALIGNMENT);

@@ -125,6 +125,8 @@ struct linnet_session {
     ln_instance *last;          /* last instance of the last run's chain */
     ln_session_output *outputs; /* per fetch */
     ln_queue *queues;           /* per device of the plan */
+    char **bound;               /* per input, then per output of the first program: the caller's memory, or NULL */
+    bool binds;                 /* any is not NULL */
     const linnet_program_cache *program_cache;
     void *block, *io, *arena;
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
@@ -140,7 +142,7 @@ struct linnet_session {
 
 /* Offsets of the parts of a session's block. */
 typedef struct ln_session_layout {
-    size_t outputs, queues, threads, instance;
+    size_t outputs, queues, bound, threads, instance;
 } ln_session_layout;
 
 /* Whether any step, including those of segments not planned yet, may use more than one thread. */

@@ -29,7 +29,7 @@ typedef struct ln_work_value {
     const void *host; /* constants: the bytes that steps read, in the tensor's strides */
     int32_t producer; /* position of the node that computes it, or -1; only ln_pass_fuse maintains it */
     int32_t variable; /* index into the model's variables, or -1 */
-    int32_t input;    /* index into the function's inputs, or -1 */
+    int32_t input;    /* index into the function's inputs, followed by the feeds; or -1 */
     int32_t uses;     /* number of operand slots of ready nodes that read it */
     int32_t updates;  /* the variable that it may overwrite, set by ln_pass_order; -1: none */
     int32_t blob;     /* index of the memory that it was folded into, or -1 */
@@ -120,9 +120,12 @@ typedef struct ln_work {
     ln_list buffers;  /* ln_work_buffer */
     int32_t *fetches; /* values */
     int32_t n_fetches;
+    int32_t *fed; /* per value of the signature's function: the value that its readers get, because the caller feeds it;
+                     0: itself. NULL: nothing is fed but inputs */
     ln_features features;
     int threads;
     bool reference;
+    bool separate; /* an output shares its memory with no other tensor */
     const bool
         *steady; /* per variable: no run of the signature changes it, so kernels may keep packed copies; NULL: none may
                   */

@@ -28,7 +28,10 @@ void *ln_instance_pointer(const linnet_session *session, const ln_instance *inst
         return at(session->snapshot != NULL ? ln_snapshot_data(session->snapshot, o->index)
                                             : ln_store_data(session->store, o->index),
                   o->offset);
-    case LN_REGION_IO: return at(instance->io, o->offset);
+    case LN_REGION_IO: {
+        void *given = session->binds && instance == &session->root ? ln_bound_memory(session, o->offset) : NULL;
+        return given != NULL ? given : at(instance->io, o->offset);
+    }
     case LN_REGION_ARENA: return ln_on_cpu(o->device) ? at(instance->arena, o->offset) : NULL;
     case LN_REGION_GROWN: return instance->grown[o->offset].data;
     case LN_REGION_IMPORT:
@@ -81,6 +84,12 @@ static void bind(linnet_session *session, ln_instance *instance) {
             bind(session, body);
         }
     }
+}
+
+void ln_instance_rebind(linnet_session *session, ln_instance *instance) {
+    bind(session, instance);
+    for (ln_instance *child = instance->children; child != NULL; child = child->sibling)
+        ln_instance_rebind(session, child);
 }
 
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
@@ -225,6 +234,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     s->count_special = config->count_special != 0;
     s->exclusive = plan->writes_variables;
     s->queues = (ln_queue *)(block + at.queues);
+    s->bound = (char **)(block + at.bound);
     s->program_cache = config->program_cache;
     s->max_bytes = config->max_bytes > 0 ? config->max_bytes : plan->max_bytes;
     if (store != NULL) {

@@ -7,6 +7,10 @@
 
 /* Places the instance's arrays in `block` (ln_instance_size bytes, zeroed) and resolves every operand. */
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error);
+/* Resolves the operands of the instance and of all later segments again. */
+void ln_instance_rebind(linnet_session *session, ln_instance *instance);
+/* bind.c: the caller's memory at an offset of the session's io; NULL: the session's own memory. */
+void *ln_bound_memory(const linnet_session *session, uint64_t offset);
 /* segment.c: bytes that later segments may still allocate within max_bytes; UINT64_MAX without a limit. */
 uint64_t ln_session_free(const linnet_session *session);
 /* segment.c: makes room for `bytes` more bytes. It drops later segments on which the run up to `last` does not depend.

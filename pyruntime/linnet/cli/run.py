@@ -49,7 +49,8 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
     multiple=True,
     metavar="[NAME=]FILE",
     help="Value of an input: a .npy file, or an image or audio file if the model contains the preprocessing for it. "
-    "Repeat for each input. NAME= may be omitted if the model has only one input.",
+    "Repeat for each input. NAME= may be omitted if the model has only one input. NAME may be any tensor of the graph: "
+    "the run then starts there.",
 )
 @click.option(
     "--random", is_flag=True, help="Use random values (zeros for plain integers) for inputs that are not given."
@@ -124,8 +125,11 @@ def run(
     feeds: dict[str, Any] = {}
     only = next(iter(specs)) if len(specs) == 1 else ""
     for name, text in pairs([f"{only}={i}" if only and "=" not in i else i for i in inputs], "--input x=x.npy"):
-        known(name, specs)
-        feeds[name] = read_feed(Path(text), name, specs[name].dtype, described.about(name))
+        spec = specs.get(name) or session.model.tensor(name, signature)
+        if spec is None:
+            known(name, specs)
+        else:
+            feeds[name] = read_feed(Path(text), name, spec.dtype, described.about(name))
     if shapes and not random:
         raise CommandLineError("--shape applies only to random inputs", code=101, hint="add --random, or give --input")
     if random:

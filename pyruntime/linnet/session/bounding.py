@@ -43,8 +43,15 @@ class Planning(Protocol):
     def _arena_bytes(self) -> int: ...
     @property
     def memory_kept(self) -> int: ...
+    @property
+    def _bound_bytes(self) -> int: ...
     def _make_plan(
-        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *, frame: Shapes | None = None
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        fetches: tuple[str, ...] | None,
+        *,
+        frame: Shapes | None = None,
+        separate: bool = False,
     ) -> Any: ...
     def _fits_arena(self, plan: Any) -> bool: ...
     def _drop_oldest(self) -> None: ...
@@ -200,18 +207,18 @@ def _memory(size: int) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
 
 
 def fitting(
-    session: Planning, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None
+    session: Planning, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, separate: bool
 ) -> tuple[Any, int]:
     """Makes a plan that fits into the session's memory, dropping older plans if necessary. Returns the plan, and the
     limit in bytes for the plan with its later segments (0: no limit). Raises GraphError (too_large)."""
     try:
-        plan = session._make_plan(shapes, fetches)
+        plan = session._make_plan(shapes, fetches, separate=separate)
         if session._frame is None or session._fits_arena(plan):
             return plan, _make_room(session, plan)
     except GraphError as error:
         if error.code != TOO_LARGE or session._frame is None:
             raise
-    plan = session._make_plan(shapes, fetches, frame=session._frame)
+    plan = session._make_plan(shapes, fetches, frame=session._frame, separate=separate)
     return plan, _make_room(session, plan)
 
 
@@ -224,7 +231,7 @@ def _make_room(session: Planning, plan: Any) -> int:
     own = int(info.total - info.packed_weights - info.variables) - session.model._structure - arena
     if any(planned.snapshot for planned in session._plans.values()):  # the plan shares their snapshot
         own -= int(info.snapshot + info.committed)
-    beside = session._arena_bytes - arena  # an arena kept for larger shapes
+    beside = session._arena_bytes - arena + session._bound_bytes  # what is never dropped
     if int(info.total) + beside > limit:
         raise GraphError(
             "the plan needs more memory than max_bytes allows", code=TOO_LARGE, expected=f"at most {limit} bytes",

@@ -190,6 +190,14 @@ class Model:
         """The declared outputs of a signature. Raises UsageError if the signature does not exist."""
         return self._specs(signature, "output")
 
+    def tensor(self, name: str, signature: str = "infer") -> TensorSpec | None:
+        """What the file declares for an output or any tensor of the signature's graph. None if no tensor has this
+        name. Raises UsageError if the signature does not exist."""
+        info = new_struct("linnet_tensor_info")
+        lib, index = library(), self._signature(signature)
+        missing = lib.linnet_model_get_tensor(self.pointer, index, name.encode(), info)
+        return None if missing else dataclasses.replace(spec_of(info), name=name)
+
     def verify(self) -> Verified:
         """Reads the whole file and checks the weights against their digests, and that no extra bytes are between them.
         Raises FileError if the file is damaged (it names the first tensor) or has no digests. Writing the file again

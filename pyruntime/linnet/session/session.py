@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from linnet.file import tuning as tuning_file
 from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp
-from linnet.session import bounding
+from linnet.session import binding, bounding, making
 from linnet.session.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
 from linnet.session.model import (
     Array,
@@ -119,6 +120,8 @@ class Session:
         self.inputs = self.model.inputs(signature)
         self.outputs = self.model.outputs(signature)
         self._specs = {spec.name: spec for spec in self.inputs}
+        self._fed: dict[str, TensorSpec] = {}  # other tensors that were fed
+        self._bindings: weakref.WeakSet[binding.Binding] = weakref.WeakSet()
         self._fetches = None if fetches is None else tuple(fetches)
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
         self._reference, self._max_bytes, self._devices = reference, max_bytes, tuple(devices)
@@ -179,7 +182,7 @@ class Session:
 
     def _check_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> None:
         if not fits(shape, spec.shape):
-            raise wrong_shape(spec, shape)
+            raise wrong_shape(spec, shape, "input" if spec.name in self._specs else "tensor")
         dims = self._ranges.get(spec.name)
         if dims is not None and not inside(shape, dims):
             raise UsageError(
@@ -189,12 +192,16 @@ class Session:
             )  # fmt: skip
 
     def _spec(self, name: str) -> TensorSpec:
-        if name not in self._specs:
+        """What the file declares for an input, or for any other tensor that may be fed."""
+        spec = self._specs.get(name) or self._fed.get(name) or self.model.tensor(name, self.signature)
+        if spec is None:
             raise UsageError(
-                f"signature {self.signature!r} has no input named {name!r}", code=102, tensor=name,
-                expected=" or ".join(self._specs) or "no input",
+                f"signature {self.signature!r} has no input or tensor named {name!r}", code=102, tensor=name,
+                expected=" or ".join(self._specs) or "no input", hint="feed an input, or any tensor by its name",
             )  # fmt: skip
-        return self._specs[name]
+        if name not in self._specs:
+            self._fed[name] = spec
+        return spec
 
     def run(
         self,
@@ -206,7 +213,8 @@ class Session:
         """Runs once and returns new arrays by name.
 
         feeds: every input that the fetches need, in the declared dtype and shape. Python lists and numbers are
-            converted; arrays of another dtype are rejected.
+            converted; arrays of another dtype are rejected. Any other tensor of the graph may be fed by its name: the
+            run then starts there, and inputs that only this tensor needs are not fed. Each set of feeds has its plan.
         fetches: as in the constructor; None: those of the session.
         timeout: maximum time in seconds, including the wait for other runs on the same store. Ctrl-C ends a run in the
             main thread, and `cancel` ends a run in any thread. The run then ends before its next step and changes no
@@ -235,6 +243,29 @@ class Session:
         """A run that checks and converts feeds, and plans if necessary."""
         return self._filled(feeds, fetches).run(self._runner, timeout)
 
+    def bind(
+        self, feeds: Mapping[str, Any], outputs: Mapping[str, Any] | Sequence[str] | None = None
+    ) -> binding.Binding:
+        """Prepares runs on the caller's memory: `run` of the result computes from the arrays in `feeds`, as they are at
+        that moment, into the arrays in `outputs`, and copies nothing.
+
+        feeds: as for `run`, but NumPy arrays, or objects of other libraries with `__dlpack__` (torch.Tensor), in memory
+            of the CPU.
+        outputs: for each output or tensor, writable memory of the same kinds; or names, for which new arrays are made.
+            None: all outputs of the session. They must not overlap other arrays of the binding.
+        Arrays are dense, aligned to 64 bytes (see `empty`), and of exactly the declared dtype. The binding has its own
+        plan and memory, which count in memory_kept until it is freed. Raises UsageError, GraphError.
+        """
+        with self._lock:
+            made = binding.bind(self, feeds, self._fetches if outputs is None else outputs)
+            self._bindings.add(made)
+            return made
+
+    def empty(self, name: str, shape: Sequence[int] | None = None) -> Array:
+        """A new array for an input, an output or a tensor, aligned so that `bind` takes it. Its values are undefined.
+        shape: needed if the file leaves the shape open. Raises UsageError."""
+        return binding.empty(self._spec(name), shape)
+
     def cancel(self) -> None:
         """Ends the current run, if any; that run raises Cancelled. May be called from any thread and does not wait."""
         self._runner.cancel()
@@ -261,7 +292,7 @@ class Session:
             )
         for name, value in feeds.items():
             spec = self._spec(name)
-            array = converted(value, spec, "input")
+            array = converted(value, spec, "input" if name in self._specs else "tensor")
             self._check_shape(spec, array.shape)
             values[name] = array
         shapes = {name: array.shape for name, array in values.items()} | dict(elsewhere or {})
@@ -277,7 +308,7 @@ class Session:
     def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError:
         return UsageError(
             f"no value is given for input {name!r}", code=105, tensor=name, got=" and ".join(given) or "no inputs",
-            hint="feed it, or fetch only outputs that do not depend on it",
+            hint="feed it, or a tensor that is computed from it, or fetch only outputs that do not depend on it",
         )  # fmt: skip
 
     def _planned(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> Planned:
@@ -309,68 +340,18 @@ class Session:
             warnings.warn(dim_names.text_of(found), stacklevel=2)
 
     def _make_plan(
-        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *, frame: Shapes | None = None
-    ) -> Any:
+        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *, frame: Shapes | None = None,
+        separate: bool = False,
+    ) -> Any:  # fmt: skip
         """frame: input shapes that are at least as large. The plan then takes no more memory than a plan of the
-        frame."""
-        lib, error = library(), ffi.new("linnet_error *")
-        config = new_struct("linnet_plan_config")
-        keep: list[Any] = [ffi.new("char[]", self.signature.encode())]
-        config.signature = keep[0]
-        dynamic = [n for n in shapes if (d := self._specs[n].shape) is None or None in d]
-        if dynamic:
-            self._check_dims(shapes)
-        config.shapes, config.shape_count = self._rows(shapes, dynamic, keep), len(dynamic)
-        if frame is not None:
-            config.bounds, config.bound_count = self._rows(frame, dynamic, keep), len(dynamic)
-        if fetches is not None:
-            texts = [ffi.new("char[]", name.encode()) for name in fetches]
-            names = ffi.new("char *[]", texts or [ffi.NULL])
-            keep += [texts, names]
-            config.fetches, config.fetch_count = ffi.cast("const char *const *", names), len(fetches)
-        config.threads = self._threads
-        if self._isa_max is not None:
-            keep.append(ffi.new("char[]", self._isa_max.encode()))
-            config.isa_max = keep[-1]
-        if self._devices:
-            pointers = ffi.new("const linnet_device *[]", [device.pointer for device in self._devices])
-            keep.append(pointers)
-            config.devices, config.device_count = pointers, len(self._devices)
-        if self._placement:
-            hints = ffi.new("linnet_placement[]", len(self._placement))
-            keep.append(hints)
-            for hint, names in zip(hints, self._placement.items(), strict=True):
-                keep += [ffi.new("char[]", name.encode()) for name in names]
-                hint.node, hint.device = keep[-2:]
-            config.placement, config.placement_count = hints, len(hints)
-        if self._tuning is not None:
-            keep.append(ffi.new("char[]", self._tuning))
-            config.tuning = keep[-1]
-        config.snapshot = int(self._snapshot)
-        config.strict_dims = bool(self._strict_dims)
-        config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes
-        out = ffi.new("linnet_plan **")
-        if lib.linnet_plan_create(self.model.pointer, config, out, error):
-            failure = exception(error)
-            if failure.code == 304 and failure.tensor in self._specs and failure.tensor not in shapes:
-                raise self._missing(failure.tensor, shapes)
-            raise failure
-        return ffi.gc(out[0], lib.linnet_plan_free)
+        frame. separate: every output has memory of its own, which can be bound."""
+        return making.plan(self, shapes, fetches, frame, separate)
 
-    def _rows(self, shapes: Mapping[str, tuple[int, ...]], names: Sequence[str], keep: list[Any]) -> Any:
-        """The shapes of these inputs as linnet_shape. Objects that its pointers refer to are appended to `keep`."""
-        rows = ffi.new("linnet_shape[]", max(len(names), 1))
-        keep.append(rows)
-        for row, name in zip(rows, names, strict=False):
-            if len(shapes[name]) > 8:
-                raise wrong_shape(self._specs[name], shapes[name])
-            keep.append(ffi.new("char[]", name.encode()))
-            row.input, row.rank, row.dims = keep[-1], len(shapes[name]), list(shapes[name])
-        return rows
-
-    def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> Planned:
+    def _plan(
+        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any, separate: bool = False
+    ) -> Planned:
         lib, error = library(), ffi.new("linnet_error *")
-        plan, most = bounding.fitting(self, shapes, fetches)
+        plan, most = bounding.fitting(self, shapes, fetches, separate)
         session_config = new_struct("linnet_session_config")
         session_config.max_bytes = most
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
@@ -405,12 +386,17 @@ class Session:
 
     @property
     def memory_kept(self) -> int:
-        """Bytes of everything held now: the model, the store, all plans for recent shapes, and the packed weights that
-        they share (also with other sessions of the Model)."""
+        """Bytes of everything held now: the model, the store, all plans for recent shapes, bindings, and the packed
+        weights that they share (also with other sessions of the Model)."""
         lib = library()
         total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
         total += sum(int(lib.linnet_session_bytes(p.session)) - p.snapshot for p in self._plans.values())
-        return total + self._arena_bytes + max((p.snapshot for p in self._plans.values()), default=0)
+        total += self._arena_bytes + self._bound_bytes
+        return total + max((p.snapshot for p in self._plans.values()), default=0)
+
+    @property
+    def _bound_bytes(self) -> int:
+        return sum(made.bytes for made in self._bindings)
 
     @property
     def plan_info(self) -> dict[str, Any]:

@@ -1,0 +1,150 @@
+"""Runs on memory of the caller, without copies: what Session.bind makes. NumPy arrays are taken as they are, and arrays of
+other libraries through DLPack (memory.py)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from linnet.clib.errors import UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception, library
+from linnet.ir.dtypes import bits_of, numpy_dtype
+from linnet.session.memory import ALIGNMENT, Memory, memory_of
+from linnet.session.model import Array, TensorSpec, wrong_shape
+from linnet.session.planned import Planned, Step, steps_of
+from linnet.session.running import Runner
+
+
+class Bound(Protocol):
+    """The part of linnet.Session that is used here."""
+
+    outputs: list[TensorSpec]
+    _trace: bool
+    _lock: threading.Lock
+    _runner: Runner
+
+    def _spec(self, name: str) -> TensorSpec: ...
+    def _check_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> None: ...
+    def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError: ...
+    def _plan(
+        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any, separate: bool = False
+    ) -> Planned: ...
+
+
+class Binding:
+    """Runs of a Session on the caller's arrays. `outputs` has them by name; `run` computes into them. The arrays stay alive
+    with the binding, and must not be resized."""
+
+    def __init__(self, session: Bound, planned: Planned, feeds: list[Memory], outputs: dict[str, Any]) -> None:
+        self._session, self._planned, self._feeds = session, planned, feeds
+        self.outputs = outputs
+
+    def run(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """Runs once and returns `outputs`. timeout, and what ends a run: as for Session.run, also the exceptions."""
+        with self._session._lock:
+            self._planned.execute(self._session._runner, timeout)
+        return self.outputs
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of a run, as in Session.steps."""
+        return steps_of(self._planned.plan, self._planned.session if self._session._trace else None)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the binding holds besides the caller's arrays, what it shares with the session not included."""
+        return int(library().linnet_session_bytes(self._planned.session)) - self._planned.snapshot
+
+
+def empty(spec: TensorSpec, shape: Sequence[int] | None) -> Array:
+    """An array of the declared dtype, at an address that kernels take."""
+    if shape is None and (spec.shape is None or None in spec.shape):
+        raise UsageError(
+            f"the shape of {spec.name!r} is open", code=104, tensor=spec.name, hint=f"empty({spec.name!r}, shape)"
+        )
+    return _aligned(tuple(int(d or 0) for d in (spec.shape or () if shape is None else shape)), numpy_dtype(spec.dtype))
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def bind(session: Bound, feeds: Mapping[str, Any], wanted: Mapping[str, Any] | Sequence[str] | None) -> Binding:
+    """A plan of its own for these feeds and outputs, bound to their memory. Raises UsageError, GraphError."""
+    given: dict[str, Memory] = {}
+    for name, value in feeds.items():
+        spec = _whole(session._spec(name))
+        given[name] = _checked(spec, memory_of(value, name), name)
+        session._check_shape(spec, given[name].shape)
+    names = [spec.name for spec in session.outputs] if wanted is None else list(wanted)
+    shapes = {name: memory.shape for name, memory in given.items()}
+    planned = session._plan(shapes, tuple(names), None, separate=True)
+    for i, (name, _, _, _) in enumerate(planned.feeds):
+        if name not in given:
+            raise session._missing(name, given)
+        _give("input", planned, i, given[name])
+    outputs: dict[str, Any] = {}
+    for i, (name, view) in enumerate(planned.outputs):
+        spec = _whole(session._spec(name))
+        if view is None:
+            raise UsageError(
+                f"{name!r} cannot be bound", code=101, tensor=name, expected="a shape that is known",
+                got="a shape that depends on data", hint="fetch it with Session.run",
+            )  # fmt: skip
+        outputs[name] = wanted[name] if isinstance(wanted, Mapping) else _aligned(view.shape, view.dtype)
+        memory = _checked(spec, memory_of(outputs[name], name), name)
+        if memory.shape != view.shape:
+            raise wrong_shape(TensorSpec(name, spec.dtype, view.shape), memory.shape, "output")
+        if not memory.writable:
+            raise UsageError(
+                f"the memory for {name!r} is read-only", code=101, tensor=name, hint="give an array that can be written"
+            )
+        _give("output", planned, i, memory)
+    return Binding(session, planned, list(given.values()), outputs)
+
+
+def _whole(spec: TensorSpec) -> TensorSpec:
+    """The spec. Raises UsageError if elements of the tensor share bytes."""
+    bits = bits_of(spec.dtype)
+    if bits < 8:
+        raise UsageError(
+            f"{spec.name!r} cannot be bound", code=101, tensor=spec.name, expected="elements of whole bytes",
+            got=f"elements of {bits} bits, which share bytes in the library", hint="use Session.run, which packs them",
+        )  # fmt: skip
+    return spec
+
+
+def _checked(spec: TensorSpec, memory: Memory, name: str) -> Memory:
+    """The memory, if a kernel can use it as the tensor. Raises UsageError."""
+    if memory.dtype != spec.dtype and not (spec.dtype == "bf16" and memory.dtype == "u16"):
+        raise UsageError(
+            f"the memory for {name!r} has the wrong dtype", code=103, tensor=name, expected=spec.dtype,
+            got=memory.dtype, hint="a binding converts nothing: convert the array, or use Session.run",
+        )  # fmt: skip
+    if not memory.dense:
+        raise UsageError(
+            f"the memory for {name!r} is not contiguous", code=101, tensor=name,
+            expected="elements one after another, the last dimension first", got="an array with gaps or other strides",
+            hint="copy it into a contiguous array (numpy.ascontiguousarray, torch.Tensor.contiguous)",
+        )  # fmt: skip
+    if memory.address % ALIGNMENT:
+        raise UsageError(
+            f"the memory for {name!r} is not aligned", code=101, tensor=name,
+            expected=f"an address that is a multiple of {ALIGNMENT}", got=f"{memory.address % ALIGNMENT} bytes beyond one",
+            hint=f"session.empty({name!r}) makes an aligned array",
+        )  # fmt: skip
+    return memory
+
+
+def _give(role: str, planned: Planned, i: int, memory: Memory) -> None:
+    error = ffi.new("linnet_error *")
+    call = getattr(library(), f"linnet_session_bind_{role}")
+    if call(planned.session, i, ffi.cast("void *", memory.address), memory.size, error):
+        raise exception(error)

@@ -1,0 +1,104 @@
+"""Makes the C plans of a Session: fills linnet_plan_config from what the Session was created with, the shapes of what is
+fed, and the fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from linnet.clib.errors import UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception, library, new_struct
+from linnet.session.bounds import Shapes
+from linnet.session.model import Device, Model, TensorSpec, wrong_shape
+
+
+class Made(Protocol):
+    """The part of linnet.Session that is used here."""
+
+    model: Model
+    signature: str
+    _specs: dict[str, TensorSpec]
+    _threads: int
+    _isa_max: str | None
+    _devices: tuple[Device, ...]
+    _placement: dict[str, str]
+    _tuning: bytes | None
+    _snapshot: bool
+    _strict_dims: bool | None
+    _reference: bool
+    _max_bytes: int
+
+    def _spec(self, name: str) -> TensorSpec: ...
+    def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None: ...
+    def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError: ...
+
+
+def plan(
+    session: Made,
+    shapes: Mapping[str, tuple[int, ...]],
+    fetches: tuple[str, ...] | None,
+    frame: Shapes | None,
+    separate: bool,
+) -> Any:
+    """A new linnet_plan. Names in `shapes` that are no inputs are tensors that the caller feeds. Raises GraphError,
+    UsageError."""
+    lib, error = library(), ffi.new("linnet_error *")
+    config = new_struct("linnet_plan_config")
+    keep: list[Any] = [ffi.new("char[]", session.signature.encode())]
+    config.signature = keep[0]
+    fed = [name for name in shapes if name not in session._specs]
+    dynamic = [n for n in shapes if n not in fed and ((d := session._specs[n].shape) is None or None in d)]
+    if dynamic:
+        session._check_dims(shapes)
+    config.shapes, config.shape_count = _rows(session, shapes, dynamic, keep), len(dynamic)
+    config.feeds, config.feed_count = _rows(session, shapes, fed, keep), len(fed)
+    config.separate_outputs = int(separate)
+    if frame is not None:
+        config.bounds, config.bound_count = _rows(session, frame, dynamic, keep), len(dynamic)
+    if fetches is not None:
+        texts = [ffi.new("char[]", name.encode()) for name in fetches]
+        names = ffi.new("char *[]", texts or [ffi.NULL])
+        keep += [texts, names]
+        config.fetches, config.fetch_count = ffi.cast("const char *const *", names), len(fetches)
+    config.threads = session._threads
+    if session._isa_max is not None:
+        keep.append(ffi.new("char[]", session._isa_max.encode()))
+        config.isa_max = keep[-1]
+    if session._devices:
+        pointers = ffi.new("const linnet_device *[]", [device.pointer for device in session._devices])
+        keep.append(pointers)
+        config.devices, config.device_count = pointers, len(session._devices)
+    if session._placement:
+        hints = ffi.new("linnet_placement[]", len(session._placement))
+        keep.append(hints)
+        for hint, names in zip(hints, session._placement.items(), strict=True):
+            keep += [ffi.new("char[]", name.encode()) for name in names]
+            hint.node, hint.device = keep[-2:]
+        config.placement, config.placement_count = hints, len(hints)
+    if session._tuning is not None:
+        keep.append(ffi.new("char[]", session._tuning))
+        config.tuning = keep[-1]
+    config.snapshot = int(session._snapshot)
+    config.strict_dims = bool(session._strict_dims)
+    config.reference, config.max_bytes = 2 if frame is not None else int(session._reference), session._max_bytes
+    out = ffi.new("linnet_plan **")
+    if lib.linnet_plan_create(session.model.pointer, config, out, error):
+        failure = exception(error)
+        if failure.code == 304 and failure.tensor in session._specs and failure.tensor not in shapes:
+            raise session._missing(failure.tensor, shapes)
+        raise failure
+    return ffi.gc(out[0], lib.linnet_plan_free)
+
+
+def _rows(session: Made, shapes: Mapping[str, tuple[int, ...]], names: Sequence[str], keep: list[Any]) -> Any:
+    """The shapes of these inputs and tensors as linnet_shape. Objects that its pointers refer to are appended to
+    `keep`."""
+    rows = ffi.new("linnet_shape[]", max(len(names), 1))
+    keep.append(rows)
+    for row, name in zip(rows, names, strict=False):
+        if len(shapes[name]) > 8:
+            raise wrong_shape(session._spec(name), shapes[name])
+        keep.append(ffi.new("char[]", name.encode()))
+        row.input, row.rank, row.dims = keep[-1], len(shapes[name]), list(shapes[name])
+    return rows

@@ -1,0 +1,189 @@
+"""Runs that start anywhere: any tensor may be fed, also one that the plan would fold or fuse away, as any may be fetched. One
+plan per set of feeds; what is fed wrongly, or does not suffice, is an error that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import ops
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 8)).astype(np.float32)
+W = RNG.standard_normal((8, 8)).astype(np.float32)
+
+
+def net() -> linnet.Graph:
+    """x -> matmul with a constant -> relu, which is fused into it -> softmax, and both its halves."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("n", 8))
+    map_ = ops.relu(ops.matmul(x, graph.constant(W, "w"), name="product"), name="map")
+    soft = ops.softmax(map_, name="soft")
+    left, right = ops.split(soft, 2, axis=1, name="halves")
+    graph.signature("infer", {"x": x}, {"probs": soft, "left": left, "right": right * 2 + x.sum(), "map_out": map_ + 1})
+    return graph
+
+
+def counted(session: linnet.Session, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    made: list[Any] = []
+    plan = session._make_plan
+    monkeypatch.setattr(session, "_make_plan", lambda *a, **k: made.append(a) or plan(*a, **k))
+    return made
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_a_run_starts_at_any_tensor(reference: bool) -> None:
+    session = linnet.Session(net(), reference=reference)
+    fetches = ["probs", "left", "map_out"]
+    whole = session.run({"x": X}, fetches)
+    values = session.run({"x": X}, ["w", "product", "map", "soft", "probs"])
+    assert any(step.fused for step in linnet.Session(net(), input_shapes={"x": (2, 8)}).steps)  # the map is fused away
+    for name, value in values.items():
+        feeds = {name: value} | ({"x": X} if name == "w" else {})
+        wanted = ["left"] if name in ("soft", "probs") else fetches
+        for key, found in session.run(feeds, wanted).items():
+            np.testing.assert_allclose(found, whole[key], rtol=1e-5, err_msg=f"{key} from {name}")
+    twice = session.run({"x": X, "w": 2 * W}, ["product"])["product"]
+    np.testing.assert_allclose(twice, 2 * values["product"], rtol=1e-5)
+    np.testing.assert_allclose(session.run({"x": X}, ["product"])["product"], values["product"], rtol=1e-5)
+
+
+def test_a_fed_tensor_that_is_fetched_comes_back() -> None:
+    session = linnet.Session(net())
+    value = np.abs(X)
+    found = session.run({"map": value, "soft": X}, ["map", "probs", "left"])
+    assert found["map"].tolist() == value.tolist() and found["probs"].tolist() == X.tolist()
+    assert found["left"].tolist() == X[:, :4].tolist()
+    found["map"][:] = 0
+    assert session.run({"map": value}, ["map"])["map"].tolist() == value.tolist()
+
+
+def test_of_a_node_with_several_outputs_one_may_be_fed() -> None:
+    session = linnet.Session(net())
+    names = [spec.name for spec in session.outputs]
+    usual = session.run({"x": X})
+    found = session.run({"x": X, "left": np.zeros((2, 4), np.float32)}, names)
+    assert not found["left"].any()
+    for name in ("probs", "right", "map_out"):
+        np.testing.assert_array_equal(found[name], usual[name])
+
+
+def test_one_plan_per_set_of_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = linnet.Session(net(), trace=True)
+    made = counted(session, monkeypatch)
+    fed = np.abs(X)
+    for _ in range(3):
+        session.run({"x": X}, ["probs"])
+        session.run({"map": fed}, ["probs"])
+        assert [(step.op, step.runs > 0) for step in session.steps] == [("softmax", True)]  # nothing before the feed
+        session.run({"map": fed, "x": X}, ["probs"])
+    assert len(made) == 3
+    probs = [session.run({"map": value}, ["probs"])["probs"] for value in (fed, 2 * fed)]
+    np.testing.assert_allclose(probs[1], np.exp(2 * fed) / np.exp(2 * fed).sum(1, keepdims=True), rtol=1e-5)
+    assert (probs[0] != probs[1]).any() and len(made) == 3
+
+
+@pytest.mark.parametrize(
+    ("feeds", "fetches", "error", "words"),
+    [
+        ({"map": X}, ["right"], linnet.UsageError, ["no value is given for input 'x'", "got map"]),
+        ({"map": X}, ["product"], linnet.UsageError, ["no value is given for input 'x'"]),
+        ({"nowhere": X}, None, linnet.UsageError, ["no input or tensor named 'nowhere'", "expected x"]),
+        ({"map": X[:, :7]}, ["probs"], linnet.UsageError, ["tensor 'map' has the wrong shape", "[?, 8]", "[2, 7]"]),
+        ({"map": X[0]}, ["probs"], linnet.UsageError, ["tensor 'map' has the wrong shape"]),
+        ({"map": X.astype(np.float64)}, ["probs"], linnet.UsageError, ["tensor 'map' has the wrong dtype", "f32", "f64"]),
+        ({"soft": X, "probs": X}, ["left"], linnet.UsageError, ["a tensor is fed twice", "one of its names"]),
+        ({"x": X[:1], "map": X}, ["right", "probs"], None, []),  # each has its own open dimension
+    ],
+    ids=["too few", "behind the feed", "unknown", "shape", "rank", "dtype", "twice", "free"],
+)  # fmt: skip
+def test_wrong_feeds_say_what_is_wrong(
+    feeds: dict[str, Any], fetches: list[str] | None, error: type[linnet.Error] | None, words: list[str]
+) -> None:
+    session = linnet.Session(net())
+    if error is None:
+        session.run(feeds, fetches)
+        return
+    with pytest.raises(error) as caught:
+        session.run(feeds, fetches)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    session.run({"x": X})  # and nothing is broken
+
+
+def test_a_variable_is_written_and_not_fed() -> None:
+    graph = linnet.Graph()
+    x, v = graph.placeholder("x", (2,)), graph.variable("v", np.ones(2, np.float32))
+    grown = ops.add(x, v, name="grown")
+    graph.signature("train", {"x": x}, {"y": grown}, updates={v: ops.softmax(grown, name="new")})
+    session = linnet.Session(graph, "train")
+    with pytest.raises(linnet.UsageError, match=r"variable cannot be fed.*linnet_store_write"):
+        session.run({"x": X[0, :2], "v": X[0, :2]})
+    session.run({"new": np.float32([5, 6]), "x": X[0, :2]})  # what an update stores may be fed
+    assert session.variables["v"].tolist() == [5, 6]
+
+
+def test_feeds_go_on_into_segments_loops_and_functions() -> None:
+    """Shapes that data decides: the fed tensor is read by the later segment, and decides its shape."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (6,))
+    half = ops.softmax(x, name="half")
+    places = ops.nonzero(half.cast("i64"), name="places")
+    last, _ = linnet.scan(lambda s, v: (s + v, v), graph.constant(np.float32(0)), half)
+    graph.signature("infer", {"x": x}, {"places": places, "sum": last, "picked": ops.gather(half, places[0]) * 2})
+    session = linnet.Session(graph)
+    for value in ([0, 1, 2, 0, 0, 3], [1, 0, 0, 0, 0, 0], [0, 1, 2, 0, 0, 4]):
+        fed = np.float32(value)
+        found = session.run({"half": fed})
+        assert found["places"].tolist() == [np.flatnonzero(fed).tolist()]
+        assert found["picked"].tolist() == (2 * fed[fed != 0]).tolist() and found["sum"] == fed.sum()
+
+
+def test_dtype_and_shape_of_a_fed_tensor_are_the_files() -> None:
+    """A tensor that the plan keeps in another layout or type is fed as the file declares it."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (1, 3, 8, 8), "bf16")
+    w = [graph.constant(RNG.standard_normal((4, n, 3, 3)).astype(np.float32)).cast("bf16") for n in (3, 4)]
+    first = ops.conv(x, w[0], pads=[1, 1, 1, 1], name="first")
+    graph.signature("infer", {"x": x}, {"y": ops.relu(ops.conv(first, w[1], name="second"))})
+    model = linnet.Model(graph)
+    spec = model.tensor("first")
+    assert spec is not None and (spec.dtype, spec.shape) == ("bf16", (1, 4, 8, 8))
+    assert model.tensor("nothing") is None
+    session = linnet.Session(model)
+    value = (RNG.standard_normal((1, 3, 8, 8)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    whole = session.run({"x": value}, ["first", "y"])
+    np.testing.assert_array_equal(session.run({"first": whole["first"]})["y"], whole["y"])
+
+
+def test_a_tensor_that_shape_arithmetic_folds_may_be_fed() -> None:
+    """The plan computes `size` from the shape of x. Fed, it is data, and the reshape waits for it."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("n", 4))
+    size = ops.concat([ops.shape(x)[1:], ops.shape(x)[:1]], axis=0, name="size")
+    y = ops.softmax(ops.copy([x, size], kind="reshape")[0])
+    graph.signature("infer", {"x": x}, {"y": y})
+    session = linnet.Session(graph)
+    value = np.arange(8, dtype=np.float32).reshape(2, 4)
+    assert session.run({"x": value})["y"].shape == (4, 2)
+    assert session.run({"x": value, "size": np.array([8, 1])})["y"].tolist() == [[1]] * 8
+    with pytest.raises(linnet.GraphError):
+        session.run({"x": value, "size": np.array([3, 1])})
+
+
+def test_the_command_line_feeds_any_tensor(tmp_path: Path, linnet_command: Any) -> None:
+    net().save(tmp_path / "net.lnt")
+    fed = np.abs(X)
+    np.save(tmp_path / "map.npy", fed)
+    done = linnet_command(
+        "run", tmp_path / "net.lnt", "--input", f"map={tmp_path}/map.npy", "--fetch", "probs",
+        "--output-dir", tmp_path / "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "out" / "probs.npy")
+    np.testing.assert_allclose(found, np.exp(fed) / np.exp(fed).sum(1, keepdims=True), rtol=1e-5)
+    wrong = linnet_command("run", tmp_path / "net.lnt", "--input", f"mop={tmp_path}/map.npy")
+    assert wrong.returncode == 1 and "mop" in wrong.stderr
