@@ -125,7 +125,7 @@ def run(
     feeds: dict[str, Any] = {}
     only = next(iter(specs)) if len(specs) == 1 else ""
     for name, text in pairs([f"{only}={i}" if only and "=" not in i else i for i in inputs], "--input x=x.npy"):
-        spec = specs.get(name) or session.model.tensor(name, signature)
+        spec = specs.get(name) or opened.tensor(name, signature)
         if spec is None:
             known(name, specs)
         else:
@@ -145,6 +145,7 @@ def run(
         kinds = {name: kind_of(opened, signature, name) for name in specs}
         missing = [spec for name, spec in specs.items() if name not in feeds]
         feeds |= random_feeds(missing, given | assumed, kinds)
+    planned = {name: np.shape(value) for name, value in feeds.items() if name in specs}
     trace.phase("read inputs")
     session = Session(
         opened,
@@ -152,7 +153,7 @@ def run(
         threads=threads,
         isa_max=isa_max,
         fetches=list(fetches) or None,
-        input_shapes={name: np.shape(value) for name, value in feeds.items()} if trace_file else None,
+        input_shapes=planned if trace_file is not None else None,
         trace=trace_file is not None,
         strict_dims=strict_dims,
         devices=devices_of(devices),
