@@ -8,6 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from linnet.clib.arguments import check_all as _check_all
+from linnet.clib.arguments import checked as _checked
 from linnet.clib.errors import (
     Cancelled,
     ConversionError,
@@ -241,6 +243,7 @@ class _Moved:
 
 
 sys.modules[__name__].__class__ = _Package
+_check_all(globals(), ("Graph", "Quantization"))
 sys.meta_path.append(_Moved)
 
 
@@ -252,7 +255,7 @@ def __getattr__(name: str) -> Any:
 
         raise AttributeError(message(name) or f"module 'linnet' has no attribute {name!r}")
     try:
-        value = getattr(import_module(_LAZY[name]), name)
+        value = _checked(getattr(import_module(_LAZY[name]), name), f"linnet.{name}")
     except ModuleNotFoundError as missing:
         package = (missing.name or "linnet").partition(".")[0]
         if package == "linnet":

@@ -125,10 +125,10 @@ bool ln_is_view(const ln_work *w, const ln_work_node *node) {
     return true;
 }
 
-/* Whether output y would be all of the buffer, and the only output in it. */
+/* Whether output y would be all of the buffer, which holds no input and no other output. */
 static bool alone(const alias *a, const ln_work_value *y, int32_t buffer) {
     for (int32_t v = a->head[buffer]; v >= 0; v = a->next[v])
-        if (ln_value_at(a->w, v)->fetched) return false;
+        if (ln_value_at(a->w, v)->fetched || ln_value_at(a->w, v)->input >= 0) return false;
     return ln_buffer_at(a->w, buffer)->size == bytes_of(&y->tensor);
 }
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.errors import UsageError
+
 Dim = int | str | None
 Spec = tuple[str, tuple[Dim, ...] | None]  # dtype and shape of an output
 FOLD_LIMIT = 1 << 16  # bytes: larger folded results stay nodes, which C evaluates at plan time
@@ -40,14 +42,35 @@ DTYPE_NAMES = {number: name for name, number in DTYPE_IDS.items()}
 
 
 def dtype_of(dtype: npt.DTypeLike) -> str:
-    """linnet's name for a NumPy dtype. Raises TypeError for an unsupported dtype."""
-    wanted = np.dtype(dtype)
+    """linnet's name for a NumPy dtype. Raises UsageError for an unsupported dtype."""
+    try:
+        wanted = np.dtype(dtype)
+    except TypeError as error:
+        raise UsageError("this is not a dtype", code=103, expected="a dtype of NumPy", got=str(dtype)) from error
     for name, candidate in _DTYPES.items():
         if name != "bf16" and np.dtype(candidate) == wanted:
             return name
     if wanted.name in _NARROW:
         return _NARROW[wanted.name]
-    raise TypeError(f"linnet does not support NumPy dtype {wanted}; it supports {', '.join([*_DTYPES, 'i4', 'u4'])}")
+    raise UsageError(
+        "linnet does not support this dtype of NumPy",
+        code=103,
+        expected=f"one of {', '.join([*_DTYPES, 'i4', 'u4'])}",
+        got=str(wanted),
+    )
+
+
+def numbers_of(value: Any, dtype: str | None = None) -> npt.NDArray[Any]:
+    """A number, array or nested list as an array, of linnet's dtype if one is given. Raises UsageError for anything else."""
+    try:
+        array = np.asarray(value, None if dtype is None else numpy_dtype(dtype))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"this cannot become {'an array' if dtype is None else f'a constant of {dtype}'}", code=103,
+            expected="a tensor, a number or an array", got=f"{type(value).__name__} ({error})",
+        ) from error  # fmt: skip
+    dtype_of(array.dtype)
+    return array
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -57,7 +80,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
         narrow: np.dtype[Any] = np.dtype(ml_dtypes.int4 if name == "i4" else ml_dtypes.uint4)
         return narrow
-    return np.dtype(_DTYPES[name])
+    try:
+        return np.dtype(_DTYPES[name])
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            "there is no such dtype", code=103, expected=f"one of {', '.join([*_DTYPES, 'i4', 'u4'])}", got=str(name)
+        ) from error
 
 
 def bits_of(dtype: str) -> int:

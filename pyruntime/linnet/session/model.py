@@ -363,7 +363,7 @@ def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
                 pass
     try:
         got = dtype_of(given)
-    except TypeError:
+    except UsageError:
         got = str(given)
     raise UsageError(
         f"{role} {spec.name!r} has the wrong dtype", code=103, tensor=spec.name,
