@@ -457,10 +457,10 @@ def _memory(process: subprocess.Popen[str]) -> int:
 
 
 MANY = [
-    ("sync", 100, 60, 5),
-    ("async", 100, 60, 5),
-    pytest.param("sync", 1000, 1000, 0, marks=pytest.mark.soak),
-    pytest.param("sync", 1000, 1000, 1, marks=pytest.mark.soak),
+    ("synchronous", 100, 60, 5),
+    ("asynchronous", 100, 60, 5),
+    pytest.param("synchronous", 1000, 1000, 0, marks=pytest.mark.soak),
+    pytest.param("synchronous", 1000, 1000, 1, marks=pytest.mark.soak),
 ]
 
 
@@ -488,7 +488,7 @@ def test_many_workers_lose_and_double_nothing(mode: str, workers: int, steps: in
     assert server.kill(signal.SIGTERM) == 0
     with Server(counting(), folder=tmp_path / "job", durability="volatile") as after:
         pushed = workers * (workers + 1) / 2
-        expected = steps * (pushed / workers if mode == "sync" else pushed)
+        expected = steps * (pushed / workers if mode == "synchronous" else pushed)
         assert expected < 2**24  # whole numbers and halves: exact
         np.testing.assert_array_equal(after.store["w"], np.full(4, -expected, np.float32))
 
@@ -538,9 +538,9 @@ def test_the_tool_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "model.lnt").write_bytes(counting().to_bytes())
     model = str(tmp_path / "model.lnt")
     for arguments, status, words in [
-        ([], 2, "no model file given"), ([model, model], 2, "expected one model file"),
+        ([], 2, "no model given"), ([model, model], 2, "expected one model file"),
         ([model, "--bogus"], 2, "unknown option '--bogus'"),
-        ([model, "--mode", "none"], 2, "sync or async"),
+        ([model, "--mode", "none"], 2, "synchronous or asynchronous"),
         ([model, "--backup", "1"], 2, "--backup 1 must be less than --workers 1"),
         ([model, "--listen"], 2, "--listen"), ([model, "--memory", "much"], 2, "--memory"),
         ([model, "--listen", "0.0.0.0:0"], 1, "--insecure"), ([model, "--memory", "3"], 1, "max_bytes"),

@@ -72,7 +72,7 @@ def test_every_npy_that_numpy_writes_comes_back(value: np.ndarray, tmp_path: Pat
     main.outputs.append(emit("copy", [x], {"kind": "identity"}, name="y")[0])
     graph.signature("infer", main, outputs=["the/output"])
     graph.save(tmp_path / "same.lnt")
-    done = _tool("linnet-run", "same.lnt", *_given(tmp_path, {"x": value}), cwd=tmp_path)
+    done = _tool("linnet-run", "same.lnt", *_given(tmp_path, {"x": value}), "-o", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     [path] = (tmp_path / "out").iterdir()
     assert path.name == "the_output.0.npy"  # a name that is not a valid file name
@@ -84,7 +84,7 @@ def test_every_npy_that_numpy_writes_comes_back(value: np.ndarray, tmp_path: Pat
 def test_random_inputs_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
     model, results = _model(tmp_path, "mlp"), []
     for seed in (1, 1, 2):
-        done = _tool("linnet-run", model, "--random", "--seed", seed, cwd=tmp_path)
+        done = _tool("linnet-run", model, "--random", "--seed", seed, "--output-dir", "out", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         results.append(np.load(tmp_path / "out" / "y.npy"))
     np.testing.assert_array_equal(results[0], results[1])
@@ -174,10 +174,8 @@ def linnet_isas() -> list[str]:
     return names
 
 
-def test_bench_wants_open_shapes_in_words(tmp_path: Path) -> None:
+def test_bench_takes_shapes(tmp_path: Path) -> None:
     model = _model(tmp_path, "dynamic")
-    done = _tool("linnet-bench", model, cwd=tmp_path)
-    assert done.returncode == FAILED and "give --shape x=" in done.stderr
     done = _tool("linnet-bench", model, "--shape", "x=5,3", "--seconds", 0.02, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -188,10 +186,3 @@ def test_bench_wants_open_shapes_in_words(tmp_path: Path) -> None:
     assert done.returncode == USAGE and "ranges such as 1..8" in done.stderr
     by_data = _tool("linnet-bench", _model(tmp_path, "data_dependent"), "--seconds", 0.02, cwd=tmp_path)
     assert "including later segments" in by_data.stdout, by_data.stdout
-
-
-@pytest.mark.parametrize("name", ["linnet-run", "linnet-bench"])
-def test_help(name: str, tmp_path: Path) -> None:
-    done = _tool(name, "--help", cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.startswith(f"usage: {name} MODEL.lnt") and not done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 80

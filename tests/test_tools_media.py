@@ -40,7 +40,7 @@ def echo(folder: Path) -> Path:
 
 
 def native(folder: Path, *arguments: object, kind: str = "release") -> subprocess.CompletedProcess[str]:
-    command = [str(build(kind, "linnet-run") / "linnet-run"), *map(str, arguments)]
+    command = [str(build(kind, "linnet-run") / "linnet-run"), *map(str, arguments), "-o", "out"]
     env = {**os.environ, **SANITIZED}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=env)
 
@@ -59,7 +59,10 @@ def test_the_tool_names_the_decoders_that_it_lacks(tmp_path: Path) -> None:
     tools = Path(__file__).parent.parent / "runtime_c" / "tools"
     library = build("release") / "liblinnet.a"
     include = Path(__file__).parent.parent / "runtime_c" / "include"
-    kept = [str(tools / f"{name}.c") for name in ("linnet_run", "common", "npy", "media", "media_bmp", "results")]
+    kept = [
+        str(tools / f"{name}.c")
+        for name in ("linnet_run", "common", "npy", "media", "media_bmp", "results", "inputs", "trace", "values")
+    ]
     tool = tmp_path / "bare"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
     run(["cc", *flags, *kept, str(library), "-lm", "-lpthread", "-o", str(tool)])
@@ -225,7 +228,7 @@ def test_a_photo_that_was_not_given(tmp_path: Path) -> None:
     done = native(tmp_path, model)
     assert done.returncode == 1 and "input 'x' (u8 [?, ?, 3]) was not given; give --input x=FILE" in done.stderr
     done = native(tmp_path, model, "--random")
-    assert done.returncode == 1 and "give --shape x=" in done.stderr
+    assert done.returncode == 1 and "for example --shape x=480,640,3" in done.stderr
     done = native(tmp_path, model, "--random", "--shape", "x=4,5,3")
     assert done.returncode == 0 and np.load(tmp_path / "out" / "y.npy").shape == (1, 4, 5, 3)
     code, _, error = cli(tmp_path, str(model))
@@ -256,11 +259,17 @@ def test_labels_are_printed_by_both_tools(tmp_path: Path) -> None:
     Image.fromarray(photo).save(tmp_path / "photo=1.png")
     done = native(tmp_path, "classes.lnt", "--input", "x=photo=1.png")
     assert done.returncode == 0 and "   0.8000  sky\n   0.2000  grass green\n" in done.stdout, done.stdout + done.stderr
+    done = native(tmp_path, "classes.lnt", "--input", "x=photo=1.png", "--json")
+    native_found = json.loads(done.stdout)["found"]
     code, text, error = cli(tmp_path, "classes.lnt", "--input", "x=photo=1.png", "--json")
     assert code == 0, error
     found = json.loads(text)["found"]["classes"]
     assert [entry["label"] for entry in found] == ["sky", "grass green"]
     np.testing.assert_allclose([entry["score"] for entry in found], [0.8, 0.2], atol=1e-6)
+    assert [e["label"] for e in native_found["classes"]] == ["sky", "grass green"] and native_found.keys() == {
+        "classes"
+    }
+    assert np.float32(native_found["classes"][0]["score"]) == np.float32(found[0]["score"])
     code, text, _ = cli(tmp_path, "classes.lnt", "--input", "x=photo=1.png")
     assert code == 0 and "grass green" in text
 

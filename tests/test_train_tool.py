@@ -248,7 +248,7 @@ def test_trained_variables_are_used_by_linnet_run(folder: Path, tmp_path: Path) 
     x = np.load(folder / "one.npz")["x"][:3]
     np.save(tmp_path / "x.npy", x)
     tool = build("release", "linnet-run") / "linnet-run"
-    command = [str(tool), str(folder / "model.lnt"), "--input", "x.npy", "--checkpoint", "a", "--threads", "1"]
+    command = [str(tool), str(folder / "model.lnt"), "--input", "x.npy", "--checkpoint", "a", "-o", "out"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     model = linnet.Model(folder / "model.lnt")
     store = linnet.Store(model)

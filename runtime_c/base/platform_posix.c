@@ -45,6 +45,7 @@ static linnet_status file_failure(linnet_error *error, linnet_status code, const
     ln_fail(error, code, "%s", what);
     ln_at_tensor(error, path);
     ln_got(error, "errno %d%s%s", number, reason[0] ? ": " : "", reason);
+    if (number == ENOENT || number == ENOTDIR) ln_hint(error, "check the path");
     return code;
 }
 

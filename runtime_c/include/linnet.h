@@ -417,6 +417,7 @@ typedef struct linnet_step_info {
     uint64_t device_ns; /* sum over the traced runs of the time on the device, if the device measures it */
     const char *placed; /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
                          * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device) */
+    uint64_t start_ns;  /* when the step began in the last traced run, by the system's monotonic clock; 0: never */
 } linnet_step_info;
 
 static inline void linnet_step_info_init(linnet_step_info *info) { linnet_struct_init(info, sizeof *info); }

@@ -15,7 +15,7 @@ typedef struct ln_bound {
 } ln_bound;
 
 typedef struct ln_trace {
-    uint64_t runs, total_ns, saturated, infinite, not_a_number, device_ns;
+    uint64_t runs, total_ns, saturated, infinite, not_a_number, device_ns, start_ns;
 } ln_trace;
 
 /* A claim of a device in an instance. */

@@ -67,6 +67,7 @@ static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet
         status = run_step(s, instance, &instance->steps[i], error);
         if (status != LINNET_OK) return status;
         instance->trace[i].total_ns += ln_now_ns() - start;
+        instance->trace[i].start_ns = start;
         ++instance->trace[i].runs;
         if (s->count_special) ln_count_special(&instance->steps[i], &instance->trace[i]);
     }

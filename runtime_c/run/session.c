@@ -337,6 +337,7 @@ linnet_status linnet_session_get_step(const linnet_session *s, int i, linnet_ste
     step.runs = s->root.trace[i].runs;
     step.total_ns = s->root.trace[i].total_ns;
     step.device_ns = s->root.trace[i].device_ns;
+    step.start_ns = s->root.trace[i].start_ns;
     step.saturated = s->root.trace[i].saturated;
     step.infinite = s->root.trace[i].infinite;
     step.not_a_number = s->root.trace[i].not_a_number;

@@ -1,4 +1,4 @@
-/* common.c - options, messages, the clock and random inputs of the native tools.
+/* common.c - options, messages and the clock of the native tools.
  * A tool exits with status 2 after wrong usage and with status 1 after any other failure. In both cases it first prints
  * one line to standard error. */
 #if !defined(_POSIX_C_SOURCE)
@@ -44,6 +44,26 @@ int tool_usage(const char *tool, const char *format, ...) {
     va_end(arguments);
     fprintf(stderr, "; see %s --help\n", tool);
     return TOOL_USAGE;
+}
+
+int tool_no_memory(const char *tool) {
+    return tool_fail(tool, "out of memory; end other programs, or give a smaller model or smaller shapes");
+}
+
+int tool_flush(const char *tool) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return TOOL_OK;
+    return tool_fail(tool,
+                     "cannot write to standard output: %s; check the disk, or the program that reads the "
+                     "output",
+                     strerror(errno));
+}
+
+bool tool_answers(const char *tool, const char *help, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return fputs(help, stdout), true;
+        if (!strcmp(argv[i], "--version")) return printf("%s %s\n", tool, linnet_version()), true;
+    }
+    return false;
 }
 
 const char *tool_value(const char *tool, int argc, char **argv, int *i) {
@@ -137,11 +157,15 @@ static int take_tuning(tool_options *options, const char *path) {
     }
     const bool whole = file && !ferror(file);
     if (file) fclose(file);
-    if (!options->tuning) return tool_fail(options->tool, "out of memory");
+    if (!options->tuning) return tool_no_memory(options->tool);
     options->tuning[size] = 0;
-    if (!whole) return tool_fail(options->tool, "--tuning %s: cannot be read: %s", path, strerror(errno));
+    if (!whole)
+        return tool_fail(options->tool, "--tuning %s: cannot be read: %s; give a file that `linnet tune` wrote", path,
+                         strerror(errno));
     if (strlen(options->tuning) == size) return TOOL_OK;
-    return tool_fail(options->tool, "--tuning %s: is not a tuning file, because it is not text", path);
+    return tool_fail(options->tool,
+                     "--tuning %s: is not a tuning file, because it is not text; give a file that `linnet tune` wrote",
+                     path);
 }
 
 /* Prints what the plan does not take from the tuning file. */
@@ -165,11 +189,15 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     }
     if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&
         strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed") &&
-        strcmp(option, "--tuning"))
+        strcmp(option, "--tuning") && strcmp(option, "--fetch"))
         return -1;
     if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
     if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
-    if (!strcmp(option, "--user-ops"))
+    if (!strcmp(option, "--fetch")) {
+        if (options->n_fetches == TOOL_MOST_OPTIONS)
+            return tool_usage(options->tool, "--fetch may be given at most %d times", TOOL_MOST_OPTIONS);
+        options->fetches[options->n_fetches++] = value;
+    } else if (!strcmp(option, "--user-ops"))
         options->user_ops = value;
     else if (!strcmp(option, "--tuning"))
         return take_tuning(options, value);
@@ -236,6 +264,8 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->shapes = options->shapes;
     config->shape_count = options->n_shapes;
     config->tuning = options->tuning;
+    config->fetches = options->n_fetches ? options->fetches : NULL;
+    config->fetch_count = options->n_fetches;
     config->strict_dims = options->strict_dims;
     return TOOL_OK;
 }
@@ -270,63 +300,10 @@ int tool_run(const tool_options *options, linnet_session *session) {
     return TOOL_INTERRUPTED;
 }
 
-int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input) {
-    char text[128];
-    return tool_fail(options->tool,
-                     "the shape of input '%s' (%s) is not fully known; give --shape %s=... with all dimensions",
-                     input->name, tool_tensor_text(input, text, sizeof text), input->name);
-}
-
 double tool_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014). */
-static uint64_t next_random(unsigned long long *state) {
-    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
-
-/* Writes a multiple of 2^-7 in [-1, 1). Every float type holds it exactly, and its f16 and bf16 bits are easy to
- * compute. */
-static void put_small(unsigned char *to, int dtype, int steps) {
-    float f = (float)steps / 128.0f;
-    double d = (double)f;
-    uint32_t bits;
-    uint16_t half;
-    memcpy(&bits, &f, sizeof bits);
-    switch (dtype) {
-    case LINNET_F32: memcpy(to, &f, 4); break;
-    case LINNET_F64: memcpy(to, &d, 8); break;
-    case LINNET_BF16:
-        half = (uint16_t)(bits >> 16);
-        memcpy(to, &half, 2);
-        break;
-    default: /* f16, where all these values except 0 are normal numbers */
-        half =
-            steps ? (uint16_t)((bits >> 16 & 0x8000u) | ((bits >> 23 & 255u) - 112u) << 10 | (bits >> 13 & 1023u)) : 0;
-        memcpy(to, &half, 2);
-    }
-}
-
-void tool_random(void *data, const linnet_tensor_info *info, unsigned long long *state) {
-    int dtype = info->dtype;
-    size_t size = linnet_dtype_size(dtype), count = size ? info->bytes / size : 0;
-    unsigned char *to = data;
-    for (size_t i = 0; i < count; i++, to += size) {
-        uint64_t r = next_random(state) >> 40;
-        if (dtype <= LINNET_F64) {
-            put_small(to, dtype, (int)(r & 255) - 128);
-        } else {
-            /* Integers may be indices, so they are 0 or 1. Only bytes and quantized values take all values. */
-            uint64_t value = dtype == LINNET_BOOL ? r & 1 : size == 1 || (size == 2 && info->scale > 0) ? r : r & 1;
-            memcpy(to, &value, size); /* little endian */
-        }
-    }
 }
 
 const char *tool_tensor_text(const linnet_tensor_info *info, char *text, size_t size) {

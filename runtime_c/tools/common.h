@@ -21,6 +21,11 @@ enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2, TOOL_INTERRUPTED = 130, TOO
 int tool_fail(const char *tool, const char *format, ...) TOOL_PRINTF(2, 3);
 int tool_fail_record(const char *tool, const linnet_error *error);
 int tool_usage(const char *tool, const char *format, ...) TOOL_PRINTF(2, 3);
+int tool_no_memory(const char *tool);
+/* Ends the output. Returns TOOL_FAILED after printing an error if a part of the output could not be written. */
+int tool_flush(const char *tool);
+/* Answers --help, -h and --version. Returns whether one of them was given. */
+bool tool_answers(const char *tool, const char *help, int argc, char **argv);
 
 /* Options that several tools take. */
 typedef struct tool_options {
@@ -30,7 +35,10 @@ typedef struct tool_options {
     const char *isa_max;
     long threads;
     linnet_shape shapes[TOOL_MOST_OPTIONS];
+    bool assumed[TOOL_MOST_OPTIONS]; /* by tool_take_batches, for each of the shapes */
     int n_shapes;
+    const char *fetches[TOOL_MOST_OPTIONS]; /* outputs or tensors; none: all outputs */
+    int n_fetches;
     unsigned long long seed;
     bool verify; /* check the weights when the model is opened */
     bool strict_dims;
@@ -53,8 +61,15 @@ bool tool_seconds(const char *tool, const char *option, const char *text, double
 bool tool_user_ops(const char *tool, const char *path, linnet_model_config *config);
 /* Opens the model, fills the plan's config, and stores the number of the signature. */
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature);
-/* Prints that the user must give the shape of this input. */
-int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input);
+
+/* inputs.c. tool_take_batches adds a shape for each input whose only open dimension is the batch, and says so: the
+ * batch of the given inputs, or else 1. tool_not_planned prints why planning failed, and for an input of open shape a
+ * shape that is likely to work; it returns TOOL_FAILED. */
+void tool_take_batches(tool_options *options, const linnet_model *model, int signature, linnet_plan_config *config);
+int tool_not_planned(const tool_options *options, const linnet_model *model, int signature, const linnet_error *error);
+/* Writes seeded random values: floats in [-1, 1), any value for bytes and quantized types, and 0 or 1 for other
+ * integers, which may be indices. */
+void tool_random(void *data, const linnet_tensor_info *info, unsigned long long *state);
 
 /* From this call on, SIGINT and SIGTERM end the current run. A second signal ends the tool at once. */
 void tool_catch_signals(void);
@@ -63,11 +78,20 @@ void tool_catch_signals(void);
 int tool_run(const tool_options *options, linnet_session *session);
 
 double tool_now(void); /* seconds */
-/* Writes seeded random values: floats in [-1, 1), any value for bytes and quantized types, and 0 or 1 for other
- * integers, which may be indices. */
-void tool_random(void *data, const linnet_tensor_info *info, unsigned long long *state);
 /* Returns a text such as "f32 [1, 3, 224, 224]". */
 const char *tool_tensor_text(const linnet_tensor_info *info, char *text, size_t size);
+
+/* values.c. tool_json_text prints a text in quotes, tool_json_characters without them, tool_json_entry a key and a
+ * text, and tool_json_number a number with so many digits. */
+void tool_json_characters(const char *text, size_t length);
+void tool_json_text(const char *text, size_t length);
+void tool_json_entry(const char *key, const char *text);
+void tool_json_number(double value, int digits);
+long long tool_count(const linnet_tensor_info *info);
+/* Least, mean and largest value; NaN if an element is NaN. Returns false for a tensor without elements. */
+bool tool_range(const linnet_tensor_info *info, const void *data, double *least, double *mean, double *most);
+/* Prints the first `most` elements, separated by spaces, or by commas as JSON needs them. */
+void tool_print_values(const linnet_tensor_info *info, const void *data, long long most, bool json);
 
 /* npy.c - NumPy's format 1.0 (numpy.org, "NEP 1"), C order, little endian. bf16 is read and written as u2. */
 typedef struct npy_array {

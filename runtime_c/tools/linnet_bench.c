@@ -15,9 +15,10 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "every step.\n"
                            "\n"
                            "  --shape NAME=1,3,...  full shape of an input whose dimensions the model leaves\n"
-                           "                        open; may be repeated. For a range such as 1..8 the\n"
-                           "                        largest size is used (`linnet plan` also tries smaller\n"
-                           "                        sizes). --input is another name of this option\n"
+                           "                        open; may be repeated. An open batch is 1 by default.\n"
+                           "                        For a range such as 1..8 the largest size is used\n"
+                           "                        (`linnet plan` also tries smaller sizes). --input is\n"
+                           "                        another name of this option\n"
                            "  --strict-dims         refuse shapes that give different sizes to open\n"
                            "                        dimensions of the same name\n"
                            "  --threads N           number of threads; default: the cores of the largest\n"
@@ -33,8 +34,12 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "  --seed N              seed of the random inputs; default 0\n"
                            "  --timeout SECONDS     time limit for one run; default: none\n"
                            "  --ops                 time every step\n"
+                           "  --fetch NAME          compute only this output or tensor; may be repeated\n"
                            "  --json                print one JSON object, which includes every step\n"
-                           "  --help                print this text\n";
+                           "  --version             print the version\n"
+                           "  --help                print this text\n"
+                           "\n"
+                           "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n";
 
 enum { MOST_RUNS = 1 << 20, FEWEST_RUNS = 5, WARM_RUNS = 2, TRACED_RUNS = 50 };
 
@@ -79,20 +84,7 @@ static int parse(bench *b, int argc, char **argv) {
             return tool_usage(b->common.tool, "unknown option '%s'", argv[i]);
         }
     }
-    return b->common.model ? TOOL_OK : tool_usage(b->common.tool, "no model given");
-}
-
-static bool is_given(const bench *b, const char *input) {
-    for (int i = 0; i < b->common.n_shapes; i++)
-        if (!strcmp(b->common.shapes[i].input, input)) return true;
-    return false;
-}
-
-static bool is_open(const linnet_tensor_info *info) {
-    if (info->rank < 0) return true;
-    for (int i = 0; i < info->rank; i++)
-        if (info->shape[i] < 0) return true;
-    return false;
+    return b->common.model ? TOOL_OK : tool_usage(b->common.tool, "no model given; give a .lnt file");
 }
 
 static void fill(const bench *b, linnet_session *session) {
@@ -112,13 +104,10 @@ static int start(bench *b) {
     int signature, status = tool_open(&b->common, &b->model, &config, &signature);
     if (status) return status;
     b->load = tool_now() - begin;
-    for (int i = 0; i < linnet_model_input_count(b->model, signature); i++) {
-        linnet_tensor_info info = {.struct_size = sizeof info};
-        linnet_model_get_input(b->model, signature, i, &info);
-        if (is_open(&info) && !is_given(b, info.name)) return tool_unknown_shape(&b->common, &info);
-    }
+    tool_take_batches(&b->common, b->model, signature, &config);
     mark = tool_now();
-    if (linnet_plan_create(b->model, &config, &b->plan, &error)) return tool_fail_record(b->common.tool, &error);
+    if (linnet_plan_create(b->model, &config, &b->plan, &error))
+        return tool_not_planned(&b->common, b->model, signature, &error);
     b->plan_time = tool_now() - mark;
     mark = tool_now();
     if (linnet_session_create(b->plan, NULL, NULL, &b->session, &error))
@@ -141,7 +130,7 @@ static int by_size(const void *a, const void *b) {
 static int measure(bench *b) {
     int status = TOOL_OK;
     double *times = malloc(MOST_RUNS * sizeof *times), end, total = 0;
-    if (!times) return tool_fail(b->common.tool, "out of memory");
+    if (!times) return tool_no_memory(b->common.tool);
     for (int i = 0; status == TOOL_OK && i < WARM_RUNS; i++) status = tool_run(&b->common, b->session);
     end = tool_now() + b->seconds;
     for (b->runs = 0; b->runs < MOST_RUNS && (b->runs < FEWEST_RUNS || tool_now() < end); b->runs++) {
@@ -172,10 +161,10 @@ static int list_steps(bench *b) {
     double end = tool_now() + 0.5 * b->seconds;
     b->memory.struct_size = sizeof b->memory;
     if (linnet_plan_get_info(b->plan, &b->memory))
-        return tool_fail(b->common.tool, "cannot read the memory figures of the plan");
+        return tool_fail(b->common.tool, "cannot read the memory figures of the plan; please report this");
     linnet_plan_bound(b->plan, &b->most, &b->unbounded);
     b->steps = calloc((size_t)b->memory.steps + 1, sizeof *b->steps);
-    if (!b->steps) return tool_fail(b->common.tool, "out of memory");
+    if (!b->steps) return tool_no_memory(b->common.tool);
     if (b->ops || b->json) {
         linnet_session_config_init(&config);
         config.trace = 1;
@@ -193,7 +182,7 @@ static int list_steps(bench *b) {
         if (traced ? linnet_session_get_step(traced, i, &b->steps[i])
                    : linnet_plan_get_step(b->plan, i, &b->steps[i])) {
             linnet_session_free(traced);
-            return tool_fail(b->common.tool, "cannot read the facts about step %d", i);
+            return tool_fail(b->common.tool, "cannot read the facts about step %d; please report this", i);
         }
     }
     linnet_session_free(traced); /* safe: the step names belong to the plan */
@@ -211,18 +200,19 @@ static const char *arithmetic_dtype(const bench *b) {
     return linnet_dtype_name(LINNET_F32);
 }
 
-static void json_text(const char *key, const char *text) {
-    printf("\"%s\": \"", key);
-    for (; text && *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (c < 0x20)
-            printf("\\u%04x", c);
-        else
-            putchar(c);
-    }
-    printf("\"");
+static void print_input(const bench *b, int i) {
+    linnet_tensor_info info = {.struct_size = sizeof info};
+    bool assumed = false;
+    linnet_plan_get_input(b->plan, i, &info);
+    for (int k = 0; k < b->common.n_shapes; k++)
+        assumed |= b->common.assumed[k] && !strcmp(b->common.shapes[k].input, info.name);
+    printf("%s{", i ? ", " : "");
+    tool_json_entry("name", info.name);
+    printf(", ");
+    tool_json_entry("dtype", linnet_dtype_name(info.dtype));
+    printf(", \"shape\": [");
+    for (int d = 0; d < info.rank; d++) printf("%s%lld", d ? ", " : "", (long long)info.shape[d]);
+    printf("], \"assumed\": %s}", assumed ? "true" : "false");
 }
 
 static void print_json(const bench *b) {
@@ -237,19 +227,21 @@ static void print_json(const bench *b) {
         {"lower_bound", m->lower_bound}, {"naive", m->naive},         {"gradients", m->gradients},
     };
     printf("{");
-    json_text("model", b->common.model);
+    tool_json_entry("model", b->common.model);
     printf(", ");
-    json_text("version", linnet_version());
+    tool_json_entry("version", linnet_version());
     printf(", ");
-    json_text("dtype", arithmetic_dtype(b));
+    tool_json_entry("dtype", arithmetic_dtype(b));
     printf(", \"threads\": %d, ", (int)m->threads);
-    json_text("isa", m->isa);
+    tool_json_entry("isa", m->isa);
     printf(", \"runs\": %d, \"median_ms\": %.6f, \"min_ms\": %.6f, \"p95_ms\": %.6f, \"mean_ms\": %.6f, ", b->runs,
            1e3 * b->median, 1e3 * b->least, 1e3 * b->p95, 1e3 * b->mean);
     printf(
         "\"first_run_ms\": %.6f, \"load_ms\": %.6f, \"plan_ms\": %.6f, \"session_ms\": %.6f, \"cold_start_ms\": %.6f, ",
         1e3 * b->first, 1e3 * b->load, 1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->cold);
-    printf("\"segments\": %d, \"memory\": {", (int)m->segments);
+    printf("\"inputs\": [");
+    for (int i = 0; i < linnet_plan_input_count(b->plan); i++) print_input(b, i);
+    printf("], \"segments\": %d, \"memory\": {", (int)m->segments);
     for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", regions[i].name, (unsigned long long)regions[i].bytes);
     if (b->unbounded.code)
@@ -259,17 +251,17 @@ static void print_json(const bench *b) {
     for (int i = 0; i < m->steps; i++) {
         const linnet_step_info *s = &b->steps[i];
         printf("%s\n  {", i ? "," : "");
-        json_text("name", s->name);
+        tool_json_entry("name", s->name);
         printf(", ");
-        json_text("op", s->op);
+        tool_json_entry("op", s->op);
         printf(", ");
-        json_text("kernel", s->kernel);
+        tool_json_entry("kernel", s->kernel);
         printf(", ");
-        json_text("layout", s->layout);
+        tool_json_entry("layout", s->layout);
         printf(", ");
-        json_text("device", s->device);
+        tool_json_entry("device", s->device);
         printf(", ");
-        json_text("fused", s->fused);
+        tool_json_entry("fused", s->fused);
         if (s->runs)
             printf(", \"ms\": %.6f", 1e-6 * (double)s->total_ns / (double)s->runs);
         else
@@ -321,7 +313,7 @@ static int run(bench *b) {
             print_json(b);
         else
             print_text(b);
-        if (fflush(stdout) != 0) status = tool_fail(b->common.tool, "cannot write to standard output");
+        status = tool_flush(b->common.tool);
     }
     free(b->steps);
     linnet_session_free(b->session);
@@ -333,15 +325,13 @@ static int run(bench *b) {
 int main(int argc, char **argv) {
     bench *b = calloc(1, sizeof *b);
     int status;
-    if (!b) return tool_fail("linnet-bench", "out of memory");
+    if (!b) return tool_no_memory("linnet-bench");
     b->common.tool = "linnet-bench";
     b->seconds = 2;
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(help, stdout);
-            free(b);
-            return TOOL_OK;
-        }
+    if (tool_answers(b->common.tool, help, argc, argv)) {
+        free(b);
+        return TOOL_OK;
+    }
     tool_catch_signals();
     status = parse(b, argc, argv);
     if (status == TOOL_OK) status = run(b);

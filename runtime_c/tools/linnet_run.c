@@ -1,4 +1,4 @@
-/* linnet_run.c - runs a model once on .npy files, pictures or sound, writes .npy files, and prints results as text.
+/* linnet_run.c - runs a model once on .npy files, pictures or sound, and prints results as text or JSON.
  * Dimensions that the model leaves open are taken from the files. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
@@ -7,6 +7,7 @@
 #include "common.h"
 #include "media.h"
 #include "results.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@
 #include <sys/stat.h>
 
 static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]... [options]\n"
-                           "Runs the model once and writes every output as NAME.npy. Also prints labels,\n"
-                           "boxes and text if the model says how to read its outputs.\n"
+                           "Runs the model once and prints every output, with labels, boxes and text if the\n"
+                           "model says how to read its outputs. Writes files only if told to.\n"
                            "\n"
                            "  --input NAME=FILE     value of one input, as a .npy file. If the model has\n"
                            "                        preprocessing inside (linnet.preprocess), FILE may also\n"
@@ -25,8 +26,15 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --random              use seeded random values for inputs that are not given\n"
                            "  --seed N              seed of --random; default 0\n"
                            "  --shape NAME=1,3,...  full shape of an input that has no file and whose\n"
-                           "                        dimensions the model leaves open\n"
-                           "  --output-dir FOLDER   folder for the outputs, created if absent; default out\n"
+                           "                        dimensions the model leaves open. With --random, an\n"
+                           "                        open batch is 1 by default\n"
+                           "  --fetch NAME          compute this output or tensor instead of all outputs;\n"
+                           "                        may be repeated\n"
+                           "  -o, --output-dir DIR  write each output to NAME.npy in this folder, which is\n"
+                           "                        created if it is absent\n"
+                           "  --trace FILE          write a trace of the run for ui.perfetto.dev\n"
+                           "  --json                print one JSON object. It has the values of outputs with\n"
+                           "                        at most 1000 elements\n"
                            "  --checkpoint FILE     trained variables, as saved by linnet-train\n"
                            "  --verify              check every weight against its digest before the run\n"
                            "  --signature NAME      signature to run; default infer\n"
@@ -41,7 +49,10 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --tuning FILE         use the kernels that this file names, which\n"
                            "                        `linnet tune` wrote\n"
                            "  --timeout SECONDS     time limit for the run; default: none\n"
-                           "  --help                print this text\n";
+                           "  --version             print the version\n"
+                           "  --help                print this text\n"
+                           "\n"
+                           "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n";
 
 typedef struct feed {
     const char *name, *path;
@@ -52,9 +63,12 @@ typedef struct run_options {
     tool_options common;
     feed feeds[TOOL_MOST_OPTIONS];
     int n_feeds;
-    bool random;
-    const char *folder, *checkpoint;
+    bool random, json;
+    const char *folder, *checkpoint, *trace;
+    trace spans;
 } run_options;
+
+enum { SHOWN_VALUES = 8, JSON_VALUES = 1000 };
 
 static int parse(run_options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
@@ -65,7 +79,11 @@ static int parse(run_options *o, int argc, char **argv) {
             o->random = true;
         } else if (!strcmp(argv[i], "--verify")) {
             o->common.verify = true;
-        } else if (!strcmp(argv[i], "--output-dir")) {
+        } else if (!strcmp(argv[i], "--json")) {
+            o->json = true;
+        } else if (!strcmp(argv[i], "--trace")) {
+            if (!(o->trace = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
+        } else if (!strcmp(argv[i], "-o") || !strcmp(argv[i], "--output-dir")) {
             if (!(o->folder = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
         } else if (!strcmp(argv[i], "--checkpoint")) {
             if (!(o->checkpoint = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
@@ -85,7 +103,7 @@ static int parse(run_options *o, int argc, char **argv) {
             return tool_usage(o->common.tool, "unknown option '%s'", argv[i]);
         }
     }
-    return o->common.model ? TOOL_OK : tool_usage(o->common.tool, "no model given");
+    return o->common.model ? TOOL_OK : tool_usage(o->common.tool, "no model given; give a .lnt file");
 }
 
 static feed *find_feed(run_options *o, const char *name) {
@@ -125,7 +143,7 @@ static int read_media(const run_options *o, const linnet_model *model, const lin
         good = media_read_image(f->path, kind, &f->array, problem, sizeof problem) &&
                (!results_word(about, "colour", value, sizeof value) ||
                 media_reorder(&f->array, value, problem, sizeof problem));
-    return good ? TOOL_OK : tool_fail(tool, "%s: %s", f->path, problem);
+    return good ? TOOL_OK : tool_fail(tool, "%s: %s; give another file, or a .npy file", f->path, problem);
 }
 
 static int read_feed(const run_options *o, const linnet_model *model, const linnet_tensor_info *input, feed *f) {
@@ -133,7 +151,7 @@ static int read_feed(const run_options *o, const linnet_model *model, const linn
     media_kind kind = media_kind_of(f->path);
     if (kind != MEDIA_NPY && kind != MEDIA_UNKNOWN) return read_media(o, model, input, f, kind);
     if (npy_read(f->path, &f->array, problem, sizeof problem)) return TOOL_OK;
-    return tool_fail(o->common.tool, "%s: %s%s", f->path, problem,
+    return tool_fail(o->common.tool, "%s: %s%s; give a file that numpy.save wrote", f->path, problem,
                      strstr(problem, "not a .npy") == NULL ? "" : ", a JPEG, PNG or BMP picture, or a sound file");
 }
 
@@ -154,8 +172,10 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
             at++;
         if (at == n) {
             linnet_model_get_input(model, signature, 0, &input);
-            return tool_fail(tool, "the model has no input '%s'; it has %d inputs, the first is '%s'", f->name, n,
-                             n ? input.name : "");
+            return tool_fail(tool,
+                             "the model has no input '%s'; it has %d inputs, the first is '%s'; `linnet inspect` lists "
+                             "them",
+                             f->name, n, n ? input.name : "");
         }
         f->name = input.name;
         for (int j = 0; j < i; j++)
@@ -223,32 +243,111 @@ static void file_name(const linnet_plan *plan, int i, char *name, size_t size) {
     if (changed || strlen(info.name) > 200) snprintf(name + strlen(name), size - strlen(name), ".%d", i);
 }
 
-static int write_outputs(const run_options *o, const linnet_model *model, const linnet_plan *plan,
-                         const linnet_session *session) {
-    results words = {model, plan, session, o->common.signature ? o->common.signature : "infer"};
-    if (mkdir(o->folder, 0777) != 0 && errno != EEXIST)
-        return tool_fail(o->common.tool, "cannot create the folder %s: %s", o->folder, strerror(errno));
-    for (int i = 0; i < linnet_plan_output_count(plan); i++) {
-        linnet_tensor_info info = {.struct_size = sizeof info};
-        char name[256], path[4096], problem[256], text[128];
-        if (linnet_session_get_output(session, i, &info))
-            return tool_fail(o->common.tool, "cannot read the dtype and shape of output %d", i);
-        file_name(plan, i, name, sizeof name);
-        if ((size_t)snprintf(path, sizeof path, "%s/%s.npy", o->folder, name) >= sizeof path)
-            return tool_fail(o->common.tool, "the path of output '%s' is too long; choose a shorter --output-dir",
-                             info.name);
-        if (!npy_write(path, &info, linnet_session_output(session, i), problem, sizeof problem))
-            return tool_fail(o->common.tool, "%s: %s", path, problem);
-        printf("%s: %s -> %s\n", info.name, tool_tensor_text(&info, text, sizeof text), path);
-        results_print(&words, &info, linnet_session_output(session, i));
-        if (!results_is(results_about(model, "io", words.signature, info.name), "mask")) continue;
-        memcpy(path + strlen(path) - 3, "png", 3);
-        if (media_write_png(path, &info, linnet_session_output(session, i), problem, sizeof problem))
-            printf("%s: picture -> %s\n", info.name, path);
-        else if (problem[0])
-            return tool_fail(o->common.tool, "%s: %s", path, problem);
+/* Writes one output to the folder, and a mask also as a picture, whose path ends in .png. Stores the path of the array,
+ * and sets `pictured` if there is a picture. */
+static int write_output(const run_options *o, const results *words, int i, const linnet_tensor_info *info, char *path,
+                        size_t size, bool *pictured) {
+    char name[256], picture[4096], problem[256];
+    file_name(words->plan, i, name, sizeof name);
+    if ((size_t)snprintf(path, size, "%s/%s.npy", o->folder, name) >= size)
+        return tool_fail(o->common.tool, "the path of output '%s' is too long; choose a shorter --output-dir",
+                         info->name);
+    if (!npy_write(path, info, linnet_session_output(words->session, i), problem, sizeof problem))
+        return tool_fail(o->common.tool, "%s: %s; give another --output-dir", path, problem);
+    if (!results_is(results_about(words->model, "io", words->signature, info->name), "mask")) return TOOL_OK;
+    memcpy(picture, path, strlen(path) + 1);
+    memcpy(picture + strlen(picture) - 3, "png", 3);
+    *pictured = media_write_png(picture, info, linnet_session_output(words->session, i), problem, sizeof problem);
+    if (*pictured || !problem[0]) return TOOL_OK;
+    return tool_fail(o->common.tool, "%s: %s; give another --output-dir", picture, problem);
+}
+
+static void print_output(const results *words, const linnet_tensor_info *info, const void *data, const char *path) {
+    double least, mean, most;
+    char text[128];
+    printf("%s: %s", info->name, tool_tensor_text(info, text, sizeof text));
+    const bool any = tool_range(info, data, &least, &mean, &most);
+    if (any) printf(", min %.6g, mean %.6g, max %.6g", least, mean, most);
+    if (path[0]) printf(" -> %s", path);
+    putchar('\n');
+    if (results_print(words, info, data) || !any) return;
+    fputs("  ", stdout);
+    tool_print_values(info, data, SHOWN_VALUES, false);
+    putchar('\n');
+}
+
+static void print_json_output(const linnet_tensor_info *info, const void *data, const char *path) {
+    double figures[3];
+    static const char *const names[] = {"min", "mean", "max"};
+    const bool any = tool_range(info, data, &figures[0], &figures[1], &figures[2]);
+    putchar('{');
+    tool_json_entry("name", info->name);
+    printf(", ");
+    tool_json_entry("dtype", linnet_dtype_name(info->dtype));
+    printf(", \"shape\": [");
+    for (int d = 0; d < info->rank; d++) printf("%s%lld", d ? ", " : "", (long long)info->shape[d]);
+    putchar(']');
+    for (int k = 0; k < 3; k++) {
+        printf(", \"%s\": ", names[k]);
+        if (any)
+            tool_json_number(figures[k], 9);
+        else
+            printf("null");
     }
-    return fflush(stdout) == 0 ? TOOL_OK : tool_fail(o->common.tool, "cannot write to standard output");
+    printf(", \"values\": ");
+    if (tool_count(info) <= JSON_VALUES) {
+        putchar('[');
+        tool_print_values(info, data, JSON_VALUES, true);
+        putchar(']');
+    } else {
+        printf("null");
+    }
+    if (path[0]) {
+        printf(", ");
+        tool_json_entry("file", path);
+        putchar('}');
+    } else {
+        printf(", \"file\": null}");
+    }
+}
+
+/* Prints all outputs, and writes them to --output-dir if it is given. */
+static int give_outputs(const run_options *o, const linnet_model *model, const linnet_plan *plan,
+                        const linnet_session *session) {
+    const results words = {model, plan, session, o->common.signature ? o->common.signature : "infer"};
+    const int n = linnet_plan_output_count(plan);
+    int status = TOOL_OK;
+    if (o->folder && mkdir(o->folder, 0777) != 0 && errno != EEXIST)
+        return tool_fail(o->common.tool, "cannot create the folder %s: %s; give another --output-dir", o->folder,
+                         strerror(errno));
+    if (o->json) {
+        putchar('{');
+        tool_json_entry("model", o->common.model);
+        printf(", ");
+        tool_json_entry("signature", words.signature);
+        printf(", \"outputs\": [");
+    }
+    for (int i = 0; i < n && status == TOOL_OK; i++) {
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        char path[4096] = "";
+        bool pictured = false;
+        if (linnet_session_get_output(session, i, &info))
+            return tool_fail(o->common.tool, "cannot read the dtype and shape of output %d; please report this", i);
+        if (o->folder) status = write_output(o, &words, i, &info, path, sizeof path, &pictured);
+        if (status != TOOL_OK) return status;
+        if (i && o->json) printf(", ");
+        if (o->json)
+            print_json_output(&info, linnet_session_output(session, i), path);
+        else
+            print_output(&words, &info, linnet_session_output(session, i), path);
+        if (pictured && !o->json) printf("%s: picture -> %.*spng\n", info.name, (int)strlen(path) - 3, path);
+    }
+    if (o->json) {
+        printf("], \"found\": {");
+        results_json(&words);
+        printf("}}\n");
+    }
+    return tool_flush(o->common.tool);
 }
 
 /* Reports why planning failed. If an input of open size was not given, prints this; otherwise prints the error
@@ -256,14 +355,14 @@ static int write_outputs(const run_options *o, const linnet_model *model, const 
 static int not_planned(run_options *o, const linnet_model *model, int signature, const linnet_error *error) {
     linnet_tensor_info input = {.struct_size = sizeof input};
     char text[128];
-    for (int i = 0; error->code == LINNET_UNKNOWN_SHAPE && i < linnet_model_input_count(model, signature); i++) {
+    for (int i = 0; !o->random && error->code == LINNET_UNKNOWN_SHAPE && i < linnet_model_input_count(model, signature);
+         i++) {
         linnet_model_get_input(model, signature, i, &input);
         if (strcmp(input.name, error->tensor) || find_feed(o, input.name)) continue;
-        if (o->random) return tool_unknown_shape(&o->common, &input);
         return tool_fail(o->common.tool, "input '%s' (%s) was not given; give --input %s=FILE, or --random and --shape",
                          input.name, tool_tensor_text(&input, text, sizeof text), input.name);
     }
-    return tool_fail_record(o->common.tool, error);
+    return tool_not_planned(&o->common, model, signature, error);
 }
 
 static int run(run_options *o) {
@@ -273,19 +372,32 @@ static int run(run_options *o) {
     linnet_store *store = NULL;
     linnet_session *session = NULL;
     linnet_plan_config config;
-    int signature, status = tool_open(&o->common, &model, &config, &signature);
+    linnet_session_config how;
+    int signature, status;
+    linnet_session_config_init(&how);
+    how.trace = o->trace != NULL;
+    trace_phase(&o->spans, "start");
+    status = tool_open(&o->common, &model, &config, &signature);
+    trace_phase(&o->spans, "load");
     if (status == TOOL_OK) status = load_feeds(o, model, signature, &config);
+    if (status == TOOL_OK && o->random) tool_take_batches(&o->common, model, signature, &config);
     if (status == TOOL_OK && o->checkpoint &&
         (linnet_store_create(model, NULL, &store, &error) || linnet_store_load(store, o->checkpoint, &error)))
         status = tool_fail_record(o->common.tool, &error);
-    if (status == TOOL_OK) {
-        linnet_status code = linnet_plan_create(model, &config, &plan, &error);
-        if (code == LINNET_OK) code = linnet_session_create(plan, store, NULL, &session, &error);
-        if (code) status = not_planned(o, model, signature, &error);
-    }
+    trace_phase(&o->spans, "read inputs");
+    if (status == TOOL_OK && linnet_plan_create(model, &config, &plan, &error))
+        status = not_planned(o, model, signature, &error);
+    trace_phase(&o->spans, "plan");
+    if (status == TOOL_OK && linnet_session_create(plan, store, &how, &session, &error))
+        status = tool_fail_record(o->common.tool, &error);
+    trace_phase(&o->spans, "create the session");
     if (status == TOOL_OK) status = fill_inputs(o, plan, session);
+    trace_phase(&o->spans, "fill inputs");
     if (status == TOOL_OK) status = tool_run(&o->common, session);
-    if (status == TOOL_OK) status = write_outputs(o, model, plan, session);
+    trace_phase(&o->spans, "run");
+    if (status == TOOL_OK && o->trace)
+        status = trace_write(&o->spans, o->common.tool, o->trace, o->common.model, session);
+    if (status == TOOL_OK) status = give_outputs(o, model, plan, session);
     linnet_session_free(session);
     linnet_store_free(store);
     linnet_plan_free(plan);
@@ -296,15 +408,12 @@ static int run(run_options *o) {
 int main(int argc, char **argv) {
     run_options *o = calloc(1, sizeof *o);
     int status;
-    if (!o) return tool_fail("linnet-run", "out of memory");
+    if (!o) return tool_no_memory("linnet-run");
     o->common.tool = "linnet-run";
-    o->folder = "out";
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(help, stdout);
-            free(o);
-            return TOOL_OK;
-        }
+    if (tool_answers(o->common.tool, help, argc, argv)) {
+        free(o);
+        return TOOL_OK;
+    }
     tool_catch_signals();
     status = parse(o, argc, argv);
     if (status == TOOL_OK) status = run(o);

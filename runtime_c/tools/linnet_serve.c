@@ -13,53 +13,70 @@
 #include <sys/resource.h>
 
 static const char tool[] = "linnet-serve";
-static const char help[] =
-    "usage: linnet-serve MODEL.lnt [--listen ADDRESS]... [options]\n"
-    "       linnet-serve --status ADDRESS [--key FILE]\n"
-    "Parameter server of a training job: holds the parameters and the optimizer state, and applies the\n"
-    "gradients that workers push. The model is a file written by linnet.sync.signatures or\n"
-    "linnet.sync.partition (docs/training.md).\n"
-    "\n"
-    "  --listen ADDRESS      HOST:PORT, :PORT (loopback), unix:PATH, or shm:PATH (processes of one machine).\n"
-    "                        Port 0 lets the system choose a port. May be repeated; default :0. The server\n"
-    "                        prints every address as `listening ADDRESS`\n"
-    "  --workers N           number of workers that a step needs; default 1\n"
-    "  --backup N            number of these workers that a step does not wait for; their late pushes are dropped\n"
-    "  --mode sync|async     async: every push is an update and no worker waits for another; default sync\n"
-    "  --staleness N         async: maximum lead of a worker over the slowest, in steps; default: no limit\n"
-    "  --elastic             do not wait for lost workers, and let workers join at any time\n"
-    "  --folder DIR          folder for snapshots and the journal; if it already has some, the server continues\n"
-    "                        from them\n"
-    "  --durability WORD     what the server does before it acknowledges an update. journal (default): write the\n"
-    "                        update to the journal. fsync: also flush the journal to the disk. volatile: neither;\n"
-    "                        only snapshots can restore the update\n"
-    "  --repair              continue from the undamaged part of a damaged journal, and keep a copy of the damaged\n"
-    "                        file beside it. The server refuses workers that are ahead of this part: restart them\n"
-    "  --save-every N        number of updates between two snapshots. Default: a snapshot when the journal has\n"
-    "                        grown large, when a worker asks for one, and at the end\n"
-    "  --batch N             number of examples in a global batch; the server divides it among the workers by\n"
-    "                        their speed\n"
-    "  --plain               accept only uncompressed gradients\n"
-    "  --memory SIZE         memory limit for gradients in transit; default 1GiB\n"
-    "  --connections N       maximum number of connections; default 4096\n"
-    "  --updates N           end after this many updates\n"
-    "  --metrics ADDRESS     serve metrics in Prometheus' text format at http://ADDRESS/metrics\n"
-    "  --key FILE            pre-shared key for TLS 1.3: at least 32 bytes, readable only by its owner\n"
-    "  --certificate FILE, --private-key FILE, --authority FILE\n"
-    "                        PEM files, instead of --key; server and workers verify each other\n"
-    "  --server-name NAME    with --status: name that the server's certificate must carry; default: the host of\n"
-    "                        ADDRESS\n"
-    "  --insecure            serve other machines without a key: anyone who can connect can change the model\n"
-    "  --heartbeat SECONDS   time between two heartbeats of a worker; default 5\n"
-    "  --lease SECONDS       time without a message after which a worker is lost; default 15\n"
-    "  --chunk SIZE          chunk size: the largest payload of a frame; default 256KiB\n"
-    "  --user-ops FILE       shared library of the user ops that the model names\n"
-    "  --threads N           number of threads that compute updates; default: the cores of the largest cluster\n"
-    "  --status ADDRESS      print the state of a running server as JSON, and exit\n"
-    "  --help                print this text\n"
-    "\n"
-    "SIGTERM and SIGINT make the server write a snapshot (with --folder) and exit.\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+static const char help[] = "usage: linnet-serve MODEL.lnt [--listen ADDRESS]... [options]\n"
+                           "       linnet-serve --status ADDRESS [--key FILE]\n"
+                           "Parameter server of a training job: holds the parameters and the optimizer\n"
+                           "state, and applies the gradients that workers push. The model is a file written\n"
+                           "by linnet.sync.signatures or linnet.sync.partition (docs/training.md).\n"
+                           "\n"
+                           "  --listen ADDRESS      HOST:PORT, :PORT (loopback), unix:PATH, or shm:PATH\n"
+                           "                        (processes of one machine). Port 0 lets the system\n"
+                           "                        choose a port. May be repeated; default :0. The server\n"
+                           "                        prints every address as `listening ADDRESS`\n"
+                           "  --workers N           number of workers that a step needs; default 1\n"
+                           "  --backup N            number of these workers that a step does not wait for;\n"
+                           "                        their late pushes are dropped\n"
+                           "  --mode MODE           synchronous (default), or asynchronous: every push is an\n"
+                           "                        update and no worker waits for another\n"
+                           "  --staleness N         asynchronous: maximum lead of a worker over the slowest,\n"
+                           "                        in steps; default: no limit\n"
+                           "  --elastic             do not wait for lost workers, and let workers join at\n"
+                           "                        any time\n"
+                           "  --folder DIR          folder for snapshots and the journal; if it already has\n"
+                           "                        some, the server continues from them\n"
+                           "  --durability WORD     what the server does before it acknowledges an update.\n"
+                           "                        journal (default): write the update to the journal.\n"
+                           "                        fsync: also flush the journal to the disk. volatile:\n"
+                           "                        neither; only snapshots can restore the update\n"
+                           "  --repair              continue from the undamaged part of a damaged journal,\n"
+                           "                        and keep a copy of the damaged file beside it. The\n"
+                           "                        server refuses workers that are ahead of this part:\n"
+                           "                        restart them\n"
+                           "  --save-every N        number of updates between two snapshots. Default: a\n"
+                           "                        snapshot when the journal has grown large, when a worker\n"
+                           "                        asks for one, and at the end\n"
+                           "  --batch N             number of examples in a global batch; the server divides\n"
+                           "                        it among the workers by their speed\n"
+                           "  --plain               accept only uncompressed gradients\n"
+                           "  --memory SIZE         memory limit for gradients in transit; default 1GiB\n"
+                           "  --connections N       maximum number of connections; default 4096\n"
+                           "  --updates N           end after this many updates\n"
+                           "  --metrics ADDRESS     serve metrics in Prometheus' text format at\n"
+                           "                        http://ADDRESS/metrics\n"
+                           "  --key FILE            pre-shared key for TLS 1.3: at least 32 bytes, readable\n"
+                           "                        only by its owner\n"
+                           "  --certificate FILE, --private-key FILE, --authority FILE\n"
+                           "                        PEM files, instead of --key; server and workers verify\n"
+                           "                        each other\n"
+                           "  --server-name NAME    with --status: name that the server's certificate must\n"
+                           "                        carry; default: the host of ADDRESS\n"
+                           "  --insecure            serve other machines without a key: anyone who can\n"
+                           "                        connect can change the model\n"
+                           "  --heartbeat SECONDS   time between two heartbeats of a worker; default 5\n"
+                           "  --lease SECONDS       time without a message after which a worker is lost;\n"
+                           "                        default 15\n"
+                           "  --chunk SIZE          chunk size: the largest payload of a frame; default\n"
+                           "                        256KiB\n"
+                           "  --user-ops FILE       shared library of the user ops that the model names\n"
+                           "  --threads N           number of threads that compute updates; default: the\n"
+                           "                        cores of the largest cluster\n"
+                           "  --status ADDRESS      print the state of a running server as JSON, and exit\n"
+                           "  --json                print the addresses as lines of JSON\n"
+                           "  --version             print the version\n"
+                           "  --help                print this text\n"
+                           "\n"
+                           "SIGTERM and SIGINT make the server write a snapshot (with --folder) and exit.\n"
+                           "Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 
 enum { MOST_ADDRESSES = 16 };
 
@@ -68,6 +85,7 @@ typedef struct options {
     linnet_server_config config;
     linnet_link_config link;
     long updates, backup;
+    bool json;
 } options;
 
 static linnet_server *running;
@@ -96,14 +114,15 @@ static bool take_time(const char *option, const char *text, int32_t *to) {
 static bool take_word(const char *option, const char *text, const char *const *words, int32_t *to) {
     for (int32_t i = 0; words[i]; i++)
         if (!strcmp(text, words[i])) return *to = i, true;
-    fprintf(stderr, "%s: error: %s: expected", tool, option);
-    for (int i = 0; words[i]; i++) fprintf(stderr, "%s %s", i ? " or" : "", words[i]);
-    fprintf(stderr, ", got '%s'\n", text);
-    return false;
+    size_t used = 0;
+    char expected[128];
+    for (int i = 0; words[i] && used < sizeof expected; i++)
+        used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", i ? " or " : "", words[i]);
+    return tool_usage(tool, "%s: expected %s, got '%s'", option, expected, text), false;
 }
 
 static bool take_value(options *o, const char *option, const char *text) {
-    static const char *const modes[] = {"sync", "async", NULL};
+    static const char *const modes[] = {"synchronous", "asynchronous", NULL};
     static const char *const durabilities[] = {"journal", "fsync", "volatile", NULL};
     linnet_server_config *c = &o->config;
     const struct {
@@ -172,10 +191,7 @@ static bool takes_value(const char *option) {
 static int parse(options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *option = argv[i], *value;
-        if (!strcmp(option, "--help")) {
-            fputs(help, stdout);
-            exit(TOOL_OK);
-        } else if (!strcmp(option, "--elastic")) {
+        if (!strcmp(option, "--elastic")) {
             o->config.elastic = 1;
         } else if (!strcmp(option, "--plain")) {
             o->config.compression = 1;
@@ -183,6 +199,8 @@ static int parse(options *o, int argc, char **argv) {
             o->config.repair = 1;
         } else if (!strcmp(option, "--insecure")) {
             o->link.insecure = 1;
+        } else if (!strcmp(option, "--json")) {
+            o->json = true;
         } else if (takes_value(option)) {
             if (!(value = tool_value(tool, argc, argv, &i)) || !take_value(o, option, value)) return TOOL_USAGE;
         } else if (option[0] == '-') {
@@ -194,7 +212,7 @@ static int parse(options *o, int argc, char **argv) {
         }
     }
     if (o->status) return TOOL_OK;
-    if (!o->model) return tool_usage(tool, "no model file given; usage: linnet-serve MODEL.lnt [--listen ADDRESS]");
+    if (!o->model) return tool_usage(tool, "no model given; give a .lnt file");
     if (!o->config.workers) o->config.workers = 1;
     if (o->backup >= o->config.workers)
         return tool_usage(tool, "--backup %ld must be less than --workers %d", o->backup, (int)o->config.workers);
@@ -217,10 +235,10 @@ static int print_status(const options *o) {
         free(text);
         text = malloc(size);
     }
-    if (!text) return tool_fail(tool, "cannot allocate %zu bytes for the status", needed);
+    if (!text) return tool_no_memory(tool);
     puts(text);
     free(text);
-    return TOOL_OK;
+    return tool_flush(tool);
 }
 
 /* Raises the limit of open files as far as the system allows, because every connection needs a descriptor. */
@@ -229,6 +247,18 @@ static void allow_descriptors(void) {
     if (getrlimit(RLIMIT_NOFILE, &limit)) return;
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void say(const options *o, const char *what, const char *address) {
+    if (!o->json) {
+        printf("%s %s\n", what, address);
+        return;
+    }
+    putchar('{');
+    tool_json_entry("kind", what);
+    printf(", ");
+    tool_json_entry("address", address);
+    puts("}");
 }
 
 static int serve(const options *o) {
@@ -253,8 +283,8 @@ static int serve(const options *o) {
     sigaction(SIGINT, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
-    for (int i = 0; linnet_server_address(server, i); i++) printf("listening %s\n", linnet_server_address(server, i));
-    if (linnet_server_address(server, -1)) printf("metrics %s\n", linnet_server_address(server, -1));
+    for (int i = 0; linnet_server_address(server, i); i++) say(o, "listening", linnet_server_address(server, i));
+    if (linnet_server_address(server, -1)) say(o, "metrics", linnet_server_address(server, -1));
     fflush(stdout);
     if (linnet_server_run(server, (uint64_t)o->updates, &error)) status = tool_fail_record(tool, &error);
     action.sa_handler = SIG_IGN;
@@ -272,6 +302,7 @@ int main(int argc, char **argv) {
     linnet_server_config_init(&o.config);
     linnet_link_config_init(&o.link);
     o.config.link = &o.link;
+    if (tool_answers(tool, help, argc, argv)) return TOOL_OK;
     status = parse(&o, argc, argv);
     if (status) return status;
     return o.status ? print_status(&o) : serve(&o);

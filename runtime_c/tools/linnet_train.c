@@ -10,40 +10,52 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: linnet-train MODEL.lnt --data FILE [--steps N | --epochs N] [options]\n"
-    "Trains the model's signature `train` on arrays, without Python. Writes the trained variables to a\n"
-    "checkpoint; linnet-run MODEL.lnt --checkpoint FILE uses them.\n"
-    "\n"
-    "  --data FILE.npz       one array per input, with the input's name; the first dimension counts the examples\n"
-    "  --data x=FILE,t=FILE  the same from .npy files or from idx files such as those of MNIST\n"
-    "  --scale NAME=1/255    convert the file's integers for this float input, and multiply them by the factor\n"
-    "  --set NAME=0.01       value of a scalar input\n"
-    "  --batch N             number of examples per step, if the signature leaves it open\n"
-    "  --epochs N, --steps N total length of the training; default one epoch. An epoch has as many steps as\n"
-    "                        there are whole batches\n"
-    "  --seed N              seed for shuffling the examples before each epoch; default 0\n"
-    "  --in-order            use the examples in the order of the file\n"
-    "  --checkpoint FILE     where the variables are saved at the end. If the file exists, training continues\n"
-    "                        from it, and ends with the same result as without the interruption\n"
-    "  --every N             also save every N steps\n"
-    "  --fresh               start from the beginning, even if the checkpoint exists\n"
-    "  --eval FILE           data like --data for the signature `eval`, which runs after every epoch\n"
-    "  --eval-every N        evaluate every N steps instead\n"
-    "  --memory 8MB          memory limit of the training. To stay within it, values are recomputed instead of\n"
-    "                        kept, or gradients are accumulated over parts of a batch (this needs the\n"
-    "                        signatures `accumulate` and `apply`)\n"
-    "  --log N               print a line every N steps; default 100\n"
-    "  --json                print lines of JSON\n"
-    "  --signature NAME      signature to train; default train\n"
-    "  --eval-signature NAME signature to evaluate; default eval\n"
-    "  --threads N           number of threads; default: the cores of the largest cluster\n"
-    "  --isa-max NAME        newest instruction set that kernels may use: scalar, sse2, avx2, ... or neon,\n"
-    "                        dotprod, ...; default: the best of this machine\n"
-    "  --user-ops FILE       shared library of the user ops that the model names\n"
-    "  --help                print this text\n"
-    "\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal (after saving the checkpoint).\n";
+static const char help[] = "usage: linnet-train MODEL.lnt --data FILE [--steps N | --epochs N] [options]\n"
+                           "Trains the model's signature `train` on arrays, without Python. With\n"
+                           "--checkpoint, writes the trained variables to a file, which linnet-run MODEL.lnt\n"
+                           "--checkpoint FILE uses.\n"
+                           "\n"
+                           "  --data FILE.npz       one array per input, with the input's name; the first\n"
+                           "                        dimension counts the examples\n"
+                           "  --data x=FILE,t=FILE  the same from .npy files or from idx files such as those\n"
+                           "                        of MNIST\n"
+                           "  --scale NAME=1/255    convert the file's integers for this float input, and\n"
+                           "                        multiply them by the factor\n"
+                           "  --set NAME=0.01       value of a scalar input\n"
+                           "  --batch N             number of examples per step, if the signature leaves it\n"
+                           "                        open\n"
+                           "  --epochs N, --steps N total length of the training; default one epoch. An\n"
+                           "                        epoch has as many steps as there are whole batches\n"
+                           "  --seed N              seed for shuffling the examples before each epoch;\n"
+                           "                        default 0\n"
+                           "  --in-order            use the examples in the order of the file\n"
+                           "  --checkpoint FILE     where the variables are saved at the end. If the file\n"
+                           "                        exists, training continues from it, and ends with the\n"
+                           "                        same result as without the interruption\n"
+                           "  --every N             also save every N steps\n"
+                           "  --fresh               start from the beginning, even if the checkpoint exists\n"
+                           "  --eval FILE           data like --data for the signature `eval`, which runs\n"
+                           "                        after every epoch\n"
+                           "  --eval-every N        evaluate every N steps instead\n"
+                           "  --memory 8MB          memory limit of the training. To stay within it, values\n"
+                           "                        are recomputed instead of kept, or gradients are\n"
+                           "                        accumulated over parts of a batch (this needs the\n"
+                           "                        signatures `accumulate` and `apply`)\n"
+                           "  --log N               print a line every N steps; default 100\n"
+                           "  --json                print lines of JSON\n"
+                           "  --signature NAME      signature to train; default train\n"
+                           "  --eval-signature NAME signature to evaluate; default eval\n"
+                           "  --threads N           number of threads; default: the cores of the largest\n"
+                           "                        cluster\n"
+                           "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
+                           "                        sse2, avx2, ... or neon, dotprod, ...; default: the best\n"
+                           "                        of this machine\n"
+                           "  --user-ops FILE       shared library of the user ops that the model names\n"
+                           "  --version             print the version\n"
+                           "  --help                print this text\n"
+                           "\n"
+                           "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal\n"
+                           "(after saving the checkpoint).\n";
 
 static volatile sig_atomic_t stopped;
 
@@ -131,7 +143,7 @@ static int parse(train_options *o, named *n, int argc, char **argv) {
         const int status = parse_one(o, n, argc, argv, &i);
         if (status) return status;
     }
-    if (!o->common.model) return tool_usage(o->common.tool, "no model given");
+    if (!o->common.model) return tool_usage(o->common.tool, "no model given; give a .lnt file");
     if (!o->data.n_files)
         return tool_usage(o->common.tool, "no data given; give --data FILE.npz or --data x=FILE,t=FILE");
     if (o->epochs && o->steps_given) return tool_usage(o->common.tool, "give --epochs or --steps, not both");
@@ -140,6 +152,7 @@ static int parse(train_options *o, named *n, int argc, char **argv) {
     if (o->common.n_shapes)
         return tool_usage(o->common.tool,
                           "--shape is not for training: shapes come from the data, and the batch size from --batch");
+    if (o->common.n_fetches) return tool_usage(o->common.tool, "--fetch is not for training; remove it");
     if (o->common.seed > 2147483647u) return tool_usage(o->common.tool, "--seed must be at most 2147483647");
     o->data.sets = o->eval.sets = n->sets;
     o->data.scales = o->eval.scales = n->scales;
@@ -206,7 +219,7 @@ static int train(trainer *t) {
 static int run(const train_options *o, const named *n) {
     trainer *t = malloc(sizeof *t);
     int status;
-    if (!t) return tool_fail(o->common.tool, "out of memory");
+    if (!t) return tool_no_memory(o->common.tool);
     status = trainer_open(t, o);
     if (status == TOOL_OK) status = check_names(t, "--set", n->sets, n->n_sets);
     if (status == TOOL_OK) status = check_names(t, "--scale", n->scales, n->n_scales);
@@ -216,9 +229,7 @@ static int run(const train_options *o, const named *n) {
     }
     trainer_close(t);
     free(t);
-    if (status == TOOL_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        return tool_fail(o->common.tool, "cannot write to standard output");
-    return status;
+    return status == TOOL_OK ? tool_flush(o->common.tool) : status;
 }
 
 int main(int argc, char **argv) {
@@ -226,17 +237,15 @@ int main(int argc, char **argv) {
     named *n = calloc(1, sizeof *n);
     struct sigaction action;
     int status;
-    if (!o || !n) return tool_fail("linnet-train", "out of memory");
+    if (!o || !n) return tool_no_memory("linnet-train");
     o->common.tool = "linnet-train";
     o->eval_signature = "eval";
     o->log = 100;
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(help, stdout);
-            free(o);
-            free(n);
-            return TOOL_OK;
-        }
+    if (tool_answers(o->common.tool, help, argc, argv)) {
+        free(o);
+        free(n);
+        return TOOL_OK;
+    }
     memset(&action, 0, sizeof action);
     action.sa_handler = stop;
     sigaction(SIGINT, &action, NULL);

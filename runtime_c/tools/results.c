@@ -1,4 +1,4 @@
-/* results.c - prints outputs as the model's metadata describes them: classes with labels, boxes, text.
+/* results.c - prints outputs as the model's metadata describes them, as text or JSON: classes with labels, boxes, text.
  * linnet.preprocess writes the metadata entries: io:SIGNATURE:OUTPUT and labels:SIGNATURE:OUTPUT
  * (docs/preprocess.md). */
 #include "results.h"
@@ -53,77 +53,135 @@ static bool find(const results *r, const char *about, const char *key, int dtype
     return false;
 }
 
-static long long count(const linnet_tensor_info *info) {
-    long long n = 1;
-    for (int i = 0; i < info->rank; i++) n *= info->shape[i];
-    return n;
+/* The label of a class. Without one, the label is "class N", in `room`. */
+static const char *class_label(const char *labels, long long index, char *room, size_t size, int *length) {
+    const char *text = label(labels, index, length);
+    if (*length) return text;
+    *length = snprintf(room, size, "class %lld", index);
+    return room;
 }
 
-static void print_class(const char *labels, long long index) {
+static void put_class(const char *labels, long long index, bool json) {
+    char room[32];
     int length;
-    const char *text = label(labels, index, &length);
-    if (length)
+    const char *text = class_label(labels, index, room, sizeof room, &length);
+    if (!json) {
         printf("%.*s", length, text);
-    else
-        printf("class %lld", index);
+        return;
+    }
+    printf("\"label\": ");
+    tool_json_text(text, (size_t)length);
 }
 
-static void print_classes(const results *r, const linnet_tensor_info *info, const void *data, const char *about) {
+static void put_classes(const results *r, const linnet_tensor_info *info, const void *data, const char *about,
+                        bool json) {
     const char *labels = results_about(r->model, "labels", r->signature, info->name);
     linnet_tensor_info other = {.struct_size = sizeof other};
     const void *scores = NULL;
     if (info->dtype != LINNET_I64 || !find(r, about, "scores", LINNET_F32, &other, &scores) ||
-        count(&other) != count(info))
+        tool_count(&other) != tool_count(info))
         return;
     long long row = info->rank ? info->shape[info->rank - 1] : 1;
-    for (long long i = 0; i < count(info); i++) {
-        if (i && i % row == 0) putchar('\n');
-        printf("  %7.4f  ", (double)((const float *)scores)[i]);
-        print_class(labels, ((const int64_t *)data)[i]);
-        putchar('\n');
+    for (long long i = 0; i < tool_count(info); i++) {
+        const double score = (double)((const float *)scores)[i];
+        if (json) {
+            printf("%s{\"score\": ", i ? ", " : "");
+            tool_json_number(score, 9);
+            printf(", ");
+        } else {
+            if (i && i % row == 0) putchar('\n');
+            printf("  %7.4f  ", score);
+        }
+        put_class(labels, ((const int64_t *)data)[i], json);
+        putchar(json ? '}' : '\n');
     }
 }
 
-static void print_boxes(const results *r, const linnet_tensor_info *info, const void *data, const char *about) {
+static void put_boxes(const results *r, const linnet_tensor_info *info, const void *data, const char *about,
+                      bool json) {
     linnet_tensor_info score_info = {.struct_size = sizeof score_info}, class_info = score_info;
     const void *scores = NULL, *classes = NULL;
+    static const char *const sides[] = {"x0", "y0", "x1", "y1"};
     char name[256];
     const char *labels = NULL;
-    long long n = count(info) / 4;
+    long long n = tool_count(info) / 4;
     if (info->dtype != LINNET_F32 || info->rank != 2 || info->shape[1] != 4) return;
-    if (find(r, about, "scores", LINNET_F32, &score_info, &scores) && count(&score_info) != n) scores = NULL;
-    if (find(r, about, "classes", LINNET_I64, &class_info, &classes) && count(&class_info) != n) classes = NULL;
+    if (find(r, about, "scores", LINNET_F32, &score_info, &scores) && tool_count(&score_info) != n) scores = NULL;
+    if (find(r, about, "classes", LINNET_I64, &class_info, &classes) && tool_count(&class_info) != n) classes = NULL;
     if (classes && results_word(about, "classes", name, sizeof name))
         labels = results_about(r->model, "labels", r->signature, name);
-    if (n == 0) puts("  nothing found");
+    if (n == 0 && !json) puts("  nothing found");
     for (long long i = 0; i < n; i++) {
         const float *box = (const float *)data + 4 * i;
-        printf("  ");
-        if (scores) printf("%7.4f", (double)((const float *)scores)[i]);
-        printf("  x %.1f to %.1f, y %.1f to %.1f", (double)box[0], (double)box[2], (double)box[1], (double)box[3]);
-        if (classes) {
-            printf("  ");
-            print_class(labels, ((const int64_t *)classes)[i]);
+        const double score = scores ? (double)((const float *)scores)[i] : 0;
+        fputs(!json ? "  " : i ? ", {" : "{", stdout);
+        if (scores && json) {
+            printf("\"score\": ");
+            tool_json_number(score, 9);
+            printf(", ");
+        } else if (scores) {
+            printf("%7.4f", score);
         }
-        putchar('\n');
+        for (int k = 0; k < 4 && json; k++) {
+            printf("%s\"%s\": ", k ? ", " : "", sides[k]);
+            tool_json_number((double)box[k], 9);
+        }
+        if (!json)
+            printf("  x %.1f to %.1f, y %.1f to %.1f", (double)box[0], (double)box[2], (double)box[1], (double)box[3]);
+        if (classes) {
+            fputs(json ? ", " : "  ", stdout);
+            put_class(labels, ((const int64_t *)classes)[i], json);
+        }
+        putchar(json ? '}' : '\n');
     }
 }
 
-static void print_text(const results *r, const linnet_tensor_info *info, const void *data) {
+static void put_text(const results *r, const linnet_tensor_info *info, const void *data, bool json) {
     const char *labels = results_about(r->model, "labels", r->signature, info->name);
     if (info->dtype != LINNET_I64 || !labels) return;
-    printf("  ");
-    for (long long i = 0; i < count(info); i++) {
+    fputs(json ? "{\"text\": \"" : "  ", stdout);
+    for (long long i = 0; i < tool_count(info); i++) {
         int length;
         const char *text = label(labels, ((const int64_t *)data)[i], &length);
-        printf("%.*s", length, text);
+        if (json)
+            tool_json_characters(text, (size_t)length);
+        else
+            printf("%.*s", length, text);
     }
-    putchar('\n');
+    fputs(json ? "\"}" : "\n", stdout);
 }
 
-void results_print(const results *r, const linnet_tensor_info *info, const void *data) {
+/* Returns whether the metadata describes the output as something that has rows. */
+static bool put_rows(const results *r, const linnet_tensor_info *info, const void *data, bool json) {
     const char *about = results_about(r->model, "io", r->signature, info->name);
-    if (results_is(about, "classes")) print_classes(r, info, data, about);
-    if (results_is(about, "boxes")) print_boxes(r, info, data, about);
-    if (results_is(about, "text")) print_text(r, info, data);
+    const bool classes = results_is(about, "classes"), boxes = results_is(about, "boxes");
+    if (!classes && !boxes && !results_is(about, "text")) return false;
+    if (json) {
+        tool_json_text(info->name, strlen(info->name));
+        printf(": [");
+    }
+    if (classes)
+        put_classes(r, info, data, about, json);
+    else if (boxes)
+        put_boxes(r, info, data, about, json);
+    else
+        put_text(r, info, data, json);
+    if (json) putchar(']');
+    return true;
+}
+
+bool results_print(const results *r, const linnet_tensor_info *info, const void *data) {
+    return put_rows(r, info, data, false);
+}
+
+void results_json(const results *r) {
+    bool any = false;
+    for (int i = 0; i < linnet_plan_output_count(r->plan); i++) {
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        if (linnet_session_get_output(r->session, i, &info)) continue;
+        const char *about = results_about(r->model, "io", r->signature, info.name);
+        if (any && (results_is(about, "classes") || results_is(about, "boxes") || results_is(about, "text")))
+            printf(", ");
+        any |= put_rows(r, &info, linnet_session_output(r->session, i), true);
+    }
 }

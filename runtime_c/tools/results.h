@@ -19,7 +19,9 @@ typedef struct results {
     const char *signature;
 } results;
 
-/* Prints lines indented by two spaces. Prints nothing for an output without an entry. */
-void results_print(const results *r, const linnet_tensor_info *info, const void *data);
+/* Prints lines indented by two spaces. Returns false, and prints nothing, for an output without an entry. */
+bool results_print(const results *r, const linnet_tensor_info *info, const void *data);
+/* Prints the same of all outputs, as the entries of a JSON object. */
+void results_json(const results *r);
 
 #endif

@@ -6,15 +6,16 @@ function(linnet_tool name library)
   add_executable(${name} runtime_c/tools/common.c ${ARGN})
   target_compile_options(${name} PRIVATE -Wall -Wextra)
   target_link_libraries(${name} PRIVATE ${library} ${CMAKE_DL_LIBS})
-  install(TARGETS ${name} RUNTIME DESTINATION linnet/bin COMPONENT python)
+  set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)
 endfunction()
 
-linnet_tool(linnet-bench linnet_static linnet_bench.c npy.c)
-linnet_tool(linnet-run linnet_static linnet_run.c npy.c media.c media_bmp.c results.c)
+linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c values.c)
+linnet_tool(linnet-run linnet_static linnet_run.c inputs.c media.c media_bmp.c npy.c
+            results.c trace.c values.c)
 linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_loop.c train_nan.c train_order.c
             train_program.c train_setup.c)
 if(LINNET_SYNC)
-  linnet_tool(linnet-serve linnet_sync_static linnet_serve.c)
+  linnet_tool(linnet-serve linnet_sync_static linnet_serve.c values.c)
 endif()
 
 # linnet-run alone links decoders, each if it is there; a tool without one says how to get it.

@@ -16,8 +16,9 @@ from linnet.cli.options import (
     devices_option,
     isa_max_option,
     json_option,
-    pairs,
-    shape_of,
+    note_batches,
+    shapes_of,
+    shapes_option,
     signature_option,
     threads_option,
     tuning_option,
@@ -32,14 +33,7 @@ from linnet.report.tables import table as _table
 
 @click.command(short_help="Time a model and each of its ops.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--input",
-    "--shape",
-    "inputs",
-    multiple=True,
-    metavar="NAME=D,D,...",
-    help="Shape of an input. Repeat for each input.",
-)
+@shapes_option()
 @click.option(
     "--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="How many seconds to measure."
 )
@@ -69,18 +63,18 @@ def bench(
         raise CommandLineError(
             "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 2"
         )
-    shapes = {name: shape_of(name, text) for name, text in pairs(inputs, "--input x=1,3,224,224")}
     report = measure(
         model,
         signature=signature,
         threads=threads,
         isa_max=isa_max,
         seconds=seconds,
-        input_shapes=shapes,
+        input_shapes=shapes_of(inputs),
         user_ops=user_ops_of(user_ops),
         devices=devices_of(devices),
         tuning=tuning,
     )
+    note_batches({entry["name"]: entry["shape"] for entry in report["inputs"] if entry["assumed"]})
     if as_json:
         click.echo(json.dumps(report))
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from linnet.cli.options import CommandLineError, json_option, pairs, shape_of, user_ops_of, user_ops_option
+from linnet.cli.options import CommandLineError, json_option, shapes_of, shapes_option, user_ops_of, user_ops_option
 from linnet.report.tables import show as _show
 from linnet.report.tables import size as _size
 
@@ -30,14 +30,7 @@ DTYPES = ("f32", "f16", "i8", "i16")
 @click.option(
     "--calibration", type=click.Path(path_type=Path), metavar="NPZ", help="Sample inputs for quantization to i8 or i16."
 )
-@click.option(
-    "--input",
-    "--shape",
-    "inputs",
-    multiple=True,
-    metavar="NAME=D,D,...",
-    help="Shape of an input. Repeat for each input.",
-)
+@shapes_option()
 @click.option("--table", type=click.Path(path_type=Path), help="Text file with per-layer quantization overrides.")
 @click.option(
     "--table-out", type=click.Path(path_type=Path), help="Write the chosen per-layer quantization to this text file."
@@ -93,7 +86,7 @@ def convert(
         raise CommandLineError(
             "--calibration has no effect because f32 models are not quantized", code=101, hint="add --dtype i8 or i16"
         )
-    shapes = {name: shape_of(name, text) for name, text in pairs(inputs, "--input x=1,3,224,224")}
+    shapes = shapes_of(inputs)
     if check:
         return _check(model, shapes, dtype, calibration, table, html, user_ops_of(user_ops), as_json)
     from linnet.converters import onnx, tflite

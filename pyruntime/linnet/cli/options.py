@@ -4,10 +4,10 @@ A command line that is wrong in itself raises CommandLineError."""
 from __future__ import annotations
 
 import runpy
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +16,8 @@ from linnet.clib.errors import UsageError
 if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
     from linnet.session.model import Device
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class CommandLineError(UsageError):
@@ -28,6 +30,15 @@ threads_option = click.option(
     type=click.IntRange(1, 1024),
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
 )
+
+
+def shapes_option(sizes: str = "Repeat for each input.") -> Callable[[Decorated], Decorated]:
+    """The option --shape, also called --input where no option takes values of inputs. sizes: the end of its help."""
+    return click.option(
+        "--input", "--shape", "inputs", multiple=True, metavar="NAME=D,D,...", help=f"Shape of an input. {sizes}"
+    )
+
+
 isa_max_option = click.option("--isa-max", metavar="NAME", help="Kernels use no more than this instruction set.")
 tuning_option = click.option(
     "--tuning",
@@ -136,6 +147,22 @@ def shape_of(name: str, text: str) -> tuple[int, ...]:
             got=text,
         ) from None
     return shape
+
+
+def shapes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """The values of --shape."""
+    return {name: shape_of(name, text) for name, text in pairs(items, "--shape x=1,3,224,224")}
+
+
+def note_batches(assumed: Mapping[str, Sequence[int]]) -> None:
+    """Says on stderr which inputs got a batch that nobody gave."""
+    for name, shape in assumed.items():
+        taken, other = ", ".join(map(str, shape)), ",".join(map(str, (8, *shape[1:])))
+        click.echo(
+            f"linnet: note: input {name!r} leaves its batch open, so it is taken as {shape[0]}: [{taken}]; "
+            f"--shape {name}={other} sets another",
+            err=True,
+        )
 
 
 def dims(shape: Any) -> str:

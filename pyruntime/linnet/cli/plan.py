@@ -20,6 +20,7 @@ from linnet.cli.options import (
     isa_max_option,
     json_option,
     pairs,
+    shapes_option,
     signature_option,
     strict_dims_option,
     threads_option,
@@ -39,14 +40,8 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show how much memory a model needs.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--input",
-    "--shape",
-    "inputs",
-    multiple=True,
-    metavar="NAME=D,D,...",
-    help="Shape of an input. Each dimension is a number, a range (1..8), or ? for whatever the model declares. "
-    "Repeat for each input.",
+@shapes_option(
+    "Each dimension is a number, a range (1..8), or ? for whatever the model declares. Repeat for each input."
 )
 @click.option("--why", is_flag=True, help="Show which kernels could run each step, and why the others cannot.")
 @click.option("--snapshot", is_flag=True, help="Plan for Session(snapshot=True), which can run during training.")

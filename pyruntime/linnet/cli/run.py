@@ -4,9 +4,10 @@ linnet.cli.main adds it to its group."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +19,9 @@ from linnet.cli.options import (
     isa_max_option,
     json_option,
     known,
+    note_batches,
     pairs,
-    shape_of,
+    shapes_of,
     signature_option,
     strict_dims_option,
     threads_option,
@@ -30,6 +32,13 @@ from linnet.cli.options import (
 from linnet.clib.errors import UsageError
 from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+_FIGURES = ("min", "mean", "max")
+_SHOWN = 1000  # elements; --json has the values of smaller outputs
 
 
 @click.command(short_help="Run a model once on arrays, images or audio.")
@@ -50,7 +59,9 @@ from linnet.report.tables import table as _table
     "--shape", "shapes", multiple=True, metavar="NAME=D,D,...",
     help="With --random: shape of an input whose shape the model leaves open. Repeat for each input.",
 )  # fmt: skip
-@click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output to a .npy file in this folder.")
+@click.option(
+    "-o", "--output-dir", type=click.Path(path_type=Path), help="Write each output to a .npy file in this folder."
+)
 @click.option(
     "--fetch",
     "fetches",
@@ -60,6 +71,13 @@ from linnet.report.tables import table as _table
 )
 @click.option(
     "--checkpoint", type=click.Path(path_type=Path), help="Checkpoint whose trained variables are loaded first."
+)
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a trace of the run for ui.perfetto.dev: the phases, and each step with its kernel.",
 )
 @click.option("--timeout", type=float, metavar="SECONDS", help="Stop the run after this many seconds.")
 @signature_option
@@ -78,6 +96,7 @@ def run(
     output_dir: Path | None,
     fetches: Sequence[str],
     checkpoint: Path | None,
+    trace_file: Path | None,
     timeout: float | None,
     signature: str,
     strict_dims: bool | None,
@@ -93,26 +112,20 @@ def run(
 
     from linnet.cli.results import Described
     from linnet.data.media import read_feed
+    from linnet.ir.dtypes import dtype_of
+    from linnet.session.model import Model
     from linnet.session.session import Session
+    from linnet.session.trace import Trace
 
-    session = Session(
-        model,
-        signature,
-        threads=threads,
-        isa_max=isa_max,
-        strict_dims=strict_dims,
-        user_ops=user_ops_of(user_ops),
-        devices=devices_of(devices),
-        tuning=tuning,
-    )
-    if checkpoint is not None:
-        session.variables.load(checkpoint)
-    described = Described(session.model, signature)
-    specs = {spec.name: spec for spec in session.inputs}
+    trace = Trace()
+    opened = Model(model, user_ops=user_ops_of(user_ops))
+    trace.phase("load")
+    described = Described(opened, signature)
+    specs = {spec.name: spec for spec in opened.inputs(signature)}
     feeds: dict[str, Any] = {}
     only = next(iter(specs)) if len(specs) == 1 else ""
     for name, text in pairs([f"{only}={i}" if only and "=" not in i else i for i in inputs], "--input x=x.npy"):
-        spec = specs.get(name) or session.model.tensor(name, signature)
+        spec = specs.get(name) or opened.tensor(name, signature)
         if spec is None:
             known(name, specs)
         else:
@@ -121,31 +134,59 @@ def run(
         raise CommandLineError("--shape applies only to random inputs", code=101, hint="add --random, or give --input")
     if random:
         from linnet.session.bench import random_feeds
+        from linnet.session.open_sizes import kind_of, open_batches
 
-        given = {name: shape_of(name, text) for name, text in pairs(shapes, "--shape x=1,3,224,224")}
+        given = shapes_of(shapes)
         for name in given:
             known(name, specs)
-        feeds |= random_feeds([spec for spec in session.inputs if spec.name not in feeds], given)
-    outputs = session.run(feeds, list(fetches) or None, timeout=timeout)
+        present = {name: np.shape(value) for name, value in feeds.items()} | given
+        assumed = open_batches(opened, signature, list(specs.values()), present)
+        note_batches(assumed)
+        kinds = {name: kind_of(opened, signature, name) for name in specs}
+        missing = [spec for name, spec in specs.items() if name not in feeds]
+        feeds |= random_feeds(missing, given | assumed, kinds)
+    planned = {name: np.shape(value) for name, value in feeds.items() if name in specs}
+    trace.phase("read inputs")
+    session = Session(
+        opened,
+        signature,
+        threads=threads,
+        isa_max=isa_max,
+        fetches=list(fetches) or None,
+        input_shapes=planned if trace_file is not None else None,
+        trace=trace_file is not None,
+        strict_dims=strict_dims,
+        devices=devices_of(devices),
+        tuning=tuning,
+    )
+    if checkpoint is not None:
+        session.variables.load(checkpoint)
+    trace.phase("plan")
+    outputs = session.run(feeds, timeout=timeout)
+    trace.phase("run")
+    if trace_file is not None:
+        trace.write(trace_file, str(model), session.steps)
     files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
     if output_dir is not None:
         _save_all(output_dir, {path: outputs[name] for name, path in files.items() if path is not None})
         described.save_pictures(outputs, {n: path.with_suffix(".png") for n, path in files.items() if path is not None})
+    declared = {spec.name: spec.dtype for spec in session.outputs}
     report = [
         {
-            "name": name, "dtype": str(value.dtype), "shape": list(value.shape),
-            "file": None if files[name] is None else str(files[name]),
+            "name": name, "dtype": declared.get(name) or dtype_of(value.dtype), "shape": list(value.shape),
+            **_figures(value), "file": None if files[name] is None else str(files[name]),
         }
         for name, value in outputs.items()
     ]  # fmt: skip
     if as_json:
         found = described.found(outputs)
-        click.echo(json.dumps({"model": str(model), "signature": signature, "outputs": report, "found": found}))
+        click.echo(
+            json.dumps({"model": str(model), "signature": signature, "outputs": _for_json(report), "found": found})
+        )
         return
     table = _table("Outputs", "name", "dtype", "shape", ">min", ">mean", ">max", "file")
     for row, value in zip(report, outputs.values(), strict=True):
-        numbers = value.astype(np.float64)
-        figures = [f"{f(numbers):.6g}" for f in (np.min, np.mean, np.max)] if value.size else ["", "", ""]
+        figures = [f"{row[key]:.6g}" if row[key] is not None else "" for key in _FIGURES]
         table.add_row(str(row["name"]), str(row["dtype"]), dims(value.shape), *figures, str(row["file"] or ""))
     tables = [table]
     for name, rows in described.found(outputs).items():
@@ -154,6 +195,24 @@ def run(
         for entry in rows:
             tables[-1].add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in entry.values()))
     _show(*tables)
+
+
+def _figures(value: npt.NDArray[Any]) -> dict[str, Any]:
+    """What the command says about the values of an output."""
+    import numpy as np
+
+    numbers = value.astype(np.float64)
+    found: dict[str, Any] = {key: float(getattr(np, key)(numbers)) if value.size else None for key in _FIGURES}
+    return found | {"values": value.reshape(-1).tolist() if value.size <= _SHOWN else None}
+
+
+def _for_json(value: Any) -> Any:
+    """JSON has neither NaN nor infinity, so both become None."""
+    if isinstance(value, dict):
+        return {key: _for_json(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_for_json(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _file_name(name: str) -> str:

@@ -15,8 +15,9 @@ from linnet.cli.options import (
     CommandLineError,
     isa_max_option,
     json_option,
-    pairs,
-    shape_of,
+    note_batches,
+    shapes_of,
+    shapes_option,
     signature_option,
     threads_option,
     user_ops_of,
@@ -32,14 +33,7 @@ from linnet.report.tables import table as _table
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The tuning file. Default: MODEL with the suffix .tuning."
 )
-@click.option(
-    "--input",
-    "--shape",
-    "inputs",
-    multiple=True,
-    metavar="NAME=D,D,...",
-    help="Shape of an input. Repeat for each input.",
-)
+@shapes_option()
 @click.option(
     "--seconds", type=click.FloatRange(0.01), default=10.0, show_default=True, help="How many seconds to measure."
 )
@@ -74,9 +68,10 @@ def tune(
         threads=threads,
         isa_max=isa_max,
         seconds=seconds,
-        input_shapes={name: shape_of(name, text) for name, text in pairs(inputs, "--input x=1,3,224,224")},
+        input_shapes=shapes_of(inputs),
         user_ops=user_ops_of(user_ops),
     )
+    note_batches(found.assumed)
     path = output or model.with_suffix(".tuning")
     tuning_file.write(path, found.text)
     changed = [m for m in found.measured if m.best != m.before]

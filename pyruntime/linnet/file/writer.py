@@ -23,6 +23,7 @@ from linnet.clib.errors import GraphError
 from linnet.file.atomic import write_atomic
 from linnet.file.digests import CRC32C, crc32c
 from linnet.file.layout import ALIGNMENT, HEADER, INLINE_LIMIT, MAGIC
+from linnet.file.node_names import node_names
 from linnet.ir.dtypes import DTYPE_IDS, Quantization, bits_of, dtype_of, numpy_dtype, packed
 from linnet.ir.encode import encode_attributes
 from linnet.ir.function import Function, Node, Tensor, check_order, functions_of
@@ -256,12 +257,10 @@ class _Writer:
         FbTensor.AddVariable(b, variable)
         return int(FbTensor.End(b))
 
-    def node(self, node: Node, index: dict[int, int]) -> int:
+    def node(self, node: Node, given: str, index: dict[int, int]) -> int:
         b = self.builder
         inputs = self.numbers([-1 if t is None else index[id(t)] for t in node.inputs], "<i4") if node.inputs else 0
         outputs = self.numbers([index[id(t)] for t in node.outputs], "<i4")
-        # A node without a name gets the name of its first output, so that every error and every timing can name it.
-        given = node.name or (node.outputs[0].name if node.outputs else "")
         name = b.CreateString(given) if given else 0
         source = b.CreateSharedString(node.source) if node.source else 0
         for attribute in VERSIONS["attributes"]:
@@ -291,7 +290,8 @@ class _Writer:
         index = {id(t): i for i, t in enumerate(tensors)}
         check_order(function)
         made = self.offsets([self.tensor(t) for t in tensors])
-        nodes = self.offsets([self.node(n, index) for n in function.nodes])
+        names = node_names(function.nodes)
+        nodes = self.offsets([self.node(n, name, index) for n, name in zip(function.nodes, names, strict=True)])
         inputs = self.numbers([index[id(t)] for t in function.inputs], "<i4") if function.inputs else 0
         outputs = self.numbers([index[id(t)] for t in function.outputs], "<i4") if function.outputs else 0
         name = b.CreateString(function.name)

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from linnet._generated.op_table import OPS
+from linnet.file.node_names import node_names
 from linnet.report import text as report_text
 from linnet.report.contents import Contents, is_reference
 from linnet.report.drawing import draw
@@ -80,14 +81,16 @@ def _table(table: Any) -> str:
 
 def _details(report: Contents) -> list[dict[str, Any]]:
     """The data that the page shows for a source node when it is clicked."""
-    nodes = [n for f in report.graph.functions for n in f.nodes] if report.graph is not None else []
+    functions = report.graph.functions if report.graph is not None else []
+    nodes = [n for f in functions for n in f.nodes]
+    names = [name for f in functions for name in node_names(f.nodes)]
     made: dict[str, list[Any]] = defaultdict(list)
     source_of: dict[str, list[str]] = {}
-    for node in nodes:
+    for node, step_name in zip(nodes, names, strict=True):
         sources = node.source.split("+")
         for source in sources:
             made[source].append(node)
-        for name in (node.name, *(t.name for t in node.outputs)):
+        for name in (step_name, *(t.name for t in node.outputs)):
             source_of.setdefault(name, sources)
     shapes = {t.name: t.shape for node in nodes for t in node.outputs}
     steps: dict[str, list[Any]] = defaultdict(list)

@@ -18,6 +18,7 @@ from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.graph import Graph, dtype_of_graph
 from linnet.ir.user_op import UserOp
 from linnet.session.model import Device, Model, TensorSpec
+from linnet.session.open_sizes import kind_of, open_batches, usable_shape
 from linnet.session.session import Session
 
 _LEAST_RUNS = 5
@@ -44,7 +45,10 @@ def measure(
     begin = time.perf_counter_ns()
     model = Model(path, user_ops=user_ops)
     loaded = time.perf_counter_ns()
-    feeds = random_feeds(model.inputs(signature), shapes)
+    specs = model.inputs(signature)
+    assumed = open_batches(model, signature, specs, shapes)
+    shapes |= assumed
+    feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
     options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
     options["devices"] = devices
     session = Session(model, signature, **options)
@@ -77,6 +81,10 @@ def measure(
         "first_run_ms": first / 1e6,
         "load_ms": (loaded - begin) / 1e6,
         "plan_ms": info["plan_ms"],
+        "inputs": [
+            {"name": s.name, "dtype": s.dtype, "shape": list(feeds[s.name].shape), "assumed": s.name in assumed}
+            for s in specs
+        ],
         "memory": session.memory,
         "machine": machine(),
         "ops": [
@@ -96,9 +104,11 @@ def measure(
     }
 
 
-def random_feeds(specs: Sequence[TensorSpec], shapes: dict[str, Any]) -> dict[str, Any]:
+def random_feeds(
+    specs: Sequence[TensorSpec], shapes: Mapping[str, Any], kinds: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Random input for timing: normally distributed floats, full-range quantized integers, and zeros for other integers
-    (ids, lengths)."""
+    (ids, lengths). kinds: of inputs that take pictures or sound (open_sizes.kind_of), for the hint of an error."""
     generator, feeds = np.random.default_rng(0), {}
     for spec in specs:
         shape = shapes.get(spec.name, spec.shape)
@@ -110,7 +120,8 @@ def random_feeds(specs: Sequence[TensorSpec], shapes: dict[str, Any]) -> dict[st
                 got="[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
                 if shape is not None
                 else "any rank",
-                hint=f"give a shape, for example --shape {spec.name}=" + ",".join(str(d or 1) for d in shape or (1,)),
+                hint=f"give all sizes, for example --shape {spec.name}="
+                + ",".join(map(str, usable_shape(spec, (kinds or {}).get(spec.name, "")))),
             )
         dtype = numpy_dtype(spec.dtype)
         if spec.dtype == "bf16":

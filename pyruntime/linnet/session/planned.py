@@ -24,7 +24,8 @@ class Step:
     """One step of a plan. ms: mean over the traced runs (Session(trace=True)), 0 without trace. bytes: read and
     written. flops: multiply and add count as two. fused: names of the nodes that became part of this step.
     placed: why the step runs where it does: "" (there are no devices), "cannot" (no device can run it), "cost", "hint" or
-    "chosen". device_ms: mean time on the device, if it measures its steps; `ms` is then the time to submit the step."""
+    "chosen". device_ms: mean time on the device, if it measures its steps; `ms` is then the time to submit the step.
+    start_ns: when the step began in the last traced run, by the system's monotonic clock."""
 
     name: str
     op: str
@@ -38,6 +39,7 @@ class Step:
     ms: float
     placed: str = ""
     device_ms: float = 0.0
+    start_ns: int = 0
 
 
 class Planned:
@@ -134,6 +136,7 @@ def steps_of(plan: Any, session: Any) -> list[Step]:
                 info.total_ns / 1e6 / runs if runs else 0.0,
                 string_of(info.placed),
                 info.device_ns / 1e6 / runs if runs else 0.0,
+                int(info.start_ns),
             )
         )
     return steps

@@ -18,6 +18,7 @@ from linnet.ir.user_op import UserOp
 from linnet.session.bench import random_feeds
 from linnet.session.choices import Choice, keys_of
 from linnet.session.model import Model, string_of
+from linnet.session.open_sizes import kind_of, open_batches
 from linnet.session.planner import Planner
 from linnet.session.session import Session
 
@@ -46,7 +47,8 @@ class Measured:
 @dataclasses.dataclass(frozen=True)
 class Tuned:
     """What `tune` found. before_ms, after_ms: median times of a run without and with the file. kept: whether the file
-    has lines; it has none if the whole model did not become faster. text: the file."""
+    has lines; it has none if the whole model did not become faster. text: the file. assumed: shapes of inputs whose open
+    batch was taken as 1."""
 
     measured: list[Measured]
     before_ms: float
@@ -56,6 +58,7 @@ class Tuned:
     threads: int
     isa: str
     turns: int
+    assumed: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
 def tune(
@@ -72,7 +75,10 @@ def tune(
     has no fixed shape and input_shapes does not give one, and whatever Session raises."""
     shapes = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
     model = Model(path, user_ops=user_ops)
-    feeds = random_feeds(model.inputs(signature), dict(shapes))
+    specs = model.inputs(signature)
+    assumed = open_batches(model, signature, specs, shapes)
+    shapes |= assumed
+    feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
     options: dict[str, Any] = {"signature": signature, "threads": threads, "isa_max": isa_max}
     planner = Planner(model, **options)
     planner.plan(shapes)
@@ -96,7 +102,7 @@ def tune(
         before, after = _compared(both[0], both[1], 0.3 * seconds)
     kept = bool(better) and after < before
     text = text_for(better if kept else {}, comments)
-    return Tuned(measured, before, after, kept, text, info["threads"], info["isa"], turns)
+    return Tuned(measured, before, after, kept, text, info["threads"], info["isa"], turns, assumed)
 
 
 def measure(

@@ -1,0 +1,68 @@
+"""A Chrome trace of one process, which ui.perfetto.dev displays: the phases of a run, and its steps with their kernels.
+runtime_c/tools/trace.c writes the same for linnet-run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from linnet.clib.library import library
+from linnet.file.atomic import write_atomic
+from linnet.session.model import string_of
+from linnet.session.planned import Step
+
+_PHASES, _STEPS = 0, 1
+
+
+class Trace:
+    """Spans of this process. The first phase begins when the Trace is made, each later one where the last ended."""
+
+    def __init__(self) -> None:
+        self._phases: list[tuple[str, int, int]] = []
+        self._since = _now()
+
+    def phase(self, name: str) -> None:
+        """Ends the current phase, which gets this name."""
+        now = _now()
+        self._phases.append((name, self._since, now))
+        self._since = now
+
+    def events(self, title: str, steps: Iterable[Step]) -> list[dict[str, Any]]:
+        """Trace events, in microseconds from the first phase. steps: of a Session(trace=True), after its run."""
+        start = self._phases[0][1]
+        found = [
+            {"name": "process_name", "ph": "M", "pid": 0, "tid": _PHASES, "args": {"name": title}},
+            *(
+                {"name": "thread_name", "ph": "M", "pid": 0, "tid": track, "args": {"name": name}}
+                for track, name in ((_PHASES, "phases"), (_STEPS, "steps"))
+            ),
+        ]
+        found += [_span(name, _PHASES, begin - start, end - begin, {}) for name, begin, end in self._phases]
+        for step in steps:
+            if step.runs:
+                about = {
+                    key: getattr(step, key) for key in ("op", "kernel", "layout", "device", "fused", "bytes", "flops")
+                }
+                found.append(_span(step.name, _STEPS, step.start_ns - start, round(step.ms * 1e6), about))
+        return found
+
+    def write(self, path: str | Path, title: str, steps: Iterable[Step]) -> None:
+        """Raises FileError if the file cannot be written."""
+        about = {"version": string_of(library().linnet_version())}
+        content = {"displayTimeUnit": "ms", "otherData": about, "traceEvents": self.events(title, steps)}
+        write_atomic(Path(path), iter([json.dumps(content).encode()]))
+
+
+def _now() -> int:
+    """The monotonic clock that the library times steps with."""
+    clock = getattr(time, "CLOCK_MONOTONIC", None)
+    return time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)
+
+
+def _span(name: str, track: int, begin: int, length: int, about: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name, "ph": "X", "pid": 0, "tid": track, "ts": begin / 1e3, "dur": length / 1e3, "args": about
+    }  # fmt: skip

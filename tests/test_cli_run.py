@@ -1,0 +1,88 @@
+"""`linnet run`: what it prints, open batches, hints for photos, traces; the same rules and keys as in linnet-run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet.session.model import TensorSpec
+from linnet.session.open_sizes import usable_shape
+from tests.graphs import bytes_of
+from tests.test_tool_style import batched, tool
+from tests.test_tools_media import echo
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_batches_of_inputs_that_are_not_given(tmp_path: Path, linnet_command: Command) -> None:
+    model = batched(tmp_path / "m.lnt", ("n", 3), ("n", 2))
+    done = linnet_command("run", model, "--random", "--shape", "x0=5,3", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [o["shape"] for o in json.loads(done.stdout)["outputs"]] == [[5, 3], [5, 2]]
+    assert done.stderr == (
+        "linnet: note: input 'x1' leaves its batch open, so it is taken as 5: [5, 2]; --shape x1=8,2 sets another\n"
+    )
+    np.save(tmp_path / "x.npy", np.zeros((4, 3), np.float32))
+    done = linnet_command("run", model, "--random", "--input", f"x0={tmp_path / 'x.npy'}", "--json")
+    assert [o["shape"] for o in json.loads(done.stdout)["outputs"]] == [[4, 3], [4, 2]]
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "--random"], ["bench", "--seconds", "0.02"], ["tune", "--seconds", "0.02"]]
+)
+def test_hints_for_photos_are_usable(command: list[str], tmp_path: Path, linnet_command: Command) -> None:
+    """An input that takes a photo as it is has no batch, and its first size is no batch either."""
+    models = {echo(tmp_path): "x=480,640,3", batched(tmp_path / "m.lnt", ("n", 3, "h", "w")): "x0=1,3,224,224"}
+    for model, usable in models.items():
+        done = linnet_command(command[0], model, *command[1:])
+        assert done.returncode == 1 and done.stderr.endswith(f"give all sizes, for example --shape {usable}\n"), (
+            done.stderr
+        )
+        assert linnet_command(command[0], model, *command[1:], "--shape", usable).returncode == 0
+
+
+def test_usable_shapes() -> None:
+    for shape, kind, expected in [
+        (None, "", (1, 3, 224, 224)), ((None, None), "", (1, 16)), ((2, None), "", (2, 16)), ((), "", ()),
+        ((None, None, None, 3), "", (1, 224, 224, 3)), ((None, 1, None, None), "", (1, 1, 224, 224)),
+        ((None, None, 3), "image", (480, 640, 3)), ((None,), "audio", (16000,)), ((None, None), "audio", (16000, 1)),
+    ]:  # fmt: skip
+        assert usable_shape(TensorSpec("x", "f32", shape), kind) == expected
+
+
+def test_a_trace_of_one_process(tmp_path: Path, linnet_command: Command) -> None:
+    (tmp_path / "m.lnt").write_bytes(bytes_of("mlp"))
+    for extra in ([], ["--fetch", "y"]):
+        done = linnet_command("run", tmp_path / "m.lnt", "--random", "--trace", tmp_path / "t.json", *extra)
+        assert done.returncode == 0, done.stderr
+        events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+        spans = [e for e in events if e["ph"] == "X"]
+        phases = {e["name"]: e for e in spans if e["tid"] == 0}
+        assert list(phases) == ["load", "read inputs", "plan", "run"]
+        steps = [e for e in spans if e["tid"] == 1]
+        assert [e["name"] for e in steps] == [s.name for s in linnet.Session(str(tmp_path / "m.lnt")).steps]
+        assert all(e["args"]["kernel"] and e["args"]["device"] == "cpu" for e in steps)
+        run = phases["run"]
+        times = [run["ts"], *(t for e in steps for t in (e["ts"], e["ts"] + e["dur"])), run["ts"] + run["dur"]]
+        assert all(a <= b + 0.002 for a, b in itertools.pairwise(times)), times
+    assert linnet_command("run", tmp_path / "m.lnt", "--random", "--trace", tmp_path / "no" / "t.json").returncode == 1
+
+
+def test_json_has_the_keys_of_the_native_tool(tmp_path: Path, linnet_command: Command) -> None:
+    (tmp_path / "m.lnt").write_bytes(bytes_of("mlp"))
+    np.save(tmp_path / "x.npy", np.full((4, 8), np.nan, np.float32))
+    for feed in (["--random"], ["--input", tmp_path / "x.npy"]):
+        here = json.loads(linnet_command("run", tmp_path / "m.lnt", *feed, "--json").stdout)
+        there = json.loads(tool("linnet-run", "m.lnt", *feed, "--json", cwd=tmp_path).stdout)
+        assert here.keys() == there.keys() and here["outputs"][0].keys() == there["outputs"][0].keys()
+        assert [(o["name"], o["dtype"], o["shape"]) for o in here["outputs"]] == [
+            (o["name"], o["dtype"], o["shape"]) for o in there["outputs"]
+        ]
+    assert here["outputs"] == there["outputs"] and here["outputs"][0]["max"] is None
