@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 
 from linnet import passes
+from linnet.clib.arguments import check_all
 from linnet.clib.errors import ConversionError, Problem, UsageError
 from linnet.converters.onnx import examine
 from linnet.facade import Graph
@@ -138,3 +139,6 @@ def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[int, tuple[Any,
             yield from _leaves(item, (*path, key))
     elif value is not None:
         yield value, path
+
+
+check_all(globals(), ("from_torch",))

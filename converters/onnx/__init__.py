@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 
 from linnet import passes
+from linnet.clib.arguments import check_all
 from linnet.clib.errors import UsageError
 from linnet.converters.onnx import loader
 from linnet.converters.onnx.importer import Importer
@@ -82,3 +83,6 @@ def examine(
         if weights:
             pack(graph)
     return Conversion(graph, importer.problems, partial(outline, model))
+
+
+check_all(globals(), ("examine", "from_onnx"))

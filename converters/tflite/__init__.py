@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from linnet import passes
+from linnet.clib.arguments import check_all
 from linnet.clib.errors import FileError
 from linnet.converters.outline import Conversion
 from linnet.converters.recognition import is_tflite
@@ -85,3 +86,6 @@ def examine(
 
         rewrite(graph)
     return Conversion(graph, importer.problems, partial(outline, parsed))
+
+
+check_all(globals(), ("examine", "from_tflite", "is_tflite"))

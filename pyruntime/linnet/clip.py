@@ -8,6 +8,8 @@ from collections.abc import Callable
 from linnet.autodiff import SparseRows
 from linnet.autodiff._tools import elementwise
 from linnet.autodiff.sparse import add_up
+from linnet.clib.arguments import check_all
+from linnet.clib.errors import UsageError
 from linnet.ir.expr import Expr
 from linnet.ir.function import Tensor, Variable
 from linnet.ir.program import REGISTER
@@ -47,6 +49,8 @@ def by_global_norm(limit: float) -> Callable[[Gradients], Gradients]:
 
 def global_norm(given: Gradients) -> Tensor:
     """The Euclidean norm of all gradients taken as one vector: a scalar, f64 if any gradient is f64, else f32."""
+    if not given:
+        raise UsageError("there is no gradient to take the norm of", code=101, expected="one or more", got="none")
     squares = [
         g.square_sum() if isinstance(g, SparseRows) else elementwise([g], lambda v: v * v, REGISTER[g.dtype]).sum()
         for g in given.values()
@@ -67,3 +71,6 @@ def _shrunk(given: Gradients, limit: float) -> Gradients:
         return elementwise([g, own], lambda v, s: v * s, g.dtype)
 
     return {v: g.apply(one) if isinstance(g, SparseRows) else one(g) for v, g in given.items()}
+
+
+check_all(globals(), __all__, strict=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.arguments import check_all
 from linnet.ir.dtypes import numpy_dtype
 
 Shape = int | Sequence[int]
@@ -90,3 +91,6 @@ def glorot(shape: Shape, dtype: str = "f32", seed: int | None = None) -> Initial
         return generator.uniform(-limit, limit, s)
 
     return _made(shape, dtype, seed, draw)
+
+
+check_all(globals(), ("Initializer", "constant", "fans", "glorot", "he", "normal", "uniform", "zeros"), strict=True)

@@ -1,5 +1,8 @@
 """linnet.integers: training of int8 weights. This is the public name of linnet.quantization.integers."""
 
+from linnet.clib.arguments import check_all
 from linnet.quantization.integers import trainable, updates
 
 __all__ = ["trainable", "updates"]
+
+check_all(globals(), __all__)

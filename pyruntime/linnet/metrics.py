@@ -9,6 +9,7 @@ import numpy as np
 
 from linnet.autodiff._tools import elementwise, filled
 from linnet.builder import ops
+from linnet.clib.arguments import check_all
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.function import Operators, Tensor, Variable, checked
@@ -148,3 +149,6 @@ def _diagonal(matrix: Operators) -> Tensor:
 
 def _share(part: Operators, whole: Operators) -> Tensor:
     return elementwise([part, whole], lambda a, b: (b > 0.0).select(a / b.max(1.0), 0.0), part.dtype)
+
+
+check_all(globals(), __all__)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import onnx
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from linnet.clib.arguments import check_all
 from linnet.clib.errors import UsageError
 from linnet.converters.onnx import from_onnx, narrow
 from linnet.converters.onnx.interface import INPUTS, OUTPUTS
@@ -182,6 +183,7 @@ class LinnetBackend(Backend):  # type: ignore[misc]
         return device in ("CPU", "CPU:0")
 
 
+check_all(globals(), ("LinnetBackend", "LinnetRep"))
 prepare = LinnetBackend.prepare
 run_model = LinnetBackend.run_model
 run_node = LinnetBackend.run_node

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from linnet.autodiff._tools import elementwise
+from linnet.clib.arguments import check_all
 from linnet.clib.errors import UsageError
 from linnet.ir.expr import Expr
 from linnet.ir.function import Tensor
@@ -146,6 +147,9 @@ def one_cycle(
     (Smith and Topin 2018), OneCycleLR. three_phases: it falls to rate / start in as many steps as it rose, then to the
     end value.
     cosine: along cosines instead of straight lines."""
+    for name, divisor in (("start", start), ("end", end)):
+        if divisor <= 0:
+            raise UsageError(f"'{name}' divides the rate", code=101, expected="more than 0", got=str(divisor))
     count, low = _steps("steps", steps), rate / start
     points: list[tuple[float, float]] = [(0.0, low), (rise * count - 1, rate)]
     if three_phases:
@@ -189,3 +193,6 @@ def _half_cosine(part: Expr) -> Expr:
 
 def _steps(name: str, value: int) -> float:
     return number(name, value, least=1.0)
+
+
+check_all(globals(), __all__, strict=True)

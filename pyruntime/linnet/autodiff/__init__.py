@@ -12,6 +12,7 @@ from linnet.autodiff._tools import FLOAT_DTYPES, filled, inner_reads
 from linnet.autodiff.rules import RULES
 from linnet.autodiff.sparse import SparseRows, sum_of
 from linnet.autodiff.walk import rules, walk
+from linnet.clib.arguments import check_all
 from linnet.clib.errors import GraphError, UsageError
 from linnet.ir.function import Operators, Tensor, Variable
 
@@ -108,3 +109,6 @@ def _refuse_inner_reads(loss: Tensor, wanted: Sequence[Tensor | Variable]) -> No
                 code=301, op=node.name or node.op, tensor=variable.name,
                 hint="read it outside and pass it in as an input, as linnet.scan, while_loop and cond do",
             )  # fmt: skip
+
+
+check_all(globals(), __all__)

@@ -2,6 +2,7 @@
 A batch depends only on the seed, the epoch and its position, so a resumed run sees the same batches as an uninterrupted
 one."""
 
+from linnet.clib.arguments import check_all
 from linnet.data.augment import crop, flip, shift
 from linnet.data.files import mnist, read_csv, read_idx
 from linnet.data.images import ImageFolder, image_folder
@@ -25,3 +26,5 @@ __all__ = [
     "read_idx",
     "shift",
 ]
+
+check_all(globals(), __all__, strict=True)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.errors import UsageError
+
 _U64 = np.uint64
 _ROUNDS = 8
 
@@ -31,7 +33,12 @@ def permutation(
     domains", 2002).
     """
     if count < 0 or not 0 <= start <= (count if stop is None else stop) <= count:
-        raise ValueError(f"entries {start} to {stop} are out of range for {count} examples")
+        raise UsageError(
+            "these entries are out of range", code=101, expected=f"between 0 and {count}", got=f"{start} to {stop}"
+        )
+    for name, number in (("seed", seed), ("epoch", epoch)):
+        if not 0 <= number < 1 << 64:
+            raise UsageError(f"'{name}' is out of range", code=101, expected="0 to 2^64 - 1", got=str(number))
     half = max(1, (max(count - 1, 0).bit_length() + 1) // 2)
     mask, shift = _U64((1 << half) - 1), _U64(half)
     with np.errstate(over="ignore"):

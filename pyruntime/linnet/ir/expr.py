@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from linnet._generated.op_table import OPCODES
+from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import Quantization
 from linnet.ir.program import FLOATS, REGISTER, Instruction, Program, Store
 
@@ -260,6 +261,8 @@ def compiled(
 ) -> tuple[list[V], dict[str, Any], list[str], bool]:
     """The map node of an expression: its operands, its attributes, the dtypes of its outputs, and whether body returned
     a single Expr. For the arguments see linnet.builder.mapping.pointwise."""
+    if not inputs:
+        raise UsageError("a map needs one or more inputs", code=101, expected="tensors or variables", got="none")
     program, operands, values = Program(), list(dict.fromkeys(inputs)), []
     for tensor in inputs:
         if dequantize and tensor.quantization is not None:
@@ -269,8 +272,18 @@ def compiled(
             values.append(Expr.load(program, tensor.dtype, operands.index(tensor)))
     result = body(*values)
     results = [result] if isinstance(result, Expr) else list(result)
+    if len(quantization) > len(results):
+        raise UsageError(
+            "a map has more quantizations than outputs", code=101, expected=f"at most {len(results)}",
+            got=str(len(quantization)),
+        )  # fmt: skip
     nothing: list[str | None] = [None] * len(results)
     wanted = [dtypes] if isinstance(dtypes, str) else list(dtypes or nothing)
+    for dtype in wanted:
+        if dtype is not None and dtype not in REGISTER:
+            raise UsageError(
+                "a map cannot store this dtype", code=103, expected=f"one of {', '.join(REGISTER)}", got=str(dtype)
+            )
     made: list[str] = []
     for i, (expression, dtype) in enumerate(zip(results, wanted, strict=True)):
         quantized = i < len(quantization) and quantization[i] is not None

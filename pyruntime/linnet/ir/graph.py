@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import FOLD_LIMIT, Dim, dtype_of
+from linnet.ir.dtypes import FOLD_LIMIT, Dim, dtype_of, numbers_of
 from linnet.ir.function import Function, Node, Operators, Tensor, Variable, emit, functions_of
 from linnet.ir.operands import Registered
 
@@ -54,6 +54,17 @@ class Signature:
     outputs: list[str]
 
 
+class Signatures(dict[str, Signature]):
+    """A graph's signatures by name."""
+
+    def __missing__(self, name: str) -> Signature:
+        known = ", ".join(self) or "none: it has no signature yet"
+        raise UsageError(
+            f"the graph has no signature '{name}'", code=102, expected=known,
+            hint=f"graph.signature('{name}', {{inputs}}, {{outputs}}) declares it",
+        )  # fmt: skip
+
+
 class Graph:
     """Functions, variables and signatures: the content of one .lnt file.
 
@@ -72,7 +83,7 @@ class Graph:
         self.main = Function(self, "main")  # not in `functions`: a file has only the parts that signatures take from it
         self.functions: list[Function] = []
         self.variables: dict[str, Variable] = {}
-        self.signatures: dict[str, Signature] = {}
+        self.signatures: dict[str, Signature] = Signatures()
         self.metadata: dict[str, str] = {}
         self.folded = 0  # total bytes of folded results
         self.user_ops: dict[str, Registered] = {}  # by name
@@ -91,6 +102,12 @@ class Graph:
     def placeholder(self, name: str, shape: Sequence[Dim] | None, dtype: str = "f32") -> Tensor:
         """A new input in `main`. Give open dimensions a name ("batch") if possible: dimensions with equal names are
         known to be equal."""
+        for size in () if shape is None else shape:
+            if isinstance(size, int) and size < 0:
+                raise UsageError(
+                    "a dimension is negative", code=104, tensor=name, expected="0 or more, a name or None",
+                    got=str(list(shape or ())), hint="None or a name leaves a dimension open",
+                )  # fmt: skip
         return self.main.placeholder(name, dtype, shape)
 
     def constant(self, value: npt.ArrayLike, name: str = "", dtype: str | None = None) -> Tensor:
@@ -130,7 +147,7 @@ class Graph:
                 hint="choose another name, or share it inside `with graph.scope(name, reuse=True):`",
             )  # fmt: skip
         data = value.value((self.seed, zlib.crc32(name.encode()))) if isinstance(value, Initial) else value
-        array = np.ascontiguousarray(data).reshape(np.shape(data))
+        array = np.ascontiguousarray(numbers_of(data)).reshape(np.shape(data))
         self.variables[name] = Variable(name, array, graph=self, trainable=trainable)
         return self.variables[name]
 
@@ -173,6 +190,12 @@ class Graph:
         updates written by hand, use `updates={**graph.side_updates_of([loss]), w: ...}`. Inside a branch or loop, every
         training step has the update. Raises UsageError if `new` is then a value from the body.
         """
+        if not isinstance(variable, Variable) or not (isinstance(new, Operators) or callable(new)):
+            raise UsageError(
+                "a side update needs a variable and its new value", code=101,
+                expected="a variable, and a tensor or a function",
+                got=f"{type(variable).__name__}, {type(new).__name__}",
+            )  # fmt: skip
         if isinstance(new, Tensor) and new.function in self.bodies:
             raise UsageError(
                 "an update cannot use a value from inside a branch or loop",
@@ -255,6 +278,18 @@ class Graph:
                 list(outputs) or [t.name for t in function.outputs],
             )
             return
+        for what, given in (("inputs", function), ("outputs", inputs)):
+            if not isinstance(given, Mapping):
+                raise UsageError(
+                    f"the {what} of signature '{name}' are not a dictionary", code=101, expected="{name: tensor}",
+                    got=type(given).__name__, hint='write graph.signature("infer", {"x": x}, {"y": y})',
+                )  # fmt: skip
+            for key, value in given.items():
+                if not isinstance(value, Operators):
+                    raise UsageError(
+                        f"'{key}' of the {what} of signature '{name}' is not a tensor", code=101,
+                        expected="a tensor of the graph", got=type(value).__name__,
+                    )  # fmt: skip
         feeds: Mapping[str, Tensor] = function
         results: dict[str, Tensor] = {key: value.tensor() for key, value in inputs.items()}
         results = {key: (replace or {}).get(value, value) for key, value in results.items()}

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar
 
 import numpy as np
 
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import Dim, Quantization, numpy_dtype
+from linnet.ir.dtypes import Dim, Quantization, numbers_of
 
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 Index = int | slice | EllipsisType | None
@@ -133,7 +133,16 @@ class Arithmetic(Generic[T]):
 
     def __getitem__(self, key: Index | tuple[Index, ...]) -> T:
         """NumPy's basic indexing: numbers, slices with any step, None (a new axis) and `...`."""
-        return _index(self.tensor(), key if isinstance(key, tuple) else (key,))
+        keys = key if isinstance(key, tuple) else (key,)
+        for item in keys:
+            parts = (item.start, item.stop, item.step) if isinstance(item, slice) else (item,)
+            if any(not isinstance(part, SupportsIndex | EllipsisType | None) for part in parts):
+                raise UsageError(
+                    "a tensor cannot be indexed by this", code=101, tensor=self.name,
+                    expected="integers, slices of integers, None or ...", got=repr(item),
+                    hint="linnet.ops.gather takes indices from a tensor",
+                )  # fmt: skip
+        return _index(self.tensor(), keys)
 
     def sum(self, axes: int | Sequence[int] = (), *, keep_dims: bool = False) -> T:
         """Sum over axes, or over all axes if none are given."""
@@ -167,7 +176,10 @@ class Arithmetic(Generic[T]):
 
 
 def _flat(numbers: Sequence[int | Sequence[int]]) -> list[int]:
-    return [n for item in numbers for n in ([item] if isinstance(item, int) else item)]
+    try:
+        return [n for item in numbers for n in ([item] if isinstance(item, int) else item)]
+    except TypeError as error:
+        raise UsageError("dimensions are given as integers or one list of them", code=101, got=str(numbers)) from error
 
 
 def pair(a: Arithmetic[T], b: Any) -> tuple[T, T]:
@@ -179,7 +191,7 @@ def pair(a: Arithmetic[T], b: Any) -> tuple[T, T]:
         raise UsageError(
             "an array cannot be converted to a bf16 constant", code=103, tensor=left.name, hint="give a tensor"
         )
-    return left, left.function.constant(np.asarray(b, numpy_dtype(left.dtype)))
+    return left, left.function.constant(numbers_of(b, left.dtype))
 
 
 def _emit(x: T, op: str, attributes: dict[str, Any]) -> T:

@@ -3,6 +3,7 @@ PyTorch's. Labels are checked at run time. An invalid label is an error that nam
 
 from __future__ import annotations
 
+from linnet.clib.arguments import check_all
 from linnet.losses.classification import (
     average,
     hinge,
@@ -20,3 +21,5 @@ __all__ = [
     "average", "cosine", "cosine_embedding", "ctc", "hinge", "huber", "kl_divergence", "log_uniform_candidates", "mae", "mse",
     "multi_margin", "nll", "sampled_softmax", "sigmoid_cross_entropy", "smooth_l1", "softmax_cross_entropy",
 ]  # fmt: skip
+
+check_all(globals(), __all__)

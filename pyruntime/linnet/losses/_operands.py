@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.dtypes import numbers_of, numpy_dtype
 from linnet.ir.function import Operators, Tensor
 
 
@@ -31,7 +31,7 @@ def operands(first: Any, *others: Any) -> list[Tensor]:
     def own(value: Any) -> Tensor:
         if isinstance(value, Operators):
             return value.tensor(like)
-        array = np.asarray(value)
+        array = numbers_of(value)
         wanted = np.int64 if array.dtype.kind in "iub" else numpy_dtype(main.dtype)
         return like.function.constant(array.astype(wanted))
 

@@ -11,7 +11,7 @@ import numpy as np
 from linnet.autodiff._tools import FLOAT_DTYPES, elementwise
 from linnet.builder import ops
 from linnet.clib.errors import UsageError
-from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.dtypes import numbers_of
 from linnet.ir.function import Operators, Tensor
 from linnet.losses._operands import as_labels, operands
 from linnet.optimizers._step import number
@@ -158,7 +158,7 @@ def _dense(log_p: Operators, target: Operators, axis: int, smoothing: float, wei
 def _vector(weights: Weights, like: Operators) -> Tensor:
     if isinstance(weights, Operators):
         return weights.tensor()
-    return like.function.constant(np.asarray(weights, numpy_dtype(like.dtype)), "weights")
+    return like.function.constant(numbers_of(weights, like.dtype), "weights")
 
 
 def _along(vector: Operators, x: Operators, axis: int) -> Tensor:

@@ -67,6 +67,9 @@ def log_uniform_candidates(like: Operators, classes: int, samples: int) -> Tenso
     """Returns i64 [samples], new in each training step. Class c has probability log((c + 2) / (c + 1)) / log(classes +
     1), as for words sorted by frequency (Zipf 1949). Classes may repeat. like: a tensor of the function in which the
     candidates are created."""
+    for name, count in (("classes", classes), ("samples", samples)):
+        if count < 1:
+            raise UsageError(f"'{name}' is too small", code=101, expected="1 or more", got=str(count))
     uniform = random_uniform(graph_of(like), [samples])
     top = math.log(classes + 1)
     made = pointwise(

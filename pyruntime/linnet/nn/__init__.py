@@ -18,6 +18,7 @@ from linnet.builder.ops import (
     softsign,
     tanh,
 )
+from linnet.clib.arguments import check_all
 from linnet.nn.activations import gelu_tanh, log_softmax, prelu, softmax
 from linnet.nn.attention import (
     learned_positions,
@@ -41,3 +42,5 @@ __all__ = [
     "scaled_dot_product_attention", "selu", "separable_conv", "sigmoid", "silu", "sinusoidal_positions", "softmax",
     "softplus", "softsign", "tanh", "transformer_encoder_layer",
 ]  # fmt: skip
+
+check_all(globals(), __all__)

@@ -139,6 +139,8 @@ def sinusoidal_positions(x: Operators, longest: int, base: float = 10000.0) -> T
     """x [batch, times, size] plus fixed position encodings: sin(t / base^(2i / size)) at 2i, cos at 2i + 1 (Vaswani et
     al. 2017). longest: the largest number of times."""
     size = size_of(x, -1, "sinusoidal_positions")
+    if longest < 1:
+        raise UsageError("'longest' is too small", code=101, expected="1 or more", got=str(longest))
     angle = np.arange(longest)[:, None] / base ** (np.arange(0, size, 2) / size)
     table = np.empty((longest, size))
     table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)[:, : size // 2]

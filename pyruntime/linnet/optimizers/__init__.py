@@ -3,6 +3,7 @@ rules. To write your own, subclass Optimizer and define one method, `rule` (docs
 
 from __future__ import annotations
 
+from linnet.clib.arguments import check_all
 from linnet.optimizers.adaptive import LAMB, AdaDelta, AdaGrad, Adam, AdamW, RMSProp
 from linnet.optimizers.base import Gradient, Optimizer, Rate, Updates
 from linnet.optimizers.descent import LARS, SGD, Momentum
@@ -13,3 +14,5 @@ __all__ = [
     "LAMB", "LARS", "LBFGS", "SGD", "AdaDelta", "AdaGrad", "Adam", "AdamW", "DynamicLossScale", "Gradient", "Momentum",
     "Optimizer", "RMSProp", "Rate", "Updates",
 ]  # fmt: skip
+
+check_all(globals(), __all__, strict=True)

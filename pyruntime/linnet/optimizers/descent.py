@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from linnet.autodiff import SparseRows
@@ -89,7 +90,7 @@ class LARS(Optimizer):
         *,
         trust: float = 1e-3,
         epsilon: float = 0.0,
-        skip: Any = None,
+        skip: Callable[[Variable], bool] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(learning_rate, **options)

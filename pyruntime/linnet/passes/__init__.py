@@ -4,6 +4,7 @@ whether it changed anything."""
 
 from __future__ import annotations
 
+from linnet.clib.arguments import check_all
 from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_double, remove_identities
 from linnet.passes.folding import fold_constants
 from linnet.passes.fusion import fuse_maps
@@ -30,3 +31,5 @@ __all__ = [
     "simplify",
     "trainable",
 ]  # fmt: skip
+
+check_all(globals(), __all__)

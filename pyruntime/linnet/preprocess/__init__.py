@@ -3,6 +3,7 @@ boxes. Every function takes a graph and returns a new one. docs/preprocess.md ha
 
 from __future__ import annotations
 
+from linnet.clib.arguments import check_all
 from linnet.preprocess import boxes
 from linnet.preprocess._audio import Features, audio, librosa_mel, mlperf_tiny_mfcc, whisper_mel
 from linnet.preprocess._edit import copy_signature, keep_outputs
@@ -13,3 +14,5 @@ __all__ = [
     "Features", "audio", "boxes", "copy_signature", "ctc", "image", "keep_outputs", "librosa_mel", "mask",
     "mlperf_tiny_mfcc", "sigmoid", "softmax", "top_k", "whisper_mel",
 ]  # fmt: skip
+
+check_all(globals(), __all__)

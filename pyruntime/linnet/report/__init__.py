@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in ("Report", "check"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from linnet.clib.arguments import checked
     from linnet.report import report
 
-    return getattr(report, name)
+    return checked(getattr(report, name), f"linnet.{name}")

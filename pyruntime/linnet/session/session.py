@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.clib.arguments import at_least, unchecked
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
-from linnet.file import tuning as tuning_file
 from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp
@@ -124,13 +124,18 @@ class Session:
         self._bindings: weakref.WeakSet[binding.Binding] = weakref.WeakSet()
         self._fetches = None if fetches is None else tuple(fetches)
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
-        self._reference, self._max_bytes, self._devices = reference, max_bytes, tuple(devices)
+        self._reference, self._max_bytes = reference, at_least("max_bytes", max_bytes, 0)
+        self._devices = tuple(devices)
         self._placement = dict(placement or {})
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
         self._snapshot = snapshot
-        self._tuning = tuning if tuning is None or isinstance(tuning, bytes) else tuning_file.read(tuning)
+        if tuning is not None and not isinstance(tuning, bytes):
+            from linnet.file import tuning as tuning_file
+
+            tuning = tuning_file.read(tuning)
+        self._tuning = tuning
         self._lock = threading.Lock()
         self._runner = Runner()
         self._plans: OrderedDict[Any, Planned] = OrderedDict()
@@ -150,6 +155,15 @@ class Session:
         if bounds is not None:
             self._take_bounds(resolve(bounds, self.inputs))
         shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
+        for name, shape in shapes.items():
+            if any(size < 0 for size in shape):
+                raise UsageError(
+                    "a size in input_shapes is negative",
+                    code=104,
+                    tensor=name,
+                    expected="0 or more",
+                    got=str(list(shape)),
+                )
         for name, shape in shapes.items():
             self._check_shape(self._spec(name), shape)
         fixed = all((s.shape is not None and None not in s.shape) or s.name in shapes for s in self.inputs)
@@ -203,6 +217,7 @@ class Session:
             self._fed[name] = spec
         return spec
 
+    @unchecked
     def run(
         self,
         feeds: Mapping[str, npt.ArrayLike],
@@ -290,6 +305,8 @@ class Session:
             raise UsageError(
                 "fetches is a string", code=101, expected="a list of names", got=fetches, hint=f"[{fetches!r}]"
             )
+        if fetches is not None and not (isinstance(fetches, Sequence) and all(isinstance(n, str) for n in fetches)):
+            raise wrong_type("fetches", "a list of names", fetches)
         for name, value in feeds.items():
             spec = self._spec(name)
             array = converted(value, spec, "input" if name in self._specs else "tensor")

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from linnet.clib.arguments import checked as _checked
+
 if TYPE_CHECKING:
     from linnet.sync.compression import Compression
     from linnet.sync.contract import signatures
@@ -71,7 +73,7 @@ def __getattr__(name: str) -> Any:
 
     if name not in _LAZY:
         raise AttributeError(f"module 'linnet.sync' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"linnet.sync.{_LAZY[name]}"), name)
+    value = _checked(getattr(importlib.import_module(f"linnet.sync.{_LAZY[name]}"), name), f"linnet.sync.{name}")
     globals()[name] = value
     return value
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from linnet.clib.arguments import at_least
 from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, new_struct
@@ -92,7 +93,8 @@ class Server:
         config.workers, config.quorum, config.elastic = workers, quorum, int(elastic)
         config.staleness = -1 if staleness is None else staleness
         config.save_every, config.batch = save_every, batch
-        config.max_bytes, config.max_workers, config.compression = max_bytes, max_workers, int(plain)
+        config.max_bytes, config.max_workers = at_least("max_bytes", max_bytes, 0), max_workers
+        config.compression = int(plain)
         config.threads, config.repair = threads or 0, int(repair)
         if folder is not None:
             config.folder = c_text(str(folder), keep)

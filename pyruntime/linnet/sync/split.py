@@ -92,8 +92,14 @@ def _opened(model: Graph | str | Path) -> tuple[Graph, str]:
     """The graph, and the digest that identifies the job. Values stay in the file."""
     if isinstance(model, Graph):
         return model, _job(model, model)
-    with open(model, "rb") as file:
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        with open(model, "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        missing = isinstance(error, FileNotFoundError)
+        raise FileError(
+            f"cannot read the model: {error}", code=201 if missing else 202, tensor=str(model), hint="check the path"
+        ) from error
     graph = read_into(Graph(), content, str(model))
     return graph, _job(model, graph)
 

@@ -1,6 +1,7 @@
 """`linnet.fit`: the loop that trains a graph's `train` signature, with validation, checkpoints, early stopping, records
 and resuming. Everything around a step is a Callback; the runtime executes the step itself."""
 
+from linnet.clib.arguments import check_all
 from linnet.training.callbacks import Callback, EarlyStopping, Run
 from linnet.training.evaluation import evaluate
 from linnet.training.history import History
@@ -21,3 +22,5 @@ __all__ = [
     "fit",
     "signatures",
 ]
+
+check_all(globals(), __all__)

@@ -2,6 +2,7 @@
 `run` simulates one setting, `sweep` several. `linnet simulate` is the same on the command line. See docs/simulation.md.
 """
 
+from linnet.clib.arguments import check_all
 from linnet.sync.simulate.compute import Compute
 from linnet.sync.simulate.run import Result, alone, run, sweep
 from linnet.sync.simulate.setting import TCP, Hardware, Mode, Setting, Traffic, ratio
@@ -22,3 +23,5 @@ __all__ = [
     "run",
     "sweep",
 ]
+
+check_all(globals(), __all__)

@@ -1,0 +1,285 @@
+"""Turns a wrong argument of a public function into a UsageError that names it. The annotations say what is right.
+`checked` wraps the functions that a package exports; linnet's own modules call each other past the wrappers."""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import enum
+import functools
+import inspect
+import numbers
+import os
+import pathlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing
+
+from linnet.clib.errors import Error, UsageError
+
+_WORDS = {
+    int: "an integer", float: "a number", str: "a string", bool: "True or False", bytes: "bytes", type(None): "None",
+    pathlib.Path: "a path", np.ndarray: "an array",
+    collections.abc.Sequence: "a sequence", collections.abc.Mapping: "a dictionary",
+    collections.abc.Iterable: "an iterable", collections.abc.Callable: "a function", tuple: "a tuple", list: "a list",
+    dict: "a dictionary",
+}  # fmt: skip
+_NUMBERS: dict[Any, Any] = {int: ("iu", numbers.Integral), float: ("iuf", numbers.Real), bool: ("b", numbers.Integral)}
+F = TypeVar("F", bound=Callable[..., Any])
+_UNIONS = (typing.Union, types.UnionType)
+
+
+class _Absent:
+    """Stands for a module that is not imported: no value can be of its types."""
+
+    def __getattr__(self, name: str) -> type[_Absent]:
+        return _Absent
+
+
+class _WrongKind(UsageError):
+    """The error of a checked function. A checked function that called it may find that its own argument is wrong."""
+
+
+_WrongKind.__name__ = _WrongKind.__qualname__ = "UsageError"  # as tracebacks show it
+
+
+def at_least(name: str, value: int, least: int) -> int:
+    """`value`. Raises UsageError if it is less than `least`."""
+    if value < least:
+        raise UsageError(f"'{name}' is out of range", code=101, expected=f"{least} or more", got=str(value))
+    return value
+
+
+class _Names(dict[str, Any]):
+    """Names in annotations that a module imports only for type checking."""
+
+    def __missing__(self, name: str) -> Any:
+        if name == "npt":
+            return numpy.typing
+        for module in (builtins, collections.abc, typing, pathlib):
+            if hasattr(module, name):
+                return getattr(module, name)
+        if name in ("onnx", "torch"):
+            return sys.modules.get(name, _Absent())
+        found = getattr(sys.modules["linnet"], name, None)
+        return found if isinstance(found, type) else Any
+
+
+@functools.cache
+def _hint(text: str, function: Any) -> Any:
+    try:
+        return eval(text, {}, _Names(function.__globals__))
+    except Exception:  # an annotation that exists only for the type checker says nothing here
+        return Any
+
+
+def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
+    if origin is np.ndarray:
+        return isinstance(value, np.ndarray)
+    if origin is collections.abc.Callable:
+        return callable(value)
+    if origin is type:
+        return isinstance(value, type)
+    if not isinstance(origin, type):
+        return True
+    if origin in (collections.abc.Sequence, collections.abc.Iterable) and isinstance(value, np.ndarray):
+        return value.ndim > 0 and (not inner or _fits(value.flat[0], inner[0]) if value.size else True)
+    if not isinstance(value, origin) and not (origin is tuple and isinstance(value, list)):
+        return False
+    if isinstance(value, bytes) and inner:
+        return inner[0] is int or inner[0] is Any
+    if isinstance(value, str) and origin is not str and inner and inner[0] is not str:
+        return inner[0] is Any or inner[0] is object
+    if isinstance(value, list | tuple) and origin is tuple and inner and inner[-1] is not Ellipsis:
+        return len(value) == len(inner) and all(_fits(item, kind) for item, kind in zip(value, inner, strict=True))
+    if isinstance(value, collections.abc.Mapping):
+        return not inner or all(_fits(k, inner[0]) and _fits(v, inner[-1]) for k, v in value.items())
+    if isinstance(value, list | tuple) and inner:
+        return all(_fits(item, inner[0]) for item in value)
+    return True
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the kind that an annotation allows. What cannot be told is allowed."""
+    if hint is Any or isinstance(hint, (str, typing.ForwardRef)):
+        return True
+    if hint is None or hint is type(None):
+        return value is None
+    if isinstance(hint, typing.TypeVar):
+        bound = hint.__bound__
+        return bound is None or isinstance(bound, typing.ForwardRef) or _fits(value, bound)
+    origin = typing.get_origin(hint)
+    if origin in _UNIONS:
+        return any(_fits(value, choice) for choice in typing.get_args(hint))
+    if origin is typing.Literal:
+        return value in typing.get_args(hint)
+    if origin is not None:
+        return _fits_generic(value, origin, typing.get_args(hint))
+    if hint in _NUMBERS:
+        kinds, number = _NUMBERS[hint]
+        scalar = isinstance(value, np.ndarray | np.generic) and value.shape == () and value.dtype.kind in kinds
+        return isinstance(value, number) or scalar
+    if hint is pathlib.Path:
+        return isinstance(value, os.PathLike)
+    if isinstance(hint, type) and not getattr(hint, "_is_protocol", False):
+        return isinstance(value, hint)
+    return True
+
+
+def _words(hint: Any) -> str:
+    """An annotation as a reader says it."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in _UNIONS:
+        return " or ".join(dict.fromkeys(map(_words, inner)))
+    if origin is typing.Literal:
+        return " or ".join(map(repr, inner))
+    if origin in (collections.abc.Sequence, collections.abc.Iterable, list) and inner and inner[0] is not Any:
+        return f"{_WORDS[origin]} ({_words(inner[0])}, ...)"
+    if origin is tuple and inner:
+        return f"a tuple ({', '.join('...' if item is Ellipsis else _words(item) for item in inner)})"
+    if isinstance(hint, typing.TypeVar) and hint.__bound__ is not None:
+        return _words(hint.__bound__)
+    kind = origin or hint
+    if kind in _WORDS:
+        return _WORDS[kind]
+    name = getattr(kind, "__name__", str(kind))
+    if name == "Operators":
+        return "a tensor or variable"
+    return ("a " if name[0] not in "AEIO" else "an ") + (f"linnet.{name}" if name in _public() else name)
+
+
+def _public() -> list[str]:
+    return getattr(sys.modules["linnet"], "__all__", [])
+
+
+def _value(value: Any) -> str:
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, str | bytes | os.PathLike):
+        return f"{'the path ' if isinstance(value, os.PathLike) else ''}{str(value)[:60]!r}"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} {list(value.shape)}"
+    if isinstance(value, list | tuple | dict) and len(value) < 5 and len(text := repr(value)) < 60:
+        return text
+    if callable(value):
+        return f"the function {getattr(value, '__name__', type(value).__name__)}"
+    name = type(value).__name__
+    return ("a " if name[0].upper() not in "AEIO" else "an ") + name
+
+
+def _hint_for(value: Any, words: str) -> str:
+    if "linnet.Graph" in words and isinstance(value, str | os.PathLike):
+        return "open the file first, with linnet.Graph.load or linnet.from_onnx"
+    if "a path" in words and "linnet.Graph" not in words and type(value).__name__ == "Graph":
+        return "save the graph first, with graph.save(path), and pass the path"
+    return ""
+
+
+def _misfit(function: Any, name: str, arguments: dict[str, Any]) -> _WrongKind | None:
+    """The error for the first argument that its annotation does not allow."""
+    parameters = inspect.signature(function).parameters
+    for key, given in arguments.items():
+        parameter = parameters[key]
+        text = parameter.annotation
+        if text is parameter.empty:
+            continue
+        hint = _hint(text, function) if isinstance(text, str) else text
+        values = given if parameter.kind is parameter.VAR_POSITIONAL else [given]
+        values = given.values() if parameter.kind is parameter.VAR_KEYWORD else values
+        for value in values:
+            if not _fits(value, hint) and value is not parameter.default:
+                words = _words(hint)
+                return _WrongKind(
+                    f"{name}: the argument '{key}' is of the wrong kind", code=101, expected=words, got=_value(value),
+                    hint=_hint_for(value, words),
+                )  # fmt: skip
+    return None
+
+
+def _bound(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    try:
+        return inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:  # too few or too many arguments: Python's own error says so
+        return {}
+
+
+def _wrap(function: Any, name: str, strict: bool) -> Any:
+    constructs = function.__name__ == "__init__"
+
+    def misfit(args: Any, kwargs: Any) -> _WrongKind | None:
+        label = f"{name.rpartition('.')[0]}.{type(args[0]).__name__}" if constructs and args else name
+        return _misfit(function, label, _bound(function, args, kwargs))
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            if isinstance(error, Error) and not isinstance(error, _WrongKind):
+                raise
+            if (wrong := misfit(args, kwargs)) is None:
+                raise
+            raise wrong from error
+        if strict and (wrong := misfit(args, kwargs)):
+            raise wrong
+        return result
+
+    return call
+
+
+_SEEN: dict[Any, Any] = {}  # function or class -> what users get
+
+
+def checked(value: Any, name: str, *, strict: bool = False) -> Any:
+    """What users call instead of `value`, a function or class. If a call raises an exception that is not linnet's, and an
+    argument is not of the annotated kind, the exception becomes a UsageError about that argument. Exceptions of other
+    calls, for example from a function that the caller passed, are raised as they are. strict: a call that succeeds is
+    checked too, as the constructors of classes always are, because a wrong argument may be noticed much later."""
+    if not inspect.isfunction(value) and not inspect.isclass(value):
+        return value
+    if value not in _SEEN:
+        if inspect.isfunction(value):
+            _SEEN[value] = _wrap(value, name, strict)
+            _SEEN[value].__module__ = name.rpartition(".")[0]  # where pickle finds it
+            _SEEN[_SEEN[value]] = _SEEN[value]
+        else:
+            _SEEN[value] = value
+            for cls in value.__mro__:
+                if cls.__module__.startswith("linnet.") and (cls is value or cls not in _SEEN):
+                    _SEEN[cls] = cls
+                    _check_class(cls, name)
+    return _SEEN[value]
+
+
+def _check_class(cls: Any, name: str) -> None:
+    if issubclass(cls, Exception | enum.Enum) or getattr(cls, "_is_protocol", False):
+        return
+    for key, member in list(vars(cls).items()):
+        label = name if key == "__init__" else f"{name}.{key}"
+        if key.startswith("_") and key != "__init__":
+            continue
+        if inspect.isfunction(member) and not getattr(member, "unchecked", False):
+            setattr(cls, key, _wrap(member, label, strict=key == "__init__"))
+        elif isinstance(member, classmethod | staticmethod):
+            setattr(cls, key, type(member)(_wrap(member.__func__, label, strict=False)))
+
+
+def check_all(namespace: dict[str, Any], names: Iterable[str], *, strict: bool = False) -> None:
+    """Replaces what a package exports by what `checked` makes of it."""
+    for name in names:
+        if name in namespace:
+            package = "linnet" if name in _public() else namespace["__name__"]
+            namespace[name] = checked(namespace[name], f"{package}.{name}", strict=strict)
+
+
+def unchecked(function: F) -> F:
+    """Marks a method that checks its own arguments because it is called too often to be wrapped."""
+    function.unchecked = True  # type: ignore[attr-defined]
+    return function
