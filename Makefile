@@ -38,7 +38,7 @@ $(VENV)/.lint-stamp: $(VENV)/.test-stamp$(EXTRAS)
 venv: $(VENV)/.test-stamp$(EXTRAS) ## creates the virtual environment .venv with linnet and everything the tests need
 
 native: ## builds liblinnet, liblinnet_sync, linnet-bench, linnet-run, linnet-train and the C tests in build/ (needs cmake)
-	cmake -S . -B $(BUILD) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_BUILD_TYPE=Release > /dev/null
+	cmake -S . -B $(BUILD) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_BUILD_TYPE=Release -DLINNET_WERROR=ON > /dev/null
 	cmake --build $(BUILD) -j $(JOBS)
 
 demo: $(VENV)/.demo-stamp ## runs the main demo: reads a page of text at f32, f16, i16 and i8, and prints one table
@@ -73,7 +73,7 @@ generate: ## writes the generated files from schema/
 	$(PYTHON) -m linnet.converters.coverage docs/ops.md
 
 cross: ## builds the library and native tools for TARGET=aarch64 in build-$(TARGET)/
-	cmake -S . -B build-$(TARGET) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake > /dev/null
+	cmake -S . -B build-$(TARGET) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake -DLINNET_WERROR=ON > /dev/null
 	cmake --build build-$(TARGET) -j $(JOBS)
 
 amalgamate: ## writes the whole runtime (scalar kernels) as one file: build/amalgamation/linnet.c and linnet.h

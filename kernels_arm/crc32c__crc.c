@@ -13,6 +13,6 @@ static inline uint64_t product(uint32_t a, uint32_t b) {
 #define CRC_BYTE(crc, byte) __crc32cb(crc, byte)
 #define CRC_WORD(crc, word) __crc32cd(crc, word)
 #define CRC_PRODUCT(a, b) product(a, b)
-#include "base/crc32c_streams.h"
+#include "base/crc32c_streams.inc"
 
 uint32_t ln_crc32c_arm(uint32_t crc, const unsigned char *data, size_t size) { return crc32c_streams(crc, data, size); }

@@ -11,7 +11,7 @@ static inline unsigned long long product(unsigned a, unsigned b) {
 #define CRC_BYTE(crc, byte) _mm_crc32_u8(crc, byte)
 #define CRC_WORD(crc, word) ((uint32_t)_mm_crc32_u64(crc, word))
 #define CRC_PRODUCT(a, b) product(a, b)
-#include "base/crc32c_streams.h"
+#include "base/crc32c_streams.inc"
 
 uint32_t ln_crc32c_sse42(uint32_t crc, const unsigned char *data, size_t size) {
     return crc32c_streams(crc, data, size);

@@ -124,7 +124,7 @@ endfunction()
 # linnet_objects(<target> <files>...): an object library that liblinnet or liblinnet_sync is made of.
 function(linnet_objects target)
   add_library(${target} OBJECT ${ARGN})
-  target_include_directories(${target} PUBLIC runtime_c/include PRIVATE runtime_c .)
+  target_include_directories(${target} PRIVATE runtime_c/include runtime_c .)
   # Sections of their own: what nothing calls is left out of the library.
   target_compile_options(${target} PRIVATE -Wall -Wextra -ffp-contract=off -fno-math-errno -fno-trapping-math
                          -ffunction-sections -fdata-sections)
@@ -138,17 +138,20 @@ function(linnet_objects target)
   endif()
 endfunction()
 
-# linnet_library(<name> <objects>): the shared library <name> and the static one of the same file name, <name>_static.
+# linnet_library(<name> <objects>): the shared library <name> and the static one of the same file name, <name>_static. Other
+# projects know them as linnet::<name> and linnet::<name>_static, whether they include this one or find it installed.
 function(linnet_library name objects)
   add_library(${name} SHARED $<TARGET_OBJECTS:${objects}>)
-  target_include_directories(${name} PUBLIC runtime_c/include)
   target_link_libraries(${name} PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
   target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-O1 -Wl,--hash-style=gnu)
   if(NOT SKBUILD) # a wheel holds no symbolic links: there the library has one plain name
     set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
   endif()
   add_library(${name}_static STATIC $<TARGET_OBJECTS:${objects}>)
-  target_include_directories(${name}_static PUBLIC runtime_c/include)
   target_link_libraries(${name}_static PUBLIC Threads::Threads m ${CMAKE_DL_LIBS})
   set_target_properties(${name}_static PROPERTIES OUTPUT_NAME ${name})
+  foreach(library ${name} ${name}_static)
+    target_include_directories(${library} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/runtime_c/include>)
+    add_library(linnet::${library} ALIAS ${library})
+  endforeach()
 endfunction()

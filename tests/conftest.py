@@ -33,6 +33,7 @@ def _tree_package() -> Path:
     package.mkdir(parents=True, exist_ok=True)
     wanted = {path.name: path for path in (ROOT / "pyruntime" / "linnet").iterdir() if path.name != "__pycache__"}
     wanted["converters"] = ROOT / "converters"
+    wanted["include"] = ROOT / "runtime_c" / "include"
     for name, target in wanted.items():
         link = package / name
         if not link.is_symlink() or link.readlink() != target:

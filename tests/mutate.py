@@ -111,7 +111,7 @@ class Copy:
         if not (self.build_folder / "CMakeCache.txt").exists():
             generator = ["-G", "Ninja"] if shutil.which("ninja") else []
             # Link-time optimization doubles the time of each build. A mutant may leave a variable unused.
-            options = ["-DCMAKE_BUILD_TYPE=Release", "-DLINNET_LTO=OFF", "-DLINNET_WERROR=OFF"]
+            options = ["-DCMAKE_BUILD_TYPE=Release", "-DLINNET_LTO=OFF"]
             configure = ["cmake", "-S", str(self.folder), "-B", str(self.build_folder), *generator, *options]
             code, text = self.run(configure, 300)
             if code:

@@ -123,7 +123,7 @@ def _build(kind: str, folder: Path, targets: tuple[str, ...]) -> Path:
     words, made = "\n".join(_KINDS[kind].arguments), folder / ".arguments"
     if not made.exists() or made.read_text() != words or not (folder / "CMakeCache.txt").exists():
         (folder / "CMakeCache.txt").unlink(missing_ok=True)  # it would keep options of another kind
-        run(["cmake", "-S", str(ROOT), "-B", str(folder), *generator, *_KINDS[kind].arguments])
+        run(["cmake", "-S", str(ROOT), "-B", str(folder), "-DLINNET_WERROR=ON", *generator, *_KINDS[kind].arguments])
         made.write_text(words)
     jobs = str(os.cpu_count() or 2)
     names = [word for target in targets for word in ("--target", target)]

@@ -75,7 +75,8 @@ def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
     """linnet.c and linnet.h alone compile without warnings or other include paths, also sanitized, and give the same class."""
     need(compiler)
     run([sys.executable, str(ROOT / ".ci" / "amalgamate.py"), "--out", str(tmp_path)])
-    assert {path.name for path in tmp_path.iterdir()} == {"linnet.c", "linnet.h"}
+    kernels = {path.name for path in tmp_path.glob("linnet_*.c")}
+    assert {path.name for path in tmp_path.iterdir()} == {"linnet.c", "linnet.h", "linnet_ext.h"} | kernels
     flags = ["-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-O1", "-fsanitize=address,undefined"]
     # clang warns when a loop with a vectorize pragma is not vectorized, which happens under sanitizers.
     flags += ["-Wno-pass-failed"] if compiler == "clang" else []
@@ -91,6 +92,43 @@ def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
     expected = (digit / "expected").read_text()
     assert done.stdout.split(",")[0] == expected.split(",")[0]
     assert float(done.stdout.split()[-1]) == pytest.approx(float(expected.split()[-1]), rel=1e-3)
+
+
+ISAS = """#include <stdio.h>
+#include "linnet.h"
+int main(void) {
+    for (int i = 0; linnet_isa_name(i) != NULL; i++) puts(linnet_isa_name(i));
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", ["cc", pytest.param("clang", marks=pytest.mark.soak)])
+def test_amalgamation_with_vectors(compiler: str, digit: Path, tmp_path: Path) -> None:
+    """With -DLINNET_SIMD and the files of kernels, a program has the instruction sets of the built library, and its results.
+    No file needs a flag for its instruction set."""
+    need(compiler)
+    run([sys.executable, str(ROOT / ".ci" / "amalgamate.py"), "--out", str(tmp_path)])
+    sources = sorted(path.name for path in tmp_path.glob("linnet*.c"))
+    flags = ["-Wall", "-Wextra", "-Werror", "-O0", "-ffp-contract=off", "-DLINNET_SIMD"]
+    run([compiler, "-std=c11", *flags, "-c", *sources], cwd=tmp_path)
+    objects = [str(path) for path in tmp_path.glob("*.o")]
+    (tmp_path / "isas.c").write_text(ISAS)
+    for source, name in ((EXAMPLE, "embed"), (tmp_path / "isas.c", "isas")):
+        run([compiler, "-std=c99", str(source), "-I.", *objects, "-lm", "-lpthread", "-o", name], cwd=tmp_path)
+    assert run([str(tmp_path / "isas")]).split() == linnet.isa_names()
+    assert _answer(tmp_path / "embed", digit) == (digit / "expected").read_text()
+
+
+@pytest.mark.soak
+def test_amalgamation_with_vectors_of_arm(tmp_path: Path) -> None:
+    need("aarch64-linux-gnu-gcc", "qemu-aarch64")
+    run([sys.executable, str(ROOT / ".ci" / "amalgamate.py"), "--out", str(tmp_path)])
+    sources = sorted(path.name for path in tmp_path.glob("linnet*.c"))
+    (tmp_path / "isas.c").write_text(ISAS)
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-DLINNET_SIMD", "-static"]
+    run(["aarch64-linux-gnu-gcc", *flags, *sources, "isas.c", "-lm", "-lpthread", "-o", "isas"], cwd=tmp_path)
+    assert run(["qemu-aarch64", "-cpu", "max", str(tmp_path / "isas")]).split() == ["scalar", "neon", "dotprod", "i8mm"]
 
 
 def test_example_errors(digit: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def no_tensor(op: Any) -> Any:
     ("function", "message"),
     [
         (broken, r"Double 'n': its rule .*\.broken raised AttributeError in line \d+ of .*test_misfit_messages.py"),
-        (no_tensor, r"Double 'n': its rule .*\.no_tensor returned an? int; correct the rule"),
+        (no_tensor, r"Double 'n': its rule .*\.no_tensor returned a value of type int; correct the rule"),
     ],
 )
 def test_a_fault_in_a_users_rule_is_blamed_on_the_rule(

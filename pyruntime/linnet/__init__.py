@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from linnet.builder.control import cond, scan, while_loop
     from linnet.builder.mapping import pointwise
     from linnet.builder.straight_through import stop_gradient
+    from linnet.clib.library import include_dir
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
@@ -108,6 +109,7 @@ _LAZY = {
     "Model": "linnet.session.model",
     "Session": "linnet.session.session",
     "Store": "linnet.session.model",
+    "include_dir": "linnet.clib.library",
     "isa_names": "linnet.session.model",
     "load_device": "linnet.session.model",
     "UserOp": "linnet.ir.user_op",
@@ -193,6 +195,7 @@ __all__ = [
     "from_tflite",
     "from_torch",
     "gradients",
+    "include_dir",
     "init",
     "integers",
     "isa_names",
@@ -251,7 +254,15 @@ def __getattr__(name: str) -> Any:
         from linnet._moved import message
 
         raise AttributeError(message(name) or f"module 'linnet' has no attribute {name!r}")
-    value = _checked(getattr(import_module(_LAZY[name]), name), f"linnet.{name}")
+    try:
+        value = _checked(getattr(import_module(_LAZY[name]), name), f"linnet.{name}")
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "linnet").partition(".")[0]
+        if package == "linnet":
+            raise
+        raise UsageError(
+            f"linnet.{name} needs the package {package}, which is not installed", hint=f"pip install {package}"
+        ) from missing
     globals()[name] = value
     return value
 

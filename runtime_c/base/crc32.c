@@ -69,8 +69,8 @@ uint32_t ln_crc32c_table(uint32_t crc, const unsigned char *data, size_t size) {
 
 typedef uint32_t crc32c_way(uint32_t crc, const unsigned char *data, size_t size);
 
-/* LN_SIMD_SCALAR is a build of portable code only (the amalgamation). */
-#if defined(__x86_64__) && !defined(LN_SIMD_SCALAR) && !defined(LN_WITHOUT_SSE42)
+/* LN_PORTABLE is a build of portable code only (an amalgamation). */
+#if defined(__x86_64__) && !defined(LN_PORTABLE) && !defined(LN_WITHOUT_SSE42)
 #define HARDWARE 0
 USED static crc32c_way *choose(unsigned long hardware) {
     const unsigned wanted = 1u << 20 | 1u << 1; /* SSE4.2, PCLMULQDQ */
@@ -79,7 +79,7 @@ USED static crc32c_way *choose(unsigned long hardware) {
     __cpuid(1, a, b, c, d);
     return (c & wanted) == wanted ? ln_crc32c_sse42 : ln_crc32c_table;
 }
-#elif defined(__aarch64__) && !defined(LN_SIMD_SCALAR) && !defined(LN_WITHOUT_CRC)
+#elif defined(__aarch64__) && !defined(LN_PORTABLE) && !defined(LN_WITHOUT_CRC)
 enum { HWCAP_CRC32 = 1 << 7 }; /* bit of the first word of capabilities on Linux */
 #define HARDWARE (ln_arm_features() & LN_ARM_CRC ? HWCAP_CRC32 : 0)
 USED static crc32c_way *choose(unsigned long hardware) {

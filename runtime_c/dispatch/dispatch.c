@@ -3,16 +3,6 @@
 #include "kernel/kernel.h"
 #include "kernel/parts.h"
 
-#if defined(__x86_64__) || defined(_M_X64)
-#if __has_include("kernels_x86/kernels.inc")
-#define LN_KERNEL_LIST "kernels_x86/kernels.inc"
-#endif
-#elif defined(__aarch64__) || defined(__ARM_NEON)
-#if __has_include("kernels_arm/kernels.inc")
-#define LN_KERNEL_LIST "kernels_arm/kernels.inc"
-#endif
-#endif
-
 /* The words of a line. */
 enum {
     F32 = 1 << LINNET_F32,
@@ -37,9 +27,7 @@ enum {
 #define LN_KERNEL(op, method, isa, code, x, w, y, taken, given, rows, columns, flags)                                  \
     LN_IF_##isa(extern const ln_kernel_code code##__##isa;)
 #define LN_REFERENCE(op) extern const ln_kernel_code ln_reference_##op;
-#ifdef LN_KERNEL_LIST
-#include LN_KERNEL_LIST
-#endif
+#include "dispatch/lists.inc"
 #include "generated/references.inc"
 #undef LN_KERNEL
 #undef LN_REFERENCE
@@ -65,9 +53,7 @@ enum {
 #define LN_REFERENCE(op)                                                                                               \
     {#op "_reference", LN_OP_NAMED_##op, LN_KERNEL_REFERENCE, 0, {ALL, ALL}, ALL, ANY, ANY, {0, 0}, &ln_reference_##op},
 const ln_kernel ln_kernels[] = {
-#ifdef LN_KERNEL_LIST
-#include LN_KERNEL_LIST
-#endif
+#include "dispatch/lists.inc"
 #include "generated/references.inc"
     {.code = NULL},
 };

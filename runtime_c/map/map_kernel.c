@@ -6,12 +6,12 @@
 
 #include <string.h>
 
-/* The interpreters of this build, best first. LN_SIMD_SCALAR is a build of portable code only (the amalgamation). */
-#if !defined(LN_SIMD_SCALAR) && (defined(__x86_64__) || defined(_M_X64))
+/* The interpreters of this build, best first. LN_PORTABLE is a build of portable code only (an amalgamation). */
+#if !defined(LN_PORTABLE) && (defined(__x86_64__) || defined(_M_X64))
 #define LEVELS(LEVEL)                                                                                                  \
     LN_IF_avx512(LEVEL(LN_ISA_avx512, ln_map_isa__avx512)) LN_IF_avx2(LEVEL(LN_ISA_avx2, ln_map_isa__avx2))            \
         LEVEL(LN_ISA_SCALAR, ln_map_isa__sse2) /* every x86-64 has SSE2 */
-#elif !defined(LN_SIMD_SCALAR) && defined(__aarch64__)
+#elif !defined(LN_PORTABLE) && defined(__aarch64__)
 #define LEVELS(LEVEL) LEVEL(LN_ISA_SCALAR, ln_map_isa__neon)
 #else
 #define LEVELS(LEVEL) LEVEL(LN_ISA_SCALAR, ln_map_isa__scalar)

@@ -6,7 +6,7 @@ function(linnet_tool name library)
   add_executable(${name} runtime_c/tools/common.c ${ARGN})
   target_compile_options(${name} PRIVATE -Wall -Wextra)
   target_link_libraries(${name} PRIVATE ${library} ${CMAKE_DL_LIBS})
-  install(TARGETS ${name} RUNTIME DESTINATION linnet/bin COMPONENT python)
+  set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)
 endfunction()
 
 linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c values.c)

@@ -27,9 +27,9 @@ from linnet.autodiff.sparse import Gradients, Rule, add_up
 from linnet.autodiff.walk import through
 from linnet.builder import ops
 from linnet.clib.errors import Error, GraphError
-from linnet.ir.encode import user_op_name
 from linnet.ir.expr import Expr
 from linnet.ir.function import Node, Tensor
+from linnet.ir.operands import user_op_name
 from linnet.ir.user_op import unpack
 
 

@@ -36,6 +36,18 @@ def library_path() -> Path:
     )  # fmt: skip
 
 
+def include_dir() -> str:
+    """Path of the folder with the C headers of this installation: linnet.h, linnet_ext.h, linnet_device.h, ... For libraries of
+    user ops and devices, and for programs in C. Raises linnet.Error if this installation has none."""
+    folder = importlib.resources.files("linnet") / "include"
+    if (folder / "linnet.h").is_file():
+        return str(folder)
+    raise Error(
+        "the C headers are not installed with the Python package", expected=str(folder), got="no linnet.h there",
+        hint="install with `pip install .`, or use runtime_c/include of the sources",
+    )  # fmt: skip
+
+
 @cache
 def library() -> Any:
     """The opened library. Its functions are attributes."""

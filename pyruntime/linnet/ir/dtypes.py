@@ -1,6 +1,7 @@
 """Element types (linnet's names, their numbers in files and in C, NumPy's types), quantization, and dimensions.
 NumPy has no bf16; bf16 arrays hold the bit patterns as uint16. Arrays of i4 and u4 have the element types of ml_dtypes, with
-one element in a byte; files and the library keep two in a byte (`packed`, `unpacked`)."""
+one element in a byte; files and the library keep two in a byte (`packed`, `unpacked`). ml_dtypes is imported for them only:
+running a model needs no package besides NumPy and cffi."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -32,9 +32,8 @@ _DTYPES: dict[str, npt.DTypeLike] = {
     "u32": np.uint32,
     "u64": np.uint64,
     "bool": np.bool_,
-    "i4": ml_dtypes.int4,
-    "u4": ml_dtypes.uint4,
 }
+_NARROW = {"int4": "i4", "uint4": "u4"}  # names of ml_dtypes
 DTYPE_IDS = {
     "none": 0, "f32": 1, "f16": 2, "bf16": 3, "f64": 4, "i8": 5, "i16": 6, "i32": 7, "i64": 8, "u8": 9, "u16": 10,
     "u32": 11, "u64": 12, "bool": 13, "i4": 14, "u4": 15,
@@ -51,10 +50,12 @@ def dtype_of(dtype: npt.DTypeLike) -> str:
     for name, candidate in _DTYPES.items():
         if name != "bf16" and np.dtype(candidate) == wanted:
             return name
+    if wanted.name in _NARROW:
+        return _NARROW[wanted.name]
     raise UsageError(
         "linnet does not support this dtype of NumPy",
         code=103,
-        expected=f"one of {', '.join(_DTYPES)}",
+        expected=f"one of {', '.join([*_DTYPES, 'i4', 'u4'])}",
         got=str(wanted),
     )
 
@@ -74,11 +75,16 @@ def numbers_of(value: Any, dtype: str | None = None) -> npt.NDArray[Any]:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype for a linnet name. bf16 gives uint16 (bit patterns)."""
+    if name in ("i4", "u4"):
+        import ml_dtypes
+
+        narrow: np.dtype[Any] = np.dtype(ml_dtypes.int4 if name == "i4" else ml_dtypes.uint4)
+        return narrow
     try:
         return np.dtype(_DTYPES[name])
     except (KeyError, TypeError) as error:
         raise UsageError(
-            "there is no such dtype", code=103, expected=f"one of {', '.join(_DTYPES)}", got=str(name)
+            "there is no such dtype", code=103, expected=f"one of {', '.join([*_DTYPES, 'i4', 'u4'])}", got=str(name)
         ) from error
 
 
@@ -95,7 +101,7 @@ def bytes_of(dtype: str, shape: Sequence[Any]) -> int:
 def packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array as files and the library store it: i4 and u4 as bytes of two elements, the first one in the low half."""
     array = np.ascontiguousarray(array)
-    if array.dtype not in (numpy_dtype("i4"), numpy_dtype("u4")):
+    if array.dtype.name not in _NARROW:
         return array
     codes = array.reshape(-1).view(np.uint8) & 15
     if codes.size % 2:

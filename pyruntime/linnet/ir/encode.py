@@ -93,11 +93,6 @@ def _bad(op: str, name: str, expected: str, got: object) -> GraphError:
     )
 
 
-def user_op_name(attributes: Mapping[str, Any]) -> str:
-    """The name of the op that a node of the op `user` refers to."""
-    return str(attributes["op"].rstrip(b"\0").decode())
-
-
 def encode_attributes(op: str, attributes: dict[str, Any], functions: Mapping[Any, int]) -> tuple[bytes, int]:
     """The op's attribute table as position-independent bytes (place them at a multiple of 8), and the table's offset in
     them.

@@ -27,8 +27,8 @@ from linnet.ir.dtypes import (
     packed,
     unpacked,
 )  # fmt: skip
-from linnet.ir.encode import encode_node, user_op_name
-from linnet.ir.operands import Callee, Known, Operand, Registered, Step
+from linnet.ir.encode import encode_node
+from linnet.ir.operands import Callee, Known, Operand, Registered, Step, user_op_name
 
 _MAX_RANK = 8
 # Codes with which folding may fail although the graph is valid: an op has no reference kernel for a dtype, or an index

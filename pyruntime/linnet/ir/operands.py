@@ -3,7 +3,7 @@ modules of these rules do not import linnet.ir.function, which calls them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -65,3 +65,8 @@ class Callee(Protocol):
     def inputs(self) -> Sequence[Known]: ...
     @property
     def outputs(self) -> Sequence[Known]: ...
+
+
+def user_op_name(attributes: Mapping[str, Any]) -> str:
+    """The name of the op that a node of the op `user` refers to."""
+    return str(attributes["op"].rstrip(b"\0").decode())

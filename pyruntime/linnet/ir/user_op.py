@@ -17,10 +17,9 @@ from linnet.clib.ffi import ffi
 from linnet.clib.library import keep_cause
 from linnet.ir import traits
 from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES, Dim, Spec, numpy_dtype
-from linnet.ir.encode import user_op_name
 from linnet.ir.function import Function, Operators, Tensor, checked
 from linnet.ir.graph import Graph, graph_of
-from linnet.ir.operands import Registered
+from linnet.ir.operands import Registered, user_op_name
 
 Attribute = int | float | str | bytes | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bytes]
 _KINDS: tuple[type, ...] = (int, float, str, bytes)  # in the order of LINNET_USER_INTEGERS, ...

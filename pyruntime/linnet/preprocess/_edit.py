@@ -10,9 +10,10 @@ from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir import infer, traits
 from linnet.ir.dtypes import Dim
-from linnet.ir.encode import complete, encode_node, user_op_name
+from linnet.ir.encode import complete, encode_node
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.ir.graph import Signature, graph_of
+from linnet.ir.operands import user_op_name
 from linnet.ir.user_op import UserOp
 from linnet.passes import remove_dead
 from linnet.preprocess._geometry import Fit

@@ -13,9 +13,9 @@ from linnet.file.layout import HEADER
 from linnet.file.reader import from_bytes, read_bytes
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization, bytes_of
-from linnet.ir.encode import user_op_name
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import Graph
+from linnet.ir.operands import user_op_name
 from linnet.ir.user_op import named_in, unpack
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import numpy as np
 from linnet.clib.errors import GraphError, ResourceError, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library
-from linnet.file import reader
 from linnet.ir.graph import Graph
 from linnet.session import growth
 from linnet.session.bounds import COUNTED, REGIONS, MemoryBound, Range, Shapes, Space
@@ -152,6 +151,8 @@ def _leave_room(most: _Most) -> None:
 
 def _why_not(session: Planning, space: Space, most: _Most) -> str:
     """Why a plan of the largest shape does not bound the others, or "" if it does."""
+    from linnet.file import reader
+
     model = session.model
     graph = reader.from_bytes(model._content) if model._content else reader.read(Path(str(model.path)), Graph)
     reason = growth.obstacle(graph, session.signature, space.loose)

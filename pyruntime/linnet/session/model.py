@@ -16,7 +16,6 @@ from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, log_callback, new_struct
 from linnet.file import dim_names
-from linnet.file.writer import to_bytes
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp, register
@@ -147,7 +146,12 @@ class Model:
         else:
             if not isinstance(source, Graph | bytes | bytearray | memoryview):
                 raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
-            self._content = to_bytes(source) if isinstance(source, Graph) else bytes(source)
+            if isinstance(source, Graph):
+                from linnet.file.writer import to_bytes
+
+                self._content = to_bytes(source)
+            else:
+                self._content = bytes(source)
             data = ffi.from_buffer(self._content)
             code = lib.linnet_model_open_memory(data, len(self._content), lib.LINNET_BORROW, config, out, error)
         if code:

@@ -20,7 +20,6 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.file import dim_names
-from linnet.file import tuning as tuning_file
 from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp
@@ -132,7 +131,11 @@ class Session:
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
         self._snapshot = snapshot
-        self._tuning = tuning if tuning is None or isinstance(tuning, bytes) else tuning_file.read(tuning)
+        if tuning is not None and not isinstance(tuning, bytes):
+            from linnet.file import tuning as tuning_file
+
+            tuning = tuning_file.read(tuning)
+        self._tuning = tuning
         self._lock = threading.Lock()
         self._runner = Runner()
         self._plans: OrderedDict[Any, Planned] = OrderedDict()

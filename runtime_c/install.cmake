@@ -1,0 +1,51 @@
+# What `cmake --install` writes: libraries, headers, tools, and how CMake and pkg-config find them. A wheel has the same
+# libraries, headers and tools inside the Python package.
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+set(LINNET_INSTALLED linnet linnet_static)
+set(LINNET_PC linnet)
+if(LINNET_SYNC)
+  list(APPEND LINNET_INSTALLED linnet_sync linnet_sync_static)
+  list(APPEND LINNET_PC linnet_sync)
+endif()
+file(GLOB LINNET_HEADERS CONFIGURE_DEPENDS runtime_c/include/*.h)
+
+if(SKBUILD)
+  list(FILTER LINNET_INSTALLED EXCLUDE REGEX "_static$")
+  install(TARGETS ${LINNET_INSTALLED} LIBRARY DESTINATION linnet/lib COMPONENT python)
+  if(LINNET_TOOL_NAMES)
+    install(TARGETS ${LINNET_TOOL_NAMES} RUNTIME DESTINATION linnet/bin COMPONENT python)
+  endif()
+  install(FILES ${LINNET_HEADERS} DESTINATION linnet/include COMPONENT python)
+  return()
+endif()
+
+foreach(library ${LINNET_INSTALLED})
+  target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
+install(TARGETS ${LINNET_INSTALLED} EXPORT linnetTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(LINNET_TOOL_NAMES)
+  install(TARGETS ${LINNET_TOOL_NAMES} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(FILES ${LINNET_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+set(folder ${CMAKE_INSTALL_LIBDIR}/cmake/linnet)
+install(EXPORT linnetTargets NAMESPACE linnet:: DESTINATION ${folder})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/linnetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+configure_package_config_file(runtime_c/linnetConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/linnetConfig.cmake
+                              INSTALL_DESTINATION ${folder})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/linnetConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/linnetConfigVersion.cmake
+        DESTINATION ${folder})
+
+file(RELATIVE_PATH LINNET_UP /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix) # an installed tree may be moved
+string(REGEX REPLACE "/$" "" LINNET_UP "${LINNET_UP}")
+set(LINNET_DL "")
+foreach(library ${CMAKE_DL_LIBS})
+  string(APPEND LINNET_DL " -l${library}")
+endforeach()
+foreach(name ${LINNET_PC})
+  configure_file(runtime_c/${name}.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

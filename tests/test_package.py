@@ -1,0 +1,160 @@
+"""linnet as a C package: what `cmake --install` writes, and projects that find it there with CMake or pkg-config, include it as a
+folder, or fetch it. Each builds and runs a program. And what the Python package needs and carries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import linnet
+from tests.native import ROOT, build, need, run
+
+PROGRAM = """#include <stdio.h>
+#include "linnet.h"
+#include "linnet_sync.h"
+
+int main(void) {
+    linnet_model *model;
+    linnet_error error;
+    printf("%s %d\\n", linnet_version(), linnet_model_open("absent.lnt", NULL, &model, &error));
+    return 0;
+}
+"""
+OUTPUT = f"{linnet.__version__} 201\n"
+PROJECT = """cmake_minimum_required(VERSION 3.20)
+project(app LANGUAGES C)
+{how}
+add_executable(app app.c)
+target_link_libraries(app PRIVATE {library})
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prefix that was installed somewhere else first and then moved."""
+    folder = tmp_path_factory.mktemp("prefix")
+    run(["cmake", "--install", str(build("release")), "--prefix", str(folder / "made")])
+    return (folder / "made").rename(folder / "moved")
+
+
+def project(folder: Path, how: str, library: str, *options: str) -> str:
+    """Configures and builds a project of its own; returns what its program prints."""
+    (folder / "CMakeLists.txt").write_text(PROJECT.format(how=how, library=library))
+    (folder / "app.c").write_text(PROGRAM)
+    run(["cmake", "-S", str(folder), "-B", str(folder / "build"), *options])
+    run(["cmake", "--build", str(folder / "build"), "--target", "app", "-j", str(os.cpu_count() or 2)])
+    return run([str(folder / "build" / "app")])
+
+
+def test_what_is_installed(installed: Path) -> None:
+    files = {str(path.relative_to(installed)) for path in installed.rglob("*") if not path.is_dir()}
+    headers = {f"include/{path.name}" for path in (ROOT / "runtime_c" / "include").glob("*.h")}
+    assert headers <= files and len(headers) == 5
+    names = {Path(name).name for name in files - headers}
+    for library in ("liblinnet", "liblinnet_sync"):
+        assert {f"{library}.a", f"{library}.so", f"{library}.so.0", f"{library}.so.0.1.0"} <= names
+    assert {"linnetConfig.cmake", "linnetConfigVersion.cmake", "linnet.pc", "linnet_sync.pc"} <= names
+    assert {"linnet-run", "linnet-bench", "linnet-train", "linnet-serve"} <= names
+    assert not [name for name in names if "test" in name or "fuzz" in name]
+
+
+@pytest.mark.parametrize("library", ["linnet::linnet", "linnet::linnet_static"])
+def test_find_package(library: str, installed: Path, tmp_path: Path) -> None:
+    how = "find_package(linnet 0.1 REQUIRED CONFIG)"
+    assert project(tmp_path, how, library, f"-DCMAKE_PREFIX_PATH={installed}") == OUTPUT
+
+
+def test_find_package_refuses_another_version(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        PROJECT.format(how="find_package(linnet 0.2 REQUIRED CONFIG)", library="linnet::linnet")
+    )
+    done = subprocess.run(
+        ["cmake", "-S", str(tmp_path), "-B", str(tmp_path / "build"), f"-DCMAKE_PREFIX_PATH={installed}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0 and "0.1.0" in done.stderr
+
+
+@pytest.mark.parametrize("package", ["linnet", "linnet_sync"])
+def test_pkg_config(package: str, installed: Path, tmp_path: Path) -> None:
+    need("pkg-config")
+    (folder,) = {path.parent for path in installed.rglob("linnet.pc")}
+    env = {"PKG_CONFIG_PATH": str(folder)}
+    words = run(["pkg-config", "--cflags", "--libs", package], env=env).split()
+    (tmp_path / "app.c").write_text(PROGRAM)
+    where = next(word[2:] for word in words if word.startswith("-L"))
+    run(["cc", "app.c", *words, f"-Wl,-rpath,{where}", "-o", "app"], cwd=tmp_path)
+    assert run([str(tmp_path / "app")]) == OUTPUT
+    assert run(["pkg-config", "--modversion", package], env=env).strip() == linnet.__version__
+    assert "-lm" in run(["pkg-config", "--static", "--libs", package], env=env).split()
+
+
+# Without optimization and without kernels of other instruction sets, the library builds in seconds.
+QUICK = ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-O0", "-DLINNET_ISAS=")
+INSIDE = f"""add_subdirectory({ROOT} linnet)
+if(TARGET test_plan OR TARGET linnet-run OR LINNET_WERROR)
+  message(FATAL_ERROR "tests, tools and -Werror are for linnet's own developers")
+endif()"""
+FETCHED = f"""include(FetchContent)
+FetchContent_Declare(linnet SOURCE_DIR {ROOT})
+FetchContent_MakeAvailable(linnet)"""
+
+
+@pytest.mark.parametrize(("how", "library"), [(INSIDE, "linnet::linnet"), (FETCHED, "linnet::linnet_static")])
+def test_inside_another_project(how: str, library: str, tmp_path: Path) -> None:
+    assert project(tmp_path, how, library, *QUICK) == OUTPUT
+
+
+def test_the_folder_of_headers() -> None:
+    folder = Path(linnet.include_dir())
+    assert {path.name for path in folder.glob("*.h")} == {
+        path.name for path in (ROOT / "runtime_c" / "include").glob("*.h")
+    }
+
+
+SESSION = """
+import importlib.abc, sys
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"onnx", "flatbuffers", "ml_dtypes", "rich", "click", "scipy", "torch", "PIL"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+import numpy as np
+import linnet
+
+session = linnet.Session(sys.argv[1])
+print(session.run({"x": np.ones((2, 3), np.float32)})["y"].sum())
+try:
+    linnet.from_onnx("model.onnx")
+except linnet.Error as error:
+    print(error)
+"""
+
+
+def test_a_session_needs_numpy_and_cffi_only(tmp_path: Path) -> None:
+    """Importing linnet and running a file work without onnx, flatbuffers and what the command line needs."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (2, 3))
+    graph.signature("infer", {"x": x}, {"y": x + 1.0})
+    graph.save(tmp_path / "model.lnt")
+    value, error = run([sys.executable, "-c", SESSION, str(tmp_path / "model.lnt")]).splitlines()
+    assert (
+        value == "12.0" and error == "linnet.from_onnx needs the package onnx, which is not installed; pip install onnx"
+    )
+
+
+def test_onnx_is_left_out_where_it_has_no_wheels() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (onnx,) = (Requirement(text) for text in project["dependencies"] if text.startswith("onnx"))
+    assert onnx.marker is not None
+    assert [m for m in ("x86_64", "aarch64", "armv7l", "armv6l") if onnx.marker.evaluate({"platform_machine": m})] == [
+        "x86_64", "aarch64"
+    ]  # fmt: skip
