@@ -83,10 +83,10 @@ def _details(report: Contents) -> list[dict[str, Any]]:
     """The data that the page shows for a source node when it is clicked."""
     functions = report.graph.functions if report.graph is not None else []
     nodes = [n for f in functions for n in f.nodes]
-    names = [name for f in functions for name in node_names(f.nodes)]
+    step_names = [name for f in functions for name in node_names(f.nodes)]
     made: dict[str, list[Any]] = defaultdict(list)
     source_of: dict[str, list[str]] = {}
-    for node, step_name in zip(nodes, names, strict=True):
+    for node, step_name in zip(nodes, step_names, strict=True):
         sources = node.source.split("+")
         for source in sources:
             made[source].append(node)
