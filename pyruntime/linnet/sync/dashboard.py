@@ -231,7 +231,7 @@ _NAME = 20  # characters of a worker's name
 
 
 def _workers(found: Sequence[Row], width: int | None) -> RenderableType:
-    columns = (
+    columns: tuple[tuple[str, int], ...] = (
         (">#", 0), ("name", 4), ("peer", 9), (">group", 5), (">step", 0), ("state", 0), (">steps/s", 1), (">examples/s", 2),
         (">share", 8), (">stale", 6), (">late", 5), (">loss", 3), (">in/s", 7), (">out/s", 7),
     )  # fmt: skip
