@@ -305,8 +305,6 @@ def test_page_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     steps = whole.as_dict()["timings"]["steps"]
     session = linnet.Session(linnet.from_onnx(model), input_shapes={"x": (1, 3, 8, 8)})
     assert [s["name"] for s in steps] == [s.name for s in session.steps]
-        s.name for s in linnet.Session(linnet.from_onnx(model), input_shapes={"x": (1, 3, 8, 8)}).steps
-    ]
     done = CliRunner().invoke(cli, ["convert", "--check", str(tmp_path / "m.onnx"), "--html", str(tmp_path / "m.html")])
     assert done.exit_code == 0 and "is not installed" in done.stderr, done.output
     assert "Timings of the slowest steps" in (tmp_path / "m.html").read_text()
