@@ -279,6 +279,22 @@ static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, 
     return LINNET_OK;
 }
 
+/* Operands do not fit each other. The reason may be a shape that the caller gave for an input that the file leaves
+ * open. */
+static linnet_status suspect_input(ln_work *w, const ln_signature *signature, const ln_function *f,
+                                   const linnet_plan_config *config) {
+    for (int32_t i = 0; w->error != NULL && w->error->hint[0] == 0 && i < config->shape_count; ++i) {
+        const linnet_shape *given = &config->shapes[i];
+        const ln_tensor *declared = &f->values[find_input(signature, f, given->input)].tensor;
+        if (declared->rank >= 0 && ln_count(declared) >= 0) continue;
+        char text[96];
+        ln_shape_text(given->dims, given->rank, text, sizeof text);
+        return ln_hint(w->error, "check the shape %s given for input '%.40s': the model leaves it open", text,
+                       given->input);
+    }
+    return LINNET_SHAPE_MISMATCH;
+}
+
 linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config) {
     const ln_function *f = &w->model->functions[signature->function];
     int32_t base; /* 0: values of the signature's function keep their index */
@@ -308,5 +324,6 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
         w->fetches[i] = read_at(w, base, at);
         needed[at] = true;
     }
-    return ln_expand_nodes(w, f, base, needed);
+    status = ln_expand_nodes(w, f, base, needed);
+    return status == LINNET_SHAPE_MISMATCH ? suspect_input(w, signature, f, config) : status;
 }

@@ -41,6 +41,11 @@ def _integers(like: Tensor, *values: int) -> Tensor:
 def _ordered(x: Operators, axis: int, descending: bool, name: str) -> list[Tensor]:
     tensor = x.tensor()
     rank = _rank(tensor)
+    if not -rank <= axis < rank:
+        raise UsageError(
+            "the tensor does not have this axis", code=104, tensor=tensor.name, expected=f"{-rank} to {rank - 1}",
+            got=str(axis),
+        )  # fmt: skip
     axis += rank if axis < 0 else 0
     size = (tensor.shape or ())[axis]
     count = _integers(tensor, size) if isinstance(size, int) else shape(tensor, start=axis, end=axis + 1)
@@ -113,6 +118,8 @@ def searchsorted(values: Operators, x: Operators, *, side: Literal["left", "righ
 def bincount(ids: Operators, length: int, weights: Operators | None = None, *, name: str = "") -> Tensor:
     """How often each of 0 ... length - 1 occurs among the integers `ids` (i64), or the sum of their weights. A run refuses
     other ids."""
+    if length < 0:
+        raise UsageError("'length' is negative", code=101, expected="0 or more", got=str(length))
     tensor = cast(ids, dtype="i64")
     places = pointwise([reshape(tensor, [-1])], lambda i: (i < 0).select(length, i))
     if weights is None:

@@ -52,10 +52,15 @@ def roll(
     (numpy.roll)."""
     tensor = x.tensor()
     if axis is None:
-        assert isinstance(shift, int)
+        if not isinstance(shift, int):
+            raise UsageError(
+                "a flat tensor is rolled by one number", code=101, got=str(shift), hint="give an axis for each"
+            )
         return _like(roll(reshape(tensor, [-1]), shift, 0), tensor)
     axes = [axis] if isinstance(axis, int) else list(axis)
     shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+    if len(axes) != len(shifts):
+        raise UsageError("roll needs one shift per axis", code=101, expected=str(len(axes)), got=str(len(shifts)))
     made = tensor
     for a, s in zip(axes, shifts, strict=True):
         place = _axis(tensor, a)
