@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from linnet.session.model import Device
 from tests.capi import ffi, lib
 
 VERSION = 2
@@ -26,7 +27,7 @@ def op_of(step: Any) -> str:
     return ffi.string(lib().linnet_step_op(step)).decode()
 
 
-class PyDevice:
+class PyDevice(Device):
     """cost: op name -> nanoseconds; ops that are missing cannot run. fail: function name -> code that it returns.
     fields: other fields of linnet_device_limits."""
 

@@ -186,7 +186,7 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("run", mlp, "--input", "x="), "NAME=VALUE", status=2)
     refused(linnet_command("run", mlp, "--input", x, "--input", x), "'x' is given more than once", status=2)
     refused(linnet_command("run", mlp, "--input", "absent"), "not_found", "cannot read 'absent'")
-    refused(linnet_command("run", mlp, "--input", f"y={tmp_path / 'x.npy'}"), "unknown_name", "'y'")
+    refused(linnet_command("run", mlp, "--input", f"nothing={tmp_path / 'x.npy'}"), "unknown_name", "'nothing'")
     refused(linnet_command("run", mlp, "--input", f"x={tmp_path / 'wrong.npy'}"), "wrong_shape", "[4, 8]")
     refused(linnet_command("run", mlp, "--input", f"x={tmp_path / 'ints.npy'}"), "wrong_dtype", "i32")
     refused(linnet_command("run", mlp, "--input", f"x={tmp_path / 'none.npy'}"), "none.npy")

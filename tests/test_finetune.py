@@ -51,7 +51,7 @@ def test_the_command_trains_writes_and_labels(tmp_path: Path, capsys: pytest.Cap
     model = zoo.at_hand(lambda: zoo.fetch("ppocr_cls"))
     data, out, exported = patterns(tmp_path / "data"), tmp_path / "m.lnt", tmp_path / "m.onnx"
     arguments = ["finetune", str(model), "--data", str(data), "--head", "3", "--epochs", "30", "--lr", "0.01", "--json",
-                 "--pixels", "symmetric", "--size", "48,192", "--out", str(out), "--onnx", str(exported)]  # fmt: skip
+                 "--pixels", "symmetric", "--size", "48,192", "-o", str(out), "--onnx", str(exported)]  # fmt: skip
     assert _main(arguments) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["accuracy"] == 1.0 and report["classes"] == ["across", "down", "noise"]
@@ -70,7 +70,7 @@ def test_the_command_trains_writes_and_labels(tmp_path: Path, capsys: pytest.Cap
     assert _main(usual) == 1 and "do not match" in capsys.readouterr().err
     assert _main(["finetune", str(out), "--data", str(data)]) == 1
     assert "already been fine-tuned" in capsys.readouterr().err
-    assert _main([*arguments[:-4], "--out", str(tmp_path / "none" / "m.lnt")]) == 1
+    assert _main([*arguments[:-4], "--output", str(tmp_path / "none" / "m.lnt")]) == 1
     assert "cannot write" in capsys.readouterr().err
     content = onnx.load(exported)
     assert {p.key: p.value for p in content.metadata_props}["labels"] == "across\ndown\nnoise"

@@ -36,9 +36,9 @@ def report(workers: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
     } | changes  # fmt: skip
 
 
-def text(*arguments: Any) -> str:
-    console = Console(width=200, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: SIM115
-    console.print(dashboard.view(*arguments))
+def text(*arguments: Any, width: int = 200) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: SIM115
+    console.print(dashboard.view(*arguments, **({} if width == 200 else {"width": width})))
     return console.export_text()
 
 
@@ -135,10 +135,39 @@ def test_of_many_workers_those_are_shown_that_hold_others_up() -> None:
     workers[700]["connected"] = False
     workers[300]["examples_per_s"] = 20.0
     workers[5]["pushed"] = workers[6]["pushed"] = False
-    found = text([report(workers)], [], [], 4)
+    found = text([report(workers)], [], [], 17)
     assert [name in found for name in ("box700", "box300", "box5 ", "box6 ")] == [True] * 4
     assert "... and 996 others: 996 pushed" in found
-    assert "box300" not in text([report(workers)], [], [], 3), "slow, but nobody waits for it"
-    assert "others" not in text([report(workers[:4])], [], [], 4)
+    assert "box300" not in text([report(workers)], [], [], 16), "slow, but nobody waits for it"
+    assert "others" not in text([report(workers[:4])], [], [], 16)
     slow = [worker(i, examples_per_s=20.0 if i == 77 else 100.0) for i in range(100)]
-    assert "box77" in text([report(slow)], [], [], 3)
+    assert "box77" in text([report(slow)], [], [], 16)
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 24), (120, 40)])
+@pytest.mark.parametrize(("servers", "workers"), [(1, 1), (1, 60), (3, 8), (40, 200)])
+def test_it_fits_the_terminal(width: int, lines: int, servers: int, workers: int) -> None:
+    """One line per row, the columns that matter most, and never more lines than the terminal has."""
+    team = [
+        worker(i, name=f"a-machine-with-a-long-name-{i}", peer=f"[2001:db8::{i:x}]:50000", group=i % 2, step=12_345_678,
+               pushed=True, examples_per_s=20.0 if i % 3 == 1 else 100.0, sent=10**10, received=10**10, late=7, not_finite=3)
+        for i in range(workers)
+    ]  # fmt: skip
+    team[0]["pushed"] = False
+    now = [
+        report(team, shard=k, shards=servers, version=12_345_678, bytes=123_000_000, max_bytes=10**10, received=10**12)
+        for k in range(servers)
+    ]
+    then = [later(r, -1.0, -3) for r in now]
+    trouble = [
+        "unreachable: 'a-server-with-a-long-name.example.com:12345': cannot connect; " + "check the address " * 9
+    ]
+    for problems in ([], trouble):
+        found = text(now, then, problems, lines, width=width).splitlines()
+        assert len(found) <= lines and max(map(len, found)) <= width, "\n".join(found)
+        whole = "\n".join(found)
+        for word in ("shard", "updates/s", "step", "state", "steps/s", "awaited" if workers > 1 else "computing"):
+            assert word in whole, whole
+        assert ("others: " in whole) == (workers > 20)
+        assert ("other servers" in whole) == (servers == 40)
+    assert ("not finite" in whole) == (width == 120)

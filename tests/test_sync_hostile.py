@@ -54,9 +54,8 @@ class Serving:
     linnet-serve. Steps close after the pushes of WORKERS workers."""
 
     def __init__(self, model: Path, *options: str, native: Path | None = None) -> None:
-        command = [sys.executable, "-m", "linnet", "serve", "--workers", str(WORKERS), "--quorum", str(WORKERS)]
-        if native:
-            command = [str(native), "--workers", str(WORKERS + 1), "--backup", "1"]
+        command = [str(native)] if native else [sys.executable, "-m", "linnet", "serve"]
+        command += ["--workers", str(WORKERS + 1), "--backup", "1"]
         self.process = subprocess.Popen(
             [*command, str(model), *options],
             env={**os.environ, **SANITIZED},

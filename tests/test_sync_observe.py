@@ -13,6 +13,7 @@ import re
 import select
 import signal
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -102,13 +103,26 @@ def test_top_follows_several_servers_and_says_who_is_gone() -> None:
         assert watch.view() is not None
 
 
-def test_top_draws_on_a_terminal_until_interrupted() -> None:
-    with Server(graph(), workers=1) as server:
+def _frames(seen: bytes) -> list[list[str]]:
+    """What the terminal showed: the lines of each frame, without colours."""
+    shown = seen.partition(b"\x1b[?1049h")[2].partition(b"^C")[0]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode(errors="replace")).replace("\r", "")
+    return [re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", part).split("\n") for part in text.split("\x1b[H")]
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40)])
+def test_top_draws_on_a_terminal_until_interrupted(columns: int, lines: int) -> None:
+    with Server(graph(), workers=30, elastic=True) as server:
         pid, terminal = pty.fork()
         if pid == 0:  # the child has the terminal
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background shell ignores the signal
-            os.environ.update(COLUMNS="150", LINES="30", TERM="xterm")
-            os.execv(sys.executable, [sys.executable, "-m", "linnet", "top", server.address, "--interval", "0.05"])
+            termios.tcsetwinsize(0, (lines, columns))
+            # Readline, if pytest has loaded it, puts another size into the C library's environment.
+            env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")} | {
+                "TERM": "xterm"
+            }
+            command = [sys.executable, "-m", "linnet", "top", server.address, "--interval", "0.05"]
+            os.execve(sys.executable, command, env)
         seen, code, until = b"", None, time.monotonic() + 60
         while code is None and time.monotonic() < until:
             if select.select([terminal], [], [], 0.05)[0]:
@@ -124,12 +138,23 @@ def test_top_draws_on_a_terminal_until_interrupted() -> None:
             os.waitpid(pid, 0)
         os.close(terminal)
     assert code == 0, seen[-500:]
+    frames = [frame for frame in _frames(seen) if any("synchronous" in line for line in frame)]
+    assert frames and all(len(frame) <= lines and max(map(len, frame)) <= columns for frame in frames), frames
+    whole = "\n".join(line for frame in frames for line in frame)
+    assert "updates/s" in whole and "steps/s" in whole and ("refused" in whole) == (columns == 120), whole
     assert b"\x1b[?1049h" in seen and seen.rstrip().endswith(b"\x1b[?1049l"), "the screen as it was before"
 
 
 def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert _main(["top", "127.0.0.1:1", "--once"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
+    begun = time.monotonic()
+    assert _main(["top", "127.0.0.1:1"]) == 1, "on the terminal too, before it shows anything"
+    out, err = capsys.readouterr()
+    assert time.monotonic() - begun < 5 and not out
+    assert (
+        "no server answers: " in err and "; check the addresses; `linnet serve` and `linnet launch` print them" in err
+    )
 
 
 # ---- Prometheus

@@ -144,7 +144,7 @@ def test_asynchronous_workers_at_a_fair_port_are_machine_repairmen() -> None:
     (BCMP), so the throughput is that of M/M/1//N."""
     n, think, service = 20, 1.0, 0.05
     made = setting(
-        sim.Compute(think / math.exp(0.08), "lognormal:0.4"), sim.Traffic(0, service * 1e9), sim.Mode("async"), workers=n,
+        sim.Compute(think / math.exp(0.08), "lognormal:0.4"), sim.Traffic(0, service * 1e9), sim.Mode("asynchronous"), workers=n,
         worker_rate=1e12,
     )  # fmt: skip
     weights = np.asarray([math.factorial(n) / math.factorial(n - k) * (service / think) ** k for k in range(n + 1)])
@@ -192,8 +192,8 @@ def test_federated_rounds_pay_for_transfers_once() -> None:
 @pytest.mark.parametrize(
     "mode",
     [
-        sim.Mode(), sim.Mode(backup=3), sim.Mode(backup=3, late="drop"), sim.Mode("async"), sim.Mode("async", staleness=2),
-        sim.Mode("groups", groups=3), sim.Mode("groups", groups=3, backup=1, staleness=1),
+        sim.Mode(), sim.Mode(backup=3), sim.Mode(backup=3, late="drop"), sim.Mode("asynchronous"),
+        sim.Mode("asynchronous", staleness=2), sim.Mode("groups", groups=3), sim.Mode("groups", groups=3, backup=1, staleness=1),
         sim.Mode("federated", local_steps=5, backup=2),
     ],
     ids=str,
@@ -225,7 +225,7 @@ def test_nothing_is_lost_or_invented(mode: sim.Mode, overlap: float) -> None:
 
 def test_staleness_of_equal_workers_is_their_number_less_one() -> None:
     """Between a worker's pull and its push every other worker applies one update."""
-    made = setting(sim.Compute(0.1, "lognormal:0.1"), sim.Traffic(1e5, 1e5), sim.Mode("async"), workers=12)
+    made = setting(sim.Compute(0.1, "lognormal:0.1"), sim.Traffic(1e5, 1e5), sim.Mode("asynchronous"), workers=12)
     assert sim.run(made, steps=300).staleness == pytest.approx(11, abs=0.1)
 
 
@@ -233,7 +233,7 @@ def test_a_bound_on_staleness_costs_speed_and_bounds_lead() -> None:
     found = {}
     for tau in (0, 2, 8, None):
         made = setting(
-            sim.Compute(0.1, "lognormal:0.6"), sim.Traffic(0, 0), sim.Mode("async", staleness=tau), workers=10
+            sim.Compute(0.1, "lognormal:0.6"), sim.Traffic(0, 0), sim.Mode("asynchronous", staleness=tau), workers=10
         )
         found[tau] = sim.run(made, steps=400).examples_per_second
     assert found[0] < found[2] < found[8] <= found[None] * 1.01
@@ -272,7 +272,7 @@ def test_overlap_hides_transfers_and_never_more_than_them() -> None:
 
 
 def test_seed_decides_everything() -> None:
-    for mode in (sim.Mode(backup=2), sim.Mode("async"), sim.Mode("tree", fan_in=4), sim.Mode("ring")):
+    for mode in (sim.Mode(backup=2), sim.Mode("asynchronous"), sim.Mode("tree", fan_in=4), sim.Mode("ring")):
         made = sim.Setting(sim.Compute(0.1, "lognormal:0.3", spread=0.1), sim.Traffic(), sim.Hardware(workers=16), mode)
         texts = [sim.run(made, steps=20, seed=seed).to_json() for seed in (1, 1, 2)]
         assert texts[0] == texts[1] != texts[2]
@@ -281,7 +281,7 @@ def test_seed_decides_everything() -> None:
 def test_steps_take_as_long_in_every_mode_and_among_any_number_of_workers() -> None:
     """Compared settings get the same random numbers."""
     rows = []
-    for mode, workers in ((sim.Mode(), 5), (sim.Mode("async"), 5), (sim.Mode("async"), 130)):
+    for mode, workers in ((sim.Mode(), 5), (sim.Mode("asynchronous"), 5), (sim.Mode("asynchronous"), 130)):
         hardware = sim.Hardware(workers=workers)
         engine = Engine(sim.Setting(sim.Compute(0.1, "lognormal:0.3", spread=0.2), sim.Traffic(), hardware, mode), 3)
         engine.run(10, 0)
@@ -375,9 +375,9 @@ def test_missing_step_times() -> None:
         (lambda: sim.Hardware(server_rate=0), "port"),
         (lambda: sim.Hardware(overlap=2), "overlap"),
         (lambda: sim.Hardware(sharing="luck"), "fair or fifo"),
-        (lambda: sim.Mode("both"), "sync, async"),
-        (lambda: sim.Mode("async", backup=1), "does not support backup"),
-        (lambda: sim.Mode("async", staleness=-1), "staleness"),
+        (lambda: sim.Mode("both"), "synchronous, asynchronous"),
+        (lambda: sim.Mode("asynchronous", backup=1), "does not support backup"),
+        (lambda: sim.Mode("asynchronous", staleness=-1), "staleness"),
         (lambda: sim.Mode(local_steps=3), "federated"),
         (lambda: sim.Mode(late="wait"), "skip or drop"),
         (lambda: sim.Mode(backup=-1), "backup"),
@@ -389,7 +389,7 @@ def test_missing_step_times() -> None:
         (lambda: Engine(sim.Setting(mode=sim.Mode("ring"))), "ring"),
         (lambda: sim.ratio("zip"), "topk"),
         (lambda: sim.ratio("topk:2"), "topk"),
-        (lambda: sim.ratio("onebit", parameters=True), "none, f16"),
+        (lambda: sim.ratio("1bit", parameters=True), "none, f16"),
         (lambda: units.size("ten"), "size"),
         (lambda: units.rate("0gbit"), "must be above 0"),
         (lambda: units.seconds("5 parsec"), "duration"),
@@ -410,7 +410,7 @@ def test_units() -> None:
 
 def test_compression_ratios_are_those_of_the_encodings() -> None:
     assert sim.ratio("none") == 1 and sim.ratio("bf16") == 0.5
-    assert sim.ratio("i8") == pytest.approx(0.254, abs=1e-3) and sim.ratio("onebit") == pytest.approx(0.033, abs=1e-3)
+    assert sim.ratio("i8") == pytest.approx(0.254, abs=1e-3) and sim.ratio("1bit") == pytest.approx(0.033, abs=1e-3)
     assert sim.ratio("topk:0.01") == pytest.approx(0.01) and sim.ratio("0.1") == 0.1
     plain, small = (
         sim.run(setting(sim.Compute(0.1), sim.Traffic(1e8, 1e8, push_ratio=r, pull_ratio=r), workers=4))
@@ -524,13 +524,13 @@ def test_command_prints_a_table_and_a_picture(command: Callable[..., str], tmp_p
         "simulate", "--workers", "50", "--backup", "0,4", "--scatter", "stragglers:0.03,0.5", "--step-time", "2s",
         "--servers", "16", "--steps", "30", "--plot", str(picture),
     )  # fmt: skip
-    assert "sync, 4 backup" in text and " 54 " in text
+    assert "synchronous, 4 backup" in text and " 54 " in text
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 5000
     curves = tmp_path / "curves.svg"
     command(
         "simulate",
         "--mode",
-        "sync,async,ring,tree,groups,federated",
+        "synchronous,asynchronous,ring,tree,groups,federated",
         "--workers",
         "8,16",
         "--steps",

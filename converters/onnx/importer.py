@@ -29,7 +29,15 @@ from linnet.converters.onnx.nodes import (
     type_of,
 )
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
-from linnet.converters.onnx.problems import MOST_PROBLEMS, Problem, Unknown, Unsupported, more_problems
+from linnet.converters.onnx.problems import (
+    MOST_PROBLEMS,
+    Problem,
+    Unknown,
+    Unsupported,
+    fault_of,
+    more_problems,
+    no_tensor,
+)
 from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.converters.onnx.values import COMPOSITE, Value, leaves, rebuilt
@@ -89,6 +97,7 @@ class Importer:
         self.user_ops = register({}, user_ops)
         self.function: Function = self.graph.function("main")
         self.problems: list[Problem] = []
+        self.shaped: list[str] = []  # inputs that the model leaves open, with the shapes that the caller gives
         self.tainted: set[int] = set()  # ids of placeholders for outputs of failed nodes and of nodes after them
         self.kinds: dict[Tensor, narrow.Kind] = {}  # tensors that hold codes of a narrow type, and that type
         self.keep: list[Tensor] = []  # keeps tainted tensors alive, so that their ids stay unique
@@ -104,13 +113,16 @@ class Importer:
 
     # -- problems
 
-    def problem(self, node: NodeProto | None, reason: str, hint: str = "", name: str = "") -> None:
-        """Records a problem of a node or of a named value. For a value, `op` is the first op that reads or makes it."""
+    def problem(self, node: NodeProto | None, reason: str, hint: str = "", name: str = "", op: str = "") -> None:
+        """Records a problem of a node or of a named value. For a value, `op` is the first op that reads or makes it, unless
+        given."""
         if self.full:
             return
         found = Problem(
             node=label(node) if node is not None else text_of(name),
-            op=text_of(node.op_type or "node without an op type" if node is not None else self.near.get(name, "graph")),
+            op=text_of(node.op_type or "node without an op type")
+            if node is not None
+            else op or self.near.get(name, "graph"),
             reason=reason,
             hint=hint,
         )
@@ -298,7 +310,10 @@ class Importer:
                 self.problem(node, error.reason, error.hint)
         except Error as error:
             if not tainted:
-                self.problem(node, str(error), "check the node's operands and attributes")
+                given = (
+                    f", and the shape given for {', '.join(self.shaped)}" if self.shaped and error.code == 303 else ""
+                )
+                self.problem(node, str(error), "check the node's operands and attributes" + given)
         except Exception as error:
             # Rules read unchecked attributes and constants, so any exception here is the fault of the file.
             if not tainted:
@@ -408,10 +423,19 @@ class Importer:
             if not operation.unread():
                 raise
             result = None
+        except Unsupported:
+            raise
+        except Exception as error:
+            if (fault := fault_of(function, error)) is None:
+                raise
+            raise fault from error
         unread = operation.unread()
         if unread:
             raise Unsupported(f"attribute {unread[0]!r} is not supported", "remove it, or extend the rule")
-        results = [result] if isinstance(result, (Tensor, *COMPOSITE)) or result is None else list(result)
+        kinds = (Tensor, *COMPOSITE, type(None))
+        results = [result] if isinstance(result, kinds) else list(result) if isinstance(result, list | tuple) else None
+        if results is None or not all(isinstance(value, kinds) for value in results):
+            raise no_tensor(function, result)
         narrow.leave(operation, results)
         return results
 

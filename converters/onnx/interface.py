@@ -49,16 +49,21 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
         if name not in known:
             importer.problem(
                 None,
-                f"input_shapes names {name!r}, but the model has no input of this name",
+                "a shape is given for it, but the model has no input of this name",
                 f"the inputs are {', '.join(known)}",
                 name,
+                "input",
             )
     symbols: dict[str, int | None] = {}
     for info in inputs:  # first pass: a later input may fix a named dimension
         if info.name in shapes and not _means_shapes(shapes[info.name], info.type):
             kind = "a list of shapes" if _sequence_in(info.type) else "a shape"
             importer.problem(
-                None, f"input_shapes gives {shapes.pop(info.name)!r}", f"give {kind} made of integers", info.name
+                None,
+                f"input_shapes gives {shapes.pop(info.name)!r}",
+                f"give {kind} made of integers",
+                info.name,
+                "input",
             )
         if info.type.HasField("tensor_type") and info.name in shapes:
             fixed(importer, info.name, dims_of(info.type.tensor_type), tuple(map(int, shapes[info.name])), symbols)
@@ -112,6 +117,8 @@ def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols:
     except Unsupported as error:
         importer.problem(None, f"the input is not supported: {error.reason}", error.hint, info.name)
     if wanted is not None:
+        if shape is None:
+            importer.shaped.append(f"{info.name!r}, {list(wanted)}")
         shape = fixed(importer, info.name, shape, tuple(int(d) for d in wanted), symbols)
     if shape is not None and any(isinstance(d, int) and d < 0 for d in shape):
         importer.problem(
@@ -194,9 +201,10 @@ def fixed(
         text = ", ".join("?" if d is None else str(d) for d in shape)
         importer.problem(
             None,
-            f"input_shapes asks for {list(wanted)}, but the model declares [{text}]",
+            f"the shape given for it is {list(wanted)}, but the model declares [{text}]",
             "give a shape that fits the declared one",
             name,
+            "input",
         )
         return shape
     return wanted

@@ -15,7 +15,7 @@ from linnet.clib.errors import GraphError, UsageError
 from linnet.converters.tflite import complex_numbers, custom, rules
 from linnet.converters.tflite.hints import nearest
 from linnet.converters.tflite.operation import Operation
-from linnet.converters.tflite.problems import MOST_PROBLEMS, Problem, Unsupported, more_problems
+from linnet.converters.tflite.problems import MOST_PROBLEMS, Problem, Unsupported, fault_of, more_problems
 from linnet.converters.tflite.registry import RULES
 from linnet.converters.tflite.schema import (
     MAX_BYTES,
@@ -400,7 +400,14 @@ class Importer:
             raise Unsupported(
                 f"there is no rule for the custom op {code!r}", f"{nearest(spec.op)}; {custom.advice(spec.op)}"
             )
-        return complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
+        try:
+            return complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
+        except (Unsupported, GraphError):
+            raise
+        except Exception as error:
+            if (fault := fault_of(found, error)) is None:
+                raise
+            raise fault from error
 
     def placeholder(self, scope: Scope, spec: TensorSpec) -> Tensor:
         """A tensor in place of one that could not be made."""

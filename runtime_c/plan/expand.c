@@ -183,7 +183,10 @@ static linnet_status bind_value(ln_work *w, ln_work_value *v, const linnet_shape
                                        : "only dimensions that the file leaves unknown can be given");
     }
     for (int d = 0; d < shape->rank; ++d)
-        if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) v->tensor.dims[d] = shape->dims[d];
+        if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) {
+            v->tensor.dims[d] = shape->dims[d];
+            w->opened = shape->input;
+        }
     v->tensor.rank = (int8_t)shape->rank;
     return LINNET_OK;
 }
@@ -308,5 +311,8 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
         w->fetches[i] = read_at(w, base, at);
         needed[at] = true;
     }
-    return ln_expand_nodes(w, f, base, needed);
+    status = ln_expand_nodes(w, f, base, needed);
+    if (status == LINNET_SHAPE_MISMATCH && w->opened != NULL && w->error != NULL && w->error->hint[0] == 0)
+        ln_hint(w->error, "check the shape given for input '%.40s': the model leaves it open", w->opened);
+    return status;
 }

@@ -26,7 +26,7 @@ from linnet.autodiff.recurrent import recurrent_gradient, second_gradient
 from linnet.autodiff.sparse import Gradients, Rule, add_up
 from linnet.autodiff.walk import through
 from linnet.builder import ops
-from linnet.clib.errors import GraphError
+from linnet.clib.errors import Error, GraphError
 from linnet.ir.expr import Expr
 from linnet.ir.function import Node, Tensor
 from linnet.ir.operands import user_op_name
@@ -311,8 +311,21 @@ def user_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
         raise GraphError(
             f"user op {name} has no gradient", code=301, hint="give it one: linnet.UserOp(..., gradient=function)"
         )
-    made = op.gradient(list(node.inputs), list(node.outputs), given, **unpack(node.attributes))
-    made = [made] if isinstance(made, Tensor) else list(made)
+    try:
+        made = op.gradient(list(node.inputs), list(node.outputs), given, **unpack(node.attributes))
+    except Error:
+        raise
+    except Exception as error:
+        raise GraphError(
+            f"the gradient function of user op {name} raised {type(error).__name__}: {error}", code=307,
+            op=node.name or node.op, tensor=node.outputs[0].name, hint="correct the function that linnet.UserOp got as gradient",
+        ) from error  # fmt: skip
+    made = [made] if isinstance(made, Tensor) else made
+    if not isinstance(made, list | tuple) or not all(isinstance(g, Tensor | None) for g in made):
+        raise GraphError(
+            f"the gradient function of user op {name} did not give tensors", code=307,
+            expected="one tensor or None per input", got=repr(made)[:80],
+        )  # fmt: skip
     if len(made) != len(needs):
         raise GraphError(
             f"the gradient function of user op {name} gave {len(made)} gradients for {len(needs)} inputs", code=303

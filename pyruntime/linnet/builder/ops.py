@@ -1,10 +1,11 @@
-"""Functions that build graphs: one per runtime op (generated), NumPy's pointwise functions (elementwise.py), and data
-movement and reductions (shaping.py). Each appends a node to the function of its operands and infers its shapes at once.
-"""
+"""Functions that build graphs: one per runtime op (generated), and on top of these NumPy's pointwise functions
+(elementwise.py), data movement and reductions (shaping.py), orders and groups (ordering.py), functions along an axis
+(series.py), linear algebra and einsum. Each appends nodes to the function of its operands and infers their shapes at once."""
 
 from __future__ import annotations
 
 from linnet.builder import generated
+from linnet.builder.einsum import einsum
 from linnet.builder.elementwise import (
     absolute,
     add,
@@ -67,6 +68,32 @@ from linnet.builder.elementwise import (
     where,
 )
 from linnet.builder.generated import *  # noqa: F403
+from linnet.builder.linear_algebra import cholesky, eigh, inverse, qr, solve, svd
+from linnet.builder.ordering import (
+    argsort,
+    bincount,
+    embedding_bag,
+    searchsorted,
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_sum,
+    sort,
+    unique,
+)
+from linnet.builder.series import (
+    cumulative_max,
+    cumulative_min,
+    cumulative_prod,
+    cumulative_sum,
+    fft,
+    ifft,
+    irfft,
+    linspace,
+    lrn,
+    rfft,
+    roll,
+)
 from linnet.builder.shaping import (
     argmax,
     argmin,
@@ -102,12 +129,15 @@ def quantized(x: Tensor, dtype: str, quantization: Quantization, *, name: str = 
 
 __all__ = [
     "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin",
-    "broadcast_to", "ceil", "clip", "concat", "cos", "cosh", "divide", "elu", "erf", "exp", "expand_dims", "expm1",
-    "flatten", "flip", "floor", "gelu", "hard_sigmoid", "hard_swish", "isinf", "isnan", "leaky_relu", "log", "log1p",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matrix_transpose", "max", "maximum", "mean",
-    "min", "minimum", "mish", "mod", "multiply", "negative", "one_hot", "pad", "power", "prod", "quantized", "reciprocal",
-    "relu", "relu6", "reshape", "rint", "rsqrt", "scale", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "softplus",
-    "softsign", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "tan", "tanh", "tile", "transpose",
-    "trunc", "where",
+    "argsort", "bincount", "broadcast_to", "ceil", "cholesky", "clip", "concat", "cos", "cosh", "cumulative_max",
+    "cumulative_min", "cumulative_prod", "cumulative_sum", "divide", "eigh", "einsum", "elu", "embedding_bag", "erf",
+    "exp", "expand_dims", "expm1", "fft", "flatten", "flip", "floor", "gelu", "hard_sigmoid", "hard_swish", "ifft",
+    "inverse", "irfft", "isinf", "isnan", "leaky_relu", "linspace", "log", "log1p", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logsumexp", "lrn", "matrix_transpose", "max", "maximum", "mean", "min", "minimum",
+    "mish", "mod", "multiply", "negative", "one_hot", "pad", "power", "prod", "qr", "quantized", "reciprocal",
+    "relu", "relu6", "reshape", "rfft", "rint", "roll", "rsqrt", "scale", "searchsorted", "segment_max",
+    "segment_mean", "segment_min", "segment_sum", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "softplus",
+    "softsign", "solve", "sort", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "svd", "tan",
+    "tanh", "tile", "transpose", "trunc", "unique", "where",
 ]  # fmt: skip
 __all__ += generated.__all__

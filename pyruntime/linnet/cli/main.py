@@ -27,7 +27,7 @@ from linnet.report.tables import show as _show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="linnet", prog_name="linnet")
+@click.version_option(package_name="linnet", prog_name="linnet", message="%(prog)s %(version)s")
 def cli() -> None:
     """Convert, inspect, run, plan, benchmark and train models."""
 

@@ -88,10 +88,10 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Number of workers that must join before a step begins.",
 )
 @click.option(
-    "--quorum",
+    "--backup",
     type=click.IntRange(0),
     default=0,
-    help="Number of pushes that complete a step. 0: one from every worker.",
+    help="Number of workers that a step does not wait for; their late pushes are dropped.",
 )
 @click.option("--elastic", is_flag=True, help="Stop waiting for workers that are lost.")
 @click.option(
@@ -136,7 +136,7 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
 @user_ops_option
 @link_options
 def serve(
-    model: Path, listen: tuple[str, ...], mode: str, workers: int, quorum: int, elastic: bool, staleness: int,
+    model: Path, listen: tuple[str, ...], mode: str, workers: int, backup: int, elastic: bool, staleness: int,
     folder: Path | None, durability: str, repair: bool, save_every: int, updates: int, batch: int, metrics: str | None,
     threads: int, user_ops: tuple[str, ...], link: Link,
 ) -> None:  # fmt: skip
@@ -148,9 +148,12 @@ def serve(
     from linnet.session.model import Model
     from linnet.sync import Server
 
+    if backup >= workers:
+        raise click.BadParameter(f"{backup} must be less than --workers {workers}", param_hint="'--backup'")
+
     server = Server(
         Model(model, user_ops=user_ops_of(user_ops)),
-        listen=listen or ":0", mode=mode, workers=workers, quorum=quorum, elastic=elastic,
+        listen=listen or ":0", mode=mode, workers=workers, quorum=workers - backup if backup else 0, elastic=elastic,
         staleness=None if staleness < 0 else staleness, folder=folder, durability=durability, save_every=save_every,
         batch=batch, metrics=metrics, threads=threads, repair=repair,
         link=link,

@@ -29,8 +29,8 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
     "--workers", default="1,2,4,8,16,32", show_default=True, metavar="N,N,...", help="Numbers of workers to simulate."
 )
 @click.option(
-    "--mode", default="sync", show_default=True, metavar="MODE,...",
-    help="sync, async, groups, federated, ring or tree. Several modes separated by commas are compared.",
+    "--mode", default="synchronous", show_default=True, metavar="MODE,...",
+    help="synchronous, asynchronous, groups, federated, ring or tree. Several modes separated by commas are compared.",
 )  # fmt: skip
 @click.option(
     "--backup",
@@ -43,7 +43,7 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
     "--staleness",
     type=click.IntRange(0),
     metavar="TAU",
-    help="Modes async and groups: maximum number of steps by which a worker may be ahead of the slowest.",
+    help="Modes asynchronous and groups: maximum number of steps by which a worker may be ahead of the slowest.",
 )
 @click.option("--groups", type=click.IntRange(1), default=4, show_default=True, help="Mode groups: number of groups.")
 @click.option(
@@ -107,7 +107,7 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Number of threads for measuring MODEL.")
 @click.option(
     "--compression", default="none", show_default=True, metavar="NAME",
-    help="Compression of gradients: none, f16, bf16, i8, topk:SHARE, onebit, or a ratio.",
+    help="Compression of gradients: none, f16, bf16, i8, topk:SHARE, 1bit, or a ratio.",
 )  # fmt: skip
 @click.option(
     "--pull-compression",
@@ -223,9 +223,9 @@ def simulate(
     found: dict[str, list[Result]] = {}
     counts, backups = _numbers(workers, "--workers", 1), _numbers(backup, "--backup", 0)
     for kind in mode.split(","):
-        for late in backups if kind in ("sync", "groups", "federated") else [0]:
+        for late in backups if kind in ("synchronous", "groups", "federated") else [0]:
             chosen = sim.Mode(
-                kind, backup=late, staleness=staleness if kind in ("async", "groups") else None,
+                kind, backup=late, staleness=staleness if kind in ("asynchronous", "groups") else None,
                 groups=groups if kind == "groups" else 1, local_steps=local_steps if kind == "federated" else 1,
                 fan_in=fan_in,
             )  # fmt: skip

@@ -45,17 +45,24 @@ class Watch:
         """The last report of each server that has ever answered, ordered by shard."""
         return sorted((report for report in self._now if report is not None), key=lambda r: int(r["shard"]))
 
-    def view(self, lines: int | None = None) -> Any:
-        """The table to draw, with at most `lines` lines."""
+    def view(self, lines: int | None = None, width: int | None = None) -> Any:
+        """The tables to draw, in at most so many lines and columns."""
         from linnet.sync.dashboard import view
 
         pairs = [(now, then) for now, then in zip(self._now, self._then, strict=True) if now is not None]
         pairs.sort(key=lambda pair: int(pair[0]["shard"]))
         known = all(then is not None for _, then in pairs)
         before = [then for _, then in pairs if then is not None] if known else []
-        # The headline, two titles, and four lines of borders and column names for each table.
-        limit = None if lines is None else max(lines - 12 - len(pairs) - len(self.trouble), 3)
-        return view([now for now, _ in pairs], before, self.trouble, limit)
+        return view([now for now, _ in pairs], before, self.trouble, lines, width)
+
+    def first(self) -> None:
+        """Polls every server for the first time. Raises the error if none answers."""
+        self.refresh()
+        if not self.reports:
+            raise Error(
+                "no server answers: " + "; ".join(self.trouble),
+                hint="check the addresses; `linnet serve` and `linnet launch` print them",
+            )
 
 
 @click.command(short_help="Watch a training job: workers, speed, staleness, traffic.")
@@ -87,15 +94,14 @@ def top(
 
 
 def show_once(watch: Watch, interval: float) -> None:
-    """Polls each server twice and prints the tables. Raises the server's error if no server answers."""
+    """Polls each server twice and prints the tables. Raises the servers' errors if none answers."""
     from rich.console import Console
 
-    watch.refresh()
-    if not watch.reports:
-        raise Error("no server answers: " + "; ".join(watch.trouble))
+    watch.first()
     time.sleep(interval)
     watch.refresh()
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(watch.view())
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console.print(watch.view(width=console.width))
 
 
 def live(watch: Watch, interval: float) -> None:
@@ -103,12 +109,13 @@ def live(watch: Watch, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    watch.first()  # an address that nobody serves is said at once, and not on a screen that goes away
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, screen=True) as screen:
         try:
             while True:
-                watch.refresh()
-                screen.update(watch.view(console.height), refresh=True)
+                screen.update(watch.view(console.height, console.width), refresh=True)
                 time.sleep(interval)
+                watch.refresh()
         except KeyboardInterrupt:
             pass

@@ -349,7 +349,13 @@ def _numbers(text: str | None) -> float | tuple[float, ...] | None:
     type=click.IntRange(1, 1024),
     help="Number of threads. Default: the number of cores in the largest CPU cluster.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="The .lnt file to write. Default: MODEL.finetuned.lnt.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    type=click.Path(path_type=Path),
+    help="The .lnt file to write. Default: MODEL.finetuned.lnt.",
+)
 @click.option("--onnx", type=click.Path(path_type=Path), help="Also write the trained model as ONNX.")
 @user_ops_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")

@@ -117,7 +117,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in _UNIONS:
         return any(_fits(value, choice) for choice in typing.get_args(hint))
     if origin is typing.Literal:
-        return value in typing.get_args(hint)
+        return any(type(value) is type(choice) and value == choice for choice in typing.get_args(hint))
     if origin is not None:
         return _fits_generic(value, origin, typing.get_args(hint))
     if hint in _NUMBERS:

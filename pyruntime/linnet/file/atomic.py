@@ -55,5 +55,18 @@ def _cannot_write(path: Path, error: OSError) -> FileError:
         f"cannot write '{path}': {error.strerror or error}",
         code=207,
         tensor=str(path),
-        hint="give a path in an existing folder that you may write to",
+        hint=remedy(error),
     )
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a file that cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full: free some space, or give a path on another disk"
+    if error.errno == errno.EFBIG:
+        return "the file would be larger than this file system or your limits allow"
+    if error.errno == errno.EROFS:
+        return "the file system is read-only: give a path on another one"
+    if error.errno == errno.EIO:
+        return "the disk reports a fault: give a path on another disk"
+    return "give a path in an existing folder that you may write to"

@@ -66,6 +66,11 @@ def load_batches(path: str | Path, inputs: Sequence[str]) -> list[dict[str, npt.
             columns[name] = []
             while f"{name}:{len(columns[name])}" in archive.files:
                 columns[name].append(_array(archive, f"{name}:{len(columns[name])}"))
+        if not columns[name] and name in archive.files:
+            raise UsageError(
+                what="the calibration array of this input holds no batch", tensor=name, expected="one batch or more",
+                got=f"an array of shape {list(batches.shape)}", hint="write it with numpy.stack(list_of_batches)",
+            )  # fmt: skip
         if not columns[name]:
             raise UsageError(
                 what="the calibration file has no batch for this input", tensor=name,

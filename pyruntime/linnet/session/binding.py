@@ -46,8 +46,7 @@ class Binding:
     def run(self, *, timeout: float | None = None) -> dict[str, Any]:
         """Runs once and returns `outputs`. timeout, and what ends a run: as for Session.run, also the exceptions."""
         with self._session._lock:
-            self._planned.execute(self._session._runner, timeout)
-        return self.outputs
+            return self._planned.run(self._session._runner, timeout, self.outputs)
 
     @property
     def steps(self) -> list[Step]:

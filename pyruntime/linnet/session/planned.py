@@ -70,16 +70,16 @@ class Planned:
             out = _view(lib.linnet_session_output(session, i), info) if known else None
             self.outputs.append((string_of(info.name), out))
 
-    def execute(self, runner: Runner, timeout: float | None) -> None:
+    def run(self, runner: Runner, timeout: float | None, results: dict[str, Array] | None = None) -> dict[str, Array]:
+        """Runs once. results: what is returned instead of new arrays."""
         if timeout is None:
             code = runner.call(self.session, runner.config(), self.error)
         else:
             code = runner.within(self.session, self.error, timeout)
         if code:
             raise runner.failure(self.error)
-
-    def run(self, runner: Runner, timeout: float | None) -> dict[str, Array]:
-        self.execute(runner, timeout)
+        if results is not None:
+            return results
         return {name: self.output(i) if view is None else view.copy() for i, (name, view) in enumerate(self.outputs)}
 
     def output(self, i: int) -> Array:

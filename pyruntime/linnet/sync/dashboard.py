@@ -113,25 +113,69 @@ def _worker_rate(reports: Sequence[Report], before: Sequence[Report], number: in
 
 
 def view(
-    reports: Sequence[Report], before: Sequence[Report] = (), trouble: Sequence[str] = (), limit: int | None = None
-) -> RenderableType:
+    reports: Sequence[Report], before: Sequence[Report] = (), trouble: Sequence[str] = (), limit: int | None = None,
+    width: int | None = None,
+) -> RenderableType:  # fmt: skip
     """The dashboard: a line about the job, a table of its servers, a table of its workers, and current problems
-    (`trouble`). limit: maximum number of workers to show, those that delay others first; the rest is counted by state.
-    """
+    (`trouble`). limit: maximum number of lines. Servers and workers beyond it are counted, and workers that delay others
+    are shown first. width: characters of a line; columns that matter least are left out until the tables fit."""
     from rich.console import Group
     from rich.text import Text
 
+    def line(text: str, style: str = "") -> Text:
+        return Text(text, style, no_wrap=True, overflow="ellipsis")
+
     parts: list[RenderableType] = []
     if reports:
-        first = reports[0]
-        parts.append(Text(_headline(first)))
         found = rows(reports, before)
-        shown = found if limit is None or len(found) <= limit else sorted(found, key=_concern)[:limit]
-        parts += [_servers(reports, before), _workers(sorted(shown, key=lambda row: row.worker))]
+        servers, workers = _shares(len(reports), len(found), None if limit is None else limit - len(trouble))
+        shown = sorted(found, key=_concern)[:workers]
+        parts.append(line(_headline(reports[0])))
+        parts.append(_servers(reports[:servers], before, width))
+        if servers < len(reports):
+            parts.append(line(f"... and {len(reports) - servers:,} other servers"))
+        parts.append(_workers(sorted(shown, key=lambda row: row.worker), width))
         if len(shown) < len(found):
-            parts.append(Text(_others(found, shown)))
-    parts += [Text(line, style="red") for line in trouble]
+            parts.append(line(_others(found, shown)))
+    parts += [line(text, "red") for text in trouble]
     return Group(*parts)
+
+
+_FRAME = 5  # lines of a table besides its rows: the title, the names of the columns, three borders
+
+
+def _shares(servers: int, workers: int, lines: int | None) -> tuple[int, int]:
+    """How many servers and workers fit into so many lines, with the headline and a line for those that are left out."""
+    if lines is None:
+        return servers, workers
+    room = lines - 1 - 2 * _FRAME
+    if servers + workers > room:
+        most = max(room // 3, 1)
+        if servers > most:
+            servers = max(most - 1, 1)
+            room -= 1
+        if servers + workers > room:
+            workers = max(room - servers - 1, 1)
+    return servers, workers
+
+
+def _fitted(
+    title: str, columns: Sequence[tuple[str, int]], cells: Sequence[Sequence[str]], styles: Sequence[str | None],
+    width: int | None,
+) -> RenderableType:  # fmt: skip
+    """A table with one line per row. columns: name and rank; columns of the highest rank are left out first."""
+    from linnet.report.tables import table
+
+    shown = list(range(len(columns)))
+    widths = [max(len(columns[i][0].lstrip(">")), *(len(row[i]) for row in cells), 1) for i in shown]
+    while width is not None and sum(widths[i] + 3 for i in shown) + 1 > width and len(shown) > 1:
+        shown.remove(max(shown, key=lambda i: (columns[i][1], i)))
+    made = table(title, *(columns[i][0] for i in shown))
+    for column in made.columns:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    for row, style in zip(cells, styles, strict=True):
+        made.add_row(*(row[i] for i in shown), style=style)
+    return made
 
 
 _ORDER = ("lost", "awaited", "held", "computing", "pushed", "left")
@@ -159,79 +203,58 @@ def _headline(report: Report) -> str:
     return f"job {report['job'][:12]}  {rule}  {report['members']}{wanted} workers  up {_time(report['uptime_s'])}"
 
 
-def _servers(reports: Sequence[Report], before: Sequence[Report]) -> RenderableType:
-    from linnet.report.tables import size, table
+def _servers(reports: Sequence[Report], before: Sequence[Report], width: int | None) -> RenderableType:
+    from linnet.report.tables import size
 
-    made = table(
-        "Servers",
-        "shard",
-        ">updates",
-        ">updates/s",
-        ">update ms",
-        ">in/s",
-        ">out/s",
-        ">late",
-        ">not finite",
-        ">refused",
-        ">memory",
-        ">saved + journal",
-        ">epoch",
-    )
+    columns = (
+        ("shard", 0), (">updates", 0), (">updates/s", 1), (">update ms", 2), (">in/s", 1), (">out/s", 1), (">late", 3),
+        (">not finite", 5), (">refused", 6), (">memory", 4), (">saved + journal", 7), (">epoch", 8),
+    )  # fmt: skip
+    cells = []
     for i, report in enumerate(reports):
         then = before[i] if i < len(before) else None
         busy = _rate(report, then, "update_s")
         updates = _rate(report, then, "version")
-        made.add_row(
-            f"{report['shard']}/{report['shards']}",
-            f"{report['version']:,}",
-            _number(updates),
-            _number(1e3 * busy / updates if busy is not None and updates else None),
-            _bytes(_rate(report, then, "received")),
-            _bytes(_rate(report, then, "sent")),
-            str(report["late"]),
-            str(report["not_finite"]),
-            str(report["refused"]),
-            f"{size(report['bytes'])} of {size(report['max_bytes'])}",
-            f"{report['saved_version']:,} + {report['journal']:,}",
-            str(report["epoch"]),
-        )
-    return made
+        cells.append(
+            (
+                f"{report['shard']}/{report['shards']}", f"{report['version']:,}", _number(updates),
+                _number(1e3 * busy / updates if busy is not None and updates else None),
+                _bytes(_rate(report, then, "received")), _bytes(_rate(report, then, "sent")), str(report["late"]),
+                str(report["not_finite"]), str(report["refused"]), f"{size(report['bytes'])} of {size(report['max_bytes'])}",
+                f"{report['saved_version']:,} + {report['journal']:,}", str(report["epoch"]),
+            )
+        )  # fmt: skip
+    return _fitted("Servers", columns, cells, [None] * len(cells), width)
 
 
-def _workers(found: Sequence[Row]) -> RenderableType:
-    from linnet.report.tables import table
+_NAME = 20  # characters of a worker's name
 
-    grouped = len({row.group for row in found}) > 1
-    made = table(
-        "Workers",
-        ">#",
-        "name",
-        "peer",
-        *([">group"] if grouped else []),
-        ">step",
-        "state",
-        ">steps/s",
-        ">examples/s",
-        ">share",
-        ">stale",
-        ">late",
-        ">loss",
-        ">in/s",
-        ">out/s",
-    )
-    styles = {"lost": "red", "left": "dim", "awaited": "yellow", "held": "cyan"}
+
+def _workers(found: Sequence[Row], width: int | None) -> RenderableType:
+    columns: tuple[tuple[str, int], ...] = (
+        (">#", 0), ("name", 4), ("peer", 9), (">group", 5), (">step", 0), ("state", 0), (">steps/s", 1), (">examples/s", 2),
+        (">share", 8), (">stale", 6), (">late", 5), (">loss", 3), (">in/s", 7), (">out/s", 7),
+    )  # fmt: skip
+    if len({row.group for row in found}) < 2:
+        columns = tuple(column for column in columns if column[0] != ">group")
+    colours = {"lost": "red", "left": "dim", "awaited": "yellow", "held": "cyan"}
+    cells, styles = [], []
     for row in found:
         state = row.state + (f" {row.silent_s:.0f} s" if row.state == "lost" else "")
         if row.slow is not None:
             state += f", slow ({row.slow:.2f}x)"
-        made.add_row(
-            str(row.worker), row.name, row.peer, *([str(row.group)] if grouped else []), f"{row.step:,}", state,
-            _number(row.steps_per_s), _number(row.examples_per_s), str(row.share or ""), str(row.staleness),
-            str(row.late) + (f" + {row.not_finite} not finite" if row.not_finite else ""),
-            "" if row.loss is None else f"{row.loss:.4g}", _bytes(row.received_per_s), _bytes(row.sent_per_s),
-            style="yellow" if row.slow is not None and row.state not in styles else styles.get(row.state),
-        )  # fmt: skip
-    return made
+        cell = {
+            ">#": str(row.worker), "peer": row.peer, ">group": str(row.group), ">step": f"{row.step:,}", "state": state,
+            "name": row.name if len(row.name) <= _NAME else row.name[: _NAME - 1] + "…",
+            ">steps/s": _number(row.steps_per_s), ">examples/s": _number(row.examples_per_s),
+            ">share": str(row.share or ""), ">stale": str(row.staleness),
+            ">late": str(row.late) + (f" + {row.not_finite} not finite" if row.not_finite else ""),
+            ">loss": "" if row.loss is None else f"{row.loss:.4g}", ">in/s": _bytes(row.received_per_s),
+            ">out/s": _bytes(row.sent_per_s),
+        }  # fmt: skip
+        cells.append([cell[name] for name, _ in columns])
+        styles.append("yellow" if row.slow is not None and row.state not in colours else colours.get(row.state))
+    return _fitted("Workers", columns, cells, styles, width)
 
 
 def _number(value: float | None) -> str:

@@ -69,6 +69,10 @@ class Job:
             shared["LINNET_SERVERS"] = ",".join(self.addresses)
         elif nodes == 1:
             self.addresses = [launchers.local_socket(name)]  # where worker 0 will run its server
+        # Where `linnet top` finds the servers of this machine; a process alone needs none.
+        self.watched = (
+            ([address] if node == 0 else []) if nodes > 1 else self.addresses if servers or workers > 1 else []
+        )
 
         def process(role: str, local: int, rank: int, count: int) -> _Process:
             place = {"LINNET_ROLE": role, "LINNET_RANK": rank, "LINNET_LOCAL_RANK": local, "LINNET_LOCAL_SIZE": count}
@@ -97,6 +101,8 @@ class Job:
         previous = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._selector.register(woken, selectors.EVENT_READ)
         try:
+            if self.watched:
+                self._say("watch this job with: linnet top " + " ".join(self.watched))
             for process in self.processes:
                 self._start(process)
             while any(p.running is not None or p.start_at is not None for p in self.processes):

@@ -243,7 +243,10 @@ class Engine:
             own[barrier] = time
         hardware = self.setting.hardware
         thread = self.thread_busy
-        if self.setting.mode.kind not in ("async", "groups"):  # in those modes, handling a push includes this work
+        if self.setting.mode.kind not in (
+            "asynchronous",
+            "groups",
+        ):  # in those modes, handling a push includes this work
             thread += self.port_in.busy * hardware.receive + self.port_out.busy * hardware.send
         return Trace(
             step_seconds=np.asarray(between),

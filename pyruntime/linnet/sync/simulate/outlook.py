@@ -24,12 +24,12 @@ def _variants() -> list[tuple[str, Traffic, Mode, int, str]]:
     halves = dataclasses.replace(_DENSE, push_ratio=_SMALL["i8"], pull_ratio=_SMALL["i8"])
     tops = dataclasses.replace(_DENSE, push_ratio=_SMALL["1 %"], pull_ratio=_SMALL["i8"])
     return [
-        ("sync, 16 servers", _DENSE, Mode(), 0, "fair"),
-        ("sync, a server for 8 workers", _DENSE, Mode(), 8, "fair"),
+        ("synchronous, 16 servers", _DENSE, Mode(), 0, "fair"),
+        ("synchronous, a server for 8 workers", _DENSE, Mode(), 8, "fair"),
         ("the same, i8 both ways", halves, Mode(), 8, "fair"),
         ("the same, top 1 % up, i8 down", tops, Mode(), 8, "fair"),
-        ("sync, a server for 8, in turn", _DENSE, Mode(), 8, "fifo"),
-        ("async, a server for 8", _DENSE, Mode("async"), 8, "fair"),
+        ("synchronous, a server for 8, in turn", _DENSE, Mode(), 8, "fifo"),
+        ("asynchronous, a server for 8", _DENSE, Mode("asynchronous"), 8, "fair"),
         ("groups of 100, a server for 8", _DENSE, Mode("groups"), 8, "fair"),
         ("tree, 8 to an aggregator, 16 servers", _DENSE, Mode("tree", fan_in=8), 0, "fair"),
         ("ring", _DENSE, Mode("ring"), 0, "fair"),
@@ -49,7 +49,8 @@ def outlook(steps: int = 20, seed: int = 0) -> list[Comparison]:
         dense.append(Series(label, COUNTS, tuple(found), (None,) * len(COUNTS)))
     sparse = []
     for label, mode, per_server in (
-        ("sync, 16 servers", Mode(), 0), ("sync, a server for 32 workers", Mode(), 32), ("async, 16 servers", Mode("async"), 0),
+        ("synchronous, 16 servers", Mode(), 0), ("synchronous, a server for 32 workers", Mode(), 32),
+        ("asynchronous, 16 servers", Mode("asynchronous"), 0),
     ):  # fmt: skip
         found = []
         for n in COUNTS:

@@ -116,7 +116,9 @@ def backup(steps: int = 3000, seed: int = 0) -> Comparison:
     """Section 6.3: 50 workers and 0 to 6 backup workers: seconds per step, and the speed-up relative to the number of
     machines."""
     counts = tuple(range(7))
-    times = [run(_inception(50 + b, Mode("sync", backup=b, late="drop")), steps=steps, seed=seed).mean for b in counts]
+    times = [
+        run(_inception(50 + b, Mode("synchronous", backup=b, late="drop")), steps=steps, seed=seed).mean for b in counts
+    ]
     normalised = [100 * (times[0] / t * 50 / (50 + b) - 1) for b, t in zip(counts, times, strict=True)]
     return Comparison(
         "backup",
@@ -140,7 +142,7 @@ def inception(steps: int = 100, seed: int = 0) -> Comparison:
     """Section 6.3: images per second of Inception-v3 over the number of workers, with 17 servers."""
     counts = (1, 25, 50, 100, 200, 300, 400)
     series = []
-    for mode, printed in ((Mode("async"), {200: 2300.0}), (Mode("sync"), {})):
+    for mode, printed in ((Mode("asynchronous"), {200: 2300.0}), (Mode("synchronous"), {})):
         found = [run(_inception(n, mode), steps=steps, seed=seed).examples_per_second for n in counts]
         series.append(Series(mode.kind, counts, tuple(found), tuple(printed.get(n) for n in counts)))
     alone = _INCEPTION.examples / _K40.mean
@@ -167,9 +169,11 @@ def dense(steps: int = 100, seed: int = 0) -> Comparison:
     found = []
     for ratio in ratios:
         seconds = ratio * _INCEPTION.pull / GRPC
-        setting = dataclasses.replace(_inception(50, Mode("sync")), compute=Compute(seconds, "lognormal:0.05"))
+        setting = dataclasses.replace(_inception(50, Mode("synchronous")), compute=Compute(seconds, "lognormal:0.05"))
         found.append(run(setting, steps=steps, seed=seed).speedup)
-    images = [run(_inception(50, Mode(kind)), steps=steps * 5, seed=seed).speedup for kind in ("sync", "async")]
+    images = [
+        run(_inception(50, Mode(kind)), steps=steps * 5, seed=seed).speedup for kind in ("synchronous", "asynchronous")
+    ]
     own = round(_K40.mean / (_INCEPTION.pull / GRPC), 1)
     return Comparison(
         "dense",

@@ -102,7 +102,9 @@ def run(setting: Setting, *, steps: int = 200, warm: int | None = None, seed: in
     if mode.kind in ("ring", "tree"):
         if mode.kind == "ring" and traffic.rows:
             raise UsageError(
-                "mode ring supports only dense parameters", code=101, hint="use sync, async or groups for tables"
+                "mode ring supports only dense parameters",
+                code=101,
+                hint="use synchronous, asynchronous or groups for tables",
             )
         if hardware.overlap:
             raise UsageError(f"mode {mode.kind} does not support overlap", code=101, hint="set overlap to 0")

@@ -56,11 +56,11 @@ class Traffic:
         return (self.push + self.rows * self.row_bytes) * self.push_ratio + 8 * self.rows
 
 
-_RATIOS = {"none": 1.0, "f16": 0.5, "bf16": 0.5, "i8": (1 + 4 / 256) / 4, "onebit": (1 / 8 + 8 / 1024) / 4}
+_RATIOS = {"none": 1.0, "f16": 0.5, "bf16": 0.5, "i8": (1 + 4 / 256) / 4, "1bit": (1 / 8 + 8 / 1024) / 4}
 
 
 def ratio(compression: str, parameters: bool = False) -> float:
-    """Transferred bytes per byte of f32, for the encodings of docs/protocol.md: none, f16, bf16, i8, onebit, topk:SHARE
+    """Transferred bytes per byte of f32, for the encodings of docs/protocol.md: none, f16, bf16, i8, 1bit, topk:SHARE
     (two bytes per value and a varint for its position), or a number. parameters: accept only encodings that are
     possible for parameters."""
     name, _, rest = compression.partition(":")
@@ -70,11 +70,11 @@ def ratio(compression: str, parameters: bool = False) -> float:
             gap = 1 if share > 0.02 else 2 if share > 1e-4 else 3
             found = share * (2 + gap) / 4
         else:
-            found = _RATIOS[name] if name in _RATIOS and not (parameters and name == "onebit") else float(compression)
+            found = _RATIOS[name] if name in _RATIOS and not (parameters and name == "1bit") else float(compression)
     except ValueError:
         found = -1.0
     if not 0 < found <= 1:
-        expected = "none, f16, bf16, i8, " + ("" if parameters else "topk:SHARE, onebit, ") + "or a ratio in (0, 1]"
+        expected = "none, f16, bf16, i8, " + ("" if parameters else "topk:SHARE, 1bit, ") + "or a ratio in (0, 1]"
         raise UsageError("unknown compression", code=101, expected=expected, got=compression)
     return found
 
@@ -142,23 +142,23 @@ class Hardware:
             raise UsageError("unknown sharing of a port", code=101, expected="fair or fifo", got=self.sharing)
 
 
-MODES = ("sync", "async", "groups", "federated", "ring", "tree")
+MODES = ("synchronous", "asynchronous", "groups", "federated", "ring", "tree")
 
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
     """How workers synchronize.
 
-    kind: "sync" (one barrier), "async" (none), "groups" (one barrier in each of `groups`), "federated" (sync with
-        `local_steps` in between), "ring" (all-reduce without a server), "tree" (sync through aggregators of `fan_in`
-        workers each).
+    kind: "synchronous" (one barrier), "asynchronous" (none), "groups" (one barrier in each of `groups`), "federated"
+        (synchronous with `local_steps` in between), "ring" (all-reduce without a server), "tree" (synchronous through
+        aggregators of `fan_in` workers each).
     backup: number of workers of a barrier that may be late; their gradients are dropped.
     late: "skip": a worker that knows that its step is closed does not send its gradient (linnet). "drop": it sends the
         gradient and the server drops it (TensorFlow).
     staleness: how many closed steps a worker or group may be ahead of the slowest; None: no limit.
     """
 
-    kind: str = "sync"
+    kind: str = "synchronous"
     backup: int = 0
     late: str = "skip"
     staleness: int | None = None
@@ -176,9 +176,11 @@ class Mode:
                 raise UsageError(f"{name} must be at least {least}", code=101, got=str(getattr(self, name)))
         if self.staleness is not None and self.staleness < 0:
             raise UsageError("staleness must be at least 0, or None for no limit", code=101, got=str(self.staleness))
-        if self.backup and self.kind in ("async", "ring", "tree"):
+        if self.backup and self.kind in ("asynchronous", "ring", "tree"):
             raise UsageError(
-                f"mode {self.kind} does not support backup workers", code=101, hint="use sync, groups or federated"
+                f"mode {self.kind} does not support backup workers",
+                code=101,
+                hint="use synchronous, groups or federated",
             )
         if self.local_steps > 1 and self.kind != "federated":
             raise UsageError(
@@ -187,7 +189,7 @@ class Mode:
 
     def members(self, workers: int) -> list[int]:
         """Number of workers of each barrier."""
-        if self.kind == "async":
+        if self.kind == "asynchronous":
             return [1] * workers
         count = self.groups if self.kind == "groups" else 1
         sizes = [workers // count + (i < workers % count) for i in range(count)]
@@ -218,7 +220,7 @@ class Setting:
         # With a barrier over all workers, bytes flow in one direction at a time, and the thread keeps up with the port
         # or slows it down. In other modes bytes flow in both directions at once, and the thread handles them one after
         # another.
-        together = self.mode.kind not in ("async", "groups")
+        together = self.mode.kind not in ("asynchronous", "groups")
         handle, reply = (c.aggregate, 0.0) if together else (c.receive + c.aggregate, c.send)
         return Shard(
             up=t.up * share,
