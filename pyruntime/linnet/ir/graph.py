@@ -396,17 +396,19 @@ def nodes_behind(
     return [dataclasses.replace(n, inputs=[None if t is None else replace.get(t, t) for t in n.inputs]) for n in order]
 
 
+_SIGNED = {"u8": "i8", "u16": "i16"}
+_COMPUTED = ("f64", "f32", "f16", "bf16", "i8", "u8", "i16", "u16")  # not of counts, indices and conditions
+
+
 def dtype_of_graph(graph: Graph) -> str:
-    """The dtype in which the heavy ops compute: as recorded by the converter, or else that of most of them."""
+    """The dtype in which the heavy ops compute: as recorded by the converter, or else that of most of them. Unsigned
+    integers count as signed ones of the same width, because both are models of the same kind."""
     from linnet.ir import traits
 
     if "dtype" in graph.metadata:
         return graph.metadata["dtype"]
-    heavy = Counter(
-        node.inputs[0].dtype
-        for function in graph.functions
-        for node in function.nodes
-        if node.op in traits.PRODUCTS and node.inputs[0] is not None
-    )
-    every = Counter(t.dtype for function in graph.functions for node in function.nodes for t in node.outputs)
-    return next((name for name, _ in (heavy or every).most_common(1)), "f32")
+    nodes = [node for function in graph.functions for node in function.nodes]
+    heavy = Counter(n.inputs[0].dtype for n in nodes if n.op in traits.PRODUCTS and n.inputs[0] is not None)
+    every = Counter(t.dtype for n in nodes for t in n.outputs if t.dtype in _COMPUTED)
+    name = next((name for name, _ in (heavy or every).most_common(1)), "f32")
+    return _SIGNED.get(name, name)

@@ -1,5 +1,6 @@
 """Finds where a converted graph may lose precision: `find(graph)`. A concern does not prevent a conversion. Concerns
-say what f16, i8 and i16 would do to weights, where f64 is narrowed, and which quantization parameters are unusual."""
+say what f16, i8 and i16 would do to weights, where f64 is narrowed, and which weights are quantized in an unusual way.
+Every concern says what to do. A model that is quantized already has no concerns about quantizing it."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import numpy as np
 from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.function import Node, Tensor
+from linnet.ir.graph import dtype_of_graph
 from linnet.quantization.scheme import FLOATS_KEPT, INTEGER_OPS
 
 F16_MAX = 65504.0
@@ -25,19 +27,21 @@ _SENTINELS = (np.iinfo(np.int64).max, np.iinfo(np.int64).min, np.iinfo(np.int64)
 @dataclasses.dataclass(frozen=True)
 class Concern:
     """kind: f16, f64, i64, quantization, floats_kept or not_finite. node: the source nodes concerned, or "". tensor:
-    the constant, or "". text: what is unusual. hint: what to do, or ""."""
+    the constant, or "". text: what is unusual. hint: what to do."""
 
     kind: str
     node: str
     tensor: str
     text: str
-    hint: str = ""
+    hint: str
 
 
 def find(graph: Graph) -> list[Concern]:
     """All concerns in the order of the graph, with those about constants first."""
     with np.errstate(all="ignore"):  # NaN and infinity are among the things to find
-        return [*_numbers(graph), *_doubles(graph), *_floats_kept(graph)]
+        found = [*_numbers(graph), *_doubles(graph), *_floats_kept(graph)]
+    quantized = dtype_of_graph(graph) in ("i8", "i16")
+    return [concern for concern in found if not (quantized and concern.kind in ("f16", "floats_kept"))]
 
 
 def _numbers(graph: Graph) -> Iterator[Concern]:
@@ -87,28 +91,24 @@ def _constant(node: Node, tensor: Tensor) -> Iterator[Concern]:
                 f"contains {int(data[odd].reshape(-1)[0])}, beyond the range of 32-bit integers; computed in 64 "
                 "bits as declared"
             )
-            yield Concern("i64", node.source, tensor.name, text, "devices with 32-bit indices will reject it")
+            yield Concern(
+                "i64",
+                node.source,
+                tensor.name,
+                text,
+                "a device with 32-bit indices rejects it: keep it within 32 bits",
+            )
 
 
 def _quantization(node: Node, tensor: Tensor) -> Iterator[Concern]:
-    """Concerns about scale and zero point."""
+    """Concerns about zero points."""
     q = tensor.quantization
     assert q is not None
     if tensor.data is not None and node.op in INTEGER_OPS and tensor.dtype in ("i8", "i16") and np.any(q.zero):
         text = f"quantized weights are not symmetric (zero points up to {int(np.abs(q.zero).max())})"
-        yield Concern("quantization", node.source, tensor.name, text, "exact, but slower than symmetric weights")
-    if tensor.dtype != "i32":  # the scale of a bias is a product of two scales
-        small = q.scale[(q.scale > 0) & (q.scale < F16_NORMAL)]
-        large = q.scale[q.scale > F16_MAX]
-        if small.size or large.size:
-            extreme = float(large.max() if large.size else small.min())
-            text = (
-                f"{small.size + large.size} of {q.scale.size} scales cannot be represented accurately in f16 "
-                f"({extreme:.3g})"
-            )
-            yield Concern(
-                "quantization", node.source, tensor.name, text, "linnet keeps scales in f32; other runtimes may not"
-            )
+        yield Concern(
+            "quantization", node.source, tensor.name, text, "export symmetric weights: these are exact, but slower"
+        )
 
 
 def _doubles(graph: Graph) -> Iterator[Concern]:
@@ -144,7 +144,8 @@ def _floats_kept(graph: Graph) -> Iterator[Concern]:
     )
     if kept:
         which = ", ".join(f"{op} x{n}" for op, n in kept.most_common())
-        yield Concern("floats_kept", "", "", f"stay in f32 when the model is quantized to i8 or i16: {which}")
+        text = f"stay in f32 when the model is quantized to i8 or i16: {which}"
+        yield Concern("floats_kept", "", "", text, "measure with linnet bench how much of the time they take")
     if "if" in kept or "while" in kept or len(graph.functions) > 1:
         text = "a graph with branches or loops cannot be quantized after training"
         yield Concern("floats_kept", "", "", text, "use --dtype f32, or fix the inputs that the conditions depend on")

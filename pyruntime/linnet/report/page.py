@@ -11,9 +11,10 @@ from typing import Any
 
 from linnet._generated.op_table import OPS
 from linnet.file.node_names import node_names
+from linnet.report import drawing
 from linnet.report import text as report_text
 from linnet.report.contents import Contents, is_reference
-from linnet.report.drawing import draw
+from linnet.report.drawing import NO_DRAWING, draw
 
 # The colour class of each family of ops on the page. All other ops only move numbers.
 FAMILIES = {
@@ -40,7 +41,7 @@ def _family(op: str) -> str:
 
 
 def page(report: Contents) -> str:
-    """The whole page. Raises UsageError if the extra `report` is not installed."""
+    """The whole page. It has no drawing if the extra `report` is not installed."""
     details = _details(report)
     families = [d["family"] for d in details]
     legend = "".join(
@@ -56,7 +57,9 @@ def page(report: Contents) -> str:
         "TABLES": "".join(_table(t) for t in report_text.tables(report)),
         "LEGEND": legend,
         "DETAILS": json.dumps(details).replace("<", "\\u003c"),
-        "GRAPH": draw(report.outline, families),
+        "GRAPH": draw(report.outline, families)
+        if drawing.installed()
+        else f'<p class="missing">{escape(NO_DRAWING)}</p>',
     }
     for key, text in parts.items():  # insert the values last, so that keys are not looked for inside them
         frame = frame.replace(f"<!--{key}-->", text, 1)
@@ -116,6 +119,7 @@ def _details(report: Contents) -> list[dict[str, Any]]:
                 "runtime": [f"{n.op} -> {n.outputs[0]!r}" for n in runtime],
                 "steps": [
                     f"{s.kernel} on {s.device}: {s.flops / 1e6:.3f} MFLOP, {s.bytes / 1e3:.1f} kB"
+                    + (f", {s.ms:.4f} ms" if s.runs else "")
                     + (" (scalar reference kernel)" if is_reference(s.kernel) else "")
                     for s in steps[entry.source]
                 ],

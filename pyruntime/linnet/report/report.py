@@ -16,13 +16,14 @@ from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.dtypes import bytes_of
 from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.graph import dtype_of_graph
 from linnet.report.contents import Contents, DataDependent, Dynamic, Memory, OpCount, OpenDim, Place, is_reference
 
 if TYPE_CHECKING:
     import onnx
 
     from linnet.ir.user_op import UserOp
-    from linnet.session.model import Device
+    from linnet.session.model import Device, Model
     from linnet.session.planned import Step
 
 LOOP_BOUND = 4096  # iteration limit of a loop whose carried shapes change (docs/converting.md)
@@ -33,8 +34,7 @@ class Report(Contents):
     """The result of `linnet.check`. `str(report)` is the summary line."""
 
     def to_html(self) -> str:
-        """One self-contained HTML page with the graph drawn. Needs the extra `linnet[report]`, otherwise raises
-        UsageError."""
+        """One self-contained HTML page. The graph is drawn if the extra `linnet[report]` is installed."""
         from linnet.report.page import page
 
         return page(self)
@@ -48,6 +48,7 @@ def check(
     table: str | Path | None = None,
     devices: Sequence[Device] = (),
     user_ops: Iterable[UserOp] = (),
+    seconds: float = 0.0,
 ) -> Report:
     """Examines an ONNX or TFLite model without writing anything.
 
@@ -55,6 +56,7 @@ def check(
     dtype, calibration (batches, or the path of an .npz file), table: as for `linnet.quantize`; memory and placement are
     then those of the quantized graph. devices: of extensions (load_device), used instead of the CPU for the ops that
     they support. user_ops: for nodes of custom domains of an ONNX model, and custom operators of a TFLite model.
+    seconds: how long to time the model on random input; 0: not at all.
     Raises FileError if the file cannot be read, UsageError for bad arguments. Reasons that prevent a conversion are not
     raised; they are in `Report.problems`.
     """
@@ -66,12 +68,20 @@ def check(
     found = concerns.find(graph)
     if not problems and (dtype != "f32" or table is not None):
         graph = _quantized(graph, dtype, calibration, table)
+    elif dtype == "f32":
+        dtype = dtype_of_graph(graph)
     closed, note = (True, "") if not problems else _close(graph)
     weights = _weights(graph)
     estimate = _Estimate(dict(input_shapes or {}), note, devices)
     if closed:
         estimate.plan(graph, strict=not problems)
         problems += estimate.problems
+    timings = None
+    if seconds > 0 and estimate.model is not None and not problems:
+        from linnet.report.timings import measure
+
+        timings, steps = measure(estimate.model, estimate.shapes, seconds, devices)
+        estimate.steps = steps or estimate.steps
     memory = Memory(
         estimate.shapes, estimate.regions, estimate.regions.get("total"), estimate.regions.get("lower_bound"), weights,
         complete=not estimate.note, note=estimate.note,
@@ -89,6 +99,7 @@ def check(
         operations=_operations(estimate.steps),
         placement=_placement(estimate.steps),
         outline=outline,
+        timings=timings,
         steps=estimate.steps,
         graph=graph,
     )
@@ -258,6 +269,7 @@ class _Estimate:
         self.regions: dict[str, int] = {}
         self.steps: list[Step] = []
         self.problems: list[Problem] = []
+        self.model: Model | None = None  # once it has been planned
 
     def plan(self, graph: Graph, strict: bool) -> None:
         """strict: a rejected file or plan counts as a problem of the model, unless sizes were assumed."""
@@ -278,6 +290,7 @@ class _Estimate:
             try:
                 planner = Planner(model, devices=self.devices)
                 planner.plan(shapes)
+                self.model = model
                 self.shapes = {name: list(shape) for name, shape in shapes.items()}
                 self.regions, self.steps = dict(planner.memory), planner.steps
                 if planner.plan_info["segments"] > 1:

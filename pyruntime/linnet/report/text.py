@@ -13,7 +13,8 @@ from linnet.report.tables import count, region, size, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-MOST_ROWS = 40  # per table; --json and --html have all rows
+MOST_ROWS = 40  # per table; --json has all rows
+MOST_STEPS = 20
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
@@ -46,6 +47,14 @@ def tables(report: Contents) -> list[Table]:
             if name in ("mapped", "snapshot", "committed"):  # there is no file to map yet, and nothing trains
                 continue
             rows.add_row(region(name), f"{held:,}")
+        made.append(rows)
+    timed = [step for step in report.steps if step.runs]
+    if timed:
+        whole = sum(step.ms for step in timed) or 1.0
+        rows = table("Timings of the slowest steps", "step", "op", "=kernel", ">ms", ">share")
+        for step in sorted(timed, key=lambda step: -step.ms)[:MOST_STEPS]:
+            rows.add_row(step.name, step.op, step.kernel, f"{step.ms:.4f}", f"{step.ms / whole:.1%}")
+        _more(rows, len(timed), MOST_STEPS)
         made.append(rows)
     if report.operations:
         rows = table("Operations", "op", ">steps", ">MFLOP", ">MMAC", ">MB read and written")
@@ -80,6 +89,14 @@ def lines(report: Contents) -> list[str]:
         reference = sum(p.steps for p in report.placement if p.reference)
         devices = ", ".join(sorted({p.device for p in report.placement}))
         text.append(f"{count(steps, 'step')} on {devices}; {reference or 'none'} with a scalar reference kernel")
+    timings = report.timings
+    if timings is not None and timings.median_ms is not None:
+        text.append(
+            f"median {timings.median_ms:.3f} ms, min {timings.min_ms:.3f} over {count(timings.runs, 'run')} on random input; "
+            f"{count(timings.threads, 'thread')}, {timings.isa}"
+        )
+    elif timings is not None:
+        text.append(f"timings: {timings.note}")
     if memory.note:
         text.append(f"estimates: {memory.note}")
     return text
@@ -107,6 +124,6 @@ def _names(nodes: Sequence[str]) -> str:
     return shown if len(nodes) <= 3 else f"{shown} and {len(nodes) - 3} more"
 
 
-def _more(made: Table, rows: int) -> None:
-    if rows > MOST_ROWS:
-        made.add_row("...", f"and {rows - MOST_ROWS} more (--json lists all)")
+def _more(made: Table, rows: int, most: int = MOST_ROWS) -> None:
+    if rows > most:
+        made.add_row("...", f"and {rows - most} more (--json lists all)")

@@ -55,15 +55,7 @@ def measure(
     begin_first = time.perf_counter_ns()
     session.run(feeds)
     first = time.perf_counter_ns() - begin_first
-    planned, runner = session._current(), session._runner
-    times: list[int] = []
-    end = time.perf_counter_ns() + int(seconds * 1e9)
-    while len(times) < _LEAST_RUNS or time.perf_counter_ns() < end:
-        before = time.perf_counter_ns()
-        code = runner.call(planned.session, runner.config(), planned.error)
-        times.append(time.perf_counter_ns() - before)
-        if code:
-            raise runner.failure(planned.error)
+    times = steady_times(session, seconds)
     traced = Session(model, signature, store=session.variables, trace=True, **options)
     for _ in range(min(_TRACED_RUNS, len(times))):
         traced.run(feeds)
@@ -102,6 +94,20 @@ def measure(
             for s in traced.steps
         ],
     }
+
+
+def steady_times(session: Session, seconds: float) -> list[int]:
+    """Runs the session's latest plan again for about `seconds`. Returns nanoseconds of each run, without copies."""
+    planned, runner = session._current(), session._runner
+    times: list[int] = []
+    end = time.perf_counter_ns() + int(seconds * 1e9)
+    while len(times) < _LEAST_RUNS or time.perf_counter_ns() < end:
+        before = time.perf_counter_ns()
+        code = runner.call(planned.session, runner.config(), planned.error)
+        times.append(time.perf_counter_ns() - before)
+        if code:
+            raise runner.failure(planned.error)
+    return times
 
 
 def random_feeds(
