@@ -72,7 +72,7 @@ def test_the_shape_given_for_an_input_is_blamed_on_the_input() -> None:
         linnet.from_onnx(conv(None), {"image": (1, 8, 8, 3)})
     graph = linnet.from_onnx(conv(None))
     session = linnet.Session(graph)
-    with pytest.raises(linnet.GraphError, match=r"check the shape \[1, 8, 8, 3\] given for input 'image'"):
+    with pytest.raises(linnet.GraphError, match=r"check the shape given for input 'image'"):
         session.run({"image": np.ones((1, 8, 8, 3), np.float32)})
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import linnet
 from linnet import ops
+from linnet.file import reader
 from linnet.ir.user_op import Known, UserOp, pack, unpack
 from tests.capi import Chain, Failure, ffi, lib
 
@@ -257,7 +258,7 @@ def test_a_missing_op_is_named() -> None:
     with pytest.raises(linnet.GraphError, match="version 1 or later of this op"):
         linnet.Model(data, user_ops=[other])
     with pytest.raises(linnet.GraphError, match=r"needs user op com.example.crop.*Graph.load"):
-        linnet.quantize(linnet.file.reader.from_bytes(data), dtype="f16")  # type: ignore[attr-defined]
+        linnet.quantize(reader.from_bytes(data), dtype="f16")
 
 
 def test_versions() -> None:

@@ -13,7 +13,7 @@ struct ln_pool_block {
     size_t size;         /* of the whole block */
 };
 
-enum { BLOCK_HEADER = 64, FIRST_BLOCK = 4096, LARGEST_GROWTH = 1 << 15, OWN_BLOCK = 1 << 16 };
+enum { BLOCK_HEADER = 64, FIRST_BLOCK = 2048, GROWTH = 8, LARGEST_GROWTH = 1 << 15, OWN_BLOCK = 1 << 13 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment) {
     (void)context;
@@ -151,8 +151,9 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
         return memset((char *)block + BLOCK_HEADER, 0, size);
     }
     if (!pool->blocks || size > pool->capacity - pool->used) {
-        size_t wanted = pool->blocks ? 2 * pool->blocks->size : FIRST_BLOCK;
+        size_t wanted = pool->total / GROWTH; /* so at most this part of a pool is unused */
         ln_pool_block *block;
+        if (wanted < FIRST_BLOCK) wanted = FIRST_BLOCK;
         if (wanted > LARGEST_GROWTH) wanted = LARGEST_GROWTH;
         if (wanted < size + BLOCK_HEADER) wanted = size + BLOCK_HEADER;
         block = new_block(pool->memory, wanted);
@@ -161,6 +162,7 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
         pool->blocks = block;
         pool->used = BLOCK_HEADER;
         pool->capacity = wanted;
+        pool->total += wanted;
     }
     result = (char *)pool->blocks + pool->used;
     pool->used += size;
@@ -185,5 +187,5 @@ void ln_pool_free(ln_pool *pool) {
         ln_memory_free(pool->memory, pool->blocks, pool->blocks->size);
         pool->blocks = next;
     }
-    pool->used = pool->capacity = 0;
+    pool->used = pool->capacity = pool->total = 0;
 }

@@ -1,5 +1,6 @@
 /* map_compile.c - compiles a map program for the strip interpreter: allocates registers by liveness, fills constants
  * once, and avoids copies in loads and stores. Runs at plan time, after the program was verified. */
+#include "base/memory.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "map/map_program.h"
@@ -12,6 +13,7 @@
 
 typedef struct compiler {
     const ln_map_source *source;
+    ln_pool pool; /* temporary: freed when the program is complete */
     /* One entry per instruction of the program */
     int64_t n;
     int32_t *reg;       /* register of its value; -1: none */
@@ -113,16 +115,16 @@ static bool store_direct(const compiler *c, int64_t k) {
 }
 
 /* One instruction can become three steps, and each step can have a view. */
-static linnet_status allocate(compiler *c, ln_call *call) {
-    const size_t n = (size_t)c->n;
-    c->reg = ln_call_state(call, n * sizeof *c->reg);
-    c->last = ln_call_state(call, n * sizeof *c->last);
-    c->constant = ln_call_state(call, n * sizeof *c->constant);
-    c->exclusive = ln_call_state(call, n * sizeof *c->exclusive);
-    c->direct_store = ln_call_state(call, n * sizeof *c->direct_store);
-    c->slot_free = ln_call_state(call, (3 * n + 3) * sizeof *c->slot_free);
-    c->steps = ln_call_state(call, (3 * n + 1) * sizeof *c->steps);
-    c->views = ln_call_state(call, (3 * n + 1) * sizeof *c->views);
+static linnet_status allocate(compiler *c) {
+    const int64_t n = c->n;
+    c->reg = ln_pool_array(&c->pool, n, sizeof *c->reg);
+    c->last = ln_pool_array(&c->pool, n, sizeof *c->last);
+    c->constant = ln_pool_array(&c->pool, n, sizeof *c->constant);
+    c->exclusive = ln_pool_array(&c->pool, n, sizeof *c->exclusive);
+    c->direct_store = ln_pool_array(&c->pool, n, sizeof *c->direct_store);
+    c->slot_free = ln_pool_array(&c->pool, 3 * n + 3, sizeof *c->slot_free);
+    c->steps = ln_pool_array(&c->pool, 3 * n + 1, sizeof *c->steps);
+    c->views = ln_pool_array(&c->pool, 3 * n + 1, sizeof *c->views);
     const bool all =
         c->reg && c->last && c->constant && c->exclusive && c->direct_store && c->slot_free && c->steps && c->views;
     return all ? LINNET_OK : LINNET_OUT_OF_MEMORY;
@@ -368,6 +370,8 @@ static void choose_strip(compiler *c, ln_map_program *p) {
     const int width = c->wide ? 8 : 4;
     const size_t fixed = (size_t)p->n_registers * sizeof(char *) + 64;
     int strip = 512;
+    if (c->source->tile_input < 0) /* a strip is not longer than the tensor: the constants are as long as a strip */
+        while (strip > 16 && strip / 2 >= p->count) strip /= 2;
     while (strip > 16 && fixed + (size_t)c->n_slots * (size_t)strip * (size_t)width > (size_t)c->source->most_bytes)
         strip /= 2;
     if (c->source->tile_input < 0 && !c->wide) strip = repeat(c->views, c->steps, c->n_steps, strip);
@@ -392,28 +396,40 @@ static char *fill_constants(const compiler *c, const ln_map_program *p, ln_call 
     return constants;
 }
 
+static linnet_status compile(compiler *c, ln_call *call, ln_map_program *p) {
+    if (allocate(c) != LINNET_OK) return LINNET_OUT_OF_MEMORY;
+    ln_map_order_axes(&c->order, &c->source->outputs[0]);
+    liveness(c);
+    number_constants(c);
+    find_exclusive(c);
+    add_steps(c);
+    share_store_views(c);
+    place_constants(c);
+    p->n_steps = c->n_steps;
+    p->n_views = c->n_views;
+    p->n_inputs = c->source->n_inputs;
+    p->n_slots = c->n_slots;
+    p->n_registers = c->n_slots + c->n_constants;
+    p->count = c->source->tile_input < 0 ? ln_count(&c->source->outputs[0]) : 0;
+    choose_strip(c, p);
+    ln_map_step *steps = ln_call_state(call, (size_t)c->n_steps * sizeof *steps + 1);
+    ln_map_view *views = ln_call_state(call, (size_t)c->n_views * sizeof *views + 1);
+    p->constants = fill_constants(c, p, call);
+    if (steps == NULL || views == NULL || p->constants == NULL) return LINNET_OUT_OF_MEMORY;
+    memcpy(steps, c->steps, (size_t)c->n_steps * sizeof *steps);
+    memcpy(views, c->views, (size_t)c->n_views * sizeof *views);
+    p->steps = steps;
+    p->views = views;
+    return LINNET_OK;
+}
+
 linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_program **out) {
     compiler c = {.source = source, .n = source->map->program.n / LN_MAP_WORDS};
     ln_map_program *p = ln_call_state(call, sizeof *p);
-    if (p == NULL || allocate(&c, call) != LINNET_OK) return LINNET_OUT_OF_MEMORY;
-    ln_map_order_axes(&c.order, &source->outputs[0]);
-    liveness(&c);
-    number_constants(&c);
-    find_exclusive(&c);
-    add_steps(&c);
-    share_store_views(&c);
-    place_constants(&c);
-    p->n_steps = c.n_steps;
-    p->n_views = c.n_views;
-    p->n_inputs = source->n_inputs;
-    p->n_slots = c.n_slots;
-    p->n_registers = c.n_slots + c.n_constants;
-    choose_strip(&c, p);
-    p->constants = fill_constants(&c, p, call);
-    if (p->constants == NULL) return LINNET_OUT_OF_MEMORY;
-    p->steps = c.steps;
-    p->views = c.views;
-    p->count = source->tile_input < 0 ? ln_count(&source->outputs[0]) : 0;
-    *out = p;
-    return LINNET_OK;
+    if (p == NULL) return LINNET_OUT_OF_MEMORY;
+    ln_pool_init(&c.pool, ((const ln_pool *)call->plan)->memory);
+    const linnet_status status = compile(&c, call, p);
+    ln_pool_free(&c.pool);
+    if (status == LINNET_OK) *out = p;
+    return status;
 }

@@ -1,5 +1,6 @@
 /* map_kernel.c - the fast kernel of `map` around the strip interpreters: plan, splitting into strips, lookup tables.
  * The kernels themselves (one per ISA) are at the end of map/map_strip.inc.c and call functions here. */
+#include "base/memory.h"
 #include "kernel/parts.h"
 #include "map/map_shape.h"
 #include "map/map_program.h"
@@ -108,19 +109,25 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, ln_features feat
     if (ln_dtype_size(x->dtype) != 1 || ln_dtype_size(y->dtype) != 1 || x->dtype == LINNET_BOOL || x->rank != 1 ||
         y->rank != 1 || x->strides[0] != 1 || y->strides[0] != 1)
         return LINNET_OK;
-    uint8_t *table = ln_call_state(call, 512);
-    char *scratch = ln_call_state(call, p->scratch_bytes + 64);
-    char **bases = ln_call_state(call, (size_t)p->n_views * sizeof *bases);
-    if (!table || !scratch || !bases) return LINNET_OUT_OF_MEMORY;
-    for (int i = 0; i < 256; i++) table[256 + i] = (uint8_t)i;
-    for (int v = 0; v < p->n_views; v++) bases[v] = (char *)(v == output ? table : table + 256);
-    char **registers = ln_map_registers(p, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
-    for (int start = 0; start < 256; start += p->strip)
-        isa->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
-    p->table = table;
-    p->table_view[0] = input;
-    p->table_view[1] = output;
-    return LINNET_OK;
+    uint8_t *table = ln_call_state(call, 256);
+    ln_pool temporary;
+    ln_pool_init(&temporary, ((const ln_pool *)call->plan)->memory);
+    uint8_t *inputs = ln_pool_alloc(&temporary, 256);
+    char *scratch = ln_pool_alloc(&temporary, p->scratch_bytes + 64);
+    char **bases = ln_pool_array(&temporary, p->n_views, sizeof *bases);
+    const bool all = table && inputs && scratch && bases;
+    if (all) {
+        for (int i = 0; i < 256; i++) inputs[i] = (uint8_t)i;
+        for (int v = 0; v < p->n_views; v++) bases[v] = (char *)(v == output ? table : inputs);
+        char **registers = ln_map_registers(p, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
+        for (int start = 0; start < 256; start += p->strip)
+            isa->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
+        p->table = table;
+        p->table_view[0] = input;
+        p->table_view[1] = output;
+    }
+    ln_pool_free(&temporary);
+    return all ? LINNET_OK : LINNET_OUT_OF_MEMORY;
 }
 
 linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,

@@ -129,12 +129,13 @@ static linnet_status fits(const linnet_user_op *host, const ln_node *node, const
 
 linnet_status ln_user_resolve(const linnet_model *model, ln_node *node, const ln_value *values, linnet_error *error) {
     const ln_user_attributes *a = node->attributes;
-    const linnet_status status = ln_user_check(a, error);
-    if (!LN_HAS_USER_OPS && status == LINNET_OK) {
+    if (!LN_HAS_USER_OPS) {
         char what[160];
-        snprintf(what, sizeof what, "the user op %.95s, which the file needs,", a->op.v);
+        snprintf(what, sizeof what, "the user op %.*s, which the file needs,", (int)ln_min(a->op.n, 95),
+                 (const char *)a->op.v);
         return ln_left_out(what, "LINNET_USER_OPS", error);
     }
+    const linnet_status status = ln_user_check(a, error);
     if (status != LINNET_OK) return status;
     for (int32_t i = 0; i < model->n_user_ops; ++i) {
         const linnet_user_op *host = &model->user_ops[i].host;

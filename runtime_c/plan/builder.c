@@ -149,7 +149,8 @@ static linnet_status prepare(single_op *one, const void *node, size_t size, cons
         return count_error(one->op, "outputs", one->n_outputs, one->op->min_outputs, one->op->max_outputs, error);
     if ((status = ln_read_attributes(&one->pool, one->op, &table, -1, INT32_MAX, &one->attributes, error)))
         return status;
-    if ((one->op->flags & LN_OP_REGISTERED) && (status = ln_user_check(one->attributes, error))) return status;
+    if (LN_HAS_USER_OPS && (one->op->flags & LN_OP_REGISTERED) && (status = ln_user_check(one->attributes, error)))
+        return status;
     one->inputs = ln_pool_array(&one->pool, one->n_inputs, sizeof *one->inputs);
     one->outputs = ln_pool_array(&one->pool, one->n_outputs, sizeof *one->outputs);
     if (!one->inputs || !one->outputs) return no_memory(error);

@@ -183,7 +183,10 @@ static linnet_status bind_value(ln_work *w, ln_work_value *v, const linnet_shape
                                        : "only dimensions that the file leaves unknown can be given");
     }
     for (int d = 0; d < shape->rank; ++d)
-        if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) v->tensor.dims[d] = shape->dims[d];
+        if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) {
+            v->tensor.dims[d] = shape->dims[d];
+            w->opened = shape->input;
+        }
     v->tensor.rank = (int8_t)shape->rank;
     return LINNET_OK;
 }
@@ -279,22 +282,6 @@ static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, 
     return LINNET_OK;
 }
 
-/* Operands do not fit each other. The reason may be a shape that the caller gave for an input that the file leaves
- * open. */
-static linnet_status suspect_input(ln_work *w, const ln_signature *signature, const ln_function *f,
-                                   const linnet_plan_config *config) {
-    for (int32_t i = 0; w->error != NULL && w->error->hint[0] == 0 && i < config->shape_count; ++i) {
-        const linnet_shape *given = &config->shapes[i];
-        const ln_tensor *declared = &f->values[find_input(signature, f, given->input)].tensor;
-        if (declared->rank >= 0 && ln_count(declared) >= 0) continue;
-        char text[96];
-        ln_shape_text(given->dims, given->rank, text, sizeof text);
-        return ln_hint(w->error, "check the shape %s given for input '%.40s': the model leaves it open", text,
-                       given->input);
-    }
-    return LINNET_SHAPE_MISMATCH;
-}
-
 linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config) {
     const ln_function *f = &w->model->functions[signature->function];
     int32_t base; /* 0: values of the signature's function keep their index */
@@ -325,5 +312,7 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
         needed[at] = true;
     }
     status = ln_expand_nodes(w, f, base, needed);
-    return status == LINNET_SHAPE_MISMATCH ? suspect_input(w, signature, f, config) : status;
+    if (status == LINNET_SHAPE_MISMATCH && w->opened != NULL && w->error != NULL && w->error->hint[0] == 0)
+        ln_hint(w->error, "check the shape given for input '%.40s': the model leaves it open", w->opened);
+    return status;
 }

@@ -120,6 +120,7 @@ typedef struct ln_work {
     ln_list buffers;  /* ln_work_buffer */
     int32_t *fetches; /* values */
     int32_t n_fetches;
+    const char *opened; /* an input with an open dimension that a given shape has bound, or NULL */
     int32_t *fed; /* per value of the signature's function: the value that its readers get, because the caller feeds it;
                      0: itself. NULL: nothing is fed but inputs */
     ln_features features;

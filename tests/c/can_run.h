@@ -5,7 +5,16 @@
 
 #include "kernel/kernel.h"
 
-static inline bool can_run(const ln_kernel *kernel) { return (kernel->needs & ~ln_detect_features()) == 0; }
+/* The features of this machine. They are asked for once: on a virtual machine, CPUID takes tens of microseconds. */
+static inline ln_features machine_features(void) {
+    static ln_features features;
+    static bool asked;
+    if (!asked) features = ln_detect_features();
+    asked = true;
+    return features;
+}
+
+static inline bool can_run(const ln_kernel *kernel) { return (kernel->needs & ~machine_features()) == 0; }
 
 static inline bool takes(const ln_kernel *kernel, const ln_call *call) {
     return ln_kernel_refusal(kernel, call, false) == LINNET_REFUSAL_NONE;

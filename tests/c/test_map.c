@@ -520,7 +520,7 @@ static void test_epilogues(void) {
     for (const ln_isa_set *set = ln_isa_sets; set->name[0] != 0; set++)
         for (int kind = 0; kind < 5; kind++)
             for (int round = 0; round < 24; round++)
-                epilogue_case(set->most & ln_detect_features(), kind, round % 2, 1 + random_below(2),
+                epilogue_case(set->most & machine_features(), kind, round % 2, 1 + random_below(2),
                               1 + random_below(round < 4 ? 2 : 150), 1 + random_below(8), 1 + random_below(90));
 }
 

@@ -116,7 +116,7 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
                     .inputs = inputs,
                     .outputs = out,
                     .inner = out,
-                    .features = ln_detect_features(),
+                    .features = machine_features(),
                     .threads = 1,
                     .phases = 1,
                     .work = {1, 1},
