@@ -114,7 +114,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
             if (single) value = (double)(float)value;
             ln_store_f64(b->outputs[0], dtype,
                          n * s->y.n + c * s->y.c + oz * s->y.s[0] + oy * s->y.s[1] + ox * s->y.s[2],
-                         is_float ? value : nearbyint(value));
+                         is_float ? value : rint(value));
             if (s->with_indices)
                 ((int64_t *)b->outputs[1])[n * s->indices.n + c * s->indices.c + oz * s->indices.s[0] +
                                            oy * s->indices.s[1] + ox * s->indices.s[2]] = best_index;

@@ -391,7 +391,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
                        : wide            ? interpolate_wide(&r, 0, in)
                        : r.tables->joint ? (double)interpolate_joint(&r, in)
                                          : (double)interpolate(&r, 0, in);
-        ln_store_f64(b->outputs[0], y->dtype, out, is_float ? value : nearbyint(value));
+        ln_store_f64(b->outputs[0], y->dtype, out, is_float ? value : rint(value));
     }
     return LINNET_OK;
 }

@@ -391,15 +391,13 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     info->name = step->name;
     info->op = step->call.op != NULL ? step->call.op->name : "transfer";
     const bool user = step->call.op != NULL && (step->call.op->flags & LN_OP_REGISTERED) && ln_on_cpu(step->device);
-    info->kernel = user                             ? ln_user_host(step->call.op)->name
-                   : step->kernel != NULL           ? step->kernel->name
-                   : step->kind == LN_STEP_UPLOAD   ? "upload"
-                   : step->kind == LN_STEP_DOWNLOAD ? "download"
-                   : step->kind == LN_STEP_COPY     ? "copy"
-                   : step->kind == LN_STEP_WAIT     ? "wait"
-                   : step->kind == LN_STEP_LOOP     ? "loop"
-                   : step->kind == LN_STEP_BRANCH   ? "branch"
-                                                    : step->claim->kernel;
+    static const char kinds[][9] = {[LN_STEP_UPLOAD] = "upload", [LN_STEP_DOWNLOAD] = "download",
+                                    [LN_STEP_COPY] = "copy",     [LN_STEP_WAIT] = "wait",
+                                    [LN_STEP_LOOP] = "loop",     [LN_STEP_BRANCH] = "branch"};
+    info->kernel = user                           ? ln_user_host(step->call.op)->name
+                   : step->kernel != NULL         ? step->kernel->name
+                   : step->kind == LN_STEP_DEVICE ? step->claim->kernel
+                                                  : kinds[step->kind];
     info->layout = ln_layout_name(step->call.n_outputs > 0 ? step->call.outputs[0].layout : LN_LAYOUT_DENSE);
     info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
     static const char reasons[][8] = {"", "cannot", "cost", "hint", "chosen"};
