@@ -328,7 +328,11 @@ class _Writer:
     def signature(self, key: str) -> int:
         b = self.builder
         signature = self.graph.signatures[key]
-        name, inputs, outputs = b.CreateSharedString(key), self.strings(signature.inputs), self.strings(signature.outputs)
+        name, inputs, outputs = (
+            b.CreateSharedString(key),
+            self.strings(signature.inputs),
+            self.strings(signature.outputs),
+        )
         Signature.Start(b)
         Signature.AddName(b, name)
         Signature.AddFunction(b, self.functions[signature.function])
