@@ -150,7 +150,8 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
         if (own) { /* behind the newest block, whose remaining space stays in use */
             block->next = pool->blocks->next;
             pool->blocks->next = block;
-            return memset((char *)block + BLOCK_HEADER, 0, size);
+            result = (char *)block + BLOCK_HEADER;
+            goto clear;
         }
         block->next = pool->blocks;
         pool->blocks = block;
@@ -159,6 +160,7 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
     }
     result = (char *)pool->blocks + pool->used;
     pool->used += size;
+clear:
     memset(result, 0, size);
     return result;
 }

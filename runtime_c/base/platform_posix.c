@@ -464,7 +464,7 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
         return;
     }
     const unsigned before = atomic_load(&threads->done.value);
-    threads->ticket += threads->ticket + 1 == 0 ? 2 : 1; /* never 0 */
+    threads->ticket = (threads->ticket + 2) | 1; /* never 0 */
     const unsigned ticket = threads->ticket;
     threads->task = task;
     threads->argument = argument;
@@ -474,7 +474,7 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
         event_set(&threads->worker[i].go, ticket);
     }
     task(argument, 0);
-    const uint64_t own = ln_now_ns() - begun;
+    const uint64_t ended = ln_now_ns();
     int left = count - 1;
     bool lost = false;
     for (int i = count - 1; i-- > 0;) {
@@ -484,16 +484,14 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
         lost = true;
     }
     if (left > 0) {
-        const uint64_t waits = ln_now_ns();
         event_wait(&threads->done, before, &threads->active);
-        lost |= ln_now_ns() - waits > own * (uint64_t)(count - 1);
+        lost |= ln_now_ns() - ended > (ended - begun) * (uint64_t)(count - 1);
     }
     if (!lost) {
         threads->losses = 0;
         threads->rest_ns = LEAST_REST_NS;
-    } else if (++threads->losses >= LOSSES) {
-        threads->losses = LOSSES - 1; /* after the rest, one loss is enough for another one, which is longer */
-        threads->rests_until = ln_now_ns() + threads->rest_ns;
+    } else if (++threads->losses >= LOSSES) { /* after the rest, one loss is enough for another one, which is longer */
+        threads->rests_until = ended + threads->rest_ns;
         if (threads->rest_ns < MOST_REST_NS) threads->rest_ns *= 2;
     }
 }

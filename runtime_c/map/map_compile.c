@@ -422,14 +422,15 @@ linnet_status ln_map_keep(const ln_map_source *source, const ln_map_program *com
     if (p == NULL) return LINNET_OUT_OF_MEMORY;
     *p = *compiled;
     *out = p;
-    if (p->table != NULL) return LINNET_OK;
-    ln_map_step *steps = ln_pool_array(pool, p->n_steps, sizeof *steps);
-    ln_map_view *views = ln_pool_array(pool, p->n_views, sizeof *views);
+    if (p->table != NULL) { /* which is all that a run needs */
+        p->n_steps = p->n_views = 0;
+        return LINNET_OK;
+    }
+    const size_t bytes = (size_t)p->n_steps * sizeof *p->steps, more = (size_t)p->n_views * sizeof *p->views;
+    char *block = ln_pool_alloc(pool, bytes + more);
     p->constants = ln_map_constants(source, p, pool);
-    if (steps == NULL || views == NULL || p->constants == NULL) return LINNET_OUT_OF_MEMORY;
-    memcpy(steps, compiled->steps, (size_t)p->n_steps * sizeof *steps);
-    memcpy(views, compiled->views, (size_t)p->n_views * sizeof *views);
-    p->steps = steps;
-    p->views = views;
+    if (block == NULL || p->constants == NULL) return LINNET_OUT_OF_MEMORY;
+    p->steps = memcpy(block, compiled->steps, bytes);
+    p->views = memcpy(block + bytes, compiled->views, more);
     return LINNET_OK;
 }

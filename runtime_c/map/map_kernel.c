@@ -110,10 +110,6 @@ static linnet_status tabulate(const ln_map_source *source, ln_map_program *p, ln
         isa->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
     p->table = table;
     p->table_input = x->operand;
-    p->n_steps = p->n_views = 0;
-    p->steps = NULL;
-    p->views = NULL;
-    p->constants = NULL;
     return LINNET_OK;
 }
 

@@ -61,10 +61,14 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
     size_t n = (size_t)(channels > 0 ? channels : 1);
     float *scale = NULL;
     int32_t *fixed = NULL;
-    if (stored ? by_float : y->dtype == LINNET_F32) {
-        if ((scale = ln_call_state(call, n * sizeof *scale)) == NULL) return LINNET_OUT_OF_MEMORY;
-    } else if (stored) {
-        if ((fixed = ln_call_state(call, 2 * n * sizeof *fixed)) == NULL) return LINNET_OUT_OF_MEMORY;
+    const bool real = stored ? by_float : y->dtype == LINNET_F32;
+    if (real || stored) {
+        void *table = ln_call_state(call, (real ? 1 : 2) * n * sizeof *fixed);
+        if (table == NULL) return LINNET_OUT_OF_MEMORY;
+        if (real)
+            scale = table;
+        else
+            fixed = table;
     }
     int32_t *shift = fixed != NULL ? fixed + n : NULL;
     *r = (ln_requant){.mode = mode,
