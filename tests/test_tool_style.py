@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -203,3 +204,22 @@ def test_failures_say_what_to_do(arguments: list[str], folder: Path) -> None:
     assert done.returncode == FAILED and done.stderr.startswith("linnet-run: error: ") and done.stderr.count("\n") == 1
     advice = {part.split()[0] for part in done.stderr.split("; ")[1:]}
     assert advice & {"give", "save", "choose", "convert", "use", "check", "`linnet"}, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["absent.lnt", "--data", "d.npz"], ["mlp.lnt", "--data", "d.npz"], ["mlp.lnt", "--data", "d.npz", "--signature", "infer"],
+        ["t.lnt", "--data", "absent.npz"], ["t.lnt", "--data", "x=absent.npy"], ["t.lnt", "--data", "z=d.npz"],
+        ["t.lnt", "--data", "bad.npz"], ["t.lnt", "--data", "x=words.npy"], ["t.lnt", "--data", "d.npz", "--memory", "1kB"],
+    ],
+)  # fmt: skip
+def test_failures_of_training_say_what_to_do(arguments: list[str], folder: Path) -> None:
+    (folder / "t.lnt").write_bytes(bytes_of("training"))
+    (folder / "words.npy").write_text("twelve words\n")
+    np.savez(folder / "d.npz", x=np.zeros((4, 8), np.float32))
+    (folder / "bad.npz").write_bytes(b"PK")
+    done = tool("linnet-train", *arguments, cwd=folder)
+    assert done.returncode in (FAILED, USAGE) and done.stderr.startswith("linnet-train: error: "), done.stderr
+    assert done.stderr.count("\n") == 1 and "; " in done.stderr, done.stderr
+    assert re.search(r"; (`linnet|see|give|save|choose|convert|use|check|leave|join|raise)", done.stderr), done.stderr

@@ -13,7 +13,8 @@ struct ln_pool_block {
     size_t size;         /* of the whole block */
 };
 
-enum { BLOCK_HEADER = 64, FIRST_BLOCK = 2048, GROWTH = 8, LARGEST_GROWTH = 1 << 15, OWN_BLOCK = 1 << 13 };
+/* A new block adds an eighth to the pool, and a large item gets a block of its own, so little of a pool is unused. */
+enum { BLOCK_HEADER = 16, LEAST_BLOCK = 1024, LARGEST_GROWTH = 1 << 15 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment) {
     (void)context;
@@ -132,37 +133,29 @@ void ln_pool_init(ln_pool *pool, ln_memory *memory) {
     pool->memory = memory;
 }
 
-static ln_pool_block *new_block(ln_memory *memory, size_t size) {
-    ln_pool_block *block = ln_memory_alloc(memory, size);
-    if (block) block->size = size;
-    return block;
-}
-
 void *ln_pool_alloc(ln_pool *pool, size_t size) {
     void *result;
     if (size > SIZE_MAX / 2) return NULL;
     size = ln_round_up(size ? size : 1, 16);
-    if (pool->blocks && size >= OWN_BLOCK && size > pool->capacity - pool->used) {
-        /* The large item gets a separate block behind the newest block, whose remaining space stays in use. */
-        ln_pool_block *block = new_block(pool->memory, size + BLOCK_HEADER);
-        if (!block) return NULL;
-        block->next = pool->blocks->next;
-        pool->blocks->next = block;
-        return memset((char *)block + BLOCK_HEADER, 0, size);
-    }
     if (!pool->blocks || size > pool->capacity - pool->used) {
-        size_t wanted = pool->total / GROWTH; /* so at most this part of a pool is unused */
-        ln_pool_block *block;
-        if (wanted < FIRST_BLOCK) wanted = FIRST_BLOCK;
+        size_t wanted = ln_round_up(pool->total / 8, LN_ALIGNMENT);
+        if (wanted < LEAST_BLOCK) wanted = LEAST_BLOCK;
         if (wanted > LARGEST_GROWTH) wanted = LARGEST_GROWTH;
-        if (wanted < size + BLOCK_HEADER) wanted = size + BLOCK_HEADER;
-        block = new_block(pool->memory, wanted);
+        const bool own = pool->blocks && size >= wanted / 2;
+        if (own || wanted < size + BLOCK_HEADER) wanted = size + BLOCK_HEADER;
+        ln_pool_block *block = ln_memory_alloc(pool->memory, wanted);
         if (!block) return NULL;
+        block->size = wanted;
+        pool->total += wanted;
+        if (own) { /* behind the newest block, whose remaining space stays in use */
+            block->next = pool->blocks->next;
+            pool->blocks->next = block;
+            return memset((char *)block + BLOCK_HEADER, 0, size);
+        }
         block->next = pool->blocks;
         pool->blocks = block;
         pool->used = BLOCK_HEADER;
         pool->capacity = wanted;
-        pool->total += wanted;
     }
     result = (char *)pool->blocks + pool->used;
     pool->used += size;

@@ -32,7 +32,7 @@ typedef struct ln_pool {
     ln_memory *memory;
     ln_pool_block *blocks;
     size_t used, capacity; /* of the newest block */
-    size_t total;          /* of the blocks that items share */
+    size_t total;          /* of all blocks */
 } ln_pool;
 
 void ln_pool_init(ln_pool *pool, ln_memory *memory);

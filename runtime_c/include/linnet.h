@@ -224,7 +224,8 @@ static inline void linnet_model_config_init(linnet_model_config *config) { linne
 LINNET_API linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
                                            linnet_error *error);
 typedef enum linnet_ownership {
-    LINNET_BORROW = 0, /* the memory must outlive the model; it is still copied if it is not 16-byte aligned */
+    LINNET_BORROW = 0, /* the memory must outlive the model and stay as it is; it is still copied if it is not
+                          16-byte aligned */
     LINNET_COPY = 1
 } linnet_ownership;
 

@@ -94,6 +94,8 @@ typedef struct ln_call {
 
 /* Zeroed memory that lasts as long as the plan; NULL when out of memory (return LINNET_OUT_OF_MEMORY). */
 void *ln_call_state(ln_call *call, size_t bytes);
+/* For memory that `configure` frees again. */
+struct ln_memory *ln_call_memory(const ln_call *call);
 
 /* The memory of a call's operands during one run. */
 typedef struct ln_buffers {

@@ -13,6 +13,8 @@
 
 void *ln_call_state(ln_call *call, size_t bytes) { return ln_pool_alloc(call->plan, bytes); }
 
+ln_memory *ln_call_memory(const ln_call *call) { return ((ln_pool *)call->plan)->memory; }
+
 linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t index, int64_t low, int64_t high) {
     struct ln_run_error *e = b->error;
     if (e != NULL && atomic_exchange(&e->raised, 1) == 0) {

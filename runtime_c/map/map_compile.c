@@ -1,6 +1,5 @@
 /* map_compile.c - compiles a map program for the strip interpreter: allocates registers by liveness, fills constants
  * once, and avoids copies in loads and stores. Runs at plan time, after the program was verified. */
-#include "base/memory.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "map/map_program.h"
@@ -13,7 +12,6 @@
 
 typedef struct compiler {
     const ln_map_source *source;
-    ln_pool pool; /* temporary: freed when the program is complete */
     /* One entry per instruction of the program */
     int64_t n;
     int32_t *reg;       /* register of its value; -1: none */
@@ -75,9 +73,9 @@ static int32_t take_slot(compiler *c) { return c->n_free > 0 ? c->slot_free[--c-
 /* ---- constants ---- */
 
 /* Value of a constant instruction: an immediate, or a load of a one-element input whose value is known. */
-static bool constant_value(const compiler *c, int64_t k, void *value) {
-    const int64_t *in = instruction(c, k);
-    const ln_map_attributes *map = c->source->map;
+static bool constant_value(const ln_map_source *source, int64_t k, void *value) {
+    const ln_map_attributes *map = source->map;
+    const int64_t *in = map->program.v + k * LN_MAP_WORDS;
     memset(value, 0, 8);
     if (in[0] == LN_MAP_CONST) {
         if (in[1] == LINNET_F32 || in[1] == LINNET_F64)
@@ -86,8 +84,8 @@ static bool constant_value(const compiler *c, int64_t k, void *value) {
             ln_store_wrapped(value, (int)in[1], 0, map->integers.v[in[2]]);
         return true;
     }
-    if (in[0] == LN_MAP_LOAD && in[2] != c->source->tile_input) {
-        const ln_tensor *t = &c->source->inputs[in[2]];
+    if (in[0] == LN_MAP_LOAD && in[2] != source->tile_input) {
+        const ln_tensor *t = &source->inputs[in[2]];
         if (t->data && ln_count(t) == 1) {
             ln_convert_element(value, (int)in[1], 0, t->data, t->dtype, 0);
             return true;
@@ -115,16 +113,16 @@ static bool store_direct(const compiler *c, int64_t k) {
 }
 
 /* One instruction can become three steps, and each step can have a view. */
-static linnet_status allocate(compiler *c) {
+static linnet_status allocate(compiler *c, ln_pool *pool) {
     const int64_t n = c->n;
-    c->reg = ln_pool_array(&c->pool, n, sizeof *c->reg);
-    c->last = ln_pool_array(&c->pool, n, sizeof *c->last);
-    c->constant = ln_pool_array(&c->pool, n, sizeof *c->constant);
-    c->exclusive = ln_pool_array(&c->pool, n, sizeof *c->exclusive);
-    c->direct_store = ln_pool_array(&c->pool, n, sizeof *c->direct_store);
-    c->slot_free = ln_pool_array(&c->pool, 3 * n + 3, sizeof *c->slot_free);
-    c->steps = ln_pool_array(&c->pool, 3 * n + 1, sizeof *c->steps);
-    c->views = ln_pool_array(&c->pool, 3 * n + 1, sizeof *c->views);
+    c->reg = ln_pool_array(pool, n, sizeof *c->reg);
+    c->last = ln_pool_array(pool, n, sizeof *c->last);
+    c->constant = ln_pool_array(pool, n, sizeof *c->constant);
+    c->exclusive = ln_pool_array(pool, n, sizeof *c->exclusive);
+    c->direct_store = ln_pool_array(pool, n, sizeof *c->direct_store);
+    c->slot_free = ln_pool_array(pool, 3 * n + 3, sizeof *c->slot_free);
+    c->steps = ln_pool_array(pool, 3 * n + 1, sizeof *c->steps);
+    c->views = ln_pool_array(pool, 3 * n + 1, sizeof *c->views);
     const bool all =
         c->reg && c->last && c->constant && c->exclusive && c->direct_store && c->slot_free && c->steps && c->views;
     return all ? LINNET_OK : LINNET_OUT_OF_MEMORY;
@@ -201,7 +199,7 @@ static void number_constants(compiler *c) {
     for (int64_t k = 0; k < c->n; k++) {
         char value[8];
         c->wide = c->wide || is_wide((int)instruction(c, k)[1]);
-        c->constant[k] = constant_value(c, k, value) ? c->n_constants++ : -1;
+        c->constant[k] = constant_value(c->source, k, value) ? c->n_constants++ : -1;
     }
 }
 
@@ -370,66 +368,68 @@ static void choose_strip(compiler *c, ln_map_program *p) {
     const int width = c->wide ? 8 : 4;
     const size_t fixed = (size_t)p->n_registers * sizeof(char *) + 64;
     int strip = 512;
-    if (c->source->tile_input < 0) /* a strip is not longer than the tensor: the constants are as long as a strip */
-        while (strip > 16 && strip / 2 >= p->count) strip /= 2;
     while (strip > 16 && fixed + (size_t)c->n_slots * (size_t)strip * (size_t)width > (size_t)c->source->most_bytes)
         strip /= 2;
+    /* Strips that are longer than the result would only lengthen registers and constants. */
+    if (c->source->tile_input < 0) strip = (int)ln_max(16, ln_min(strip, ln_ceil_div(p->count, 16) * 16));
     if (c->source->tile_input < 0 && !c->wide) strip = repeat(c->views, c->steps, c->n_steps, strip);
     p->strip = strip;
     p->register_bytes = (uint32_t)(strip * width);
     p->scratch_bytes = (uint32_t)(fixed + (size_t)c->n_slots * p->register_bytes);
 }
 
-/* Fills one strip with each constant. */
-static char *fill_constants(const compiler *c, const ln_map_program *p, ln_call *call) {
-    char *constants = ln_call_state(call, (size_t)c->n_constants * p->register_bytes + 1);
-    for (int64_t k = 0; constants != NULL && k < c->n; k++) {
+const char *ln_map_constants(const ln_map_source *source, const ln_map_program *p, ln_pool *pool) {
+    char *constants = ln_pool_array(pool, p->n_registers - p->n_slots, p->register_bytes), *strip = constants;
+    for (int64_t k = 0; constants != NULL && k < source->map->program.n / LN_MAP_WORDS; k++) {
         char value[8];
-        if (c->constant[k] < 0) continue;
-        constant_value(c, k, value);
-        const size_t size = ln_dtype_size((int)instruction(c, k)[1]), whole = (size_t)p->strip * size;
-        char *strip = constants + (size_t)c->constant[k] * p->register_bytes;
+        if (!constant_value(source, k, value)) continue;
+        const size_t size = ln_dtype_size((int)source->map->program.v[k * LN_MAP_WORDS + 1]);
+        const size_t whole = (size_t)p->strip * size;
         memcpy(strip, value, size);
         for (size_t done = size; done < whole; done *= 2)
             memcpy(strip + done, strip, done < whole - done ? done : whole - done);
+        strip += p->register_bytes;
     }
     return constants;
 }
 
-static linnet_status compile(compiler *c, ln_call *call, ln_map_program *p) {
-    if (allocate(c) != LINNET_OK) return LINNET_OUT_OF_MEMORY;
-    ln_map_order_axes(&c->order, &c->source->outputs[0]);
-    liveness(c);
-    number_constants(c);
-    find_exclusive(c);
-    add_steps(c);
-    share_store_views(c);
-    place_constants(c);
-    p->n_steps = c->n_steps;
-    p->n_views = c->n_views;
-    p->n_inputs = c->source->n_inputs;
-    p->n_slots = c->n_slots;
-    p->n_registers = c->n_slots + c->n_constants;
-    p->count = c->source->tile_input < 0 ? ln_count(&c->source->outputs[0]) : 0;
-    choose_strip(c, p);
-    ln_map_step *steps = ln_call_state(call, (size_t)c->n_steps * sizeof *steps + 1);
-    ln_map_view *views = ln_call_state(call, (size_t)c->n_views * sizeof *views + 1);
-    p->constants = fill_constants(c, p, call);
-    if (steps == NULL || views == NULL || p->constants == NULL) return LINNET_OUT_OF_MEMORY;
-    memcpy(steps, c->steps, (size_t)c->n_steps * sizeof *steps);
-    memcpy(views, c->views, (size_t)c->n_views * sizeof *views);
-    p->steps = steps;
-    p->views = views;
+linnet_status ln_map_compile(const ln_map_source *source, ln_pool *pool, ln_map_program *p) {
+    compiler c = {.source = source, .n = source->map->program.n / LN_MAP_WORDS};
+    if (allocate(&c, pool) != LINNET_OK) return LINNET_OUT_OF_MEMORY;
+    ln_map_order_axes(&c.order, &source->outputs[0]);
+    liveness(&c);
+    number_constants(&c);
+    find_exclusive(&c);
+    add_steps(&c);
+    share_store_views(&c);
+    place_constants(&c);
+    *p = (ln_map_program){.n_steps = c.n_steps,
+                          .n_views = c.n_views,
+                          .n_inputs = source->n_inputs,
+                          .n_slots = c.n_slots,
+                          .n_registers = c.n_slots + c.n_constants,
+                          .steps = c.steps,
+                          .views = c.views,
+                          .count = source->tile_input < 0 ? ln_count(&source->outputs[0]) : 0};
+    choose_strip(&c, p);
     return LINNET_OK;
 }
 
-linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_program **out) {
-    compiler c = {.source = source, .n = source->map->program.n / LN_MAP_WORDS};
-    ln_map_program *p = ln_call_state(call, sizeof *p);
+linnet_status ln_map_keep(const ln_map_source *source, const ln_map_program *compiled, ln_call *call,
+                          ln_map_program **out) {
+    ln_pool *pool = call->plan;
+    ln_map_program *p = ln_pool_alloc(pool, sizeof *p);
     if (p == NULL) return LINNET_OUT_OF_MEMORY;
-    ln_pool_init(&c.pool, ((const ln_pool *)call->plan)->memory);
-    const linnet_status status = compile(&c, call, p);
-    ln_pool_free(&c.pool);
-    if (status == LINNET_OK) *out = p;
-    return status;
+    *p = *compiled;
+    *out = p;
+    if (p->table != NULL) return LINNET_OK;
+    ln_map_step *steps = ln_pool_array(pool, p->n_steps, sizeof *steps);
+    ln_map_view *views = ln_pool_array(pool, p->n_views, sizeof *views);
+    p->constants = ln_map_constants(source, p, pool);
+    if (steps == NULL || views == NULL || p->constants == NULL) return LINNET_OUT_OF_MEMORY;
+    memcpy(steps, compiled->steps, (size_t)p->n_steps * sizeof *steps);
+    memcpy(views, compiled->views, (size_t)p->n_views * sizeof *views);
+    p->steps = steps;
+    p->views = views;
+    return LINNET_OK;
 }

@@ -151,9 +151,7 @@ static void build_quantize(builder *m, const ln_call *call) {
 }
 
 linnet_status ln_convert_configure(ln_call *call) {
-    builder *m = ln_call_state(call, sizeof *m);
-    ln_map_program *p;
-    if (!m) return LINNET_OUT_OF_MEMORY;
+    builder made = {0}, *m = &made;
     int axis = call->op->id == LN_OP_CAST ? 0 : ln_axis(axis_of(call), call->inputs[0].rank);
     m->output = call->outputs[0];
     m->inputs[0] = call->inputs[0];
@@ -176,11 +174,5 @@ linnet_status ln_convert_configure(ln_call *call) {
                             .n_outputs = 1,
                             .tile_input = -1,
                             .most_bytes = 24576};
-    linnet_status status = ln_map_compile(&source, call, &p);
-    if (status) return status;
-    call->state = p;
-    call->scratch_thread = p->scratch_bytes + ln_round_up((size_t)p->n_views * sizeof(char *), 64);
-    call->work[0] = ln_ceil_div(p->count, p->strip);
-    call->grain = ln_max(1, 16384 / p->strip);
-    return LINNET_OK;
+    return ln_map_prepare(&source, call, NULL);
 }

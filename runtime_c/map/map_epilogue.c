@@ -117,8 +117,8 @@ static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor 
     }
 }
 
-linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
-    ln_tensor *inputs = ln_call_state(call, (size_t)ln_max(1, e->n_inputs) * sizeof *inputs);
+static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) {
+    ln_tensor *inputs = ln_pool_array(temporary, e->n_inputs, sizeof *inputs);
     ln_epilogue_plan *q = ln_call_state(call, sizeof *q);
     if (!inputs || !q) return LINNET_OUT_OF_MEMORY;
     for (int i = 0; i < e->n_inputs; i++)
@@ -133,7 +133,9 @@ linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
                             .tile_input = e->tile_input,
                             .column_axis = ln_inner_axis(call->inner),
                             .most_bytes = LN_EPILOGUE_BYTES};
-    linnet_status status = ln_map_compile(&source, call, &q->program);
+    ln_map_program compiled;
+    linnet_status status = ln_map_compile(&source, temporary, &compiled);
+    if (status == LINNET_OK) status = ln_map_keep(&source, &compiled, call, &q->program);
     if (status) return status;
     find_clamp(e, inputs, &call->outputs[0]);
     q->isa = ln_map_isa_for(call->features);
@@ -163,4 +165,12 @@ linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
     }
     e->program = q;
     return LINNET_OK;
+}
+
+linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
+    ln_pool temporary;
+    ln_pool_init(&temporary, ln_call_memory(call));
+    const linnet_status status = prepare(e, call, &temporary);
+    ln_pool_free(&temporary);
+    return status;
 }

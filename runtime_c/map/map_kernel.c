@@ -1,6 +1,5 @@
 /* map_kernel.c - the fast kernel of `map` around the strip interpreters: plan, splitting into strips, lookup tables.
  * The kernels themselves (one per ISA) are at the end of map/map_strip.inc.c and call functions here. */
-#include "base/memory.h"
 #include "kernel/parts.h"
 #include "map/map_shape.h"
 #include "map/map_program.h"
@@ -51,18 +50,6 @@ bool ln_map_can(const ln_call *call) {
     return call->n_outputs > 0 && ln_map_compilable(&source);
 }
 
-linnet_status ln_map_configure(ln_call *call, ln_features features) {
-    ln_map_source source = source_of(call);
-    ln_map_program *p;
-    linnet_status status = ln_map_compile(&source, call, &p);
-    if (status || (status = ln_map_tabulate(p, call, features))) return status;
-    call->state = p;
-    call->scratch_thread = p->scratch_bytes + ln_round_up((size_t)p->n_views * sizeof(char *), 64);
-    call->work[0] = ln_ceil_div(p->count, p->strip);
-    call->grain = ln_max(1, 16384 / p->strip);
-    return LINNET_OK;
-}
-
 /* Rough cost of a step in cycles per element, to decide whether a table pays. */
 static int cost(const ln_map_step *s) {
     switch (s->code) {
@@ -79,7 +66,10 @@ static int cost(const ln_map_step *s) {
     return s->type == LINNET_F64 || s->type == LINNET_I64 ? 2 : 1;
 }
 
-linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, ln_features features) {
+/* Makes the look-up table, in the memory of the call, if that is possible and worthwhile. Everything else that this
+ * needs is in `pool`. */
+static linnet_status tabulate(const ln_map_source *source, ln_map_program *p, ln_pool *pool, ln_call *call,
+                              const ln_map_isa *isa) {
     int input = -1, output = -1, total = 0;
     for (int i = 0; i < p->n_steps; i++) {
         const ln_map_step *s = &p->steps[i];
@@ -102,32 +92,51 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, ln_features feat
         }
     }
     /* A lookup takes about a cycle per element; wider vectors execute more steps in that time. */
-    const ln_map_isa *isa = ln_map_isa_for(features);
     const int worth = isa->lanes <= 4 ? 3 : isa->lanes == 8 ? 5 : 6;
     if (input < 0 || output < 0 || total < worth || p->count < 512) return LINNET_OK;
     const ln_map_view *x = &p->views[input], *y = &p->views[output];
     if (ln_dtype_size(x->dtype) != 1 || ln_dtype_size(y->dtype) != 1 || x->dtype == LINNET_BOOL || x->rank != 1 ||
         y->rank != 1 || x->strides[0] != 1 || y->strides[0] != 1)
         return LINNET_OK;
-    uint8_t *table = ln_call_state(call, 256);
+    uint8_t *table = ln_call_state(call, 256), *codes = ln_pool_alloc(pool, 256);
+    char *scratch = ln_pool_alloc(pool, p->scratch_bytes + 64);
+    char **bases = ln_pool_array(pool, p->n_views, sizeof *bases);
+    p->constants = ln_map_constants(source, p, pool);
+    if (!table || !codes || !scratch || !bases || !p->constants) return LINNET_OUT_OF_MEMORY;
+    for (int i = 0; i < 256; i++) codes[i] = (uint8_t)i;
+    for (int v = 0; v < p->n_views; v++) bases[v] = (char *)(v == output ? table : codes);
+    char **registers = ln_map_registers(p, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
+    for (int start = 0; start < 256; start += p->strip)
+        isa->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
+    p->table = table;
+    p->table_input = x->operand;
+    p->n_steps = p->n_views = 0;
+    p->steps = NULL;
+    p->views = NULL;
+    p->constants = NULL;
+    return LINNET_OK;
+}
+
+linnet_status ln_map_prepare(const ln_map_source *source, ln_call *call, const ln_map_isa *isa) {
     ln_pool temporary;
-    ln_pool_init(&temporary, ((const ln_pool *)call->plan)->memory);
-    uint8_t *inputs = ln_pool_alloc(&temporary, 256);
-    char *scratch = ln_pool_alloc(&temporary, p->scratch_bytes + 64);
-    char **bases = ln_pool_array(&temporary, p->n_views, sizeof *bases);
-    const bool all = table && inputs && scratch && bases;
-    if (all) {
-        for (int i = 0; i < 256; i++) inputs[i] = (uint8_t)i;
-        for (int v = 0; v < p->n_views; v++) bases[v] = (char *)(v == output ? table : inputs);
-        char **registers = ln_map_registers(p, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
-        for (int start = 0; start < 256; start += p->strip)
-            isa->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
-        p->table = table;
-        p->table_view[0] = input;
-        p->table_view[1] = output;
-    }
+    ln_map_program compiled, *p = NULL;
+    ln_pool_init(&temporary, ln_call_memory(call));
+    linnet_status status = ln_map_compile(source, &temporary, &compiled);
+    if (status == LINNET_OK && isa != NULL) status = tabulate(source, &compiled, &temporary, call, isa);
+    if (status == LINNET_OK) status = ln_map_keep(source, &compiled, call, &p);
     ln_pool_free(&temporary);
-    return all ? LINNET_OK : LINNET_OUT_OF_MEMORY;
+    if (status != LINNET_OK) return status;
+    call->state = p;
+    if (p->table == NULL)
+        call->scratch_thread = p->scratch_bytes + ln_round_up((size_t)p->n_views * sizeof(char *), 64);
+    call->work[0] = ln_ceil_div(p->count, p->strip);
+    call->grain = ln_max(1, 16384 / p->strip);
+    return LINNET_OK;
+}
+
+linnet_status ln_map_configure(ln_call *call, ln_features features) {
+    const ln_map_source source = source_of(call);
+    return ln_map_prepare(&source, call, ln_map_isa_for(features));
 }
 
 linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
@@ -135,7 +144,7 @@ linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin
     const ln_map_program *p = call->state;
     int64_t first = begin * p->strip, last = ln_min(end * p->strip, p->count);
     if (p->table) {
-        const uint8_t *x = b->inputs[p->views[p->table_view[0]].operand], *table = p->table;
+        const uint8_t *x = b->inputs[p->table_input], *table = p->table;
         uint8_t *y = b->outputs[0];
         for (int64_t i = first; i < last; i++) y[i] = table[x[i]];
         return LINNET_OK;

@@ -3,6 +3,7 @@
 #ifndef LN_MAP_PROGRAM_H
 #define LN_MAP_PROGRAM_H
 
+#include "base/memory.h"
 #include "kernel/map.h"
 
 /* How one operand is traversed in iteration order: dims with the outermost first, adjacent dims merged; rank >= 1. */
@@ -52,8 +53,9 @@ typedef struct ln_map_program {
     const ln_map_view *views;
     const char *constants; /* constants, repeated for a whole strip */
     int64_t count;         /* number of elements in the iteration shape */
-    const uint8_t *table;  /* 256 entries: the whole program as a look-up table for 8-bit inputs; NULL: none */
-    int32_t table_view[2]; /* input, output */
+    const uint8_t *table;  /* 256 entries: the whole program as a look-up table for 8-bit inputs, without steps, views
+                              and constants; NULL: none */
+    int32_t table_input;   /* number of the operand that the table looks up */
 } ln_map_program;
 
 /* Runs one strip: elements [start, start + n) in iteration order, n <= strip. ln_map_registers has set up `registers`.
@@ -89,9 +91,15 @@ typedef struct ln_map_source {
 } ln_map_source;
 /* Returns false if only the reference can run the program. */
 bool ln_map_compilable(const ln_map_source *source);
-linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_program **out);
-/* Makes the look-up table if that is possible and worthwhile. */
-linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, ln_features features);
+/* Compiles into `pool`, all but the constants. */
+linnet_status ln_map_compile(const ln_map_source *source, ln_pool *pool, ln_map_program *p);
+/* Fills one strip with each constant. NULL: out of memory. */
+const char *ln_map_constants(const ln_map_source *source, const ln_map_program *p, ln_pool *pool);
+/* Copies a compiled program to the memory of the call, with its constants. A program takes far less memory than
+ * compiling it. */
+linnet_status ln_map_keep(const ln_map_source *source, const ln_map_program *p, ln_call *call, ln_map_program **out);
+/* Compiles the program that ln_map_run runs. isa: for a program that is faster as a look-up table; NULL: no table. */
+linnet_status ln_map_prepare(const ln_map_source *source, ln_call *call, const ln_map_isa *isa);
 
 /* Shared by all ISAs (map/map_rest.c): convert any memory type to any register type and back, and run the rarer
  * opcodes. */

@@ -1,5 +1,6 @@
 /* graph.h - a verified model in memory: model.c reads it from a file, and the planner reads it from here.
- * Everything is a private copy and immutable after load; only large constants stay in the mapped file. */
+ * Everything is immutable after load. The structure of a mapped file is a private copy; only large constants stay in
+ * the file. */
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 

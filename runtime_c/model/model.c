@@ -103,15 +103,18 @@ static void set_digest(linnet_model *model, const void *structure, size_t size) 
 
 static linnet_status load(linnet_model *model, linnet_error *error) {
     header h;
-    char *structure;
+    const char *structure;
     uint32_t crc;
     linnet_status status = read_header(model->file, model->file_size, &h, error);
     if (status) return status;
-    structure = ln_pool_alloc(&model->pool, (size_t)h.structure_size);
-    if (!structure)
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate %llu bytes for the structure of the file",
-                       (unsigned long long)h.structure_size);
-    memcpy(structure, (const char *)model->file + HEADER_SIZE, (size_t)h.structure_size);
+    structure = (const char *)model->file + HEADER_SIZE;
+    if (model->file_kind == LN_FILE_MAPPED) { /* another process may change the file after the structure was verified */
+        char *copy = ln_pool_alloc(&model->pool, (size_t)h.structure_size);
+        if (!copy)
+            return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate %llu bytes for the structure of the file",
+                           (unsigned long long)h.structure_size);
+        structure = memcpy(copy, structure, (size_t)h.structure_size);
+    }
     crc = ln_crc32(0, structure, (size_t)h.structure_size);
     if (crc != h.structure_crc) {
         ln_fail(error, LINNET_CORRUPT, "the checksum of the structure is wrong");

@@ -101,7 +101,7 @@ static void integer_row(const ln_call *call, const ln_buffers *b, const conv_sta
     conv_row r = row_of(w, item);
     int64_t per_group = w->in_channels / w->group, first = r.c / (w->out_channels / w->group) * per_group;
     int x_dtype = call->inputs[0].dtype, w_dtype = call->inputs[1].dtype;
-    int64_t x_zero = s->requant.x_zero, w_zero = s->requant.w_zero[r.c], begin[3], end[3];
+    int64_t x_zero = s->requant.x_zero, w_zero = ln_requant_w_zero(&s->requant, r.c), begin[3], end[3];
     ln_window_valid(w, 0, r.z, &begin[0], &end[0]);
     ln_window_valid(w, 1, r.y, &begin[1], &end[1]);
     for (int64_t ox = 0; ox < w->out[2]; ox++) {

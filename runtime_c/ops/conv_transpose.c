@@ -85,7 +85,7 @@ static void integer_row(const ln_call *call, const ln_buffers *b, const transpos
     int64_t out_group = w->out_channels / w->group, in_group = w->in_channels / w->group,
             first = oc / out_group * in_group;
     int x_dtype = call->inputs[0].dtype, w_dtype = call->inputs[1].dtype;
-    int64_t x_zero = s->requant.x_zero, w_zero = s->requant.w_zero[oc];
+    int64_t x_zero = s->requant.x_zero, w_zero = ln_requant_w_zero(&s->requant, oc);
     for (int64_t ox = 0; ox < w->out[2]; ox++) {
         uint64_t sum = 0;
         if (has_bias(call)) sum = (uint64_t)ln_load_i64(b->inputs[2], call->inputs[2].dtype, oc * s->bias_stride);

@@ -168,7 +168,9 @@ static void integer_row(const ln_call *call, const ln_buffers *b, const matmul_s
     ln_matmul_offsets(v, item / v->m, &a_at, &b_at, &y_at);
     for (int64_t n = 0; n < v->n; n++) {
         uint64_t a_zero = 0, b_zero = 0, sum = 0;
-        if (quantized) a_zero = (uint64_t)(int64_t)s->requant.x_zero, b_zero = (uint64_t)(int64_t)s->requant.w_zero[n];
+        if (quantized)
+            a_zero = (uint64_t)(int64_t)s->requant.x_zero,
+            b_zero = (uint64_t)(int64_t)ln_requant_w_zero(&s->requant, n);
         if (has_bias(call)) sum = (uint64_t)ln_load_i64(b->inputs[2], call->inputs[2].dtype, n * s->bias_stride);
         for (int64_t k = 0; k < v->k; k++)
             sum += ((uint64_t)ln_load_i64(b->inputs[0], a_dtype, a_at + row * v->a_row + k * v->a_column) - a_zero) *

@@ -14,8 +14,10 @@ static data_input *find_input(dataset *d, const char *name) {
 }
 
 static int no_input(const dataset *d, const char *option, const char *name) {
-    return tool_fail(d->tool, "%s: the signature has no input '%s'; it has %d inputs, the first is '%s'", option, name,
-                     d->n, d->n ? d->inputs[0].info.name : "");
+    return tool_fail(d->tool,
+                     "%s: the signature has no input '%s'; it has %d inputs, the first is '%s'; `linnet inspect` "
+                     "lists them",
+                     option, name, d->n, d->n ? d->inputs[0].info.name : "");
 }
 
 /* Takes one NAME=FILE of --data. */
@@ -25,7 +27,7 @@ static int take_pair(dataset *d, char *name, const char *path) {
     if (!input) return no_input(d, d->option, name);
     if (input->array.path) return tool_usage(d->tool, "%s: input '%s' is given twice", d->option, name);
     if (array_open(path, NULL, &input->array, problem, sizeof problem)) return TOOL_OK;
-    return tool_fail(d->tool, "%s: %s", path, problem);
+    return tool_fail(d->tool, "%s: %s; give a .npy or idx file", path, problem);
 }
 
 /* Finds the comma before the next NAME= in x=FILE,t=FILE. File names may contain commas; names of inputs rarely do. */
@@ -46,7 +48,8 @@ static int take_file(dataset *d, char *text) {
             if (!array_open(text, input->info.name, &input->array, problem, sizeof problem)) {
                 input->array.path = NULL;
                 if (input->info.rank == 0) continue; /* a scalar may come from --set */
-                return tool_fail(d->tool, "%s: input '%s': %s", text, input->info.name, problem);
+                return tool_fail(d->tool, "%s: input '%s': %s; save the arrays with numpy.savez", text,
+                                 input->info.name, problem);
             }
         }
         return TOOL_OK;
@@ -196,10 +199,14 @@ static int check(dataset *d) {
         if ((size_t)input->array.row_bytes > d->row_bytes) d->row_bytes = (size_t)input->array.row_bytes;
     }
     d->rows = first ? first->array.rows : 0;
-    if (!first) return tool_fail(d->tool, "the signature has no input that takes examples");
-    if (!d->rows) return tool_fail(d->tool, "%s holds no examples", first->array.path);
+    if (!first)
+        return tool_fail(d->tool,
+                         "the signature has no input that takes examples; leave the first dimension of an input open");
+    if (!d->rows) return tool_fail(d->tool, "%s holds no examples; give a file with at least one", first->array.path);
     d->row = malloc(d->row_bytes ? d->row_bytes : 1);
-    return d->row ? TOOL_OK : tool_fail(d->tool, "cannot allocate %zu bytes for one example", d->row_bytes);
+    return d->row
+               ? TOOL_OK
+               : tool_fail(d->tool, "cannot allocate %zu bytes for one example; give smaller examples", d->row_bytes);
 }
 
 int data_open(dataset *d, const char *option, const data_options *options, const linnet_model *model, int signature) {
@@ -207,7 +214,9 @@ int data_open(dataset *d, const char *option, const data_options *options, const
     int status;
     *d = (dataset){.tool = tool, .option = option, .n = linnet_model_input_count(model, signature)};
     if (d->n > MOST_INPUTS)
-        return tool_fail(tool, "the signature has %d inputs; linnet-train supports at most %d", d->n, MOST_INPUTS);
+        return tool_fail(
+            tool, "the signature has %d inputs; linnet-train supports at most %d; join some of them in the model", d->n,
+            MOST_INPUTS);
     for (int i = 0; i < d->n; i++) {
         d->inputs[i] = (data_input){.scale = 1, .array = {.file = -1}};
         linnet_tensor_info_init(&d->inputs[i].info);
@@ -321,7 +330,9 @@ static int convert(const dataset *d, const data_input *input, long long row, uns
     }
     for (long long i = 0; i < count; i++, p += width, to += step)
         if (!store(to, into, load(p, from), input->scale))
-            return tool_fail(d->tool, "%s: row %lld holds %lld, which does not fit the dtype %s of input '%s'",
+            return tool_fail(d->tool,
+                             "%s: row %lld holds %lld, which does not fit the dtype %s of input '%s'; "
+                             "correct the file, or widen the input",
                              input->array.path, row, (long long)load(p, from), linnet_dtype_name(into),
                              input->info.name);
     return TOOL_OK;
@@ -332,7 +343,7 @@ static int fill_row(const dataset *d, const data_input *input, long long row, un
     char problem[256];
     const bool as_it_is = from == into || into == LINNET_BF16;
     if (!array_read(&input->array, row, as_it_is ? to : d->row, problem, sizeof problem))
-        return tool_fail(d->tool, "%s: %s", input->array.path, problem);
+        return tool_fail(d->tool, "%s: %s; check that the file has not changed", input->array.path, problem);
     return as_it_is ? TOOL_OK : convert(d, input, row, to);
 }
 

@@ -218,7 +218,7 @@ static int refuse(trainer *t) {
     free_programs(t);
     t->memory.limit = 0;
     free_room(t);
-    if (!take_room(t)) return tool_fail(t->tool, "out of memory");
+    if (!take_room(t)) return tool_no_memory(t->tool);
     for (long long parts = 1; parts <= (can_accumulate(t) ? t->batch : 1); parts++) {
         size_t bytes;
         if (t->batch % parts != 0) continue;

@@ -205,7 +205,7 @@ class _Writer:
 
     def tensor(self, tensor: Tensor) -> int:
         b = self.builder
-        name = b.CreateString(tensor.name)
+        name = b.CreateSharedString(tensor.name)
         dims = tensor.shape or ()
         shape = self.numbers([d if isinstance(d, int) else -1 for d in dims], "<i8") if dims else 0
         dim_names = (
@@ -261,7 +261,7 @@ class _Writer:
         b = self.builder
         inputs = self.numbers([-1 if t is None else index[id(t)] for t in node.inputs], "<i4") if node.inputs else 0
         outputs = self.numbers([index[id(t)] for t in node.outputs], "<i4")
-        name = b.CreateString(given) if given else 0
+        name = b.CreateSharedString(given) if given else 0
         source = b.CreateSharedString(node.source) if node.source else 0
         for attribute in VERSIONS["attributes"]:
             op, _, key = attribute.partition(".")
@@ -294,7 +294,7 @@ class _Writer:
         nodes = self.offsets([self.node(n, name, index) for n, name in zip(function.nodes, names, strict=True)])
         inputs = self.numbers([index[id(t)] for t in function.inputs], "<i4") if function.inputs else 0
         outputs = self.numbers([index[id(t)] for t in function.outputs], "<i4") if function.outputs else 0
-        name = b.CreateString(function.name)
+        name = b.CreateSharedString(function.name)
         FbFunction.Start(b)
         FbFunction.AddName(b, name)
         FbFunction.AddTensors(b, made)
@@ -309,7 +309,7 @@ class _Writer:
         b = self.builder
         value = np.ascontiguousarray(variable.value)
         segment = self.segments.add(packed(value)) if value.size and np.any(value.reshape(-1).view(np.uint8)) else -1
-        name = b.CreateString(variable.name)
+        name = b.CreateSharedString(variable.name)
         shape = self.numbers(np.shape(variable.value), "<i8")
         quantization = (
             self.quantization(variable.quantization, variable.name, variable.dtype) if variable.quantization else 0
@@ -328,7 +328,11 @@ class _Writer:
     def signature(self, key: str) -> int:
         b = self.builder
         signature = self.graph.signatures[key]
-        name, inputs, outputs = b.CreateString(key), self.strings(signature.inputs), self.strings(signature.outputs)
+        name, inputs, outputs = (
+            b.CreateSharedString(key),
+            self.strings(signature.inputs),
+            self.strings(signature.outputs),
+        )
         Signature.Start(b)
         Signature.AddName(b, name)
         Signature.AddFunction(b, self.functions[signature.function])
@@ -347,7 +351,7 @@ class _Writer:
 
     def pair(self, key: str, value: str) -> int:
         b = self.builder
-        k, v = b.CreateString(key), b.CreateString(value)
+        k, v = b.CreateSharedString(key), b.CreateSharedString(value)
         KeyValue.Start(b)
         KeyValue.AddKey(b, k)
         KeyValue.AddValue(b, v)

@@ -122,7 +122,7 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
                         ((float *)packed)[at] = real ? (float)ln_load_f64(weights, w->dtype, from) : 0;
                     else
                         ((int32_t *)packed)[at] = real ? (int32_t)ln_load_i64(weights, w->dtype, from) -
-                                                             p->requant.w_zero[group * p->out_group + c]
+                                                             ln_requant_w_zero(&p->requant, group * p->out_group + c)
                                                        : 0;
                 }
     for (int64_t group = 0; group < g->group; group++)

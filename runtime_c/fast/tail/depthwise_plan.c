@@ -75,7 +75,8 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
         if (bias > INT32_MAX || bias < -INT32_MAX) return false;
         int64_t sum = bias < 0 ? -bias : bias;
         for (int64_t t = 0; t < ln_window_taps(&d->window); t++) {
-            int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c];
+            int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(&ws, &d->window, c, t)) -
+                        ln_requant_w_zero(&d->requant, c);
             sum += (v < 0 ? -v : v) * reach;
         }
         if (sum > INT32_MAX) return false;
@@ -156,8 +157,9 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
         }
         int64_t value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
         for (int64_t t = 0; t < taps; t++) {
-            int64_t v =
-                real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c] : 0;
+            int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) -
+                                   ln_requant_w_zero(&d->requant, c)
+                             : 0;
             ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
         }
         ((int32_t *)parts.bias)[c] = d->sums_fit ? (int32_t)value : 0;

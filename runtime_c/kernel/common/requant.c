@@ -57,12 +57,16 @@ bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const
 linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *y,
                                  int64_t channels, int mode, ln_requant *r) {
     if (!ln_requant_usable(x, w, w_axis, NULL, y, channels, mode)) return LINNET_UNSUPPORTED;
-    bool stored = output_is_stored_integer(y->dtype);
+    bool stored = output_is_stored_integer(y->dtype), by_float = mode == LN_REQUANT_FLOAT_RNE;
     size_t n = (size_t)(channels > 0 ? channels : 1);
-    float *scale = ln_call_state(call, n * sizeof *scale);
-    int32_t *numbers = ln_call_state(call, 3 * n * sizeof *numbers);
-    if (scale == NULL || numbers == NULL) return LINNET_OUT_OF_MEMORY;
-    int32_t *fixed = numbers, *shift = numbers + n, *w_zero = numbers + 2 * n;
+    float *scale = NULL;
+    int32_t *fixed = NULL;
+    if (stored ? by_float : y->dtype == LINNET_F32) {
+        if ((scale = ln_call_state(call, n * sizeof *scale)) == NULL) return LINNET_OUT_OF_MEMORY;
+    } else if (stored) {
+        if ((fixed = ln_call_state(call, 2 * n * sizeof *fixed)) == NULL) return LINNET_OUT_OF_MEMORY;
+    }
+    int32_t *shift = fixed != NULL ? fixed + n : NULL;
     *r = (ln_requant){.mode = mode,
                       .output_dtype = y->dtype,
                       .wide = x->dtype == LINNET_I16,
@@ -70,18 +74,17 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
                       .scale = scale,
                       .fixed = fixed,
                       .shift = shift,
-                      .w_zero = w_zero};
+                      .w_quant = w->quant};
     r->x_zero = quant_zero(x->quant, 0);
     r->y_zero = stored ? quant_zero(y->quant, 0) : 0;
     r->low = y->dtype == LINNET_I8 ? INT8_MIN : y->dtype == LINNET_U8 ? 0 : INT16_MIN;
     r->high = y->dtype == LINNET_I8 ? INT8_MAX : y->dtype == LINNET_U8 ? UINT8_MAX : INT16_MAX;
     for (int64_t c = 0; c < channels; c++) {
-        double product = quant_scale(x->quant, 0) * quant_scale(w->quant, c);
-        double real = stored ? product / quant_scale(y->quant, 0) : product;
-        scale[c] = stored ? (float)product / y->quant->scale[0] : (float)product; /* in f32, like ONNX Runtime */
-        ln_fixed_point(real, mode == LN_REQUANT_TFLITE_SINGLE, &fixed[c], &shift[c]);
-        w_zero[c] = quant_zero(w->quant, c);
-        r->w_zero_any |= w_zero[c] != 0;
+        const double product = quant_scale(x->quant, 0) * quant_scale(w->quant, c);
+        if (scale != NULL) /* in f32, like ONNX Runtime */
+            scale[c] = stored ? (float)product / y->quant->scale[0] : (float)product;
+        if (fixed != NULL)
+            ln_fixed_point(product / quant_scale(y->quant, 0), mode == LN_REQUANT_TFLITE_SINGLE, &fixed[c], &shift[c]);
     }
     return LINNET_OK;
 }

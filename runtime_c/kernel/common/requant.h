@@ -11,12 +11,11 @@
 enum ln_requant_mode { LN_REQUANT_FLOAT_RNE = 0, LN_REQUANT_TFLITE = 1, LN_REQUANT_TFLITE_SINGLE = 2 };
 
 /* What an integer conv, conv_transpose or matmul needs besides geometry. Arrays have one entry per output channel, even
- * if the weights are quantized per tensor. */
+ * if the weights are quantized per tensor; they are NULL if the mode and the dtype of the output do not need them. */
 typedef struct ln_requant {
     int mode;         /* ln_requant_mode; used only when the output is a quantized integer */
     int output_dtype; /* LINNET_F32, LINNET_I32 (raw, LINNET_I64 for 64-bit sums), LINNET_I8, LINNET_U8, LINNET_I16 */
     bool wide;        /* sums are 64-bit, because the activations are i16 */
-    bool w_zero_any;  /* at least one w_zero is not 0 */
     int32_t x_zero;
     int32_t y_zero;
     int32_t low, high; /* range of output_dtype */
@@ -24,8 +23,14 @@ typedef struct ln_requant {
     const float *scale;   /* f32 output: sx * sw[c]; else float_rne: sx * sw[c] / sy; in f32 */
     const int32_t *fixed; /* tflite modes: multiplier in [2^30, 2^31), or 0 */
     const int32_t *shift; /* tflite modes: real multiplier = fixed * 2^(shift - 31) */
-    const int32_t *w_zero;
+    const ln_quant *w_quant;
 } ln_requant;
+
+/* The zero point of the weights of channel c. */
+static inline int32_t ln_requant_w_zero(const ln_requant *r, int64_t c) {
+    const ln_quant *q = r->w_quant;
+    return q->zero == NULL ? 0 : q->zero[q->count > 1 ? c : 0];
+}
 
 /* Fills *r with memory of the call's plan. `w_axis` is the channel axis of w, whose quantization must be per tensor or
  * along this axis. `y` is the op's own result (call->inner). Fails with WRONG_DTYPE, SHAPE_MISMATCH or UNSUPPORTED when
