@@ -164,8 +164,10 @@ static void close_step(ln_sync_server *s, sync_group *g) {
         loss += m->commit.weight * m->commit.loss;
         weights += m->commit.weight;
     }
+    if (!isfinite(loss) || !isfinite(weights)) loss = weights = 0; /* numbers near the limits of a double */
     g->loss_weight = weights;
     if (weights > 0) g->loss = loss / weights;
+    if (!isfinite(g->loss)) g->loss_weight = 0;
     g->losses += loss;
     g->loss_weights += weights;
     if (s->config.batch) share_out(s);
