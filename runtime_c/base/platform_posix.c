@@ -285,6 +285,7 @@ void ln_unlock(ln_lock *lock) {
 /* ---- thread pool ------------------------------------------------------------------------------------------------- */
 
 enum { SPIN_NS = 50000, SPINS_PER_CLOCK = 64, LINE = 64 };
+enum { LOSSES = 3, LEAST_REST_NS = 1000000, MOST_REST_NS = 64000000 };
 
 /* A flag that one thread waits for. The thread spins for a bounded time, then sleeps. */
 typedef struct ln_event {
@@ -296,6 +297,7 @@ typedef struct ln_event {
 
 typedef struct ln_worker {
     _Alignas(LINE) ln_event go; /* ticket of the newest work for this worker */
+    atomic_uint part; /* the ticket of a part that nobody has begun, or 0: the worker and the caller may take it */
     ln_threads *owner;
     int index; /* index of this worker, which it passes to the task: 1, 2, ... */
     pthread_t thread;
@@ -305,11 +307,13 @@ struct ln_threads {
     /* The caller writes these before it changes a worker's ticket; the worker reads them after that. */
     linnet_task task;
     void *argument;
-    bool stop;
+    atomic_int stop;
     int workers;
+    int losses; /* calls in succession that took longer than the caller alone would have taken */
+    uint64_t rests_until, rest_ns;
     _Alignas(LINE) atomic_int active;  /* between begin and end, when spinning is allowed */
     _Alignas(LINE) atomic_int pending; /* workers still running */
-    ln_event done;                     /* counts finished calls of ln_threads_run */
+    ln_event done;                     /* the newest ticket whose last part a worker has finished */
     unsigned ticket;
     ln_worker worker[];
 };
@@ -375,13 +379,19 @@ static unsigned event_wait(ln_event *event, unsigned old, atomic_int *spin) {
     return value;
 }
 
+/* Whether the thread that asks is the one that runs the part. */
+static bool take_part(ln_worker *worker, unsigned ticket) {
+    return atomic_compare_exchange_strong(&worker->part, &ticket, 0);
+}
+
 static void *worker_main(void *argument) {
     ln_worker *worker = argument;
     ln_threads *threads = worker->owner;
     unsigned ticket = 0;
     for (;;) {
         ticket = event_wait(&worker->go, ticket, &threads->active);
-        if (threads->stop) return NULL;
+        if (atomic_load(&threads->stop)) return NULL;
+        if (!take_part(worker, ticket)) continue;
         threads->task(threads->argument, worker->index);
         /* After this the caller may start new work. It cannot free the pool yet, because freeing joins the workers. */
         if (atomic_fetch_sub(&threads->pending, 1) == 1) event_set(&threads->done, ticket);
@@ -393,7 +403,7 @@ size_t ln_threads_size(int workers) {
 }
 
 static void stop_workers(ln_threads *threads, int started) {
-    threads->stop = true;
+    atomic_store(&threads->stop, 1);
     threads->ticket++;
     for (int i = 0; i < started; i++) event_set(&threads->worker[i].go, threads->ticket);
     for (int i = 0; i < started; i++) {
@@ -409,6 +419,7 @@ linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linne
     workers = workers > 0 ? workers : 0;
     memset(memory, 0, ln_threads_size(workers));
     threads->workers = workers;
+    threads->rest_ns = LEAST_REST_NS;
     atomic_init(&threads->active, 0);
     atomic_init(&threads->pending, 0);
     if (!event_init(&threads->done))
@@ -440,16 +451,49 @@ void ln_threads_begin(ln_threads *threads) { atomic_store(&threads->active, 1); 
 
 void ln_threads_end(ln_threads *threads) { atomic_store(&threads->active, 0); }
 
+/* The caller runs the parts that no worker has begun when it has finished its own, so it waits only for workers that
+ * are running. If the cores are busy with other work, that happens in every call, or a worker loses its core in the
+ * middle of a part. After a few calls that took longer than the caller alone would have taken, the caller runs all
+ * parts itself for some milliseconds and wakes nobody; then it tries again. The parts are the same, so the results are
+ * too. */
 void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count) {
-    unsigned before = threads->ticket;
     if (count > threads->workers + 1) count = threads->workers + 1;
-    if (count > 1) {
-        threads->task = task;
-        threads->argument = argument;
-        threads->ticket++;
-        atomic_store(&threads->pending, count - 1);
-        for (int i = 0; i < count - 1; i++) event_set(&threads->worker[i].go, threads->ticket);
+    const uint64_t begun = count > 1 ? ln_now_ns() : 0;
+    if (count < 2 || begun < threads->rests_until) {
+        for (int i = 0; i < count; i++) task(argument, i);
+        return;
     }
-    if (count > 0) task(argument, 0);
-    if (count > 1) event_wait(&threads->done, before, &threads->active);
+    const unsigned before = atomic_load(&threads->done.value);
+    threads->ticket += threads->ticket + 1 == 0 ? 2 : 1; /* never 0 */
+    const unsigned ticket = threads->ticket;
+    threads->task = task;
+    threads->argument = argument;
+    atomic_store(&threads->pending, count - 1);
+    for (int i = 0; i < count - 1; i++) {
+        atomic_store(&threads->worker[i].part, ticket);
+        event_set(&threads->worker[i].go, ticket);
+    }
+    task(argument, 0);
+    const uint64_t own = ln_now_ns() - begun;
+    int left = count - 1;
+    bool lost = false;
+    for (int i = count - 1; i-- > 0;) {
+        if (!take_part(&threads->worker[i], ticket)) continue;
+        task(argument, i + 1);
+        left = atomic_fetch_sub(&threads->pending, 1) - 1;
+        lost = true;
+    }
+    if (left > 0) {
+        const uint64_t waits = ln_now_ns();
+        event_wait(&threads->done, before, &threads->active);
+        lost |= ln_now_ns() - waits > own * (uint64_t)(count - 1);
+    }
+    if (!lost) {
+        threads->losses = 0;
+        threads->rest_ns = LEAST_REST_NS;
+    } else if (++threads->losses >= LOSSES) {
+        threads->losses = LOSSES - 1; /* after the rest, one loss is enough for another one, which is longer */
+        threads->rests_until = ln_now_ns() + threads->rest_ns;
+        if (threads->rest_ns < MOST_REST_NS) threads->rest_ns *= 2;
+    }
 }

@@ -10,6 +10,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -126,6 +127,36 @@ static void idle_workers_sleep(void) {
     CHECK(used < 0.03); /* three spinning workers would use at least 0.1 s */
     ln_threads_end(threads);
     stop(&memory, block, threads, 3);
+}
+
+typedef struct slow_worker {
+    pthread_t caller;
+    atomic_int by_workers;
+    int runs[2];
+} slow_worker;
+
+static void slow_on_a_worker(void *argument, int index) {
+    slow_worker *s = argument;
+    s->runs[index]++;
+    if (pthread_equal(pthread_self(), s->caller)) return;
+    atomic_fetch_add(&s->by_workers, 1);
+    nap(2000);
+}
+
+/* A worker that takes far longer than the caller, as on a busy machine, gets few parts; every part still runs once. */
+static void slow_workers_get_no_work(void) {
+    ln_memory memory;
+    void *block;
+    slow_worker s = {.caller = pthread_self()};
+    ln_memory_init(&memory, NULL);
+    ln_threads *threads = start(&memory, &block, 1);
+    ln_threads_begin(threads);
+    for (int i = 0; i < 200; i++) ln_threads_run(threads, slow_on_a_worker, &s, 2);
+    ln_threads_end(threads);
+    CHECK_INT(s.runs[0], 200);
+    CHECK_INT(s.runs[1], 200);
+    CHECK(atomic_load(&s.by_workers) <= 20);
+    stop(&memory, block, threads, 1);
 }
 
 typedef struct shared {
@@ -266,6 +297,7 @@ int main(void) {
     pthread_t threads[3];
     outside_of_a_session();
     idle_workers_sleep();
+    slow_workers_get_no_work();
     for (int i = 0; i < 3; i++) CHECK_INT(pthread_create(&threads[i], NULL, many_runs, &workers[i]), 0);
     for (int i = 0; i < 3; i++) {
         pthread_join(threads[i], NULL);
