@@ -118,6 +118,10 @@ def test_workers_are_one_process_that_accumulates(servers: int, tmp_path: Path) 
     if servers == 0:
         same(found[0].store, one.store)  # including the optimizer's state
     assert found[0].traffic["applied"] == 24 and found[0].traffic["late"] == 0
+    for history in found[:WORKERS]:
+        np.testing.assert_allclose(history["loss"], one["loss"], rtol=1e-6)  # of all workers
+    for history in found[WORKERS:]:
+        assert history.step == 24 and history["loss"][-1] > 0
 
 
 def test_remote_tables_are_local_ones(tmp_path: Path) -> None:

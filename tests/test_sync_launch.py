@@ -305,3 +305,30 @@ def test_one_script_trains_alike_however_it_is_started(launcher: Launcher) -> No
             continue
         ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == 0 and _trained(ran.stdout.splitlines()) == result, ran.stderr
+
+
+TOGETHER = """
+import numpy as np
+import linnet
+
+rng = np.random.default_rng(0)
+data = {"x": rng.standard_normal((40, 6)).astype(np.float32), "t": rng.integers(0, 3, 40).astype(np.int32)}
+graph = linnet.Graph(seed=1)
+x, t = graph.placeholder("x", ("batch", 6)), graph.placeholder("t", ("batch",), "i32")
+loss = linnet.softmax_cross_entropy(linnet.nn.dense(x, 3), t).mean()
+linnet.sync.signatures(graph, loss, linnet.Adam(0.05), {"x": x, "t": t}, accumulate=True)
+history = linnet.fit(graph, data, epochs=3, batch_size=5, accumulate=4, cluster=linnet.sync.cluster())
+print(round(history["loss"][-1], 5))
+"""
+
+
+def test_every_role_has_a_history(launcher: Launcher) -> None:
+    """README's "Train together", with a line that prints the last loss: all workers print what one process prints."""
+    path = launcher.folder / "alone.py"
+    path.write_text(TOGETHER)
+    alone = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True, timeout=120).stdout
+    status, out, err = launcher.run(TOGETHER, "-n", "4", "--servers", "1")
+    assert status == 0, err
+    lines = dict(line.lstrip("[").split("]") for line in out)
+    workers = {float(text) for name, text in lines.items() if name.startswith("worker")}
+    assert len(lines) == 5 and workers == {float(alone)}

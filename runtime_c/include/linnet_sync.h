@@ -249,6 +249,8 @@ typedef struct linnet_worker_info {
     uint32_t members;                        /* workers in the group at the last answer */
     uint64_t bytes;                          /* memory that the worker holds, without the store's */
     int32_t link_count;                      /* servers */
+    double loss;        /* mean loss of all workers in the step of the last push, weighted as their gradients */
+    double loss_weight; /* weight behind it; 0: no worker has an output `loss` */
 } linnet_worker_info;
 
 static inline void linnet_worker_info_init(linnet_worker_info *info) { linnet_struct_init(info, sizeof *info); }

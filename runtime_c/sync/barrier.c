@@ -84,6 +84,8 @@ void ln_sync_send_ack(sync_connection *c) {
     ack.clock[4] = s->host.clock(s->host.context);
     ack.workers = g->closed_workers;
     ack.members = g->live;
+    ack.loss_weight = g->loss_weight;
+    ack.loss = g->loss_weight > 0 ? g->loss : 0;
     ln_sync_ack_write(&ack, bytes);
     if (!ln_sync_tell(c, LN_SYNC_ACK, c->ack_step, bytes, sizeof bytes)) {
         c->ack_due = true;
@@ -162,7 +164,12 @@ static void close_step(ln_sync_server *s, sync_group *g) {
         loss += m->commit.weight * m->commit.loss;
         weights += m->commit.weight;
     }
+    if (!isfinite(loss) || !isfinite(weights)) loss = weights = 0; /* numbers near the limits of a double */
+    g->loss_weight = weights;
     if (weights > 0) g->loss = loss / weights;
+    if (!isfinite(g->loss)) g->loss_weight = 0;
+    g->losses += loss;
+    g->loss_weights += weights;
     if (s->config.batch) share_out(s);
     g->step++;
     g->folded = 0;

@@ -256,11 +256,12 @@ void ln_sync_ack_write(const ln_sync_ack *ack, unsigned char *bytes) {
     for (int i = 0; i < 5; i++) put64(bytes + 48 + 8 * i, ack->clock[i]);
     put32(bytes + 96, ack->workers);
     put32(bytes + 100, ack->members);
+    put_f64(bytes + 88, ack->loss);
+    put_f64(bytes + 104, ack->loss_weight);
 }
 
 bool ln_sync_ack_read(ln_sync_ack *ack, const unsigned char *bytes, size_t length) {
-    if (length != LN_SYNC_ACK_BYTES || !zero(bytes + 1, 7) || !zero(bytes + 88, 8) || !zero(bytes + 104, 8))
-        return false;
+    if (length != LN_SYNC_ACK_BYTES || !zero(bytes + 1, 7)) return false;
     *ack = (ln_sync_ack){
         .outcome = bytes[0],
         .version = get64(bytes + 8),
@@ -270,7 +271,10 @@ bool ln_sync_ack_read(ln_sync_ack *ack, const unsigned char *bytes, size_t lengt
         .batch = get64(bytes + 40),
         .workers = get32(bytes + 96),
         .members = get32(bytes + 100),
+        .loss = get_f64(bytes + 88),
+        .loss_weight = get_f64(bytes + 104),
     };
+    if (!isfinite(ack->loss) || !isfinite(ack->loss_weight) || ack->loss_weight < 0) return false;
     for (int i = 0; i < 5; i++) ack->clock[i] = get64(bytes + 48 + 8 * i);
     return ack->outcome <= LN_SYNC_NO_OUTCOME && ack->examples <= ack->batch &&
            ack->first_example <= ack->batch - ack->examples;

@@ -94,10 +94,11 @@ struct sync_group {
     /* folded members: their pushes are already in `sums` */
     sync_buffer *sums; /* per tensor */
     uint32_t folded;
-    double weight, weights; /* weight of the first folded member; sum of all weights */
-    bool equal;             /* all weights so far equal `weight`, and the sums are unweighted */
-    double loss;
-    uint64_t not_finite; /* number of steps of which all pushes were dropped */
+    double weight, weights;   /* weight of the first folded member; sum of all weights */
+    bool equal;               /* all weights so far equal `weight`, and the sums are unweighted */
+    double loss, loss_weight; /* mean loss of the last closed step, and the weight behind it; 0: no worker told one */
+    double losses, loss_weights; /* sums over all steps since the start, for the status */
+    uint64_t not_finite;         /* number of steps of which all pushes were dropped */
 };
 
 typedef enum sync_state { AWAIT_HELLO, ANNOUNCE, AWAIT_READY, SERVING, CLOSED } sync_state;

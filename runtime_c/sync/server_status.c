@@ -73,6 +73,8 @@ static void put_group(text *t, const sync_group *g) {
     put_number(t, "collect_s", seconds(g->closed_clock[1] - g->closed_clock[0]));
     put_number(t, "update_s", seconds(g->closed_clock[3] - g->closed_clock[2]));
     put_number(t, "loss", g->loss);
+    put_number(t, "losses", g->losses);
+    put_number(t, "loss_weights", g->loss_weights);
     put(t, "}");
 }
 

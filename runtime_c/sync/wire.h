@@ -227,6 +227,7 @@ typedef struct ln_sync_ack {
     uint64_t clock[5]; /* times of the first COMMIT, the last COMMIT that counted, the beginning and the end of the
                           update, and the ACK */
     uint32_t workers, members;
+    double loss, loss_weight; /* mean loss of the step, and the weight behind it; weight 0: none */
 } ln_sync_ack;
 void ln_sync_ack_write(const ln_sync_ack *ack, unsigned char *bytes);
 bool ln_sync_ack_read(ln_sync_ack *ack, const unsigned char *bytes, size_t length);

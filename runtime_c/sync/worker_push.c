@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Called when the step was closed without this push. Does not send the rest of the push. If the push has begun but no
- * COMMIT is queued, tells the server that the push is abandoned. */
+/* Called when the step is decided. Does not send the rest of the push. If no COMMIT is queued, the step was closed
+ * without this push: tells the server that it is abandoned, so that both count it as late. */
 static void abandon(worker_link *link) {
     const ln_sync_commit commit = {.flags = LN_SYNC_COMMIT_ABANDON};
     unsigned char payload[LN_SYNC_COMMIT_BYTES];
     for (uint32_t i = 0; i < link->queued && link->released < link->queued; i++) ln_sync_stream_cancel(link->stream, i);
-    if (link->queued == 0 || link->committed) return;
+    if (link->committed) return;
     ln_sync_commit_write(&commit, payload);
     ln_worker_send(link, LN_SYNC_COMMIT, link->step, payload, sizeof payload);
 }
@@ -95,6 +95,10 @@ ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_
     link->next = ack->next;
     if (ack->version > link->version) link->version = ack->version;
     worker->members = ack->members;
+    if (ack->outcome != LN_SYNC_NO_OUTCOME) {
+        worker->info.loss = ack->loss;
+        worker->info.loss_weight = ack->loss_weight;
+    }
     if (ack->batch) {
         worker->info.first_example = ack->first_example;
         worker->info.examples = ack->examples;

@@ -262,11 +262,21 @@ static void test_steps(void) {
                              .batch = 256,
                              .clock = {11, 12, 13, 14, 15},
                              .workers = 8,
-                             .members = 9};
+                             .members = 9,
+                             .loss = 0.25,
+                             .loss_weight = 260};
     header.type = LN_SYNC_ACK;
     ln_sync_ack_write(&ack, bytes);
     check_frame(header, bytes, LN_SYNC_ACK_BYTES);
-    CHECK_PAYLOAD(ack, bytes, LN_SYNC_ACK_BYTES, 1, 7, 88, 8, 104, 8, 0, 1, 38, 1, 30, 1, );
+    CHECK_PAYLOAD(ack, bytes, LN_SYNC_ACK_BYTES, 1, 7, 0, 1, 38, 1, 30, 1, );
+    for (int at = 88; at <= 104; at += 16) { /* a loss that is infinite, then a weight */
+        ln_sync_ack changed;
+        unsigned char before[8];
+        memcpy(before, bytes + at, 8);
+        memcpy(bytes + at, "\0\0\0\0\0\0\xf0\x7f", 8);
+        CHECK(!ln_sync_ack_read(&changed, bytes, LN_SYNC_ACK_BYTES));
+        memcpy(bytes + at, before, 8);
+    }
 
     const ln_sync_beat beat = {5000000001, 4000000002, 4999999003};
     ln_sync_beat_write(&beat, bytes);

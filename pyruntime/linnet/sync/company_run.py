@@ -159,6 +159,9 @@ class CompanyRun(TrainingRun):
         count = examples(feeds)
         outputs = self._worker.step(feeds, weight=count)
         metrics = self._checked(outputs, feeds)
+        of_all = self._worker.info.loss
+        if of_all is not None and "loss" in metrics:
+            metrics["loss"] = of_all
         self._means.add(metrics, count)
         return metrics
 

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from linnet.session.model import Model, Store
 from linnet.sync.link import Link
@@ -34,6 +34,7 @@ class Place(Protocol):
 
 
 _GRACE = 10.0  # seconds that workers have to connect (again) when none is connected
+_RECORD = 1.0  # seconds between two records of the history
 
 
 class Serving:
@@ -53,6 +54,8 @@ class Serving:
             batch=batch,
         )  # fmt: skip
         self._over, self._patience = True, strategy.lost
+        self._records: list[dict[str, float]] = []
+        self._recorded = (0.0, 0.0, time.monotonic())  # sums of losses and of weights, and when
         self._before = {w["worker"]: w["step"] for w in self._server.status()["workers"]}  # from an earlier start
 
     @property
@@ -64,6 +67,11 @@ class Serving:
     def addresses(self) -> list[str]:
         """The addresses at which it listens."""
         return self._server.addresses
+
+    @property
+    def records(self) -> list[dict[str, float]]:
+        """A record per second: step, and the mean loss of the steps since the record before."""
+        return self._records
 
     @property
     def store(self) -> Store:
@@ -88,6 +96,7 @@ class Serving:
         version = -1
         while (wanted is None or wanted()) and not self._server.wait(0.02):
             status = self._server.status()
+            self._record(status)
             came |= {
                 w["worker"] for w in status["workers"] if w["member"] or w["step"] > self._before.get(w["worker"], 0)
             }
@@ -99,5 +108,18 @@ class Serving:
             if status["members"] or (wanted is not None and not came):
                 left = time.monotonic()
             elif len(came) >= self._workers or time.monotonic() - left > _GRACE:
+                self._record(status, last=True)
                 return
         self._over = wanted is None or wanted()
+
+    def _record(self, status: dict[str, Any], last: bool = False) -> None:
+        """Adds a record if a second has passed, or at the end, and workers have told losses since the last one."""
+        losses, weights, then = self._recorded
+        now = time.monotonic()
+        if not last and now - then < _RECORD:
+            return
+        sums = [sum(group[name] for group in status["groups"]) for name in ("losses", "loss_weights")]
+        if sums[1] > weights:
+            loss = (sums[0] - losses) / (sums[1] - weights)
+            self._records.append({"step": status["version"], "loss": loss})
+        self._recorded = (sums[0], sums[1], now)

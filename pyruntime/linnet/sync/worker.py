@@ -65,6 +65,8 @@ class WorkerInfo:
     decided: value of time.monotonic() when the reply to the last push arrived.
     share: (first example, examples, total examples) of the next global batch, or None.
     memory: bytes in use, without the store.
+    loss: mean loss of all workers in the step of the last push, weighted as their gradients. None: no worker has an output
+        `loss`.
     """
 
     worker: int
@@ -89,6 +91,7 @@ class WorkerInfo:
     members: int
     memory: int
     links: tuple[LinkInfo, ...]
+    loss: float | None
 
 
 class Worker:
@@ -301,6 +304,7 @@ class Worker:
             share=share,
             memory=int(record.bytes),
             links=tuple(links),
+            loss=float(record.loss) if record.loss_weight else None,
         )
 
 

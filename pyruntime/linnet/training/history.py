@@ -22,7 +22,8 @@ class History:
     """The result of `fit`.
 
     records: one per epoch (or every `validate_every` steps): step, epoch, the means of the train outputs since the
-        previous record, and val_... of the validation.
+        previous record, and val_... of the validation. In a job with several workers, `loss` is the mean of all of them, and
+        a server process has a record per second.
     steps: the metrics of every `log_every`-th step.
     store: the variables in their current state, which sessions of `model` can share.
     stopped: why training ended before its last step, or "".

@@ -80,8 +80,9 @@ def fit(
     strategy: how its workers train together (linnet.sync.Strategy). The model then needs the signatures of
         linnet.sync.signatures. Of N consecutive batches, each of the N workers takes one, so N workers replace
         `accumulate=N` in one process, with the same bits. Only worker 0 validates, records and saves. resume=True
-        continues from the servers' snapshots. A server process returns when the workers have left. In a job with one
-        process, cluster has no effect.
+        continues from the servers' snapshots. The loss in a worker's history is the mean of all workers; other metrics are
+        its own. A server process returns when the workers have left; its history has a record per second, with the mean loss
+        of the steps since the record before. In a job with one process, cluster has no effect.
 
     On Ctrl-C or SIGTERM the current step ends and the state is saved; then the signal takes its usual effect. A loss
     that is not finite raises TrainingError, which names step, op and tensor; the last good checkpoint is kept. Wrong
@@ -212,6 +213,8 @@ def _serve(company: Company, model: Model, graph: Graph | None, place: Path | No
         history = History(serving.model, serving.store, source=graph if serving.model is model else None)
         with serving.running():
             serving.wait_for_the_workers(lambda: not signals.number)
+    history.records = serving.records
+    history.step = int(history.records[-1]["step"]) if history.records else 0
     history.seconds = time.monotonic() - start
     return history
 
