@@ -40,7 +40,8 @@ def echo(folder: Path) -> Path:
 
 
 def native(folder: Path, *arguments: object, kind: str = "release") -> subprocess.CompletedProcess[str]:
-    command = [str(build(kind, "linnet-run") / "linnet-run"), *map(str, arguments), "-o", "out"]
+    folder_of_outputs = [] if "--output-dir" in arguments else ["-o", "out"]
+    command = [str(build(kind, "linnet-run") / "linnet-run"), *map(str, arguments), *folder_of_outputs]
     env = {**os.environ, **SANITIZED}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=env)
 
