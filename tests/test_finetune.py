@@ -4,7 +4,9 @@ The photographs come from scikit-image's and scikit-learn's wheels; see tests/ph
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -83,6 +85,26 @@ def test_the_command_trains_writes_and_labels(tmp_path: Path, capsys: pytest.Cap
     assert np.allclose(
         (features - v["head/mean"]) * v["head/scale"] @ v["head/weight"] + v["head/bias"], wanted, atol=2e-3
     )
+
+
+def test_ctrl_c_keeps_what_was_learnt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: linnet.Callback, run: Any, metrics: Any) -> None:
+        if run.step == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("linnet.training.finetune._Watch.on_step", interrupt)
+    model = zoo.at_hand(lambda: zoo.fetch("ppocr_cls"))
+    data, out = patterns(tmp_path / "data", 6), tmp_path / "m.lnt"
+    arguments = ["finetune", str(model), "--data", str(data), "--epochs", "90", "--json", "--pixels", "symmetric",
+                 "--size", "48,192", "--batch", "4", "-o", str(out)]  # fmt: skip
+    assert _main(arguments) == 130
+    said = capsys.readouterr()
+    report = json.loads(said.out)
+    assert report["stopped"] and report["steps"] == 3 and 0 <= report["accuracy"] <= 1
+    assert "stopped by Ctrl-C after step 3" in said.err and str(out) in said.err
+    assert "head/weight" in linnet.Graph.load(out).variables
 
 
 def test_unfrozen_weights_move_and_others_do_not(tmp_path: Path) -> None:

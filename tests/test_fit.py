@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -112,6 +113,31 @@ def test_checkpoints_are_kept_and_dropped(tmp_path: Path) -> None:
     assert names == {"checkpoint-00000007.lnt", "checkpoint-00000011.lnt", "best.lnt"}
     assert history.best is not None and history.best["step"] == 7 and history.best_path == tmp_path / "b" / "best.lnt"
     assert linnet.load_checkpoint(tmp_path / "b" / "best.lnt").metadata["step"] == "7"
+
+
+def test_checkpoints_by_time(tmp_path: Path) -> None:
+    """minutes=: a checkpoint as soon as they have passed. keep_hours=: one of each hour stays besides the latest."""
+    seldom = {"every": 10**6, "keep": None}
+    linnet.fit(build, examples(), steps=3, directory=tmp_path / "a", saver=linnet.Saver(**seldom, minutes=1e-9))
+    assert len(list((tmp_path / "a").glob("checkpoint-*.lnt"))) == 3
+    linnet.fit(build, examples(), steps=3, directory=tmp_path / "b", saver=linnet.Saver(**seldom, minutes=60))
+    assert len(list((tmp_path / "b").glob("checkpoint-*.lnt"))) == 1
+
+    class Hours(linnet.Callback):
+        """Makes each checkpoint look 20 minutes younger than the one before."""
+
+        def on_step(self, run: Any, metrics: Mapping[str, float]) -> None:
+            for path in run.directory.glob("checkpoint-*.lnt"):
+                os.utime(path, (0, 1200 * int(path.stem.rpartition("-")[2])))
+
+    saver = linnet.Saver(every=1, keep=2, keep_hours=1)
+    linnet.fit(build, examples(), steps=14, batch_size=4, directory=tmp_path / "c", saver=saver, callbacks=[Hours()])
+    # Steps 0 to 2 are the first hour, 3 to 5 the second, and so on.
+    steps = sorted(int(path.stem.rpartition("-")[2]) for path in (tmp_path / "c").glob("checkpoint-*.lnt"))
+    assert steps == [2, 5, 8, 11, 12, 13, 14]
+    for wrong in ({"minutes": 0}, {"keep_hours": -1.0}):
+        with pytest.raises(linnet.UsageError, match="must be above 0"):
+            linnet.Saver(**wrong)  # type: ignore[arg-type]
 
 
 def test_manifest_and_metrics(tmp_path: Path) -> None:

@@ -148,3 +148,30 @@ def test_a_run_that_failed_before_its_first_checkpoint_can_begin_anew(tmp_path: 
         checkpoint.unlink()
     history = linnet.fit(build(), examples(), batch_size=4, steps=2, directory=tmp_path, resume=True)
     assert history.step == 2 and [p.name for p in tmp_path.glob("*.lnt")] == ["checkpoint-00000002.lnt"]
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_failed_first_step_leaves_nothing(existed: bool, tmp_path: Path) -> None:
+    """The corrected run can use the same directory, whatever was wrong: labels out of range, or a loss of NaN."""
+    place, wrong = tmp_path / "run", examples()
+    if existed:
+        place.mkdir()
+        (place / "notes.txt").write_text("mine")
+    wrong["t"] = wrong["t"] + 3
+    not_finite = examples()
+    not_finite["x"][:] = np.nan
+    for given, kind in ((wrong, linnet.GraphError), (not_finite, linnet.TrainingError)):
+        with pytest.raises(kind):
+            linnet.fit(build(), given, batch_size=8, directory=place, progress=False)
+        assert [path.name for path in place.glob("*")] == (["notes.txt"] if existed else [])
+        assert place.exists() == existed
+    history = linnet.fit(build(), examples(), steps=2, batch_size=8, directory=place, progress=False)
+    assert history.step == 2 and (place / "checkpoint-00000002.lnt").exists()
+
+
+def test_a_later_failure_keeps_the_steps_before_it(tmp_path: Path) -> None:
+    wrong = examples()
+    wrong["t"][20:24] = 9
+    with pytest.raises(linnet.GraphError):
+        linnet.fit(build(), wrong, batch_size=8, directory=tmp_path, shuffle=False, progress=False)
+    assert (tmp_path / "checkpoint-00000002.lnt").exists() and (tmp_path / "manifest.json").exists()

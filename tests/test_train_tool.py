@@ -232,6 +232,48 @@ def test_checkpoints_and_evaluation_come_when_they_are_due(folder: Path, tmp_pat
     assert [line["step"] for line in lines(often, "eval")] == [2, 4, 5]
 
 
+def test_the_last_few_and_the_best_checkpoints_stay(folder: Path, tmp_path: Path) -> None:
+    images, labels = examples(50, seed=3)
+    np.savez(tmp_path / "held.npz", x=images.astype(np.float32) / 255, t=labels)
+    more = [
+        "--checkpoint",
+        tmp_path / "a",
+        "--every",
+        2,
+        "--keep",
+        3,
+        "--eval",
+        tmp_path / "held.npz",
+        "--eval-every",
+        3,
+    ]
+    (tmp_path / "a.notes").write_text("mine")
+    done = train(folder, *USUAL, "--steps", 9, *more, "--best", "loss")
+    names = {path.name for path in tmp_path.glob("a*")}
+    assert names == {"a", "a.notes", "a.best", "a.6", "a.8", "a.9"}
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "a.9").read_bytes()
+    evaluated = {line["step"]: line["loss"] for line in lines(done, "eval")}
+    best = min(evaluated, key=lambda step: evaluated[step])
+    assert linnet.load_checkpoint(tmp_path / "a.best").metadata["step"] == str(best)
+    assert lines(done, "best")[-1]["step"] == best
+    # An earlier best is known after an interruption: with max, the first loss stays the highest one.
+    high = ["--checkpoint", tmp_path / "b", "--eval", tmp_path / "held.npz", "--eval-every", 3, "--best", "loss,max"]
+    train(folder, *USUAL, "--steps", 6, *high)
+    highest = float(linnet.load_checkpoint(tmp_path / "b.best").metadata["value"])
+    done = train(folder, *USUAL, "--steps", 12, *high)
+    again = linnet.load_checkpoint(tmp_path / "b.best").metadata
+    assert float(again["value"]) == max(highest, *(line["loss"] for line in lines(done, "eval")))
+    refused(train(folder, *USUAL, *high[:-1], "mood"), "--best mood", "no scalar output of this name", status=2)
+    refused(train(folder, *USUAL, "--keep", 2), "--keep needs --checkpoint", status=2)
+    refused(train(folder, *USUAL, "--best", "loss"), "--best needs --checkpoint FILE and --eval FILE", status=2)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_first(folder: Path, tmp_path: Path) -> None:
+    done = train(folder, *USUAL, "--steps", 3, "--checkpoint", tmp_path / "absent" / "a")
+    refused(done, "cannot write", "give a path in an existing folder")
+    assert done.stdout == ""
+
+
 def test_a_fixed_batch_and_numbers_as_inputs(folder: Path, tmp_path: Path) -> None:
     mlp(tmp_path / "fixed.lnt", batch=BATCH, rate=1e-3, factor=2.0)
     done = train(folder, tmp_path / "fixed.lnt", "--data", "one.npz", "--set", "factor=4/2", "--json", "--log", 1,
@@ -486,7 +528,7 @@ def test_checkpoints_that_cannot_be_gone_on_from(folder: Path, tmp_path: Path) -
     half_way = len(before) // 2
     path.write_bytes(before[:half_way] + b"\xff" * 8 + before[half_way + 8 :])
     refused(train(folder, *USUAL, "--checkpoint", path), "corrupt", "use an earlier checkpoint")
-    refused(train(folder, *USUAL, "--checkpoint", tmp_path / "no" / "a"), "write_failed", "no such file")
+    refused(train(folder, *USUAL, "--checkpoint", tmp_path / "no" / "a"), "cannot write", "existing folder")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,9 @@ static const char help[] = "usage: linnet-train MODEL.lnt --data FILE [--steps N
                            "                        exists, training continues from it, and ends with the\n"
                            "                        same result as without the interruption\n"
                            "  --every N             also save every N steps\n"
+                           "  --keep N              also keep the last N checkpoints, as FILE.STEP\n"
+                           "  --best NAME[,max]     also keep the checkpoint with the least (with max, the\n"
+                           "                        highest) value of this output of --eval, as FILE.best\n"
                            "  --fresh               start from the beginning, even if the checkpoint exists\n"
                            "  --eval FILE           data like --data for the signature `eval`, which runs\n"
                            "                        after every epoch\n"
@@ -80,7 +83,8 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
         const char *option;
         long *value;
     } numbers[] = {{"--batch", &o->batch}, {"--epochs", &o->epochs}, {"--steps", &o->steps},
-                   {"--every", &o->every}, {"--log", &o->log},       {"--eval-every", &o->eval_every}};
+                   {"--every", &o->every}, {"--log", &o->log},       {"--eval-every", &o->eval_every},
+                   {"--keep", &o->keep}};
     const struct {
         const char *option;
         bool *value;
@@ -115,6 +119,13 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
     if (!strcmp(option, "--set")) return take_named(o, option, value, n->sets, &n->n_sets);
     if (!strcmp(option, "--scale")) return take_named(o, option, value, n->scales, &n->n_scales);
     if (!strcmp(option, "--memory")) return tool_size(tool, option, value, &o->memory) ? TOOL_OK : TOOL_USAGE;
+    if (!strcmp(option, "--best")) {
+        char *comma = strrchr(value, ',');
+        o->best_is_most = comma && !strcmp(comma, ",max");
+        if (o->best_is_most || (comma && !strcmp(comma, ",min"))) *comma = 0;
+        o->best = value;
+        return TOOL_OK;
+    }
     if (!strcmp(option, "--checkpoint"))
         o->checkpoint = value;
     else if (!strcmp(option, "--eval-signature"))
@@ -147,6 +158,9 @@ static int parse(train_options *o, named *n, int argc, char **argv) {
     if (!o->data.n_files)
         return tool_usage(o->common.tool, "no data given; give --data FILE.npz or --data x=FILE,t=FILE");
     if (o->epochs && o->steps_given) return tool_usage(o->common.tool, "give --epochs or --steps, not both");
+    if (o->keep && !o->checkpoint) return tool_usage(o->common.tool, "--keep needs --checkpoint FILE");
+    if (o->best && (!o->checkpoint || !o->eval.n_files))
+        return tool_usage(o->common.tool, "--best needs --checkpoint FILE and --eval FILE");
     if (o->every && !o->checkpoint) return tool_usage(o->common.tool, "--every needs --checkpoint FILE");
     if (o->eval_every && !o->eval.n_files) return tool_usage(o->common.tool, "--eval-every needs --eval FILE");
     if (o->common.n_shapes)

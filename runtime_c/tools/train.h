@@ -129,13 +129,15 @@ typedef struct train_options {
     tool_options common;
     data_options data, eval;
     const char *eval_signature, *checkpoint;
-    long batch, epochs, steps, every, log, eval_every; /* 0: not given */
+    const char *best; /* an output of the evaluation; NULL: no best checkpoint */
+    bool best_is_most;
+    long batch, epochs, steps, every, log, eval_every, keep; /* 0: not given */
     bool steps_given, seed_given, in_order, fresh, json;
     size_t memory; /* 0: no limit */
 } train_options;
 
 /* If there is an APPLY program, TRAIN accumulates gradients. REST evaluates the last, smaller batch. */
-enum { TRAIN, APPLY, EVAL, REST, PROGRAMS };
+enum { TRAIN, APPLY, EVAL, REST, PROGRAMS, TOOL_PATH = 4096 };
 
 typedef struct trainer {
     const train_options *o;
@@ -160,6 +162,8 @@ typedef struct trainer {
     size_t room_bytes, rows_bytes;
     double sums[MOST_SCALARS]; /* sums of the scalars since the last line */
     long long runs;
+    bool has_best;
+    double best;  /* the best value so far; of a loss, minus the value */
     double since; /* time of the steps since the last line, in seconds */
 } trainer;
 
@@ -170,7 +174,12 @@ int trainer_step(trainer *t, long long step);
  * the error and the op that caused it. */
 int trainer_check(trainer *t, bool variables);
 int trainer_eval(trainer *t);
+/* Saves the step to --checkpoint, unless it is saved, and keeps the last --keep checkpoints. */
 int trainer_save(trainer *t);
+/* Saves to FILE.best if the value of --best among the means of an evaluation is the best so far. */
+int trainer_keep_best(trainer *t, const double *values);
+/* Fails if --checkpoint could not be written at the end. Finds the best value of an earlier part of this training. */
+int trainer_check_checkpoint(trainer *t);
 void trainer_report(trainer *t);
 
 /* ---- train_setup.c ---------------------------------------------------------------------------------------------- */

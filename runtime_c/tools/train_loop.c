@@ -153,30 +153,8 @@ int trainer_eval(trainer *t) {
     print_values(t, &t->programs[EVAL], sums, (double)done);
     puts(t->o->json ? "}" : "");
     fflush(stdout);
-    return TOOL_OK;
-}
-
-int trainer_save(trainer *t) {
-    char numbers[4][32];
-    const char *pairs[] = {"step", numbers[0], "seed", numbers[1], "batch", numbers[2], "examples", numbers[3]};
-    linnet_checkpoint_config config;
-    linnet_error error;
-    if (!t->o->checkpoint || t->saved == t->step) return TOOL_OK;
-    snprintf(numbers[0], sizeof numbers[0], "%lld", t->step);
-    snprintf(numbers[1], sizeof numbers[1], "%llu", (unsigned long long)t->seed);
-    snprintf(numbers[2], sizeof numbers[2], "%lld", t->batch);
-    snprintf(numbers[3], sizeof numbers[3], "%lld", t->data.rows);
-    linnet_checkpoint_config_init(&config);
-    config.metadata = pairs;
-    config.metadata_count = 4;
-    if (linnet_store_save(t->store, t->o->checkpoint, &config, &error)) return tool_fail_record(t->tool, &error);
-    t->saved = t->step;
-    if (t->o->json)
-        printf("{\"kind\": \"checkpoint\", \"step\": %lld}\n", t->step);
-    else
-        printf("step %lld  -> %s\n", t->step, t->o->checkpoint);
-    fflush(stdout);
-    return TOOL_OK;
+    for (int i = 0; i < t->programs[EVAL].n_scalars; i++) sums[i] /= (double)done;
+    return trainer_keep_best(t, sums);
 }
 
 void trainer_report(trainer *t) {

@@ -308,7 +308,8 @@ int trainer_open(trainer *t, const train_options *o) {
     int status;
     *t = (trainer){.o = o, .tool = o->common.tool, .seed = o->common.seed};
     memory_init(&t->memory, o->memory);
-    status = open_model(t);
+    status = trainer_check_checkpoint(t);
+    if (status == TOOL_OK) status = open_model(t);
     if (status == TOOL_OK) status = open_data(t);
     if (status == TOOL_OK && (!take_room(t) || t->memory.refused)) return refuse(t);
     if (status == TOOL_OK) status = plan_within(t);

@@ -21,6 +21,7 @@ from linnet.clib.errors import FileError, UsageError
 if TYPE_CHECKING:
     from linnet.data.source import Source
     from linnet.session.model import Model
+    from linnet.training.finetune import Result
 
 
 @click.command(short_help="Write a .lnt model as ONNX.")
@@ -410,13 +411,24 @@ def finetune(
         "images": made.images, "validation_images": made.validation, "accuracy": made.accuracy,
         "loss": made.history["loss"], "features_seconds": made.features_seconds, "seconds": made.history.seconds,
     }  # fmt: skip
+    report |= {"stopped": made.stopped, "steps": made.history.step}
+    if made.stopped:
+        click.echo(
+            f"stopped by Ctrl-C after step {made.history.step}; what was learnt until then is in {out}", err=True
+        )
     if as_json:
         click.echo(json.dumps(report))
-        return
+    else:
+        _tell(made, model, out, onnx, bool(unfreeze))
+    if made.stopped:
+        click.get_current_context().exit(130)
+
+
+def _tell(made: Result, model: Path, out: Path, onnx: Path | None, unfrozen: bool) -> None:
     click.echo(f"{made.images} training images, {made.validation} validation images, {len(made.classes)} classes")
-    if not unfreeze:
+    if not unfrozen:
         click.echo(
-            f"computed all features in {made.features_seconds:.1f} s; trained the head for {epochs} epochs in "
+            f"computed all features in {made.features_seconds:.1f} s; trained the head for {made.history.epoch} epochs in "
             f"{made.history.seconds:.1f} s"
         )
     losses = made.history["loss"]

@@ -3,7 +3,9 @@ resumes from an existing one."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,8 @@ def total_of(epochs: int | None, steps: int | None, length: int | None, accumula
 
 
 def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, Any], threads: int | None) -> None:
-    """Prepares the run's directory and starting point. Raises UsageError if the directory holds another run."""
+    """Prepares the run's directory and starting point. Raises UsageError if the directory holds another run. If no step of a
+    new run succeeds, `run.forget` removes what this wrote, so that the corrected run can use the directory."""
     directory = run.directory
     if directory is None:
         if resume is True:
@@ -61,6 +64,7 @@ def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, An
         if resume:
             run.load(Path(resume))
         return
+    existed = directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         latest, old = run.checkpoint(), (directory / manifest.NAME).exists()
@@ -82,6 +86,7 @@ def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, An
             if resume is not True and resume:
                 run.load(Path(resume))
                 content["from"] = str(resume)
+            run.begun, run.forget = run.step, partial(_forget, run.metrics.path, directory, existed)
         manifest.write(directory, content)
     except OSError as error:
         if isinstance(error, Error):
@@ -90,3 +95,13 @@ def begin(run: TrainingRun, resume: bool | str | Path, description: dict[str, An
             f"cannot write to '{directory}': {error.strerror or error}", code=207, tensor=str(directory),
             hint="give a folder that you can write to",
         ) from None  # fmt: skip
+
+
+def _forget(metrics: Path | None, directory: Path, existed: bool) -> None:
+    """Removes the files of a run that made no step, and the directory if the run made it and nothing else is there."""
+    for path in (directory / manifest.NAME, metrics):
+        if path is not None:
+            path.unlink(missing_ok=True)
+    if not existed:
+        with contextlib.suppress(OSError):  # a callback has written something
+            directory.rmdir()

@@ -25,6 +25,7 @@ from linnet.passes import replace_head, trainable
 from linnet.passes.heads import apply_head
 from linnet.preprocess._edit import io_key, parse_io
 from linnet.session.session import Session
+from linnet.training.callbacks import Callback, Run
 from linnet.training.history import History
 from linnet.training.loop import fit
 
@@ -61,6 +62,7 @@ class Result:
     validation: int
     features_seconds: float
     history: History
+    stopped: bool = False  # Ctrl-C ended the training early
 
     def save(self, path: str | Path) -> None:
         """Writes the .lnt file. Its "infer" takes a photo (u8 [height, width, 3]) and returns scores and classes, with
@@ -108,6 +110,7 @@ def finetune(
     steps: further arguments of linnet.preprocess.image. Pixels for a quantized input are scaled by its quantization,
         and a .lnt file that takes photos keeps its own steps.
     user_ops: the user ops that the model names. With `unfreeze` they need gradients.
+    Ctrl-C ends the training after the current step; the result then has what was learnt until then.
     Raises UsageError for a bad argument or folder, FileError, ConversionError.
     """
     if optimizer not in OPTIMIZERS:
@@ -158,7 +161,9 @@ def finetune(
     graph.variables["head/mean"].value = vectors.mean(0)
     graph.variables["head/scale"].value = 1 / np.maximum(vectors.std(0), 1e-6 + 1e-3 * vectors.std())
     spent = time.monotonic() - started
-    history = fit(
+    watch = _Watch()
+    history = _until_stopped(
+        watch,
         graph,
         sets[0],
         epochs=epochs,
@@ -177,7 +182,35 @@ def finetune(
         )  # for later training with `linnet train --data DIR`
     deployed = photos.deployed(made)
     accuracy = history["val_accuracy"][-1]
-    return Result(made, deployed, photos.classes, accuracy, len(train), len(held), spent, history)
+    return Result(
+        made, deployed, photos.classes, accuracy, len(train), len(held), spent, history, bool(history.stopped)
+    )  # fmt: skip
+
+
+class _Watch(Callback):
+    """Keeps hold of the run."""
+
+    run: Run | None = None
+
+    def on_start(self, run: Run) -> None:
+        self.run = run
+
+
+def _until_stopped(watch: _Watch, graph: Graph, data: Any, **arguments: Any) -> History:
+    """`fit`. After Ctrl-C, returns what was learnt until then, with its accuracy. Raises KeyboardInterrupt if no step was
+    made."""
+    started = time.monotonic()
+    try:
+        return fit(graph, data, callbacks=[watch], **arguments)
+    except KeyboardInterrupt:
+        run = watch.run
+        if run is None or run.step == 0:
+            raise
+        if run.unrecorded or not run.history.records:
+            run.record(scheduled=False)
+        run.history.step, run.history.epoch = run.step, run.epoch
+        run.history.stopped, run.history.seconds = "SIGINT", time.monotonic() - started
+        return run.history
 
 
 def _signatures(

@@ -87,7 +87,7 @@ def fit(
     On Ctrl-C or SIGTERM the current step ends and the state is saved; then the signal takes its usual effect. A loss
     that is not finite raises TrainingError, which names step, op and tensor; the last good checkpoint is kept. Wrong
     data raises UsageError or GraphError (an index out of range) with the position in the data; with a directory, the
-    state before it is saved.
+    state before it is saved. If the first step of a new run fails, nothing of the run stays in the directory.
     """
     made, graph = model_of(model)
     place = None if directory is None else Path(directory)
@@ -157,13 +157,16 @@ def _train(run: TrainingRun, epochs: int | None, steps: int | None, every: int |
                 _loop(run, epochs, steps, every, signals)
         except BaseException as error:
             run.failed = True
-            if not isinstance(error, TrainingError):  # the previous step is complete
+            nothing = run.forget is not None and run.step == run.begun
+            if not nothing and not isinstance(error, TrainingError):  # the previous step is complete
                 with contextlib.suppress(Error):
                     run.saver.save(run)
             raise
         finally:
             for callback in run.callbacks:
                 callback.on_end(run)
+            if run.failed and run.forget is not None and run.step == run.begun:
+                run.forget()
 
 
 def _finished(run: TrainingRun, saver: Saver, seconds: float) -> History:

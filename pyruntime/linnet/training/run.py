@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,8 @@ class TrainingRun:
         self.step = self.epoch = self.batch = 0
         self.total: int | None = None
         self.failed = False
+        self.begun = 0  # the step at which a new run with a directory began
+        self.forget: Callable[[], None] | None = None  # removes the files of a new run
         self.stopping = ""
         self.history = History(model, self.store, directory=directory)
         self.metrics = MetricsFile(None if directory is None else directory / "metrics.jsonl", self.history)
