@@ -59,6 +59,13 @@ if(LINNET_OPTIMIZED)
     endif()
   endforeach()
 endif()
+# Symbols are bound at start (-z now), so stubs that bind them at the first call are of no use: 1.1 kB of x86-64.
+if(LINNET_OPTIMIZED AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  check_c_compiler_flag(-fno-plt LINNET_HAS_NO_PLT)
+  if(LINNET_HAS_NO_PLT)
+    add_compile_options(-fno-plt)
+  endif()
+endif()
 # GCC 12 vectorises loops of unknown length at -O3 alone, or at -O2 with the cost model of -O3.
 check_c_compiler_flag("-Werror -fvect-cost-model=dynamic" LINNET_HAS_COST_MODEL)
 if(LINNET_HAS_COST_MODEL)

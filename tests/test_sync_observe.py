@@ -128,7 +128,7 @@ def test_top_draws_on_a_terminal_until_interrupted(columns: int, lines: int) -> 
             if select.select([terminal], [], [], 0.05)[0]:
                 with contextlib.suppress(OSError):  # the child has gone
                     seen += os.read(terminal, 1 << 16)
-            if b"synchronous" in seen and b"^C" not in seen:
+            if seen.count(b"synchronous") >= 2 and b"^C" not in seen:  # the first picture is whole
                 os.write(terminal, b"\x03")
                 seen += b"^C"
             done, found = os.waitpid(pid, os.WNOHANG)

@@ -14,7 +14,7 @@ struct ln_pool_block {
 };
 
 /* A new block adds an eighth to the pool, and a large item gets a block of its own, so little of a pool is unused. */
-enum { BLOCK_HEADER = 16, LEAST_BLOCK = 1024, LARGEST_GROWTH = 1 << 15 };
+enum { BLOCK_HEADER = 16, LEAST_BLOCK = 1024 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment) {
     (void)context;
@@ -138,9 +138,9 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
     if (size > SIZE_MAX / 2) return NULL;
     size = ln_round_up(size ? size : 1, 16);
     if (!pool->blocks || size > pool->capacity - pool->used) {
-        size_t wanted = ln_round_up(pool->total / 8, LN_ALIGNMENT);
+        size_t wanted = pool->total / 8 & ~(size_t)(LN_ALIGNMENT - 1);
         if (wanted < LEAST_BLOCK) wanted = LEAST_BLOCK;
-        if (wanted > LARGEST_GROWTH) wanted = LARGEST_GROWTH;
+        if (pool->exact) wanted = 0;
         const bool own = pool->blocks && size >= wanted / 2;
         if (own || wanted < size + BLOCK_HEADER) wanted = size + BLOCK_HEADER;
         ln_pool_block *block = ln_memory_alloc(pool->memory, wanted);

@@ -33,6 +33,7 @@ typedef struct ln_pool {
     ln_pool_block *blocks;
     size_t used, capacity; /* of the newest block */
     size_t total;          /* of all blocks */
+    bool exact; /* a block per item: smaller items never take more memory together, which shared blocks may */
 } ln_pool;
 
 void ln_pool_init(ln_pool *pool, ln_memory *memory);

@@ -301,6 +301,7 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     program->outer = w->outer;
     program->n_devices = w->n_devices;
     ln_pool_init(&program->pool, memory);
+    program->pool.exact = w->frame != NULL; /* the frame's number of bytes is promised to all smaller shapes */
     program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);
     linnet_status status = program->devices == NULL ? ln_work_no_memory(w) : ln_work_sweep(w);
     if (status == LINNET_OK) status = keep_rest(w, program);

@@ -158,7 +158,9 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
         /* This server is ahead of the others, for example because another server was restarted. The push that it
          * received for this step number was another push. */
         worker->links[i].skipped = worker->links[i].next > worker->step;
-        if (worker->links[i].skipped) decided(&worker->links[i], LN_SYNC_LATE);
+        if (!worker->links[i].skipped) continue;
+        decided(&worker->links[i], LN_SYNC_LATE);
+        if (worker->links[i].state == WORKER_OPEN) abandon(&worker->links[i]);
     }
     return LINNET_OK;
 }

@@ -91,7 +91,7 @@ class WorkerInfo:
     members: int
     memory: int
     links: tuple[LinkInfo, ...]
-    loss: float | None
+    loss: float | None = None
 
 
 class Worker:
