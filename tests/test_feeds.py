@@ -11,6 +11,7 @@ import pytest
 
 import linnet
 from linnet import ops
+from tests.native import build, run
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 8)).astype(np.float32)
@@ -187,3 +188,17 @@ def test_the_command_line_feeds_any_tensor(tmp_path: Path, linnet_command: Any) 
     np.testing.assert_allclose(found, np.exp(fed) / np.exp(fed).sum(1, keepdims=True), rtol=1e-5)
     wrong = linnet_command("run", tmp_path / "net.lnt", "--input", f"mop={tmp_path}/map.npy")
     assert wrong.returncode == 1 and "mop" in wrong.stderr
+
+
+def test_linnet_run_starts_at_an_inner_tensor(tmp_path: Path) -> None:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("n", 4))
+    hidden = ops.relu(ops.matmul(x, graph.constant(np.eye(4, dtype=np.float32)), name="product"), name="hidden")
+    graph.signature("infer", {"x": x}, {"y": ops.softmax(hidden)})
+    graph.save(tmp_path / "m.lnt")
+    cut = np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.float32)
+    np.save(tmp_path / "cut.npy", cut)
+    tool = str(build("release", "linnet-run") / "linnet-run")
+    run([tool, "m.lnt", "--input", "hidden=cut.npy", "-o", "out"], cwd=tmp_path)
+    expected = linnet.Session(graph).run({"hidden": cut})["y"]
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), expected)

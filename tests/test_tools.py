@@ -109,7 +109,7 @@ def test_random_inputs_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
         (FAILED, "bad_magic", ["words.npy"]),
         (FAILED, "no signature 'train'", ["mlp.lnt", "--signature", "train"]),
         (FAILED, "give --input x=FILE.npy, or --random", ["mlp.lnt"]),
-        (FAILED, "has no input 'z'", ["mlp.lnt", "--input", "z=x.npy"]),
+        (FAILED, "has no input or tensor 'z'", ["mlp.lnt", "--input", "z=x.npy"]),
         (FAILED, "absent.npy: cannot open", ["mlp.lnt", "--input", "x=absent.npy"]),
         (FAILED, "words.npy: it is not a .npy file", ["mlp.lnt", "--input", "x=words.npy"]),
         (FAILED, "short.npy: the file size does not match the shape", ["mlp.lnt", "--input", "x=short.npy"]),

@@ -5,6 +5,7 @@
 #endif
 
 #include "common.h"
+#include "linnet_ext.h"
 #include "media.h"
 #include "results.h"
 #include "trace.h"
@@ -22,7 +23,8 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "                        preprocessing inside (linnet.preprocess), FILE may also\n"
                            "                        be a JPEG, PNG or BMP picture or a sound file. Repeat\n"
                            "                        the option for every input; NAME= is optional if the\n"
-                           "                        model has one input\n"
+                           "                        model has one input. NAME may also be an inner tensor,\n"
+                           "                        and the run then starts there\n"
                            "  --random              use seeded random values for inputs that are not given\n"
                            "  --seed N              seed of --random; default 0\n"
                            "  --shape NAME=1,3,...  full shape of an input that has no file and whose\n"
@@ -62,7 +64,8 @@ typedef struct feed {
 typedef struct run_options {
     tool_options common;
     feed feeds[TOOL_MOST_OPTIONS];
-    int n_feeds;
+    linnet_shape inner[TOOL_MOST_OPTIONS]; /* the feeds that are no inputs: the run starts there */
+    int n_feeds, n_inner;
     bool random, json;
     const char *folder, *checkpoint, *trace;
     trace spans;
@@ -170,11 +173,12 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
         while (at < n &&
                (linnet_model_get_input(model, signature, at, &input) || (f->name && strcmp(input.name, f->name))))
             at++;
-        if (at == n) {
+        const bool inner = at == n;
+        if (inner && linnet_model_get_tensor(model, signature, f->name, &input)) {
             linnet_model_get_input(model, signature, 0, &input);
             return tool_fail(tool,
-                             "the model has no input '%s'; it has %d inputs, the first is '%s'; `linnet inspect` lists "
-                             "them",
+                             "the model has no input or tensor '%s'; it has %d inputs, the first is '%s'; `linnet "
+                             "inspect` lists them",
                              f->name, n, n ? input.name : "");
         }
         f->name = input.name;
@@ -191,14 +195,16 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
                              f->name, tool_tensor_text(&input, text, sizeof text),
                              tool_tensor_text(&given, other, sizeof other), f->path);
         }
-        if (input.bytes == 0 && o->common.n_shapes < TOOL_MOST_OPTIONS) {
-            linnet_shape *shape = &o->common.shapes[o->common.n_shapes++];
+        if (inner || (input.bytes == 0 && o->common.n_shapes < TOOL_MOST_OPTIONS)) {
+            linnet_shape *shape = inner ? &o->inner[o->n_inner++] : &o->common.shapes[o->common.n_shapes++];
             shape->input = f->name;
             shape->rank = f->array.rank;
             for (int d = 0; d < f->array.rank; d++) shape->dims[d] = f->array.shape[d];
         }
     }
     config->shape_count = o->common.n_shapes;
+    config->feeds = o->inner;
+    config->feed_count = o->n_inner;
     return TOOL_OK;
 }
 
