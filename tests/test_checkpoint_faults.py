@@ -91,8 +91,9 @@ def save(folder: Path, path: Path, **env: object) -> subprocess.CompletedProcess
     command = [str(folder / "save_forever"), str(folder / "model.lnt"), str(path), "1"]
     preload = {"LD_PRELOAD": str(folder / "faulty_files.so"), **{key: str(value) for key, value in env.items()}}
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **preload}
-    )
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, **preload},
+    )  # fmt: skip
 
 
 def test_every_file_operation_may_fail(folder: Path, tmp_path: Path) -> None:
