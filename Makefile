@@ -5,49 +5,65 @@ BIN = $(VENV)/bin
 BUILD ?= build
 TARGET ?= aarch64
 EXTRAS ?=
-comma = ,
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
+# CMake and Ninja of the system, or those that `make venv` and `make demo` install where it has none.
+export PATH := $(PATH):$(CURDIR)/$(BIN)
+GENERATOR = $$(command -v ninja > /dev/null && echo -G Ninja)
+
 .DEFAULT_GOAL := help
-.PHONY: help venv build native demo test soak bench lint generate cross amalgamate clean
+.PHONY: help venv build native demo test test-more check soak bench lint generate cross amalgamate clean
 
 help: ## shows this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# Stamp files record that an installation is newer than the sources: an unchanged tree is not installed again.
-SOURCES = $(shell find runtime_c kernels_x86 kernels_arm schema pyruntime converters CMakeLists.txt pyproject.toml \
-	-type f -not -name '*.pyc')
+# Python runs from the tree (tests/tree.py), so an edited file counts at once. A stamp file records that the requirements of
+# pyproject.toml are installed. EXTRAS=torch adds PyTorch: the version in .ci/constraints.txt has no CUDA.
+INSTALL = set -e; $(BIN)/python -m pip uninstall --quiet --yes linnet 2>/dev/null; \
+	$(BIN)/python -m tests.tree requirements $(1) > $@.txt; \
+	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt -r $@.txt $(if $(shell command -v cmake),,cmake ninja); \
+	$(BIN)/python -m tests.tree; touch $@
 
-$(VENV)/.demo-stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet ".[examples]"
-	@touch $@
+$(VENV)/.demo-stamp: $(BIN)/python pyproject.toml
+	@$(call INSTALL,examples)
 
-# EXTRAS=torch also installs what the tests of that extra need. The versions in .ci/constraints.txt have no CUDA.
-$(VENV)/.test-stamp$(EXTRAS): $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt ".[examples,test$(if $(EXTRAS),$(comma)$(EXTRAS))]"
-	@touch $@
+$(VENV)/.test-stamp$(EXTRAS): $(BIN)/python pyproject.toml .ci/constraints.txt
+	@$(call INSTALL,examples test $(EXTRAS))
 
 $(VENV)/.lint-stamp: $(VENV)/.test-stamp$(EXTRAS)
-	$(BIN)/python -m pip install --quiet ".[examples,test,dev]"
-	@touch $@
+	@$(call INSTALL,dev)
 
-venv: $(VENV)/.test-stamp$(EXTRAS) ## creates the virtual environment .venv with linnet and everything the tests need
+venv: $(VENV)/.test-stamp$(EXTRAS) ## creates .venv: linnet from this tree, and everything the tests need
 
 native: ## builds liblinnet, liblinnet_sync, linnet-bench, linnet-run, linnet-train and the C tests in build/ (needs cmake)
-	cmake -S . -B $(BUILD) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_BUILD_TYPE=Release -DLINNET_WERROR=ON > /dev/null
-	cmake --build $(BUILD) -j $(JOBS)
+	@cmake -S . -B $(BUILD) $(GENERATOR) -DCMAKE_BUILD_TYPE=Release -DLINNET_WERROR=ON -DLINNET_LTO=OFF > /dev/null
+	@cmake --build $(BUILD) -j $(JOBS) $(NATIVE)
 
 demo: $(VENV)/.demo-stamp ## runs the main demo: reads a page of text at f32, f16, i16 and i8, and prints one table
+	@$(MAKE) --no-print-directory native NATIVE="--target linnet"
 	$(BIN)/python -m examples.demo --out demo-out
 
-test: ## installs what is missing and runs all tests, a process per core (at most 25 minutes on 2 cores)
+# One process per core takes the longest tests first and then steals what another has not begun. The trees of C are built before.
+PYTEST_ALL = $(BIN)/python -m pytest tests -q -n $(JOBS) --dist worksteal -o faulthandler_timeout=1200
+
+test: ## installs what is missing and runs the tests that every change must pass (8 minutes on 2 cores)
 	.ci/packages
-	$(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
-	$(BIN)/python -m pytest tests -q -n $(JOBS) --dist loadfile $(PYTEST)
+	@$(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
+	$(BIN)/python -m tests.native release address aarch64
+	$(PYTEST_ALL) -m "not (more or torch or soak)" $(PYTEST)
+
+test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and processor, builds of parts (12 minutes on 2 cores)
+	.ci/packages
+	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch
+	$(BIN)/python -m tests.native release address address-clang thread aarch64 baseline inference everything aarch64_everything
+	$(PYTEST_ALL) -m "(more or torch) and not soak" $(PYTEST)
+
+check: $(VENV)/.lint-stamp ## runs what the changes since BASE=main need: linters, C tests, Python tests (90 seconds)
+	@$(BIN)/python -m tests.check --base $(or $(BASE),main)
 
 soak: ## runs long fuzzing and parameter sweeps (an hour)
 	.ci/packages
@@ -68,12 +84,13 @@ lint: $(VENV)/.lint-stamp ## runs clang-format, ruff and mypy, and checks that g
 	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v generated)
 	$(BIN)/python schema/generate.py --check
 
-generate: ## writes the generated files from schema/
-	$(PYTHON) schema/generate.py
-	$(PYTHON) -m linnet.converters.coverage docs/ops.md
+generate: $(VENV)/.test-stamp$(EXTRAS) ## writes the generated files from schema/
+	.ci/packages
+	$(BIN)/python schema/generate.py
+	$(BIN)/python -m linnet.converters.coverage docs/ops.md
 
 cross: ## builds the library and native tools for TARGET=aarch64 in build-$(TARGET)/
-	cmake -S . -B build-$(TARGET) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake -DLINNET_WERROR=ON > /dev/null
+	cmake -S . -B build-$(TARGET) $(GENERATOR) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake -DLINNET_WERROR=ON > /dev/null
 	cmake --build build-$(TARGET) -j $(JOBS)
 
 amalgamate: ## writes the whole runtime (scalar kernels) as one file: build/amalgamation/linnet.c and linnet.h

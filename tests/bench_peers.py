@@ -142,7 +142,6 @@ def native_program(name: str) -> Path:
     for path in (
         importlib.resources.files("linnet") / "bin" / name,
         ROOT / "build" / name,
-        ROOT / "build-tests" / "release" / name,
     ):
         if Path(str(path)).is_file():
             return Path(str(path))

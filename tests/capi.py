@@ -56,11 +56,27 @@ def check(status: int, record: Any) -> None:
         raise Failure(status, record)
 
 
+class Live(dict[int, int]):
+    """Sizes of allocations by address, their sum, and the largest sum so far."""
+
+    now = most = 0
+
+    def __setitem__(self, key: int, value: int) -> None:
+        super().__setitem__(key, value)
+        self.now += value
+        self.most = max(self.most, self.now)
+
+    def pop(self, key: int, default: Any = None) -> Any:
+        value = super().pop(key, default)
+        self.now -= value or 0
+        return value
+
+
 class Allocator:
     """A host allocator that counts, and fails at the `fail_at`-th call (from 0)."""
 
     def __init__(self, fail_at: int | None = None) -> None:
-        self.fail_at, self.calls, self.live, self.failed = fail_at, 0, {}, False  # type: ignore[var-annotated]
+        self.fail_at, self.calls, self.live, self.failed = fail_at, 0, Live(), False
         self.faults: list[str] = []
 
         @ffi.callback("void *(void *, size_t, size_t)")
@@ -88,7 +104,7 @@ class Allocator:
     @property
     def bytes(self) -> int:
         """Bytes allocated and not yet freed."""
-        return sum(self.live.values())
+        return self.live.now
 
 
 class Chain:

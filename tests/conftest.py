@@ -1,15 +1,16 @@
-"""Selects the linnet under test: the installed package or, if none is installed or LINNET_TEST_TREE is set, the sources of this
-tree laid out as a package, with the library built by CMake."""
+"""Selects the linnet under test: the sources of this tree, laid out as a package, with the library built by CMake. With
+LINNET_TEST_INSTALLED it is the installed package."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import hypothesis
 import pytest
@@ -19,47 +20,28 @@ if str(ROOT) not in sys.path:  # tests import each other as tests.NAME
     sys.path.insert(0, str(ROOT))
 
 
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of a shell that started this in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # hypothesis gets no deadline: on a busy machine, slow does not mean wrong.
 hypothesis.settings.register_profile("linnet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("linnet")
 
 
-def _tree_package() -> Path:
-    """Makes a folder with `linnet` and `linnet/converters` as links into the tree."""
-    from tests.native import BUILDS
-
-    folder = BUILDS / "python"
-    package = folder / "linnet"
-    package.mkdir(parents=True, exist_ok=True)
-    wanted = {path.name: path for path in (ROOT / "pyruntime" / "linnet").iterdir() if path.name != "__pycache__"}
-    wanted["converters"] = ROOT / "converters"
-    wanted["include"] = ROOT / "runtime_c" / "include"
-    for name, target in wanted.items():
-        link = package / name
-        if not link.is_symlink() or link.readlink() != target:
-            temporary = package / f".{name}.{os.getpid()}"
-            temporary.symlink_to(target)
-            temporary.replace(link)
-    for link in package.iterdir():  # of files that have moved or gone
-        if link.is_symlink() and not link.exists():
-            link.unlink(missing_ok=True)
-    return folder
-
-
 def _choose() -> None:
-    installed = importlib.util.find_spec("linnet")
-    if installed is not None and installed.origin is not None and not os.environ.get("LINNET_TEST_TREE"):
+    if os.environ.get("LINNET_TEST_INSTALLED"):
         return
-    folder = str(_tree_package())
+    from tests import native, tree
+
+    folder = str(tree.package())
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     if not os.environ.get("LINNET_LIBRARY"):
-        from tests.native import build
-
-        os.environ["LINNET_LIBRARY"] = str(build("release", "linnet", "linnet_sync") / "liblinnet.so")
+        native.build("release", "linnet", "linnet_sync")
 
 
 _choose()
+pytest_plugins = ["tests.suite"]
 
 
 @pytest.fixture
@@ -77,3 +59,11 @@ def linnet_command() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
     return run
+
+
+@pytest.fixture
+def torch() -> ModuleType:
+    """PyTorch, for a test that compares with it."""
+    from tests.with_torch import MISSING
+
+    return pytest.importorskip("torch", reason=MISSING, exc_type=ImportError)

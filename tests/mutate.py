@@ -37,7 +37,6 @@ NOTICED, COUNTED = (KILLED, TIMED_OUT), (KILLED, TIMED_OUT, SURVIVED, NOT_BUILT)
 # Variables of an outer pytest run are removed: the copy has its own library, package and builds.
 _FOREIGN = (
     "LINNET_LIBRARY",
-    "LINNET_TEST_BUILDS",
     "LINNET_SOAK",
     "PYTHONPATH",
     "PYTEST_ADDOPTS",
@@ -75,12 +74,10 @@ class Copy:
 
     def __init__(self, root: Path, folder: Path, jobs: int) -> None:
         self.root, self.folder, self.jobs = root, folder, jobs
-        self.build_folder = folder / "build-tests" / "release"
+        self.build_folder = folder / "build"
         self.clock = time.time()
         self.environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        self.environment |= {"LINNET_TEST_TREE": "1", "CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1"}
-        if shutil.which("ccache"):
-            self.environment.setdefault("CMAKE_C_COMPILER_LAUNCHER", "ccache")
+        self.environment |= {"LINNET_WERROR": "OFF", "CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1"}
 
     def refresh(self) -> None:
         """Makes the copy equal to the tree."""
@@ -149,7 +146,9 @@ class Copy:
 def _files_below(folder: Path) -> list[str]:
     found = []
     for at, folders, files in os.walk(folder):
-        folders[:] = [f for f in folders if f not in {"__pycache__", "build-tests", ".pytest_cache", ".hypothesis"}]
+        folders[:] = [
+            f for f in folders if f not in {"__pycache__", "build", "build-tests", ".pytest_cache", ".hypothesis"}
+        ]
         found += [str((Path(at) / name).relative_to(folder)) for name in files]
     return found
 
@@ -179,12 +178,21 @@ def check_tests(copy: Copy, mutations: Sequence[Mutation]) -> tuple[dict[str, st
             if code != 0:
                 wrong[name] = text[-2000:]
     nodes = [name for name in names if not name.startswith("c:")]
-    if not nodes:
-        return wrong, skipped
+    for _ in range(2):  # a test that waits may fail on a busy machine: failures count if they occur twice
+        failed, left_out = _run_nodes(copy, nodes) if nodes else ({}, set())
+        skipped |= left_out
+        nodes = list(failed)
+    return wrong | failed, skipped
+
+
+def _run_nodes(copy: Copy, nodes: Sequence[str]) -> tuple[dict[str, str], set[str]]:
+    """Runs tests of pytest. Returns those that fail or do not exist, with the output, and those that are skipped."""
+    wrong: dict[str, str] = {}
+    skipped: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [word for word in pytest_command(nodes, f"--junitxml={report}") if word != "-x"]
-        _, text = copy.run(command, 1800)
+        _, text = copy.run(command, 3600)
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     for name in nodes:
         file, _, test = name.partition("::")

@@ -1,5 +1,6 @@
 """Builds the C library, its tools and its tests, in one folder per configuration that is kept between test runs.
-`build("release")` and so on return the folder. If a tool is missing, the skip message names it."""
+`build("release")` and so on return the folder. If a tool is missing, the skip message names it.
+`python -m tests.native KIND...` builds before the tests start."""
 
 from __future__ import annotations
 
@@ -9,13 +10,16 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILDS = Path(os.environ.get("LINNET_TEST_BUILDS", ROOT / "build-tests"))
+from tests.tree import NATIVE, ROOT
+
+BUILDS = ROOT / "build-tests"
 _PACKAGES = {
     "cmake": "cmake",
     "cc": "gcc",
@@ -57,8 +61,13 @@ class _Kind:
 
 # Neither compiler includes float-cast-overflow (a float that does not fit the integer type) in -fsanitize=undefined.
 _UNDEFINED = "address,undefined,float-cast-overflow"
+_RELEASE = {  # as they are shipped, with link-time optimization: the parts, whose sizes are measured
+    "aarch64": _Kind((f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/aarch64.cmake",), ("cmake", "aarch64-linux-gnu-gcc")),
+    platform.machine(): _Kind(("-DCMAKE_BUILD_TYPE=Release",), ("cmake", "cc")),
+}
+_QUICK = "-DLINNET_LTO=OFF"  # links in a second, not in 18
 _KINDS = {
-    "release": _Kind(("-DCMAKE_BUILD_TYPE=Release",), ("cmake", "cc")),
+    "release": _Kind(("-DCMAKE_BUILD_TYPE=Release", _QUICK), ("cmake", "cc")),
     "address": _Kind((f"-DLINNET_SANITIZE={_UNDEFINED}",), ("cmake", "cc")),
     # Clang's and GCC's sanitizers find different faults: arithmetic on NULL, calls through another type.
     "address-clang": _Kind(
@@ -66,8 +75,12 @@ _KINDS = {
         ("cmake", "clang"),
     ),
     "thread": _Kind(("-DLINNET_SANITIZE=thread",), ("cmake", "cc")),
-    "aarch64": _Kind((f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/aarch64.cmake",), ("cmake", "aarch64-linux-gnu-gcc")),
+    "aarch64": _Kind((f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/aarch64.cmake", _QUICK), ("cmake", "aarch64-linux-gnu-gcc")),
 }
+# The tests that every change must pass take the first of each; `make test-more` takes the others too. Every sanitizer and every
+# processor finds something that the others do not.
+SANITIZERS = ["address", pytest.param("address-clang", marks=pytest.mark.more)]
+ARM_CPUS = ["cortex-a53", pytest.param("max", marks=pytest.mark.more)]
 ISAS = {"x86_64": ("sse42", "avx2", "avx512", "avx512vnni"), "aarch64": ("crc", "dotprod")}
 
 
@@ -98,7 +111,7 @@ def parts(machine: str = platform.machine()) -> dict[str, tuple[str, ...]]:
 
 
 for _machine in {platform.machine(), "aarch64"}:
-    _base = _KINDS["release" if _machine == platform.machine() else "aarch64"]
+    _base = _RELEASE[_machine]
     for _name, _options in parts(_machine).items():
         _KINDS[_name] = _Kind((*_base.arguments, "-DLINNET_SYNC=OFF", "-DLINNET_TESTS=OFF", *_options), _base.tools)
 
@@ -110,7 +123,7 @@ def build(kind: str, *targets: str) -> Path:
     Skips if a tool is missing; fails with the compiler's output if the build fails.
     """
     need(*_KINDS[kind].tools)
-    folder = BUILDS / kind
+    folder = NATIVE if kind == "release" else BUILDS / kind
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # parallel test processes share the folder
@@ -122,7 +135,8 @@ def _build(kind: str, folder: Path, targets: tuple[str, ...]) -> Path:
     words, made = "\n".join(_KINDS[kind].arguments), folder / ".arguments"
     if not made.exists() or made.read_text() != words or not (folder / "CMakeCache.txt").exists():
         (folder / "CMakeCache.txt").unlink(missing_ok=True)  # it would keep options of another kind
-        run(["cmake", "-S", str(ROOT), "-B", str(folder), "-DLINNET_WERROR=ON", *generator, *_KINDS[kind].arguments])
+        strict = f"-DLINNET_WERROR={os.environ.get('LINNET_WERROR', 'ON')}"  # a mutation may leave a variable unused
+        run(["cmake", "-S", str(ROOT), "-B", str(folder), strict, *generator, *_KINDS[kind].arguments])
         made.write_text(words)
     jobs = str(os.cpu_count() or 2)
     names = [word for target in targets for word in ("--target", target)]
@@ -134,7 +148,7 @@ def run(
     command: list[str],
     *,
     cwd: Path | None = None,
-    timeout: float = 600,
+    timeout: float = 900,
     status: int = 0,
     env: dict[str, str] | None = None,
 ) -> str:
@@ -174,3 +188,15 @@ def c_test(folder: Path, name: str, rounds: int) -> list[str]:
     """The command that runs a C test. Tests with random cases get the number of rounds (ten times as many with LINNET_SOAK)."""
     repeats = "argc > 1 ? atoi(argv[1])" in (ROOT / "tests" / "c" / f"{name}.c").read_text()
     return [str(folder / name), *([str(rounds * (10 if os.environ.get("LINNET_SOAK") else 1))] if repeats else [])]
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:]:
+        begun = time.monotonic()
+        try:
+            build(wanted)
+            print(f"built {wanted} in {time.monotonic() - begun:.0f} s", flush=True)
+        except pytest.skip.Exception as missing:  # the tests that need it say so too
+            print(f"not built: {wanted}: {missing}", flush=True)
+        except pytest.fail.Exception as failure:
+            sys.exit(f"{wanted}: {failure}")

@@ -209,21 +209,35 @@ def test_every_callback_has_a_context() -> None:
     assert callbacks >= 10
 
 
+def enums_of(struct: Struct) -> list[str]:
+    return [
+        f"{struct.name}.{f.name}" for f in struct.fields if f.type.removeprefix("enum ").split(" [")[0] in READER.enums
+    ]
+
+
+def growing_of(struct: Struct) -> list[str]:
+    growing = {struct.name for struct in structs() if struct.grows}
+    return [f"{struct.name}.{f.name}" for f in struct.fields if f.type.split(" [")[0] in growing]
+
+
 def test_enums_are_stored_as_int32() -> None:
     """The size of an enum is the compiler's choice (-fshort-enums)."""
-    for struct in structs():
-        for f in struct.fields:
-            assert not any(f.type == enum or f.type.startswith("enum ") for enum in READER.enums), (
-                f"{struct.name}.{f.name}"
-            )
+    assert [place for struct in structs() for place in enums_of(struct)] == []
 
 
 def test_structs_that_grow_are_never_inside_others() -> None:
     """Neither as a field nor as an array whose elements the library steps over by its own size."""
-    growing = {struct.name for struct in structs() if struct.grows}
-    for struct in structs():
-        for f in struct.fields:
-            assert f.type.split(" [")[0] not in growing, f"{struct.name}.{f.name}"
+    assert [place for struct in structs() for place in growing_of(struct)] == []
+
+
+def test_the_rules_for_fields_find_what_they_forbid(tmp_path: Path) -> None:
+    end = "} linnet_run_config;"
+    fields = (
+        "linnet_dtype a; enum linnet_dtype b; linnet_model_config c; linnet_model_config d[3]; linnet_model_config *e;"
+    )
+    struct = edited(tmp_path, "linnet.h", end, fields + end).structs["linnet_run_config"]
+    assert enums_of(struct) == ["linnet_run_config.a", "linnet_run_config.b"]
+    assert growing_of(struct) == ["linnet_run_config.c", "linnet_run_config.d"]
 
 
 MADE_BY_THE_LIBRARY = {"linnet_user_call"}  # a callback gets it and hands it on

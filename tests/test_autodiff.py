@@ -186,10 +186,7 @@ def test_the_op_table_and_the_rules_agree() -> None:
     assert all(len(row["gradient"]) > len("none: ") for row in OPS.values())
 
 
-def test_gradients_equal_pytorch_on_a_small_lenet() -> None:
-    torch = pytest.importorskip(
-        "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
-    )
+def test_gradients_equal_pytorch_on_a_small_lenet(torch: Any) -> None:
     rng = np.random.default_rng(0)
     shapes = {"c1": (4, 1, 5, 5), "b1": (4,), "c2": (6, 4, 3, 3), "b2": (6,), "w": (6 * 5 * 5, 10), "b": (10,)}
     values = {name: (rng.standard_normal(s) * 0.2).astype(np.float32) for name, s in shapes.items()}

@@ -156,11 +156,8 @@ def test_what_a_loop_keeps() -> None:
 
 
 @pytest.mark.parametrize("how", ["scan", "while_loop"])
-def test_a_recurrent_network_as_a_loop_trains_as_in_pytorch(how: str) -> None:
+def test_a_recurrent_network_as_a_loop_trains_as_in_pytorch(how: str, torch: Any) -> None:
     """Compares gradients, and the losses of ten steps of gradient descent."""
-    torch = pytest.importorskip(
-        "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
-    )
     rng, time, batch, width, hidden = np.random.default_rng(0), 12, 3, 4, 5
     shapes = {"w": (width, hidden), "u": (hidden, hidden), "b": (hidden,), "out": (hidden, 2)}
     values = {name: (rng.standard_normal(s) * 0.5).astype(np.float32) for name, s in shapes.items()}

@@ -67,10 +67,7 @@ def test_as_defined(dtype: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
-def test_as_pytorch(axis: int | None) -> None:
-    torch = pytest.importorskip(
-        "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
-    )
+def test_as_pytorch(axis: int | None, torch: Any) -> None:
     rng = np.random.default_rng(0)
     x, weights = rng.normal(0, 1, (5, 3)).astype(np.float32), rng.normal(0, 1, (5, 3)).astype(np.float32)
     count = 1 if axis is None else x.shape[axis]

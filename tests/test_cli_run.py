@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 import linnet
+from linnet.session.bench import random_feeds
 from linnet.session.model import TensorSpec
 from linnet.session.open_sizes import usable_shape
 from tests.graphs import bytes_of
@@ -48,6 +51,22 @@ def test_hints_for_photos_are_usable(command: list[str], tmp_path: Path, linnet_
         assert linnet_command(command[0], model, *command[1:], "--shape", usable).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "command", [["run", "--random"], ["bench", "--seconds", "0.02"], ["tune", "--seconds", "0.02"]], ids=lambda c: c[0]
+)
+def test_too_large_a_batch_is_refused_before_inputs_are_made(command: list[str], tmp_path: Path) -> None:
+    """A process that may have 4 GB of addresses asks for a terabyte: it says so at once, and does not try to fill it."""
+    model = batched(tmp_path / "m.lnt", ("n", 1000))
+    given = [sys.executable, "-m", "linnet", command[0], str(model), *command[1:], "--shape", "x0=250000000,1000"]
+    limited = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # noqa: E731
+    done = subprocess.run(given, capture_output=True, text=True, timeout=60, check=False, preexec_fn=limited)
+    assert (
+        done.returncode == 1 and "a run needs more memory than the machine has left; expected at most" in done.stderr
+    ), done.stderr
+    with pytest.raises(linnet.ResourceError, match="random inputs of these shapes need more memory"):
+        random_feeds([TensorSpec("x", "f32", (None, 1000))], {"x": (10**12, 1000)})
+
+
 def test_usable_shapes() -> None:
     for shape, kind, expected in [
         (None, "", (1, 3, 224, 224)), ((None, None), "", (1, 16)), ((2, None), "", (2, 16)), ((), "", ()),
@@ -65,7 +84,7 @@ def test_a_trace_of_one_process(tmp_path: Path, linnet_command: Command) -> None
         events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
         spans = [e for e in events if e["ph"] == "X"]
         phases = {e["name"]: e for e in spans if e["tid"] == 0}
-        assert list(phases) == ["load", "read inputs", "plan", "run"]
+        assert list(phases) == ["load", "read inputs", "plan", "random inputs", "run"]
         steps = [e for e in spans if e["tid"] == 1]
         assert [e["name"] for e in steps] == [s.name for s in linnet.Session(str(tmp_path / "m.lnt")).steps]
         assert all(e["args"]["kernel"] and e["args"]["device"] == "cpu" for e in steps)

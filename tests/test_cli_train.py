@@ -97,6 +97,7 @@ def test_examples_are_reshaped_as_in_linnet_train(tmp_path: Path) -> None:
         ),
         (["--data", "data.npz", "--scale", "x=1/255", "-o", "o.lnt"], "--scale works only on integer arrays"),
         (["--data", "data.npz"], "the result would not be saved"),
+        (["--data", "data.npz", "--batch", "1000", "-o", "o.lnt"], "one batch is larger than the data"),
         (["--data", "none.npz", "-o", "o.lnt"], "'none.npz' does not exist"),
         (["--data", "model.lnt", "-o", "o.lnt"], "is not an idx file"),
         (["--data", "data.npz", "--scale", "x=1/0", "-o", "o.lnt"], "invalid --scale"),

@@ -12,6 +12,8 @@ import onnxruntime as ort
 import pytest
 
 import linnet
+from linnet import ops
+from tests.capi import Allocator, Chain, Failure, ffi, lib
 from tests.native import SANITIZED, build, run
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
@@ -289,6 +291,51 @@ def test_stacked_results_of_loops_that_end_by_data_grow() -> None:
     with pytest.raises(linnet.Error, match="more memory than the bound"):
         session.run({"x": f32(1, 2), "limit": np.float32(3e5)})
     assert session.run(feeds[3])["rows"].shape == (33, 2)
+
+
+def test_results_that_grew_are_read_where_they_are_now() -> None:
+    """A later segment, planned for a small number of rows, runs again after a run with many rows, with other values."""
+    session = linnet.Session(linnet.from_onnx(onnx.parser.parse_model(HEAD + GROWING)), threads=1)
+    for factor, count in ((1, 3), (2, 400), (4, 3), (8, 9000), (16, 400), (32, 3)):
+        found = session.run({"x": factor * f32(1, 2), "limit": np.float32(3 * factor * (count + 0.5))})
+        rows = (np.arange(2, count + 2)[:, None] * factor * np.float32([1, 2])) ** 2
+        np.testing.assert_allclose(found["rows"], rows, rtol=1e-5)
+        np.testing.assert_allclose(found["total"], 2 * rows.sum(), rtol=1e-4)
+
+
+def test_a_run_that_fails_leaves_no_pointer_to_freed_memory() -> None:
+    """The results of an earlier run are freed while a later one grows; the plan's bound then ends the run."""
+    data = linnet.from_onnx(onnx.parser.parse_model(HEAD + GROWING)).to_bytes()
+    allocator = Allocator()
+    with Chain(data, allocator) as chain:
+        chain.make_plan(max_bytes=100_000).make_session()
+        chain.set({"x": f32(1, 2), "limit": np.array(5000, np.float32)}).run()
+        assert chain.output(1).shape[1:] == (2,) and len(chain.output(1)) > 100
+        with pytest.raises(Failure, match="more memory than the bound"):
+            chain.set({"limit": np.array(3e5, np.float32)}).run()
+        for i in range(lib().linnet_plan_output_count(chain.plan)):
+            address = int(ffi.cast("uintptr_t", lib().linnet_session_output(chain.session, i)))
+            assert not address or any(0 <= address - at < size for at, size in allocator.live.items()), i
+        assert len(chain.set({"limit": np.array(5000, np.float32)}).run().output(1)) > 100
+
+
+@pytest.mark.parametrize("trips", [0, 1, None])
+def test_stacked_results_have_at_most_8_dimensions(trips: int | None) -> None:
+    """A body whose results have rank 8, in a file that declares no rank for the stacked ones."""
+    graph = linnet.Graph()
+    main, body = graph.function("main"), graph.function("body")
+    body.placeholder("i", "i64", ())
+    goes_on, s = body.placeholder("c", "bool", ()), body.placeholder("s", "f32", (1,) * 8)
+    body.outputs = [goes_on, ops.relu(s), ops.add(s, 1.0)]
+    x = main.placeholder("x", "f32", (1,) * 8)
+    number = main.placeholder("n", "i64", ()) if trips is None else main.constant(np.int64(trips))
+    last, stacked = main.emit("while", [number, None, x], {"body_function": body, "carried": 1}, 2, fold=False)
+    stacked.shape, main.outputs = None, [last, stacked]
+    graph.signature("infer", main, ["x", "n"] if trips is None else ["x"], ["y", "z"])
+    feeds = {"x": np.ones((1,) * 8, np.float32)}
+    for given in ({"n": i64(0)}, {"n": i64(2)}) if trips is None else ({},):
+        with pytest.raises(linnet.Error, match="dimensions"):
+            linnet.Session(graph.to_bytes()).run({**feeds, **given})
 
 
 def test_weights_that_a_loop_hands_on_are_constants() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.native import ROOT
 
 PAGE = ROOT / "docs" / "ops.md"
@@ -25,7 +27,7 @@ def test_page_is_current() -> None:
 
     assert BEGIN in PAGE.read_text()
     if defs.onnx_opset_version() != NEWEST_OPSET:
-        return  # the page lists the ops of one release of onnx; linnet supports several
+        pytest.skip("the page lists the ops of one release of onnx; linnet supports several")
     assert PAGE.read_text().endswith(page()), "run: python -m linnet.converters.coverage docs/ops.md"
 
 
@@ -39,8 +41,8 @@ def test_what_the_page_says() -> None:
     assert ops["Relu"][3] == "map" and ops["Transpose"][3] == "copy" and "scatter" in ops["ScatterElements"][3]
     assert ops["Attention"][1] == "function body" and ops["StringSplit"][1] == "no" and ops["StringSplit"][4]
     assert "mode <mode>" in ops["Resize"][4]  # a refusal in the rule's words
-    for name, (_, how, *_) in ops.items():
-        assert how != "rule" or find(name, 28) is not None
+    ruled = [name for name, (_, how, *_) in ops.items() if how == "rule"]
+    assert len(ruled) > 150 and all(find(name, 28) is not None for name in ruled)
     tflite = rows("TFLite")
     assert tflite["CONV_2D"][0] == "rule" and "conv" in tflite["CONV_2D"][1].split(", ")
     assert tflite["HASHTABLE"][0] == "no"

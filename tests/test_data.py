@@ -135,6 +135,23 @@ def test_augmentation(channel_axis: int) -> None:
         apply(data.flip("y"))
 
 
+def test_each_shard_and_each_batch_draws_augmentations_of_its_own() -> None:
+    def drawn(shard: int, epoch: int, seed: int = 0) -> list[float]:
+        found: list[float] = []
+
+        def note(batch: Any, generator: np.random.Generator) -> Any:
+            found.append(generator.random())
+            return batch
+
+        loader = data.Loader(numbers(12), 3, seed=seed, augment=[note], shard=(shard, 2))
+        assert len(list(loader.batches(epoch))) == len(found) == 2
+        return found
+
+    every = [value for shard in (0, 1) for epoch in (0, 1) for seed in (0, 1) for value in drawn(shard, epoch, seed)]
+    assert len(set(every)) == len(every) == 16
+    assert drawn(1, 1) == drawn(1, 1)
+
+
 def write_idx(path: Path, array: Array) -> None:
     code = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}[array.dtype.name]
     head = bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)

@@ -322,7 +322,7 @@ def test_failures_are_errors(kind: str, nth: int, mock: Mock) -> None:
     mock.set(fail_at=0)
 
 
-@pytest.mark.parametrize("kind", ["address", "thread"])
+@pytest.mark.parametrize("kind", ["address", pytest.param("thread", marks=pytest.mark.more)])
 def test_under_sanitizers(kind: str, tmp_path: Path) -> None:
     """tests/ext/mock_driver.c runs the models of this file, inference and training, in one process without Python."""
     sanitizer = "-fsanitize=" + ("thread" if kind == "thread" else "address,undefined")

@@ -171,9 +171,27 @@ def test_the_plan_says_exactly_what_is_allocated(fields: dict[str, int]) -> None
 
 
 def test_a_value_above_the_largest_buffer_stays_on_the_cpu() -> None:
-    device = PyDevice(HEAVY, largest_buffer=64 * 64 * 4 - 1)
-    session = linnet.Session(layers(), devices=[device])
-    assert set(devices_of(session).values()) == {"cpu"}
+    for largest, padding, placed in ((64 * 64 * 4, 0, True), (64 * 64 * 4 - 1, 0, False), (64 * 64 * 4 + 99, 100, False),
+                                     (64 * 64 * 4 + 100, 100, True)):  # fmt: skip
+        device = PyDevice(HEAVY, largest_buffer=largest, padding=padding)
+        session = linnet.Session(layers(), devices=[device])
+        assert ("python" in devices_of(session).values()) == placed
+
+
+def test_weights_are_no_transfers() -> None:
+    """They are uploaded once, when the session is created. The time of a transfer decides about values of the run alone."""
+    slow = {"transfer_ns": 100, "transfer_rate": 2000}  # 0.5 ms for the weights, 16 us for x and y
+    for variables in (False, True):
+        device = PyDevice({"matmul": 1000.0}, **slow)
+        session = linnet.Session(layers(1, 512, variables), devices=[device], threads=1)
+        session.run({"x": np.ones((8, 512), np.float32)})
+        assert [step.device for step in session.steps if step.op == "matmul"] == ["python"]
+    graph = Graph()
+    x, w = graph.placeholder("x", (8, 512)), graph.placeholder("w", (512, 512))
+    graph.signature("infer", {"x": x, "w": w}, {"y": x @ w})
+    session = linnet.Session(graph, devices=[PyDevice({"matmul": 1000.0}, **slow)], threads=1)
+    session.run({"x": np.ones((8, 512), np.float32), "w": np.ones((512, 512), np.float32)})
+    assert [step.device for step in session.steps if step.op == "matmul"] == ["cpu"]
 
 
 def test_constants_that_a_claim_packs_have_no_memory() -> None:
@@ -290,6 +308,31 @@ def test_a_variable_is_trained_in_place() -> None:
     np.testing.assert_allclose(run(session), run(alone), rtol=1e-5)  # from the kept value, which is uploaded again
 
 
+def test_a_variable_is_trained_in_place_by_a_later_segment() -> None:
+    graph = Graph()
+    x, w = graph.placeholder("x", (8, 64)), graph.variable("w", weights(64, 64))
+    first = x @ w
+    rows = ops.gather(x, ops.reshape(ops.nonzero(first.sum(1)), (-1,)), axis=0)
+    y = rows @ w
+    loss = (y * y).mean()
+    (g,) = linnet.gradients(loss, [w])
+    graph.signature("infer", {"x": x}, {"y": loss}, updates={w: w - 0.5 * g})
+    device = PyDevice({"matmul": 0.0, "map": 0.0})
+    session, alone = linnet.Session(graph, devices=[device]), linnet.Session(graph)
+    assert session.plan_info["segments"] > 1
+    counts = []
+    for step in range(5):
+        before = device.count("upload")
+        np.testing.assert_allclose(run(session), run(alone), rtol=1e-5)
+        np.testing.assert_allclose(session.variables["w"], alone.variables["w"], rtol=1e-5, atol=1e-7)
+        counts.append(device.count("upload") - before)
+        if step == 2:
+            session.variables["w"] = alone.variables["w"] = 2 * alone.variables["w"]
+    # The first program uploads its copy in each run, the last one only when the variable was written from outside.
+    assert counts[1] == counts[2] == counts[4] == counts[3] - 1 == counts[0] - 2, counts
+    assert device.count("copy") == 5
+
+
 # ---- failures --------------------------------------------------------------------------------------------------------
 
 FAILING = [
@@ -343,6 +386,23 @@ def test_a_session_runs_again_after_a_failure(function: str) -> None:
             np.testing.assert_allclose(chain.run().output(), run(linnet.Session(graph)), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("nth", range(6))
+def test_any_failed_upload_is_made_again(nth: int) -> None:
+    """Of three variables and three values between layers: the device does not count as having what did not arrive."""
+
+    class Fails(PyDevice):
+        left = nth
+
+        def _upload(self, *arguments: Any) -> int:
+            self.left -= 1
+            return 3 if self.left == -1 else super()._upload(*arguments)
+
+    session = linnet.Session(layers(variables=True), devices=[Fails(HEAVY)])
+    with pytest.raises(linnet.Error, match="upload"):
+        run(session)
+    np.testing.assert_allclose(run(session), run(linnet.Session(layers(variables=True))), rtol=1e-5, atol=1e-6)
+
+
 def test_a_device_of_an_older_header_lacks_the_last_fields() -> None:
     device = PyDevice(HEAVY)
     device.struct.struct_size = ffi.offsetof("linnet_device", "elapsed")
@@ -361,6 +421,13 @@ def test_traces_have_the_time_on_the_device() -> None:
         run(session)
     assert [step.device_ms for step in session.steps if step.op == "matmul"] == [pytest.approx(0.001234)] * 3
     assert {step.device_ms for step in session.steps if step.op != "matmul"} == {0.0}
+
+
+def test_only_a_trace_asks_for_the_time_on_the_device() -> None:
+    device = PyDevice(HEAVY)
+    with Chain(layers().to_bytes()) as chain:
+        chain.make_plan(devices=device.pointers, device_count=1).make_session(count_special=1).set({"x": X}).run()
+    assert device.count("run") > 0 and device.count("elapsed") == 0
 
 
 def test_inputs_and_outputs_are_shared_with_a_device_that_shares_memory(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession, SessionOptions
 
 import linnet
+from linnet._generated.fb import Model
 from linnet.cli.main import cli
+from linnet.file import layout, tables
 from tests.capi import Chain, Failure
 from tests.test_tools import FAILED, _tool
 
@@ -176,3 +178,38 @@ def test_a_training_step_takes_names_at_their_word() -> None:
         linnet.Session(graph, "train").run(feeds)
     with pytest.warns(UserWarning, match="'batch' is 4"):
         linnet.Session(graph, "train", strict_dims=False).run(feeds)
+
+
+def test_the_field_ids_are_those_of_the_schema() -> None:
+    """file/tables.py reads the structure without flatc's code, which is the reference here."""
+    graph = linnet.Graph()
+    x, y = graph.placeholder("x", ("n", 3, "width")), graph.placeholder("y", (2,))
+    v = graph.variable("v", np.zeros(2, np.float32))
+    graph.signature("infer", {"x": x}, {"z": x + 1})
+    graph.signature("both", {"first": y, "second": x}, {"z": x.sum() + y}, updates={v: v + y})
+    graph.metadata["author"] = "somebody"
+    content = graph.to_bytes()
+    start, size = layout.HEADER.unpack_from(content)[3:5]
+    expected = Model.Model.GetRootAs(content[start : start + size])
+    found = tables.root(content[start : start + size])
+    functions = list(found.tables(tables.MODEL_FUNCTIONS))
+    assert len(functions) == expected.FunctionsLength() == 2
+    for i, signature in enumerate(found.tables(tables.MODEL_SIGNATURES)):
+        other = expected.Signatures(i)
+        assert signature.text(tables.SIGNATURE_NAME) == other.Name().decode()
+        assert signature.number(tables.SIGNATURE_FUNCTION) == other.Function()
+        assert signature.texts(tables.SIGNATURE_INPUTS) == [
+            other.Inputs(k).decode() for k in range(other.InputsLength())
+        ]
+    for i, function in enumerate(functions):
+        same = expected.Functions(i)
+        assert function.numbers(tables.FUNCTION_INPUTS) == same.InputsAsNumpy().tolist()
+        for j, tensor in enumerate(function.tables(tables.FUNCTION_TENSORS)):
+            names = [same.Tensors(j).DimNames(k).decode() for k in range(same.Tensors(j).DimNamesLength())]
+            assert tensor.texts(tables.TENSOR_DIM_NAMES) == names
+        ops = [node.short(tables.NODE_OP) for node in function.tables(tables.FUNCTION_NODES)]
+        assert ops == [same.Nodes(j).Op() for j in range(same.NodesLength())]
+    pairs = {p.text(tables.PAIR_KEY): p.text(tables.PAIR_VALUE) for p in found.tables(tables.MODEL_METADATA)}
+    assert pairs["author"] == "somebody"
+    assert linnet.Model(content).dim_names("both") == {"second": ("n", "", "width")}
+    assert [linnet.Model(content).assigns(name) for name in ("infer", "both")] == [False, True]

@@ -117,7 +117,7 @@ def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
     ):  # uses the results of the page's Python
         script.write_text("\n".join(snippets(page, "python")))
         run([sys.executable, str(script)], cwd=folder)
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for body in snippets(page, "sh"):
         for line in body.replace("\\\n", " ").splitlines():
             words = line.split("#")[0].split()

@@ -20,7 +20,7 @@ import linnet
 from linnet import ops
 from linnet.facade import Graph
 from linnet.ir.function import Tensor
-from tests.capi import Chain, Failure, check, ffi, lib, new_struct
+from tests.capi import NULL, Chain, Failure, check, ffi, lib, new_struct
 from tests.native import ROOT, build
 from tests.py_device import PyDevice
 
@@ -275,6 +275,44 @@ def test_poll_is_asked_some_twenty_times_a_second(chain: Chain) -> None:
         run_with(chain, poll=poll, poll_context=ffi.cast("void *", 5))
     assert error.value.status == 701 and len(asked) == 6
     assert 0.2 < asked[5] - asked[0] < 0.25 + SOON
+
+
+def test_rows_that_are_stored_in_a_variable_are_stored_completely() -> None:
+    """A loop assigns its rows to a variable as they are computed. The flag is set in an iteration, which is too late."""
+    size, rounds = 1 << 17, 10  # rows enough for two threads, rounds enough for a step of its own
+    graph = Graph()
+    x = graph.placeholder("x", (size,))
+    w = graph.variable("w", np.zeros((rounds, size), np.float32))
+    _, rows = linnet.scan(lambda s, _: (s + 1.0, s * 2.0), x, length=rounds)
+    graph.signature("train", {"x": x}, {}, updates={w: rows})
+    flag, calls = ffi.new("int *"), []
+
+    @ffi.callback("void(void *, void (*)(void *, int), void *, int)")
+    def parallel_for(context: object, task: Any, argument: object, count: int) -> None:
+        calls.append(count)
+        flag[0] = len(calls) == set_at
+        for i in range(count):
+            task(argument, i)
+
+    with Chain(graph.to_bytes()) as made:
+        made.make_store().make_plan("train", threads=2).make_session(parallel_for=parallel_for)
+        memory = ffi.cast("char *", lib().linnet_store_data(made.store, b"w", lib().LINNET_READ, NULL))
+        values = np.frombuffer(ffi.buffer(memory, 4 * rounds * size), np.float32).reshape(rounds, size)
+        for set_at in range(1, 2 * rounds):
+            before = values.copy()
+            calls.clear()
+            flag[0] = 0
+            made.set({"x": np.full(size, set_at, np.float32)})
+            if set_at == 1:  # before the first row
+                with pytest.raises(Failure, match="cancelled"):
+                    run_with(made, cancel=flag)
+                np.testing.assert_array_equal(values, before)
+                continue
+            run_with(made, cancel=flag)
+            assert len(calls) == 2 * rounds
+            np.testing.assert_array_equal(
+                values, np.repeat(2.0 * (set_at + np.arange(rounds)), size).reshape(rounds, size)
+            )
 
 
 def test_no_device_step_follows_once_the_run_is_cancelled() -> None:

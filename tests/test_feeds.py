@@ -1,16 +1,20 @@
 """Runs that start anywhere: any tensor may be fed, also one that the plan would fold or fuse away, as any may be fetched. One
-plan per set of feeds; what is fed wrongly, or does not suffice, is an error that says so."""
+plan per set of feeds. An error says which feed is wrong, which is missing, and which reaches nothing."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import linnet
 from linnet import ops
+from tests import tflite_models
 from tests.native import build, run
 
 RNG = np.random.default_rng(0)
@@ -92,7 +96,9 @@ def test_one_plan_per_set_of_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
     ("feeds", "fetches", "error", "words"),
     [
         ({"map": X}, ["right"], linnet.UsageError, ["no value is given for input 'x'", "got map"]),
-        ({"map": X}, ["product"], linnet.UsageError, ["no value is given for input 'x'"]),
+        ({"map": X}, ["product"], linnet.UsageError, ["'map': nothing that is fetched needs this fed tensor"]),
+        ({"x": X, "map": X}, ["product"], linnet.UsageError, ["'map': nothing that is fetched needs this fed tensor"]),
+        ({"map": X, "soft": X}, ["left"], linnet.UsageError, ["'map': nothing that is fetched needs this fed tensor"]),
         ({"nowhere": X}, None, linnet.UsageError, ["no input or tensor named 'nowhere'", "expected x"]),
         ({"map": X[:, :7]}, ["probs"], linnet.UsageError, ["tensor 'map' has the wrong shape", "[?, 8]", "[2, 7]"]),
         ({"map": X[0]}, ["probs"], linnet.UsageError, ["tensor 'map' has the wrong shape"]),
@@ -100,7 +106,9 @@ def test_one_plan_per_set_of_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"soft": X, "probs": X}, ["left"], linnet.UsageError, ["a tensor is fed twice", "one of its names"]),
         ({"x": X[:1], "map": X}, ["right", "probs"], None, []),  # each has its own open dimension
     ],
-    ids=["too few", "behind the feed", "unknown", "shape", "rank", "dtype", "twice", "free"],
+    ids=[
+        "too few", "behind the feed", "beside the feed", "hidden by a feed", "unknown", "shape", "rank", "dtype", "twice", "free",
+    ],
 )  # fmt: skip
 def test_wrong_feeds_say_what_is_wrong(
     feeds: dict[str, Any], fetches: list[str] | None, error: type[linnet.Error] | None, words: list[str]
@@ -202,3 +210,127 @@ def test_linnet_run_starts_at_an_inner_tensor(tmp_path: Path) -> None:
     run([tool, "m.lnt", "--input", "hidden=cut.npy", "-o", "out"], cwd=tmp_path)
     expected = linnet.Session(graph).run({"hidden": cut})["y"]
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), expected)
+
+
+def cut(h: np.ndarray, t: np.ndarray) -> dict[str, np.ndarray]:
+    """What a run gives that is fed h and t, where t is a copy of h in the file."""
+    return {"z": -h, "y": np.exp(t).T, "t": t}
+
+
+SAME = {  # ops that change nothing: the op, its other operands, its attributes
+    "Expand": ([np.array([2, 3])], {}),
+    "Identity": ([], {}),
+    "Reshape": ([np.array([2, 3])], {}),
+    "Transpose": ([], {"perm": [0, 1]}),
+    "Pad": ([np.zeros(4, np.int64)], {}),
+    "Slice": ([np.array([0]), np.array([2])], {}),
+    "Cast": ([], {"to": 1}),
+    "Dropout": ([], {}),
+    "Concat": ([], {"axis": 0}),
+    "Sum": ([], {}),
+}
+
+
+def copied(op: str, source: str, before: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """t is a copy of `source`, y is computed from t, and z from `source`."""
+    operands, attributes = SAME.get(op, ([], {}))
+    names = [f"operand_{i}" for i in range(len(operands))]
+    nodes = [
+        *before, helper.make_node(op, [source, *names], ["t"], name="copy", **attributes), helper.make_node("Exp", ["t"], ["e"]),
+        helper.make_node("Transpose", ["e"], ["y"], perm=[1, 0]), helper.make_node("Neg", [source], ["z"]),
+    ]  # fmt: skip
+    value = [
+        helper.make_tensor_value_info(n, 1, s) for n, s in (("x", [2, 3]), ("y", [3, 2]), ("t", [2, 3]), ("z", [2, 3]))
+    ]
+    constants = [numpy_helper.from_array(array, name) for array, name in zip(operands, names, strict=True)]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("op", SAME)
+@pytest.mark.parametrize("inner", [False, True], ids=["of the input", "of an inner tensor"])
+def test_an_output_that_copies_another_tensor_is_fed_by_itself(op: str, optimize: bool, inner: bool) -> None:
+    """The copy has readers of its own, which get the feed. Readers of the tensor that is copied do not."""
+    before = [helper.make_node("Softmax", ["x"], ["h"])] if inner else []
+    session = linnet.Session(linnet.from_onnx(copied(op, "h" if inner else "x", before), optimize=optimize))
+    x, t = np.float32([[1, 2, 3], [4, 5, 6]]), np.ones((2, 3), np.float32)
+    h = np.exp(x - 3) / np.exp(x[:1] - 3).sum() if inner else x
+    h = h / h.sum(1, keepdims=True) if inner else h
+    for fed, expected in (({"x": x}, cut(h, h)), ({"x": x, "t": t}, cut(h, t))):
+        for name, found in session.run(fed).items():
+            np.testing.assert_allclose(found, expected[name], rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(session.run({"t": t}, ["y"])["y"], cut(t, t)["y"], rtol=1e-6)
+    with pytest.raises(linnet.UsageError, match="'t': nothing that is fetched needs this fed tensor"):
+        session.run({"x": x, "t": t}, ["z"])
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_an_output_that_equals_another_tensor_is_fed_by_itself(optimize: bool) -> None:
+    """h and t are computed alike, and constants c and d are equal. One feed reaches the readers of one of them."""
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["h"]), helper.make_node("Softmax", ["x"], ["t"]),
+        helper.make_node("Add", ["t", "c"], ["y"]), helper.make_node("Add", ["h", "d"], ["z"]),
+    ]  # fmt: skip
+    value = [helper.make_tensor_value_info(n, 1, [2, 3]) for n in ("x", "y", "t", "z")]
+    value.append(helper.make_tensor_value_info("c", 1, [3]))
+    constants = [numpy_helper.from_array(np.float32([1, 2, 3]), name) for name in "cd"]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = linnet.Session(linnet.from_onnx(model, optimize=optimize))
+    x, t, c = np.zeros((2, 3), np.float32), np.full((2, 3), 5, np.float32), np.float32([7, 8, 9])
+    found = session.run({"x": x, "t": t, "c": c})
+    np.testing.assert_allclose(found["z"], 1 / 3 + np.float32([[1, 2, 3]] * 2), rtol=1e-6)
+    assert found["y"].tolist() == (t + c).tolist() and found["c"].tolist() == c.tolist()
+
+
+def test_an_output_of_a_tflite_model_that_copies_another_tensor_is_fed_by_itself() -> None:
+    tensor, operator = tflite_models.T, tflite_models.O
+    tensors = [tensor(name, shape=(2, 3)) for name in "xtyz"] + [
+        tensor("s", "i32", (2,), value=np.array([2, 3], np.int32))
+    ]
+    operators = [operator("RESHAPE", ["x", "s"], ["t"]), operator("EXP", ["t"], ["y"]), operator("NEG", ["x"], ["z"])]
+    graph = linnet.from_tflite(tflite_models.build(tflite_models.G(tensors, operators, ["x"], ["t", "y", "z"])))
+    x, t = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
+    found = linnet.Session(graph).run({"x": x, "t": t})
+    np.testing.assert_allclose(found["y"], np.exp(t), rtol=1e-6)
+    assert found["t"].tolist() == t.tolist() and not found["z"].any()
+
+
+def test_a_last_copy_costs_nothing() -> None:
+    """Nothing else reads the tensor that an output copies, so the output takes its place and gives it its name."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (2, 8))
+    last = ops.copy([ops.relu(ops.matmul(x, graph.constant(W)), name="inner")], kind="identity", name="last")[0]
+    graph.signature("infer", {"x": x}, {"y": last})
+    assert [node.op for node in graph.signatures["infer"].function.nodes] == ["matmul", "map"]
+    session = linnet.Session(graph)
+    assert session.run({"last": X}, ["y"])["y"].tolist() == X.tolist()
+    with pytest.raises(linnet.UsageError, match="no input or tensor named 'inner'"):
+        session.run({"x": X, "inner": X})
+
+
+@pytest.mark.parametrize("feeds", [["x"], ["image", "x"], ["image", "same"], ["same"]], ids=" and ".join)
+def test_an_input_is_fed_by_its_own_name(feeds: list[str]) -> None:
+    """Of a feed by another name, the readers of the input would get nothing."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (2, 8))
+    graph.signature("infer", {"image": x}, {"z": -x, "same": x})
+    session = linnet.Session(graph)
+    other = feeds[-1]
+    with pytest.raises(linnet.UsageError, match=f"'{other}': the fed tensor is an input .*expected image"):
+        session.run(dict.fromkeys(feeds, X))
+    with pytest.raises(linnet.UsageError, match=f"'{other}': the fed tensor is an input .*expected image"):
+        session.bind({name: session.empty(name) for name in feeds})
+    assert session.run({"image": X})["z"].tolist() == (-X).tolist()
+
+
+def test_commands_refuse_a_feed_that_reaches_nothing(tmp_path: Path, linnet_command: Any) -> None:
+    net().save(tmp_path / "m.lnt")
+    np.save(tmp_path / "x.npy", X)
+    given = ["m.lnt", "--input", "x=x.npy", "--input", "map=x.npy", "--fetch", "product"]
+    done = linnet_command("run", tmp_path / given[0], *[g.replace("=", f"={tmp_path}/") for g in given[1:]])
+    assert done.returncode == 1 and "'map': nothing that is fetched needs this fed tensor" in done.stderr, done.stderr
+    tool = str(build("release", "linnet-run") / "linnet-run")
+    done = subprocess.run([tool, *given], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "nothing that is fetched needs this fed tensor" in done.stderr, done.stderr

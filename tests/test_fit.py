@@ -231,3 +231,75 @@ def test_importing_linnet_imports_nothing_of_this() -> None:
     heavy = ("rich", "tensorboardX", "matplotlib", "linnet.training", "linnet.nn", "linnet.data")
     code = f"import sys, linnet; print([m for m in {heavy!r} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_early_stopping_is_the_same_after_an_interruption_at_any_record() -> None:
+    """The callback's state goes through JSON, as in a checkpoint."""
+
+    class Place:
+        """The part of a run that the callback uses."""
+
+        def __init__(self) -> None:
+            self.step, self.directory, self.reason = 0, None, ""
+
+        def stop(self, reason: str) -> None:
+            self.reason = reason
+
+    losses = [5.0, 3.0, 3.1, 2.95, 2.0, 2.5, 1.95, 2.3, 1.0]  # 2.95 and 1.95 are not enough of an improvement
+
+    def stops_at(mode: str, interrupted: int | None) -> tuple[int, str]:
+        run: Any = Place()
+        stopping = linnet.EarlyStopping("loss", mode, patience=3, min_delta=0.1)
+        for at, loss in enumerate(losses):
+            if at == interrupted:
+                state = json.loads(json.dumps(stopping.state()))
+                stopping = linnet.EarlyStopping("loss", mode, patience=3, min_delta=0.1)
+                stopping.restore(state)
+            run.step = 10 * at
+            stopping.on_record(run, {"loss": loss if mode == "min" else 10 - loss})
+            if run.reason:
+                return at, run.reason
+        raise AssertionError("it never stopped")
+
+    for mode in ("min", "max"):
+        expected = (7, "loss has not improved since step 40")
+        assert [stops_at(mode, at) for at in (None, *range(8))] == [expected] * 9
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_an_improvement_is_larger_than_the_least_one(mode: str) -> None:
+    from linnet.training.callbacks import better
+
+    sign = 1 if mode == "min" else -1
+    assert better(mode, 5.0, None) and not better(mode, float("nan"), None)
+    assert not better(mode, float("nan"), 3.0) and not better(mode, 3.0, 3.0)
+    assert better(mode, 3.0 - sign * 0.2, 3.0, 0.1)
+    assert not better(mode, 3.0 - sign * 0.05, 3.0, 0.1) and not better(mode, 3.0 + sign * 0.05, 3.0, 0.1)
+
+
+def test_the_total_counts_the_last_step_of_an_epoch_although_it_has_fewer_batches() -> None:
+    from linnet.training.beginning import total_of
+
+    assert total_of(3, None, 10, 4) == 9 and total_of(3, None, 8, 4) == 6
+    assert total_of(3, 7, 10, 4) == 7 and total_of(3, 70, 10, 4) == 9
+    assert total_of(3, None, None, 1) is None and total_of(None, 5, None, 1) == 5
+
+
+def test_only_orders_that_the_native_trainer_has_are_described_for_it() -> None:
+    """linnet-train shuffles whole batches of one worker."""
+    from linnet.training.feeding import feed_of
+
+    inputs = linnet.Model(build()).inputs("train")
+
+    def native(count: int, **options: Any) -> dict[str, int]:
+        given = {"batch_size": 8, "seed": 5, **options}
+        if given.get("drop_last") or given.get("shard"):
+            return feed_of(
+                data.Loader(data.Arrays(examples(count)), **given), inputs, batch_size=1, shuffle=False, seed=0
+            ).native
+        return feed_of(examples(count), inputs, **{"shuffle": True, **given}).native
+
+    whole = {"seed": 5, "batch": 8, "examples": 48}
+    assert native(48) == whole and native(52) == {} and native(52, drop_last=True) == {**whole, "examples": 52}
+    assert native(48, shuffle=False) == {} and native(48, shard=(0, 2), drop_last=True) == {}
+    assert native(48, augment=[data.flip("x")]) == {}

@@ -66,6 +66,24 @@ def test_labels_out_of_range(tmp_path: Path) -> None:
     assert linnet.load_checkpoint(tmp_path / "checkpoint-00000002.lnt").metadata["step"] == "2"
 
 
+def test_a_batch_is_not_larger_than_the_data() -> None:
+    """Asked for, it is an error. Without a batch size, a batch has 32 examples, or all of them if there are fewer."""
+    rows = examples(20)
+    for arguments in ({"batch_size": 21}, {"batch_size": 64, "validation": 0.5}):
+        with pytest.raises(
+            linnet.UsageError, match=r"one batch is larger than the data; expected at most (20|10) examples"
+        ):
+            linnet.fit(build, rows, **arguments)
+    with pytest.raises(linnet.UsageError, match="one batch is larger than the data"):
+        linnet.fit(build, data.Loader(data.Arrays(rows), 21))
+    with pytest.raises(linnet.UsageError, match=r"larger than the data; expected at most 10 examples, got 11"):
+        linnet.fit(build, data.Loader(data.Arrays(rows), 11, shard=(0, 2)))
+    assert linnet.fit(build, rows, batch_size=20, epochs=2).step == 2
+    assert linnet.fit(build, rows, epochs=2)["loss"] == linnet.fit(build, rows, batch_size=20, epochs=2)["loss"]
+    assert linnet.fit(build, examples(52)).step == 2  # 32 and 20
+    assert linnet.evaluate(build(), rows, batch_size=64)["loss"] > 0  # evaluation has no such limit
+
+
 def changed(**arrays: Any) -> dict[str, Any]:
     return {name: value for name, value in {**examples(), **arrays}.items() if value is not None}
 

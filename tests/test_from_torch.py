@@ -1,5 +1,4 @@
-"""`linnet.from_torch` against torch. torch is large and therefore not a requirement of the tests: .ci/run, `make soak` and
-`make test EXTRAS=torch` install it; without it these tests are skipped with a message."""
+"""`linnet.from_torch` against torch."""
 
 from __future__ import annotations
 
@@ -11,19 +10,12 @@ import numpy as np
 import pytest
 
 import linnet
+from tests.with_torch import MISSING, torch
 
-try:
-    import onnxscript  # noqa: F401
-    import torch
-    from torch import nn
-    from torch.export import Dim
-    from torch.utils import _pytree as pytree
-except ImportError:
-    torch = None  # type: ignore[assignment]
-
-needs_torch = pytest.mark.skipif(
-    torch is None, reason="needs torch: make test EXTRAS=torch, or pip install linnet[torch]"
-)
+pytest.importorskip("onnxscript", reason=MISSING)
+from torch import nn
+from torch.export import Dim
+from torch.utils import _pytree as pytree
 
 
 def compare(
@@ -49,7 +41,6 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         linnet.from_torch(object(), ())
 
 
-@needs_torch
 def test_lenet_with_an_open_batch() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(
@@ -66,7 +57,6 @@ def test_lenet_with_an_open_batch() -> None:
     assert found["output"].shape == (5, 10)
 
 
-@needs_torch
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_recurrent(kind: str) -> None:
     torch.manual_seed(1)
@@ -75,7 +65,6 @@ def test_recurrent(kind: str) -> None:
     assert list(found) == (["output_0", "output_1_0", "output_1_1"] if kind == "LSTM" else ["output_0", "output_1"])
 
 
-@needs_torch
 def test_transformer() -> None:
     torch.manual_seed(2)
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, activation="gelu")
@@ -83,7 +72,6 @@ def test_transformer() -> None:
     compare(nn.TransformerEncoder(layer, 2), (torch.randn(2, 7, 32),), (torch.randn(3, 11, 32),), shapes)
 
 
-@needs_torch
 def test_names_and_keyword_arguments() -> None:
     class Net(nn.Module):
         def forward(self, ids: Any, *, mask: Any) -> dict[str, Any]:
@@ -104,7 +92,6 @@ def test_names_and_keyword_arguments() -> None:
         linnet.from_torch(Net(), example, example_kwargs={"mask": torch.ones(2, 3)}, output_names=["a"])
 
 
-@needs_torch
 def test_large_weights_go_through_files(monkeypatch: pytest.MonkeyPatch) -> None:
     from linnet.converters import pytorch
 
@@ -113,7 +100,6 @@ def test_large_weights_go_through_files(monkeypatch: pytest.MonkeyPatch) -> None
     compare(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)), (torch.randn(4, 64),))
 
 
-@needs_torch
 def test_failures_keep_the_exporters_message() -> None:
     class Forks(nn.Module):
         def forward(self, x: Any) -> Any:
@@ -143,7 +129,6 @@ def _vision(name: str) -> Any:
     return net
 
 
-@needs_torch
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "name",

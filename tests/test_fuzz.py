@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.graphs import bytes_of
-from tests.native import SANITIZED, build
+from tests.native import SANITIZED, SANITIZERS, build
 
 SEEDS = (
     "mlp",
@@ -28,9 +28,6 @@ SEEDS = (
     "narrow",
 )
 TOTAL = 100_000
-
-
-KINDS = ["address", "address-clang"]  # every sanitizer finds something that the others do not
 
 
 def _driver(name: str, kind: str) -> Path:
@@ -81,6 +78,7 @@ def test_damaged_files_at_length(name: str, seed: int, fuzzer: Path, tmp_path: P
     _fuzz(fuzzer, name, 5 * TOTAL // len(SEEDS), seed, tmp_path)
 
 
+@pytest.mark.more
 def test_damaged_files_under_clang(tmp_path: Path) -> None:
     """A tenth as many, with other seeds."""
     for name in SEEDS:
@@ -97,13 +95,13 @@ def _random_nodes(kind: str, seeds: range) -> None:
         assert done.returncode == 0, f"fuzz_op 10000 {seed}:\n{(done.stdout + done.stderr)[-4000:]}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SANITIZERS)
 def test_random_nodes(kind: str) -> None:
     """Random attributes, dtypes and shapes of every op through its shape rule and reference kernel."""
     _random_nodes(kind, range(1, 3))
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SANITIZERS)
 def test_random_nodes_at_length(kind: str) -> None:
     _random_nodes(kind, range(3, 300))

@@ -1,5 +1,5 @@
-"""Graphs with mutated structure (tests/fuzz/mutate_graph.py: attributes, shapes, quantization, programs, subgraphs),
-planned and run with hostile inputs and data-dependent shapes, under both compilers' sanitizers."""
+"""Graphs with mutated structure (tests/fuzz/mutate_graph.py: attributes, shapes, quantization, programs, subgraphs), planned
+and run with hostile inputs, feeds, bound memory, snapshots, devices and user ops, under both compilers' sanitizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.mutate_graph import write
-from tests.native import SANITIZED, build
+from tests.native import ROOT, SANITIZED, SANITIZERS, build
 
 COUNT = 1200
 KINDS = ["address", "address-clang"]
@@ -34,7 +34,7 @@ def _exercise(kind: str, paths: list[Path], seed: int = 1, rounds: int = 1) -> d
     total: dict[str, int] = {}
     with ThreadPoolExecutor(2) as both:
         for text in both.map(part, range(2)):
-            for number, word in re.findall(r"(\d+) (opened|planned|runs|loops)", text):
+            for number, word in re.findall(r"(\d+) (opened|planned|runs|loops|bound|fed|placed)", text):
                 total[word] = total.get(word, 0) + int(number)
     return total
 
@@ -44,12 +44,28 @@ def mutants(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write(tmp_path_factory.mktemp("mutants"), 0, COUNT)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SANITIZERS)
 def test_changed_graphs(kind: str, mutants: list[Path]) -> None:
     counts = _exercise(kind, mutants)
     print(f"{kind}: {counts}")
     # Some must be refused and some accepted: planning and running are under test.
     assert counts["opened"] > COUNT // 2 and counts["planned"] > COUNT // 4 and counts["runs"] > COUNT // 4
+    assert counts["bound"] > COUNT // 10 and counts["fed"] > COUNT // 10 and counts["placed"] > COUNT // 4
+
+
+def test_every_function_is_called() -> None:
+    """The driver calls every function of the headers that takes a model, a store, a plan or a session, or reads a step."""
+    include, fuzz, ext = ROOT / "runtime_c" / "include", ROOT / "tests" / "fuzz", ROOT / "tests" / "ext"
+    called = "".join(path.read_text() for path in [*fuzz.glob("exercise*.h"), ext / "mock_device.c"])
+    headers = "".join((include / f"{name}.h").read_text() for name in ("linnet", "linnet_ext", "linnet_device"))
+    functions = set(re.findall(r"LINNET_API [^;{]*?\b(linnet_(?:model|store|plan|session|run|step|map)\w*)\(", headers))
+    elsewhere = {  # and where
+        "linnet_model_open",  # tests/test_fuzz.py: from memory
+        "linnet_store_save", "linnet_store_load",  # tests/fuzz/fuzz_checkpoint.c
+        "linnet_map_prelude",  # tests/test_map_source.py: takes text
+    }  # fmt: skip
+    assert len(functions) > 60 and elsewhere < functions
+    assert [name for name in sorted(functions - elsewhere) if not re.search(rf"\b{name}\(", called)] == []
 
 
 @pytest.mark.soak

@@ -13,10 +13,8 @@ import linnet
 from linnet import losses, ops
 from linnet.autodiff import gradients
 from linnet.facade import Graph
+from tests.with_torch import torch
 
-torch = pytest.importorskip(
-    "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
-)
 F = torch.nn.functional
 
 RNG = np.random.default_rng(0)

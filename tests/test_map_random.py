@@ -15,7 +15,7 @@ import linnet
 from linnet.builder.mapping import pointwise
 from linnet.facade import Graph
 from tests.maps.graphs import write
-from tests.native import SANITIZED, build, need
+from tests.native import ARM_CPUS, SANITIZED, SANITIZERS, build, need
 
 BATCH = 50
 
@@ -43,14 +43,14 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return _batches(tmp_path_factory.mktemp("maps"), 0, 2000)
 
 
-@pytest.mark.parametrize("kind", ["release", "address", "address-clang"])
+@pytest.mark.parametrize("kind", ["release", *SANITIZERS])
 def test_random_programs(kind: str, batches: list[Path]) -> None:
     driver = str(build(kind, "fuzz_map") / "fuzz_map")
     with ThreadPoolExecutor(2) as both:
         list(both.map(lambda part: _run([driver], part), (batches[::2], batches[1::2])))
 
 
-@pytest.mark.parametrize("cpu", ["cortex-a53", "max"])
+@pytest.mark.parametrize("cpu", ARM_CPUS)
 def test_random_programs_on_arm(cpu: str, batches: list[Path]) -> None:
     need("qemu-aarch64")
     driver = str(build("aarch64", "fuzz_map") / "fuzz_map")

@@ -103,6 +103,18 @@ def test_a_test_that_fails_without_a_mutation_may_not_judge(tree: Path, tmp_path
     assert all(f"tests/test_numbers.py::{name}" in str(caught.value) for name in names)
 
 
+def test_a_test_that_fails_once_may_judge(tree: Path, tmp_path: Path) -> None:
+    """As one that waits for something may, on a busy machine."""
+    path = tree / "tests" / "test_numbers.py"
+    path.write_text(
+        path.read_text() + "\n\ndef test_second_time():\n    from pathlib import Path\n"
+        f"    seen = Path({str(tmp_path / 'seen')!r})\n    again = seen.exists()\n    seen.touch()\n"
+        "    assert again and numbers_.double(3) == 6\n"
+    )
+    (result,) = mutate.score([made("n", "2 * x", "3 * x", "test_second_time")], root=tree, folder=tmp_path / "copies")
+    assert result.verdict == "killed"
+
+
 @pytest.mark.soak
 def test_the_score() -> None:
     """All mutations; about half an hour on two cores."""

@@ -28,6 +28,24 @@ def test_limits_keep_nan(columns: int) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=isa)
 
 
+@pytest.mark.parametrize("order", ["min max", "max min"])
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (5.0, 2.0), (-5.0, -2.0), (0.0, 0.0)])
+def test_the_later_of_two_limits_decides(order: str, low: float, high: float) -> None:
+    """Also if they exclude each other."""
+    a, b = (np.random.default_rng(2).standard_normal(shape).astype(np.float32) for shape in ((6, 9), (9, 20)))
+    graph = Graph()
+    x = graph.placeholder("x", a.shape, "f32")
+    y, expected = x @ graph.constant(b), a @ b
+    for word in order.split():
+        y = ops.minimum(y, high) if word == "min" else ops.maximum(y, low)
+        expected = np.minimum(expected, high) if word == "min" else np.maximum(expected, low)
+    graph.signature("infer", {"x": x}, {"y": y})
+    for isa in isa_names():
+        session = linnet.Session(graph, isa_max=isa)
+        np.testing.assert_allclose(session.run({"x": a})["y"], expected, rtol=1e-4, atol=1e-5, err_msg=isa)
+    assert [step.op for step in session.steps] == ["matmul"]
+
+
 @pytest.mark.parametrize("k", [1000, 3000, 20_001])
 def test_limits_come_after_the_whole_sum(k: int) -> None:
     """Long sums are computed in parts: the limits of an activation apply to the end result, not to a part."""
@@ -61,3 +79,25 @@ def test_limits_of_pictures_keep_nan(op: str) -> None:
     for isa in isa_names():
         found = linnet.Session(graph, isa_max=isa, fetches=["y"]).run({"x": picture})["y"]
         np.testing.assert_allclose(found, np.clip(raw, -0.5, 0.5), rtol=1e-4, atol=1e-5, err_msg=isa)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 4, 11, 12])
+def test_nan_is_the_largest_when_values_are_ordered(dtype: type, k: int) -> None:
+    """As np.sort has it: NaN comes first among the largest and last among the smallest, and equal values keep their order."""
+    x = np.array([[3, np.nan, -1, np.inf, np.nan, 3, 0, -np.inf, np.nan, 2, 7, -1]] * 3, dtype)
+    x[1] = x[1, ::-1]
+    x[2] = np.roll(x[2], 5)
+    key = np.where(np.isnan(x), 1e9, np.clip(x.astype(np.float64), -1e8, 1e8))
+    graph = Graph()
+    given = graph.placeholder("x", x.shape, {2: "f16", 4: "f32", 8: "f64"}[x.itemsize])
+    outputs = {}
+    for name, largest in (("largest", True), ("smallest", False)):
+        made = ops.top_k(given, graph.constant(np.int64(k)), axis=1, largest=largest)
+        outputs |= {name: made[0], f"{name}_places": made[1]}
+    graph.signature("infer", {"x": given}, outputs)
+    found = linnet.Session(graph).run({"x": x})
+    for name, order in (("largest", -key), ("smallest", key)):
+        places = np.argsort(order, axis=1, kind="stable")[:, :k]
+        np.testing.assert_array_equal(found[f"{name}_places"], places)
+        np.testing.assert_array_equal(found[name], np.take_along_axis(x, places, 1))

@@ -12,10 +12,8 @@ import linnet
 from linnet import nn, ops
 from linnet.facade import Graph
 from linnet.ir.function import Tensor
+from tests.with_torch import torch
 
-torch = pytest.importorskip(
-    "torch", reason="PyTorch is the reference of layers: pip install torch", exc_type=ImportError
-)
 Array = np.ndarray[Any, Any]
 Named = dict[str, Any]
 

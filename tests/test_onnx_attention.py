@@ -195,6 +195,36 @@ def test_group_query_attention_decodes(rotary: int, packed: bool, shared: bool, 
         keys, values = mine["present_k"], mine["present_v"]
 
 
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_group_query_attention_with_a_bias(heads: int, batch: int) -> None:
+    """A bias for all heads or for each, for all elements of the batch or for each."""
+    fill = filler(7)
+    keys = values = np.zeros((2, 2, 0, 16), np.float32)
+    both = None
+    for step in (4, 1, 1):
+        total = keys.shape[2] + step
+        feeds = {
+            "q": fill(2, step, 64),
+            "k": fill(2, step, 32),
+            "v": fill(2, step, 32),
+            "past_k": keys,
+            "past_v": values,
+        }
+        feeds |= {"lengths": np.full(2, total - 1, np.int32), "total": np.array(total, np.int32)}
+        feeds["bias"] = fill(batch, heads, step, total)
+        order = ["q", "k", "v", "past_k", "past_v", "lengths", "total", "", "", "", "bias"]
+        fixed: dict[str, list[int | None]] = {
+            "q": [2, None, 64], "k": [2, None, 32], "v": [2, None, 32], "past_k": [2, 2, None, 16],
+            "past_v": [2, 2, None, 16], "total": [], "bias": [batch, heads, None, None],
+        }  # fmt: skip
+        outputs = ["y", "present_k", "present_v"]
+        both = both or Both("GroupQueryAttention", order, feeds, outputs, None, fixed, num_heads=4, kv_num_heads=2)
+        result = both.run(feeds)
+        keys, values = result["present_k"], result["present_v"]
+    assert keys.shape == (2, 2, 6, 16)
+
+
 def test_attention_of_onnx_decodes() -> None:
     """ai.onnx Attention of opset 23 with past and present keys, and two query heads per key."""
     fill = filler(6)

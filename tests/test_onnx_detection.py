@@ -193,6 +193,26 @@ def test_unique(ordered: int, axis: int | None, dtype: type) -> None:
         agree(session, feeds, onnxruntime_of(model, feeds))
 
 
+@pytest.mark.parametrize("ordered", [0, 1])
+def test_unique_counts_every_nan_as_one_value(ordered: int) -> None:
+    """As NumPy has it. Along an axis, two rows are equal if they have NaN in the same places."""
+    x = np.float32([3, np.nan, 1, np.nan, 3, np.nan, 0])
+    model = model_of("Unique", {"x": x}, 4, sorted=ordered)
+    y, first, inverse, counts = linnet.Session(linnet.from_onnx(model)).run({"x": x}).values()
+    expected = ([0, 1, 3, np.nan], [6, 2, 0, 1], [2, 3, 1, 3, 2, 3, 0], [1, 1, 2, 3])
+    if not ordered:
+        expected = ([3, np.nan, 1, 0], [0, 1, 2, 6], [0, 1, 2, 1, 0, 1, 3], [2, 3, 1, 1])
+    for found, wanted in zip((y, first, inverse, counts), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    rows = np.float32([[1, np.nan], [np.nan, 1], [1, np.nan], [1, 2]])
+    model = model_of("Unique", {"x": rows}, 4, sorted=ordered, axis=0)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
+    results = linnet.Session(linnet.from_onnx(model)).run({"x": rows})
+    y, first, inverse, counts = results.values()
+    np.testing.assert_array_equal(y[inverse], rows)
+    assert sorted(counts.tolist()) == [1, 1, 2] and counts[inverse[0]] == 2 and len(y) == 3
+
+
 def test_unique_of_nothing() -> None:
     feeds = {"x": np.zeros(0, np.float32)}
     results = linnet.Session(linnet.from_onnx(model_of("Unique", feeds, 4))).run(feeds)

@@ -91,12 +91,16 @@ def test_all_that_onnx_runtime_passes(kind: str, capsys: pytest.CaptureFixture[s
     assert (mine >= KINDS[kind][0], theirs >= KINDS[kind][1]) == (True, True), (mine, theirs)
 
 
-@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "PRelu"])
-@pytest.mark.parametrize("axis, shape", [(1, (3,)), (0, (2, 3)), (-1, (4,)), (2, (1,)), (None, (3, 4))])
+_PLACES = [(1, (3,)), (0, (2, 3)), (-1, (4,)), (2, (1,)), (None, (3, 4))]
+
+
+@pytest.mark.parametrize(
+    "op, axis, shape",
+    [(op, *place) for op in ("Add", "Sub", "Mul", "Div") for place in _PLACES]
+    + [("PRelu", axis, shape) for axis, shape in _PLACES if axis in (1, 2)],
+)
 def test_broadcasting_of_opsets_below_7(op: str, axis: int | None, shape: tuple[int, ...]) -> None:
     """`axis` is the position of the second operand's dimensions; PRelu's slope always belongs to the channels."""
-    if op == "PRelu" and axis not in (1, 2):
-        return
     keys = {} if op == "PRelu" else {"broadcast": 1} | ({} if axis is None else {"axis": axis})
     x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
     z = (np.random.default_rng(1).random(shape) + 0.5).astype(np.float32)

@@ -127,7 +127,7 @@ def test_concatenation(axis: int, fresh: int) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("split", [None, 1, 2, [1, 3, 2]])
+@pytest.mark.parametrize("split", [None, 1, 2, 4, 7, [1, 3, 2]])
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("known", [True, False])
 def test_split_to_sequence(axis: int, split: Any, keep: int, known: bool) -> None:

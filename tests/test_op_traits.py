@@ -49,6 +49,9 @@ def test_c_asks_the_op_table() -> None:
             found.update((path, ids[word]) for word in pattern.findall((ROOT / path).read_text()))
     expected = {place: count for place, (count, _) in C_NAMES.items()}
     assert found == expected, _difference(found, expected)
+    # The id under the name that the lists of kernels make of it: only the table of kernels uses it.
+    named = [p for p in _files("runtime_c", ".c", ".h", ".inc") if re.search(r"\bLN_OP_NAMED_", (ROOT / p).read_text())]
+    assert named == ["runtime_c/dispatch/dispatch.c", "runtime_c/generated/op_table.h"]
 
 
 def test_the_layout_pass_knows_no_op_and_no_kind() -> None:

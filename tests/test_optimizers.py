@@ -11,10 +11,7 @@ import pytest
 import linnet
 from linnet import ops
 from linnet.facade import Graph
-
-torch = pytest.importorskip(
-    "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
-)
+from tests.with_torch import torch
 
 STEPS = 50
 SHAPES = {"w": (5, 7), "b": (7,)}

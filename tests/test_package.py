@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
@@ -130,8 +131,15 @@ sys.meta_path.insert(0, Refuse())
 import numpy as np
 import linnet
 
-session = linnet.Session(sys.argv[1])
-print(session.run({"x": np.ones((2, 3), np.float32)})["y"].sum())
+path, x = sys.argv[1], np.ones((2, 3), np.float32)
+for options in ({}, {"bounds": {"x": "1..4,3"}}, {"strict_dims": True}, {"trace": True}, {"snapshot": True}):
+    print(linnet.Session(path, **options).run({"x": x})["y"].sum())
+session = linnet.Session(open(path, "rb").read())
+print(session.bind({"x": session.empty("x", (2, 3))}).run()["y"].shape, session.model.dim_names())
+trained = linnet.Session(path, "train")
+trained.run({"x": x})
+trained.variables.save(path + ".ckpt", metadata={"step": 1})
+print(trained.variables["w"], linnet.Store(trained.model).load(path + ".ckpt"))
 try:
     linnet.from_onnx("model.onnx")
 except linnet.Error as error:
@@ -140,15 +148,16 @@ except linnet.Error as error:
 
 
 def test_a_session_needs_numpy_and_cffi_only(tmp_path: Path) -> None:
-    """Importing linnet and running a file work without onnx, flatbuffers and what the command line needs."""
+    """Importing linnet and running a file work without onnx, flatbuffers and what the command line needs: also with an open
+    batch, within bounds, and when it trains."""
     graph = linnet.Graph()
-    x = graph.placeholder("x", (2, 3))
-    graph.signature("infer", {"x": x}, {"y": x + 1.0})
+    x, w = graph.placeholder("x", ("n", 3)), graph.variable("w", np.float32(1))
+    graph.signature("infer", {"x": x}, {"y": x + w})
+    graph.signature("train", {"x": x}, {}, updates={w: w + x.mean()})
     graph.save(tmp_path / "model.lnt")
-    value, error = run([sys.executable, "-c", SESSION, str(tmp_path / "model.lnt")]).splitlines()
-    assert (
-        value == "12.0" and error == "linnet.from_onnx needs the package onnx, which is not installed; pip install onnx"
-    )
+    *values, bound, trained, error = run([sys.executable, "-c", SESSION, str(tmp_path / "model.lnt")]).splitlines()
+    assert values == ["12.0"] * 5 and bound == "(2, 3) {'x': ('n', '')}" and trained == "2.0 {'step': '1'}"
+    assert error == "linnet.from_onnx needs the package onnx, which is not installed; pip install onnx"
 
 
 def test_onnx_is_left_out_where_it_has_no_wheels() -> None:
@@ -158,3 +167,36 @@ def test_onnx_is_left_out_where_it_has_no_wheels() -> None:
     assert [m for m in ("x86_64", "aarch64", "armv7l", "armv6l") if onnx.marker.evaluate({"platform_machine": m})] == [
         "x86_64", "aarch64"
     ]  # fmt: skip
+
+
+INSTALLED = """
+import sys
+import numpy as np
+import linnet
+
+assert linnet.__file__.startswith(sys.argv[1]), linnet.__file__
+graph = linnet.Graph()
+x = graph.placeholder("x", (2, 3))
+graph.signature("infer", {"x": x}, {"y": x + 1.0})
+graph.save(sys.argv[1] + "/model.lnt")
+print(linnet.__version__, linnet.Session(sys.argv[1] + "/model.lnt").run({"x": np.ones((2, 3), np.float32)})["y"].sum())
+"""
+
+
+@pytest.mark.more
+def test_a_wheel_has_everything(tmp_path: Path) -> None:
+    """`pip install .` as a user does it: tests run from the tree, so nothing else would miss a file that the wheel lacks."""
+    target = tmp_path / "site"
+    run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={target}", str(ROOT)])
+    environment = {"PYTHONPATH": str(target), "PATH": f"{target / 'bin'}:{os.environ['PATH']}"}
+    assert (
+        run([sys.executable, "-c", INSTALLED, str(target)], cwd=tmp_path, env=environment)
+        == f"{linnet.__version__} 12.0\n"
+    )
+    for tool in ("linnet", "linnet-bench", "linnet-run", "linnet-serve", "linnet-train"):
+        assert run([tool, "--version"], cwd=tmp_path, env=environment) == f"{tool} {linnet.__version__}\n"
+    run(["linnet", "inspect", str(target / "model.lnt")], cwd=tmp_path, env=environment)
+    assert (target / "linnet" / "include" / "linnet.h").is_file()
+    assert {path.name for path in (target / "linnet").rglob("*.py")} >= {
+        path.name for folder in ("pyruntime/linnet", "converters") for path in (ROOT / folder).rglob("*.py")
+    }

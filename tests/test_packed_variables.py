@@ -138,6 +138,38 @@ def test_only_what_was_written_is_packed_again(tmp_path: Path) -> None:
     assert np.allclose(snapshot.run(feeds)["y"], store["w"] @ store["v"], atol=1e-4) and packs(store) == before + 4
 
 
+@pytest.mark.parametrize("net", ["conv", "depthwise", "conv_transpose", "dense", "lstm"])
+def test_a_write_of_any_one_variable_is_seen(net: str) -> None:
+    """Weights and bias may be packed into one copy."""
+    graph, feeds = built(net)
+    session = linnet.Session(graph, threads=1)
+    session.run(feeds)
+    assert len(session.variables) >= 2
+    for name in [*session.variables] * 2:
+        before = session.run(feeds)["y"].copy()
+        session.variables[name] = session.variables[name] * 2 + 1
+        after = session.run(feeds)["y"]
+        now = linnet.Session(graph.freeze(session.variables.as_dict()), threads=1)
+        assert after.tobytes() == now.run(feeds)["y"].tobytes() != before.tobytes(), name
+
+
+def test_a_snapshot_has_copies_of_its_own(tmp_path: Path) -> None:
+    """A copy packed from the store holds newer values than a snapshot that has not run since."""
+    graph = trained()
+    model = linnet.Model(graph)
+    store = linnet.Store(model)
+    train, live = linnet.Session(model, "train", store=store), linnet.Session(model, store=store)
+    frozen = linnet.Session(model, store=store, snapshot=True)
+    feeds = {"x": np.eye(40, dtype=np.float32)}
+    copies = []
+    for _ in range(3):
+        for session in (live, frozen, live):
+            np.testing.assert_allclose(session.run(feeds)["y"], store["w"] @ store["v"], rtol=1e-4, atol=1e-4)
+        copies.append(packs(store))
+        train.run(feeds)
+    assert copies[0] == 4, "two for the store, two for the snapshot"
+
+
 def test_bodies_branches_and_later_segments() -> None:
     graph = Graph()
     x = graph.placeholder("x", (40, 40))

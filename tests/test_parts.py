@@ -127,6 +127,7 @@ def python(code: str, folder: Path, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["baseline", "inference"])
 def test_inference(name: str, tmp_path: Path) -> None:
     isas = python(INFERENCE, build(name, "linnet"), tmp_path).split()
@@ -136,35 +137,41 @@ def test_inference(name: str, tmp_path: Path) -> None:
         assert len(isas) == 2, isas
 
 
+@pytest.mark.more
 def test_everything_but_kernels_is_in_the_baseline(tmp_path: Path) -> None:
     assert python(TRAINING, build("baseline", "linnet"), tmp_path).split() == ["ran", "ran"]
     assert python(CHECKPOINTS, build("baseline", "linnet"), tmp_path).split() == ["done", "done"]
 
 
+@pytest.mark.more
 def test_training_that_is_left_out_is_named(tmp_path: Path) -> None:
     text = python(TRAINING, build("inference", "linnet"), tmp_path)
     assert text.count("conv_gradient") >= 2 and text.count("-DLINNET_TRAINING=ON") == 2, text
     assert "ran" not in text.split()
 
 
+@pytest.mark.more
 def test_checkpoints_that_are_left_out_are_named(tmp_path: Path) -> None:
     text = python(CHECKPOINTS, build("inference", "linnet"), tmp_path)
     assert "linnet_store_save is not in this build" in text and "linnet_store_load is not in this build" in text
     assert text.count("-DLINNET_CHECKPOINTS=ON") == 2
 
 
+@pytest.mark.more
 def test_tuning_that_is_left_out_is_named(tmp_path: Path) -> None:
     text = python(TUNING, build("inference", "linnet"), tmp_path)
     assert text.count("-DLINNET_TUNING=ON") == 2 and "done" not in text.split(), text
     assert python(TUNING, build("everything", "linnet"), tmp_path).split() == ["done", "done"]
 
 
+@pytest.mark.more
 def test_devices_that_are_left_out_are_named(tmp_path: Path) -> None:
     text = python(DEVICES, build("inference", "linnet"), tmp_path)
     assert text.count("-DLINNET_DEVICES=ON") == 1 and "done" not in text.split(), text
     assert python(DEVICES, build("everything", "linnet"), tmp_path).split() == ["done"]
 
 
+@pytest.mark.more
 def test_user_ops_that_are_left_out_are_named(tmp_path: Path) -> None:
     """A node cannot be built, and a file that has one is refused with the op's name, registered or not."""
     twice = linnet.UserOp("com.example.twice", lambda x: x + x, lambda x: (x.dtype, x.shape), inputs=1)

@@ -134,3 +134,71 @@ def test_shapes_that_do_not_fit_are_not_broadcast() -> None:
             ops.add(a, b)
         with pytest.raises(linnet.Error, match="broadcast"):
             ops.copy([graph.constant(np.zeros(left, np.float32))], kind="expand", shape=list(right) or [1])
+
+
+def test_a_part_that_is_kept_to_the_end_does_not_keep_the_whole() -> None:
+    """The new value of a variable whose old value is still read is stored at the end of the run. It has a buffer of its own, so
+    the large tensor of which it is a part is freed after its reader."""
+    n = 1 << 16
+    graph = Graph()
+    x = graph.placeholder("x", (1, n))
+    state = graph.variable("state", np.ones((1, 16), np.float32))
+    new = state + x[:, :16].sum()
+    both = ops.concat([new, ops.softmax(x, axis=1)], 1)
+    factor = (both.sum() * state.tensor(x)).sum()
+    one = ops.softmax(x * factor, axis=1)
+    other = ops.softmax(x * one.sum(), axis=1)
+    graph.signature("train", {"x": x}, {"y": (one * other).sum()}, updates={state: new})
+    session = linnet.Session(graph, "train", threads=1)
+    assert session.memory["activations"] < 2.5 * 4 * n
+    given = np.zeros((1, n), np.float32)
+    given[0, :16] = 0.25
+    for count in (1, 5, 9):
+        assert (session.variables["state"] == count).all()
+        session.run({"x": given})
+
+
+def _ops_of(y: Any, graph: Graph) -> tuple[list[str], int]:
+    """The steps that are left of a constant value, and the bytes that the plan keeps of it."""
+    x = graph.placeholder("x", (1,))
+    graph.signature("infer", {"x": x}, {"y": y + x})
+    session = linnet.Session(graph, threads=1)
+    return [step.op for step in session.steps], session.memory["constants"]
+
+
+@pytest.mark.parametrize(("inner", "folded"), [(4, True), (16, True), (32, False), (64, False)])
+def test_products_of_constants_are_computed_once_if_they_are_small(inner: int, folded: bool) -> None:
+    """The result of 100 KB and its operands have 128 KB at most: planning computes it with a slow kernel."""
+    graph = Graph()
+    y = ops.matmul(graph.constant(floats(160, inner)), graph.constant(floats(inner, 160)))
+    steps, kept = _ops_of(y, graph)
+    assert steps == (["map"] if folded else ["matmul"]) and (kept >= 160 * 160 * 4) == folded
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "folded"), [(1, 4 << 20, True), (1, (4 << 20) + 4, False), ((1 << 20) + 1, 4, True),
+                                    ((1 << 20) + 1, 5, False)],
+)  # fmt: skip
+def test_a_constant_is_not_expanded_into_much_more_memory(rows: int, columns: int, folded: bool) -> None:
+    """A result of more than 16 MB is kept only if it has at most 4 times the bytes of its operands."""
+    graph = Graph()
+    wide = ops.broadcast_to(graph.constant(np.ones((rows, 1), np.float32)), [rows, columns])
+    steps, kept = _ops_of(wide, graph)
+    assert (steps == ["map"]) == folded and (kept >= 4 * rows * columns) == folded, (steps, kept)
+
+
+def test_a_half_that_several_steps_read_is_one_value() -> None:
+    """The op runs in f32. If a map alone read its result, the map would take it in f32; here both readers see 16 bits."""
+    graph = Graph()
+    x = graph.placeholder("x", (2, 8, 6, 6), "f16")
+    parameters = [graph.constant((RNG.random(8) + 0.5).astype(np.float16)) for _ in range(4)]
+    y = ops.batch_norm(x, *parameters)
+    outputs = {"map": y * 3.0, "copy": ops.transpose(y, (0, 2, 3, 1))}
+    graph.signature("infer", {"x": x}, outputs)
+    given = floats(2, 8, 6, 6).astype(np.float16)
+    for reference in (False, True):
+        session = linnet.Session(graph, reference=reference)
+        assert reference or "cast" in [step.op for step in session.steps]
+        found = session.run({"x": given})
+        assert found["map"].dtype == found["copy"].dtype == np.float16
+        np.testing.assert_array_equal(found["map"], np.transpose(found["copy"], (0, 3, 1, 2)) * np.float16(3))

@@ -172,24 +172,8 @@ def test_what_is_too_large_to_fold_is_computed_by_the_run() -> None:
 
 def test_folded_values_are_given_back_when_they_have_been_read() -> None:
     """A chain of 10 results of 8 MB, of which planning holds two or three at a time, and the plan none."""
-
-    class Watched(dict[int, int]):
-        """The live bytes, and their maximum."""
-
-        now = most = 0
-
-        def __setitem__(self, key: int, value: int) -> None:
-            super().__setitem__(key, value)
-            self.now += value
-            self.most = max(self.most, self.now)
-
-        def pop(self, key: int, default: Any = None) -> Any:
-            value = super().pop(key, default)
-            self.now -= value or 0
-            return value
-
     allocator = Allocator()
-    allocator.live = live = Watched()
+    live = allocator.live
     with Chain(chain_of_constants(10), allocator) as chain:
         chain.make_plan()
         assert live.most < 40 * MB and live.now < 2 * MB, (live.most, live.now)

@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
+from linnet import ops
 from linnet.ir.function import emit
 from linnet.quantization.calibrate import Range, batches_for, load_batches
 from linnet.quantization.scheme import activation_parameters, weight_parameters
@@ -154,6 +155,40 @@ def test_relu_is_expressed_by_the_output_range(middle: str, dtype: str, folded: 
     assert np.abs(got - want).max() <= (0.05 if dtype == "i8" else 0.02) * np.abs(want).max()
 
 
+@pytest.mark.parametrize(("high", "folded"), [(6.0, True), (100.0, True), (0.5, False)])
+def test_a_clamp_is_folded_only_if_the_range_ends_with_it(high: float, folded: bool) -> None:
+    """One scale covers the result of the clamp and a wider tensor, so that saturation would let larger values through."""
+    rng = np.random.default_rng(5)
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (1, 3, 16, 16))
+    w = (rng.standard_normal((3, 3, 3, 3)) * 2).astype(np.float32)
+    clamped = ops.clip(ops.conv(x, graph.constant(w), name="c1", pads=[1] * 4), 0.0, high)
+    wider = ops.relu(ops.conv(x, graph.constant(w[:, :, ::-1].copy()), pads=[1] * 4))
+    joined = clamped if folded else ops.concat([clamped, wider], 1)
+    rows = joined.shape[1]
+    y = ops.conv(joined, graph.constant((rng.standard_normal((2, rows, 1, 1))).astype(np.float32)))
+    graph.signature("infer", {"x": x}, {"y": y})
+    small = linnet.quantize(graph, batches(), dtype="i8")
+    first = next(n for n in small.signatures["infer"].function.nodes if n.name == "c1")
+    assert (first.outputs[0].dtype == "i8") == folded
+    want, got = (linnet.Session(g).run(batches(1)[0])["y"] for g in (graph, small))
+    assert np.abs(got - want).max() <= 0.05 * np.abs(want).max()
+
+
+def test_an_output_before_a_clamp_is_not_clamped() -> None:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (1, 3, 16, 16))
+    w = graph.constant(np.random.default_rng(5).standard_normal((4, 3, 3, 3)).astype(np.float32))
+    plain = ops.conv(x, w)
+    again = ops.conv(ops.relu(plain), graph.constant(np.ones((1, 4, 1, 1), np.float32)))
+    graph.signature("infer", {"x": x}, {"plain": plain, "again": again})
+    small = linnet.quantize(graph, batches(), dtype="i8")
+    want, got = (linnet.Session(g).run(batches(1)[0]) for g in (graph, small))
+    assert want["plain"].min() < -1
+    for name, value in want.items():
+        assert np.abs(got[name] - value).max() <= 0.03 * np.abs(value).max(), name
+
+
 def test_the_float_graph_is_left_alone(network: linnet.Graph) -> None:
     before = network.to_bytes()
     linnet.quantize(network, batches(2), dtype="i8")
@@ -278,6 +313,31 @@ def test_a_quantized_graph_goes_to_f16(network: linnet.Graph) -> None:
     small = linnet.quantize(network, batches(), dtype="i8")
     half = linnet.Session(linnet.quantize(small, dtype="f16")).run(batches()[0])["y"]
     np.testing.assert_allclose(half, linnet.Session(small).run(batches()[0])["y"], atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i16"])
+def test_calibration_with_zeros_alone_is_refused(network: linnet.Graph, dtype: str, tmp_path: Path) -> None:
+    """Every scale would come from the biases. One number that is not zero, in any batch, is taken for data."""
+    (x,) = linnet.Model(network).inputs()
+    zeros = [{x.name: np.zeros([d or 1 for d in x.shape or ()], np.float32)} for _ in range(3)]
+    with pytest.raises(linnet.UsageError, match=r"the calibration data are all zero; .* zeros in each of 3 batches"):
+        linnet.quantize(network, zeros, dtype)
+    zeros[2][x.name].reshape(-1)[-1] = 1
+    linnet.quantize(network, zeros, dtype)
+
+
+def test_a_graph_with_variables_is_quantized() -> None:
+    """Its weights may change, so what reads them stays float."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("n", 8))
+    hidden = linnet.nn.dense(linnet.ops.relu(linnet.nn.dense(x, 16)), 4)
+    graph.signature("infer", {"x": x}, {"y": linnet.ops.relu(hidden @ graph.constant(np.eye(4, dtype=np.float32)))})
+    batch = {"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)}
+    made = linnet.quantize(graph, [batch])
+    assert list(made.variables) == list(graph.variables)
+    assert all(variable.graph is made for variable in made.variables.values())
+    found, expected = (linnet.Session(g).run(batch)["y"] for g in (made, graph))
+    np.testing.assert_allclose(found, expected, atol=0.05)
 
 
 def test_calibration_that_is_one_dictionary_is_refused(network: linnet.Graph) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import linnet
-from linnet import nn
+from linnet import nn, ops
 from linnet._fetch import fetch_member
 from linnet.quantization.aware import fake_quantize, fake_quantize_weights
 from tests import zoo
@@ -61,8 +62,7 @@ def accuracy(graph: linnet.Graph) -> float:
 
 
 @pytest.mark.parametrize("low, high", [(-1.3, 2.1), (0.0, 4.0), (-3.0, 0.0), (0.5, 1.0)])
-def test_fake_quantization_is_that_of_pytorch(low: float, high: float) -> None:
-    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install linnet[torch]")
+def test_fake_quantization_is_that_of_pytorch(low: float, high: float, torch: Any) -> None:
     graph = linnet.Graph()
     x = graph.placeholder("x", (500,))
     ends = [graph.variable(n, np.float32(v)) for n, v in (("low", low), ("high", high))]
@@ -172,3 +172,29 @@ def test_bad_arguments() -> None:
     with pytest.raises(linnet.UsageError, match="another dtype"):
         linnet.quantize(aware, dtype="i16")
     assert set(aware.signatures) == {"infer", "float"}
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.75])
+def test_ranges_follow_the_batches_and_cover_all_tensors_of_their_group(momentum: float) -> None:
+    """The two operands of the concat and its result share one range: the least and the largest value of both."""
+    graph = linnet.Graph(seed=0)
+    x = graph.placeholder("x", (4, 3))
+    w = np.eye(3, dtype=np.float32)
+    right = ops.matmul(x, graph.constant(-10 * w))  # first, and the larger
+    left = ops.matmul(x, graph.constant(w))
+    last = np.arange(12, dtype=np.float32).reshape(6, 2)
+    graph.signature("infer", {"x": x}, {"y": ops.matmul(ops.concat([right, left], 1), graph.constant(last))})
+    first = {"x": np.float32([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, -1]])}
+    aware = linnet.quantize_aware(graph, [first], momentum=momentum)
+    loss = aware.main.outputs[0].mean()
+    aware.signature("train", {"x": aware.find("x")}, {"loss": loss}, updates=linnet.SGD(0.0).minimize(loss))
+    session = linnet.Session(aware, "train")
+    ranges = {
+        name: float(value) for name, value in session.variables.as_dict().items() if name.endswith(("/low", "/high"))
+    }
+    (group,) = {name.rsplit("/", 1)[0] for name, value in ranges.items() if value == 10.0}
+    assert ranges[f"{group}/low"] == -10
+    session.run({"x": first["x"] / 2})  # the range of x itself is that of `first`
+    for end, start in (("low", -10), ("high", 10)):
+        expected = momentum * start + (1 - momentum) * start / 2
+        assert session.variables[f"{group}/{end}"] == pytest.approx(expected, rel=0.02)

@@ -73,6 +73,8 @@ def test_random_quantized_graphs_give_the_same_bits_on_every_isa(dtype: str) -> 
         arrays = [] if case is None else [*case[1].values(), *(v.array for v in case[2].values())]
         if case is None or not all(np.isfinite(a).all() for a in arrays):
             continue
+        if case[1] and not any(np.any(value) for value in case[1].values()):
+            continue  # data that are all zero say nothing of the range
         graph = linnet.quantize(linnet.from_onnx(case[0]), [case[1]], dtype=dtype)
         nodes = graph.signatures["infer"].function.nodes
         if any(n.op not in SAME_BITS and n.inputs[0] is not None and n.inputs[0].dtype[0] == "f" for n in nodes):

@@ -127,8 +127,7 @@ def test_fast_kernels_against_the_reference(kind: str, size: tuple[int, int, int
 
 
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
-def test_against_pytorch(kind: str) -> None:
-    torch = pytest.importorskip("torch", reason="pip install 'linnet[torch]' to compare with PyTorch")
+def test_against_pytorch(kind: str, torch: Any) -> None:
     time, batch, width, hidden = 6, 5, 7, 33
     torch.manual_seed(0)
     peer = getattr(torch.nn, kind.upper())(width, hidden, bidirectional=True)

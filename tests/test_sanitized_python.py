@@ -35,7 +35,7 @@ def _run(kind: str, names: list[str], folder: Path) -> None:
         pytest.skip(f"{compiler} has no {runtime}")
     log = folder / "sanitizer"
     env = {
-        **os.environ, **SANITIZED, "LD_PRELOAD": preload, "LINNET_LIBRARY": str(library), "LINNET_TEST_TREE": "1",
+        **os.environ, **SANITIZED, "LD_PRELOAD": preload, "LINNET_LIBRARY": str(library),
         # Python itself leaks. Reports go to a file, because pytest captures the output of a dying process.
         "ASAN_OPTIONS": f"detect_leaks=0:exitcode=99:allocator_may_return_null=1:log_path={log}",
         "UBSAN_OPTIONS": f"{SANITIZED['UBSAN_OPTIONS']}:log_path={log}",
@@ -50,6 +50,7 @@ def _run(kind: str, names: list[str], folder: Path) -> None:
     assert " passed" in done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", COMPILERS)
 def test_python_tests_under_sanitizers(kind: str, tmp_path: Path) -> None:
     _run(kind, FILES[kind], tmp_path)
@@ -57,6 +58,7 @@ def test_python_tests_under_sanitizers(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", MORE)
+@pytest.mark.more
 @pytest.mark.parametrize("kind", COMPILERS)
 def test_python_tests_under_sanitizers_at_length(kind: str, name: str, tmp_path: Path) -> None:
     _run(kind, [name], tmp_path)

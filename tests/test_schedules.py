@@ -39,8 +39,7 @@ CASES: dict[str, tuple[s.Schedule, Callable[[Any, Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_rates_equal_pytorchs(name: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is the reference: make test EXTRAS=torch")
+def test_rates_equal_pytorchs(name: str, torch: Any) -> None:
     mine, make = CASES[name]
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.5)
     scheduler = make(optimizer, torch.optim.lr_scheduler)

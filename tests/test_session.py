@@ -205,6 +205,34 @@ def test_kept_plans_share_packed_weights() -> None:
     assert kept[-1] < kept[0] + 8 * 100 * 256 * 4 * 2  # eight plans: inputs and outputs, and the weights once
 
 
+def test_segments_of_the_same_run_are_not_dropped_to_make_room() -> None:
+    """Four stages, each with the memory of its own shapes. The later ones read what the earlier ones computed."""
+
+    def feeds_of(count: int) -> dict[str, np.ndarray]:
+        value = np.zeros(50_000, np.float32)
+        value[:count] = 9
+        return {"x": value}
+
+    graph = Graph()
+    x = value = graph.placeholder("x", (50_000,))
+    for _ in range(4):
+        value = ops.gather(value, ops.nonzero(ops.cast(value, dtype="i64"))[0]) - 1.0
+    graph.signature("infer", {"x": x}, {"y": value.sum()})
+    session = linnet.Session(graph, threads=1)
+    least = session.memory_kept
+    session.run(feeds_of(40_000))
+    most = session.memory_kept
+    for part in (0.3, 0.5, 0.8, 0.97):
+        tight = linnet.Session(graph, threads=1, max_bytes=int(least + part * (most - least)))
+        for _ in range(2):
+            assert tight.run(feeds_of(2000))["y"] == 10_000
+            with pytest.raises(linnet.GraphError, match="more memory than the bound"):
+                tight.run(feeds_of(40_000))
+    enough = linnet.Session(graph, threads=1, max_bytes=most + 1000)
+    for count in (100, 2000, 40_000, 100, 40_000):  # segments of other runs are dropped
+        assert enough.run(feeds_of(count))["y"] == 5 * count
+
+
 def test_input_shapes_plan_at_once() -> None:
     session = linnet.Session(bytes_of("dynamic"), input_shapes={"x": (4, 3)})
     assert session.memory["total"] > 0

@@ -72,6 +72,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: copy(given(4), "pad", pads=[-(1 << 62), -3]), "pad: pads or axes are wrong"),
     (lambda: copy(given(4), "pad", pads=[-2, -3]), "remove more than the whole dimension"),
     (lambda: copy(given(0), "pad", pads=[1, 0], pad_mode="edge"), "only constant padding"),
+    (lambda: copy(given(3), "pad", pads=[-3, 5], pad_mode="wrap"), "only constant padding"),
+    (lambda: copy(given(3), "pad", pads=[6, -4], pad_mode="reflect"), "only constant padding"),
     (lambda: copy(given(7), "reshape", shape=[2, -1]), "cannot infer the dimension"),
     (lambda: copy(given(7), "reshape", shape=[2, 3]), "different number of elements"),
     (lambda: copy(given(7), "reshape", shape=[2, 4]), "different number of elements"),

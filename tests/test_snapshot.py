@@ -96,6 +96,23 @@ def test_memory_that_is_written_shows_once_it_is_published(model: linnet.Model) 
     assert lib().linnet_store_publish(NULL, error) == 101
 
 
+def test_a_variable_that_only_a_called_function_reads_is_in_it() -> None:
+    graph = Graph()
+    x, w = graph.placeholder("x", (4,)), graph.variable("w", np.ones(4, np.float32))
+    callee = graph.function("callee")
+    factor = callee.placeholder("factor", "f32", (4,))
+    callee.outputs = [callee.read(w) * factor]
+    (y,) = graph.main.emit("call", [x], {"callee": callee})
+    graph.signature("infer", {"x": x}, {"y": y})
+    model = linnet.Model(graph)
+    store = linnet.Store(model)
+    reads = linnet.Session(model, store=store, snapshot=True)
+    for value in (1, 2, 3):
+        store["w"] = np.full(4, value, np.float32)
+        assert (reads.run({"x": np.full(4, 2, np.float32)})["y"] == 2 * value).all()
+    assert reads.memory["snapshot"] >= 16
+
+
 def test_bodies_segments_and_calls_read_it_too() -> None:
     graph = Graph()
     x = graph.placeholder("x", (4,))

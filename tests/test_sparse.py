@@ -80,10 +80,7 @@ def test_what_depends_on_untouched_rows_stays_dense(make: Callable[[], linnet.Op
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_lazy_adam_equals_pytorchs_sparse_adam() -> None:
-    torch = pytest.importorskip(
-        "torch", reason="PyTorch is the reference: make test EXTRAS=torch, or pip install linnet[torch]"
-    )
+def test_lazy_adam_equals_pytorchs_sparse_adam(torch: Any) -> None:
     embedding = torch.nn.Embedding.from_pretrained(torch.tensor(table()), freeze=False, sparse=True)
     optimizer = torch.optim.SparseAdam(embedding.parameters(), 0.05, (0.8, 0.95))
     assert uses_rows(lambda: Adam(0.05, lazy=True))
@@ -147,7 +144,7 @@ def test_anything_else_gets_a_tensor() -> None:
     np.testing.assert_allclose(linnet.Session(graph).run({"ids": fed})["g"], expected_of_pieces(fed), rtol=1e-6)
 
 
-def test_a_tied_table_is_dense() -> None:
+def test_a_tied_table_is_dense(torch: Any) -> None:
     """A table read by a gather and, as the output layer, by a matmul."""
     graph = Graph()
     ids = graph.placeholder("ids", (4,), "i64")
@@ -156,7 +153,6 @@ def test_a_tied_table_is_dense() -> None:
     (g,) = gradients(loss, [e], sparse=True)
     assert isinstance(g, Tensor)
     graph.signature("infer", {"ids": ids}, {"g": g})
-    torch = pytest.importorskip("torch", reason="PyTorch is the reference: make test EXTRAS=torch")
     t = torch.tensor(table(), requires_grad=True)
     fed = np.array([3, 3, 0, 10])
     ((t[torch.tensor(fed)] @ t.T) ** 2).sum().backward()

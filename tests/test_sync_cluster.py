@@ -348,8 +348,8 @@ def _places(command: list[str], folder: Path) -> list[list[Any]]:
     return sorted(json.loads(line) for line in ran.stdout.splitlines() if line.startswith("["))
 
 
+@pytest.mark.usefixtures("torch")
 def test_torchrun_itself(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="torchrun comes with the extra 'torch'")
     found = _places([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"], tmp_path)
     assert [f[:5] for f in found] == [[r, 3, r, 3, r == 0] for r in range(3)]
     assert len({str(f[5]) for f in found}) == 1 and found[0][6] == "torchrun"

@@ -332,3 +332,100 @@ def test_every_role_has_a_history(launcher: Launcher) -> None:
     lines = dict(line.lstrip("[").split("]") for line in out)
     workers = {float(text) for name, text in lines.items() if name.startswith("worker")}
     assert len(lines) == 5 and workers == {float(alone)}
+
+
+TRAIN = """
+import numpy as np, linnet
+from linnet.sync import cluster
+if "forget" in sys.argv:
+    os.environ.pop("LINNET_STATE", None)
+c, graph = cluster(), linnet.Graph(seed=1)
+x, t = graph.placeholder("x", ("batch", 8)), graph.placeholder("t", ("batch", 1))
+loss = linnet.losses.mse(linnet.nn.dense(x, 1), t).mean()
+linnet.sync.signatures(graph, loss, linnet.Adam(0.05), {"x": x, "t": t}, accumulate=True)
+rng = np.random.default_rng(0)
+rows = rng.standard_normal((200, 8)).astype(np.float32)
+data = {"x": rows, "t": rows @ rng.standard_normal((8, 1)).astype(np.float32)}
+with open(f"pid.{c.role}{c.rank}", "w") as file:
+    file.write(str(os.getpid()))
+class Kill(linnet.Callback):
+    def on_step(self, run, metrics):
+        if any(sys.argv[1:2]) and c.rank == 0 and run.step == 17 and not os.path.exists("killed"):
+            open("killed", "w").write(os.environ.get("LINNET_STATE", ""))
+            os.kill(int(open("pid." + sys.argv[1]).read()), signal.SIGKILL)
+            time.sleep(0.2)
+place = {"directory": "run"} if "directory" in sys.argv else {}
+strategy = linnet.sync.Strategy(lost=20)
+history = linnet.fit(graph, data, batch_size=5, epochs=6, cluster=c, strategy=strategy, callbacks=[Kill()], **place)
+if c.role == "worker":
+    print("ended", history.step, history["loss"][-1], float(history.store["dense/weight"].sum()))
+"""
+
+
+def ends(out: list[str]) -> set[str]:
+    """What the workers print at the end."""
+    found = [line.partition("ended ")[2] for line in out if "ended " in line]
+    assert len(found) == 2, out
+    return set(found)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The end of the job in which nothing is killed."""
+    (found,) = ends(Launcher(tmp_path_factory.mktemp("whole")).run(TRAIN, "-n", "2", "--servers", "1")[1])
+    assert found.startswith("120 ")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("victim", "options"),
+    [
+        ("server0", ("--servers", "1")), ("server1", ("--servers", "2")), ("worker0", ()), ("worker0", ("--servers", "1")),
+        ("worker1", ("--servers", "1")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [(), ("directory",)], ids=["no directory", "directory"])
+def test_a_killed_process_costs_no_step(
+    launcher: Launcher, undisturbed: str, victim: str, options: tuple[str, ...], place: tuple[str, ...]
+) -> None:
+    """Servers keep their state while the launcher may restart them, so that the job ends as without the kill -9."""
+    status, out, err = launcher.run(TRAIN, "-n", "2", "--restarts", "1", *options, arguments=(victim, *place))
+    assert status == 0, (out, err)
+    assert sum("SIGKILL; restart 1 of 1" in line for line in err) == 1, err
+    assert ends(out) == {undisturbed}
+    state = Path((launcher.folder / "killed").read_text())
+    assert state.is_absolute() and not state.exists()  # the launcher's folder, which it has removed
+    assert (launcher.folder / "run").exists() == bool(place)
+
+
+def test_a_server_without_its_state_is_an_error(launcher: Launcher) -> None:
+    """Whatever has started the server again: the workers do not follow it to an older step."""
+    arguments = ("server0", "forget")
+    status, out, err = launcher.run(TRAIN, "-n", "2", "--servers", "1", "--restarts", "1", arguments=arguments)
+    assert status == 1 and not any("ended " in line for line in out), out
+    text = "the server has lost 16 of 17 steps because it was started again without its state"
+    assert any(text in line and "give fit a directory=" in line for line in err), err
+
+
+def test_a_directory_of_another_job_is_not_continued(launcher: Launcher) -> None:
+    """A restart continues what its own job has begun, and nothing else."""
+    arguments = ("", "directory")
+    assert launcher.run(TRAIN, "-n", "2", "--servers", "1", arguments=arguments)[0] == 0
+    status, _, err = launcher.run(
+        TRAIN, "-n", "2", "--servers", "1", "--restarts", "2", "--grace", "0.2", arguments=arguments
+    )
+    assert status == 1 and sum("already holds a" in line for line in err) >= 3, err
+
+
+def test_the_state_goes_with_a_launcher_that_is_killed(launcher: Launcher) -> None:
+    script = "open('up', 'w').write(os.environ['LINNET_STATE'])\ntime.sleep(60)\n"
+    ran = launcher.start(script, "--restarts", "1", "--grace", "0.2")
+    wait_for(lambda: "up" in launcher.names() and (launcher.folder / "up").read_text() != "")
+    state = Path((launcher.folder / "up").read_text())
+    assert state.is_dir() and state.stat().st_mode & 0o077 == 0
+    ran.kill()
+    wait_for(lambda: not state.exists())
+    ran.communicate()
+    assert (
+        "LINNET_STATE" not in launcher.run("print(*os.environ)\n")[1][0]
+    )  # nothing is kept for a job without restarts

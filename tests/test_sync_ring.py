@@ -95,6 +95,15 @@ def test_sums_of_other_dtypes(dtype: str, tmp_path: Path) -> None:
         assert got.dtype == dtype and got.shape == (10_007, 1)
 
 
+def test_means_of_doubles(tmp_path: Path) -> None:
+    def work(rank: int) -> np.ndarray:
+        with Ring(f"unix:{tmp_path}/ring", rank, 3, timeout=20) as ring:
+            return ring.all_reduce(np.arange(1001) * (rank + 1.0), "mean")
+
+    for got in ranks(3, work):
+        np.testing.assert_array_equal(got, np.arange(1001) * 2.0)
+
+
 @pytest.mark.parametrize(("address", "listen"), [("unix:{}/ring", None), ("unix:{}/ring", ":0"), ("shm:{}/ring", None)])
 def test_transports(address: str, listen: str | None, tmp_path: Path) -> None:
     def work(rank: int) -> float:

@@ -542,6 +542,8 @@ def test_the_tool_says_what_is_wrong(tmp_path: Path) -> None:
         ([model, "--bogus"], 2, "unknown option '--bogus'"),
         ([model, "--mode", "none"], 2, "synchronous or asynchronous"),
         ([model, "--backup", "1"], 2, "--backup 1 must be less than --workers 1"),
+        ([model, "--workers", "0"], 2, "--workers: expected a whole number from 1 to 2000000000, got '0'"),
+        ([model, "--connections", "0"], 2, "--connections: expected a whole number from 1"),
         ([model, "--listen"], 2, "--listen"), ([model, "--memory", "much"], 2, "--memory"),
         ([model, "--listen", "0.0.0.0:0"], 1, "--insecure"), ([model, "--memory", "3"], 1, "max_bytes"),
         ([model + "x"], 1, "cannot open"), (["--status", f"unix:{tmp_path}/no"], 1, "unreachable"),
@@ -551,6 +553,8 @@ def test_the_tool_says_what_is_wrong(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (status, ""), (arguments, done)
         assert done.stderr.startswith("linnet-serve: error: ") and done.stderr.count("\n") == 1
         assert words in done.stderr, done.stderr
+    with pytest.raises(linnet.UsageError, match="workers"):
+        Server(counting(), workers=0)
     options = subprocess.run([tool, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
     assert all(len(line) <= 110 for line in options.splitlines()) and "--staleness" in options
     server = Process(tmp_path / "model.lnt", tmp_path, "--updates", "2")

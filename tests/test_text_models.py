@@ -12,8 +12,7 @@ import linnet
 from examples.training import char_lstm, transformer
 from examples.training.text import Text
 from tests.native import ROOT
-
-torch = pytest.importorskip("torch", reason="these tests need PyTorch: pip install linnet[torch]")
+from tests.with_torch import torch
 
 BATCH, LENGTH = 16, transformer.LENGTH
 

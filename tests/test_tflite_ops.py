@@ -486,6 +486,18 @@ def test_weights_quantized_by_blocks_agree(keep: bool) -> None:
     assert float(np.abs(got - wanted).max()) <= 1e-5 * float(np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_unique_keeps_nan(first: int) -> None:
+    """Each NaN is a value of its own, as in TensorFlow. LiteRT takes a NaN for the value that it happens to be compared with."""
+    x = np.float32([3, np.nan, 1, np.nan, 3, np.nan, 0])[first:]
+    tensors = [T("x", "f32", x.shape), T("y", "f32", x.shape), T("z", "i32", x.shape)]
+    model = build(G(tensors, [O("UNIQUE", ["x"], ["y", "z"], {"index_type": 2})], ["x"], ["y", "z"]))
+    found = linnet.Session(linnet.from_tflite(model)).run({"x": x})
+    expected = np.float32([np.nan, 1, np.nan, 3, np.nan, 0] if first else [3, np.nan, 1, np.nan, np.nan, 0])
+    np.testing.assert_array_equal(found["y"], expected)
+    np.testing.assert_array_equal(found["y"][found["z"]], x)
+
+
 @pytest.mark.parametrize("op", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"])
 @pytest.mark.parametrize("seeds", [(7, 0), (-3, 1 << 20)])
 def test_random_numbers_are_those_of_the_first_run(op: str, seeds: tuple[int, int]) -> None:

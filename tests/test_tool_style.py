@@ -219,7 +219,7 @@ def test_failures_of_training_say_what_to_do(arguments: list[str], folder: Path)
     (folder / "words.npy").write_text("twelve words\n")
     np.savez(folder / "d.npz", x=np.zeros((4, 8), np.float32))
     (folder / "bad.npz").write_bytes(b"PK")
-    done = tool("linnet-train", *arguments, cwd=folder)
+    done = tool("linnet-train", *arguments, "--no-checkpoint", cwd=folder)
     assert done.returncode in (FAILED, USAGE) and done.stderr.startswith("linnet-train: error: "), done.stderr
     assert done.stderr.count("\n") == 1 and "; " in done.stderr, done.stderr
     assert re.search(r"; (`linnet|see|give|save|choose|convert|use|check|leave|join|raise)", done.stderr), done.stderr

@@ -12,14 +12,15 @@ import pytest
 import linnet
 from linnet import nn
 from linnet.training import signatures
-from tests.native import build, need, run
+from tests.native import ARM_CPUS, build, need, run
 from tests.test_train_tool import examples, idx, lenet, mlp
 
 STEPS = 24
 
 
 def losses(command: list[str], arguments: list[str]) -> np.ndarray:
-    lines = map(json.loads, run([*command, *arguments], timeout=600).splitlines())
+    trial = [] if "--checkpoint" in arguments else ["--no-checkpoint"]
+    lines = map(json.loads, run([*command, *arguments, *trial], timeout=600).splitlines())
     return np.array([line["loss"] for line in lines if line["kind"] == "train"])
 
 
@@ -33,7 +34,7 @@ def there(cpu: str) -> list[str]:
     return ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", cpu, str(program)]
 
 
-@pytest.mark.parametrize("cpu", ["cortex-a53", "max"])
+@pytest.mark.parametrize("cpu", ARM_CPUS)
 def test_lenet_trains_alike(cpu: str, tmp_path: Path) -> None:
     arguments = [*lenet(tmp_path), "--steps", str(STEPS), "--threads", "2"]
     expected, found = losses(here(), arguments), losses(there(cpu), arguments)
@@ -76,7 +77,7 @@ def lstm(path: Path) -> list[str]:
     return [str(path / "lstm.lnt"), "--data", str(path / "data.npz"), "--batch", "16", "--json", "--log", "1"]
 
 
-@pytest.mark.parametrize("cpu", ["cortex-a53", "max"])
+@pytest.mark.parametrize("cpu", ARM_CPUS)
 def test_an_lstm_trains_alike(cpu: str, tmp_path: Path) -> None:
     arguments = [*lstm(tmp_path), "--steps", "36", "--threads", "2"]
     expected, found = losses(here(), arguments), losses(there(cpu), arguments)

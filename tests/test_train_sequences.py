@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import linnet
-
-torch = pytest.importorskip("torch", reason="these tests need PyTorch: pip install linnet[torch]")
-
-from tests.train_models import SEQUENCES, as_linnet, batch, graph_of, twin  # noqa: E402
+from tests.train_models import SEQUENCES, as_linnet, batch, graph_of, twin
+from tests.with_torch import torch
 
 SHAPES = {"lstm_lm": (7, 5), "transformer": (3, 11)}
 

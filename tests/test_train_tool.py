@@ -89,6 +89,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(cwd: Path, *arguments: object, kind: str = "release") -> subprocess.CompletedProcess[str]:
     command = [str(build(kind, "linnet-train") / "linnet-train"), *map(str, arguments)]
+    if "--checkpoint" not in arguments and "--help" not in arguments:
+        command.append("--no-checkpoint")
     return subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **SANITIZED}
     )
@@ -263,6 +265,25 @@ def test_the_last_few_and_the_best_checkpoints_stay(folder: Path, tmp_path: Path
     done = train(folder, *USUAL, "--steps", 12, *high)
     again = linnet.load_checkpoint(tmp_path / "b.best").metadata
     assert float(again["value"]) == max(highest, *(line["loss"] for line in lines(done, "eval")))
+    # The same value again is no better: the checkpoint of the first step with this value stays.
+    still = [
+        "--checkpoint",
+        tmp_path / "c",
+        "--eval",
+        tmp_path / "held.npz",
+        "--eval-every",
+        1,
+        "--best",
+        "accuracy,max",
+    ]
+    done = train(folder, *USUAL, "--steps", 12, *still)
+    records, repeated, most = [], 0, -1.0
+    for line in lines(done, "eval"):
+        repeated += line["accuracy"] == most
+        if line["accuracy"] > most:
+            most = line["accuracy"]
+            records.append(line["step"])
+    assert [line["step"] for line in lines(done, "best")] == records and repeated > 0, records
     refused(train(folder, *USUAL, *high[:-1], "mood"), "--best mood", "no scalar output of this name", status=2)
     refused(train(folder, *USUAL, "--keep", 2), "--keep needs --checkpoint", status=2)
     refused(train(folder, *USUAL, "--best", "loss"), "--best needs --checkpoint FILE and --eval FILE", status=2)
@@ -374,7 +395,7 @@ def lenet(path: Path, rows: int = 640) -> list[str]:
 
 def test_lenet_of_batch_64_stays_below_20_megabytes(tmp_path: Path) -> None:
     """Memory of the whole process: code, libraries, file, buffers. The 60,000 examples are not in memory (47 MB of file)."""
-    command = [str(build("release", "linnet-train") / "linnet-train"), *lenet(tmp_path, 60_000)]
+    command = [str(build("release", "linnet-train") / "linnet-train"), *lenet(tmp_path, 60_000), "--no-checkpoint"]
     with subprocess.Popen(
         [*command, "--steps", "1000000", "--threads", "2"], stdout=subprocess.PIPE, text=True
     ) as tool:
@@ -544,6 +565,19 @@ def test_wrong_usage(arguments: list[str], folder: Path) -> None:
     assert "linnet-train --help" in refused(train(folder, *USUAL, *arguments), status=2)
 
 
+def test_what_it_learns_is_saved_or_the_trial_is_wanted(folder: Path, tmp_path: Path) -> None:
+    """Without a place for the result, nothing is trained, as with `linnet train`."""
+    command = [str(build("release", "linnet-train") / "linnet-train"), *map(str, USUAL), "--steps", "1"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    refused(done, "the result would not be saved; give --checkpoint FILE, or --no-checkpoint", status=2)
+    assert not done.stdout
+    both = train(folder, *USUAL, "--checkpoint", tmp_path / "a", "--no-checkpoint")
+    refused(both, "give --checkpoint or --no-checkpoint, not both", status=2)
+    before = sorted(path.name for path in folder.iterdir())
+    assert len(losses(train(folder, *USUAL, "--steps", 2, "--no-checkpoint"))) == 2
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
 def test_help_and_nothing() -> None:
     assert "usage: linnet-train" in train(Path(), "--help").stdout
     refused(train(Path()), "no model given", status=2)
@@ -567,7 +601,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(folder: Path, tmp_path: Path) -> N
 # ---- sanitizers ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["address", "thread"])
+@pytest.mark.parametrize("kind", ["address", pytest.param("thread", marks=pytest.mark.more)])
 def test_sanitized(kind: str, folder: Path, tmp_path: Path) -> None:
     """Training, evaluation, saving, resuming, accumulation, and the search for a NaN, each under the sanitizers."""
     start = time.monotonic()

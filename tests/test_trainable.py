@@ -10,10 +10,9 @@ import onnx
 import pytest
 
 import linnet
+from tests.with_torch import MISSING, torch
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter's warnings about itself
-
-torch = pytest.importorskip("torch", reason="these tests need PyTorch: pip install linnet[torch]")
 
 
 def _module(seed: int = 0) -> torch.nn.Module:
@@ -150,7 +149,7 @@ def test_a_new_head_on_trained_features_drops_the_old_weights() -> None:
 
 
 def test_from_torch_keeps_the_names_of_parameters(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason="pip install linnet[torch]")
+    pytest.importorskip("onnxscript", reason=MISSING)
     module = _module()
     graph = linnet.from_torch(module, torch.zeros(1, 3, 8, 8), trainable=["0.*", "8.*"])
     assert sorted(graph.variables) == ["0.bias", "0.weight", "8.bias", "8.weight"]

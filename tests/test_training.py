@@ -117,8 +117,7 @@ def test_a_rule_that_forgets_a_slot_is_told() -> None:
 
 @pytest.mark.parametrize("kind", ["by_value", "by_norm", "by_global_norm"])
 @pytest.mark.parametrize("limit", [0.05, 1e3])
-def test_clipping_equals_pytorch(kind: str, limit: float) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is the reference: make test EXTRAS=torch")
+def test_clipping_equals_pytorch(kind: str, limit: float, torch: Any) -> None:
     found = train(linnet.SGD(0.5, clip=getattr(clip, kind)(limit)))
     values = [torch.tensor(value, requires_grad=True) for value in start().values()]
     optimizer = torch.optim.SGD(values, 0.5)

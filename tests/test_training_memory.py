@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import linnet
-
-pytest.importorskip("torch", reason="the networks' initial values are PyTorch's: pip install linnet[torch]")
 from tests.train_models import MODELS, graph_of, twin
+
+pytestmark = pytest.mark.torch  # the networks have PyTorch's initial values
 
 SMALL = {"lenet5": (8, 1, 28, 28), "resnet18": (4, 3, 64, 64), "mobilenet_v2": (4, 3, 64, 64), "transformer": (4, 16)}
 

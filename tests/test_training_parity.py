@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="compares with PyTorch: pip install 'linnet[torch]'")
-
-import linnet  # noqa: E402
-from tests.train_models import batch, graph_of, twin  # noqa: E402
+import linnet
+from tests.train_models import batch, graph_of, twin
+from tests.with_torch import torch
 
 RATES = {"lenet5": 0.01, "resnet18": 2e-5, "mobilenet_v2": 1e-6}
 """Learning rates of SGD. With few samples per statistic, steps amplify rounding: with 0.01 the losses of MobileNetV2 in PyTorch's

@@ -9,12 +9,14 @@ import platform
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import linnet
 from linnet import ops
+from linnet.ir.dtypes import Quantization, numpy_dtype
 from linnet.session.choices import Choice
 from linnet.session.planner import Planner
 from linnet.session.tune import tune
@@ -96,6 +98,35 @@ def test_steps_that_are_alike_have_one_key_for_any_number_of_threads(model: linn
         "group=8 epilogue"
     )
     assert keys == [choice.key for choice in choices(model, threads=2)]
+
+
+def test_keys_tell_what_decides_about_time() -> None:
+    """Widths of quantization blocks, and the end of a long program of a map."""
+
+    def blocks(size: int) -> linnet.Graph:
+        graph, rng = linnet.Graph(), np.random.default_rng(2)
+        x = graph.placeholder("x", (4, 64))
+        scale = rng.uniform(0.5, 1, (64 // size, 8)).astype(np.float32)
+        q = Quantization(scale.reshape(-1), np.zeros(scale.size, np.int32), 0, 4, block=size)
+        w = graph.main.constant(
+            rng.integers(-8, 8, (64, 8)).astype(np.int8).astype(numpy_dtype("i4")), "w", quantization=q
+        )
+        graph.signature("infer", {"x": x}, {"y": ops.matmul(x, w)})
+        return graph
+
+    def mapped(last: Callable[[linnet.Tensor], linnet.Tensor]) -> linnet.Graph:
+        graph = linnet.Graph()
+        x = graph.placeholder("x", (4, 64))
+        graph.signature("infer", {"x": x}, {"y": last(ops.exp(ops.relu(x * 2.0) + 1.0))})
+        return graph
+
+    def key(graph: linnet.Graph) -> str:
+        (choice,) = choices(linnet.Model(graph))
+        return choice.key
+
+    assert key(blocks(16)) == key(blocks(16)) != key(blocks(32))
+    assert ":block16" in key(blocks(16)) and ":block32" in key(blocks(32))
+    assert key(mapped(ops.tanh)) == key(mapped(ops.tanh)) != key(mapped(ops.sin))
 
 
 def test_a_line_changes_the_kernel_of_its_steps_and_nothing_else(model: linnet.Model, tmp_path: Path) -> None:
@@ -311,3 +342,46 @@ def test_the_tool_takes_the_file_and_prints_warnings(tmp_path: Path) -> None:
     )  # fmt: skip
     assert other in done.stdout and choice.step.kernel not in done.stdout
     assert done.stderr.startswith("linnet-bench: warning: 1 of 2 lines") and "kernel_of_another_build" in done.stderr
+
+
+class _Taken:
+    """Stands for a traced session: the kernels of two steps with one key, and the sum of their least times."""
+
+    def __init__(self, kernel: str, ns: float) -> None:
+        self.kernel, self.ns = kernel, ns
+
+    def times(self, key: str) -> tuple[list[str], float]:
+        return [self.kernel] * 2, self.ns
+
+
+@pytest.mark.parametrize(
+    ("before", "other", "best"),
+    [(10_000, 9_000, "other"), (10_000, 9_690, "other"), (10_000, 9_750, "chosen"), (10_000, 12_000, "chosen"),
+     (100, 50, "other"), (100, 65, "chosen")],
+)  # fmt: skip
+def test_a_kernel_must_be_clearly_faster(model: linnet.Model, before: float, other: float, best: str) -> None:
+    """By 3 %, and by 20 ns for each of the steps, so that the clock alone decides nothing."""
+    from linnet.session import tune as tuning
+
+    same = [choices(model)[2], choices(model)[3]]
+    sessions: Any = [_Taken("chosen", before), _Taken("other", other), _Taken("other", other + 500)]
+    found = tuning._best("key", ["chosen", "other"], same, sessions)
+    assert (found.best, found.before, found.times) == (best, "chosen", {"chosen": before, "other": other})
+
+
+@pytest.mark.parametrize("after", [0.9, 1.0, 1.1])
+def test_lines_are_kept_only_if_the_whole_model_is_faster(
+    after: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from linnet.session import tune as tuning
+
+    network().save(tmp_path / "model.lnt")
+    (choice, *_) = choices(linnet.Model(tmp_path / "model.lnt"), threads=1)
+    other = able(choice)[-1]
+    measured = tuning.Measured(
+        choice.key, [choice.step.name], {choice.step.kernel: 9e3, other: 1e3}, choice.step.kernel, other
+    )
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: ([measured], 1))
+    monkeypatch.setattr(tuning, "_compared", lambda *_: (1.0, after))
+    found = tune(tmp_path / "model.lnt", seconds=0.1, threads=1)
+    assert found.kept == (after < 1) and (f"{choice.key} = {other}" in found.text) == (after < 1)

@@ -94,6 +94,39 @@ def test_a_constant_result_of_an_exact_op_is_computed_once() -> None:
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_only_the_result_of_an_exact_op_is_computed_twice_to_save_memory(exact: bool) -> None:
+    """The loss reads the op's result, then a large tensor, then the result again. An op that gives other values each time would
+    let both readers see different values."""
+    rows, columns = 1000, 100
+    calls: list[int] = []
+
+    def run(x: Array) -> Array:
+        calls.append(1)
+        return x + len(calls)
+
+    op = linnet.UserOp("com.example.noise", run, lambda x: (x.dtype, x.shape), inputs=1, exact=exact)
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (rows, columns))
+    last = graph.variable("last", np.zeros((), np.float32))
+    noise = op(x)
+    total = ops.softmax(x * noise.sum(), axis=0).sum()
+    y = ops.matmul(graph.constant(np.ones((1, rows), np.float32)) * total, noise).sum()
+    graph.signature("train", {"x": x}, {"y": y}, updates={last: y})
+    usual = linnet.Session(graph, "train", threads=1)
+    limit = usual.memory["total"] - 3 * rows * columns
+    feeds = {"x": np.zeros((rows, columns), np.float32)}
+    np.testing.assert_allclose(usual.run(feeds)["y"], rows * columns**2, rtol=1e-5)
+    if not exact:
+        with pytest.raises(linnet.GraphError, match="even if values are recomputed"):
+            linnet.Session(graph, "train", threads=1, max_bytes=limit)
+        return
+    calls.clear()
+    session = linnet.Session(graph, "train", threads=1, max_bytes=limit)
+    session.run(feeds)
+    assert session.plan_info["recomputed"] == 1 and len(calls) == 2
+
+
 def test_in_the_body_of_a_loop() -> None:
     """The op runs in each iteration; a sum of fixed shape is carried."""
     op = _keep()

@@ -71,14 +71,13 @@ def test_variables_know_their_shape() -> None:
         ops.relu(Variable("alone", np.ones(2, np.float32)))
 
 
-def test_a_loop_captures_variables_that_its_functions_take() -> None:
+def test_a_loop_captures_variables_that_its_functions_take(torch: Any) -> None:
     graph = Graph()
     x, v = graph.placeholder("x", (4, 3)), graph.variable("v", np.float32([-1, 0.5, 2]))
     last, _ = linnet.scan(lambda h, row: (h * ops.tanh(v) + row, None), ops.relu(v), x)
     (slope,) = linnet.gradients(last.sum(), [v])
     graph.signature("slope", {"x": x}, {"slope": slope})
     rows = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    torch = pytest.importorskip("torch", reason="the reference is PyTorch: pip install linnet[torch]")
     w = torch.tensor([-1, 0.5, 2], requires_grad=True)
     h = torch.relu(w)
     for row in torch.from_numpy(rows):

@@ -70,8 +70,7 @@ def copy() -> Copy:
     _succeeds(made, [sys.executable, "schema/generate.py"])
     assert made.build(["linnet", "linnet_sync"]) == ""
     _succeeds(made, [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--co", "tests/test_walk_op.py"])
-    made.environment["LINNET_LIBRARY"] = str(made.build_folder / "liblinnet.so")
-    made.environment["PYTHONPATH"] = str(folder / "build-tests" / "python")
+    made.environment["PYTHONPATH"] = str(folder / "build" / "python")
     _succeeds(made, [sys.executable, "-m", "linnet.converters.coverage", "docs/ops.md"])
     return made
 

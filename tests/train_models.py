@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 import linnet
 from linnet import ops
 from linnet.ir.function import Tensor, Variable
+from tests.with_torch import torch
+
+nn = torch.nn
 
 
 class Twin(nn.Module):  # type: ignore[misc]

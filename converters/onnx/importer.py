@@ -4,7 +4,7 @@ A failed node yields placeholders, shaped by ONNX's own inference if possible, s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -40,7 +40,7 @@ from linnet.converters.onnx.problems import (
 )
 from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
-from linnet.converters.onnx.values import COMPOSITE, Value, leaves, rebuilt
+from linnet.converters.onnx.values import COMPOSITE, Carried, Value, leaves, rebuilt
 from linnet.facade import Graph
 from linnet.ir.dtypes import Dim
 from linnet.ir.function import Function, Tensor
@@ -51,7 +51,7 @@ FUSED_EARLY = {
     "LayerNormalization"
 }  # ONNX Runtime's optimizer writes these also into models of opsets that do not define them
 MAX_DEPTH = 32  # limit on the nesting of functions
-MAX_GROWTH = 100  # limit on converted nodes per node in the file (functions inlined), plus 20,000
+MAX_GROWTH = 100  # limit on converted nodes per node in the file (functions inlined, bodies tried again), plus 20,000
 
 
 class Scope:
@@ -104,12 +104,16 @@ class Importer:
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
         self.types: dict[str, TypeProto] = {v.name: v.type for v in (*model.graph.value_info, *model.graph.output)}
         self.depth = 0
+        self.final: dict[int, Problem] = {}  # by id: problems of branches that no shapes would solve
         self.active: list[tuple[str, str]] = []  # functions of the model that are being inlined
         self.left = 20_000 + MAX_GROWTH * (sum(map(size_of, model.functions)) + size_of(model.graph))
         self.bodies: dict[Function, Body] = {}
+        self.carried: dict[int, Carried] = {}  # by id of a loop's body: what it was last converted with
         self.randomness = Randomness(self)
         self.made = 0  # elements of constants that rules have made; see Operation.may_make
         self.names: list[str] = []  # names of the signature's inputs
+        self.wanted = {info.name for info in model.graph.output}
+        self.returned: set[Tensor] = set()  # outputs of the model that are already made
 
     # -- problems
 
@@ -133,8 +137,8 @@ class Importer:
 
     @property
     def full(self) -> bool:
-        """Whether the maximum number of problems has been found, so that the search stops."""
-        return len(self.problems) >= MOST_PROBLEMS
+        """Whether the maximum number of problems has been found, or of nodes converted, so that the search stops."""
+        return len(self.problems) >= MOST_PROBLEMS or self.left < 0
 
     @functools.cached_property
     def near(self) -> dict[str, str]:
@@ -333,9 +337,14 @@ class Importer:
             self.tainted.update(id(t) for t in made if t.data is None)
             self.keep += made
         fresh = {id(t) for emitted in self.function.nodes[before:] for t in emitted.outputs}
+        own = set(fresh)
         for name, value in zip(node.output, results, strict=False):
             if not name:
                 continue
+            if name in self.wanted and scope.parent is None and not self.depth:
+                self.function.source = f"{node.op_type}:{label(node)}"
+                value = rebuilt(value, iter([self.separate(t, name, own) for t in leaves(value)]))
+                self.function.source = outer
             if isinstance(value, Tensor) and id(value) in fresh and not self.depth and name != value.name:
                 value.name = self.function.unique(name)
                 fresh.discard(id(value))
@@ -344,6 +353,21 @@ class Importer:
             if name:
                 self.problem(node, f"output {name!r} is not supported", "remove it if nothing uses it")
                 scope.values[name] = self.placeholder(name)
+
+    def separate(self, tensor: Tensor, name: str, fresh: Container[int]) -> Tensor:
+        """An output of the model as a tensor of its own, also if a rule returns its operand. A run that is fed the output
+        then feeds all nodes that read it, and no others. fresh: ids of the results of the nodes that the rule emitted."""
+        if id(tensor) not in fresh or tensor in self.returned:
+            kind, tainted = self.kinds.get(tensor), id(tensor) in self.tainted
+            if tensor.data is not None:
+                tensor = self.function.constant(tensor.data, name, tensor.dtype, tensor.quantization)
+            elif not tainted:
+                tensor = self.emitted("copy", tensor, kind="identity")
+                tensor.name = self.function.unique(name)
+            if kind is not None:
+                self.kinds[tensor] = kind
+        self.returned.add(tensor)
+        return tensor
 
     def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> list[Value]:
         """Returns the outputs of one node, made by its rule, a function of the model, or its ONNX function body."""
@@ -466,11 +490,6 @@ class Importer:
             raise Unsupported(
                 f"functions are nested deeper than {MAX_DEPTH}", "export with less deeply nested functions"
             )
-        if self.left < 0:
-            raise Unsupported(
-                f"inlining the functions makes more than {MAX_GROWTH} nodes for each node in the file",
-                "export the model with fewer nested functions",
-            )
         given = {a.name: a for a in node.attribute}
         for default in body.attribute_proto:
             given.setdefault(default.name, default)
@@ -592,6 +611,12 @@ class Importer:
         self.run(graph.node, scope)
         interface.declare_outputs(self, graph, scope)
         self.randomness.advance()
-        if self.full:
+        if self.left < 0:
+            reason = (
+                f"its functions, branches and loops convert to more than {MAX_GROWTH} nodes for each node in the file"
+            )
+            hint = "export the model with fewer nested functions, branches and loops"
+            self.problems.append(Problem("", "graph", reason, hint))
+        elif self.full:
             self.problems.append(more_problems())
         return self.graph

@@ -229,7 +229,7 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
         composite = composite or not isinstance(value, Tensor)
         for tensor, suffix in zip(leaves(value), _suffixes(value), strict=True):
             kind = importer.kinds.get(tensor)
-            if tensor.node is None or tensor in given:  # an input, a constant, or an output listed twice
+            if (tensor.node is None and tensor.data is None) or tensor in given:  # an input, or an output listed twice
                 function.source = f"Identity:{info.name}"
                 try:
                     tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=function)[0]

@@ -13,8 +13,11 @@ from linnet.converters.onnx.problems import Unknown, Unsupported
 from linnet.ir.function import Tensor
 
 if TYPE_CHECKING:
+    import onnx
+
     from linnet.converters.onnx.narrow import Kind
     from linnet.converters.onnx.operation import Operation
+    from linnet.ir.dtypes import Dim
 
 MAX_RANK = 8
 
@@ -104,6 +107,14 @@ def form_of(value: Value) -> Form | None:
     inner = form_of(value.value)
     assert inner is not None
     return inner._replace(maybe=True)
+
+
+class Carried(NamedTuple):
+    """The forms and shapes of the values that a loop carries, and its body, which must live as long as its id is used."""
+
+    body: onnx.GraphProto
+    forms: list[Form | None]
+    shapes: list[tuple[Dim, ...] | None]
 
 
 def joined(a: Form | None, b: Form | None) -> Form | None:

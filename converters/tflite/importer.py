@@ -378,9 +378,19 @@ class Importer:
             self.tainted.update(id(t) for t in results if t.data is None)
             self.keep += results
         fresh = {id(t) for node in function.nodes[before:] for t in node.outputs}
+        own = set(fresh)
         for index, tensor in zip(spec.outputs, results, strict=False):
             if index in scope.handles:
                 continue
+            if index in scope.subgraph.outputs and not scope.depth and id(tensor) not in self.tainted:
+                # An output of the model is a tensor of its own, also if a rule returns its operand. A run that is fed the
+                # output then feeds all operators that read it, and no others.
+                if tensor.data is None and id(tensor) not in own:
+                    function.source = f"{spec.op}:{label}"
+                    tensor = copied(function, tensor)
+                    function.source = outer
+                    fresh.add(id(tensor))
+                own.discard(id(tensor))
             if id(tensor) in fresh and tensor.name != scope.subgraph.tensors[index].name and not scope.depth:
                 tensor.name = function.unique(scope.subgraph.tensors[index].name)
                 fresh.discard(id(tensor))
@@ -421,10 +431,13 @@ class Importer:
 
 def own_output(function: Function, tensor: Tensor, taken: Container[Tensor]) -> Tensor:
     """The tensor, or a copy if it is an input, a variable, or already an output (`taken`)."""
-    if tensor.data is None and (tensor in taken or tensor.variable is not None):
-        q = tensor.quantization
-        return emit("copy", [tensor], {"kind": "identity"}, function=function, quantization=[q] if q else ())[0]
-    return tensor
+    copy = tensor.data is None and (tensor in taken or tensor.variable is not None)
+    return copied(function, tensor) if copy else tensor
+
+
+def copied(function: Function, tensor: Tensor) -> Tensor:
+    q = tensor.quantization
+    return emit("copy", [tensor], {"kind": "identity"}, function=function, quantization=[q] if q else ())[0]
 
 
 def check_size(shape: Sequence[int]) -> None:

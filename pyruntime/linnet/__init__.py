@@ -24,6 +24,7 @@ from linnet.clib.errors import (
     TrainingError,
     UsageError,
 )
+from linnet.clib.version import __version__ as __version__
 from linnet.facade import Graph
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Function, Node, Tensor, Variable
@@ -82,8 +83,6 @@ if TYPE_CHECKING:
     from linnet.session.model import Model, Store, isa_names, load_device
     from linnet.session.session import Session
     from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
-
-__version__ = "0.1.0"
 
 _OPTIMIZERS = (
     "LAMB", "LARS", "LBFGS", "SGD", "AdaDelta", "AdaGrad", "Adam", "AdamW", "DynamicLossScale", "Momentum", "Optimizer",
@@ -230,30 +229,15 @@ class _Package(ModuleType):
         return import_module, (self.__name__,)
 
 
-class _Moved:
-    """Python's last import finder. It reports the new place of a module of an earlier layout."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name.startswith("linnet."):
-            from linnet._moved import message
-
-            if text := message(name.removeprefix("linnet.")):
-                raise ModuleNotFoundError(text, name=name)
-
-
 sys.modules[__name__].__class__ = _Package
 _check_all(globals(), ("Graph", "Quantization"))
-sys.meta_path.append(_Moved)
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"linnet.{name}")
     if name not in _LAZY:
-        from linnet._moved import message
-
-        raise AttributeError(message(name) or f"module 'linnet' has no attribute {name!r}")
+        raise AttributeError(f"module 'linnet' has no attribute {name!r}")
     try:
         value = _checked(getattr(import_module(_LAZY[name]), name), f"linnet.{name}")
     except ModuleNotFoundError as missing:

@@ -31,14 +31,21 @@ void ln_memory_init(ln_memory *memory, const linnet_allocator *allocator) {
     static const linnet_allocator standard = {NULL, default_alloc, default_free};
     memory->allocator = allocator && allocator->alloc && allocator->free ? *allocator : standard;
     memory->bytes = 0;
+    memory->limit = NULL;
 }
 
 void *ln_memory_alloc(ln_memory *memory, size_t size) {
     void *pointer;
     if (size > SIZE_MAX - 2 * LN_ALIGNMENT) return NULL;
     size = ln_round_up(size ? size : 1, LN_ALIGNMENT);
+    ln_memory_limit *limit = memory->limit;
+    if (limit && size > limit->most - limit->held) {
+        limit->refused = limit->held + size;
+        return NULL;
+    }
     pointer = memory->allocator.alloc(memory->allocator.context, size, LN_ALIGNMENT);
     if (pointer) memory->bytes += size;
+    if (pointer && limit) limit->held += size;
     return pointer;
 }
 
@@ -46,6 +53,7 @@ void ln_memory_free(ln_memory *memory, void *pointer, size_t size) {
     if (!pointer) return;
     size = ln_round_up(size ? size : 1, LN_ALIGNMENT);
     memory->bytes -= size;
+    if (memory->limit) memory->limit->held -= size;
     memory->allocator.free(memory->allocator.context, pointer, size);
 }
 

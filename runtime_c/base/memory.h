@@ -4,10 +4,17 @@
 
 #include "base/types.h"
 
+/* A limit on the bytes that one or more ln_memory hold together. An allocation beyond it fails. */
+typedef struct ln_memory_limit {
+    size_t held, most;
+    size_t refused; /* the bytes that would have been held with the last allocation that failed; 0: none has failed */
+} ln_memory_limit;
+
 /* An allocator and the number of bytes allocated through it. Not thread-safe: it has one owner. */
 typedef struct ln_memory {
     linnet_allocator allocator;
     size_t bytes;
+    ln_memory_limit *limit; /* NULL: none */
 } ln_memory;
 
 void ln_memory_init(ln_memory *memory, const linnet_allocator *allocator); /* NULL: malloc */

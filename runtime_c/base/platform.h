@@ -60,8 +60,11 @@ void ln_threads_free(ln_threads *threads);
 void ln_threads_begin(ln_threads *threads);
 void ln_threads_end(ln_threads *threads);
 /* Calls task(argument, i) for every i in [0, count), with i = 0 on the caller; count <= workers + 1. Returns when all
- * calls have returned. */
-void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count);
+ * calls have returned. `alone` belongs to this work and is 0 at first: the pool keeps there what the caller would take
+ * without workers, in nanoseconds. While other processes keep the cores busy, it then calls task(argument,
+ * LN_ALL_PARTS) alone, on the caller. NULL: it never does. */
+enum { LN_ALL_PARTS = -1 };
+void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone);
 
 int ln_default_thread_count(void);
 /* Linux: the number of threads that the control groups of a process grant CPU time for, at least 1; INT_MAX without a

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/platform.h"
+#include "base/resting.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -285,7 +286,6 @@ void ln_unlock(ln_lock *lock) {
 /* ---- thread pool ------------------------------------------------------------------------------------------------- */
 
 enum { SPIN_NS = 50000, SPINS_PER_CLOCK = 64, LINE = 64 };
-enum { LOSSES = 3, LEAST_REST_NS = 1000000, MOST_REST_NS = 64000000 };
 
 /* A flag that one thread waits for. The thread spins for a bounded time, then sleeps. */
 typedef struct ln_event {
@@ -309,8 +309,7 @@ struct ln_threads {
     void *argument;
     atomic_int stop;
     int workers;
-    int losses; /* calls in succession that took longer than the caller alone would have taken */
-    uint64_t rests_until, rest_ns;
+    ln_resting resting;
     _Alignas(LINE) atomic_int active;  /* between begin and end, when spinning is allowed */
     _Alignas(LINE) atomic_int pending; /* workers still running */
     ln_event done;                     /* the newest ticket whose last part a worker has finished */
@@ -419,7 +418,6 @@ linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linne
     workers = workers > 0 ? workers : 0;
     memset(memory, 0, ln_threads_size(workers));
     threads->workers = workers;
-    threads->rest_ns = LEAST_REST_NS;
     atomic_init(&threads->active, 0);
     atomic_init(&threads->pending, 0);
     if (!event_init(&threads->done))
@@ -453,14 +451,18 @@ void ln_threads_end(ln_threads *threads) { atomic_store(&threads->active, 0); }
 
 /* The caller runs the parts that no worker has begun when it has finished its own, so it waits only for workers that
  * are running. If the cores are busy with other work, that happens in every call, or a worker loses its core in the
- * middle of a part. After a few calls that took longer than the caller alone would have taken, the caller runs all
- * parts itself for some milliseconds and wakes nobody; then it tries again. The parts are the same, so the results are
- * too. */
-void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count) {
+ * middle of a part. Then the pool rests: the caller does all the work itself and wakes nobody (resting.h). The results
+ * are the same, because they do not depend on the number of parts. */
+void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone) {
     if (count > threads->workers + 1) count = threads->workers + 1;
-    const uint64_t begun = count > 1 ? ln_now_ns() : 0;
-    if (count < 2 || begun < threads->rests_until) {
+    if (count < 2) {
         for (int i = 0; i < count; i++) task(argument, i);
+        return;
+    }
+    const uint64_t begun = ln_now_ns();
+    if (alone != NULL && begun < threads->resting.until) {
+        task(argument, LN_ALL_PARTS);
+        ln_resting_expect(alone, ln_now_ns() - begun);
         return;
     }
     const unsigned before = atomic_load(&threads->done.value);
@@ -473,25 +475,18 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
         atomic_store(&threads->worker[i].part, ticket);
         event_set(&threads->worker[i].go, ticket);
     }
+    const uint64_t own = ln_now_ns();
     task(argument, 0);
     const uint64_t ended = ln_now_ns();
     int left = count - 1;
-    bool lost = false;
     for (int i = count - 1; i-- > 0;) {
         if (!take_part(&threads->worker[i], ticket)) continue;
         task(argument, i + 1);
         left = atomic_fetch_sub(&threads->pending, 1) - 1;
-        lost = true;
     }
-    if (left > 0) {
-        event_wait(&threads->done, before, &threads->active);
-        lost |= ln_now_ns() - ended > (ended - begun) * (uint64_t)(count - 1);
-    }
-    if (!lost) {
-        threads->losses = 0;
-        threads->rest_ns = LEAST_REST_NS;
-    } else if (++threads->losses >= LOSSES) { /* after the rest, one loss is enough for another one, which is longer */
-        threads->rests_until = ended + threads->rest_ns;
-        if (threads->rest_ns < MOST_REST_NS) threads->rest_ns *= 2;
-    }
+    if (left > 0) event_wait(&threads->done, before, &threads->active);
+    if (alone == NULL) return;
+    const uint64_t now = ln_now_ns();
+    ln_resting_expect(alone, (ended - own) * (uint64_t)count);
+    ln_resting_account(&threads->resting, *alone, now - begun, now);
 }

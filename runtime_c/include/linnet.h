@@ -12,10 +12,11 @@
  *  - linnet_x_get_y(x, ..., &info) fills a struct that describes y; linnet_x_y(x, ...) returns y itself: a number, a
  *    name or a buffer.
  *  - A struct whose first field is `struct_size` may get more fields in later versions, at its end. Clear it with its
- *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same. A newer library reads and writes
- *    only the fields that an older program knows. An older library sets the fields of an info to 0 that it does not
- *    know, and refuses a config that sets such a field. If a struct_size is 0 or smaller than in the first version, the
- *    call fails with INVALID_ARGUMENT. Other structs never change.
+ *    linnet_..._init before use; in C, `= {.struct_size = sizeof x}` does the same, except for two configs of
+ *    linnet_sync.h with a field whose init is -1. A newer library reads and writes only the fields that an older
+ *    program knows. An older library sets the fields of an info to 0 that it does not know, and refuses a config that
+ *    sets such a field. If a struct_size is 0 or smaller than in the first version, the call fails with
+ *    INVALID_ARGUMENT. Other structs never change.
  *  - The library never prints, reads the environment, exits or aborts. It has no global mutable state. */
 #ifndef LINNET_H
 #define LINNET_H
@@ -354,8 +355,9 @@ typedef struct linnet_plan_config {
                          * kernels that this build does not have are left out, with a warning. Not kept */
     const linnet_shape *feeds; /* tensors that the caller gives: any tensors of the signature's function, or its
                                 * outputs, by name. Each is an input of the plan, and nothing that only it needs is
-                                * computed. The inputs that the fetches then still need are inputs too. A rank of -1
-                                * stands for the shape in the file (linnet_model_get_tensor, linnet_ext.h) */
+                                * computed. INVALID_ARGUMENT if no fetch needs it and it is no input. The inputs that
+                                * the fetches then still need are inputs too. A rank of -1 stands for the shape in the
+                                * file (linnet_model_get_tensor, linnet_ext.h) */
     int32_t feed_count;
     int32_t separate_outputs; /* 1: no output shares its memory with another tensor, so that linnet_session_bind_output
                                * (linnet_ext.h) can replace it. An output that would share memory is copied */
@@ -477,7 +479,9 @@ LINNET_API void linnet_session_free(linnet_session *session);
 LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, of linnet_plan_get_input(i).bytes bytes. Fill it in place before a run; no copy is made. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
-/* Buffer of output i, valid until the next run. linnet_session_get_output gives the shape if it depends on data. */
+/* Buffer of output i, valid until the next run. linnet_session_get_output gives the shape if it depends on data. After
+ * a run that failed the contents are undefined, and NULL is returned if the run has not computed a shape that depends
+ * on data. */
 LINNET_API const void *linnet_session_output(const linnet_session *session, int i);
 LINNET_API linnet_status linnet_session_get_output(const linnet_session *session, int i, linnet_tensor_info *out);
 /* Copies `bytes` bytes into the input of that name. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size). */

@@ -489,6 +489,7 @@ static linnet_status read_functions(reader *r, const ln_fb_table *root) {
 static linnet_status read_segments(reader *r, const ln_fb_table *root, uint64_t structure_size) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_SEGMENTS, 4);
     ln_segment *segments = ln_pool_array(r->pool, tables.count, sizeof *segments);
+    uint64_t left = r->model->file_size; /* segments do not overlap, so that reading all of them reads the file once */
     if (!segments) return no_memory(r);
     for (uint32_t i = 0; i < tables.count; i++) {
         ln_fb_table table = ln_fb_table_at(&tables, i);
@@ -500,8 +501,9 @@ static linnet_status read_segments(reader *r, const ln_fb_table *root, uint64_t 
         if (offset % SEGMENT_ALIGNMENT != 0)
             return corrupt_number(r, "", "a segment is not aligned to 64 bytes", "offset ", (int64_t)offset);
         if (offset < HEADER_SIZE + structure_size || offset > r->model->file_size ||
-            size > r->model->file_size - offset)
-            return corrupt_number(r, "", "a segment is outside the file", "segment ", i);
+            size > r->model->file_size - offset || size > left)
+            return corrupt_number(r, "", "a segment is outside the file or overlaps others", "segment ", i);
+        left -= size;
         segments[i].data = (const char *)r->model->file + offset;
         segments[i].size = size;
     }

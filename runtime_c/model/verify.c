@@ -27,13 +27,15 @@ static const char *name_of(const linnet_model *model, const ln_segment *segment)
     return "";
 }
 
-/* The record to fill for one more problem. The first problem is reported, and the others are only counted. */
-static linnet_error *corrupt(verifier *v, const char *what, const char *name) {
+/* The record to fill for one more problem. The first problem is reported, and the others are only counted. `segment` is
+ * where it is; NULL: in none. */
+static linnet_error *corrupt(verifier *v, const char *what, const ln_segment *segment) {
     linnet_error *error = v->status ? NULL : v->error;
     v->found.problems++;
     v->status = LINNET_CORRUPT;
+    if (!error) return NULL;
     ln_fail(error, LINNET_CORRUPT, "%s", what);
-    ln_at_tensor(error, name);
+    ln_at_tensor(error, segment ? name_of(v->model, segment) : "");
     ln_hint(error, linnet_model_metadata(v->model, "checkpoint_of")
                        ? "use an earlier checkpoint"
                        : "copy the file again, or convert the model again");
@@ -45,7 +47,7 @@ static void check_zeros(verifier *v, uint64_t from, uint64_t to) {
     uint64_t at = from;
     while (at < to && !file[at]) at++;
     if (at >= to) return;
-    linnet_error *error = corrupt(v, "a reserved or padding byte is not 0", "");
+    linnet_error *error = corrupt(v, "a reserved or padding byte is not 0", NULL);
     ln_expected(error, "zeros from byte %llu to byte %llu of the file", (unsigned long long)from,
                 (unsigned long long)to - 1);
     ln_got(error, "%u at byte %llu", file[at], (unsigned long long)at);
@@ -80,8 +82,7 @@ static void check_segment(verifier *v, int32_t index) {
         v->found.bytes += s->size;
         return;
     }
-    linnet_error *error =
-        corrupt(v, "the stored data of this tensor does not match its checksum", name_of(v->model, s));
+    linnet_error *error = corrupt(v, "the stored data of this tensor does not match its checksum", s);
     ln_expected(error, "%s %08llx for segment %d (%llu bytes at offset %llu)", old ? "CRC-32" : "CRC-32C",
                 (unsigned long long)s->digest, (int)index, (unsigned long long)s->size, (unsigned long long)first);
     ln_got(error, "%08x", (unsigned)got);

@@ -45,23 +45,23 @@ static void run_item(const ln_copy_plan *plan, const ln_copy_rectangle *r, const
     int64_t row = item / r->panels, first = item % r->panels * r->panel, count = 1, from = r->source, to = r->target;
     int64_t dims[LN_COPY_MAX_DIMS];
     for (int d = cut - 1; d >= 0; d--) {
-        int64_t c = row % r->dims[d];
-        row /= r->dims[d];
-        from += c * r->source_strides[d];
-        to += c * r->target_strides[d];
+        int64_t c = row % r->dims[d].size;
+        row /= r->dims[d].size;
+        from += c * r->dims[d].source;
+        to += c * r->dims[d].target;
     }
-    memcpy(dims, r->dims, sizeof dims);
-    from += first * r->source_strides[cut];
-    to += first * r->target_strides[cut];
-    dims[cut] = ln_min(r->panel, r->dims[cut] - first);
+    for (int d = cut; d < r->rank; d++) dims[d] = r->dims[d].size;
+    from += first * r->dims[cut].source;
+    to += first * r->dims[cut].target;
+    dims[cut] = ln_min(r->panel, r->dims[cut].size - first);
     for (int d = cut; d < r->rank; d++) count *= dims[d];
     for (int64_t i = 0; i < count; i++) {
         int64_t rest = i, s = from, t = to;
         for (int d = r->rank - 1; d >= cut; d--) {
             int64_t c = rest % dims[d];
             rest /= dims[d];
-            s += c * r->source_strides[d];
-            t += c * r->target_strides[d];
+            s += c * r->dims[d].source;
+            t += c * r->dims[d].target;
         }
         ln_copy_element(b->outputs[r->output], t, source, s, plan->size);
     }

@@ -390,10 +390,10 @@ static linnet_status infer_unsqueeze(const ln_infer *infer, const ln_copy_attrib
     int known = ln_copy_list(infer->inputs, infer->n_inputs, 1, &a->axes, v, &n);
     y->rank = -1;
     if (known == LN_COPY_UNKNOWN || x->rank < 0) return LINNET_OK;
-    int rank = x->rank + (int)n;
-    if (known == LN_COPY_BAD || rank > LN_MAX_RANK)
+    if (known == LN_COPY_BAD || x->rank + n > LN_MAX_RANK)
         return bad(infer, LINNET_SHAPE_MISMATCH, "unsqueeze: the result has too many dimensions",
                    "at most 8 dimensions");
+    const int rank = x->rank + (int)n;
     for (int64_t k = 0; k < n; k++) {
         int d = ln_axis(v[k], rank);
         if (d < 0 || added >> d & 1u)
@@ -488,7 +488,8 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
             if (x->dims[d] >= 0 && count[d] < 0)
                 return bad(infer, LINNET_SHAPE_MISMATCH, "pad: negative pads remove more than the whole dimension",
                            "dimensions >= 0 in the result");
-            if (x->dims[d] == 0 && a->pad_mode != LN_COPY_PAD_MODE_CONSTANT && count[d] > 0)
+            if (x->dims[d] >= 0 && x->dims[d] - ln_max(0, -first[d]) - ln_max(0, -second[d]) <= 0 &&
+                a->pad_mode != LN_COPY_PAD_MODE_CONSTANT && count[d] > 0)
                 return bad(infer, LINNET_SHAPE_MISMATCH, "pad: only constant padding can extend an empty axis",
                            "a dimension > 0");
         }

@@ -7,19 +7,22 @@
 
 #define LN_COPY_MAX_DIMS (2 * LN_MAX_RANK) /* `tile` splits every axis in two */
 
-/* Copies dims[0] x ... elements from input (or the fill value if input is -1) to output. Offsets and strides are in
- * elements. */
+/* One dim of a rectangle; strides are in elements. */
+typedef struct ln_copy_dim {
+    int64_t size, source, target;
+} ln_copy_dim;
+
+/* Copies dims[0].size x ... elements from input (or the fill value if input is -1) to output. Offsets are in elements.
+ */
 typedef struct ln_copy_rectangle {
     int32_t input, output;
     int32_t rank;
+    uint8_t shape; /* ln_copy_shape */
     int64_t source, target;
-    int64_t dims[LN_COPY_MAX_DIMS];
-    int64_t source_strides[LN_COPY_MAX_DIMS];
-    int64_t target_strides[LN_COPY_MAX_DIMS];
-    int64_t items, first_item; /* for the runner; set by ln_copy_cut */
-    int64_t rows, panels;      /* a work item is one panel (a piece of the inner dims) of one row (outer dims) */
+    const ln_copy_dim *dims;
+    int64_t items, first_item; /* for the runner */
+    int64_t panels;            /* a work item is one panel (a piece of the inner dims) of one row (outer dims) */
     int64_t panel;             /* size of a panel along dims[rank - 2] for transposes, along the last dim otherwise */
-    uint8_t shape;             /* ln_copy_shape */
 } ln_copy_rectangle;
 
 enum ln_copy_shape {
@@ -30,8 +33,9 @@ enum ln_copy_shape {
 };
 
 typedef struct ln_copy_plan {
-    int64_t count, capacity;
+    int64_t count, n_dims; /* number of rectangles, and of all their dims */
     ln_copy_rectangle *rectangles;
+    ln_copy_dim *dims;
     int64_t items;
     uint32_t size;       /* bytes of an element */
     int32_t value_input; /* pad: the operand with the fill value; -1: the attribute */
@@ -68,8 +72,6 @@ linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out);
 bool ln_copy_can(const ln_call *call);
 linnet_status ln_copy_configure(ln_call *call);
 void ln_copy_flat(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
-/* Merges dims where possible and decides how to run the rectangle. Used by ln_copy_make_plan. */
-void ln_copy_coalesce(ln_copy_rectangle *r);
 
 /* target[p][q] = source[q][p] for p < rows, q < columns; strides in bytes. */
 typedef void (*ln_copy_transpose)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows,

@@ -56,30 +56,30 @@ static void run_rectangle(const ln_copy_plan *plan, const ln_copy_rectangle *r, 
     int64_t size = plan->size, at[LN_COPY_MAX_DIMS] = {0}, rest = begin / r->panels, panel = begin % r->panels;
     int64_t from = r->source, to = r->target;
     for (int d = cut - 1; d >= 0; d--) {
-        at[d] = rest % r->dims[d];
-        rest /= r->dims[d];
-        from += at[d] * r->source_strides[d];
-        to += at[d] * r->target_strides[d];
+        at[d] = rest % r->dims[d].size;
+        rest /= r->dims[d].size;
+        from += at[d] * r->dims[d].source;
+        to += at[d] * r->dims[d].target;
     }
     for (int64_t item = begin; item < end; item++) {
-        int64_t first = panel * r->panel, n = ln_min(r->panel, r->dims[cut] - first);
-        const char *s = source + (from + first * r->source_strides[cut]) * size;
-        char *t = target + (to + first * r->target_strides[cut]) * size;
+        int64_t first = panel * r->panel, n = ln_min(r->panel, r->dims[cut].size - first);
+        const char *s = source + (from + first * r->dims[cut].source) * size;
+        char *t = target + (to + first * r->dims[cut].target) * size;
         if (r->shape == LN_COPY_RUN)
             memcpy(t, s, (size_t)(n * size));
         else if (r->shape == LN_COPY_TRANSPOSE)
-            transpose(s, r->source_strides[last] * size, t, r->target_strides[cut] * size, n, r->dims[last],
+            transpose(s, r->dims[last].source * size, t, r->dims[cut].target * size, n, r->dims[last].size,
                       (size_t)size);
         else
-            strided(s, r->source_strides[last], t, r->target_strides[last], n, (size_t)size);
+            strided(s, r->dims[last].source, t, r->dims[last].target, n, (size_t)size);
         if (++panel < r->panels) continue;
         panel = 0;
         for (int d = cut - 1; d >= 0; d--) {
-            from += r->source_strides[d];
-            to += r->target_strides[d];
-            if (++at[d] < r->dims[d]) break;
-            from -= r->dims[d] * r->source_strides[d];
-            to -= r->dims[d] * r->target_strides[d];
+            from += r->dims[d].source;
+            to += r->dims[d].target;
+            if (++at[d] < r->dims[d].size) break;
+            from -= r->dims[d].size * r->dims[d].source;
+            to -= r->dims[d].size * r->dims[d].target;
             at[d] = 0;
         }
     }

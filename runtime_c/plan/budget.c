@@ -2,6 +2,8 @@
    file a number of times. A fixed amount is added for small files. */
 #include "plan/budget.h"
 
+#include "base/error.h"
+
 static const uint64_t least_folded = UINT64_C(64) << 20, least_work = UINT64_C(256) << 20, least_nodes = 1 << 17,
                       beside = UINT64_C(32) << 20; /* memory that planning may use in addition to max_bytes; it is freed
                                                       again */
@@ -9,14 +11,25 @@ static const uint64_t least_folded = UINT64_C(64) << 20, least_work = UINT64_C(2
 /* Bytes of folded values per byte of the file: 4-bit weights become f32, with another copy during the conversion. */
 enum { FOLDED_PER_BYTE = 16, WORK_PER_BYTE = 32, PER_NODE = 4 };
 
-void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes) {
+void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes, ln_memory *temporary,
+                    ln_memory *kept) {
     uint64_t size = 0;
     for (int32_t i = 0; i < model->n_functions; ++i)
         size += (uint64_t)model->functions[i].n_nodes + (uint64_t)model->functions[i].n_values;
     *b = (ln_budget){.most_folded = least_folded + FOLDED_PER_BYTE * (uint64_t)model->file_size,
                      .most_work = least_work + WORK_PER_BYTE * (uint64_t)model->file_size,
                      .most_nodes = least_nodes + PER_NODE * size};
-    if (max_bytes == 0 || max_bytes > UINT64_MAX - beside) return;
-    b->most_bytes = max_bytes + beside;
-    if (b->most_folded > b->most_bytes) b->most_folded = b->most_bytes;
+    if (max_bytes == 0 || max_bytes > SIZE_MAX - beside) return;
+    b->memory = (ln_memory_limit){.held = temporary->bytes, .most = (size_t)(max_bytes + beside)};
+    if (b->most_folded > b->memory.most) b->most_folded = b->memory.most;
+    temporary->limit = kept->limit = &b->memory;
+}
+
+linnet_status ln_budget_end(const ln_budget *b, ln_memory *kept, linnet_status status, linnet_error *error) {
+    kept->limit = NULL;
+    if (status != LINNET_OUT_OF_MEMORY || b->memory.refused == 0) return status;
+    ln_fail(error, LINNET_TOO_LARGE, "planning needs more memory than the bound set by max_bytes");
+    ln_expected(error, "at most %zu bytes, which is the bound plus 32 MiB", b->memory.most);
+    ln_got(error, "%zu bytes or more at %llu nodes", b->memory.refused, (unsigned long long)b->nodes);
+    return ln_hint(error, "raise linnet_plan_config.max_bytes, or reduce the nodes that calls and loops expand to");
 }

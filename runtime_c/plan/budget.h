@@ -5,18 +5,22 @@
 
 #include "model/graph.h"
 
-/* Beyond most_folded or most_work a value is not folded but computed by the run. Beyond most_nodes or most_bytes
- * planning fails. */
+/* Beyond most_folded or most_work a value is not folded but computed by the run. Beyond most_nodes or the limit of
+ * memory planning fails. */
 typedef struct ln_budget {
     uint64_t folded, most_folded; /* bytes of folded values that are held */
     uint64_t work, most_work;     /* bytes that folding has read and written, or its operations if their number is
                                      larger */
     uint64_t nodes, most_nodes;   /* nodes and values visited; in calls and iterations they count each time */
-    uint64_t most_bytes;          /* limit of the memory that planning holds besides the model; 0: none */
+    ln_memory_limit memory;       /* of planning, besides the model */
     uint64_t tried; /* nodes of loops that were evaluated to find out whether the loops are constant, but were not */
     uint64_t trial; /* during such an attempt: the number of nodes at which it stops; else 0 */
 } ln_budget;
 
-void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes);
+/* The limit of memory counts what planning allocates through both of them: `kept` has the parts that the program keeps.
+ * max_bytes 0: no limit. */
+void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes, ln_memory *temporary, ln_memory *kept);
+/* Ends the limit of `kept`. Returns the status of planning, or TOO_LARGE if planning failed because of the limit. */
+linnet_status ln_budget_end(const ln_budget *b, ln_memory *kept, linnet_status status, linnet_error *error);
 
 #endif

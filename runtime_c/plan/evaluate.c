@@ -44,8 +44,23 @@ linnet_status ln_no_kernel(const ln_call *call, linnet_error *error) {
     return ln_hint(error, "cast the operands, or check their quantization");
 }
 
-linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference, void *const *data,
-                               int64_t *output_dims, linnet_error *error) {
+/* Packs the operands, whose values are now known. */
+static bool pack(const ln_kernel *kernel, const ln_call *call, const void *const *operands, ln_pool *pool,
+                 char *packed) {
+    ln_call known = *call;
+    ln_tensor *inputs = ln_pool_array(pool, call->n_inputs, sizeof *inputs);
+    if (inputs == NULL) return false;
+    for (int i = 0; i < call->n_inputs; ++i) {
+        inputs[i] = call->inputs[i];
+        inputs[i].data = operands[i];
+    }
+    known.inputs = inputs;
+    kernel->code->pack(&known, packed);
+    return true;
+}
+
+linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference, const void *const *operands,
+                               void *const *data, int64_t *output_dims, linnet_error *error) {
     ln_pool pool;
     ln_pool_init(&pool, memory);
     call->threads = call->phases = 1;
@@ -67,10 +82,13 @@ linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference,
                                 (call->scratch_thread && !thread)))
         status = LINNET_OUT_OF_MEMORY;
     if (status == LINNET_OK) {
-        const ln_tensor *inputs = call->inputs;
-        for (int i = 0; i < n_inputs; ++i) /* an empty operand must not look like an absent one */
-            in[i] = inputs[i].data != NULL || inputs[i].dtype == LINNET_NONE ? inputs[i].data : &raised;
-        if (packed && kernel->code->pack) kernel->code->pack(call, packed);
+        for (int i = 0; i < n_inputs; ++i) { /* an empty operand must not look like an absent one */
+            in[i] = operands != NULL ? operands[i] : call->inputs[i].data;
+            if (in[i] == NULL && call->inputs[i].dtype != LINNET_NONE) in[i] = &raised;
+        }
+        if (packed && kernel->code->pack && !pack(kernel, call, in, &pool, packed)) status = LINNET_OUT_OF_MEMORY;
+    }
+    if (status == LINNET_OK) {
         ln_buffers b = {.inputs = in,
                         .outputs = data,
                         .packed = packed,
@@ -103,12 +121,12 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                     .outputs = outputs,
                     .inner = outputs,
                     .features = features};
-    return ln_evaluate_call(memory, &call, reference, data, output_dims, error);
+    return ln_evaluate_call(memory, &call, reference, NULL, data, output_dims, error);
 }
 
 /* A step without its epilogue: few kernels apply a map to operands in every layout. */
-static linnet_status evaluate_op(ln_memory *memory, const ln_call *like, const ln_tensor *inputs, void *const *outputs,
-                                 linnet_error *error) {
+static linnet_status evaluate_op(ln_memory *memory, const ln_call *like, const ln_tensor *inputs,
+                                 const void *const *operands, void *const *outputs, linnet_error *error) {
     ln_call call = {.op = like->op,
                     .attributes = like->attributes,
                     .n_inputs = like->n_inputs,
@@ -117,30 +135,33 @@ static linnet_status evaluate_op(ln_memory *memory, const ln_call *like, const l
                     .outputs = like->inner,
                     .inner = like->inner,
                     .features = like->features};
-    return ln_evaluate_call(memory, &call, false, outputs, NULL, error);
+    return ln_evaluate_call(memory, &call, false, operands, outputs, NULL, error);
 }
 
 /* Computes the result of the op first, and then the map. */
 static linnet_status evaluate_epilogue(ln_memory *memory, const ln_call *like, const ln_tensor *inputs,
-                                       void *const *outputs, linnet_error *error) {
+                                       const void *const *operands, void *const *outputs, linnet_error *error) {
     const ln_epilogue *e = like->epilogue;
-    ln_tensor operands[LN_MAX_OPERANDS];
+    ln_tensor tensors[LN_MAX_OPERANDS];
+    const void *values[LN_MAX_OPERANDS];
     uint64_t bytes;
     void *inner = ln_bytes(like->inner, &bytes) ? ln_memory_alloc(memory, bytes + 1) : NULL;
     if (inner == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory to evaluate a step");
-    linnet_status status = evaluate_op(memory, like, inputs, &inner, error);
-    for (int i = 0; i < e->n_inputs; ++i)
-        operands[i] = i == e->tile_input ? *like->inner : inputs[like->n_inputs + e->operand[i]];
-    operands[e->tile_input].data = inner;
+    linnet_status status = evaluate_op(memory, like, inputs, operands, &inner, error);
+    for (int i = 0; i < e->n_inputs; ++i) {
+        const bool result = i == e->tile_input;
+        tensors[i] = result ? *like->inner : inputs[like->n_inputs + e->operand[i]];
+        values[i] = result ? inner : operands[like->n_inputs + e->operand[i]];
+    }
     ln_call map = {.op = &ln_ops[LN_OP_MAP],
                    .attributes = e->map,
                    .n_inputs = e->n_inputs,
                    .n_outputs = 1,
-                   .inputs = operands,
+                   .inputs = tensors,
                    .outputs = like->outputs,
                    .inner = like->outputs,
                    .features = like->features};
-    if (status == LINNET_OK) status = ln_evaluate_call(memory, &map, false, outputs, NULL, error);
+    if (status == LINNET_OK) status = ln_evaluate_call(memory, &map, false, values, outputs, NULL, error);
     ln_memory_free(memory, inner, bytes + 1);
     return status;
 }
@@ -156,10 +177,11 @@ linnet_status linnet_step_evaluate(const linnet_step *step, const void *const *i
     if (given == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate memory to evaluate a step");
     for (int i = 0; i < n_inputs; ++i) {
         given[i] = like->inputs[i];
-        given[i].data = inputs[i];
+        if (given[i].data != NULL) given[i].data = inputs[i]; /* the plan may have freed its own constant */
     }
-    const linnet_status status = like->epilogue != NULL ? evaluate_epilogue(&memory, like, given, outputs, error)
-                                                        : evaluate_op(&memory, like, given, outputs, error);
+    const linnet_status status = like->epilogue != NULL
+                                     ? evaluate_epilogue(&memory, like, given, inputs, outputs, error)
+                                     : evaluate_op(&memory, like, given, inputs, outputs, error);
     if (status != LINNET_OK) ln_at_node(error, -1, step->name);
     ln_memory_free(&memory, given, (size_t)(n_inputs + 1) * sizeof *given);
     return status;

@@ -14,9 +14,11 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                           const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data,
                           ln_features features, bool reference, int64_t *output_dims, linnet_error *error);
 
-/* Computes a call that has no state yet; its operands are inputs[i].data, and `data` is as above. */
-linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference, void *const *data,
-                               int64_t *output_dims, linnet_error *error);
+/* Computes a call that has no state yet, and `data` is as above. The values of its operands are `operands`, or
+ * inputs[i].data if `operands` is NULL. As in a plan, inputs[i].data is only set if the value was known to the shape
+ * rule. */
+linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference, const void *const *operands,
+                               void *const *data, int64_t *output_dims, linnet_error *error);
 
 /* Turns the error that a kernel has recorded into a message. */
 linnet_status ln_run_error_fail(const struct ln_run_error *raised, linnet_status status, linnet_error *error);

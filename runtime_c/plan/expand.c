@@ -92,6 +92,12 @@ linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bo
             ++ln_value_at(w, read_at(w, base, node->inputs[k]))->readers;
         }
     }
+    for (int32_t i = 0; w->fed != NULL && w->depth == 0 && i < f->n_values; ++i) {
+        if (w->fed[i] <= 0 || ln_value_at(w, w->fed[i])->readers > 0) continue;
+        ln_fail(w->error, LINNET_INVALID_ARGUMENT, "nothing that is fetched needs this fed tensor");
+        ln_at_tensor(w->error, ln_value_at(w, w->fed[i])->name);
+        return ln_hint(w->error, "leave this feed out, or fetch a tensor that is computed from it");
+    }
     for (int32_t i = 0; i < f->n_inputs; ++i) ln_work_unread(w, base + f->inputs[i]);
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         const ln_work_value *v = ln_value_at(w, base + f->inputs[i]);
@@ -234,10 +240,18 @@ static linnet_status no_tensor(ln_work *w, const ln_signature *signature, const 
 static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_function *f, const linnet_shape *given,
                           int32_t i) {
     const char *name;
-    const int32_t input = find_input(signature, f, given->input);
-    if (input >= 0) return given->rank < 0 ? LINNET_OK : bind_value(w, ln_value_at(w, input), given, false);
-    const int32_t at = ln_find_tensor(signature, f, given->input, &name);
+    int32_t at = find_input(signature, f, given->input);
+    if (at < 0) at = ln_find_tensor(signature, f, given->input, &name);
     if (at < 0) return no_tensor(w, signature, given->input, "feeds");
+    for (int32_t k = 0; k < f->n_inputs; ++k) {
+        if (at != f->inputs[k]) continue;
+        if (strcmp(given->input, signature->inputs[k]) == 0)
+            return given->rank < 0 ? LINNET_OK : bind_value(w, ln_value_at(w, at), given, false);
+        ln_fail(w->error, LINNET_INVALID_ARGUMENT, "the fed tensor is an input that has another name");
+        ln_at_tensor(w->error, given->input);
+        ln_expected(w->error, "%s", signature->inputs[k]);
+        return ln_hint(w->error, "feed the input by its name");
+    }
     const bool variable = f->values[at].variable >= 0;
     if (variable || w->fed[at] > 0) {
         ln_fail(w->error, LINNET_INVALID_ARGUMENT, variable ? "a variable cannot be fed" : "a tensor is fed twice");
@@ -252,6 +266,7 @@ static linnet_status feed(ln_work *w, const ln_signature *signature, const ln_fu
     v->tensor = f->values[at].tensor;
     v->tensor.data = NULL;
     v->input = f->n_inputs + i;
+    v->readers = 0;
     linnet_status status = given->rank < 0 ? LINNET_OK : bind_value(w, v, given, false);
     if (status == LINNET_OK) status = settle(w, v);
     return status != LINNET_OK || v->known ? status : unknown_shape(w, v, "feeds");

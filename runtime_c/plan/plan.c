@@ -237,7 +237,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     ln_memory_init(&temporary, &plan->memory.allocator);
     ln_work w;
     ln_budget budget;
-    ln_budget_init(&budget, plan->model, plan->max_bytes);
+    ln_budget_init(&budget, plan->model, plan->max_bytes, &temporary, &plan->memory);
     ln_work_init(&w, plan->model, &temporary, &plan->memory, error);
     w.budget = &budget;
     w.features = plan->features;
@@ -262,6 +262,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     }
     if (status == LINNET_OK) status = name_ports(plan, c, &w, fetches);
     ln_work_free(&w);
+    status = ln_budget_end(&budget, &plan->memory, status, error);
     if (status != LINNET_OK) return status;
     plan->reads_variables =
         plan->program.reads_variables || (plan->program.rest != NULL && plan->model->n_variables > 0);

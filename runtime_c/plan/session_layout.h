@@ -11,7 +11,8 @@
 typedef struct ln_bound {
     const ln_step *step;
     ln_buffers buffers;
-    void *state; /* of loops and branches: the instances of their bodies */
+    void *state;       /* of loops and branches: the instances of their bodies */
+    uint32_t alone[2]; /* per kind of phase: ln_threads_run keeps a time here */
 } ln_bound;
 
 typedef struct ln_trace {

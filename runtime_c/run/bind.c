@@ -21,7 +21,9 @@ void *ln_bound_memory(const linnet_session *s, uint64_t offset) {
 static bool overlaps(const linnet_session *s, int32_t i, const char *data) {
     const ln_program *p = &s->plan->program;
     for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k) {
-        if (k == i || s->bound[k] == NULL || (i < p->n_inputs && k < p->n_inputs)) continue;
+        if (k == i || s->bound[k] == NULL || port_at(p, i)->bytes == 0 || port_at(p, k)->bytes == 0 ||
+            (i < p->n_inputs && k < p->n_inputs))
+            continue;
         if (port_at(p, k)->operand.offset == port_at(p, i)->operand.offset) return true;
         const uintptr_t a = (uintptr_t)data, b = (uintptr_t)s->bound[k];
         if (a < b + port_at(p, k)->bytes && b < a + port_at(p, i)->bytes) return true;
@@ -48,7 +50,7 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const ln_port *port
         what = "a device reads the inputs and outputs of this session in place";
     else if (data != NULL && bytes != port->bytes)
         status = LINNET_WRONG_SHAPE, what = "the size of the memory differs from the plan";
-    else if ((uintptr_t)data % LN_ALIGNMENT != 0)
+    else if (bytes != 0 && (uintptr_t)data % LN_ALIGNMENT != 0) /* an empty tensor has no address to read */
         status = LINNET_INVALID_ARGUMENT, what = "the memory is not aligned to 64 bytes";
     else if (data != NULL && overlaps(s, i, data))
         status = LINNET_INVALID_ARGUMENT, what = "an output overlaps other memory that is bound";

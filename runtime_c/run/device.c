@@ -315,7 +315,6 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
 void ln_device_commit(linnet_session *s, ln_instance *instance) {
     const ln_program *p = instance->program;
     for (int32_t d = 0; d < s->plan->n_devices; ++d) s->queues[d].busy = false; /* the last steps were waits */
-    if (instance->parent != NULL || p->rest != NULL) return; /* another segment may assign the variable again */
     for (int32_t i = 0; i < p->n_moves; ++i) {
         const ln_move *move = &p->moves[i];
         const uint8_t place = move->from.device;

@@ -15,7 +15,9 @@ typedef struct part {
 static void run_part(void *argument, int index) {
     part *p = argument;
     const ln_step *step = p->bound->step;
-    const int64_t work = step->call.work[p->phase > 0], each = work / p->count, rest = work % p->count;
+    const int count = index == LN_ALL_PARTS ? 1 : p->count;
+    if (index == LN_ALL_PARTS) index = 0;
+    const int64_t work = step->call.work[p->phase > 0], each = work / count, rest = work % count;
     const int64_t begin = index * each + ln_min(index, rest), end = begin + each + (index < rest);
     const linnet_status status = step->kernel->code->run(&step->call, &p->bound->buffers, p->phase, begin, end, index);
     if (status != LINNET_OK) atomic_store(&p->status, (int)status);
@@ -26,12 +28,12 @@ static void run_part(void *argument, int index) {
 #if defined(__GNUC__)
 __attribute__((noinline))
 #endif
-static linnet_status run_parallel(linnet_session *s, const ln_bound *bound, int phase, int count) {
+static linnet_status run_parallel(linnet_session *s, ln_bound *bound, int phase, int count) {
     part p = {.bound = bound, .phase = phase, .count = count};
     if (s->parallel_for != NULL)
         s->parallel_for(s->parallel_context, run_part, &p, count);
     else
-        ln_threads_run(s->threads, run_part, &p, count);
+        ln_threads_run(s->threads, run_part, &p, count, &bound->alone[phase > 0]);
     return (linnet_status)atomic_load(&p.status);
 }
 
@@ -43,8 +45,7 @@ static linnet_status fail(linnet_session *s, const ln_bound *bound, linnet_statu
 
 static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_error *error);
 
-static inline linnet_status run_step(linnet_session *s, ln_instance *instance, const ln_bound *bound,
-                                     linnet_error *error) {
+static inline linnet_status run_step(linnet_session *s, ln_instance *instance, ln_bound *bound, linnet_error *error) {
     const ln_step *step = bound->step;
     if (step->kind >= LN_STEP_LOOP) return run_body(s, bound, error);
     if (LN_HAS_DEVICES && step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, bound, error);
@@ -71,7 +72,8 @@ static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet
         ++instance->trace[i].runs;
         if (s->count_special) ln_count_special(&instance->steps[i], &instance->trace[i]);
     }
-    return ln_device_count(instance->program->n_devices) > 0 ? ln_device_times(s, instance, error) : LINNET_OK;
+    return s->trace && ln_device_count(instance->program->n_devices) > 0 ? ln_device_times(s, instance, error)
+                                                                         : LINNET_OK;
 }
 
 linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_error *error) {
@@ -82,7 +84,7 @@ linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_erro
                 memcpy(instance->dims + (size_t)(p->steps[i].dims_slot + o) * LN_MAX_RANK,
                        p->steps[i].call.outputs[o].dims, LN_MAX_RANK * sizeof(int64_t));
     if (s->trace || s->count_special) return run_traced(s, instance, error);
-    const ln_bound *bound = instance->steps, *end = bound + p->n_steps;
+    ln_bound *bound = instance->steps, *const end = bound + p->n_steps;
     for (; bound < end; ++bound) {
         linnet_status status = ln_watch_step(&s->watch, bound->step, bound->step->slow, error);
         if (status != LINNET_OK) return status;
@@ -235,6 +237,7 @@ linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config
             if (status == LINNET_OK) status = ln_run_steps(s, instance, error);
             if (status == LINNET_OK) ln_instance_publish(s, instance);
         }
+        if (status != LINNET_OK) ln_session_no_outputs(s);
     }
     if (status == LINNET_OK && s->exclusive) commit(s, instance);
     if (ln_device_count(s->plan->n_devices) > 0) {

@@ -96,7 +96,7 @@ linnet_status ln_segments_make_room(linnet_session *s, ln_instance *last, uint64
 static linnet_status resume(const ln_program *program, linnet_session *s, const ln_instance *parent, ln_work *w,
                             ln_memory *temporary, ln_memory *persistent, ln_budget *budget, linnet_error *error) {
     linnet_status status = ln_work_snapshot(program->rest, w, temporary, error);
-    ln_budget_init(budget, program->model, w->max_bytes);
+    ln_budget_init(budget, program->model, w->max_bytes, temporary, persistent);
     w->persistent = persistent;
     w->budget = budget;
     for (int32_t i = 0; status == LINNET_OK && i < w->values.count; ++i) ln_value_at(w, i)->wanted = false;
@@ -139,6 +139,7 @@ static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_ins
     w.reference |= lean;
     if (status == LINNET_OK) status = ln_program_build(&w, &s->memory, &child->own);
     ln_work_free(&w);
+    status = ln_budget_end(&budget, &s->memory, status, error);
     if (status == LINNET_OK) child->program = &child->own;
     return status;
 }
@@ -235,6 +236,7 @@ static linnet_status bound_rest(const linnet_plan *plan, const ln_program *progr
     linnet_status status = resume(program, NULL, NULL, &w, &temporary, &kept, &budget, error);
     if (status == LINNET_OK) status = ln_program_build(&w, &kept, &next);
     ln_work_free(&w);
+    status = ln_budget_end(&budget, &kept, status, error);
     if (status != LINNET_OK) return status;
     const size_t parts[] = {sizeof(ln_instance), (size_t)ln_segment_key_words(program) * sizeof(int64_t),
                             ln_instance_size(&next),

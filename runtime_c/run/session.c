@@ -144,6 +144,12 @@ void ln_instance_publish(linnet_session *session, const ln_instance *instance) {
     }
 }
 
+void ln_session_no_outputs(linnet_session *s) {
+    for (int32_t i = 0; i < s->plan->n_outputs; ++i)
+        s->outputs[i] = (ln_session_output){.tensor = s->plan->outputs[i].tensor};
+    ln_instance_publish(s, &s->root);
+}
+
 static linnet_status check_arena(const linnet_plan *plan, const linnet_session_config *config, linnet_error *error) {
     const uint64_t needed = plan->info.activations + plan->info.scratch;
     if (config->arena == NULL || needed == 0) return LINNET_OK;
@@ -259,7 +265,6 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
         linnet_session_free(s);
         return status;
     }
-    for (int32_t i = 0; i < plan->n_outputs; ++i) s->outputs[i].tensor = plan->outputs[i].tensor;
     s->last = &s->root;
     for (int32_t i = 0; i < plan->program.n_steps; ++i) { /* bounds, until a run sets the true values */
         const ln_step *step = &plan->program.steps[i];
@@ -267,7 +272,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
             memcpy(s->root.dims + (size_t)(step->dims_slot + o) * LN_MAX_RANK, step->call.outputs[o].dims,
                    sizeof step->call.outputs[o].dims);
     }
-    ln_instance_publish(s, &s->root);
+    ln_session_no_outputs(s);
     s->first_bytes = s->memory.bytes;
     *out = s;
     return LINNET_OK;

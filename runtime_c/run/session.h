@@ -22,6 +22,8 @@ void ln_instance_unbind(linnet_session *session, ln_instance *instance);
 void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *operand);
 void ln_instance_publish(linnet_session *session, const ln_instance *instance); /* the instance's outputs become the
                                                                                    session's outputs */
+/* Forgets the outputs of segments, whose memory a run that fails may have freed. */
+void ln_session_no_outputs(linnet_session *session);
 
 /* Makes room for `bytes` bytes of a growing result and keeps its contents. Errors: TOO_LARGE, OUT_OF_MEMORY. */
 linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, ln_grown *grown, size_t bytes,

@@ -95,9 +95,9 @@ static void stop(int number) {
     linnet_server_stop(running, LINNET_SYNC_PAUSE);
 }
 
-static bool take_count(const char *option, const char *text, int32_t *to) {
+static bool take_count(const char *option, const char *text, int32_t least, int32_t *to) {
     long value;
-    if (!tool_number(tool, option, text, 0, 2000000000, &value)) return false;
+    if (!tool_number(tool, option, text, least, 2000000000, &value)) return false;
     *to = (int32_t)value;
     return true;
 }
@@ -140,18 +140,18 @@ static bool take_value(options *o, const char *option, const char *text) {
                  {"--status", &o->status}};
     const struct {
         const char *name;
-        int32_t *to;
-    } counts[] = {{"--workers", &c->workers},
-                  {"--staleness", &c->staleness},
-                  {"--save-every", &c->save_every},
-                  {"--connections", &c->max_workers},
-                  {"--threads", &c->threads}};
+        int32_t least, *to;
+    } counts[] = {{"--workers", 1, &c->workers},
+                  {"--staleness", 0, &c->staleness},
+                  {"--save-every", 0, &c->save_every},
+                  {"--connections", 1, &c->max_workers},
+                  {"--threads", 0, &c->threads}};
     size_t size;
     long value;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!strcmp(option, texts[i].name)) return *texts[i].to = text, true;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (!strcmp(option, counts[i].name)) return take_count(option, text, counts[i].to);
+        if (!strcmp(option, counts[i].name)) return take_count(option, text, counts[i].least, counts[i].to);
     if (!strcmp(option, "--listen")) {
         if (c->listen_count == MOST_ADDRESSES)
             return tool_usage(tool, "--listen may be given at most %d times", (int)MOST_ADDRESSES), false;

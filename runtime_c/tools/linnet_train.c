@@ -11,9 +11,9 @@
 #include <string.h>
 
 static const char help[] = "usage: linnet-train MODEL.lnt --data FILE [--steps N | --epochs N] [options]\n"
-                           "Trains the model's signature `train` on arrays, without Python. With\n"
-                           "--checkpoint, writes the trained variables to a file, which linnet-run MODEL.lnt\n"
-                           "--checkpoint FILE uses.\n"
+                           "Trains the model's signature `train` on arrays, without Python. Writes the\n"
+                           "trained variables to --checkpoint, which linnet-run MODEL.lnt --checkpoint FILE\n"
+                           "uses.\n"
                            "\n"
                            "  --data FILE.npz       one array per input, with the input's name; the first\n"
                            "                        dimension counts the examples\n"
@@ -32,6 +32,7 @@ static const char help[] = "usage: linnet-train MODEL.lnt --data FILE [--steps N
                            "  --checkpoint FILE     where the variables are saved at the end. If the file\n"
                            "                        exists, training continues from it, and ends with the\n"
                            "                        same result as without the interruption\n"
+                           "  --no-checkpoint       train for a trial: save nothing\n"
                            "  --every N             also save every N steps\n"
                            "  --keep N              also keep the last N checkpoints, as FILE.STEP\n"
                            "  --best NAME[,max]     also keep the checkpoint with the least (with max, the\n"
@@ -88,7 +89,10 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
     const struct {
         const char *option;
         bool *value;
-    } flags[] = {{"--in-order", &o->in_order}, {"--fresh", &o->fresh}, {"--json", &o->json}};
+    } flags[] = {{"--in-order", &o->in_order},
+                 {"--fresh", &o->fresh},
+                 {"--json", &o->json},
+                 {"--no-checkpoint", &o->no_checkpoint}};
     const int taken = tool_option(&o->common, argc, argv, i);
     char *value;
     if (taken >= 0) {
@@ -168,6 +172,12 @@ static int parse(train_options *o, named *n, int argc, char **argv) {
                           "--shape is not for training: shapes come from the data, and the batch size from --batch");
     if (o->common.n_fetches) return tool_usage(o->common.tool, "--fetch is not for training; remove it");
     if (o->common.seed > 2147483647u) return tool_usage(o->common.tool, "--seed must be at most 2147483647");
+    if (!o->checkpoint && !o->no_checkpoint)
+        return tool_usage(o->common.tool,
+                          "the result would not be saved; give --checkpoint FILE, or --no-checkpoint for "
+                          "a trial");
+    if (o->checkpoint && o->no_checkpoint)
+        return tool_usage(o->common.tool, "give --checkpoint or --no-checkpoint, not both");
     o->data.sets = o->eval.sets = n->sets;
     o->data.scales = o->eval.scales = n->scales;
     o->data.n_sets = o->eval.n_sets = n->n_sets;

@@ -132,7 +132,7 @@ typedef struct train_options {
     const char *best; /* an output of the evaluation; NULL: no best checkpoint */
     bool best_is_most;
     long batch, epochs, steps, every, log, eval_every, keep; /* 0: not given */
-    bool steps_given, seed_given, in_order, fresh, json;
+    bool steps_given, seed_given, in_order, fresh, json, no_checkpoint;
     size_t memory; /* 0: no limit */
 } train_options;
 

@@ -187,6 +187,7 @@ static void what_cannot_be_bound_is_refused(void) {
     CHECK_INT(linnet_session_bind_input(s, 0, memory + 1, sizeof x, &o.error), LINNET_INVALID_ARGUMENT);
     CHECK_TEXT(o.error.tensor, "x");
     CHECK_INT(linnet_session_bind_input(s, 0, x, sizeof x - 4, &o.error), LINNET_WRONG_SHAPE);
+    CHECK_INT(linnet_session_bind_input(s, 0, x, sizeof x + 4, &o.error), LINNET_WRONG_SHAPE);
     CHECK_INT(linnet_session_bind_output(s, 0, memory, sizeof x, &o.error), LINNET_OK);
     CHECK_INT(linnet_session_bind_output(s, 1, memory + 16, sizeof x, &o.error), LINNET_INVALID_ARGUMENT);
     CHECK_INT(linnet_session_bind_input(s, 0, memory + 16, sizeof x, &o.error), LINNET_INVALID_ARGUMENT);

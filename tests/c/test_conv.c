@@ -74,7 +74,8 @@ static void one(bool transposed, int dtype, int y_dtype, int rank, int group, in
     quant_free(t.inputs[0].quant), quant_free(t.inputs[1].quant), quant_free(t.outputs[0].quant);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    read_only(&argc, argv);
     static const int dtypes[] = {LINNET_F32, LINNET_F16, LINNET_BF16, LINNET_I8, LINNET_U8, LINNET_I16};
     static const int channels[] = {1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 24, 33};
     for (int i = 0; i < 400; i++) {

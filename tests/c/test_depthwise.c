@@ -119,7 +119,8 @@ static void fused(const ln_kernel *kernel, int dtype, int kind) {
     guarded_free(&plain), guarded_free(&expected), guarded_free(&got), quant_free(y.quant);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    read_only(&argc, argv);
     static const int channels[] = {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 37, 53};
     static const int floats[] = {LINNET_F32, LINNET_F16, LINNET_BF16};
     static const int integers[] = {LINNET_I8, LINNET_U8, LINNET_I16};

@@ -160,7 +160,8 @@ static void pool(int rank, int channel_axis) {
     compare(&t);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    read_only(&argc, argv);
     static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 13, 14, 15, 16, 17, 29, 31, 32, 33, 47, 64, 67};
     for (int i = 0; i < 120; i++)
         conv(1 + i % 3, 1 + random_below(3), 1, sizes[random_below(19)], sizes[random_below(19)], i % 3 == 2 ? 3 : 9,

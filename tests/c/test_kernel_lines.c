@@ -307,7 +307,8 @@ static int missing(const char *kernel, const char *what, unsigned listed, unsign
     return (listed & ~got) != 0;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    read_only(&argc, argv);
     reached_by = note_strided;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++)
         for (kind k = {.x = 1}; k.x <= LN_LAST_DTYPE; k.x++)
@@ -318,7 +319,7 @@ int main(void) {
                             k.x_layout = layouts & 1, k.y_layout = layouts >> 1;
                             families[f].run(&k);
                         }
-    for (const ln_kernel *k = ln_kernels; k->code != NULL; k++) {
+    for (const ln_kernel *k = ln_kernels; k->code != NULL && only_dtype == LINNET_NONE; k++) {
         const ln_call_kinds *r = &reached[k - ln_kernels];
         if ((k->flags & LN_KERNEL_REFERENCE) || !can_run(k)) continue;
         failures += missing(k->name, "x", k->takes[0], r->takes[0] | 1u, 0xFFFF) +

@@ -591,6 +591,7 @@ static void test_accuracy(bool print) {
 }
 
 int main(int argc, char **argv) {
+    read_only(&argc, argv);
     bool print = argc > 1 && strcmp(argv[1], "--ulp") == 0;
     test_accuracy(print);
     test_opcodes();

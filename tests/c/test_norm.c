@@ -78,7 +78,8 @@ static void batch_norm(int channels, int plane, int layout) {
     free(variance);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    read_only(&argc, argv);
     static const int lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 100, 997, 5003};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         for (int d = 0; d < 3; d++) {

@@ -62,7 +62,8 @@ static void size(int64_t in, int64_t kernel, int64_t stride, int64_t pad, int au
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    read_only(&argc, argv);
     static const int dtypes[] = {LINNET_F32, LINNET_F16, LINNET_BF16, LINNET_I8, LINNET_U8, LINNET_I16};
     for (int d = 0; d < 6; d++)
         for (int kind = 0; kind < 2; kind++)

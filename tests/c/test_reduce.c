@@ -345,7 +345,8 @@ static void test_conversions(void) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    read_only(&argc, argv);
     test_kinds();
     test_conversions();
     test_answers();

@@ -115,7 +115,8 @@ static void specification_examples(void) {
     plane("upsample_sizes_nearest_not_larger", &a, 2, 2, x4, 49, expected);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    read_only(&argc, argv);
     static const int dtypes[] = {LINNET_F32, LINNET_F16, LINNET_BF16, LINNET_I8, LINNET_U8, LINNET_I16};
     for (int d = 0; d < 6; d++)
         for (int mode = 0; mode < 3; mode++)

@@ -1,14 +1,21 @@
 /* test_sync_journal.c - the journal's frames. Changes every byte of a file of several pages in several ways, and tries
  * every length that a kill can leave and every page that can be missing. Checks which changes count as an unfinished
  * write and which as damage. */
+#define _GNU_SOURCE
 #include "check.h"
 
 #include "sync/journal_frame.h"
+#include "sync/posix_journal.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
-enum { ROOM = 1 << 17, RECORDS = 8, PAGE = LN_SYNC_JOURNAL_PAGE };
+enum { ROOM = 1 << 17, RECORDS = 12, PAGE = LN_SYNC_JOURNAL_PAGE };
 
 static unsigned char file[ROOM], changed[ROOM];
 static uint64_t starts[RECORDS + 1], lengths[RECORDS];
@@ -110,6 +117,69 @@ static void missing_pages(void) {
     }
 }
 
+static size_t most_written; /* by one call; 0: everything */
+static int interruptions;
+
+/* Takes the place of the system's function: writes a part, or is interrupted before it writes. */
+ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
+    static unsigned char all[ROOM];
+    size_t size = 0;
+    if (most_written > 0 && interruptions++ % 3 == 1) {
+        errno = EINTR;
+        return -1;
+    }
+    CHECK(count > 0 && count <= 1024);
+    for (int i = 0; i < count; i++) {
+        CHECK(size + parts[i].iov_len <= sizeof all);
+        memcpy(all + size, parts[i].iov_base, parts[i].iov_len);
+        size += parts[i].iov_len;
+    }
+    return pwrite(fd, all, most_written > 0 && size > most_written ? most_written : size, at);
+}
+
+/* Records of few and of many parts, also of empty ones, although the system writes a part of them at a time. */
+static void pieces_of_a_write(void) {
+    enum { MOST = 200 };
+    static const int counts[] = {1, 2, 61, 62, 63, 64, 65, 127, 128, 129, MOST};
+    static unsigned char bytes[MOST * 40];
+    static ln_sync_slice parts[MOST];
+    char path[] = "/tmp/linnet-journal-XXXXXX";
+    for (size_t limit = 0; limit < 4; limit++) {
+        uint64_t seed = 11, left = 0;
+        ln_sync_journal *journal;
+        linnet_error error;
+        const int made = limit == 0 ? mkstemp(path) : open(path, O_RDWR | O_TRUNC);
+        CHECK(made >= 0);
+        close(made);
+        most_written = (const size_t[]){0, 1, 33, 1000}[limit];
+        CHECK_INT(ln_sync_journal_open(path, "digest", false, &journal, &error), LINNET_OK);
+        clear();
+        for (size_t i = 0; i < sizeof counts / sizeof *counts && journal != NULL; i++) {
+            size_t size = 0;
+            for (int k = 0; k < counts[i]; k++) {
+                parts[k] = (ln_sync_slice){bytes + size, (size_t)(check_random(&seed) >> 20) % 40};
+                for (size_t b = 0; b < parts[k].size; b++) bytes[size++] = (unsigned char)(check_random(&seed) >> 20);
+            }
+            CHECK_INT(ln_sync_journal_append(journal, parts, counts[i], &error), LINNET_OK);
+            starts[records + 1] =
+                starts[records] + ln_sync_journal_frame(parts, counts[i], starts[records], file + starts[records]);
+            memcpy(file + starts[records] + LN_SYNC_JOURNAL_FRAME, bytes, size);
+            lengths[records] = size;
+            left = ln_sync_journal_size(journal);
+            CHECK_INT(left, starts[++records]);
+        }
+        ln_sync_journal_free(journal);
+        const int read_from = open(path, O_RDONLY);
+        CHECK_INT(read(read_from, changed, sizeof changed), left);
+        close(read_from);
+        memcpy(file, changed, LN_SYNC_JOURNAL_HEAD);
+        CHECK(memcmp(file, changed, left) == 0);
+        CHECK_INT(walk(changed, left, &(ln_sync_journal_state){LN_SYNC_JOURNAL_END}), records);
+    }
+    most_written = 0;
+    unlink(path);
+}
+
 int main(void) {
     static const size_t small[] = {40, 1, 32, 0, 33};
     clear(); /* a small record within one page */
@@ -138,5 +208,6 @@ int main(void) {
     add(2 * PAGE, 0, 6);
     flips();
     lengths_of_a_write();
+    pieces_of_a_write();
     return check_end("test_sync_journal");
 }

@@ -252,6 +252,11 @@ static void pulls(void) {
     settle();
     CHECK_INT(c->data, 1);
     CHECK_INT(c->same, 1);
+    pull(other, 0, 7); /* a version of a server that has since started again with older values */
+    settle();
+    CHECK_INT(other->data, 1);
+    CHECK_INT(other->same, 0);
+    CHECK_INT(other->data_step, 0);
     bulk(c, LN_SYNC_ROWS, 1, 0, some, sizeof some);
     settle();
     CHECK_INT(c->data, 2);
@@ -264,7 +269,7 @@ static void pulls(void) {
     CHECK_INT(c->data, 3);
     CHECK_INT(c->data_step, 1);
     CHECK(c->w[0] == -1 && c->w[W - 1] == -1);
-    CHECK_INT(other->data, 0);
+    CHECK_INT(other->data, 1);
     control(c, LN_SYNC_STATUS, 0, NULL, 0);
     control(c, LN_SYNC_SNAPSHOT, 0, NULL, 0);
     settle();
@@ -282,6 +287,24 @@ static void pulls(void) {
     CHECK_INT(world.saves, 2);
     bulk(c, LN_SYNC_ROWS, 1, 0, outside, sizeof outside);
     refused(0, LN_SYNC_MALFORMED);
+    end();
+}
+
+/* After a restart nobody knows which values changed in which step: a worker gets all that are newer than its own. */
+static void pulls_from_a_restored_server(void) {
+    linnet_error error;
+    begin(plain());
+    CHECK_INT(ln_sync_server_restore(world.server, "linnet-sync 1 4 3\ngroup 0 4\n", &error), LINNET_OK);
+    client *c = join(0, 0, 11);
+    pull(c, 0, 2);
+    settle();
+    CHECK_INT(c->data, 1);
+    CHECK_INT(c->same, 0);
+    CHECK_INT(c->data_step, 3);
+    pull(c, 0, 3);
+    settle();
+    CHECK_INT(c->data, 1);
+    CHECK_INT(c->same, 1);
     end();
 }
 
@@ -511,6 +534,7 @@ int main(void) {
     quorum();
     wrong_pushes();
     pulls();
+    pulls_from_a_restored_server();
     many_rows();
     slow_readers();
     short_of_memory();

@@ -167,6 +167,17 @@ static linnet_status replayed_pair(uint64_t first, uint64_t second) {
                                  &error);
 }
 
+/* Replays a record in which worker 0 has this outcome, and worker 1 or `second` the outcome APPLIED. */
+static linnet_status replayed_outcome(uint32_t outcome, uint32_t second) {
+    unsigned char record[40 + 2 * 8] = {0};
+    const uint32_t members = 2;
+    linnet_error error;
+    memcpy(record + 28, &members, 4);
+    memcpy(record + 44, &outcome, 4);
+    memcpy(record + 48, &second, 4);
+    return ln_sync_server_replay(world.server, record, sizeof record, &error);
+}
+
 /* Records must follow one another, and each must begin with the version from which it was made. */
 static void records(void) {
     begin(plain());
@@ -183,6 +194,12 @@ static void records(void) {
     CHECK_INT(replayed(2, 0), LINNET_CORRUPT);
     CHECK_INT(replayed(1, 1), LINNET_CORRUPT);
     CHECK_INT(replayed(1, 0), LINNET_OK);
+    end();
+    begin(plain());
+    CHECK_INT(replayed_outcome(LN_SYNC_NOT_FINITE + 1, 1), LINNET_CORRUPT);
+    CHECK_INT(replayed_outcome(UINT32_MAX, 1), LINNET_CORRUPT);
+    CHECK_INT(replayed_outcome(LN_SYNC_NOT_FINITE, 0), LINNET_CORRUPT); /* the same worker twice */
+    CHECK_INT(replayed_outcome(LN_SYNC_NOT_FINITE, 1), LINNET_OK);
     end();
 }
 

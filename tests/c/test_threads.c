@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/platform.h"
+#include "base/resting.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -70,7 +71,7 @@ static void *many_runs(void *argument) {
         for (int run = 0; run < 60; run++) {
             int count = (int)(check_random(&state) % (uint64_t)(workers + 2));
             w.spin = (int)(check_random(&state) % 200);
-            ln_threads_run(threads, task, &w, count);
+            ln_threads_run(threads, task, &w, count, NULL);
             for (int i = 0; i < MOST; i++) {
                 expected[i] += i < count;
                 wrong += w.runs[i] != expected[i];
@@ -94,14 +95,14 @@ static void outside_of_a_session(void) {
     threads = start(&memory, &block, 3);
     memset(&w, 0, sizeof w);
     for (int i = 0; i < 50; i++) /* without begin, workers never spin, but the work is still done */
-        ln_threads_run(threads, task, &w, 4);
+        ln_threads_run(threads, task, &w, 4, NULL);
     for (int i = 0; i < 4; i++) CHECK_INT(w.runs[i], 50);
-    ln_threads_run(threads, task, &w, 100); /* more than the number of threads: uses all of them */
+    ln_threads_run(threads, task, &w, 100, NULL); /* more than the number of threads: uses all of them */
     CHECK_INT(w.runs[3], 51);
     CHECK_INT(w.runs[4], 0);
     stop(&memory, block, threads, 3);
     threads = start(&memory, &block, 0);
-    ln_threads_run(threads, task, &w, 1);
+    ln_threads_run(threads, task, &w, 1, NULL);
     CHECK_INT(w.runs[0], 52);
     stop(&memory, block, threads, 0);
     CHECK_INT(memory.bytes, 0);
@@ -119,7 +120,7 @@ static void idle_workers_sleep(void) {
     memset(&w, 0, sizeof w);
     threads = start(&memory, &block, 3);
     ln_threads_begin(threads);
-    ln_threads_run(threads, task, &w, 4);
+    ln_threads_run(threads, task, &w, 4, NULL);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
     nap(100000);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
@@ -137,6 +138,11 @@ typedef struct slow_worker {
 
 static void slow_on_a_worker(void *argument, int index) {
     slow_worker *s = argument;
+    if (index == LN_ALL_PARTS) {
+        CHECK(pthread_equal(pthread_self(), s->caller));
+        s->runs[0]++, s->runs[1]++;
+        return;
+    }
     s->runs[index]++;
     if (pthread_equal(pthread_self(), s->caller)) return;
     atomic_fetch_add(&s->by_workers, 1);
@@ -151,12 +157,93 @@ static void slow_workers_get_no_work(void) {
     ln_memory_init(&memory, NULL);
     ln_threads *threads = start(&memory, &block, 1);
     ln_threads_begin(threads);
-    for (int i = 0; i < 200; i++) ln_threads_run(threads, slow_on_a_worker, &s, 2);
+    uint32_t alone = 0;
+    for (int i = 0; i < 200; i++) ln_threads_run(threads, slow_on_a_worker, &s, 2, &alone);
     ln_threads_end(threads);
     CHECK_INT(s.runs[0], 200);
     CHECK_INT(s.runs[1], 200);
     CHECK(atomic_load(&s.by_workers) <= 20);
     stop(&memory, block, threads, 1);
+}
+
+/* A machine of which a test decides how long calls take. Every call takes `alone` without workers. */
+typedef struct machine {
+    ln_resting resting;
+    uint64_t now, calls, rested, lost, gained;
+} machine;
+
+enum { ALONE = 100000, MS = 1000000 };
+
+/* One call of the pool: while it rests it takes ALONE, otherwise `took`. */
+static void call(machine *m, uint64_t took) {
+    m->calls++;
+    if (m->now < m->resting.until) {
+        m->now += ALONE;
+        m->rested += ALONE;
+        return;
+    }
+    m->now += took;
+    if (took > ALONE)
+        m->lost += took - ALONE;
+    else
+        m->gained += ALONE - took;
+    ln_resting_account(&m->resting, ALONE, took, m->now);
+}
+
+static void resting(void) {
+    machine m = {.now = 1};
+    for (int i = 0; i < 1000; i++) call(&m, i == 500 ? 3 * MS : 60000); /* one call that loses its core */
+    CHECK_INT(m.rested, 0);
+    m = (machine){.now = 1};
+    call(&m, 5 * MS); /* even the first: it costs no more than itself again */
+    for (int i = 0; i < 1000; i++) call(&m, 60000);
+    CHECK(m.rested > 0 && m.rested <= 5 * MS);
+
+    m = (machine){.now =
+                      1}; /* a process that starts every 5 ms takes a core for 1 ms, and the pool gains all the same */
+    for (uint64_t next = 5 * MS; m.now < 1000 * MS;) {
+        const bool hit = m.now >= next;
+        if (hit) next += 5 * MS;
+        call(&m, hit ? MS : 60000);
+    }
+    CHECK(m.gained > m.lost);
+    CHECK_INT(m.rested, 0);
+
+    m = (machine){.now = 1}; /* workers that slept wake up late, at the first three calls of every run */
+    for (int i = 0; i < 1000; i++) call(&m, i % 50 < 3 ? 150000 : 60000);
+    CHECK_INT(m.rested, 0);
+
+    m = (machine){.now = 1}; /* what was gained long ago does not count when the machine gets busy */
+    for (int i = 0; i < 10000; i++) call(&m, 60000);
+    for (int i = 0; i < 200; i++) call(&m, 140000);
+    CHECK(m.rested > 0);
+
+    m = (machine){.now = 1}; /* busy loops on all cores: each call loses a third, and some lose a whole slice */
+    for (int i = 0; m.now < 4000ull * MS; i++) call(&m, i % 20 == 0 ? 3 * MS : 140000);
+    CHECK(m.lost > 0 && m.lost < m.now / 25);
+    CHECK(m.resting.until <= m.now + 64 * 4 * MS);
+    const uint64_t ended = m.now = m.resting.until; /* when they have ended, the next trial ends the rests */
+    m.rested = 0;
+    while (m.now < ended + 100 * MS) call(&m, 60000);
+    CHECK_INT(m.rested, 0);
+    call(&m, 9 * MS); /* and the next rest is short again */
+    for (int i = 0; i < 200; i++) call(&m, 60000);
+    CHECK(m.rested > 0 && m.rested <= 9 * MS);
+}
+
+/* A call that lost its core does not count as the work that it has; work that has grown is learnt within some calls. */
+static void expected_time(void) {
+    uint32_t alone = 0;
+    ln_resting_expect(&alone, 1000);
+    CHECK_INT(alone, 1000);
+    ln_resting_expect(&alone, 9000);
+    CHECK_INT(alone, 1500);
+    ln_resting_expect(&alone, 800);
+    CHECK_INT(alone, 800);
+    for (int i = 0; i < 100; i++) ln_resting_expect(&alone, 9000);
+    CHECK(alone > 8900 && alone <= 9000);
+    ln_resting_expect(&alone, UINT64_MAX);
+    CHECK(alone > 200000000 && alone < 300000000);
 }
 
 typedef struct shared {
@@ -298,6 +385,8 @@ int main(void) {
     outside_of_a_session();
     idle_workers_sleep();
     slow_workers_get_no_work();
+    resting();
+    expected_time();
     for (int i = 0; i < 3; i++) CHECK_INT(pthread_create(&threads[i], NULL, many_runs, &workers[i]), 0);
     for (int i = 0; i < 3; i++) {
         pthread_join(threads[i], NULL);

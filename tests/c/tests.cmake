@@ -27,6 +27,7 @@ foreach(source fuzz/fuzz_checkpoint fuzz/fuzz_graph fuzz/fuzz_map fuzz/fuzz_mode
   get_filename_component(name ${source} NAME)
   linnet_test_program(${name} linnet_static tests/${source}.c)
 endforeach()
+target_sources(fuzz_graph PRIVATE tests/ext/mock_device.c tests/ext/mock_queue.c tests/ext/user_ops.c)
 
 if(LINNET_SYNC)
   file(GLOB LINNET_SYNC_SIMULATOR CONFIGURE_DEPENDS tests/sim/*.c) # tests/test_sync_sim.py runs it

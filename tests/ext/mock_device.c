@@ -63,8 +63,37 @@ static int limits(void *context, linnet_device_limits *out) {
     return mock_fails(MOCK_LIMITS);
 }
 
+/* Reads everything that a device can ask about a step. A sanitizer sees what is not there. */
+static void inspect(const linnet_step *step) {
+    static const char *const names[] = {"kind", "axis", "axes",    "shape",   "pads",   "kernel", "alpha",
+                                        "mode", "how",  "program", "strides", "factor", "floats", "sizes"};
+    linnet_device_tensor result;
+    linnet_map program;
+    linnet_map_opcode opcode;
+    volatile double sum = 0;
+    linnet_device_tensor_init(&result);
+    linnet_map_init(&program);
+    linnet_map_opcode_init(&opcode);
+    sum += linnet_step_op(step)[0];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int count = 0;
+        const int64_t *integers = linnet_step_integers(step, names[i], &count);
+        for (int k = 0; integers != NULL && k < count; k++) sum += (double)integers[k];
+        const double *floats = linnet_step_floats(step, names[i], &count);
+        for (int k = 0; floats != NULL && k < count; k++) sum += floats[k];
+    }
+    if (linnet_step_get_result(step, &result) == LINNET_OK) sum += (double)count_of(&result);
+    if (linnet_step_get_map(step, &program) != LINNET_OK) return;
+    for (int i = 0; i < program.instruction_count; i++)
+        if (linnet_map_get_opcode((int)program.program[5 * i], &opcode) == LINNET_OK) sum += opcode.arity;
+}
+
+enum { MOST_OPERANDS = 512 };
+
 /* Two devices split the 16 parts that a node's name falls into. */
 static double cost(void *context, const linnet_step *step) {
+    if (mock(hostile)) inspect(step);
+    if (linnet_step_input_count(step) > MOST_OPERANDS || linnet_step_output_count(step) > MOST_OPERANDS) return -1;
     const int64_t part = (int64_t)(mock_hash(linnet_step_name(step), 1) % 16);
     const int64_t share = mock(share);
     if (context == (void *)device_of(NULL)) return part < share ? 0 : -1;
@@ -437,12 +466,11 @@ static const void *read_operand(const linnet_work *work, const linnet_device_ten
 }
 
 static int run_step(const linnet_work *work, int s, inside **values, uint64_t *packed_at) {
-    enum { MOST = 512 };
     const linnet_step *step = work->steps[s];
     const int n_in = linnet_step_input_count(step), n_out = linnet_step_output_count(step);
-    const void *in[MOST] = {NULL};
-    void *out[MOST] = {NULL}, *owned[MOST] = {NULL};
-    int code = n_in <= MOST && n_out <= MOST ? 0 : mock_misused();
+    const void *in[MOST_OPERANDS] = {NULL};
+    void *out[MOST_OPERANDS] = {NULL}, *owned[MOST_OPERANDS] = {NULL};
+    int code = n_in <= MOST_OPERANDS && n_out <= MOST_OPERANDS ? 0 : mock_misused();
     for (int i = 0; i < n_in && code == 0; i++) {
         const linnet_device_tensor t = input_of(step, i);
         if (t.dtype == LINNET_NONE) continue;
@@ -463,8 +491,8 @@ static int run_step(const linnet_work *work, int s, inside **values, uint64_t *p
     if (code == 0 && linnet_step_evaluate(step, in, out, &error) != LINNET_OK) {
         char text[512];
         linnet_error_format(&error, text, sizeof text);
-        fprintf(stderr, "mock device: %s\n", text);
-        code = mock_misused();
+        if (!mock(hostile)) fprintf(stderr, "mock device: %s\n", text);
+        code = mock(hostile) ? MOCK_FAILED : mock_misused();
     }
     for (int o = 0; o < n_out && code == 0; o++) {
         const linnet_device_tensor t = output_of(step, o);
@@ -477,7 +505,7 @@ static int run_step(const linnet_work *work, int s, inside **values, uint64_t *p
         const buffer *b = mock_get(MOCK_BUFFER, span->buffer); /* a device may write into the padding */
         if (b != NULL && !b->imported) memset(to + t.bytes, 0xEE, (size_t)mock(padding));
     }
-    for (int i = 0; i < n_in && i < MOST; i++) free(owned[i]);
+    for (int i = 0; i < n_in && i < MOST_OPERANDS; i++) free(owned[i]);
     return code;
 }
 
@@ -526,7 +554,9 @@ const char *mock_callback_name(int callback);
 
 static const char *explain(void *context, int code) {
     (void)context;
-    return code == MOCK_MISUSED ? "the runtime misused the device" : mock_callback_name(code - 1);
+    return code == MOCK_MISUSED  ? "the runtime misused the device"
+           : code == MOCK_FAILED ? "a step cannot be computed"
+                                 : mock_callback_name(code - 1);
 }
 
 #define FUNCTIONS                                                                                                      \

@@ -22,6 +22,7 @@
     X(claims)  /* 1: claims of several steps; 0: each step alone */                                                    \
     X(layouts) /* 1: private layouts */                                                                                \
     X(reaches) /* 1: copies between devices */                                                                         \
+    X(hostile) /* 1: models are hostile: a step may fail, and what the device may read of steps is read */             \
     X(fail_at) /* the call of the callback `fail` that fails, from 1; 0: none */                                       \
     X(fail)    /* enum mock_callback */                                                                                \
     /* counters */                                                                                                     \
@@ -78,7 +79,7 @@ enum mock_callback {
 };
 /* The code that this call of the callback returns: 0, or 1 + callback if the test asked for a failure. */
 int mock_fails(enum mock_callback callback);
-enum { MOCK_MISUSED = 99 };
+enum { MOCK_FAILED = 98, MOCK_MISUSED = 99 };
 
 /* Handles: a salt, a kind and an index. A wrong one counts as misuse and gives NULL. */
 enum mock_kind { MOCK_BUFFER = 1, MOCK_QUEUE, MOCK_EVENT, MOCK_STATE };

@@ -9,6 +9,12 @@ static int fail(linnet_user_call *call, const char *problem) {
     return 1;
 }
 
+static int64_t count_of(const linnet_operand *t) {
+    int64_t count = 1;
+    for (int d = 0; d < t->rank; ++d) count *= t->shape[d];
+    return count;
+}
+
 /* com.example.scale: y = x * factor, by threads, through scratch memory. */
 static int scale_infer(linnet_user_call *call) {
     int64_t count = 0;
@@ -44,8 +50,11 @@ static int scale_run(linnet_user_call *call) {
 
 /* com.example.negate: no shape rule, any number of outputs, which are all -x. */
 static int negate_run(linnet_user_call *call) {
-    int64_t count = 1;
-    for (int d = 0; d < call->inputs[0]->rank; ++d) count *= call->inputs[0]->shape[d];
+    const int64_t count = count_of(call->inputs[0]);
+    if (call->inputs[0]->dtype != LINNET_F32) return fail(call, "x is not f32");
+    for (int o = 0; o < call->output_count; ++o)
+        if (call->outputs[o]->dtype != LINNET_F32 || count_of(call->outputs[o]) != count)
+            return fail(call, "an output is not like x");
     for (int o = 0; o < call->output_count; ++o)
         for (int64_t i = 0; i < count; ++i)
             ((float *)call->outputs[o]->data)[i] = -((const float *)call->inputs[0]->data)[i];
@@ -89,7 +98,7 @@ static int broken_run(linnet_user_call *call) {
         memset(call->problem, 'x', call->problem_size); /* no NUL */
         return -5;
     }
-    memset(call->outputs[0]->data, 0, 6 * sizeof(float));
+    for (int64_t i = count_of(call->outputs[0]); i-- > 0;) ((float *)call->outputs[0]->data)[i] = 0;
     return 0;
 }
 
@@ -109,6 +118,7 @@ static int describe_run(linnet_user_call *call) {
     int64_t count;
     int type;
     const char *name;
+    if (size == 0) return fail(call, "there is no room");
     memset(to, 0, size);
     used += (size_t)snprintf(to, size, "version %d;", (int)call->version);
     for (int i = 0; used < size && (name = linnet_user_attribute(call, i, &type, &count)) != NULL; ++i) {
@@ -131,6 +141,8 @@ static int describe_run(linnet_user_call *call) {
 /* com.example.positive: the elements of x [n] above 0, in order; without a second output, or with it their positions,
  * i64. Its attribute `lie` is added to the size that it reports. */
 static int positive_infer(linnet_user_call *call) {
+    if (call->inputs[0]->dtype != LINNET_F32 || (call->inputs[0]->rank >= 0 && call->inputs[0]->rank != 1))
+        return fail(call, "x is not f32 [n]");
     for (int o = 0; o < call->output_count; ++o) {
         call->outputs[o]->dtype = o ? LINNET_I64 : LINNET_F32;
         call->outputs[o]->rank = 1;

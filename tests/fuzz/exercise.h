@@ -3,101 +3,144 @@
 #ifndef EXERCISE_H
 #define EXERCISE_H
 
-#include "linnet_ext.h"
-#include "mutate.h"
+#include "exercise_get.h"
 
-#include <math.h>
+enum { EXERCISE_SHAPES = 16, EXERCISE_NAMES = 3, EXERCISE_PORTS = 8, LOOP_NS = 200000000 };
 
-enum { EXERCISE_INPUTS = 16 };
-enum exercise_stage { AT_OPEN, AT_PLAN, AT_RUN, AT_LOOP }; /* a loop may legitimately be endless */
-static const uint64_t most_bytes = 64 << 20, most_run_bytes = 4 << 20, most_flops = 20000000;
+/* What a plan is made with, for as long as the plan is being made. */
+typedef struct wishes {
+    linnet_shape shapes[EXERCISE_SHAPES], bounds[EXERCISE_SHAPES], feeds[EXERCISE_NAMES];
+    const char *fetches[EXERCISE_NAMES];
+    linnet_placement placement;
+    char tuning[5000];
+} wishes;
 
-typedef struct fuzz {
-    mutant m;
-    size_t live; /* bytes that the library has allocated */
-    long opened, planned, ran, codes[600];
-    volatile int *stage; /* NULL: nobody watches, and loops are left out */
-} fuzz;
+/* The memory that is bound to a session's inputs and outputs. */
+typedef struct bound {
+    void *memory[2 * EXERCISE_PORTS];
+    int count;
+} bound;
 
-static inline void exercise_at(fuzz *f, int stage) {
-    if (f->stage) *f->stage = stage;
+static int go_on(void *context) {
+    (void)context;
+    return 0;
 }
 
-/* The host's memory is bounded, too, because a model must not take all of it. */
-static void *bounded_alloc(void *context, size_t size, size_t alignment) {
-    fuzz *f = context;
-    void *pointer;
-    if (size > 4 * most_bytes - f->live) return NULL;
-    pointer = aligned_alloc(alignment, size);
-    f->live += pointer ? size : 0;
-    return pointer;
+/* The host's own threads, which take the parts of the work from the last to the first. */
+static void backwards(void *context, linnet_task task, void *task_context, int count) {
+    (void)context;
+    while (count-- > 0) task(task_context, count);
 }
 
-static void bounded_free(void *context, void *pointer, size_t size) {
-    ((fuzz *)context)->live -= size;
-    free(pointer);
+static void *exact_memory(bound *b, size_t bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 64, bytes ? bytes : 1)) exit(3);
+    return b->memory[b->count++] = memory;
 }
 
-/* Checks that a failure creates no object, and gives a record with its code in one line. */
-static void check_record(const void *made, const linnet_error *error, linnet_status status) {
-    char text[1024];
-    if (status == LINNET_OK) return;
-    linnet_error_format(error, text, sizeof text);
-    if (!made && error->code == (int)status && error->what[0] && !strchr(text, '\n')) return;
-    printf("exercise: status %d with a bad record: %s\n", (int)status, text);
-    exit(4);
+/* Binds a random part of the inputs and outputs to memory of exactly their size. */
+static void bind_some(fuzz *f, linnet_session *session, const linnet_plan *plan, bound *b) {
+    linnet_tensor_info info = {.struct_size = sizeof info};
+    linnet_error error;
+    for (int i = 0; i < linnet_plan_input_count(plan) && i < EXERCISE_PORTS; i++) {
+        if (mutant_below(&f->m, 3) || linnet_plan_get_input(plan, i, &info)) continue;
+        const linnet_status status =
+            linnet_session_bind_input(session, i, exact_memory(b, info.bytes), info.bytes, &error);
+        check_record(NULL, &error, status);
+        f->bound += status == LINNET_OK;
+    }
+    for (int i = 0; i < linnet_plan_output_count(plan) && i < EXERCISE_PORTS; i++) {
+        if (mutant_below(&f->m, 3) || linnet_plan_get_output(plan, i, &info)) continue;
+        const linnet_status status =
+            linnet_session_bind_output(session, i, exact_memory(b, info.bytes), info.bytes, &error);
+        check_record(NULL, &error, status);
+        f->bound += status == LINNET_OK;
+    }
+    if (mutant_below(&f->m, 4) == 0) check_record(NULL, &error, linnet_session_bind_input(session, 0, NULL, 0, &error));
+    if (mutant_below(&f->m, 4) == 0)
+        check_record(NULL, &error, linnet_session_bind_output(session, 0, NULL, 0, &error));
 }
 
-static void put_number(const linnet_tensor_info *input, unsigned char *to, int64_t integer, double real) {
-    float single = (float)real;
-    switch (input->dtype) {
-    case LINNET_F32: memcpy(to, &single, 4); break;
-    case LINNET_F64: memcpy(to, &real, 8); break;
-    default: memcpy(to, &integer, linnet_dtype_size(input->dtype)); break; /* the low bytes; for f16 any bits */
+static void give_inputs(fuzz *f, linnet_session *session, const linnet_plan *plan) {
+    linnet_tensor_info input = {.struct_size = sizeof input};
+    linnet_error error;
+    for (int i = 0; i < linnet_plan_input_count(plan); i++) {
+        if (linnet_plan_get_input(plan, i, &input)) continue;
+        unsigned char *to = linnet_session_input(session, i);
+        fill_input(f, &input, to);
+        if (mutant_below(&f->m, 8)) continue;
+        unsigned char *copy = malloc(input.bytes ? input.bytes : 1);
+        if (!copy) exit(3);
+        fill_input(f, &input, copy);
+        check_record(NULL, &error, linnet_session_set(session, input.name, copy, input.bytes, &error));
+        free(copy);
     }
 }
 
-/* Fills an input with zeros and ones, so that indices are in range; with sizes that fit; with numbers at the limits of
- * types; or with random bits. Data that decides shapes is a few integers: these get one of the first two ways, mostly
- * with one exception. */
-static void fill_input(fuzz *f, const linnet_tensor_info *input, unsigned char *to) {
-    static const int64_t ends[] = {0,         -1,        1,         2,         INT8_MIN,     127,
-                                   255,       INT16_MAX, 65536,     INT32_MAX, INT32_MIN,    1LL << 32,
-                                   1LL << 40, 1LL << 62, INT64_MAX, INT64_MIN, INT64_MIN + 1};
-    static const double reals[] = {0.0,   -0.0, 1.0,  -1.0,         0.5,    1e-45,    1e38,     -1e38,
-                                   1e300, 1e9,  -1e9, 2147483648.0, 9.3e18, 0x1p-149, HUGE_VAL, -HUGE_VAL};
-    size_t size = linnet_dtype_size(input->dtype), kind = mutant_below(&f->m, 5);
-    if (size == 0) { /* two elements in a byte: any bits are values */
-        for (size_t k = 0; k < input->bytes; k++) to[k] = (unsigned char)mutant_next(&f->m);
-        return;
+static void run_once(fuzz *f, linnet_session *session, const linnet_plan *plan, int stage) {
+    static const int ended = 1, goes_on = 0;
+    linnet_run_config how;
+    linnet_error error;
+    linnet_run_config_init(&how);
+    if (stage == AT_LOOP) how.timeout_ns = LOOP_NS;
+    if (mutant_below(&f->m, 4) == 0) how.poll = go_on;
+    if (mutant_below(&f->m, 4) == 0) how.cancel = mutant_below(&f->m, 4) ? &goes_on : &ended;
+    if (mutant_below(&f->m, 32) == 0) how.timeout_ns = 1;
+    give_inputs(f, session, plan);
+    const linnet_status status = stage != AT_LOOP && mutant_below(&f->m, 2) ? linnet_run(session, &error)
+                                                                            : linnet_run_with(session, &how, &error);
+    check_record(NULL, &error, status);
+    f->codes[status < 600 ? status : 599]++;
+    f->ran += status == LINNET_OK;
+    get_session(session, plan);
+}
+
+/* Creates a session, and perhaps another one that shares its snapshot, and runs them. */
+static void run_session(fuzz *f, linnet_model *model, linnet_plan *plan, const linnet_plan_info *info, bool snapshot,
+                        int stage) {
+    linnet_store *store = NULL;
+    linnet_session *session = NULL, *second = NULL;
+    linnet_session_config config;
+    linnet_error error;
+    bound b = {.count = 0};
+    void *arena = NULL;
+    linnet_session_config_init(&config);
+    config.trace = mutant_below(&f->m, 4) == 0;
+    config.count_special = mutant_below(&f->m, 8) == 0;
+    config.parallel_for = mutant_below(&f->m, 4) == 0 ? backwards : NULL;
+    config.max_bytes = mutant_below(&f->m, 8) == 0 ? info->total : 0;
+    if (mutant_below(&f->m, 8) == 0) {
+        config.arena_size = info->activations + info->scratch;
+        if (posix_memalign(&arena, 64, config.arena_size ? config.arena_size : 1)) exit(3);
+        config.arena = arena;
     }
-    size_t count = input->bytes / size;
-    static const int64_t sizes[] = {1, 1, 2, 3, 65536, INT32_MAX, 1LL << 32, 1LL << 40, 1LL << 62};
-    size_t odd = count <= 8 && mutant_below(&f->m, 2) ? mutant_below(&f->m, count) : count;
-    for (size_t k = 0; k < count; k++) {
-        size_t way = k == odd ? 2 : count <= 8 && kind != 0 && kind != 3 && odd < count ? 1 : kind;
-        uint64_t bits = mutant_next(&f->m);
-        double real = bits % 29 == 0 ? NAN : reals[bits % (sizeof reals / sizeof *reals)];
-        if (input->dtype == LINNET_BOOL)
-            to[k] = bits & 1;
-        else if (way == 0)
-            put_number(input, to + k * size, (int64_t)(bits & 1), (double)(bits & 1));
-        else if (way == 1)
-            put_number(input, to + k * size, (int64_t)(bits % 7), (double)(int)(bits % 2001 - 1000) / 100);
-        else if (way == 2)
-            put_number(input, to + k * size, ends[bits % (sizeof ends / sizeof *ends)], real);
-        else if (way == 3) /* dimensions that are fine individually */
-            put_number(input, to + k * size, sizes[bits % (sizeof sizes / sizeof *sizes)], real);
-        else
-            memcpy(to + k * size, &bits, size);
+    if (mutant_below(&f->m, 2)) {
+        check_record(store, &error, linnet_store_create(model, NULL, &store, &error));
+        if (store) use_store(f, model, store);
     }
+    const linnet_status status = linnet_session_create(plan, store, &config, &session, &error);
+    check_record(session, &error, status);
+    if (session && snapshot && store && mutant_below(&f->m, 2)) {
+        config.arena = NULL;
+        config.share_snapshot = session;
+        check_record(second, &error, linnet_session_create(plan, store, &config, &second, &error));
+    }
+    if (session && mutant_below(&f->m, 2)) bind_some(f, session, plan, &b);
+    for (int round = 0; session && round < 2; round++) {
+        run_once(f, session, plan, stage);
+        if (second) run_once(f, second, plan, stage);
+        if (store && mutant_below(&f->m, 2)) use_store(f, model, store);
+    }
+    linnet_session_free(second);
+    linnet_session_free(session);
+    linnet_store_free(store);
+    while (b.count > 0) free(b.memory[--b.count]);
+    free(arena);
 }
 
 /* Runs the plan if this takes only moments. */
-static void run(fuzz *f, linnet_plan *plan) {
+static void run(fuzz *f, linnet_model *model, linnet_plan *plan, bool snapshot) {
     linnet_plan_info info = {.struct_size = sizeof info};
-    linnet_session *session = NULL;
-    linnet_error error;
     uint64_t flops = 0, bytes = 0;
     int stage = AT_RUN;
     if (linnet_plan_get_info(plan, &info)) return;
@@ -105,70 +148,117 @@ static void run(fuzz *f, linnet_plan *plan) {
         linnet_step_info step = {.struct_size = sizeof step};
         if (linnet_plan_get_step(plan, i, &step)) return;
         if (!strcmp(step.op, "while")) stage = AT_LOOP;
+        f->placed += strcmp(step.device, "cpu") != 0;
         flops += step.flops;
         bytes += step.bytes;
     }
     if (flops > most_flops || bytes > most_run_bytes || (stage == AT_LOOP && !f->stage)) return;
     exercise_at(f, stage);
-    if (linnet_session_create(plan, NULL, NULL, &session, &error) == LINNET_OK) {
-        for (int round = 0; round < 2; round++) {
-            for (int i = 0; i < linnet_plan_input_count(plan); i++) {
-                linnet_tensor_info input = {.struct_size = sizeof input};
-                if (linnet_plan_get_input(plan, i, &input) == LINNET_OK)
-                    fill_input(f, &input, linnet_session_input(session, i));
-            }
-            linnet_status status = linnet_run(session, &error);
-            check_record(NULL, &error, status);
-            f->codes[status < 600 ? status : 599]++;
-            f->ran += status == LINNET_OK;
-        }
+    run_session(f, model, plan, &info, snapshot, stage);
+}
+
+/* Gives every open dimension a size. Returns whether there is one. */
+static bool fill_shape(fuzz *f, const linnet_tensor_info *info, linnet_shape *shape, size_t most) {
+    bool open = info->rank < 0;
+    shape->input = info->name;
+    shape->rank = open ? (int)mutant_below(&f->m, 4) : info->rank;
+    for (int d = 0; d < shape->rank; d++) {
+        const bool unknown = info->rank < 0 || info->shape[d] < 0;
+        shape->dims[d] = unknown ? (int64_t)mutant_below(&f->m, most) : info->shape[d];
+        open |= unknown;
     }
-    linnet_session_free(session);
+    return open;
+}
+
+static void choose_names(fuzz *f, const linnet_model *model, int signature, wishes *w, linnet_plan_config *config) {
+    linnet_tensor_info info = {.struct_size = sizeof info};
+    config->feeds = w->feeds;
+    config->fetches = w->fetches;
+    while (config->feed_count < EXERCISE_NAMES && mutant_below(&f->m, 4) == 0) {
+        linnet_shape *feed = &w->feeds[config->feed_count];
+        int node = 0;
+        feed->input = result_name(f, model, signature, 0, &node);
+        feed->rank = -1;
+        if (linnet_model_get_tensor(model, signature, feed->input, &info) == LINNET_OK &&
+            (info.bytes == 0 || mutant_below(&f->m, 4) == 0)) {
+            const char *name = feed->input;
+            fill_shape(f, &info, feed, 5);
+            feed->input = name;
+        }
+        config->feed_count++;
+        if (mutant_below(&f->m, 2)) /* what is computed from the fed tensor is needed only if it is fetched */
+            w->fetches[config->fetch_count++] = result_name(f, model, signature, node, &node);
+    }
+    while (config->fetch_count < EXERCISE_NAMES && mutant_below(&f->m, 6) == 0)
+        w->fetches[config->fetch_count++] = tensor_name(f, model, signature);
+    if (config->fetch_count == 0) config->fetches = NULL;
+}
+
+static void choose(fuzz *f, linnet_model *model, int signature, wishes *w, linnet_plan_config *config) {
+    int levels = 0;
+    while (linnet_isa_name(levels)) levels++;
+    linnet_plan_config_init(config);
+    config->signature = linnet_model_signature_name(model, signature);
+    config->threads = 1 + (int)mutant_below(&f->m, 2);
+    config->max_bytes = most_bytes;
+    config->reference = mutant_below(&f->m, 3) == 0;
+    config->isa_max = mutant_below(&f->m, 2) ? linnet_isa_name((int)mutant_below(&f->m, (size_t)levels)) : NULL;
+    config->strict_dims = mutant_below(&f->m, 8) == 0;
+    config->snapshot = mutant_below(&f->m, 4) == 0;
+    config->separate_outputs = mutant_below(&f->m, 3) == 0;
+    config->shapes = w->shapes;
+    const bool bounds = mutant_below(&f->m, 8) == 0;
+    for (int i = 0; i < linnet_model_input_count(model, signature) && i < EXERCISE_SHAPES; i++) {
+        linnet_tensor_info info = {.struct_size = sizeof info};
+        if (linnet_model_get_input(model, signature, i, &info)) continue;
+        config->shape_count += fill_shape(f, &info, &w->shapes[config->shape_count], 5);
+        if (bounds) config->bound_count += fill_shape(f, &info, &w->bounds[config->bound_count], 9);
+    }
+    if (bounds) {
+        config->bounds = w->bounds;
+        config->reference = (int)mutant_below(&f->m, 3);
+    }
+    choose_names(f, model, signature, w, config);
+    if (f->devices == NULL || mutant_below(&f->m, 2)) return;
+    f->change_devices(f);
+    config->devices = f->devices;
+    config->device_count = 1 + (int)mutant_below(&f->m, (size_t)f->device_count);
+    w->placement = (linnet_placement){mutant_below(&f->m, 2) ? "*" : tensor_name(f, model, signature),
+                                      mutant_below(&f->m, 2) ? "cpu" : "mock"};
+    config->placement = &w->placement;
+    config->placement_count = mutant_below(&f->m, 6) == 0;
 }
 
 static void plan(fuzz *f, linnet_model *model, int signature) {
-    linnet_shape shapes[EXERCISE_INPUTS];
+    static wishes w;
     linnet_plan_config config;
     linnet_plan *made = NULL;
     linnet_error error;
-    linnet_status status;
-    int levels = 0;
-    while (linnet_isa_name(levels)) levels++;
-    linnet_plan_config_init(&config);
-    config.signature = linnet_model_signature_name(model, signature);
-    config.threads = 1 + (int)mutant_below(&f->m, 2);
-    config.max_bytes = most_bytes;
-    config.reference = mutant_below(&f->m, 3) == 0;
-    config.isa_max = mutant_below(&f->m, 2) ? linnet_isa_name((int)mutant_below(&f->m, (size_t)levels)) : NULL;
-    config.shapes = shapes;
-    for (int i = 0; i < linnet_model_input_count(model, signature) && i < EXERCISE_INPUTS; i++) {
-        linnet_tensor_info info = {.struct_size = sizeof info};
-        linnet_shape *shape = &shapes[config.shape_count];
-        int open = 0;
-        if (linnet_model_get_input(model, signature, i, &info)) continue;
-        shape->input = info.name;
-        shape->rank = info.rank < 0 ? (int)mutant_below(&f->m, 4) : info.rank;
-        for (int d = 0; d < shape->rank; d++) {
-            shape->dims[d] = info.rank < 0 || info.shape[d] < 0 ? (int64_t)mutant_below(&f->m, 5) : info.shape[d];
-            open |= info.rank < 0 || info.shape[d] < 0;
+    choose(f, model, signature, &w, &config);
+    for (int round = 0; round < 2; round++) {
+        exercise_at(f, AT_PLAN);
+        const linnet_status status = linnet_plan_create(model, &config, &made, &error);
+        f->codes[status < 600 ? status : 599]++;
+        check_record(made, &error, status);
+        w.tuning[0] = 0;
+        if (status == LINNET_OK) {
+            f->planned += round == 0;
+            f->fed += config.feed_count > 0;
+            get_plan(f, made, w.tuning, sizeof w.tuning);
+            run(f, model, made, config.snapshot);
         }
-        config.shape_count += open || info.rank < 0;
+        linnet_plan_free(made);
+        made = NULL;
+        if (w.tuning[0] == 0) return; /* otherwise plans again, with another kernel */
+        config.tuning = w.tuning;
     }
-    exercise_at(f, AT_PLAN);
-    status = linnet_plan_create(model, &config, &made, &error);
-    f->codes[status < 600 ? status : 599]++;
-    if (status == LINNET_OK) {
-        f->planned++;
-        run(f, made);
-    }
-    check_record(made, &error, status);
-    linnet_plan_free(made);
 }
 
 /* Exercises the model in `bytes`, whose end AddressSanitizer should know. */
 static void exercise(fuzz *f, const void *bytes, size_t size) {
     linnet_allocator allocator = {f, bounded_alloc, bounded_free};
     linnet_model_config config;
+    linnet_verified found = {.struct_size = sizeof found};
     linnet_model *model = NULL;
     linnet_error error;
     linnet_status status;
@@ -176,12 +266,15 @@ static void exercise(fuzz *f, const void *bytes, size_t size) {
     linnet_model_config_init(&config);
     config.allocator = &allocator;
     config.verify = -1; /* otherwise few mutants would get further than verification */
+    config.user_ops = f->user_ops;
+    config.user_op_count = f->user_op_count;
     status = linnet_model_open_memory(bytes, size, mutant_below(&f->m, 4) == 0, &config, &model, &error);
     f->codes[status < 600 ? status : 599]++;
     check_record(model, &error, status);
     if (status == LINNET_OK) {
         f->opened++;
-        check_record(NULL, &error, linnet_model_verify(model, (int)mutant_below(&f->m, 2), NULL, &error));
+        get_model(f, model);
+        check_record(NULL, &error, linnet_model_verify(model, (int)mutant_below(&f->m, 2), &found, &error));
         for (int i = 0; i < linnet_model_signature_count(model) && i < 4; i++) plan(f, model, i);
     }
     linnet_model_free(model);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -111,6 +112,67 @@ def _call() -> Graph:
     return graph
 
 
+def _scans() -> list[Graph]:
+    """Loops that stack results of rank 7 and 8, which the file declares or not; the trips are constant, or data."""
+    made = []
+    for rank, trips in ((8, 0), (8, None), (8, 2), (7, 0), (7, None), (0, None)):
+        graph = Graph()
+        main, body = graph.function("main"), graph.function("body")
+        body.placeholder("i", "i64", ())
+        goes_on, s = body.placeholder("c", "bool", ()), body.placeholder("s", "f32", (1,) * rank)
+        body.outputs = [goes_on, ops.relu(s), ops.add(s, 1.0)]
+        x = main.placeholder("x", "f32", (1,) * rank)
+        number = main.placeholder("n", "i64", ()) if trips is None else main.constant(np.int64(trips))
+        last, stacked = main.emit(
+            "while", [number, None, x], {"body_function": body, "carried": 1}, 2, fold=False, specs=None
+        )
+        stacked.shape = None
+        main.outputs = [last, stacked, *main.emit("shape", [stacked], {}, fold=False)]
+        graph.signature("infer", main)
+        made.append(graph)
+    return made
+
+
+def _user_ops() -> list[Graph]:
+    """The ops of tests/ext/user_ops.c, whose functions the driver registers."""
+
+    def like(x: Any, **_: Any) -> Any:
+        return x.dtype, x.shape
+
+    def op(name: str, shape: Callable[..., Any], outputs: int = 1, **more: Any) -> linnet.UserOp:
+        return linnet.UserOp(f"com.example.{name}", lambda *x: x[0], shape, outputs=(1, outputs), **more)
+
+    scale, negate = op("scale", like, exact=True), op("negate", lambda x: [like(x)] * 2, 2)
+    broken = op("broken", lambda *x, **_: ("f32", (2, 3)))
+    describe = op("describe", lambda *x, length, **_: ("u8", (length,)))
+
+    def positive(x: Tensor, outputs: int) -> Any:
+        """The positive elements of x, and where they are."""
+
+        def shape(x: Any, **_: Any) -> Any:
+            most = linnet.UserOp.at_most(x.shape[0])
+            return [("f32", (most,)), ("i64", (most,))][:outputs]
+
+        return op("positive", shape, 2, decides_sizes=True)(x.reshape(-1), outputs=outputs)
+
+    bodies: list[Callable[[Tensor], list[Tensor]]] = [
+        lambda x: [ops.add(scale(ops.relu(x), factor=2.5), x)],
+        lambda x: negate(scale(x, factor=-1.0), outputs=2),
+        lambda x: [ops.relu(broken(x, how=k)) for k in (0, 8)],
+        lambda x: [describe(x, length=64, text="abc", reals=(1.0, 2.0), number=3)],
+        lambda x: [ops.relu(y) if y.dtype == "f32" else y for y in positive(x, 2)],
+        lambda x: [ops.sum(scale(positive(x, 1), factor=3.0))],
+    ]
+    made = []
+    for body in bodies:
+        graph = Graph()
+        main = graph.function("main")
+        main.outputs = body(main.placeholder("x", "f32", (2, 3)))
+        graph.signature("infer", main)
+        made.append(graph)
+    return made
+
+
 def _training() -> list[Graph]:
     """Training steps of convolution with normalization, of recurrent layers, and of an embedding."""
     made = []
@@ -156,4 +218,4 @@ def corpus() -> list[Graph]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         shared = [from_bytes(graphs.bytes_of(name)) for name in (*SEEDS, "training")]
-        return [*shared, _call(), *_narrow(), *_data_decided(), *_training(), *_converted()]
+        return [*shared, _call(), *_scans(), *_user_ops(), *_narrow(), *_data_decided(), *_training(), *_converted()]

@@ -332,14 +332,15 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 
 def write(folder: Path, first: int, last: int) -> list[Path]:
-    """Writes the mutants `first` to `last` - 1."""
+    """Writes the graphs of the corpus as they are, and the mutants `first` to `last` - 1."""
     seeds = [to_bytes(graph) for graph in corpus()]
-    paths = []
+    files = {f"seed{number}": content for number, content in enumerate(seeds)}
     for number in range(first, last):
         rng = random.Random(number)
-        paths.append(folder / f"mutant{number}.lnt")
-        paths[-1].write_bytes(mutated(rng.choice(seeds), rng))
-    return paths
+        files[f"mutant{number}"] = mutated(rng.choice(seeds), rng)
+    for name, content in files.items():
+        (folder / f"{name}.lnt").write_bytes(content)
+    return [folder / f"{name}.lnt" for name in files]
 
 
 if __name__ == "__main__":

@@ -267,14 +267,19 @@ def group_query_attention(op: Operation) -> list[Tensor]:
 
     scores = op.map([scores, op.reshape(first, [-1, 1, 1, 1, 1])], visible)
     if added is not None:
-        wide = op.reshape(added, [0, 1, 1, 0, -1]) if added.shape and added.shape[1] == 1 else None
-        scores = op.map(
-            [scores, wide or op.reshape(added, [0, groups, heads // groups, -1, width_of(op, added)])],
-            lambda p, s, b: s + b,
-        )
+        scores = op.map([scores, by_group(op, added, groups, heads)], lambda p, s, b: s + b)
     y = op.emit("matmul", [op.emit("softmax", [scores], axis=-1), shown[1]])
     y = joined(op, op.reshape(y, [0, heads, -1, size]), heads * size)
     return [y, *present][: len(op.node.output)]
+
+
+def by_group(op: Operation, added: Tensor, groups: int, heads: int) -> Tensor:
+    """What is added to the scores, [1 or batch, 1 or heads, length, total], in the shape that the scores of groups have."""
+    given = added.shape[1] if added.shape else None
+    if not isinstance(given, int):
+        raise op.unknown("it is unknown whether the attention bias has one head or all")
+    split = op.constant(np.array([1, 1] if given == 1 else [groups, heads // groups], np.int64))
+    return op.reshape(added, op.concat([op.shape_of(added, 0, 1), split, op.shape_of(added, 2, 4)], 0))
 
 
 def extended(op: Operation, past: Tensor | None, new: Tensor, first: Tensor, total: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import onnx
 
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
-from linnet.converters.onnx.values import Form, Value, form_of, joined, leaves, merged_kinds, rebuilt, shaped
+from linnet.converters.onnx.values import Carried, Form, Value, form_of, joined, leaves, merged_kinds, rebuilt, shaped
 from linnet.ir.dtypes import Dim
 from linnet.ir.function import Tensor
 from linnet.ir.infer import common_shape
@@ -52,17 +52,19 @@ def if_(op: Operation) -> Sequence[Value]:
 
 def _branch_body(op: Operation, branch: onnx.GraphProto) -> Body:
     """Converts a branch to a function. A branch that does not fit the shapes at hand (a network for another sampling rate, say)
-    is converted for any shapes, because only a run that takes the branch can tell that the shapes do not fit."""
+    is converted for any shapes, because only a run that takes the branch can tell that the shapes do not fit. Problems that
+    an inner branch has for any shapes are final: to try again at each level would double the time with each."""
     importer = op.importer
     found, functions = list(importer.problems), len(importer.graph.functions)
     body = importer.body(branch, op.scope)
-    if len(importer.problems) == len(found):
+    if all(id(problem) in importer.final for problem in importer.problems[len(found) :]):
         return body
     reported, importer.problems[:] = list(importer.problems), found
     del importer.graph.functions[functions:]
     body = importer.body(branch, op.scope, any_shape=True)
     if len(importer.problems) > len(found):
         importer.problems[:] = reported
+        importer.final |= {id(problem): problem for problem in reported[len(found) :]}
     return body
 
 
@@ -94,7 +96,16 @@ def repeat(
     importer = op.importer
     values, forms = list(carried), [form_of(v) for v in carried]
     shapes: list[tuple[Dim, ...] | None] = [t.shape for t in _leaves(values)]
+    if (last := importer.carried.get(id(graph))) is not None:
+        # The body around this loop is converted again. Beginning with the shapes that the loop needed then takes one attempt,
+        # where loops inside each other would otherwise multiply their attempts.
+        wanted = [joined(f, g) for f, g in zip(forms, last.forms, strict=True)]
+        if wanted != forms:
+            values, forms, shapes = _formed(op, carried, wanted)
+        if len(shapes) == len(last.shapes):
+            shapes = [common_shape(s, t) for s, t in zip(shapes, last.shapes, strict=True)]
     for attempt in range(ROUNDS):
+        importer.carried[id(graph)] = Carried(graph, forms, shapes)
         found = len(importer.problems)
         outside = _leaves(values)
         named: list[Value] = []
@@ -119,9 +130,7 @@ def repeat(
             after = results[1 : 1 + len(values)]
             wanted = [joined(f, form_of(v)) for f, v in zip(forms, after, strict=True)]
         if wanted != forms:
-            values = [shaped(op, v, form) for v, form in zip(carried, wanted, strict=True)]
-            forms = wanted
-            shapes = [_open_shape(t, form) for v, form in zip(values, forms, strict=True) for t in leaves(v)]
+            values, forms, shapes = _formed(op, carried, wanted)
             importer.graph.functions.remove(body.function)
             continue
         results[1 : 1 + len(values)] = _in_form(op, body, after, forms)
@@ -146,6 +155,14 @@ def repeat(
     merged_kinds(op, made, given[1:])
     tensors = iter(made)
     return [rebuilt(v, tensors) for v in results[1:]]
+
+
+def _formed(
+    op: Operation, carried: Sequence[Value], forms: list[Form | None]
+) -> tuple[list[Value], list[Form | None], list[tuple[Dim, ...] | None]]:
+    """The carried values in these forms, the forms, and the shapes of the values' tensors."""
+    values: list[Value] = [shaped(op, v, form) for v, form in zip(carried, forms, strict=True)]
+    return values, forms, [_open_shape(t, form) for v, form in zip(values, forms, strict=True) for t in leaves(v)]
 
 
 def _open(form: Form | None) -> Form:

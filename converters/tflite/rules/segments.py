@@ -99,10 +99,11 @@ def embedding_lookup_sparse(op: Operation) -> Tensor:
 
 @rule("UNIQUE")
 def unique(op: Operation) -> list[Tensor]:
-    """The distinct values of a list in the order of first occurrence, and the index of each element's value."""
+    """The distinct values of a list in the order of first occurrence, and the index of each element's value. A NaN equals no
+    other element, as in TensorFlow."""
     x = op.input(0)
     column, row = op.reshape(x, [-1, 1]), op.reshape(x, [1, -1])
-    same = op.map([column, row], lambda a, b: a.eq(b).cast("i32"), "i32")
+    same = op.map([column, row], lambda a, b: (a.eq(b) | a.iota(0).eq(a.iota(1))).cast("i32"), "i32")
     first = op.reduce(same, "argmax", [1], keep_dims=False)  # the index of the first equal element
     fresh = op.map([first], lambda f: f.eq(f.iota(0)).cast("i64"), "i64")
     places = op.reshape(op.emit("nonzero", [fresh]), [-1])

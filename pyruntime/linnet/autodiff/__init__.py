@@ -14,7 +14,7 @@ from linnet.autodiff.sparse import SparseRows, sum_of
 from linnet.autodiff.walk import rules, walk
 from linnet.clib.arguments import check_all
 from linnet.clib.errors import GraphError, UsageError
-from linnet.ir.function import Operators, Tensor, Variable
+from linnet.ir.function import Operators, Tensor, Variable, refuse_other_graphs
 
 __all__ = ["SparseRows", "gradients"]
 
@@ -47,6 +47,7 @@ def gradients(
     """
     loss = loss.tensor()
     function = loss.function
+    refuse_other_graphs(function.graph, *wanted, seed)
     nodes = list(function.nodes)
     reads = [t for t in function.tensors() if t.variable is not None and t.node is None]
     if loss.variable is not None and loss not in reads:

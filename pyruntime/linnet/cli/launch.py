@@ -31,7 +31,7 @@ from linnet.clib.errors import UsageError
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Maximum number of restarts of each process that fails.",
+    help="Maximum number of restarts of each process that fails. Servers then keep their state and continue from it.",
 )
 @click.option(
     "--grace",

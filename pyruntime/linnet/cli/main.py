@@ -23,11 +23,12 @@ from linnet.cli.plan import plan
 from linnet.cli.run import run
 from linnet.cli.tune import tune
 from linnet.clib.errors import ConversionError, Error
+from linnet.clib.version import __version__
 from linnet.report.tables import show as _show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="linnet", prog_name="linnet", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="linnet", message="%(prog)s %(version)s")
 def cli() -> None:
     """Convert, inspect, run, plan, benchmark and train models."""
 

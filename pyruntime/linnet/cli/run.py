@@ -132,6 +132,7 @@ def run(
             feeds[name] = read_feed(Path(text), name, spec.dtype, described.about(name))
     if shapes and not random:
         raise CommandLineError("--shape applies only to random inputs", code=101, hint="add --random, or give --input")
+    planned = {name: np.shape(value) for name, value in feeds.items() if name in specs}
     if random:
         from linnet.session.bench import random_feeds
         from linnet.session.open_sizes import kind_of, open_batches
@@ -144,8 +145,7 @@ def run(
         note_batches(assumed)
         kinds = {name: kind_of(opened, signature, name) for name in specs}
         missing = [spec for name, spec in specs.items() if name not in feeds]
-        feeds |= random_feeds(missing, given | assumed, kinds)
-    planned = {name: np.shape(value) for name, value in feeds.items() if name in specs}
+        planned |= {spec.name: shape for spec in missing if (shape := (given | assumed).get(spec.name)) is not None}
     trace.phase("read inputs")
     session = Session(
         opened,
@@ -153,7 +153,7 @@ def run(
         threads=threads,
         isa_max=isa_max,
         fetches=list(fetches) or None,
-        input_shapes=planned if trace_file is not None else None,
+        input_shapes=planned if trace_file is not None or random else None,
         trace=trace_file is not None,
         strict_dims=strict_dims,
         devices=devices_of(devices),
@@ -162,6 +162,9 @@ def run(
     if checkpoint is not None:
         session.variables.load(checkpoint)
     trace.phase("plan")
+    if random:  # after planning, which rejects shapes for which there is too little memory
+        feeds |= random_feeds(missing, planned, kinds)
+        trace.phase("random inputs")
     outputs = session.run(feeds, timeout=timeout)
     trace.phase("run")
     if trace_file is not None:

@@ -214,7 +214,7 @@ def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]
     metavar="NAME=1/255",
     help="Convert this integer array to the float type of its input and multiply it by the factor. May be repeated.",
 )
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Examples per step.")
+@click.option("--batch", type=click.IntRange(1), help="Examples per step. Default: 32, or all if there are fewer.")
 @click.option("--epochs", type=click.IntRange(1), help="Total number of epochs. Default: 1.")
 @click.option("--steps", type=click.IntRange(1), help="Total number of steps.")
 @click.option(
@@ -250,7 +250,7 @@ def train(
     eval_: str | None,
     eval_every: int | None,
     scale: Sequence[str],
-    batch: int,
+    batch: int | None,
     epochs: int | None,
     steps: int | None,
     seed: int,

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     help="Convert this integer input to float and multiply it by the factor. May be repeated.",
 )
 @click.option(
-    "--batch", type=click.IntRange(1), default=32, show_default=True, help="Examples in each step of this worker."
+    "--batch",
+    type=click.IntRange(1),
+    help="Examples in each step of this worker. Default: 32, or all if there are fewer.",
 )
 @click.option("--steps", type=click.IntRange(1), required=True, help="Total number of steps of the job.")
 @click.option(
@@ -79,7 +81,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects instead of lines.")
 @link_options
 def worker(
-    model: Path, servers: tuple[str, ...], data: str, scale: tuple[str, ...], batch: int, steps: int, number: int | None,
+    model: Path, servers: tuple[str, ...], data: str, scale: tuple[str, ...], batch: int | None, steps: int, number: int | None,
     workers: int, seed: int, compression: str, local_steps: int, lost: float, threads: int | None, log: int,
     user_ops: tuple[str, ...], as_json: bool, link: Link,
 ) -> None:  # fmt: skip

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
+from linnet.file import tables
+from linnet.file.layout import HEADER
 
 MODEL_KEY = "checkpoint_of"
 
@@ -61,16 +63,13 @@ def load(store: Any, path: str | Path) -> dict[str, str]:
 def _metadata(path: str | Path) -> dict[str, str]:
     """The metadata saved with a checkpoint. Empty for a file that is not a checkpoint; the C library reports that
     error."""
-    from linnet._generated.fb import Model
-    from linnet.file.layout import HEADER
-
     try:
         # without O_NONBLOCK, opening a named pipe would wait until another process writes to it
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             start, size = HEADER.unpack(file.read(HEADER.size))[3:5]
             content = file.read(min(start + size, os.fstat(file.fileno()).st_size) - HEADER.size)
-        model = Model.Model.GetRootAs(content)  # the structure follows the header
-        pairs = [model.Metadata(i) for i in range(model.MetadataLength())]
-        return {p.Key().decode(): p.Value().decode() for p in pairs if p.Key().decode() != MODEL_KEY}
-    except (OSError, struct.error, IndexError, ValueError, TypeError, AttributeError):
+        pairs = tables.root(content).tables(tables.MODEL_METADATA)  # the structure follows the header
+        found = {pair.text(tables.PAIR_KEY): pair.text(tables.PAIR_VALUE) for pair in pairs}
+        return {key: value for key, value in found.items() if key != MODEL_KEY}
+    except (OSError, struct.error, IndexError, ValueError):
         return {}

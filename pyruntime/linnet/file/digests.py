@@ -25,11 +25,15 @@ def check_segments(content: bytes | mmap.mmap, model: Any, where: str) -> None:
     """Checks every segment of the flatbuffer `model` that has a digest. At the first mismatch it raises a FileError
     that names the tensor and its offset."""
     view = memoryview(content)
+    left = len(view)
     for i in range(model.SegmentsLength()):
         segment = model.Segments(i)
         kind, first, size = segment.DigestKind(), segment.Offset(), segment.Size()
         if first + size > len(view):
             raise ValueError(f"segment {i} extends past the end of the file")
+        if size > left:
+            raise ValueError(f"segment {i} overlaps other segments")
+        left -= size
         if kind not in (CRC32, CRC32C):
             continue
         got = (zlib.crc32 if kind == CRC32 else crc32c)(view[first : first + size])

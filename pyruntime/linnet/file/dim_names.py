@@ -7,20 +7,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from linnet._generated.op_table import OPS
 from linnet.clib.errors import UsageError
+from linnet.file import tables
+from linnet.file.layout import HEADER
+from linnet.file.tables import Table
 
 Names = dict[str, tuple[str, ...]]
 
 
-def _entry(source: bytes | str | Path, signature: str) -> tuple[Any, Any] | None:
-    """The flatbuffer tables of a signature and its function, from a verified file. None if the signature is no longer
-    there."""
-    from linnet._generated.fb import Model
-    from linnet.file.layout import HEADER
-
+def _entry(source: bytes | str | Path, signature: str) -> tuple[Table, Table] | None:
+    """The tables of a signature and its function, from a verified file. None if the signature is no longer there."""
     if isinstance(source, bytes):
         start, size = HEADER.unpack_from(source)[3:5]
         structure = source[start : start + size]
@@ -32,34 +31,35 @@ def _entry(source: bytes | str | Path, signature: str) -> tuple[Any, Any] | None
                 structure = file.read(size)
         except (OSError, struct.error):  # the file has been removed since it was loaded; it is not needed for a run
             return None
-    model = Model.Model.GetRootAs(structure)
-    entries = (model.Signatures(i) for i in range(model.SignaturesLength()))
-    entry = next((e for e in entries if e.Name().decode() == signature), None)
-    return None if entry is None else (entry, model.Functions(entry.Function()))
+    model = tables.root(structure)
+    entries = model.tables(tables.MODEL_SIGNATURES)
+    entry = next((e for e in entries if e.text(tables.SIGNATURE_NAME) == signature), None)
+    if entry is None:
+        return None
+    return entry, list(model.tables(tables.MODEL_FUNCTIONS))[entry.number(tables.SIGNATURE_FUNCTION)]
 
 
 def read(source: bytes | str | Path, signature: str) -> Names:
     """The names of each input's dimensions, "" for a dimension without a name. Inputs without any names are left
     out."""
     found: Names = {}
-    if (tables := _entry(source, signature)) is not None:
-        entry, function = tables
-        for j in range(entry.InputsLength()):
-            tensor = function.Tensors(function.Inputs(j))
-            names = tuple(tensor.DimNames(k).decode() for k in range(tensor.DimNamesLength()))
+    if (both := _entry(source, signature)) is not None:
+        entry, function = both
+        tensors = list(function.tables(tables.FUNCTION_TENSORS))
+        inputs = function.numbers(tables.FUNCTION_INPUTS)
+        for name, index in zip(entry.texts(tables.SIGNATURE_INPUTS), inputs, strict=True):
+            names = tuple(tensors[index].texts(tables.TENSOR_DIM_NAMES))
             if any(names):
-                found[entry.Inputs(j).decode()] = names
+                found[name] = names
     return found
 
 
 def assigns(source: bytes | str | Path, signature: str) -> bool:
     """Whether the signature updates variables. Its gradients were derived on the assumption that equal names mean equal
     sizes."""
-    tables = _entry(source, signature)
-    if tables is None:
-        return False
-    nodes = (tables[1].Nodes(i) for i in range(tables[1].NodesLength()))
-    return any(node.Op() == OPS["assign"]["id"] for node in nodes)
+    both = _entry(source, signature)
+    nodes = both[1].tables(tables.FUNCTION_NODES) if both is not None else ()
+    return any(node.short(tables.NODE_OP) == OPS["assign"]["id"] for node in nodes)
 
 
 def mismatches(names: Mapping[str, Sequence[str]], shapes: Mapping[str, Sequence[int]]) -> list[Mismatch]:

@@ -123,10 +123,6 @@ def _check_header(content: bytes | mmap.mmap, where: str) -> tuple[int, int]:
     return start, size
 
 
-def _text(value: bytes | None) -> str:
-    return value.decode() if value is not None else ""
-
-
 def _numbers(array: Any) -> list[int]:
     return [] if isinstance(array, int) else list(array.tolist())
 
@@ -138,6 +134,7 @@ class _Reader:
     def __init__(self, content: bytes | mmap.mmap, start: int, size: int) -> None:
         self.content = content
         self.size = size
+        self.left = 4 * size + 4096  # bytes of strings and lists, which may be shared, within this limit
         self.model = Model.Model.GetRootAs(content[start : start + size])
 
     def each(self, count: int) -> range:
@@ -146,23 +143,35 @@ class _Reader:
             raise ValueError(f"a vector has an impossible length of {count} entries")
         return range(count)
 
+    def spend(self, size: int) -> None:
+        """Counts bytes that are copied, because a small structure can refer to the same ones many times."""
+        self.left -= size
+        if self.left < 0:
+            raise ValueError("the same bytes are referenced too many times")
+
+    def text(self, value: bytes | None) -> str:
+        if value is None:
+            return ""
+        self.spend(len(value))
+        return value.decode()
+
     def fill(self, graph: Graph) -> None:
         model = self.model
         for i in self.each(model.MetadataLength()):
             pair = model.Metadata(i)
-            graph.metadata[_text(pair.Key())] = _text(pair.Value())
+            graph.metadata[self.text(pair.Key())] = self.text(pair.Value())
         variables = [self.variable(graph, model.Variables(i)) for i in self.each(model.VariablesLength())]
         tables = [model.Functions(i) for i in self.each(model.FunctionsLength())]
-        functions = [graph.function(_text(table.Name())) for table in tables]
+        functions = [graph.function(self.text(table.Name())) for table in tables]
         for table, function in zip(tables, functions, strict=True):
             self.function(table, function, functions, variables)
         for i in self.each(model.SignaturesLength()):
             s = model.Signatures(i)
             graph.signature(
-                _text(s.Name()),
+                self.text(s.Name()),
                 functions[s.Function()],
-                [_text(s.Inputs(j)) for j in self.each(s.InputsLength())],
-                [_text(s.Outputs(j)) for j in self.each(s.OutputsLength())],
+                [self.text(s.Inputs(j)) for j in self.each(s.InputsLength())],
+                [self.text(s.Outputs(j)) for j in self.each(s.OutputsLength())],
             )
 
     def array(self, segment: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -179,6 +188,7 @@ class _Reader:
             raise ValueError(f"quantization scheme {table.Scheme()} is unknown to this version")
         scale = np.array(table.ScaleAsNumpy(), np.float32)
         zero = np.zeros(scale.shape, np.int32) if table.ZeroIsNone() else np.array(table.ZeroAsNumpy(), np.int32)
+        self.spend(scale.nbytes)
         if table.Scheme() != 3:
             return Quantization(scale, zero, table.Axis() if table.Scheme() == 2 else None, table.Bits())
         axis, block = table.Axis(), table.Block()
@@ -193,7 +203,7 @@ class _Reader:
         value = (
             np.zeros(shape, numpy_dtype(dtype)) if table.Segment() < 0 else self.array(table.Segment(), dtype, shape)
         )
-        variable = graph.variable(_text(table.Name()), value.reshape(shape), trainable=bool(table.Trainable()))
+        variable = graph.variable(self.text(table.Name()), value.reshape(shape), trainable=bool(table.Trainable()))
         variable.quantization = self.quantization(table.Quant(), shape)
         return variable
 
@@ -204,10 +214,10 @@ class _Reader:
             dims = _numbers(table.ShapeAsNumpy())
             if len(dims) != rank or table.DimNamesLength() not in (0, rank):
                 raise ValueError(f"tensor {table.Name()!r} of rank {rank} has {len(dims)} dimensions")
-            names = [_text(table.DimNames(j)) for j in self.each(table.DimNamesLength())] or [""] * rank
+            names = [self.text(table.DimNames(j)) for j in self.each(table.DimNamesLength())] or [""] * rank
             shape = tuple(d if d >= 0 else name or None for d, name in zip(dims, names, strict=True))
         tensor = Tensor(
-            function, _text(table.Name()), dtype, shape, quantization=self.quantization(table.Quant(), shape)
+            function, self.text(table.Name()), dtype, shape, quantization=self.quantization(table.Quant(), shape)
         )
         function._names.add(tensor.name)
         known = tensor.static_shape
@@ -217,6 +227,7 @@ class _Reader:
             data = np.array(table.DataAsNumpy(), np.uint8) if table.DataLength() else np.empty(0, np.uint8)
             if len(data) != bytes_of(dtype, known):
                 raise ValueError(f"the data of tensor {tensor.name!r} does not match its shape")
+            self.spend(len(data))
             tensor.data = unpacked(data, dtype, known)
         elif table.Variable() >= 0:
             tensor.variable = variables[table.Variable()]
@@ -238,7 +249,8 @@ class _Reader:
                 raise ValueError(f"node {i} ({op}) has the attributes of another op")
             inputs = [None if j < 0 else _at(tensors, j) for j in _numbers(n.InputsAsNumpy())]
             attributes = decode_attributes(op, n.Attributes(), functions)
-            node = Node(op, inputs, pick(n.OutputsAsNumpy()), attributes, _text(n.Name()), _text(n.Source()))
+            self.spend(sum(len(value) for value in attributes.values() if isinstance(value, tuple | list | bytes)))
+            node = Node(op, inputs, pick(n.OutputsAsNumpy()), attributes, self.text(n.Name()), self.text(n.Source()))
             for t in node.outputs:
                 t.node = node
             function.nodes.append(node)

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from linnet.clib.errors import UsageError
-from linnet.ir.function import Function, Tensor, Variable
+from linnet.ir.function import Function, Tensor, Variable, refuse_other_graphs
 
 
 class Body(Function):
@@ -51,6 +51,7 @@ class Body(Function):
         """The tensor as seen from this function: a parameter that carries it in, or a copy of the constant."""
         if tensor.function is self:
             return tensor
+        refuse_other_graphs(self.graph, tensor)
         if tensor.data is not None:
             if tensor not in self._constants:
                 self._constants[tensor] = self._like(tensor)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
         @property
         def main(self) -> Function: ...
+        @property
+        def label(self) -> str: ...
         def may_fold(self, size: int) -> bool: ...
 
 
@@ -196,7 +198,8 @@ class Function:
         return tensor
 
     def read(self, variable: Variable) -> Tensor:
-        """The variable's value from before the run."""
+        """The variable's value from before the run. Raises UsageError for a variable of another graph."""
+        refuse_other_graphs(self.graph, variable)
         tensor = Tensor(self, self.unique(variable.name), dtype_of(variable.value.dtype), variable.value.shape)
         tensor.variable, tensor.quantization = variable, variable.quantization
         return tensor
@@ -223,6 +226,7 @@ class Function:
         from linnet.ir import encode, infer, traits  # these modules load the C library on first use
 
         _check_op(op, name)
+        refuse_other_graphs(self.graph, *inputs, *(v for v in attributes.values() if isinstance(v, Function)))
         attributes = encode.complete(op, attributes)
         function: Function = self
         if bodies := self.graph.bodies:
@@ -366,6 +370,20 @@ def emit(
             _check_op(op, name)
             raise GraphError(f"{op} without inputs needs the argument function", code=302, op=name or op)
     return function.emit(op, tensors, attributes, outputs, name, quantization, dtypes, fold)
+
+
+def refuse_other_graphs(graph: Home, *items: Operators | Function | None) -> None:
+    """Raises UsageError if a tensor, variable or function belongs to another graph. Nothing connects two graphs: a
+    signature would take a variable of the same name, or find none."""
+    for item in items:
+        if item is None:
+            continue
+        other = item.graph if isinstance(item, Function | Variable) else item.function.graph
+        if other is not graph and other is not None:
+            raise UsageError(
+                f"{item.name!r} belongs to another graph", code=101, tensor=item.name, expected=f"a part of {graph.label}",
+                got=f"a part of {other.label}", hint="build all parts of a model in one linnet.Graph",
+            )  # fmt: skip
 
 
 def checked(x: Operators) -> Operators:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,13 +17,14 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.ir.dtypes import FOLD_LIMIT, Dim, dtype_of, numbers_of
-from linnet.ir.function import Function, Node, Operators, Tensor, Variable, emit, functions_of
+from linnet.ir.function import Function, Node, Operators, Tensor, Variable, emit, functions_of, refuse_other_graphs
 from linnet.ir.operands import Registered
 
 FOLD_TOTAL = (
     1 << 26
 )  # bytes of all folded results in a graph; above it, only values that shapes depend on are folded (FOLD_TINY)
 FOLD_TINY = 1 << 10
+_NUMBERS = itertools.count(1)
 
 
 @runtime_checkable
@@ -74,6 +76,7 @@ class Graph:
     """
 
     def __init__(self, seed: int = 0) -> None:
+        self.number = next(_NUMBERS)  # by which messages tell graphs apart
         self.seed = seed
         self.prefix = ""  # prefix of new names; see scope
         self.reuse = False  # whether variables named from now on must already exist; see scope
@@ -88,6 +91,22 @@ class Graph:
         self.folded = 0  # total bytes of folded results
         self.user_ops: dict[str, Registered] = {}  # by name
         self.bodies: list[Function] = []  # branches and loops under construction, the innermost last
+
+    @property
+    def label(self) -> str:
+        """Names the graph in messages: its number in the order of creation, and the first names in it."""
+        parts = {
+            "input": [t.name for t in self.main.inputs], "variable": list(self.variables), "signature": list(self.signatures),
+        }  # fmt: skip
+        texts = [
+            f"{kind}{'s' * (len(names) > 1)} {', '.join(map(repr, names[:3]))}{', ...' * (len(names) > 3)}"
+            for kind, names in parts.items()
+            if names
+        ]
+        return f"graph {self.number} ({'; '.join(texts) or 'empty'})"
+
+    def __repr__(self) -> str:
+        return f"<linnet.{type(self).__name__}: {self.label}>"
 
     def may_fold(self, size: int, limit: int = FOLD_LIMIT) -> bool:
         """Whether a result of `size` bytes may become a constant, within the total limit for all of them."""
@@ -204,6 +223,7 @@ class Graph:
                 expected="a tensor from outside",
                 hint="return the value from the branch or loop, and register the update outside",
             )
+        refuse_other_graphs(self, variable, new if isinstance(new, Operators) else None, along)
         if along is not None and along.function in self.bodies:
             along = None
         self.side_updates.append(SideUpdate(variable, new, along))
@@ -272,6 +292,7 @@ class Graph:
         must not depend on the tensors they replace. Raises UsageError if a needed placeholder is not among the inputs.
         """
         if isinstance(function, Function):
+            refuse_other_graphs(self, function)
             self.signatures[name] = Signature(
                 function,
                 list(inputs) or [t.name for t in function.inputs],
@@ -290,6 +311,9 @@ class Graph:
                         f"'{key}' of the {what} of signature '{name}' is not a tensor", code=101,
                         expected="a tensor of the graph", got=type(value).__name__,
                     )  # fmt: skip
+        for mapping in (updates or {}, replace or {}):
+            refuse_other_graphs(self, *mapping, *mapping.values())
+        refuse_other_graphs(self, *function.values(), *inputs.values())
         feeds: Mapping[str, Tensor] = function
         results: dict[str, Tensor] = {key: value.tensor() for key, value in inputs.items()}
         results = {key: (replace or {}).get(value, value) for key, value in results.items()}

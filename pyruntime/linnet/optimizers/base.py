@@ -14,7 +14,7 @@ from linnet.autodiff._tools import FLOAT_DTYPES, behind, elementwise, expand_lik
 from linnet.autodiff.walk import reached
 from linnet.clib.errors import UsageError
 from linnet.ir.expr import Expr
-from linnet.ir.function import Operators, Tensor, Variable
+from linnet.ir.function import Operators, Tensor, Variable, refuse_other_graphs
 from linnet.ir.graph import Graph, graph_of
 from linnet.optimizers._step import Step, number, state
 from linnet.optimizers.scaling import DynamicLossScale, all_finite, unscaled
@@ -173,6 +173,7 @@ class Optimizer:
                 "the loss does not depend on any trainable variable", code=101, tensor=loss.name,
                 hint="pass the variables, or create some with graph.variable",
             )  # fmt: skip
+        refuse_other_graphs(graph_of(loss), *variables)
         chosen = set(variables)
         sources = [t for t in behind(loss) if t.variable in chosen]
         if loss not in reached(loss.function.nodes, sources):
@@ -264,6 +265,7 @@ class Optimizer:
 
 def _check(variable: Variable, g: Gradient) -> None:
     """Raises UsageError for anything that cannot be a gradient of this variable."""
+    refuse_other_graphs(g.function.graph, variable)
     if variable.value.dtype.kind != "f":
         raise UsageError(
             "only float variables can be trained", code=103, tensor=variable.name, expected="a float dtype",

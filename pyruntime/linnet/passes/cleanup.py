@@ -1,5 +1,6 @@
 """Removes dead nodes and functions, common subexpressions, and copies and casts without effect.
-Each pass works on one function in place and returns whether it changed anything."""
+Each pass works on one function in place and returns whether it changed anything. An output of a function never shares a
+tensor with readers of another value: a run may be fed the output, and only the readers of the output get what is fed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.ir.graph import Graph
 from linnet.ir.program import REGISTER, WORDS
-from linnet.passes.rewrite import has_effect, join_sources, may_replace, replace
+from linnet.passes.rewrite import has_effect, join_sources, replace
 
 
 def remove_dead(function: Function) -> bool:
@@ -64,7 +65,7 @@ def remove_double(function: Function) -> bool:
 
     def canonical(tensor: Tensor) -> Tensor:
         tensor = table.get(tensor, tensor)
-        if tensor.data is None and tensor.variable is None:
+        if tensor in given or (tensor.data is None and tensor.variable is None):
             return tensor
         return constants.setdefault(_value_key(tensor), tensor)
 
@@ -74,9 +75,7 @@ def remove_double(function: Function) -> bool:
         node.inputs = inputs
         key = _node_key(node)
         first = nodes.get(key) if key is not None else None
-        if first is not None and all(
-            may_replace(given, old, new) for old, new in zip(node.outputs, first.outputs, strict=True)
-        ):
+        if first is not None and not any(t in given for t in node.outputs):
             table.update(zip(node.outputs, first.outputs, strict=True))
             sources.setdefault(first, [first.source]).append(node.source)
             changed = True
@@ -121,22 +120,24 @@ def _node_key(node: Node) -> Any:
 
 
 def remove_identities(function: Function) -> bool:
-    """Removes copies, casts and maps that return their input unchanged."""
+    """Removes copies, casts and maps that return their input unchanged. One that makes an output is removed if nothing
+    else reads its input, which then gets the output's name."""
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
-    given = set(function.outputs)
+    given, consumers = set(function.outputs), function.consumers()
     for node in function.nodes:
         node.inputs = [None if t is None else table.get(t, t) for t in node.inputs]
         if _changes_nothing(node):
             old, new = node.outputs[0], node.inputs[0]
             assert new is not None
-            if may_replace(given, old, new):
+            alone = new.node is not None and new not in given and consumers.get(new) == [node]
+            if old not in given or alone:
                 table[old] = new
                 if new.shape is None:
                     new.shape = old.shape
-                if old in given:  # so that may_replace takes it into account for the next node
-                    given.remove(old)
+                if old in given:
                     given.add(new)
+                    new.name = old.name
                 continue
         kept.append(node)
     function.nodes = kept

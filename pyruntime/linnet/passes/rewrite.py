@@ -1,9 +1,8 @@
-"""Helpers of the passes: replacing tensors, joining provenance, and deciding which nodes must stay.
-A replacement never turns an output of a function into an input, a constant, or a duplicate of another output."""
+"""Helpers of the passes: replacing tensors, joining provenance, and deciding which nodes must stay."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor, functions_of
@@ -46,11 +45,6 @@ def has_effect(node: Node) -> bool:
     holder = Function(node.outputs[0].function.graph, "")
     holder.nodes = [node]
     return any(has_effect(inner) for function in functions_of(holder) for inner in function.nodes)
-
-
-def may_replace(given: Container[Tensor], old: Tensor, new: Tensor) -> bool:
-    """Whether every use of `old` may become a use of `new`, also if `old` is an output of the function."""
-    return old not in given or (new.node is not None and new not in given)
 
 
 def replace(function: Function, table: dict[Tensor, Tensor]) -> None:

@@ -121,7 +121,8 @@ def record_ranges(
 ) -> dict[Tensor, Range]:
     """Runs the signature `infer` on each batch and returns the range of each tensor over all batches.
 
-    Raises UsageError if there is no batch, if a batch contains NaN or infinity, or if a tensor becomes NaN or infinite.
+    Raises UsageError if there is no batch, if a batch contains NaN or infinity, if everything in all batches is zero, or
+    if a tensor becomes NaN or infinite.
     """
     from linnet.session.session import Session
 
@@ -131,7 +132,7 @@ def record_ranges(
     fetched = [t for t in tensors if id(t) not in given]
     fed = {names[i]: t for i, t in enumerate(graph.signatures["infer"].function.inputs) if t in ranges}
     session = Session(graph, threads=threads)
-    count = 0
+    count, says_something = 0, not names
     for count, feeds in enumerate(_with_progress(batches, progress), start=1):
         if not isinstance(feeds, Mapping):
             raise UsageError(
@@ -141,6 +142,7 @@ def record_ranges(
             )  # fmt: skip
         for name, array in feeds.items():
             array = np.asarray(array)
+            says_something = says_something or bool(array.any())
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise UsageError(
                     what=f"calibration batch {count - 1} contains NaN or infinity", tensor=name, expected="finite numbers",
@@ -156,6 +158,11 @@ def record_ranges(
         raise UsageError(
             what="no calibration batch is given", expected="at least one dictionary of inputs", got="none",
             hint="give a few typical inputs: quantize(graph, [{'x': array}, ...])",
+        )  # fmt: skip
+    if not says_something:
+        raise UsageError(
+            what="the calibration data are all zero", expected="typical inputs", got=f"zeros in each of {count} batches",
+            hint="check how the data are read; scales from zeros would round typical inputs to a few values",
         )  # fmt: skip
     return ranges
 

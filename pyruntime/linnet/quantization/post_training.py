@@ -7,6 +7,7 @@ channel. Activations are per tensor, asymmetric for i8 and symmetric for i16 (we
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Quantizer(Decisions):
         self.new = Graph()
         self.new.user_ops = dict(self.graph.user_ops)
         self.new.metadata = {**self.graph.metadata, "dtype": self.dtype}
-        self.new.variables = dict(self.graph.variables)
+        self.new.variables = {n: dataclasses.replace(v, graph=self.new) for n, v in self.graph.variables.items()}
         self.function: Function = self.new.function(self.old.name)
         for tensor in self.old.inputs:
             self.forms[tensor, tensor.dtype] = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
@@ -72,7 +73,7 @@ class Quantizer(Decisions):
             self.forms[key] = self._constant(tensor, dtype)
             return self.forms[key]
         if tensor.variable is not None and (tensor, tensor.dtype) not in self.forms:
-            self.forms[tensor, tensor.dtype] = self.function.read(tensor.variable)
+            self.forms[tensor, tensor.dtype] = self.function.read(self.new.variables[tensor.variable.name])
             return self._get(tensor, dtype)
         source = next(made for (old, _), made in self.forms.items() if old is tensor)
         self.forms[key] = self._convert(source, tensor, dtype)

@@ -26,8 +26,8 @@ def measure(
     """Measures for about `seconds`. The steps are empty, and `note` says why, if the model does not run on random
     input."""
     try:
+        session = Session(model, devices=devices, input_shapes=shapes)
         feeds = random_feeds(model.inputs("infer"), dict(shapes))
-        session = Session(model, devices=devices)
         session.run(feeds, timeout=_LIMIT)
         times = steady_times(session, seconds)
         traced = Session(model, store=session.variables, devices=devices, trace=True)

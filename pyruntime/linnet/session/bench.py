@@ -3,6 +3,7 @@ The native tool linnet-bench reports the same figures without Python."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -12,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from linnet.clib.errors import UsageError
+from linnet.clib.errors import ResourceError, UsageError
+from linnet.clib.library import library
 from linnet.file.reader import read
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.graph import Graph, dtype_of_graph
@@ -48,10 +50,10 @@ def measure(
     specs = model.inputs(signature)
     assumed = open_batches(model, signature, specs, shapes)
     shapes |= assumed
-    feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
     options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
     options["devices"] = devices
-    session = Session(model, signature, **options)
+    session = Session(model, signature, **options)  # rejects shapes for which there is too little memory
+    feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
     begin_first = time.perf_counter_ns()
     session.run(feeds)
     first = time.perf_counter_ns() - begin_first
@@ -114,8 +116,9 @@ def random_feeds(
     specs: Sequence[TensorSpec], shapes: Mapping[str, Any], kinds: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Random input for timing: normally distributed floats, full-range quantized integers, and zeros for other integers
-    (ids, lengths). kinds: of inputs that take pictures or sound (open_sizes.kind_of), for the hint of an error."""
-    generator, feeds = np.random.default_rng(0), {}
+    (ids, lengths). kinds: of inputs that take pictures or sound (open_sizes.kind_of), for the hint of an error. Raises
+    UsageError, and ResourceError before it makes inputs for which there is too little memory."""
+    generator, feeds, known = np.random.default_rng(0), dict[str, Any](), dict[str, Sequence[int]]()
     for spec in specs:
         shape = shapes.get(spec.name, spec.shape)
         if shape is None or None in shape:
@@ -129,7 +132,16 @@ def random_feeds(
                 hint=f"give all sizes, for example --shape {spec.name}="
                 + ",".join(map(str, usable_shape(spec, (kinds or {}).get(spec.name, "")))),
             )
-        dtype = numpy_dtype(spec.dtype)
+        known[spec.name] = shape
+    need = sum(math.prod(known[spec.name]) * _bytes_while_made(spec) for spec in specs)
+    available = int(library().linnet_memory_available())
+    if need > available:
+        raise ResourceError(
+            "random inputs of these shapes need more memory than the machine has available", code=401,
+            expected=f"at most {available} bytes", got=f"{need} bytes", hint="use smaller shapes, such as a smaller batch",
+        )  # fmt: skip
+    for spec in specs:
+        shape, dtype = known[spec.name], numpy_dtype(spec.dtype)
         if spec.dtype == "bf16":
             bits = generator.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16
             feeds[spec.name] = bits.astype(np.uint16)
@@ -141,6 +153,12 @@ def random_feeds(
         else:
             feeds[spec.name] = np.zeros(shape, dtype)
     return feeds
+
+
+def _bytes_while_made(spec: TensorSpec) -> int:
+    """Bytes per element of a random input, with the doubles from which a float is made."""
+    size = numpy_dtype(spec.dtype).itemsize
+    return size + 8 if spec.dtype == "bf16" or numpy_dtype(spec.dtype).kind == "f" else size
 
 
 def machine() -> dict[str, Any]:

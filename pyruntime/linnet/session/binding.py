@@ -133,7 +133,7 @@ def _checked(spec: TensorSpec, memory: Memory, name: str) -> Memory:
             expected="elements one after another, the last dimension first", got="an array with gaps or other strides",
             hint="copy it into a contiguous array (numpy.ascontiguousarray, torch.Tensor.contiguous)",
         )  # fmt: skip
-    if memory.address % ALIGNMENT:
+    if memory.size and memory.address % ALIGNMENT:
         raise UsageError(
             f"the memory for {name!r} is not aligned", code=101, tensor=name,
             expected=f"an address that is a multiple of {ALIGNMENT}", got=f"{memory.address % ALIGNMENT} bytes beyond one",

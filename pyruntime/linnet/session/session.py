@@ -229,7 +229,8 @@ class Session:
 
         feeds: every input that the fetches need, in the declared dtype and shape. Python lists and numbers are
             converted; arrays of another dtype are rejected. Any other tensor of the graph may be fed by its name: the
-            run then starts there, and inputs that only this tensor needs are not fed. Each set of feeds has its plan.
+            run then starts there, and inputs that only this tensor needs are not fed. Each set of feeds has its plan. A
+            fed tensor that no fetch needs is rejected, unless it is an input.
         fetches: as in the constructor; None: those of the session.
         timeout: maximum time in seconds, including the wait for other runs on the same store. Ctrl-C ends a run in the
             main thread, and `cancel` ends a run in any thread. The run then ends before its next step and changes no

@@ -78,8 +78,9 @@ def tune(
     specs = model.inputs(signature)
     assumed = open_batches(model, signature, specs, shapes)
     shapes |= assumed
-    feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
     options: dict[str, Any] = {"signature": signature, "threads": threads, "isa_max": isa_max}
+    Session(model, input_shapes=shapes, **options)  # rejects shapes for which there is too little memory
+    feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
     planner = Planner(model, **options)
     planner.plan(shapes)
     info = planner.plan_info

@@ -42,6 +42,7 @@ class Part(Protocol):
     @property
     def cluster(self) -> Place: ...
     def serving(self, directory: Path | None, resumed: bool) -> Serving: ...
+    def begun(self) -> None: ...
 
 
 class CompanyRun(TrainingRun):
@@ -85,6 +86,7 @@ class CompanyRun(TrainingRun):
             )  # fmt: skip
             self.session = self._worker.session(self.signature)
             stack.callback(self._leave)
+            company.begun()
             self._worker.pull()
             self._place_at(self._worker.info.step)
             yield
@@ -145,6 +147,12 @@ class CompanyRun(TrainingRun):
         if metrics is None:
             return None
         following = self._worker.info.step
+        if following < self.step and self.company.strategy.durability != "volatile":
+            raise SyncError(
+                f"the server has lost {self.step - following} of {self.step} steps because it was started again without "
+                "its state", code=602, expected=f"a server that has made {self.step} steps", got=f"{following} steps",
+                hint="give fit a directory=, where servers keep their state, or start the job with linnet launch --restarts",
+            )  # fmt: skip
         self._passed = max(0, following - self.step - 1) * self.company.strategy.local_steps
         self.step = following
         if self.step % self.log_every == 0:

@@ -4,6 +4,7 @@ writes records and checkpoints for all. A server process serves until the worker
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from linnet.sync.strategy import Strategy
 from linnet.training.evaluation import checked_signature
 from linnet.training.feeding import Feed, joined, share_of
 
+_CALLS = itertools.count()  # of fit in this process; a restarted process makes the same calls again
+
 
 class Company:
     """This process's part in a job: how `fit` differs from training alone."""
@@ -27,6 +30,7 @@ class Company:
         self.batch = (
             batch_size * cluster.world_size if strategy.by_speed else 0
         )  # examples of a step, to be divided among workers
+        self._kept = Path(cluster.state) / str(next(_CALLS)) if cluster.state else None
         self.federated = strategy.mode == "federated"
         self.group = cluster.rank % strategy.groups
         self._members = strategy.members(cluster.world_size)
@@ -75,10 +79,14 @@ class Company:
         return self.cluster.role == "server"
 
     def serving(self, directory: Path | None, resumed: bool) -> Serving:
-        """The server of this process, already listening. directory: the run's directory, for persistent state. resumed:
-        whether to continue from this state. Raises UsageError if the state belongs to another run."""
-        folder = None if directory is None else directory / f"server-{self.cluster.rank if self.serves_only else 0}"
-        if folder is not None and not resumed and folder.is_dir() and any(folder.iterdir()):
+        """The server of this process, already listening. directory: the run's directory, for persistent state. Without it,
+        the state is in the launcher's folder, if the launcher restarts processes. resumed: whether to continue from the
+        state in the directory. Raises UsageError if the state belongs to another run."""
+        name = f"server-{self.cluster.rank if self.serves_only else 0}"
+        folder = None if directory is None else directory / name
+        if folder is None and self._kept is not None:
+            folder = self._kept / name  # only this job has written there
+        elif folder is not None and not resumed and not self.again and folder.is_dir() and any(folder.iterdir()):
             raise UsageError(
                 f"'{folder}' already holds a server's state", code=101, tensor=str(folder),
                 hint="continue it with resume=True, or give another directory",
@@ -86,6 +94,23 @@ class Company:
         if folder is not None:
             folder.parent.mkdir(parents=True, exist_ok=True)
         return Serving(self.served, self.cluster, self.strategy, self._members, folder, self.link, self.batch)
+
+    @property
+    def _mark(self) -> Path | None:
+        """A file that this process makes when it has begun, or None if no launcher restarts it."""
+        return None if self._kept is None else self._kept / f"{self.cluster.role}-{self.cluster.rank}.begun"
+
+    @property
+    def again(self) -> bool:
+        """Whether the launcher has restarted this process after it had begun. What its directory holds is then its
+        own."""
+        return self._mark is not None and self._mark.exists()
+
+    def begun(self) -> None:
+        """Notes that the directory belongs to this job from now on."""
+        if self._mark is not None:
+            self._mark.parent.mkdir(parents=True, exist_ok=True)
+            self._mark.touch()
 
     def directory(self, place: Path | None) -> Path | None:
         """Where this process writes records and checkpoints."""

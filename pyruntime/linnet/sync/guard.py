@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -53,6 +54,15 @@ def _send(pids: Sequence[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def remove(files: Sequence[Path]) -> None:
+    """Removes files and folders, as far as they exist."""
+    for file in files:
+        if file.is_dir():
+            shutil.rmtree(file, ignore_errors=True)
+        else:
+            file.unlink(missing_ok=True)
+
+
 class Guard:
     """Waits for the end of the process that created it. After close() it exits without action. Otherwise it ends all
     processes of the launch and removes the files. On systems other than Linux it only removes the files."""
@@ -75,8 +85,7 @@ class Guard:
             os.close(self._pipe)
             if os.read(reader, 1) == b"":
                 end_all(token, grace)
-                for file in files:
-                    file.unlink(missing_ok=True)
+                remove(files)
         finally:
             os._exit(0)
 

@@ -138,7 +138,7 @@ def _symmetric(
 def from_linnet(env: Environment) -> dict[str, Any]:
     """The fields of Cluster given by LINNET_* variables (set by `linnet launch`)."""
     found: dict[str, Any] = {}
-    for field in ("role", "job", "servers", "workers", "key_file"):
+    for field in ("role", "job", "servers", "workers", "key_file", "state"):
         if text := env.get(f"LINNET_{field.upper()}"):
             found[field] = text
     for field, low in (("rank", 0), ("world_size", 1), ("local_rank", 0), ("local_size", 1)):

@@ -11,6 +11,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +46,8 @@ class Job:
     """The processes of a job on this machine. `run` returns the exit status for the shell.
 
     command: what every process runs. workers, servers: number of each. Without servers, worker 0 has the server.
-    restarts: how often a failed process is restarted. grace: seconds between asking a process to exit and killing it.
+    restarts: how often a failed process is restarted. Servers then keep their state in a temporary folder, unless the
+    program gives them a directory. grace: seconds between asking a process to exit and killing it.
     nodes, node, address: for several machines with equally many workers: number of machines, index of this machine, and
     HOST:PORT of the server on the first.
     """
@@ -93,6 +95,10 @@ class Job:
         """Runs the job to its end. Returns 0 on success, the status of the first process that failed (128 + n if signal
         n killed it), or 128 + n if signal n ended the launcher, unless every process then exited with 0."""
         files = [Path(address.partition(":")[2]) for address in self.addresses]
+        if self.restarts:
+            files.append(Path(tempfile.mkdtemp(prefix="linnet-state-")))
+            for process in self.processes:
+                process.env["LINNET_STATE"] = str(files[-1])
         watcher = guard.Guard(self.token, files, self.grace)
         woken, wake = os.pipe()
         for fd in (woken, wake):
@@ -118,8 +124,7 @@ class Job:
             for fd in (woken, wake):
                 os.close(fd)
             watcher.close()
-            for file in files:
-                file.unlink(missing_ok=True)
+            guard.remove(files)
         return self._result()
 
     def _turn(self, woken: int) -> None:

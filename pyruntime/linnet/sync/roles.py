@@ -47,6 +47,8 @@ class Cluster:
     hosts_server: True in the one worker that must also run the server at `servers[0]`, for launchers that start only
         equal processes (torchrun, mpirun, srun).
     key_file: path of the job's pre-shared key (LINNET_KEY_FILE), or "".
+    state: folder in which the launcher lets the job's processes on this machine keep what a restart continues from
+        (LINNET_STATE), or "".
     source: the settings from which this was derived.
     """
 
@@ -60,6 +62,7 @@ class Cluster:
     local_size: int = 1
     hosts_server: bool = False
     key_file: str = ""
+    state: str = ""
     source: str = "one process"
 
     def __post_init__(self) -> None:

@@ -90,7 +90,7 @@ class Server:
         addresses = [listen] if isinstance(listen, str) else list(listen)
         config.listen, config.listen_count = c_texts(addresses, keep), len(addresses)
         config.mode, config.durability = MODES.index(mode), DURABILITIES.index(durability)
-        config.workers, config.quorum, config.elastic = workers, quorum, int(elastic)
+        config.workers, config.quorum, config.elastic = at_least("workers", workers, 1), quorum, int(elastic)
         config.staleness = -1 if staleness is None else staleness
         config.save_every, config.batch = save_every, batch
         config.max_bytes, config.max_workers = at_least("max_bytes", max_bytes, 0), max_workers

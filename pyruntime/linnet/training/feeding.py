@@ -17,6 +17,7 @@ from linnet.data.source import Arrays, Batch, Source
 from linnet.ir.dtypes import numpy_dtype
 from linnet.session.model import TensorSpec
 
+BATCH = 32  # the usual number of examples in a batch
 Array = npt.NDArray[Any]
 Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] | Callable[[int], Iterable[Batch]]
 
@@ -125,15 +126,15 @@ def feed_of(
     data: Data,
     inputs: Sequence[TensorSpec],
     *,
-    batch_size: int,
+    batch_size: int | None,
     shuffle: bool,
     seed: int,
     augment: Sequence[Augment] = (),
     training: bool = True,
 ) -> Feed:
     """Creates a feed from any form of data. inputs: inputs of the signature. Their order gives the names of the arrays
-    in a plain sequence.
-    Raises UsageError."""
+    in a plain sequence. batch_size: None for BATCH, or all examples if there are fewer.
+    Raises UsageError, in training also for a batch that is larger than the data."""
     if isinstance(data, Loader):
         loader = data
     elif isinstance(data, Source):
@@ -152,6 +153,11 @@ def feed_of(
                 )
             data = {spec.name: value for spec, value in zip(inputs, data, strict=True)}
         loader = _loader(Arrays(data), inputs, batch_size, shuffle, seed, augment, training)
+    if training and loader.examples < loader.batch_size:
+        raise UsageError(
+            "one batch is larger than the data", code=104, tensor="batch_size", expected=f"at most {loader.examples} examples",
+            got=str(loader.batch_size), hint="give a smaller batch size or more data",
+        )  # fmt: skip
     return Feed(
         loader.batches,
         len(loader),
@@ -175,7 +181,7 @@ def _native(loader: Loader) -> dict[str, int]:
 def _loader(
     source: Source,
     inputs: Sequence[TensorSpec],
-    batch_size: int,
+    batch_size: int | None,
     shuffle: bool,
     seed: int,
     augment: Sequence[Augment],
@@ -185,6 +191,7 @@ def _loader(
     batch is left out."""
     fixed = {spec.shape[0] for spec in inputs if spec.shape}
     if None in fixed or len(fixed) != 1:
+        batch_size = max(1, min(BATCH, len(source))) if batch_size is None else batch_size
         return Loader(source, batch_size, shuffle and training, seed, augment=augment)
     size = int(fixed.pop() or 1)
     if not training and len(source) % size:

@@ -19,7 +19,7 @@ from linnet.session.session import Session
 from linnet.training.beginning import begin, model_of, source_of, total_of
 from linnet.training.callbacks import Callback
 from linnet.training.evaluation import checked_signature
-from linnet.training.feeding import Data, feed_of
+from linnet.training.feeding import BATCH, Data, feed_of
 from linnet.training.history import History
 from linnet.training.job import Cluster, Company
 from linnet.training.progress import progress_bar
@@ -33,7 +33,7 @@ def fit(
     *,
     epochs: int | None = None,
     steps: int | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     validation: Data | float | None = None,
     validate_every: int | None = None,
     shuffle: bool = True,
@@ -61,7 +61,7 @@ def fit(
         function that returns the batches of an epoch.
     epochs, steps: when to stop; with both, whichever is reached first; default: 1 epoch.
     batch_size, shuffle, augment: for data that is not a Loader; a batch size that is fixed in the graph takes
-        precedence.
+        precedence. Default: 32 examples, or all of them if there are fewer. A larger batch than the data is rejected.
     validation: data for the signature `eval` (a number: this fraction of the data, chosen at random), run after every
         epoch or every `validate_every` steps.
     seed: for shuffling and augmentation; initial values and dropout use the graph's own seed.
@@ -94,7 +94,7 @@ def fit(
     chief = cluster is None or cluster.alone or cluster.is_chief
     company = None
     if cluster is not None and not cluster.alone:
-        batch = getattr(data, "batch_size", batch_size)
+        batch = getattr(data, "batch_size", batch_size or BATCH)
         company = cluster.company(strategy, made, graph, accumulate, train, batch)
         if company.serves_only:
             return _serve(company, made, graph, place, resume is True)
@@ -119,6 +119,7 @@ def fit(
     description |= feed.description
     if validation is not None:
         description["validation"] = _validate_by(run, eval, validation, batch_size, seed, threads)
+    resume = resume or (company is not None and company.again and place is not None)
     begin(run, resume if chief else False, description, threads)
     start = time.monotonic()
     _train(run, epochs, steps, validate_every, resume is True)
@@ -137,7 +138,9 @@ def _checked(model: Model, train: str, accumulate: int) -> str:
     return train
 
 
-def _validate_by(run: TrainingRun, signature: str, data: Data, batch_size: int, seed: int, threads: int | None) -> Any:
+def _validate_by(
+    run: TrainingRun, signature: str, data: Data, batch_size: int | None, seed: int, threads: int | None
+) -> Any:
     """Makes the run validate with this data, and returns a description of the data."""
     checked_signature(run.model, signature, "for validation")
     session = Session(run.model, signature, store=run.store, threads=threads)
@@ -213,6 +216,7 @@ def _serve(company: Company, model: Model, graph: Graph | None, place: Path | No
     start = time.monotonic()
     with _Signals() as signals:
         serving = company.serving(place, resumed)
+        company.begun()
         history = History(serving.model, serving.store, source=graph if serving.model is model else None)
         with serving.running():
             serving.wait_for_the_workers(lambda: not signals.number)

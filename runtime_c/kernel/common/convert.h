@@ -66,25 +66,8 @@ static inline void ln_store_float(void *data, int dtype, int64_t index, double v
     ln_store_wrapped(data, dtype, index, i < low ? low : i > high ? high : i);
 }
 
-static inline void ln_convert_element(void *to, int to_dtype, int64_t to_index, const void *from, int from_dtype,
-                                      int64_t from_index) {
-    if (ln_dtype_is_float(from_dtype)) {
-        ln_store_float(to, to_dtype, to_index, ln_load_f64(from, from_dtype, from_index));
-        return;
-    }
-    if (from_dtype == LINNET_U64 && ln_dtype_is_float(to_dtype)) {
-        uint64_t u = ((const uint64_t *)from)[from_index];
-        ln_store_float(to, to_dtype, to_index, to_dtype == LINNET_F32 ? (double)(float)u : (double)u);
-        return;
-    }
-    int64_t v = ln_load_wrapped(from, from_dtype, from_index);
-    if (to_dtype == LINNET_F32)
-        ((float *)to)[to_index] = (float)v; /* converted directly from the integer, so that the value is rounded once */
-    else if (ln_dtype_is_float(to_dtype))
-        ln_store_i64(to, to_dtype, to_index, v);
-    else
-        ln_store_wrapped(to, to_dtype, to_index, v);
-}
+/* convert.c */
+void ln_convert_element(void *to, int to_dtype, int64_t to_index, const void *from, int from_dtype, int64_t from_index);
 
 /* Clears a tensor whose elements share bytes, so that the unused bits at its end are 0. Returns its number of elements.
  */

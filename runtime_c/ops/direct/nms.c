@@ -67,12 +67,12 @@ linnet_status ln_infer_nms(const ln_infer *infer) {
 typedef struct candidate {
     float score;
     int32_t seen; /* number of selected boxes with which the candidate has been compared */
-    int64_t box;
+    int64_t number;
 } candidate;
 
 /* Whether a comes before b. */
 static bool before(const candidate *a, const candidate *b) {
-    return a->score > b->score || (a->score == b->score && a->box < b->box);
+    return a->score > b->score || (a->score == b->score && a->number < b->number);
 }
 
 static void sift_down(candidate *heap, int64_t n, int64_t at) {
@@ -138,7 +138,7 @@ static int64_t select_boxes(const ln_call *call, const ln_buffers *b, const floa
         candidate top = heap[0];
         bool alive = true, softened = false;
         for (int64_t j = chosen - 1; j >= top.seen && alive; j--) {
-            float common = overlap(&boxes[top.box], &taken[j]);
+            float common = overlap(&boxes[top.number], &taken[j]);
             alive = !(common > iou_limit);
             if (fall != 0 && common > 0 && alive) {
                 softened = true;
@@ -151,8 +151,8 @@ static int64_t select_boxes(const ln_call *call, const ln_buffers *b, const floa
             heap[0] = top;
         } else {
             if (alive) {
-                selected[3 * chosen + 2] = top.box;
-                taken[chosen] = boxes[top.box];
+                selected[3 * chosen + 2] = top.number;
+                taken[chosen] = boxes[top.number];
                 if (values) values[at + chosen] = top.score;
                 chosen++;
             }

@@ -1,0 +1,28 @@
+/* resting.c - when a thread pool leaves its workers asleep: the rule, and what was measured. */
+#include "base/resting.h"
+
+/* What a call loses is set against what the calls before it gained, so a process that starts now and then takes no
+ * thread away. TRIAL_NS is the loss after which a pool rests. It is long enough for a worker to wake up, which takes
+ * longer than many steps, so that the first call after a rest decides nothing. MOST_GAINED_NS limits what is set
+ * against later losses. The first rest is as long as the loss, so that a single one costs at most twice itself. While
+ * trial after trial loses, the rests grow to 64 times the loss; a trial that gains ENOUGH_NS makes them short again.
+ * tests/bench_busy.py measures this.
+ */
+enum { TRIAL_NS = 400000, ENOUGH_NS = 400000, MOST_GAINED_NS = 3000000, MOST_DOUBLINGS = 6, FORGET = 16 };
+
+void ln_resting_expect(uint32_t *alone, uint64_t ns) {
+    if (ns > UINT32_MAX) ns = UINT32_MAX;
+    *alone = *alone == 0 || ns < *alone ? (uint32_t)ns : *alone + ((uint32_t)ns - *alone) / FORGET;
+}
+
+void ln_resting_account(ln_resting *r, uint64_t alone, uint64_t took, uint64_t now) {
+    r->balance += (int64_t)alone - (int64_t)took;
+    if (r->balance > MOST_GAINED_NS) r->balance = MOST_GAINED_NS;
+    if (r->balance >= ENOUGH_NS) {
+        r->doublings = 0;
+    } else if (r->balance < -TRIAL_NS) {
+        r->until = now + ((uint64_t)-r->balance << r->doublings);
+        if (r->doublings < MOST_DOUBLINGS) ++r->doublings;
+        r->balance = 0;
+    }
+}
