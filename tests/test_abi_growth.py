@@ -74,6 +74,7 @@ OF_DEVICES = {
 }  # fmt: skip
 
 
+@pytest.mark.more
 def test_an_older_program_runs_with_a_newer_library(newer: Path, model: Path, tmp_path: Path) -> None:
     """The library, with AddressSanitizer, must not touch a byte beyond the older program's structs."""
     run([sys.executable, str(newer / ".ci" / "amalgamate.py"), "--out", str(tmp_path)])

@@ -186,7 +186,9 @@ def test_a_network_trains_alike(kind: str, mock: Mock) -> None:
     mock.nothing_left()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.more) if k in ("claims", "layouts", "shared") else k for k in KINDS]
+)
 def test_views_leave_the_device(kind: str, mock: Mock) -> None:
     """Results, and new values of variables, that are views: of a step's result, of another view, of a variable. The
     constant `c` is an operand of several steps, and claims pack some of them only."""
@@ -290,7 +292,13 @@ def _attempt(make: Callable[[], linnet.Session], feeds: dict[str, np.ndarray]) -
     return results
 
 
-@pytest.mark.parametrize(("kind", "nth"), [*((kind, 1) for kind in KINDS), ("claims", 7), ("two devices", 2)])
+REST = [("claims", 1), ("layouts", 1), ("shared", 1), ("two devices", 1), ("two devices", 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [("plain", 1), ("claims", 7), *(pytest.param(kind, nth, marks=pytest.mark.more) for kind, nth in REST)],
+)
 def test_failures_are_errors(kind: str, nth: int, mock: Mock) -> None:
     """The nth call of each callback fails: an error with the device and the callback, nothing left, and the next run or
     the next session works."""

@@ -103,7 +103,9 @@ int main(void) {
 """
 
 
-@pytest.mark.parametrize("compiler", ["cc", pytest.param("clang", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "compiler", [pytest.param("cc", marks=pytest.mark.more), pytest.param("clang", marks=pytest.mark.soak)]
+)
 def test_amalgamation_with_vectors(compiler: str, digit: Path, tmp_path: Path) -> None:
     """With -DLINNET_SIMD and the files of kernels, a program has the instruction sets of the built library, and its results.
     No file needs a flag for its instruction set."""

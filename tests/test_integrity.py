@@ -68,6 +68,7 @@ def noticed(call: Callable[[], Any]) -> bool:
     return False
 
 
+@pytest.mark.more
 def test_every_bit_of_a_small_file(tmp_path: Path) -> None:
     """Flips each bit of the header, the structure with the digests, weights, initial values, and the padding between."""
     content = small().to_bytes()

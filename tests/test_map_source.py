@@ -108,7 +108,7 @@ def finished(made: Batch) -> tuple[linnet.Graph, dict[str, np.ndarray]]:
 # ---- random programs -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", [0, 40])
+@pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.more)])
 def test_random_programs(first: int, checked: Compiling) -> None:
     agree(*finished(random_batch(range(first, first + 40))), checked.device)
 

@@ -75,6 +75,7 @@ def made(name: str, old: str, new: str, test: str = "test_double", needs: tuple[
     return Mutation(name, "core", "numbers_.py", old, new, "a test", (f"tests/test_numbers.py::{test}",), needs)
 
 
+@pytest.mark.more
 def test_verdicts(tree: Path, tmp_path: Path) -> None:
     mutations = [
         made("noticed", "2 * x", "3 * x"),

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import linnet
+from tests.exact import weights_for_peers
 from tests.test_onnx_quantized import microsoft
 
 Array = np.ndarray
@@ -69,7 +70,7 @@ def test_inverse(n: int) -> None:
 def test_channels_behind() -> None:
     pool: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
     microsoft("NhwcMaxPool", {"x": u8(2, 9, 8, 5)}, {}, **pool)
-    x, w = u8(1, 8, 9, 4), RANDOM.integers(-100, 100, (6, 4, 3, 3)).astype(np.int8)
+    x, w = u8(1, 8, 9, 4), weights_for_peers(RANDOM.integers(-100, 100, (6, 4, 3, 3)).astype(np.int8))
     constants = {
         "sx": np.float32(0.02), "zx": np.uint8(100), "w": w, "sw": np.float32(0.01), "zw": np.int8(0), "sy": np.float32(0.1),
         "zy": np.uint8(120), "b": RANDOM.integers(-500, 500, 6).astype(np.int32),

@@ -140,8 +140,9 @@ def test_classifier_agrees_with_onnx_runtime(name: str) -> None:
     agree(CLASSIFIERS[name](), nets.inputs())
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.soak] if n == "vgg19" else []) for n in light_nets.STRUCTURES]
-)
+LATER = {n: [pytest.mark.more] for n in ("alexnet", "densenet121", "inception_v3")} | {"vgg19": [pytest.mark.soak]}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=LATER.get(n, [])) for n in light_nets.STRUCTURES])
 def test_well_known_structure_agrees_with_onnx_runtime(name: str) -> None:
     agree(light_nets.path(name), light_nets.inputs(name))

@@ -107,6 +107,7 @@ FetchContent_Declare(linnet SOURCE_DIR {ROOT})
 FetchContent_MakeAvailable(linnet)"""
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("how", "library"), [(INSIDE, "linnet::linnet"), (FETCHED, "linnet::linnet_static")])
 def test_inside_another_project(how: str, library: str, tmp_path: Path) -> None:
     assert project(tmp_path, how, library, *QUICK) == OUTPUT

@@ -398,6 +398,7 @@ def test_a_killed_process_costs_no_step(
     assert (launcher.folder / "run").exists() == bool(place)
 
 
+@pytest.mark.more
 def test_a_server_without_its_state_is_an_error(launcher: Launcher) -> None:
     """Whatever has started the server again: the workers do not follow it to an older step."""
     arguments = ("server0", "forget")

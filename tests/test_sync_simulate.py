@@ -434,6 +434,7 @@ def test_null_steps_of_osdi() -> None:
     assert len(tables) == 2 and tables[0] == tables[1]
 
 
+@pytest.mark.more
 def test_backup_workers_of_osdi() -> None:
     """Published: the shortest step has 4 backups of 50 workers, 1.93 s, at most 15 % below none. The best normalised speed-up
     has 3, about 9.5 %; a fifth makes it slightly worse."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -15,9 +16,14 @@ from tests.texts.style import faults
 PAGES = ("README.md", "CONTRIBUTING.md", "schema/README.md")
 
 
-@pytest.fixture(scope="module")
-def texts() -> list[Text]:
+@functools.cache  # tests of other files may run between those of this one
+def _texts() -> list[Text]:
     return [*c_texts.texts(), *python_texts.texts()]
+
+
+@pytest.fixture
+def texts() -> list[Text]:
+    return _texts()
 
 
 @pytest.mark.parametrize(

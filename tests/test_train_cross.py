@@ -34,6 +34,7 @@ def there(cpu: str) -> list[str]:
     return ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", cpu, str(program)]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("cpu", ARM_CPUS)
 def test_lenet_trains_alike(cpu: str, tmp_path: Path) -> None:
     arguments = [*lenet(tmp_path), "--steps", str(STEPS), "--threads", "2"]

@@ -109,6 +109,7 @@ def test_word_vectors(tmp_path: Path) -> None:
     assert number(r"([\d.]+) % of the text hashed", text.replace(" %", ".0 %")) > 5
 
 
+@pytest.mark.more
 @pytest.mark.network
 def test_a_pretrained_network_learns_photographs(tmp_path: Path) -> None:
     text = command("transfer", tmp_path, "--tiles", 6, "--save", tmp_path / "photos.lnt")

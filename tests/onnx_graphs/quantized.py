@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.exact import weights_for_peers
 from tests.onnx_graphs.builder import Builder, Refused, Value, maker
 from tests.onnx_graphs.numeric import window
 
@@ -39,7 +40,7 @@ def source(b: Builder, ranks: list[int]) -> Value:
 
 
 def weights(b: Builder, shape: tuple[int, ...], dtype: str, per_axis: int | None) -> tuple[Value, Value, Value]:
-    stored = b.const(b.data(dtype, shape, "special"))
+    stored = b.const(weights_for_peers(b.data(dtype, shape, "special")))
     if per_axis is None:
         return (
             stored,
@@ -141,7 +142,7 @@ def qlinear_conv(b: Builder) -> None:
 def integers(b: Builder) -> None:
     if b.chance(50):
         x = b.pick(*EIGHT, ranks=[2, 3])
-        w = b.given(b.data(b.choice(EIGHT), (x.shape[-1], b.integer(1, 9)), "special"))
+        w = b.given(weights_for_peers(b.data(b.choice(EIGHT), (x.shape[-1], b.integer(1, 9)), "special")))
         zeros = [b.given(np.asarray(b.integer(0, 9), v.dtype)) if b.chance(60) else None for v in (x, w)]
         b.add("MatMulInteger", [x, w, *zeros])
         return
@@ -149,7 +150,7 @@ def integers(b: Builder) -> None:
     if 0 in x.shape:
         raise Refused("empty")
     kernel = [b.choice([1, 2, 3]) for _ in x.shape[2:]]
-    w = b.given(b.data(b.choice(EIGHT), (b.integer(1, 4), x.shape[1], *kernel), "special"))
+    w = b.given(weights_for_peers(b.data(b.choice(EIGHT), (b.integer(1, 4), x.shape[1], *kernel), "special")))
     zeros = [b.given(np.asarray(b.integer(0, 9), v.dtype)) if b.chance(60) else None for v in (x, w)]
     b.add("ConvInteger", [x, w, *zeros], **window(b, x.shape[2:], kernel))
 
