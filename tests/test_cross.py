@@ -26,7 +26,17 @@ def _emulated(cpu: str) -> list[str]:
 
 @pytest.mark.parametrize("cpu", ARM_CPUS)
 # libssl is loaded at run time, and there is none for ARM here: its test runs only on this machine.
-@pytest.mark.parametrize("name", [name for name in c_tests() if name != "test_sync_tls"])
+# The longest wait for `make test-more`.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.more)
+        if name in ("test_map", "test_sync_journal", "test_gradient")
+        else name
+        for name in c_tests()
+        if name != "test_sync_tls"
+    ],
+)
 def test_c_tests(name: str, cpu: str) -> None:
     run([*_emulated(cpu), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
 

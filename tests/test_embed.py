@@ -70,7 +70,8 @@ def test_shared_library_from_cxx(digit: Path, tmp_path: Path) -> None:
     assert _answer(program, digit) == (digit / "expected").read_text()
 
 
-@pytest.mark.parametrize("compiler", ["cc", pytest.param("clang", marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("compiler", ["cc", "clang"])
 def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
     """linnet.c and linnet.h alone compile without warnings or other include paths, also sanitized, and give the same class."""
     need(compiler)

@@ -323,6 +323,7 @@ def test_compilers_of_devices_accept_it(language: str, native: bool, tmp_path: P
     run([*COMPILERS[language], str(source), "-o", str(tmp_path / "out")])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("made", [every_opcode, every_conversion])
 def test_opencl_computes_the_same_bits(made: Callable[[], Batch]) -> None:
     """Except for functions of f64, which are the device's own, and the payload of NaN."""

@@ -34,9 +34,13 @@ def runtime(model: onnx.ModelProto | str, feeds: dict[str, Any], floats: bool = 
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.soak) if n in SLOW or zoo.MODELS[n].soak else n for n in zoo.names()]
-)
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    if name in SLOW or zoo.MODELS[name].soak:
+        return [pytest.mark.soak]
+    return [pytest.mark.more] if name == "chords_cnn" else []
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=_marks(n)) for n in zoo.names()])
 def test_a_real_model_survives_the_round_trip(name: str, tmp_path: Path) -> None:
     """Import, export and ONNX Runtime give the results of the original in ONNX Runtime. All 34 do; to_onnx has run
     onnx.checker."""

@@ -140,7 +140,9 @@ def test_classifier_agrees_with_onnx_runtime(name: str) -> None:
     agree(CLASSIFIERS[name](), nets.inputs())
 
 
-LATER = {n: [pytest.mark.more] for n in ("alexnet", "densenet121", "inception_v3")} | {"vgg19": [pytest.mark.soak]}
+LATER = {n: [pytest.mark.more] for n in ("alexnet", "densenet121", "googlenet", "inception_v2", "inception_v3")} | {
+    "vgg19": [pytest.mark.soak]
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=LATER.get(n, [])) for n in light_nets.STRUCTURES])

@@ -22,7 +22,9 @@ def outcome(compression: str, epochs: int) -> Outcome:
 SENT = {"f16": 1 / 2, "bf16": 1 / 2, "i8": 1 / 3.9, "topk:0.01": 1 / 125, "1bit": 1 / 30}
 
 
-@pytest.mark.parametrize("compression", ["i8", "topk:0.01", "1bit"])
+@pytest.mark.parametrize(
+    "compression", ["topk:0.01", *(pytest.param(kind, marks=pytest.mark.more) for kind in ("i8", "1bit"))]
+)
 def test_accuracy_is_that_of_plain_gradients(compression: str) -> None:
     plain, found = outcome("none", 1), outcome(compression, 1)
     print(

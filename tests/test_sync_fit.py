@@ -193,7 +193,7 @@ def test_early_stopping_ends_the_job(tmp_path: Path, servers: int) -> None:
             if run.company.cluster.is_chief and run.step == 5:
                 run.stop("enough")
 
-    found = together(tmp_path, epochs=100, callbacks=[Enough()], strategy=Strategy(lost=1.0), servers=servers)
+    found = together(tmp_path, epochs=100, callbacks=[Enough()], strategy=Strategy(lost=5.0), servers=servers)
     assert found[0].stopped == "enough" and found[0].step == 5
     assert all(h.stopped.startswith("the job is over") for h in found[1:WORKERS])
 

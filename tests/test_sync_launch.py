@@ -380,8 +380,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("victim", "options"),
     [
-        ("server0", ("--servers", "1")), ("server1", ("--servers", "2")), ("worker0", ()), ("worker0", ("--servers", "1")),
-        ("worker1", ("--servers", "1")),
+        ("server0", ("--servers", "1")), ("worker0", ()),
+        *(
+            pytest.param(victim, ("--servers", servers), marks=pytest.mark.more)
+            for victim, servers in (("server1", "2"), ("worker0", "1"), ("worker1", "1"))
+        ),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("place", [(), ("directory",)], ids=["no directory", "directory"])

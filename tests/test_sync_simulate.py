@@ -589,6 +589,7 @@ def test_command_refuses_in_one_line(command: Callable[..., str], arguments: tup
     assert text in command("simulate", *arguments, status=1)
 
 
+@pytest.mark.more
 def test_costs_are_measured_on_a_real_server(command: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     text = command("simulate", "--measure", str(path))

@@ -94,6 +94,7 @@ def test_convolutional_network(tmp_path: Path) -> None:
     assert model.stat().st_size > 100_000
 
 
+@pytest.mark.more
 @pytest.mark.network
 @pytest.mark.parametrize("name", ["char_lstm", "transformer"])
 def test_language_models_write(name: str, tmp_path: Path) -> None:
