@@ -3,6 +3,7 @@ The planner's own tests, over random graphs, are in test_updates.py."""
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ def test_what_a_step_takes(name: str, most: int, least: int) -> None:
     """In MB, at the benchmark's batch size (PyTorch's processes: LeNet-5 325, MobileNetV2 1,070); nothing is run."""
     graph = graph_of(name, twin(name))
     session = linnet.Session(graph, "train", threads=2)
+    if name == "alexnet" and platform.machine() == "x86_64" and "avx512" not in linnet.isa_names():
+        most, least = most + 152, least + 152  # lower tiles pack the largest variable, 151 MB (`as_is` in fast/gemm)
     assert session.memory["total"] < most * 1e6
     assert session.memory["gradients"] < session.memory["variables"]
     tight = linnet.Session(graph, "train", threads=2, max_bytes=int(least * 1e6))
