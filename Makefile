@@ -50,13 +50,13 @@ demo: $(VENV)/.demo-stamp ## runs the main demo: reads a page of text at f32, f1
 # One process per core takes the longest tests first and then steals what another has not begun. The trees of C are built before.
 PYTEST_ALL = $(BIN)/python -m pytest tests -q -n $(JOBS) --dist worksteal -o faulthandler_timeout=1200
 
-test: ## installs what is missing and runs the tests that every change must pass (8 minutes on 2 cores)
+test: ## installs what is missing and runs the tests that every change must pass (8 minutes on 2 fast cores, 18 on slow ones)
 	.ci/packages
 	@$(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
 	$(BIN)/python -m tests.native release address aarch64
 	$(PYTEST_ALL) -m "not (more or torch or soak)" $(PYTEST)
 
-test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and processor, builds of parts (12 minutes on 2 cores)
+test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and processor, builds of parts (as long again)
 	.ci/packages
 	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch
 	$(BIN)/python -m tests.native release address address-clang thread aarch64 baseline inference everything aarch64_everything

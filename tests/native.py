@@ -158,6 +158,7 @@ def run(
         cwd=cwd,
         timeout=timeout,
         env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
