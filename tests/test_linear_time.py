@@ -190,15 +190,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def held_to(times: Callable[[int], dict[str, float]], n: int) -> None:
-    """Measures each step at n and 4n, and again if a busy machine may have taken the time; the shortest times count."""
+    """Measures each step at n and 4n, and again if a busy machine may have taken the time; the least ratio counts."""
     times(n // 4)  # loads everything that is loaded only once
-    small: dict[str, float] = {}
-    large: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for _ in range(4):
-        for size, least in ((n, small), (4 * n, large)):
-            for step, taken in times(size).items():
-                least[step] = min(taken, least.get(step, np.inf))
-        ratios = {step: large[step] / max(small[step], 0.03) for step in small}  # short times are not significant
+        small, large = times(n), times(4 * n)
+        for step, taken in large.items():  # short times are not significant
+            ratios[step] = min(taken / max(small[step], 0.04), ratios.get(step, np.inf))
         if all(ratio <= MOST for ratio in ratios.values()):
             return
     raise AssertionError(f"four times as many nodes take this many times as long: {ratios}")
