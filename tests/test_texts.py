@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 
@@ -16,14 +15,9 @@ from tests.texts.style import faults
 PAGES = ("README.md", "CONTRIBUTING.md", "schema/README.md")
 
 
-@functools.cache  # tests of other files may run between those of this one
-def _texts() -> list[Text]:
-    return [*c_texts.texts(), *python_texts.texts()]
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")  # tests of other files may run between those of this one
 def texts() -> list[Text]:
-    return _texts()
+    return [*c_texts.texts(), *python_texts.texts()]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-/* resting.c - when a thread pool leaves its workers asleep: the rule, and what was measured. */
+/* resting.c - when a thread pool leaves its workers asleep: the limits, and the account of gains and losses. */
 #include "base/resting.h"
 
 /* What a call loses is set against what the calls before it gained, so a process that starts now and then takes no

@@ -3,7 +3,6 @@
 #ifndef LN_BASE_RESTING_H
 #define LN_BASE_RESTING_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* The account of a pool: what its parallel calls gained, minus what they lost, since it last rested. All times are in
