@@ -34,7 +34,7 @@ COVERED: dict[str, tuple[str, str]] = {
     "runtime_c/map": ("map", "map_random map_source"),
     "runtime_c/simd": ("map kernel_lines norm reduce resize pool", "map_random"),
     "runtime_c/dispatch": ("kernel_lines", "kernel_choice tuning"),
-    "runtime_c/plan/devices": ("plan", "devices device_mock"),
+    "runtime_c/plan/passes/devices": ("plan", "devices device_mock"),
     "runtime_c/plan": (
         "plan planner",
         "plan_edges plan_random graph_regressions bounds partial_runs devices feeds planning_budget",

@@ -63,7 +63,9 @@ def _files(root: Path) -> list[str]:
     for folder, folders, files in os.walk(root):
         at = Path(folder).relative_to(root)
         folders[:] = [
-            f for f in folders if f not in {".git", ".venv", "__pycache__", "build"} and not f.startswith("build-")
+            f
+            for f in folders
+            if f not in {".git", ".venv", "__pycache__"} and not (folder == str(root) and f.split("-")[0] == "build")
         ]
         found += [str(at / name) for name in files]
     return found
@@ -147,7 +149,10 @@ def _files_below(folder: Path) -> list[str]:
     found = []
     for at, folders, files in os.walk(folder):
         folders[:] = [
-            f for f in folders if f not in {"__pycache__", "build", "build-tests", ".pytest_cache", ".hypothesis"}
+            f
+            for f in folders
+            if f not in {"__pycache__", ".pytest_cache", ".hypothesis"}
+            and not (at == str(folder) and f in {"build", "build-tests"})
         ]
         found += [str((Path(at) / name).relative_to(folder)) for name in files]
     return found

@@ -41,7 +41,7 @@ def test_every_file_of_c_is_covered() -> None:
         ("tests/nets.py", "tests/test_cross.py"),
         ("tests/test_feeds.py", "tests/test_feeds.py"),
         ("docs/running.md", "tests/test_docs.py"),
-        ("runtime_c/plan/fold.c", "tests/test_plan_random.py"),
+        ("runtime_c/plan/graph/fold.c", "tests/test_plan_random.py"),
     ],
 )
 def test_choice(path: str, test: str) -> None:

@@ -82,7 +82,7 @@ def test_types_of_files_are_those_of_magika(tmp_path: Path) -> None:
     detector, peer = at_hand(Detector), magika.Magika()
     library = Path(os.__file__).parent
     sources = [
-        p for pattern in ("*.md", "docs/*.md", "runtime_c/*/*.c", "schema/*.toml") for p in sorted(ROOT.glob(pattern))
+        p for pattern in ("*.md", "docs/*.md", "runtime_c/**/*.c", "schema/*.toml") for p in sorted(ROOT.glob(pattern))
     ]
     files = [
         *made_files(tmp_path),

@@ -26,17 +26,20 @@ C_NAMES: dict[tuple[str, str], tuple[int, str]] = {
     ("runtime_c/map/map_convert.c", "cast"): (3, "fast kernels of the three conversions, made of map programs"),
     ("runtime_c/map/map_convert.c", "quantize"): (3, "fast kernels of the three conversions, made of map programs"),
     ("runtime_c/model/structure.c", "while"): (1, "how a loop hands on carried values is checked once, at load"),
-    ("runtime_c/plan/evaluate.c", "map"): (1, "the epilogue of a step is a map, computed after its op"),
+    ("runtime_c/plan/graph/evaluate.c", "map"): (1, "the epilogue of a step is a map, computed after its op"),
     ("runtime_c/model/user.c", "user"): (1, "the rows of registered ops are copies of its row"),
-    ("runtime_c/plan/infer_pass.c", "call"): (1, "control flow is taken apart here: a call is inlined"),
-    ("runtime_c/plan/infer_pass.c", "if"): (
+    ("runtime_c/plan/build/infer_pass.c", "call"): (1, "control flow is taken apart here: a call is inlined"),
+    ("runtime_c/plan/build/infer_pass.c", "if"): (
         1,
         "control flow is taken apart here: one branch is inlined, or both planned",
     ),
-    ("runtime_c/plan/infer_pass.c", "while"): (1, "control flow is taken apart here: a loop is unrolled or planned"),
-    ("runtime_c/plan/legalize.c", "cast"): (1, "the pass writes casts"),
-    ("runtime_c/plan/order.c", "gather"): (1, "the pass writes a gather that checks indices"),
-    ("runtime_c/plan/work.c", "copy"): (1, "passes write copies, all by this function"),
+    ("runtime_c/plan/build/infer_pass.c", "while"): (
+        1,
+        "control flow is taken apart here: a loop is unrolled or planned",
+    ),
+    ("runtime_c/plan/passes/legalize.c", "cast"): (1, "the pass writes casts"),
+    ("runtime_c/plan/passes/order.c", "gather"): (1, "the pass writes a gather that checks indices"),
+    ("runtime_c/plan/graph/work.c", "copy"): (1, "passes write copies, all by this function"),
 }
 
 
@@ -56,7 +59,7 @@ def test_c_asks_the_op_table() -> None:
 
 def test_the_layout_pass_knows_no_op_and_no_kind() -> None:
     """What one op wants is in its toml, or in a function beside its shape rule."""
-    source = (ROOT / "runtime_c/plan/layout.c").read_text()
+    source = (ROOT / "runtime_c/plan/passes/layout.c").read_text()
     assert not re.findall(r"\bLN_(?:OP|COPY_KIND)_\w+|\bln_\w+_attributes\b", source)
 
 

@@ -1,6 +1,6 @@
 /* builder.c - linnet_op_infer and linnet_op_evaluate: one op outside any file, for programs that build graphs.
  * The Node arrives as a flatbuffer, which is checked as strictly as a file. */
-#include "plan/evaluate.h"
+#include "plan/graph/evaluate.h"
 #include "model/structure.h"
 #include "kernel/parts.h"
 #include "kernel/user.h"

@@ -6,7 +6,7 @@
 #include "base/structs.h"
 #include "kernel/user.h"
 #include "model/snapshot.h"
-#include "plan/expand.h"
+#include "plan/build/expand.h"
 #include "plan/session_layout.h"
 #include "linnet_ext.h"
 

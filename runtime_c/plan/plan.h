@@ -3,8 +3,8 @@
 #ifndef LN_PLAN_H
 #define LN_PLAN_H
 
-#include "plan/program.h"
-#include "plan/tuning.h"
+#include "plan/build/program.h"
+#include "plan/graph/tuning.h"
 
 typedef struct ln_plan_output {
     const char *name;

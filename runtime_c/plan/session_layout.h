@@ -4,7 +4,7 @@
 #define LN_SESSION_LAYOUT_H
 
 #include "model/snapshot.h"
-#include "plan/evaluate.h"
+#include "plan/graph/evaluate.h"
 #include "plan/plan.h"
 
 /* One step with its pointers. */

@@ -1,6 +1,6 @@
 /* segment.c - segments whose shapes depend on data. They are planned at run time, and kept by shape in a bounded cache.
    The cache is a tree: the children of an instance are the continuations seen so far, each identified by its key. */
-#include "plan/fold.h"
+#include "plan/graph/fold.h"
 #include "run/session.h"
 #include "linnet_ext.h"
 

@@ -1,6 +1,6 @@
 /* test_planner.c - the memory planner against its definition: buffers that are alive at the same time never overlap,
  * and the reported figures are right. Random lifetimes from a fixed seed, and cases with a known optimum. */
-#include "plan/planner.h"
+#include "plan/graph/planner.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* evaluate.c - computes one op immediately, and turns the errors of a call into messages.
  * Used for constant folding and by linnet_op_evaluate. */
-#include "plan/evaluate.h"
+#include "plan/graph/evaluate.h"
 
 #include "base/error.h"
 #include "kernel/parts.h"

@@ -1,7 +1,7 @@
 /* alias.c - decides which values share memory: views, concatenations that are written in place, and pointwise results
    that overwrite operands that are no longer needed. The result is a list of buffers with lifetimes, which the memory
    planner places. */
-#include "plan/program.h"
+#include "plan/build/program.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* budget.c - the limits of planning, which depend on the size of the file. Folding may read and write every byte of the
    file a number of times. A fixed amount is added for small files. */
-#include "plan/budget.h"
+#include "plan/graph/budget.h"
 
 #include "base/error.h"
 

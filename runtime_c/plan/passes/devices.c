@@ -1,6 +1,6 @@
 /* devices.c - the transfers between places. place.c has decided where nodes run; this pass gives each node its operands
  * there. It also describes nodes and values to devices, and turns their codes into errors. */
-#include "plan/program.h"
+#include "plan/build/program.h"
 
 #include <string.h>
 

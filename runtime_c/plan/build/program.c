@@ -1,9 +1,9 @@
 /* program.c - turns an inferred graph into a program: runs the passes in order, places memory, collects ports and
  * blobs. Used for the plan itself and for every later segment. */
-#include "plan/program.h"
+#include "plan/build/program.h"
 
-#include "plan/claims.h"
-#include "plan/planner.h"
+#include "plan/passes/claims.h"
+#include "plan/graph/planner.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
 #ifndef LN_WORK_H
 #define LN_WORK_H
 
-#include "plan/budget.h"
-#include "plan/devices.h"
-#include "plan/evaluate.h"
+#include "plan/graph/budget.h"
+#include "plan/graph/devices.h"
+#include "plan/graph/evaluate.h"
 #include "model/graph.h"
 #include "generated/op_table.h"
 

@@ -1,10 +1,10 @@
 /* claims.c - asks devices about consecutive steps: private layouts of the values between the steps, and sequences of
  * steps that a device executes as one. Also plans the memory of devices, which is the buffers that a session allocates
  * there. */
-#include "plan/claims.h"
+#include "plan/passes/claims.h"
 
 #include "base/layout.h"
-#include "plan/planner.h"
+#include "plan/graph/planner.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef LN_PROGRAM_H
 #define LN_PROGRAM_H
 
-#include "plan/work.h"
+#include "plan/graph/work.h"
 
 enum ln_region {
     LN_REGION_NONE = 0, /* absent operand */

@@ -1,7 +1,7 @@
 /* planner.c - the memory planner: greedy orders, then a bounded seeded hill climb over the order of placement.
  * Every order is placed by best fit among the buffers in use at the same time. If there are many buffers, a sweep over
  * the steps places each buffer at its first step before the orders are tried. */
-#include "plan/planner.h"
+#include "plan/graph/planner.h"
 
 #include <stdlib.h>
 #include <string.h>

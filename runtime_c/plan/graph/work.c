@@ -1,6 +1,6 @@
 /* work.c - the graph during planning: its lists, new nodes and values, dead code, snapshots.
  * All of it is temporary except blobs, which hold folded values (fold.c) and may outlive the planning. */
-#include "plan/fold.h"
+#include "plan/graph/fold.h"
 
 #include <string.h>
 

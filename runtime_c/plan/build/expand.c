@@ -1,8 +1,8 @@
 /* expand.c - turns the signature's function into the working graph: binds names and shapes, leaves out dead nodes.
  * A call is replaced by the nodes of its function, so every later pass sees one flat list. */
-#include "plan/expand.h"
+#include "plan/build/expand.h"
 
-#include "plan/fold.h"
+#include "plan/graph/fold.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* devices.h - where steps run: the CPU, or a device of the plan's config. Only plan/devices.h and plan/place.c know how
- * a place is numbered; passes ask the functions below. */
+/* devices.h - where steps run: the CPU, or a device of the plan's config. Only this file and plan/passes/place.c know
+ * how a place is numbered; passes ask the functions below. */
 #ifndef LN_DEVICES_H
 #define LN_DEVICES_H
 

@@ -1,6 +1,6 @@
 /* fold.c - decides which values are computed at plan time, within the budget, and frees their memory after the last
    reader. All other values are computed in each run. */
-#include "plan/fold.h"
+#include "plan/graph/fold.h"
 
 #include <string.h>
 

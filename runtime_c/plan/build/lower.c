@@ -1,10 +1,10 @@
 /* lower.c - turns nodes into steps: fills in calls, chooses and configures kernels, places operands.
  * In a plan, only this file and the fusion pass call kernels. The fusion pass asks whether a kernel supports an
  * epilogue. */
-#include "plan/claims.h"
+#include "plan/passes/claims.h"
 
 #include "kernel/map.h"
-#include "plan/tuning.h"
+#include "plan/graph/tuning.h"
 
 #include <stdio.h>
 #include <string.h>

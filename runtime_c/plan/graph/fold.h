@@ -3,7 +3,7 @@
 #ifndef LN_FOLD_H
 #define LN_FOLD_H
 
-#include "plan/work.h"
+#include "plan/graph/work.h"
 
 /* Whether the node's operands are known and the budget allows computing it now. If so, the budget is charged. */
 bool ln_foldable(ln_work *w, const ln_work_node *node);

@@ -1,7 +1,7 @@
 /* infer_pass.c - propagates shapes and known values through one node. The node becomes ready, is folded, is inlined, or
    waits for data. A later segment plans waiting nodes when the values they need have been computed. */
-#include "plan/expand.h"
-#include "plan/fold.h"
+#include "plan/build/expand.h"
+#include "plan/graph/fold.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef LN_EXPAND_H
 #define LN_EXPAND_H
 
-#include "plan/work.h"
+#include "plan/graph/work.h"
 
 /* Adds a work value for every value of the function. *base is the index of the first. */
 linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base);

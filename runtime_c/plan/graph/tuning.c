@@ -1,6 +1,6 @@
 /* tuning.c - reads tuning files: lines "KEY = KERNEL" below a header, which overrule the costs.
  * A key is the text of everything about a call that decides how fast a kernel is. The table keeps only its hash. */
-#include "plan/tuning.h"
+#include "plan/graph/tuning.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef LN_CLAIMS_H
 #define LN_CLAIMS_H
 
-#include "plan/program.h"
+#include "plan/build/program.h"
 
 /* Sets the offsets of all buffers on the device, and the sizes of its allocations. */
 linnet_status ln_place_on_device(ln_work *w, ln_program *program, uint8_t place);
