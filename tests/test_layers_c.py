@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,40 @@ def test_calls() -> None:
     }
     assert {call for call in upwards if call[:2] not in REGISTRIES} == set()
     assert {call[:2] for call in upwards} == set(REGISTRIES), "a registry that nothing uses"
+
+
+def file_calls(objects: Path) -> dict[str, set[str]]:
+    """{file: files of which it calls a function or reads a table}, from compiled objects."""
+    owners: dict[str, str] = {}
+    wanted: dict[str, set[str]] = {}
+    for file in sorted(objects.rglob("*.o")):
+        name = str(file.relative_to(objects)).removesuffix(".o")
+        listing = subprocess.run(["nm", str(file)], capture_output=True, text=True, check=True).stdout
+        for kind, symbol in re.findall(r"^\s*[0-9a-f]*\s+([A-Za-z]) (\S+)$", listing, re.MULTILINE):
+            if kind == "U":
+                wanted.setdefault(name, set()).add(symbol)
+            elif kind in "TRDBVWi":
+                owners[symbol] = name
+    return {name: {owners[symbol] for symbol in used if symbol in owners} - {name} for name, used in wanted.items()}
+
+
+def circle(calls: dict[str, set[str]]) -> list[str]:
+    """Files that call each other, as a path that ends where it begins; [] if there are none."""
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_files_of_sync_call_in_a_circle() -> None:
+    """Each file of liblinnet_sync can be read after those that it calls."""
+    need("nm")
+    calls = file_calls(build("release", "linnet_sync") / "CMakeFiles" / "linnet_sync_objects.dir")
+    assert len(calls) > 50
+    assert circle(calls) == []
+    calls["runtime_c/sync/server_memory.c"] = {"runtime_c/sync/barrier.c"}
+    assert "runtime_c/sync/server_memory.c" in circle(calls), "a circle is not found"
 
 
 def test_places_are_numbered_in_two_files() -> None:

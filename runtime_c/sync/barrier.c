@@ -7,27 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ln_sync_count_group(sync_group *g) {
-    g->live = g->awaited = g->committed = g->finite = 0;
-    for (uint32_t i = 0; i < g->count; i++) {
-        const sync_member *m = g->members[i];
-        g->live += m->live;
-        g->awaited += m->live && !m->committed && m->from <= g->step;
-        g->committed += m->committed;
-        g->finite += m->committed && m->finite;
-    }
-}
-
-uint64_t ln_sync_slowest(const ln_sync_server *s) {
-    uint64_t least = LN_SYNC_NONE;
-    for (uint32_t i = 0; i < s->group_count; i++)
-        if (s->groups[i]->live && s->groups[i]->step < least) least = s->groups[i]->step;
-    return least == LN_SYNC_NONE ? 0 : least;
-}
-
 /* Tells whether the group may make its open step under bounded staleness (Ho et al. 2013, "More effective distributed
  * ML via a stale synchronous parallel parameter server"). */
-bool ln_sync_may_go_on(const ln_sync_server *s, const sync_group *g) {
+static bool may_go_on(const ln_sync_server *s, const sync_group *g) {
     return s->config.staleness < 0 || g->step <= ln_sync_slowest(s) + (uint64_t)s->config.staleness;
 }
 
@@ -35,7 +17,7 @@ static bool is_due(const ln_sync_server *s, const sync_group *g) {
     const uint32_t needed = s->config.elastic || s->config.asynchronous ? 1 : s->config.workers;
     const bool quorum = s->config.quorum && !s->config.asynchronous && g->finite >= s->config.quorum;
     if (!g->committed || (!quorum && (g->awaited || g->committed < needed))) return false;
-    return ln_sync_may_go_on(s, g);
+    return may_go_on(s, g);
 }
 
 /* ---- ACK -------------------------------------------------------------------------------------------------------- */
@@ -45,8 +27,8 @@ void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome) {
     c->ack_outcome = outcome;
     /* The ACK of a late worker, or of a worker that asks about an older step, is not held back. This worker is not
      * ahead, and another shard may be waiting for it. */
-    c->member->held = outcome != LN_SYNC_LATE && step + 1 == c->member->group->step &&
-                      !ln_sync_may_go_on(c->server, c->member->group);
+    c->member->held =
+        outcome != LN_SYNC_LATE && step + 1 == c->member->group->step && !may_go_on(c->server, c->member->group);
     c->ack_due = !c->member->held;
     if (c->ack_due) ln_sync_wake(c);
 }
@@ -55,7 +37,7 @@ void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome) {
 static void release_held(ln_sync_server *s) {
     for (uint32_t i = 0; i < s->member_count; i++) {
         sync_member *m = s->members[i];
-        if (!m->held || !ln_sync_may_go_on(s, m->group)) continue;
+        if (!m->held || !may_go_on(s, m->group)) continue;
         m->held = false;
         if (!m->connection) continue;
         m->connection->ack_due = true;

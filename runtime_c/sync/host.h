@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LN_SYNC_MS UINT64_C(1000000) /* ns */
+
 typedef struct ln_sync_host {
     void *context;
     uint64_t (*clock)(void *context);                        /* ns, monotonic */

@@ -1,108 +1,14 @@
 /* posix_ring.c - the public ring: waits for neighbours, notices a lost rank, and tells the others.
  * A waiting rank sends heartbeats to its right neighbour, so only the right neighbour of a silent rank reports it as
  * lost. */
-#define _POSIX_C_SOURCE 200809L
-
 #include "sync/posix_ring.h"
 #include "sync/config.h"
 #include "sync/error.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-enum { GRACE_MS = 2000, FLUSH_MS = 1000, BEAT_MS = 500, MOST_POLLED = 64 };
-
-uint64_t ln_sync_ring_clock(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* ---- connections ---------------------------------------------------------------------------------------------- */
-
-static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination) {
-    ring_link *link = context;
-    const ln_sync_handler *handler = &link->ring->handler;
-    return link->open ? handler->place(handler->context, stream, header, destination)
-                      : ln_sync_ring_meet_place(link, header, destination);
-}
-
-static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload) {
-    ring_link *link = context;
-    const ln_sync_handler *handler = &link->ring->handler;
-    return link->open ? handler->frame(handler->context, stream, header, payload)
-                      : ln_sync_ring_meet_frame(link, header, payload);
-}
-
-static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
-    ring_link *link = context;
-    const ln_sync_handler *handler = &link->ring->handler;
-    if (link->open) handler->released(handler->context, stream, tag);
-}
-
-ring_link *ln_sync_ring_link_new(linnet_ring *ring, ln_sync_transport *transport, bool accepted) {
-    ring_link *link = transport ? calloc(1, sizeof *link) : NULL;
-    void *memory = link ? malloc(ln_sync_stream_bytes(LN_SYNC_RING_QUEUE)) : NULL;
-    if (!memory) {
-        free(link);
-        ln_sync_transport_free(transport);
-        return NULL;
-    }
-    link->ring = ring;
-    link->transport = transport;
-    link->accepted = accepted;
-    link->rank = -1;
-    link->since = ln_sync_ring_clock();
-    link->stream = ln_sync_stream_init(memory, LN_SYNC_RING_QUEUE, &(ln_sync_handler){link, place, frame, released});
-    return link;
-}
-
-void ln_sync_ring_link_free(ring_link *link) {
-    if (!link) return;
-    ln_sync_transport_free(link->transport);
-    free(link->stream);
-    free(link->text);
-    free(link);
-}
-
-static bool is_over(ln_sync_flow flow) { return flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN; }
-
-static void move(ring_link *link) {
-    if (is_over(link->flow)) return;
-    link->flow = ln_sync_transport_receive(link->transport, link->stream, LN_SYNC_TURN, &link->error);
-    /* If this rank refused the peer's bytes, still sends the reason to the peer. */
-    if (is_over(link->flow) && ln_sync_stream_failure(link->stream) == LN_SYNC_FINE) return;
-    const ln_sync_flow sent =
-        ln_sync_transport_send(link->transport, link->stream, LN_SYNC_TURN, is_over(link->flow) ? NULL : &link->error);
-    if (!is_over(link->flow)) link->flow = sent;
-}
-
-void ln_sync_ring_turn(ring_link *const *links, int count, ln_sync_listener *const *listeners, int listener_count,
-                       int wait_ms) {
-    struct pollfd polled[MOST_POLLED];
-    int used = 0;
-    for (int i = 0; i < listener_count; i++)
-        polled[used++] = (struct pollfd){.fd = ln_sync_listener_fd(listeners[i]), .events = POLLIN};
-    for (int i = 0; i < count; i++) {
-        if (!links[i] || is_over(links[i]->flow)) continue;
-        const int wants = ln_sync_transport_wants(links[i]->transport, links[i]->stream);
-        if (wants & LN_SYNC_NOW) wait_ms = 0;
-        if (used == MOST_POLLED) { /* when many ranks meet, the remaining links are checked every few milliseconds */
-            if (wait_ms > 5) wait_ms = 5;
-            continue;
-        }
-        polled[used++] = (struct pollfd){
-            .fd = ln_sync_transport_fd(links[i]->transport),
-            .events = (short)((wants & LN_SYNC_READ ? POLLIN : 0) | (wants & LN_SYNC_WRITE ? POLLOUT : 0)),
-        };
-    }
-    poll(polled, (nfds_t)used, wait_ms < 0 ? 0 : wait_ms);
-    for (int i = 0; i < count; i++)
-        if (links[i]) move(links[i]);
-}
+enum { GRACE_MS = 2000, FLUSH_MS = 1000, BEAT_MS = 500 };
 
 /* ---- broken rings --------------------------------------------------------------------------------------------- */
 
@@ -112,7 +18,8 @@ static void flush(linnet_ring *ring) {
     const uint64_t until = ln_sync_ring_clock() + FLUSH_MS;
     for (;;) {
         bool idle = true;
-        for (int i = 0; i < 2; i++) idle = idle && (is_over(links[i]->flow) || ln_sync_stream_idle(links[i]->stream));
+        for (int i = 0; i < 2; i++)
+            idle = idle && (ln_sync_ring_over(links[i]->flow) || ln_sync_stream_idle(links[i]->stream));
         const uint64_t now = ln_sync_ring_clock();
         if (idle || now >= until) return;
         ln_sync_ring_turn(links, 2, NULL, 0, (int)(until - now));
@@ -237,10 +144,10 @@ static bool is_broken(linnet_ring *ring, watch *heard, watch *taken, uint64_t *r
     ln_sync_transport_counts(ring->right->transport, &other, &sent);
     look(heard, received, now);
     look(taken, sent, now);
-    if (is_over(ring->right->flow) && !*right_gone) *right_gone = now;
+    if (ln_sync_ring_over(ring->right->flow) && !*right_gone) *right_gone = now;
     if (core->lost >= 0)
         *status = broken(ring, core->lost, core->why, core->text, error);
-    else if (awaits && is_over(ring->left->flow))
+    else if (awaits && ln_sync_ring_over(ring->left->flow))
         *status = link_lost(ring, ring->left, error);
     else if (awaits && now - heard->since >= most)
         *status = silent(ring, true, heard->since, error);

@@ -11,9 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ADDRESS_MAX = 200, RETRY_FIRST_MS = 20, RETRY_LAST_MS = 500, HELLO_MS = 5000, STRANGERS = 16 };
-enum { TO_MEET = 0, AS_NEIGHBOUR = 1 }; /* hello.epoch: purpose of the connection */
-
+enum { RETRY_FIRST_MS = 20, RETRY_LAST_MS = 500, HELLO_MS = 5000, STRANGERS = 16 };
 typedef struct meeting {
     linnet_ring *ring;
     const linnet_ring_config *config;
@@ -24,137 +22,6 @@ typedef struct meeting {
     char *table; /* text lines: the ring's id, then the address of each rank */
     uint64_t until;
 } meeting;
-
-/* ---- frames ------------------------------------------------------------------------------------------------------ */
-
-static void say_hello(ring_link *link, int purpose) {
-    const ln_sync_ring *core = &link->ring->core;
-    unsigned char bytes[LN_SYNC_HELLO_BYTES];
-    ln_sync_hello hello = {.lowest = LN_SYNC_VERSION,
-                           .highest = LN_SYNC_VERSION,
-                           .role = LN_SYNC_PEER,
-                           .encodings = 1,
-                           .incarnation = link->ring->id,
-                           .last_step = LN_SYNC_NONE,
-                           .epoch = (uint64_t)purpose,
-                           .worker = (uint32_t)core->rank,
-                           .group = (uint32_t)core->size,
-                           .chunk = link->ring->chunk};
-    ln_sync_hello_write(&hello, bytes);
-    link->meets = purpose == TO_MEET;
-    ln_sync_stream_control(link->stream,
-                           &(ln_sync_header){.type = LN_SYNC_HELLO, .job = link->ring->id, .worker = hello.worker},
-                           bytes, sizeof bytes);
-}
-
-static ln_sync_refusal refuse(ring_link *link, ln_sync_refusal why, const char *text) {
-    ln_sync_stream_refuse(link->stream, why, 0, text);
-    return LN_SYNC_FINE; /* the stream has already failed with this text, which says more than the code */
-}
-
-/* Completes the handshake. From now on all frames carry the rank of the connecting side. */
-static void agree(ring_link *link, uint64_t id, int worker) {
-    ln_sync_stream_open(link->stream, id, (uint32_t)worker, 0, link->ring->chunk);
-    ln_sync_stream_expect(link->stream,
-                          1u << LN_SYNC_SEGMENT | 1u << LN_SYNC_HEARTBEAT | 1u << LN_SYNC_REFUSE | 1u << LN_SYNC_BYE);
-    link->open = !link->meets;
-    if (link->open) *(link->accepted ? &link->ring->core.left : &link->ring->core.right) = link->stream;
-}
-
-static void welcome(ring_link *link, int rank) {
-    unsigned char bytes[LN_SYNC_WELCOME_BYTES];
-    const uint64_t id = link->meets ? 0 : link->ring->id;
-    const ln_sync_welcome given = {.version = LN_SYNC_VERSION,
-                                   .shards = 1,
-                                   .encodings = 1,
-                                   .worker = (uint32_t)rank,
-                                   .epoch = 1,
-                                   .applied = LN_SYNC_NONE,
-                                   .chunk = link->ring->chunk,
-                                   .heartbeat = (uint32_t)link->ring->timeout_ms,
-                                   .lease = (uint32_t)link->ring->timeout_ms};
-    ln_sync_welcome_write(&given, bytes);
-    ln_sync_stream_control(link->stream,
-                           &(ln_sync_header){.type = LN_SYNC_WELCOME, .job = id, .worker = (uint32_t)rank}, bytes,
-                           sizeof bytes);
-    link->rank = rank;
-    agree(link, id, rank);
-}
-
-static ln_sync_refusal hello_came(ring_link *link, const ln_sync_hello *hello) {
-    const ln_sync_ring *core = &link->ring->core;
-    char text[LN_SYNC_REFUSE_TEXT];
-    if (!link->accepted || link->rank >= 0 || link->greeted) return LN_SYNC_UNEXPECTED;
-    if (hello->lowest > LN_SYNC_VERSION || hello->highest < LN_SYNC_VERSION)
-        return refuse(link, LN_SYNC_BAD_VERSION, "this ring speaks version 1 of the protocol");
-    if (hello->role != LN_SYNC_PEER) return refuse(link, LN_SYNC_UNEXPECTED, "only ranks of a ring connect here");
-    if (hello->group != (uint32_t)core->size) {
-        snprintf(text, sizeof text, "the ring has %d ranks, not %u", core->size, (unsigned)hello->group);
-        return refuse(link, LN_SYNC_MODEL_DIFFERS, text);
-    }
-    link->meets = hello->epoch == TO_MEET;
-    if (link->meets ? core->rank != 0 || hello->worker == 0 || hello->worker >= (uint32_t)core->size
-                    : hello->worker != (uint32_t)ln_sync_ring_left(core)) {
-        snprintf(text, sizeof text, "rank %u is not expected here", (unsigned)hello->worker);
-        return refuse(link, LN_SYNC_UNEXPECTED, text);
-    }
-    if (link->meets) {
-        welcome(link, (int)hello->worker);
-    } else { /* the peer may have the table already; it is answered when we know the ring's id
-              */
-        link->greeted = true;
-        link->claim = hello->incarnation;
-    }
-    return LN_SYNC_FINE;
-}
-
-ln_sync_refusal ln_sync_ring_meet_frame(ring_link *link, const ln_sync_header *header, const void *payload) {
-    ln_sync_hello hello;
-    ln_sync_welcome welcomed;
-    ln_sync_refuse refused;
-    switch (header->type) {
-    case LN_SYNC_HELLO:
-        return ln_sync_hello_read(&hello, payload, header->length) ? hello_came(link, &hello) : LN_SYNC_MALFORMED;
-    case LN_SYNC_WELCOME:
-        if (link->accepted || link->rank >= 0) return LN_SYNC_UNEXPECTED;
-        if (!ln_sync_welcome_read(&welcomed, payload, header->length)) return LN_SYNC_MALFORMED;
-        link->rank = link->meets ? 0 : ln_sync_ring_right(&link->ring->core);
-        agree(link, link->meets ? 0 : link->ring->id, link->ring->core.rank);
-        return LN_SYNC_FINE;
-    case LN_SYNC_SEGMENT: link->text_came += header->length; return LN_SYNC_FINE;
-    case LN_SYNC_REFUSE:
-        if (!ln_sync_refuse_read(&refused, payload, header->length)) return LN_SYNC_MALFORMED;
-        ln_sync_fail(&link->error, LINNET_REFUSED, "rank %d refuses: %s", link->meets ? 0 : link->rank,
-                     refused.text[0] ? refused.text : ln_sync_refusal_name(refused.why));
-        link->told = true;
-        return LN_SYNC_FINE;
-    case LN_SYNC_HEARTBEAT:
-    case LN_SYNC_BYE: return LN_SYNC_FINE;
-    default: return LN_SYNC_UNEXPECTED;
-    }
-}
-
-/* Addresses arrive as one message, whose size is bounded by the number of ranks. */
-ln_sync_refusal ln_sync_ring_meet_place(ring_link *link, const ln_sync_header *header, void **destination) {
-    const uint64_t most = link->accepted ? ADDRESS_MAX : (uint64_t)ADDRESS_MAX * ((uint64_t)link->ring->core.size + 1);
-    if (header->type != LN_SYNC_SEGMENT || !link->meets || header->offset != link->text_came) return LN_SYNC_UNEXPECTED;
-    if (header->total == 0 || header->total > most) return LN_SYNC_OVER_LIMIT;
-    if (!link->text) {
-        link->text = calloc(1, (size_t)header->total + 1);
-        link->text_size = header->total;
-        if (!link->text) return LN_SYNC_OVER_LIMIT;
-    }
-    if (header->total != link->text_size) return LN_SYNC_WRONG_LENGTH;
-    *destination = link->text + header->offset;
-    return LN_SYNC_FINE;
-}
-
-static bool has_text(const ring_link *link) { return link && link->text_size && link->text_came == link->text_size; }
-
-static void send_text(ring_link *link, const char *text) {
-    ln_sync_stream_bulk(link->stream, &(ln_sync_header){.type = LN_SYNC_SEGMENT, .tensor = UINT32_MAX}, text,
-                        strlen(text), 0);
-}
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
@@ -201,7 +68,8 @@ static linnet_status late(meeting *m, linnet_error *error) {
     if (core->rank == 0 && !m->table) {
         for (int rank = core->size - 1; rank > 0; rank--) {
             bool here = false;
-            for (int i = 0; i < m->count; i++) here = here || (has_text(m->links[i]) && m->links[i]->rank == rank);
+            for (int i = 0; i < m->count; i++)
+                here = here || (ln_sync_ring_has_text(m->links[i]) && m->links[i]->rank == rank);
             if (here) continue;
             missing = rank;
             ranks++;
@@ -245,11 +113,11 @@ static void sort_links(meeting *m) {
         ring_link *link = m->links[i];
         if (link->greeted && link->rank < 0 && m->ring->id) {
             if (link->claim == m->ring->id)
-                welcome(link, ln_sync_ring_left(&m->ring->core));
+                ln_sync_ring_welcome(link, ln_sync_ring_left(&m->ring->core));
             else
-                refuse(link, LN_SYNC_UNKNOWN_JOB, "this is a different ring");
+                ln_sync_ring_refuse(link, LN_SYNC_UNKNOWN_JOB, "this is a different ring");
         }
-        const bool over = link->flow == LN_SYNC_ENDED || link->flow == LN_SYNC_BROKEN;
+        const bool over = ln_sync_ring_over(link->flow);
         const bool failed = ln_sync_stream_failure(link->stream) && ln_sync_stream_idle(link->stream);
         if (over || failed || (link->rank < 0 && !link->greeted && now - link->since > HELLO_MS)) {
             forget(m, i);
@@ -285,7 +153,8 @@ static linnet_status turn(meeting *m, ring_link *ours, linnet_error *error) {
 }
 
 /* Connects to `address` again and again until a peer sends WELCOME. */
-static linnet_status connect_to(meeting *m, const char *address, int purpose, ring_link **out, linnet_error *error) {
+static linnet_status connect_to(meeting *m, const char *address, ln_sync_ring_purpose purpose, ring_link **out,
+                                linnet_error *error) {
     uint64_t wait = RETRY_FIRST_MS;
     for (;;) {
         ln_sync_transport *transport;
@@ -293,8 +162,8 @@ static linnet_status connect_to(meeting *m, const char *address, int purpose, ri
         if (status && status != LINNET_UNREACHABLE) return status;
         ring_link *link = status ? NULL : ln_sync_ring_link_new(m->ring, transport, false);
         if (!status && !link) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection");
-        if (link) say_hello(link, purpose);
-        while (link && link->rank < 0 && !link->told && link->flow != LN_SYNC_ENDED && link->flow != LN_SYNC_BROKEN)
+        if (link) ln_sync_ring_say_hello(link, purpose);
+        while (link && link->rank < 0 && !link->told && !ln_sync_ring_over(link->flow))
             if ((status = turn(m, link, error))) {
                 ln_sync_ring_link_free(link);
                 return status;
@@ -325,9 +194,9 @@ static linnet_status gather(meeting *m, linnet_error *error) {
     for (int here = 0; here < size - 1;) {
         if ((status = turn(m, NULL, error))) return status;
         here = 0;
-        for (int i = 0; i < m->count; i++) here += m->links[i]->meets && has_text(m->links[i]);
+        for (int i = 0; i < m->count; i++) here += m->links[i]->meets && ln_sync_ring_has_text(m->links[i]);
     }
-    const size_t room = (size_t)ADDRESS_MAX * ((size_t)size + 1);
+    const size_t room = (size_t)LN_SYNC_RING_ADDRESS * ((size_t)size + 1);
     if (!(m->table = malloc(room))) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -337,12 +206,12 @@ static linnet_status gather(meeting *m, linnet_error *error) {
     for (int rank = 1; rank < size; rank++)
         for (int i = 0; i < m->count; i++)
             if (m->links[i]->rank == rank && m->links[i]->meets) {
-                char text[ADDRESS_MAX];
+                char text[LN_SYNC_RING_ADDRESS];
                 reached_at(m->links[i]->text, ln_sync_transport_peer(m->links[i]->transport), text, sizeof text);
                 used += (size_t)snprintf(m->table + used, room - used, "%.190s\n", text);
             }
     for (int i = 0; i < m->count; i++)
-        if (m->links[i]->meets) send_text(m->links[i], m->table);
+        if (m->links[i]->meets) ln_sync_ring_send_text(m->links[i], m->table);
     for (bool idle = false; !idle;) {
         if ((status = turn(m, NULL, error))) return status;
         idle = true;
@@ -354,15 +223,14 @@ static linnet_status gather(meeting *m, linnet_error *error) {
 
 /* Called by the other ranks: sends this rank's address to rank 0, and receives the table of all addresses. */
 static linnet_status ask(meeting *m, linnet_error *error) {
-    linnet_status status = connect_to(m, m->config->address, TO_MEET, &m->zero, error);
+    linnet_status status = connect_to(m, m->config->address, LN_SYNC_RING_TO_MEET, &m->zero, error);
     char id[32];
     if (status) return status;
-    send_text(m->zero, ln_sync_listener_address(m->listener));
+    ln_sync_ring_send_text(m->zero, ln_sync_listener_address(m->listener));
     m->until = ln_sync_ring_clock() + (uint64_t)m->ring->timeout_ms + 1000; /* rank 0 knows which ranks are late */
-    while (!has_text(m->zero)) {
+    while (!ln_sync_ring_has_text(m->zero)) {
         if ((status = turn(m, m->zero, error))) return status;
-        if (has_text(m->zero) || !(m->zero->told || m->zero->flow == LN_SYNC_ENDED || m->zero->flow == LN_SYNC_BROKEN))
-            continue;
+        if (ln_sync_ring_has_text(m->zero) || !(m->zero->told || ln_sync_ring_over(m->zero->flow))) continue;
         if (!m->zero->told) {
             ln_sync_fail(&m->zero->error, LINNET_CONNECTION_LOST, "rank 0 was lost before the ring was complete");
             ln_sync_hint(&m->zero->error, "see the error of rank 0; another process may have joined with our rank");
@@ -383,14 +251,14 @@ static linnet_status ask(meeting *m, linnet_error *error) {
 static linnet_status join(meeting *m, linnet_error *error) {
     const ln_sync_ring *core = &m->ring->core;
     const int right = ln_sync_ring_right(core);
-    char line[ADDRESS_MAX], address[ADDRESS_MAX];
+    char line[LN_SYNC_RING_ADDRESS], address[LN_SYNC_RING_ADDRESS];
     linnet_status status;
     if (!line_of(m->table, 1 + right, line, sizeof line)) {
         ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "the table of addresses has no rank %d", right);
         return LINNET_PROTOCOL_ERROR;
     }
     reached_at(line, m->config->address, address, sizeof address); /* the table may lack rank 0's host */
-    if ((status = connect_to(m, address, AS_NEIGHBOUR, &m->right, error))) return status;
+    if ((status = connect_to(m, address, LN_SYNC_RING_AS_NEIGHBOUR, &m->right, error))) return status;
     while (!m->left || !ln_sync_stream_idle(m->left->stream)) /* also waits until this rank's WELCOME is sent */
         if ((status = turn(m, NULL, error))) return status;
     return LINNET_OK;
@@ -398,7 +266,7 @@ static linnet_status join(meeting *m, linnet_error *error) {
 
 static linnet_status listen_at(meeting *m, linnet_error *error) {
     ln_sync_address parts;
-    char text[ADDRESS_MAX];
+    char text[LN_SYNC_RING_ADDRESS];
     linnet_status status = ln_sync_address_parse(m->config->address, &parts, error);
     if (status) return status;
     if (parts.kind == LN_SYNC_TCP && strcmp(parts.port, "0") == 0) {

@@ -204,7 +204,8 @@ linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_
 
 /* ---- the table of a snapshot ------------------------------------------------------------------------------------ */
 
-char *ln_sync_write_table(const ln_sync_server *s) {
+/* Returns the table, which the caller frees; NULL if out of memory. */
+static char *write_table(const ln_sync_server *s) {
     const size_t size = 128 + 64 * (size_t)s->group_count + 96 * (size_t)s->member_count;
     char *text = malloc(size);
     size_t used;
@@ -222,6 +223,26 @@ char *ln_sync_write_table(const ln_sync_server *s) {
                                      m->group->id, m->last, (unsigned)m->outcome);
     }
     return text;
+}
+
+linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
+    char *table, where[256] = "";
+    linnet_status status;
+    if (s->failed) return ln_sync_server_failure(s, error); /* a half-made update is not saved; the journal has it */
+    if (!s->storage.save) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "this server has no folder for snapshots");
+        return ln_sync_hint(error, "start it with a folder: linnet-serve --folder DIR"), LINNET_INVALID_ARGUMENT;
+    }
+    table = write_table(s);
+    if (!table) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the table of the snapshot");
+    status = s->storage.save(s->storage.context, table, where, sizeof where, error);
+    free(table);
+    if (status) return status;
+    s->saved_version = s->version;
+    s->saved_sequence = s->sequence;
+    s->saved_at = s->now;
+    s->journal_records = 0;
+    return LINNET_OK;
 }
 
 linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linnet_error *error) {

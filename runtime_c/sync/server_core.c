@@ -1,93 +1,10 @@
-/* server_core.c - a server's life: creation, connections, time, shutdown. server_join.c, server_push.c and
- * server_pull.c handle frames, barrier.c decides when a step closes, server_step.c makes the update. */
+/* server_core.c - a server's life: creation, the passing of time, the end. server_state.h lists the files that do the
+ * rest. */
 #include "sync/compress.h"
 #include "sync/error.h"
 #include "sync/server_state.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { PLACES = 8, HANDSHAKE_MS = 10000 };
-#define MS UINT64_C(1000000)
-
-static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination) {
-    sync_connection *c = ln_sync_stream_user(stream);
-    (void)context;
-    if (header->type == LN_SYNC_ROWS) return ln_sync_place_rows(c, header, destination);
-    return ln_sync_place_push(c, header, destination);
-}
-
-static ln_sync_refusal take_beat(sync_connection *c, const ln_sync_header *header, const void *payload) {
-    if (!ln_sync_beat_read(&c->beat, payload, header->length)) return LN_SYNC_MALFORMED;
-    c->beat.received = c->server->host.clock(c->server->host.context);
-    c->beat_due = true;
-    ln_sync_wake(c);
-    return LN_SYNC_FINE;
-}
-
-static ln_sync_refusal take_status(sync_connection *c) {
-    const size_t size = ln_sync_server_status(c->server, NULL, 0);
-    char *text;
-    if (c->replies) return LN_SYNC_FINE; /* one reply at a time, so that a flood of questions gets one answer */
-    if (size > LN_SYNC_REPORT_MAX || !ln_sync_fits(c->server, size + 1) || !(text = malloc(size + 1)))
-        return LN_SYNC_OVER_LIMIT;
-    ln_sync_server_status(c->server, text, size + 1);
-    return ln_sync_reply(c, LN_SYNC_REPORT, 0, text, size) ? LN_SYNC_FINE : LN_SYNC_OVER_LIMIT;
-}
-
-static ln_sync_refusal take_snapshot(sync_connection *c) {
-    linnet_error error;
-    memset(&c->saved, 0, sizeof c->saved);
-    /* Does not save the same state twice. All workers may ask for a snapshot at the end of a job, and a hostile worker
-     * may ask again and again. */
-    if (c->server->saved_sequence != c->server->sequence)
-        c->saved.status = (uint32_t)ln_sync_server_save(c->server, &error);
-    if (c->saved.status)
-        linnet_error_format(&error, c->saved.text, sizeof c->saved.text);
-    else
-        snprintf(c->saved.text, sizeof c->saved.text, "version %llu", (unsigned long long)c->server->saved_version);
-    c->saved_due = true;
-    ln_sync_wake(c);
-    return LN_SYNC_FINE;
-}
-
-static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload) {
-    sync_connection *c = ln_sync_stream_user(stream);
-    (void)context;
-    switch (header->type) {
-    case LN_SYNC_HELLO: return ln_sync_take_hello(c, header, payload);
-    case LN_SYNC_READY: return ln_sync_take_ready(c, header, payload);
-    case LN_SYNC_PULL: return ln_sync_take_pull(c, header, payload);
-    case LN_SYNC_ROWS: return ln_sync_take_rows(c, header, payload);
-    case LN_SYNC_PUSH:
-    case LN_SYNC_IDS: return ln_sync_take_push(c, header, payload);
-    case LN_SYNC_COMMIT: return ln_sync_take_commit(c, header, payload);
-    case LN_SYNC_HEARTBEAT: return take_beat(c, header, payload);
-    case LN_SYNC_SNAPSHOT: return take_snapshot(c);
-    case LN_SYNC_STATUS: return take_status(c);
-    case LN_SYNC_BYE:
-        if (c->member) {
-            c->member->parted = true;
-            ln_sync_leave(c->server, c->member);
-        }
-        c->closing = true;
-        ln_sync_wake(c);
-        return LN_SYNC_FINE;
-    case LN_SYNC_REFUSE:
-        c->closing = true;
-        ln_sync_wake(c);
-        return LN_SYNC_FINE;
-    default: return LN_SYNC_UNEXPECTED;
-    }
-}
-
-static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
-    (void)context;
-    (void)stream;
-    ln_sync_released((sync_send *)(uintptr_t)tag);
-}
 
 static void defaults(ln_sync_server_config *c) {
     if (!c->workers) c->workers = 1;
@@ -184,198 +101,6 @@ void ln_sync_server_release(ln_sync_server *s) {
     free(s);
 }
 
-/* ---- connections ------------------------------------------------------------------------------------------------ */
-
-ln_sync_stream *ln_sync_server_connect(ln_sync_server *s, const char *peer, uint64_t now) {
-    const ln_sync_handler handler = {NULL, place, frame, released};
-    const size_t head = (sizeof(sync_connection) + 63) / 64 * 64;
-    sync_connection *c;
-    s->now = now;
-    if (s->failed || s->connection_count >= s->config.max_streams) return NULL;
-    c = calloc(1, head + ln_sync_stream_bytes(PLACES));
-    if (!c) return NULL;
-    c->server = s;
-    c->stream = ln_sync_stream_init((char *)c + head, PLACES, &handler);
-    c->replies_end = &c->replies;
-    c->opened = c->heard = now;
-    c->slot = s->connection_count;
-    snprintf(c->peer, sizeof c->peer, "%s", peer ? peer : "");
-    ln_sync_stream_set_user(c->stream, c);
-    ln_sync_stream_expect(c->stream, 1u << LN_SYNC_HELLO | 1u << LN_SYNC_REFUSE);
-    s->connections[s->connection_count++] = c;
-    if (s->next_scan > now + HANDSHAKE_MS * MS) s->next_scan = now + HANDSHAKE_MS * MS;
-    return c->stream;
-}
-
-void ln_sync_server_set_owner(ln_sync_stream *stream, void *owner) {
-    sync_connection *c = ln_sync_stream_user(stream);
-    c->owner = owner;
-}
-
-void *ln_sync_server_owner(const ln_sync_stream *stream) {
-    const sync_connection *c = ln_sync_stream_user(stream);
-    return c->owner;
-}
-
-static void unwake(ln_sync_server *s, sync_connection *c) {
-    sync_connection **at = &s->wake_first;
-    if (!c->woken) return;
-    while (*at != c) at = &(*at)->wake_next;
-    *at = c->wake_next;
-    if (s->wake_end == &c->wake_next) s->wake_end = at;
-}
-
-void ln_sync_server_disconnect(ln_sync_server *s, ln_sync_stream *stream, uint64_t now) {
-    sync_connection *c = ln_sync_stream_user(stream);
-    sync_member *member = c->member;
-    s->now = now;
-    unwake(s, c);
-    if (ln_sync_stream_failure(stream) && !c->closing) s->refused++;
-    if (c->paused_since) s->paused--;
-    if (s->token == c) s->token = NULL;
-    c->state = CLOSED;
-    ln_sync_stream_reset(c->stream); /* releases the queued messages */
-    ln_sync_free_pulls(c);
-    if (member && member->connection == c) {
-        member->connection = NULL;
-        if (!member->committed) ln_sync_discard(s, member, true);
-        member->lease_ends = now + s->config.lease * MS;
-        if (s->next_scan > member->lease_ends) s->next_scan = member->lease_ends;
-    }
-    s->lost_received += c->received;
-    s->lost_sent += c->sent;
-    s->connections[c->slot] = s->connections[--s->connection_count];
-    s->connections[c->slot]->slot = c->slot;
-    free(c);
-    ln_sync_resume_peers(s);
-}
-
-void ln_sync_server_heard(ln_sync_server *s, ln_sync_stream *stream, uint64_t now) {
-    sync_connection *c = ln_sync_stream_user(stream);
-    s->now = c->heard = now;
-    if (c->member) c->member->heard = now;
-}
-
-void ln_sync_server_fill(ln_sync_server *s, ln_sync_stream *stream) {
-    sync_connection *c = ln_sync_stream_user(stream);
-    (void)s;
-    if (c->state == ANNOUNCE) ln_sync_announce(c);
-    if (c->state != SERVING || c->closing) return;
-    if (c->ack_due) ln_sync_send_ack(c);
-    if (c->beat_due) {
-        const uint64_t clock = s->host.clock(s->host.context);
-        const ln_sync_beat beat = {clock, c->beat.clock, c->beat.received};
-        unsigned char bytes[LN_SYNC_BEAT_BYTES];
-        ln_sync_beat_write(&beat, bytes);
-        c->beat_due = !ln_sync_tell(c, LN_SYNC_HEARTBEAT, 0, bytes, sizeof bytes);
-    }
-    if (c->saved_due) {
-        unsigned char bytes[LN_SYNC_SAVED_BYTES + LN_SYNC_SAVED_TEXT];
-        c->saved_due = !ln_sync_tell(c, LN_SYNC_SAVED, s->saved_version, bytes, ln_sync_saved_write(&c->saved, bytes));
-    }
-    if (!c->ack_due) ln_sync_answer_pulls(c); /* the ACK is sent before values of its version */
-}
-
-void ln_sync_wake(sync_connection *c) {
-    if (c->woken || c->state == CLOSED) return;
-    c->woken = true;
-    c->wake_next = NULL;
-    *c->server->wake_end = c;
-    c->server->wake_end = &c->wake_next;
-}
-
-ln_sync_stream *ln_sync_server_woken(ln_sync_server *s) {
-    sync_connection *c = s->wake_first;
-    if (!c) return NULL;
-    s->wake_first = c->wake_next;
-    if (!s->wake_first) s->wake_end = &s->wake_first;
-    c->woken = false;
-    return c->stream;
-}
-
-bool ln_sync_server_closing(const ln_sync_server *s, const ln_sync_stream *stream) {
-    const sync_connection *c = ln_sync_stream_user(stream);
-    (void)s;
-    return c->closing || ln_sync_stream_failure(stream);
-}
-
-bool ln_sync_server_resumed(ln_sync_server *s, ln_sync_stream *stream) {
-    sync_connection *c = ln_sync_stream_user(stream);
-    const bool resumed = c->resumed;
-    (void)s;
-    c->resumed = false;
-    return resumed;
-}
-
-bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size) {
-    ln_sync_header header;
-    memset(&header, 0, sizeof header);
-    header.type = type;
-    header.step = step;
-    header.job = ln_sync_job_number(c->server);
-    header.worker = c->claim;
-    header.shard = c->server->manifest->shard;
-    return ln_sync_stream_control(c->stream, &header, payload, size);
-}
-
-void ln_sync_refuse_peer(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *format, ...) {
-    char text[LN_SYNC_REFUSE_TEXT + 1];
-    va_list arguments;
-    if (c->closing) return;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    c->closing = true;
-    c->server->refused++;
-    ln_sync_stream_refuse(c->stream, why, detail, text);
-    ln_sync_wake(c);
-}
-
-void ln_sync_drop_peer(sync_connection *c) {
-    c->closing = true;
-    ln_sync_stream_reset(c->stream);
-    ln_sync_stream_expect(c->stream, 0);
-    ln_sync_wake(c);
-}
-
-/* ---- memory ----------------------------------------------------------------------------------------------------- */
-
-bool ln_sync_fits(const ln_sync_server *s, uint64_t bytes) {
-    return s->used <= s->config.max_bytes && bytes <= s->config.max_bytes - s->used;
-}
-
-bool ln_sync_grow(ln_sync_server *s, sync_buffer *buffer, uint64_t bytes) {
-    void *data;
-    if (bytes <= buffer->capacity) return true;
-    ln_sync_empty(s, buffer);
-    data = bytes < SIZE_MAX / 2 ? malloc((size_t)bytes) : NULL;
-    if (!data) return false;
-    buffer->data = data;
-    buffer->capacity = bytes;
-    s->used += bytes;
-    return true;
-}
-
-void ln_sync_empty(ln_sync_server *s, sync_buffer *buffer) {
-    free(buffer->data);
-    s->used -= buffer->capacity;
-    buffer->data = NULL;
-    buffer->capacity = 0;
-}
-
-void ln_sync_resume_peers(ln_sync_server *s) {
-    if (!s->paused || s->used >= s->config.max_bytes) return;
-    for (uint32_t i = 0; i < s->connection_count; i++) {
-        sync_connection *c = s->connections[i];
-        if (!c->paused_since) continue;
-        c->paused_since = 0;
-        c->resumed = true;
-        s->paused--;
-        ln_sync_stream_pause(c->stream, false);
-        ln_sync_wake(c);
-    }
-}
-
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 
 static void earlier(uint64_t *next, uint64_t then) {
@@ -385,12 +110,12 @@ static void earlier(uint64_t *next, uint64_t then) {
 /* Ends everything that has lasted too long: handshakes, connections to silent peers, connections that waited for memory
  * in vain, and the leases of lost members. */
 static void scan(ln_sync_server *s, uint64_t now) {
-    const uint64_t lease = s->config.lease * MS;
+    const uint64_t lease = s->config.lease * LN_SYNC_MS;
     uint64_t next = now + lease;
     for (uint32_t i = 0; i < s->connection_count; i++) {
         sync_connection *c = s->connections[i];
         const uint64_t since = c->state == SERVING ? c->heard : c->opened;
-        const uint64_t ends = since + (c->state == SERVING ? lease : HANDSHAKE_MS * MS);
+        const uint64_t ends = since + (c->state == SERVING ? lease : LN_SYNC_HANDSHAKE_MS * LN_SYNC_MS);
         if (c->closing) {
             ln_sync_wake(c);
         } else if (c->paused_since) {
@@ -402,7 +127,7 @@ static void scan(ln_sync_server *s, uint64_t now) {
             if (c->member) ln_sync_leave(s, c->member);
             ln_sync_drop_peer(c);
         } else if (now >= ends) {
-            ln_sync_refuse_peer(c, LN_SYNC_TOO_SLOW, 0, "no handshake within %d s", HANDSHAKE_MS / 1000);
+            ln_sync_refuse_peer(c, LN_SYNC_TOO_SLOW, 0, "no handshake within %d s", LN_SYNC_HANDSHAKE_MS / 1000);
         } else {
             earlier(&next, ends);
         }
@@ -428,58 +153,4 @@ uint64_t ln_sync_server_tick(ln_sync_server *s, uint64_t now) {
 
 uint64_t ln_sync_server_version(const ln_sync_server *s) { return s->version; }
 
-linnet_status ln_sync_server_failure(const ln_sync_server *s, linnet_error *error) {
-    if (s->failed && error) *error = s->failure;
-    return s->failed;
-}
-
 void ln_sync_server_left_out(ln_sync_server *s, uint64_t bytes) { s->left_out = bytes; }
-
-void ln_sync_fail_server(ln_sync_server *s, const linnet_error *error) {
-    if (s->failed) return;
-    s->failed = (linnet_status)error->code;
-    s->failure = *error;
-    ln_sync_server_shut(s, false);
-}
-
-void ln_sync_server_shut(ln_sync_server *s, bool over) {
-    const ln_sync_refusal why = s->failed == LINNET_SUPERSEDED ? LN_SYNC_SUPERSEDED
-                                : over                         ? LN_SYNC_OVER
-                                                               : LN_SYNC_SHUTTING_DOWN;
-    for (uint32_t i = 0; i < s->connection_count; i++)
-        ln_sync_refuse_peer(s->connections[i], why, 0, "%s",
-                            s->failed ? s->failure.what
-                            : over    ? "the job has ended"
-                                      : "the server is shutting down");
-}
-
-linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
-    char *table, where[256] = "";
-    linnet_status status;
-    if (s->failed) return ln_sync_server_failure(s, error); /* a half-made update is not saved; the journal has it */
-    if (!s->storage.save) {
-        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "this server has no folder for snapshots");
-        return ln_sync_hint(error, "start it with a folder: linnet-serve --folder DIR"), LINNET_INVALID_ARGUMENT;
-    }
-    table = ln_sync_write_table(s);
-    if (!table) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the table of the snapshot");
-    status = s->storage.save(s->storage.context, table, where, sizeof where, error);
-    free(table);
-    if (status) return status;
-    s->saved_version = s->version;
-    s->saved_sequence = s->sequence;
-    s->saved_at = s->now;
-    s->journal_records = 0;
-    return LINNET_OK;
-}
-
-void ln_sync_server_counted(ln_sync_server *s, ln_sync_stream *stream, uint64_t received, uint64_t sent) {
-    sync_connection *c = ln_sync_stream_user(stream);
-    (void)s;
-    if (c->member) {
-        c->member->received += received - c->received;
-        c->member->sent += sent - c->sent;
-    }
-    c->received = received;
-    c->sent = sent;
-}

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t ln_sync_job_number(const ln_sync_server *s) { return get64(s->manifest->job); }
-
 /* ---- HELLO ------------------------------------------------------------------------------------------------------ */
 
 static ln_sync_refusal deny(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *text) {

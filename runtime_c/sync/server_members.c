@@ -1,17 +1,45 @@
-/* server_members.c - the tables of members and groups. Lost members are remembered, because a worker whose answer was
- * lost asks again about its push. At some time they are forgotten, because a server may outlive many workers. */
+/* server_members.c - members and groups, and the tables of them. Lost members are remembered, because a worker whose
+ * answer was lost asks again about its push. At some time they are forgotten, because a server may outlive many
+ * workers. */
 #include "sync/server_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void *room_for(void *array, uint32_t *room, uint32_t count) {
-    const uint32_t wanted = *room ? 2 * *room : 8;
-    void *larger;
-    if (count < *room) return array;
-    larger = realloc(array, wanted * sizeof(void *));
-    if (larger) *room = wanted;
-    return larger;
+/* ---- of one member, one group, all groups ------------------------------------------------------------------------ */
+
+void ln_sync_discard(ln_sync_server *s, sync_member *m, bool free_memory) {
+    for (uint32_t t = 0; m->pushes && t < s->manifest->count; t++) {
+        sync_push *p = &m->pushes[t];
+        p->rows = p->total = p->received = p->ids_received = 0;
+        p->begun = p->whole = p->ids_begun = p->ids_whole = p->cut = false;
+        if (!free_memory) continue;
+        ln_sync_empty(s, &p->values);
+        ln_sync_empty(s, &p->ids);
+        ln_sync_empty(s, &p->coded);
+        p->flying = false;
+    }
+    m->begun = 0;
+    m->finite = true;
+    m->size = LN_SYNC_ORDINARY;
+}
+
+void ln_sync_count_group(sync_group *g) {
+    g->live = g->awaited = g->committed = g->finite = 0;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const sync_member *m = g->members[i];
+        g->live += m->live;
+        g->awaited += m->live && !m->committed && m->from <= g->step;
+        g->committed += m->committed;
+        g->finite += m->committed && m->finite;
+    }
+}
+
+uint64_t ln_sync_slowest(const ln_sync_server *s) {
+    uint64_t least = LN_SYNC_NONE;
+    for (uint32_t i = 0; i < s->group_count; i++)
+        if (s->groups[i]->live && s->groups[i]->step < least) least = s->groups[i]->step;
+    return least == LN_SYNC_NONE ? 0 : least;
 }
 
 /* ---- forgetting ------------------------------------------------------------------------------------------------- */
@@ -81,6 +109,15 @@ static void forget(ln_sync_server *s) {
 }
 
 /* ---- tables of members and groups ------------------------------------------------------------------------------- */
+
+static void *room_for(void *array, uint32_t *room, uint32_t count) {
+    const uint32_t wanted = *room ? 2 * *room : 8;
+    void *larger;
+    if (count < *room) return array;
+    larger = realloc(array, wanted * sizeof(void *));
+    if (larger) *room = wanted;
+    return larger;
+}
 
 static uint32_t place_of(const ln_sync_server *s, uint32_t id) {
     uint32_t low = 0, high = s->member_count;

@@ -106,9 +106,7 @@ ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *h, 
         if (rows) return LN_SYNC_MALFORMED;
         if (bytes > s->config.max_bytes) return LN_SYNC_OVER_LIMIT;
         if (!ln_sync_fits(s, bytes)) {
-            c->paused_since = s->now ? s->now : 1;
-            s->paused++;
-            ln_sync_stream_pause(c->stream, true);
+            ln_sync_pause_peer(c);
             return LN_SYNC_FINE;
         }
         rows = calloc(1, sizeof *rows);

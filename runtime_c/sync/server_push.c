@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Tells whether a push no longer counts: the step is closed, or it was already pushed over a lost connection. */
 static bool is_void(const sync_member *m, uint64_t step) { return m->committed || step < m->group->step; }
@@ -26,22 +25,6 @@ static ln_sync_refusal check_push(const sync_connection *c, const ln_sync_variab
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
-
-void ln_sync_discard(ln_sync_server *s, sync_member *m, bool free_memory) {
-    for (uint32_t t = 0; m->pushes && t < s->manifest->count; t++) {
-        sync_push *p = &m->pushes[t];
-        p->rows = p->total = p->received = p->ids_received = 0;
-        p->begun = p->whole = p->ids_begun = p->ids_whole = p->cut = false;
-        if (!free_memory) continue;
-        ln_sync_empty(s, &p->values);
-        ln_sync_empty(s, &p->ids);
-        ln_sync_empty(s, &p->coded);
-        p->flying = false;
-    }
-    m->begun = 0;
-    m->finite = true;
-    m->size = LN_SYNC_ORDINARY;
-}
 
 /* Frees the buffers that were kept for later steps. */
 static void trim(ln_sync_server *s) {
@@ -76,9 +59,7 @@ static bool make_room(sync_connection *c, uint64_t bytes) {
         if (s->config.asynchronous) s->token = c;
         return true;
     }
-    c->paused_since = s->now ? s->now : 1;
-    s->paused++;
-    ln_sync_stream_pause(c->stream, true);
+    ln_sync_pause_peer(c);
     return false;
 }
 

@@ -1,4 +1,4 @@
-/* server_state.h - the state of a server, only for the server_*.c files and barrier.c.
+/* server_state.h - the state of a server, only for the server_*.c files, record.c and barrier.c.
  * A connection is one stream. A member is one worker number, over all its connections. A group is a set of members that
  * share a barrier. */
 #ifndef LN_SYNC_SERVER_STATE_H
@@ -175,25 +175,27 @@ struct ln_sync_server {
     uint64_t lost_received, lost_sent; /* bytes over connections that have ended */
 };
 
-/* ---- server_core.c */
-void ln_sync_wake(sync_connection *c);
-void ln_sync_fail_server(ln_sync_server *server, const linnet_error *error);
-/* These functions end a connection: the first with a REFUSE to the peer, the second at once. */
-void ln_sync_refuse_peer(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *format, ...);
-void ln_sync_drop_peer(sync_connection *c);
-/* These functions grow and free buffers, whose bytes count towards max_bytes. ln_sync_grow returns false if out of
- * memory. */
+/* The files of a server, from below: each calls only files that stand before it here. */
+
+/* ---- server_memory.c: these functions grow and free buffers, whose bytes count towards max_bytes. ln_sync_grow
+ * returns false if out of memory. */
 bool ln_sync_grow(ln_sync_server *server, sync_buffer *buffer, uint64_t bytes);
 void ln_sync_empty(ln_sync_server *server, sync_buffer *buffer);
 bool ln_sync_fits(const ln_sync_server *server, uint64_t bytes);
-void ln_sync_resume_peers(ln_sync_server *server); /* called when memory was freed */
-uint64_t ln_sync_job_number(const ln_sync_server *server);
-bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size);
 
-/* ---- server_join.c */
-ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *header, const void *payload);
-ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *header, const void *payload);
-void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
+/* ---- server_peers.c */
+void ln_sync_wake(sync_connection *c);
+void ln_sync_unwake(sync_connection *c);
+void ln_sync_pause_peer(sync_connection *c);       /* it waits for memory */
+void ln_sync_resume_peers(ln_sync_server *server); /* called when memory was freed */
+bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size);
+/* These functions end a connection: the first with a REFUSE to the peer, the second at once. */
+void ln_sync_refuse_peer(sync_connection *c, ln_sync_refusal why, uint32_t detail, const char *format, ...);
+void ln_sync_drop_peer(sync_connection *c);
+void ln_sync_fail_server(ln_sync_server *server, const linnet_error *error);
+uint64_t ln_sync_job_number(const ln_sync_server *server);
+
+/* ---- server_members.c */
 /* These functions return NULL if there is no such entry, or no memory to create it. Creating a member may remove
  * another member and its group, so look up groups afterwards. */
 sync_member *ln_sync_member(ln_sync_server *server, uint32_t id, bool make);
@@ -201,12 +203,9 @@ sync_group *ln_sync_group(ln_sync_server *server, uint32_t id, bool make);
 bool ln_sync_enter_group(sync_group *group, sync_member *member);
 void ln_sync_free_member(ln_sync_server *server, sync_member *member);
 void ln_sync_free_group(ln_sync_server *server, sync_group *group);
-
-/* ---- server_push.c */
-ln_sync_refusal ln_sync_place_push(sync_connection *c, const ln_sync_header *header, void **destination);
-ln_sync_refusal ln_sync_take_push(sync_connection *c, const ln_sync_header *header, const void *payload);
-ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *header, const void *payload);
 void ln_sync_discard(ln_sync_server *server, sync_member *member, bool free_memory); /* drops its pushes of the step */
+void ln_sync_count_group(sync_group *group);
+uint64_t ln_sync_slowest(const ln_sync_server *server);
 
 /* ---- server_pull.c */
 ln_sync_refusal ln_sync_take_pull(sync_connection *c, const ln_sync_header *header, const void *payload);
@@ -222,19 +221,7 @@ void ln_sync_free_pulls(sync_connection *c);
  * readers. */
 void ln_sync_detach(ln_sync_server *server);
 
-/* ---- barrier.c */
-void ln_sync_count_group(sync_group *group);
-void ln_sync_consider(ln_sync_server *server, sync_group *group); /* closes the group's step if it is due */
-void ln_sync_consider_all(ln_sync_server *server);
-void ln_sync_leave(ln_sync_server *server, sync_member *member); /* its group no longer waits for it */
-void ln_sync_count_late(ln_sync_server *server, sync_member *member, uint64_t step); /* counts each step once */
-void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
-bool ln_sync_may_go_on(const ln_sync_server *server, const sync_group *group);
-uint64_t ln_sync_slowest(const ln_sync_server *server);
-void ln_sync_send_ack(sync_connection *c);
-
-/* ---- server_step.c */
-linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
+/* ---- server_update.c */
 linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* writes row counts to server->rows */
 void ln_sync_placed(ln_sync_server *server, uint32_t tensor, int64_t **ids, void **values);
 /* ln_sync_size_placed returns the class of the gradients in their places. *finite false: the update overflows, so it
@@ -243,13 +230,34 @@ ln_sync_size ln_sync_size_placed(ln_sync_server *server);
 linnet_status ln_sync_try_update(ln_sync_server *server, ln_sync_size size, bool *made, bool *finite,
                                  linnet_error *error);
 linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: already made */
-void ln_sync_fold(ln_sync_server *server, sync_group *group); /* adds committed pushes to `sums` in ascending order of
-                                                                 members, up to the first one that is missing */
 
 /* ---- record.c: contents of journal and snapshots */
 linnet_status ln_sync_append_record(ln_sync_server *server, sync_group *group, bool update, linnet_error *error);
 linnet_status ln_sync_skip_to(ln_sync_server *server, sync_group *group, uint64_t step, linnet_error *error);
-/* Returns the table of a snapshot, which the caller frees; NULL if out of memory. */
-char *ln_sync_write_table(const ln_sync_server *server);
+
+/* ---- server_step.c */
+linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
+void ln_sync_fold(ln_sync_server *server, sync_group *group); /* adds committed pushes to `sums` in ascending order of
+                                                                 members, up to the first one that is missing */
+
+/* ---- barrier.c */
+void ln_sync_consider(ln_sync_server *server, sync_group *group); /* closes the group's step if it is due */
+void ln_sync_consider_all(ln_sync_server *server);
+void ln_sync_leave(ln_sync_server *server, sync_member *member); /* its group no longer waits for it */
+void ln_sync_count_late(ln_sync_server *server, sync_member *member, uint64_t step); /* counts each step once */
+void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
+void ln_sync_send_ack(sync_connection *c);
+
+/* ---- server_join.c */
+ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *header, const void *payload);
+ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *header, const void *payload);
+void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
+
+/* ---- server_push.c */
+ln_sync_refusal ln_sync_place_push(sync_connection *c, const ln_sync_header *header, void **destination);
+ln_sync_refusal ln_sync_take_push(sync_connection *c, const ln_sync_header *header, const void *payload);
+ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *header, const void *payload);
+
+/* ---- server_status.c, server_connections.c and server_core.c are behind server_core.h. */
 
 #endif

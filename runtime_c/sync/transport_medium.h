@@ -72,15 +72,15 @@ bool ln_sync_unblock(int fd);
 /* Creates a transport over a connected or connecting socket, and takes ownership of fd. Returns NULL if out of
  * memory. */
 ln_sync_transport *ln_sync_transport_new(int fd, const ln_sync_security *security, bool server);
+/* Sets the options of a socket that is about to be connected. */
+void ln_sync_tune(int fd, int family);
+void ln_sync_forget_addresses(ln_sync_transport *transport);
 
 extern const ln_sync_medium ln_sync_socket_medium, ln_sync_shm_medium, ln_sync_tls_medium;
 
-/* Sets the stage that follows when the socket is connected: handing over shared memory, the TLS handshake, or no
- * stage. */
+/* Each sets the stage that follows: when the socket is connected, handing over shared memory or the next; when the
+ * medium is settled, the TLS handshake or none. */
 void ln_sync_stage_after_socket(ln_sync_transport *transport, bool shared_memory);
-/* Stages for shared memory: the server sends its descriptor, and the client receives it. */
-ln_sync_flow ln_sync_shm_give(ln_sync_transport *transport, linnet_error *error);
-ln_sync_flow ln_sync_shm_take(ln_sync_transport *transport, linnet_error *error);
-ln_sync_flow ln_sync_tls_shake(ln_sync_transport *transport, linnet_error *error);
+void ln_sync_stage_security(ln_sync_transport *transport);
 
 #endif

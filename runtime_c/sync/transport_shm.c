@@ -198,7 +198,7 @@ static bool adopt(ln_sync_transport *transport, int memory, uint64_t ring) {
     transport->shm = shm;
     transport->medium = &ln_sync_shm_medium;
     transport->write_needs = LN_SYNC_READ;
-    ln_sync_stage_after_socket(transport, false);
+    ln_sync_stage_security(transport);
     return true;
 }
 
@@ -216,7 +216,7 @@ typedef union passed {
     char room[CMSG_SPACE(sizeof(int))];
 } passed;
 
-ln_sync_flow ln_sync_shm_give(ln_sync_transport *transport, linnet_error *error) {
+static ln_sync_flow give(ln_sync_transport *transport, linnet_error *error) {
     greeting greeting = {.ring = RING};
     struct iovec part = {&greeting, sizeof greeting};
     passed passed;
@@ -254,7 +254,7 @@ static bool sound(int memory, uint64_t ring) {
            fstat(memory, &file) == 0 && (uint64_t)file.st_size == CONTROL + 2 * ring;
 }
 
-ln_sync_flow ln_sync_shm_take(ln_sync_transport *transport, linnet_error *error) {
+static ln_sync_flow take_over(ln_sync_transport *transport, linnet_error *error) {
     greeting greeting;
     struct iovec part = {&greeting, sizeof greeting};
     passed passed;
@@ -295,7 +295,12 @@ static ln_sync_flow lacking(ln_sync_transport *transport, linnet_error *error) {
     ln_sync_hint(error, "use unix:PATH");
     return LN_SYNC_BROKEN;
 }
-ln_sync_flow ln_sync_shm_give(ln_sync_transport *transport, linnet_error *error) { return lacking(transport, error); }
-ln_sync_flow ln_sync_shm_take(ln_sync_transport *transport, linnet_error *error) { return lacking(transport, error); }
+static ln_sync_flow give(ln_sync_transport *transport, linnet_error *error) { return lacking(transport, error); }
+static ln_sync_flow take_over(ln_sync_transport *transport, linnet_error *error) { return lacking(transport, error); }
 
 #endif
+
+void ln_sync_stage_after_socket(ln_sync_transport *transport, bool shared_memory) {
+    ln_sync_stage_security(transport);
+    if (shared_memory) transport->stage = transport->server ? give : take_over;
+}

@@ -282,7 +282,7 @@ static ln_sync_flow stopped(ln_sync_transport *transport, long moved, int needs,
     return LN_SYNC_BROKEN;
 }
 
-ln_sync_flow ln_sync_tls_shake(ln_sync_transport *transport, linnet_error *error) {
+static ln_sync_flow shake(ln_sync_transport *transport, linnet_error *error) {
     struct ln_sync_tls *tls;
     bool drained = false;
     if (!transport->tls && !begin(transport)) {
@@ -312,4 +312,9 @@ ln_sync_flow ln_sync_tls_shake(ln_sync_transport *transport, linnet_error *error
     tls->sealed = true;
     transport->stage = NULL;
     return LN_SYNC_FLOWS;
+}
+
+void ln_sync_stage_security(ln_sync_transport *transport) {
+    transport->stage = transport->security ? shake : NULL;
+    transport->stage_needs = LN_SYNC_NOW; /* the stage changes this when it blocks */
 }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sizes in bytes, and the protocol's version. */
+/* Sizes in bytes, how long a handshake may take, and the protocol's version. */
 enum {
     LN_SYNC_HEADER = 64,
     LN_SYNC_CONTROL_MAX = 4096,
@@ -17,6 +17,7 @@ enum {
     LN_SYNC_CHUNK = 256 << 10,
     LN_SYNC_CHUNK_MAX = 4 << 20,
     LN_SYNC_TENSORS_MAX = 65535,
+    LN_SYNC_HANDSHAKE_MS = 10000,
     LN_SYNC_VERSION = 1
 };
 #define LN_SYNC_NO_WORKER 0xffffffffu

@@ -1,14 +1,12 @@
-/* worker_core.c - the links of a worker: received frames, new and lost connections, heartbeats. worker_work.c does the
- * work that involves all links. */
+/* worker_core.c - a worker's connections: received frames, new and lost connections; its creation and end.
+ * worker_work.c does the work that involves all links. */
 #include "sync/worker_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACES = 64, HANDSHAKE_MS = 10000, BACKOFF_MS = 20, BACKOFF_MAX_MS = 20000, FAILURES = 8 };
-
-uint64_t ln_worker_clock(const ln_sync_worker *worker) { return worker->host.clock(worker->host.context); }
+enum { PLACES = 64, BACKOFF_MS = 20, BACKOFF_MAX_MS = 20000, FAILURES = 8 };
 
 /* ---- receiving ------------------------------------------------------------------------------------------------- */
 
@@ -87,46 +85,7 @@ static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
     ln_worker_released(context);
 }
 
-bool ln_worker_send(worker_link *link, uint8_t type, uint64_t step, const void *payload, size_t size) {
-    const ln_sync_header header = {.type = type, .step = step};
-    return ln_sync_stream_control(link->stream, &header, payload, size);
-}
-
 /* ---- connections ------------------------------------------------------------------------------------------------ */
-
-void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal) {
-    if (link->ending) return;
-    link->ending = true;
-    link->why = *why;
-    ln_sync_at(&link->why, link->address);
-    if (fatal && !link->worker->failure.code) {
-        link->worker->failure = *why;
-        if (!why->tensor[0]) ln_sync_at(&link->worker->failure, link->address);
-    }
-}
-
-/* Restarts the work that the lost connection had not finished. */
-void ln_worker_restart(worker_link *link) {
-    link->asked = link->missing = link->queued = link->released = 0;
-    link->committed = link->sent = link->ahead = false;
-    for (uint32_t i = 0; link->parts && i < link->manifest->count; i++) {
-        worker_part *part = &link->parts[i];
-        if (part->awaited && part->taken) part->version = LN_SYNC_NONE; /* only part of the value arrived */
-        part->awaited = part->rows_awaited = false;
-        part->taken = 0;
-    }
-}
-
-void ln_worker_opened(worker_link *link) {
-    const uint64_t now = ln_worker_clock(link->worker);
-    if (link->opened) link->reconnects++;
-    link->opened = true;
-    link->state = WORKER_OPEN;
-    link->attempts = 0;
-    link->heard_at = now;
-    link->beat_at = 0;
-    ln_worker_restart(link);
-}
 
 ln_sync_wish ln_sync_worker_wish(const ln_sync_worker *worker, int index) {
     const worker_link *link = &worker->links[index];
@@ -188,29 +147,6 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
     ln_worker_restart(link);
     link->retry_at = now + back_off(link);
     if (worker->work == WORKER_LEAVE) link->done = true; /* leaving ends when the connection is closed */
-}
-
-static void beat(worker_link *link, uint64_t now) {
-    const ln_sync_beat beat = {.clock = now, .peer_clock = link->peer_clock, .received = link->peer_clock_at};
-    unsigned char payload[LN_SYNC_BEAT_BYTES];
-    ln_sync_beat_write(&beat, payload);
-    if (ln_worker_send(link, LN_SYNC_HEARTBEAT, 0, payload, sizeof payload)) link->beat_at = now;
-}
-
-void ln_worker_check_time(worker_link *link, uint64_t now) {
-    linnet_error error;
-    if (link->state == WORKER_GREETING && now - link->begun_at > HANDSHAKE_MS * LN_SYNC_MS) {
-        ln_sync_fail(&error, LINNET_TIMED_OUT, "the server did not answer the greeting within %d s",
-                     HANDSHAKE_MS / 1000);
-        ln_sync_hint(&error, "is this the address of a linnet server, and do both sides have the same key?");
-        ln_worker_end(link, &error, false);
-    } else if (link->state == WORKER_OPEN && now - link->heard_at > link->lease) {
-        ln_sync_fail(&error, LINNET_CONNECTION_LOST, "the server was silent for %llu ms",
-                     (unsigned long long)((now - link->heard_at) / LN_SYNC_MS));
-        ln_worker_end(link, &error, false);
-    } else if (link->state == WORKER_OPEN && now - link->beat_at >= link->heartbeat) {
-        beat(link, now);
-    }
 }
 
 /* ---- creation and end ------------------------------------------------------------------------------------------- */

@@ -7,8 +7,6 @@
 #include "sync/manifest.h"
 #include "sync/worker_core.h"
 
-#define LN_SYNC_MS UINT64_C(1000000)
-
 /* A shared variable. */
 typedef struct worker_tensor {
     linnet_tensor_info info; /* from the model; for a remote table only the name, until a manifest has the rest */
@@ -163,6 +161,9 @@ void *ln_worker_memory(ln_sync_worker *worker, size_t size);
 /* Makes *memory at least `need` bytes long. The old contents may be lost. */
 bool ln_worker_room(ln_sync_worker *worker, void **memory, size_t *room, size_t need);
 
+/* The parts of a worker, from below: each calls only those that stand before it here, and worker_work.c and
+ * worker_core.c call all of them. */
+
 /* worker_model.c */
 linnet_status ln_worker_read_model(ln_sync_worker *worker, linnet_error *error);
 worker_tensor *ln_worker_find(const ln_sync_worker *worker, const char *name);
@@ -171,28 +172,26 @@ linnet_status ln_worker_match(worker_link *link, linnet_error *error);
 /* Checks all manifests: together they must contain every tensor exactly once. */
 linnet_status ln_worker_cover(ln_sync_worker *worker, linnet_error *error);
 
+/* worker_links.c */
+uint64_t ln_worker_clock(const ln_sync_worker *worker);
+bool ln_worker_send(worker_link *link, uint8_t type, uint64_t step, const void *payload, size_t size);
+/* Ends this connection soon. With `fatal`, ends the whole worker. */
+void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal);
+/* Restarts the work that a lost connection had not finished. */
+void ln_worker_restart(worker_link *link);
+void ln_worker_opened(worker_link *link); /* the handshake is done: begins heartbeats and continues the work */
+/* Sends heartbeats and notices silent servers. */
+void ln_worker_check_time(worker_link *link, uint64_t now);
+void ln_worker_begin(ln_sync_worker *worker, worker_work work);
+/* Returns the first step that no server has decided for this worker. Shards that are further ahead wait for the other
+ * shards. */
+uint64_t ln_worker_next(const ln_sync_worker *worker);
+
 /* worker_agree.c */
 void ln_worker_greet(worker_link *link);
 ln_sync_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *welcome);
 ln_sync_refusal ln_worker_announced(worker_link *link, const void *payload, size_t length);
 void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse);
-
-/* worker_core.c */
-uint64_t ln_worker_clock(const ln_sync_worker *worker);
-/* Restarts the work that a lost connection had not finished. */
-void ln_worker_restart(worker_link *link);
-/* Sends heartbeats and notices silent servers. */
-void ln_worker_check_time(worker_link *link, uint64_t now);
-/* Ends this connection soon. With `fatal`, ends the whole worker. */
-void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal);
-void ln_worker_opened(worker_link *link); /* the handshake is done: begins heartbeats and continues the work */
-bool ln_worker_send(worker_link *link, uint8_t type, uint64_t step, const void *payload, size_t size);
-
-/* worker_work.c */
-void ln_worker_begin(ln_sync_worker *worker, worker_work work);
-/* Returns the first step that no server has decided for this worker. Shards that are further ahead wait for the other
- * shards. */
-uint64_t ln_worker_next(const ln_sync_worker *worker);
 
 /* worker_pull.c: a link's share of the work; called again when a stream has room or something has arrived. */
 void ln_worker_ask(worker_link *link);
@@ -203,15 +202,15 @@ ln_sync_refusal ln_worker_data(worker_link *link, const ln_sync_header *header);
 ln_sync_refusal ln_worker_same(worker_link *link, const void *payload, size_t length);
 void ln_worker_pulled(ln_sync_worker *worker);
 
+/* worker_gradient.c: the gradients of a step, from a session's outputs or as differences, and their messages. */
+linnet_status ln_worker_collect(ln_sync_worker *worker, linnet_session *session, linnet_error *error);
+linnet_status ln_worker_differ(ln_sync_worker *worker, linnet_error *error);
+linnet_status ln_worker_encode(worker_link *link, linnet_error *error);
+
 /* worker_push.c */
 void ln_worker_push(worker_link *link);
 void ln_worker_released(worker_link *link);
 void ln_worker_pushed(ln_sync_worker *worker);
 ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack);
-
-/* worker_gradient.c: the gradients of a step, from a session's outputs or as differences, and their messages. */
-linnet_status ln_worker_collect(ln_sync_worker *worker, linnet_session *session, linnet_error *error);
-linnet_status ln_worker_differ(ln_sync_worker *worker, linnet_error *error);
-linnet_status ln_worker_encode(worker_link *link, linnet_error *error);
 
 #endif

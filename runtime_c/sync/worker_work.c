@@ -27,18 +27,6 @@ void ln_sync_worker_advance(ln_sync_worker *worker) {
     }
 }
 
-void ln_worker_begin(ln_sync_worker *worker, worker_work work) {
-    worker->work = work;
-    worker->begun_at = ln_worker_clock(worker);
-    worker->interrupted = false;
-    for (int i = 0; i < worker->link_count; i++) {
-        worker_link *link = &worker->links[i];
-        link->done = link->acked = false;
-        link->unsaved.code = 0;
-        ln_worker_restart(link);
-    }
-}
-
 void ln_sync_worker_begin_agreement(ln_sync_worker *worker) { ln_worker_begin(worker, WORKER_AGREE); }
 
 void ln_sync_worker_begin_save(ln_sync_worker *worker) { ln_worker_begin(worker, WORKER_SAVE); }
@@ -148,13 +136,6 @@ bool ln_sync_worker_finished(ln_sync_worker *worker, linnet_status *status, linn
         *status = conclude(worker, error);
     worker->work = WORKER_IDLE;
     return true;
-}
-
-uint64_t ln_worker_next(const ln_sync_worker *worker) {
-    uint64_t next = LN_SYNC_NONE;
-    for (int i = 0; i < worker->link_count; i++)
-        if (worker->links[i].next < next) next = worker->links[i].next;
-    return next;
 }
 
 static void sooner(uint64_t *deadline, uint64_t time) {
