@@ -157,19 +157,33 @@ def test_calls() -> None:
     assert {call[:2] for call in upwards} == set(REGISTRIES), "a registry that nothing uses"
 
 
+# Files that call each other in a circle. Each pair is one call that closes a circle; without the pairs there is none.
+CIRCLES: dict[tuple[str, str], str] = {
+    ("plan/build/body.c", "plan/build/program.c"): "until passes are taken apart",
+    ("plan/build/infer_pass.c", "plan/build/body.c"): "until passes are taken apart",
+    ("plan/build/infer_pass.c", "plan/build/expand.c"): "until passes are taken apart",
+    ("plan/graph/work.c", "plan/graph/fold.c"): "until passes are taken apart",
+    ("plan/passes/claims.c", "plan/build/lower.c"): "until passes are taken apart",
+    ("plan/passes/devices.c", "plan/build/lower.c"): "until passes are taken apart",
+    ("plan/passes/devices.c", "plan/passes/alias.c"): "until passes are taken apart",
+}
+
+
 def file_calls(objects: Path) -> dict[str, set[str]]:
-    """{file: files of which it calls a function or reads a table}, from compiled objects."""
-    owners: dict[str, str] = {}
-    wanted: dict[str, set[str]] = {}
-    for file in sorted(objects.rglob("*.o")):
-        name = str(file.relative_to(objects)).removesuffix(".o")
+    """The files whose functions or tables each C file below runtime_c uses, from compiled objects."""
+    defined: dict[str, str] = {}
+    used: dict[str, set[str]] = {}
+    for file in objects.glob("linnet*_objects.dir/runtime_c/**/*.o"):
+        name = file.relative_to(objects).as_posix().split("/runtime_c/")[1].removesuffix(".o")
+        if not (RUNTIME / name).exists():  # the object of a file that has moved
+            continue
         listing = subprocess.run(["nm", str(file)], capture_output=True, text=True, check=True).stdout
         for kind, symbol in re.findall(r"^\s*[0-9a-f]*\s+([A-Za-z]) (\S+)$", listing, re.MULTILINE):
             if kind == "U":
-                wanted.setdefault(name, set()).add(symbol)
+                used.setdefault(name, set()).add(symbol)
             elif kind in "TRDBVWi":
-                owners[symbol] = name
-    return {name: {owners[symbol] for symbol in used if symbol in owners} - {name} for name, used in wanted.items()}
+                defined[symbol] = name
+    return {name: {defined[s] for s in symbols if s in defined} - {name} for name, symbols in used.items()}
 
 
 def circle(calls: dict[str, set[str]]) -> list[str]:
@@ -181,14 +195,19 @@ def circle(calls: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def test_no_files_of_sync_call_in_a_circle() -> None:
-    """Each file of liblinnet_sync can be read after those that it calls."""
+def test_files_call_each_other_in_no_circle() -> None:
+    """A file can be read after those that it calls. The table of ops names every op's shape rule, so its rows do not count."""
     need("nm")
-    calls = file_calls(build("release", "linnet_sync") / "CMakeFiles" / "linnet_sync_objects.dir")
-    assert len(calls) > 50
-    assert circle(calls) == []
-    calls["runtime_c/sync/server_memory.c"] = {"runtime_c/sync/barrier.c"}
-    assert "runtime_c/sync/server_memory.c" in circle(calls), "a circle is not found"
+    build("release", "linnet_sync")
+    calls = file_calls(build("release") / "CMakeFiles")
+    assert len(calls) > 150
+    calls["generated/op_table.c"] = set()
+    for a, b in CIRCLES:
+        assert b in calls.get(a, set()), f"{a} no longer calls {b}: delete the pair"
+    without = {name: {other for other in others if (name, other) not in CIRCLES} for name, others in calls.items()}
+    assert circle(without) == []
+    for a, b in CIRCLES:
+        assert circle(without | {a: without[a] | {b}}), f"the call from {a} to {b} closes no circle: delete the pair"
 
 
 def test_places_are_numbered_in_two_files() -> None:

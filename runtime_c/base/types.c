@@ -2,8 +2,6 @@
  * Float conversions are exact bit manipulations, so that every ISA and compiler agrees with them. */
 #include "base/types.h"
 
-#include "base/structs.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -236,27 +234,4 @@ void ln_store_i64(void *data, int dtype, int64_t index, int64_t value) {
     case LINNET_BF16: ((uint16_t *)data)[index] = ln_f32_to_bf16(integer_to_odd(value)); break;
     default: break;
     }
-}
-
-linnet_status ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out) {
-    linnet_tensor_info info = {.name = name, .dtype = t->dtype, .rank = t->rank, .quant_axis = -1};
-    uint64_t bytes;
-    for (int d = 0; d < t->rank; ++d) info.shape[d] = t->dims[d];
-    if (ln_bytes(t, &bytes)) info.bytes = (size_t)bytes;
-    info.bits = ln_dtype_bits(t->dtype);
-    info.layout = ln_layout_name(t->layout);
-    if (t->quant != NULL && t->quant->scheme != LN_QUANT_NONE) {
-        const ln_quant *q = t->quant;
-        info.quant_scheme = q->scheme;
-        info.quant_axis = q->scheme == LN_QUANT_TENSOR ? -1 : q->axis;
-        info.quant_block = q->scheme == LN_QUANT_BLOCK ? (int32_t)q->block : 0;
-        info.quant_count = q->count;
-        info.scales = q->scale;
-        info.zeros = q->zero;
-        if (q->scheme == LN_QUANT_TENSOR && q->count > 0) {
-            info.scale = q->scale[0];
-            info.zero = q->zero != NULL ? q->zero[0] : 0;
-        }
-    }
-    return LN_GIVE(linnet_tensor_info, layout, &info, out);
 }

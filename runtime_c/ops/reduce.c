@@ -9,33 +9,6 @@
 
 #include <math.h>
 
-bool ln_reduce_mask(const ln_reduce_attributes *a, const ln_tensor *inputs, int n_inputs, uint32_t *mask, bool *bad) {
-    int64_t v[2 * LN_MAX_RANK];
-    const int64_t *axes = a->axes.v;
-    int64_t n = a->axes.n;
-    *mask = 0;
-    *bad = false;
-    if (n_inputs > 1 && inputs[1].dtype != LINNET_NONE) {
-        int known = ln_int_operand(&inputs[1], v);
-        if (known == -2) *bad = true;
-        if (known < 0) return false;
-        axes = v;
-        n = known;
-    }
-    int rank = inputs[0].rank;
-    if (rank < 0) return false;
-    if (n == 0 && !a->noop_with_empty_axes) *mask = (1u << rank) - 1u;
-    for (int64_t i = 0; i < n; i++) {
-        int d = ln_axis(axes[i], rank);
-        if (d < 0) {
-            *bad = true;
-            return false;
-        }
-        *mask |= 1u << d;
-    }
-    return true;
-}
-
 linnet_status ln_infer_reduce(const ln_infer *infer) {
     const ln_reduce_attributes *a = infer->attributes;
     const ln_tensor *x = &infer->inputs[0];

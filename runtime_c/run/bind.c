@@ -2,31 +2,17 @@
  * The operands of all steps are resolved again when memory is bound, so a run costs the same as without. */
 #include "run/session.h"
 
-static const ln_port *port_at(const ln_program *p, int32_t i) {
-    return i < p->n_inputs ? &p->inputs[i] : &p->outputs[i - p->n_inputs];
-}
-
-void *ln_bound_memory(const linnet_session *s, uint64_t offset) {
-    const ln_program *p = &s->plan->program;
-    for (int32_t i = 0; i < p->n_inputs + p->n_outputs; ++i) {
-        const ln_port *port = port_at(p, i);
-        if (s->bound[i] != NULL && port->operand.region == LN_REGION_IO && offset - port->operand.offset < port->bytes)
-            return s->bound[i] + (offset - port->operand.offset);
-    }
-    return NULL;
-}
-
 /* Whether the memory for port i overlaps other bound memory, so that a run would write what another step reads. Two
    outputs that are one tensor cannot both be bound. */
 static bool overlaps(const linnet_session *s, int32_t i, const char *data) {
     const ln_program *p = &s->plan->program;
     for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k) {
-        if (k == i || s->bound[k] == NULL || port_at(p, i)->bytes == 0 || port_at(p, k)->bytes == 0 ||
+        if (k == i || s->bound[k] == NULL || ln_port_at(p, i)->bytes == 0 || ln_port_at(p, k)->bytes == 0 ||
             (i < p->n_inputs && k < p->n_inputs))
             continue;
-        if (port_at(p, k)->operand.offset == port_at(p, i)->operand.offset) return true;
+        if (ln_port_at(p, k)->operand.offset == ln_port_at(p, i)->operand.offset) return true;
         const uintptr_t a = (uintptr_t)data, b = (uintptr_t)s->bound[k];
-        if (a < b + port_at(p, k)->bytes && b < a + port_at(p, i)->bytes) return true;
+        if (a < b + ln_port_at(p, k)->bytes && b < a + ln_port_at(p, i)->bytes) return true;
     }
     return false;
 }

@@ -91,6 +91,23 @@ linnet_status ln_segments_make_room(linnet_session *s, ln_instance *last, uint64
     return ln_memory_check(&s->memory, bytes, error);
 }
 
+linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grown *grown, size_t bytes,
+                               linnet_error *error) {
+    if (grown->data != NULL && bytes <= grown->size) return LINNET_OK;
+    ln_segments_free(s, instance); /* the children have pointers to the old memory */
+    size_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
+    if (ln_session_free(s) < size + LN_ALIGNMENT) size = bytes;
+    size = ln_round_up(size > 0 ? size : 1, LN_ALIGNMENT);
+    const linnet_status status = ln_segments_make_room(s, instance, size, error);
+    char *data = status == LINNET_OK ? ln_memory_alloc(&s->memory, size) : NULL;
+    if (data != NULL && grown->size > 0) memcpy(data, grown->data, grown->size);
+    ln_instance_shrink(s, grown); /* also after a failure, because the next run starts from the beginning */
+    if (status != LINNET_OK) return status;
+    if (data == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate the results of a loop");
+    *grown = (ln_grown){data, size};
+    return LINNET_OK;
+}
+
 /* The waiting graph, with everything that is known after the program has run. While bounds are computed, there is no
    session and no instance. Shapes are then the largest possible shapes, and wanted values stay undecided. */
 static linnet_status resume(const ln_program *program, linnet_session *s, const ln_instance *parent, ln_work *w,

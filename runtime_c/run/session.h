@@ -5,12 +5,20 @@
 
 #include "plan/session_layout.h"
 
+/* NULL stays NULL, because arithmetic on it is undefined even with offset 0. */
+static inline void *ln_at(const void *base, uint64_t offset) {
+    return base != NULL ? (char *)(uintptr_t)base + offset : NULL;
+}
+/* The inputs of the program, then its outputs. */
+static inline const ln_port *ln_port_at(const ln_program *p, int32_t i) {
+    return i < p->n_inputs ? &p->inputs[i] : &p->outputs[i - p->n_inputs];
+}
+
+/* instance.c */
 /* Places the instance's arrays in `block` (ln_instance_size bytes, zeroed) and resolves every operand. */
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error);
 /* Resolves the operands of the instance and of all later segments again. */
 void ln_instance_rebind(linnet_session *session, ln_instance *instance);
-/* bind.c: the caller's memory at an offset of the session's io; NULL: the session's own memory. */
-void *ln_bound_memory(const linnet_session *session, uint64_t offset);
 /* segment.c: bytes that later segments may still allocate within max_bytes; UINT64_MAX without a limit. */
 uint64_t ln_session_free(const linnet_session *session);
 /* segment.c: makes room for `bytes` more bytes. It drops later segments on which the run up to `last` does not depend.
@@ -18,14 +26,17 @@ uint64_t ln_session_free(const linnet_session *session);
 linnet_status ln_segments_make_room(linnet_session *session, ln_instance *last, uint64_t bytes, linnet_error *error);
 /* Frees the device memory of the instance. */
 void ln_instance_unbind(linnet_session *session, ln_instance *instance);
-/* The pointer to an operand, on the host or on its device. */
+/* operand.c: the pointer to an operand on the host; NULL if it is on a device. */
 void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *operand);
 void ln_instance_publish(linnet_session *session, const ln_instance *instance); /* the instance's outputs become the
                                                                                    session's outputs */
 /* Forgets the outputs of segments, whose memory a run that fails may have freed. */
 void ln_session_no_outputs(linnet_session *session);
 
-/* Makes room for `bytes` bytes of a growing result and keeps its contents. Errors: TOO_LARGE, OUT_OF_MEMORY. */
+/* Frees the memory of a growing result. */
+void ln_instance_shrink(linnet_session *session, ln_grown *grown);
+/* segment.c: makes room for `bytes` bytes of a growing result and keeps its contents. Errors: TOO_LARGE, OUT_OF_MEMORY.
+ */
 linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, ln_grown *grown, size_t bytes,
                                linnet_error *error);
 

@@ -5,22 +5,6 @@
 
 #include <string.h>
 
-void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype) {
-    for (int64_t i = 0; i < n; i++) switch (dst_dtype) {
-        case LINNET_F32:
-            ((float *)dst)[i] = src_dtype == LINNET_F32   ? ((const float *)src)[i * stride]
-                                : src_dtype == LINNET_F16 ? ln_f16_to_f32(((const uint16_t *)src)[i * stride])
-                                                          : ln_bf16_to_f32(((const uint16_t *)src)[i * stride]);
-            break;
-        case LINNET_I16:
-            ((int16_t *)dst)[i] = src_dtype == LINNET_I16  ? ((const int16_t *)src)[i * stride]
-                                  : src_dtype == LINNET_I8 ? ((const int8_t *)src)[i * stride]
-                                                           : ((const uint8_t *)src)[i * stride];
-            break;
-        default: ((uint8_t *)dst)[i] = ((const uint8_t *)src)[i * stride];
-        }
-}
-
 void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows,
                        int64_t bytes) {
     for (int64_t i = 0; i < rows; i++)

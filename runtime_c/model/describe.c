@@ -1,0 +1,89 @@
+/* describe.c - what a program can ask about an open model: signatures, tensors, variables, metadata, bytes.
+ * Nothing here changes the model. */
+#include "base/structs.h"
+#include "model/structure.h"
+
+#include <string.h>
+
+static const ln_signature *signature_at(const linnet_model *model, int signature) {
+    return model && signature >= 0 && signature < model->n_signatures ? &model->signatures[signature] : NULL;
+}
+
+int linnet_model_signature_count(const linnet_model *model) { return model ? model->n_signatures : 0; }
+
+const char *linnet_model_signature_name(const linnet_model *model, int signature) {
+    const ln_signature *s = signature_at(model, signature);
+    return s ? s->name : NULL;
+}
+
+int linnet_model_find_signature(const linnet_model *model, const char *name) {
+    for (int i = 0; model && name && i < model->n_signatures; i++)
+        if (!strcmp(model->signatures[i].name, name)) return i;
+    return -1;
+}
+
+int linnet_model_input_count(const linnet_model *model, int signature) {
+    const ln_signature *s = signature_at(model, signature);
+    return s ? model->functions[s->function].n_inputs : 0;
+}
+
+int linnet_model_output_count(const linnet_model *model, int signature) {
+    const ln_signature *s = signature_at(model, signature);
+    return s ? model->functions[s->function].n_outputs : 0;
+}
+
+linnet_status linnet_model_get_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
+    const ln_signature *s = signature_at(model, signature);
+    const ln_function *f = s ? &model->functions[s->function] : NULL;
+    if (!f || i < 0 || i >= f->n_inputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&f->values[f->inputs[i]].tensor, s->inputs[i], out);
+}
+
+linnet_status linnet_model_get_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
+    const ln_signature *s = signature_at(model, signature);
+    const ln_function *f = s ? &model->functions[s->function] : NULL;
+    if (!f || i < 0 || i >= f->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&f->values[f->outputs[i]].tensor, s->outputs[i], out);
+}
+
+int32_t ln_find_tensor(const ln_signature *s, const ln_function *f, const char *name, const char **own) {
+    for (int32_t i = 0; name && i < f->n_outputs; ++i)
+        if (!strcmp(*own = s->outputs[i], name)) return f->outputs[i];
+    for (int32_t i = 0; name && i < f->n_values; ++i)
+        if (!strcmp(*own = f->values[i].name, name)) return i;
+    return -1;
+}
+
+linnet_status linnet_model_get_tensor(const linnet_model *model, int signature, const char *name,
+                                      linnet_tensor_info *out) {
+    const ln_signature *s = signature_at(model, signature);
+    const ln_function *f = s ? &model->functions[s->function] : NULL;
+    const int32_t i = f ? ln_find_tensor(s, f, name, &name) : -1;
+    return i < 0 ? LINNET_INVALID_ARGUMENT : ln_tensor_info(&f->values[i].tensor, name, out);
+}
+
+int linnet_model_variable_count(const linnet_model *model) { return model ? model->n_variables : 0; }
+
+linnet_status linnet_model_get_variable(const linnet_model *model, int i, linnet_tensor_info *out) {
+    if (!model || i < 0 || i >= model->n_variables) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&model->variables[i].tensor, model->variables[i].name, out);
+}
+
+const char *linnet_model_metadata(const linnet_model *model, const char *key) {
+    if (model && key && !strcmp(key, "digest")) return model->digest;
+    for (int32_t i = 0; model && key && i < model->n_metadata; i++)
+        if (!strcmp(model->metadata[2 * i], key)) return model->metadata[2 * i + 1];
+    return NULL;
+}
+
+size_t linnet_model_bytes(linnet_model *model) {
+    if (!model) return 0;
+    ln_lock_shared(&model->lock);
+    const size_t bytes = model->memory.bytes + model->packed.bytes;
+    ln_unlock(&model->lock);
+    return bytes;
+}
+
+size_t linnet_model_mapped_bytes(const linnet_model *model) {
+    return model && model->file_kind == LN_FILE_MAPPED ? model->file_size : 0;
+}
