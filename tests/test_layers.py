@@ -1,5 +1,5 @@
 """The layers of the Python package: imports run down (the contracts are in pyproject.toml), and no modules import each other in a
-circle. Imports inside functions count."""
+circle. Imports inside functions count. Files of the product, Python and C, are short enough to have one subject."""
 
 from __future__ import annotations
 
@@ -50,3 +50,27 @@ def test_circles_are_found() -> None:
     assert circle(graph) == []
     graph.add_import(importer="c", imported="b")
     assert sorted(set(circle(graph))) == ["b", "c"]
+
+
+MOST_LINES = 450
+LONGER = {  # file: why it is one subject
+    "runtime_c/include/linnet.h": "the public header, which one person reads in one sitting",
+    "runtime_c/simd/math.h": "elementary functions, each of a few lines, which share their constants and their tests",
+}
+
+
+def sources() -> list[Path]:
+    """The source files of the product, without those that the generator writes."""
+    folders = ("runtime_c", "kernels_x86", "kernels_arm", "kernels_gpu", "pyruntime", "converters", "schema")
+    ends = (".c", ".h", ".inc", ".py", ".cl", ".cu")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in ends]
+    return sorted(path for path in found if "generated" not in str(path.relative_to(ROOT)))
+
+
+def test_files_are_short() -> None:
+    """A file that grows beyond the limit is split by subject, or it is listed with its reason."""
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources()}
+    assert len(lines) > 700
+    long = {name: count for name, count in lines.items() if count > MOST_LINES and name not in LONGER}
+    assert not long, "\n".join(f"{name}: {count} lines, at most {MOST_LINES}" for name, count in long.items())
+    assert all(lines[name] > MOST_LINES for name in LONGER), "a file of LONGER is short enough now"

@@ -25,7 +25,7 @@ C_FREE = ("runtime_c/ops/", "runtime_c/fast/", "runtime_c/generated/")  # and wh
 C_NAMES: dict[tuple[str, str], tuple[int, str]] = {
     ("runtime_c/map/map_convert.c", "cast"): (3, "fast kernels of the three conversions, made of map programs"),
     ("runtime_c/map/map_convert.c", "quantize"): (3, "fast kernels of the three conversions, made of map programs"),
-    ("runtime_c/model/structure.c", "while"): (1, "how a loop hands on carried values is checked once, at load"),
+    ("runtime_c/model/structure_nodes.c", "while"): (1, "how a loop hands on carried values is checked once, at load"),
     ("runtime_c/plan/graph/evaluate.c", "map"): (1, "the epilogue of a step is a map, computed after its op"),
     ("runtime_c/model/user.c", "user"): (1, "the rows of registered ops are copies of its row"),
     ("runtime_c/plan/build/infer_pass.c", "call"): (1, "control flow is taken apart here: a call is inlined"),

@@ -10,9 +10,9 @@ import onnx
 from onnx import AttributeProto, NodeProto, TypeProto
 
 from linnet.converters.onnx.interface import dims_of
-from linnet.converters.onnx.nodes import MAIN
 from linnet.converters.onnx.operation import DTYPES, storage_of
 from linnet.converters.onnx.problems import Unsupported
+from linnet.converters.onnx.schemas import MAIN
 from linnet.converters.onnx.values import Value
 from linnet.ir.function import Function, Tensor
 from linnet.ir.operands import Registered

@@ -4,7 +4,7 @@ A failed node yields placeholders, shaped by ONNX's own inference if possible, s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import onnx
@@ -15,19 +15,7 @@ from linnet.converters.onnx import custom, interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from, text_of
-from linnet.converters.onnx.nodes import (
-    MAIN,
-    has_body,
-    label,
-    opsets_of,
-    pick,
-    proto_of,
-    reads,
-    schema_of,
-    size_of,
-    substituted,
-    type_of,
-)
+from linnet.converters.onnx.nodes import guessed, label, opsets_of, ordered, size_of, substituted, type_of
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import (
     MOST_PROBLEMS,
@@ -40,52 +28,16 @@ from linnet.converters.onnx.problems import (
 )
 from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
+from linnet.converters.onnx.schemas import MAIN, checked, has_body, pick, schema_of
+from linnet.converters.onnx.scope import Body, Scope
 from linnet.converters.onnx.values import COMPOSITE, Carried, Value, leaves, rebuilt
 from linnet.facade import Graph
-from linnet.ir.dtypes import Dim
 from linnet.ir.function import Function, Tensor
 from linnet.ir.user_op import UserOp, register
 
 OLDEST_OPSET = 1  # an op of an old opset is refused only for attributes that no rule reads
-FUSED_EARLY = {
-    "LayerNormalization"
-}  # ONNX Runtime's optimizer writes these also into models of opsets that do not define them
 MAX_DEPTH = 32  # limit on the nesting of functions
 MAX_GROWTH = 100  # limit on converted nodes per node in the file (functions inlined, bodies tried again), plus 20,000
-
-
-class Scope:
-    """The names of values in a graph, branch or function body. `parent` gives access to the names of the enclosing graph."""
-
-    def __init__(self, opsets: Mapping[str, int], parent: Scope | None = None) -> None:
-        self.opsets = dict(opsets)
-        self.parent = parent
-        self.values: dict[str, Value] = {}
-        self.initializers: dict[str, onnx.TensorProto] = {}
-
-    def opset(self, domain: str) -> int:
-        return self.opsets.get("" if domain in MAIN else domain, 0)
-
-
-class Body(Scope):
-    """The scope of a branch or loop body that becomes a function. Values captured from outside become inputs of the function."""
-
-    def __init__(self, parent: Scope, outer: Function, function: Function, any_shape: bool = False) -> None:
-        super().__init__(parent.opsets, parent)
-        self.outer, self.function = outer, function
-        self.any_shape = any_shape  # dimensions of captured tensors are treated as unknown inside
-        self.captured: dict[Tensor, Tensor] = {}  # outer tensor: input of the function
-        self.iteration: Tensor | None = None  # of a loop: the iteration number
-
-    def capture(self, tensor: Tensor) -> Tensor:
-        """The input that represents an outer tensor inside the body. Constants are copied instead."""
-        if tensor.data is not None:
-            return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
-        if tensor not in self.captured:
-            shape = (None,) * len(tensor.shape) if self.any_shape and tensor.shape is not None else tensor.shape
-            inside = self.function.placeholder(tensor.name, tensor.dtype, shape)
-            self.captured[tensor] = inside
-        return self.captured[tensor]
 
 
 class Importer:
@@ -214,7 +166,7 @@ class Importer:
         return operands
 
     def placeholder(self, name: str) -> Tensor:
-        """A tensor in place of one that could not be made, with the type and shape that the model or `guess` knows."""
+        """A tensor in place of one that could not be made, with the type and shape that the model or ONNX's inference knows."""
         dtype, shape = "f32", None
         if name in self.types and self.types[name].HasField("tensor_type"):
             kind = self.types[name].tensor_type
@@ -229,74 +181,14 @@ class Importer:
         self.keep.append(tensor)
         return tensor
 
-    def guess(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> None:
-        """Records the output types that ONNX's inference finds. It runs per node, because on a damaged model it can crash."""
-        try:
-            schema = defs.get_schema(node.op_type, scope.opset(""), "")
-            if (
-                node.domain not in MAIN
-                or len(operands) < schema.min_input
-                or any(a.HasField("g") for a in node.attribute)
-            ):
-                return
-            given = {n: proto_of(v, self.kinds) for n, v in zip(node.input, operands, strict=True) if v is not None}
-            constants = {
-                name: onnx.numpy_helper.from_array(value.data, name)
-                for name, value in zip(node.input, operands, strict=True)
-                if isinstance(value, Tensor)
-                and value.dtype == "i64"
-                and value.data is not None
-                and value.data.size < 64
-            }
-            self.types.update(onnx.shape_inference.infer_node_outputs(schema, node, given, constants))
-        except Exception:  # the guess is optional: later nodes work without it
-            pass
-
     # -- nodes
 
     def run(self, nodes: Sequence[NodeProto], scope: Scope) -> None:
         """Converts nodes in an order that makes every value before it is read."""
-        for node in self.ordered(nodes):
+        for node in ordered(nodes, self.problem):
             if self.full:
                 break
             self.convert(node, scope)
-
-    def ordered(self, nodes: Sequence[NodeProto]) -> list[NodeProto]:
-        """Returns a stable topological order. Nodes on a cycle are reported as problems and left out."""
-        maker: dict[str, int] = {}
-        for index, node in enumerate(nodes):
-            for name in node.output:
-                if name and name in maker:
-                    self.problem(
-                        node,
-                        f"it produces {name!r}, which another node produces too",
-                        "give every value a unique name",
-                    )
-                elif name:
-                    maker[name] = index
-        waits = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
-        if all(not w or max(w) < i for i, w in enumerate(waits)):
-            return list(nodes)
-        users: dict[int, list[int]] = {}
-        for index, wait in enumerate(waits):
-            for other in wait:
-                users.setdefault(other, []).append(index)
-        left = [len(w) for w in waits]
-        ready = [i for i, n in enumerate(left) if n == 0]
-        order: list[int] = []
-        for index in ready:  # the list grows during the loop
-            order.append(index)
-            for user in users.get(index, ()):
-                left[user] -= 1
-                if left[user] == 0:
-                    ready.append(user)
-        for index in sorted(set(range(len(nodes))) - set(order)):
-            self.problem(
-                nodes[index],
-                "it is part of a cycle, or depends on one",
-                "ONNX graphs must be acyclic: export the model again",
-            )
-        return [nodes[i] for i in order]
 
     def convert(self, node: NodeProto, scope: Scope) -> None:
         """Runs one node's rule and adds its outputs to the scope."""
@@ -330,7 +222,7 @@ class Importer:
             self.function.source = outer
         if results is None:
             del self.function.nodes[before:]
-            self.guess(node, scope, operands)
+            self.types.update(guessed(node, scope.opset(""), operands, self.kinds))
             results = [self.placeholder(name) for name in node.output]
         elif tainted:
             made = [t for value in results for t in leaves(value)]
@@ -397,31 +289,7 @@ class Importer:
             raise Unsupported(f"there is no rule for op {node.op_type!r} {where}", hint)
         if opset == 0:
             raise Unsupported("the model declares no opset for this op", f"add an opset import for domain {domain!r}")
-        try:
-            early = node.op_type in FUSED_EARLY
-            schema = schema_of(node.op_type, opset) if early else defs.get_schema(node.op_type, opset, domain)
-        except defs.SchemaError:
-            raise Unsupported(
-                f"opset {opset} has no op {node.op_type!r}", "export the model with a newer opset"
-            ) from None
-        unknown = [a.name for a in node.attribute if a.name not in schema.attributes and a.name != "consumed_inputs"]
-        if unknown:
-            raise Unsupported(f"{node.op_type} has no attribute {unknown[0]!r} at opset {opset}", "remove it")
-        for a in node.attribute:
-            wanted = schema.attributes[a.name].type if a.name in schema.attributes else None
-            if wanted is not None and a.type and a.type != int(wanted.value):
-                has = onnx.AttributeProto.AttributeType.Name(a.type).lower()
-                raise Unsupported(
-                    f"attribute {a.name!r} has type {has}, not {wanted.name.lower()}", "export the model again"
-                )
-        missing = [n for n, a in schema.attributes.items() if a.required and n not in {a.name for a in node.attribute}]
-        if missing:
-            raise Unsupported(f"required attribute {missing[0]!r} is missing", "export the model again")
-        if len(operands) < schema.min_input or len(operands) > schema.max_input:
-            raise Unsupported(
-                f"it has {len(operands)} inputs; {node.op_type} takes {schema.min_input} to {schema.max_input}",
-                "export the model again",
-            )
+        schema = checked(node, opset, domain, len(operands))
         operation = Operation(self, scope, node, operands, opset, schema)
         function = None if domain else find(node.op_type, opset)
         if function is None:
@@ -515,73 +383,11 @@ class Importer:
         wanted = [index < len(node.output) and bool(node.output[index]) for index in range(len(body.output))]
         return [self.given(scope, n) if n and w else None for n, w in zip(body.output, wanted, strict=True)]
 
-    def branch(self, graph: onnx.GraphProto, scope: Scope, given: Mapping[str, Value] | None = None) -> list[Value]:
-        """Inlines a subgraph, such as the branch of an If with a known condition. given: values of its inputs."""
-        inner = Scope(scope.opsets, scope)
-        inner.values.update(given or {})
-        inner.initializers = {t.name: t for t in graph.initializer}
-        self.run(graph.node, inner)
-        return [self.given(inner, output.name) for output in graph.output]
-
-    def body(self, graph: onnx.GraphProto, scope: Scope, any_shape: bool = False) -> Body:
-        """Converts a branch to a function whose only inputs are captured values. The caller adds the outputs."""
-        return self.loop_body(graph, scope, None, None, any_shape)
-
-    def loop_body(
-        self,
-        graph: onnx.GraphProto,
-        scope: Scope,
-        carried: Sequence[tuple[str, tuple[Dim, ...] | None]] | None,
-        begin: Callable[[Body, Tensor, Tensor], None] | None,
-        any_shape: bool = False,
-    ) -> Body:
-        """Converts a subgraph to a function of (iteration, condition, carried...) and of the values it captures.
-
-        carried: dtypes and shapes. begin(body, iteration, condition): sets the values of the subgraph's inputs.
-        any_shape: captured values may have any dimensions.
-        """
-        function = self.graph.function(graph.name or "body")
-        body = self.bodies[function] = Body(scope, self.function, function, any_shape)
-        body.initializers = {t.name: t for t in graph.initializer}
-        function.source = self.function.source
-        outer, self.function, depth, self.depth = self.function, function, self.depth, 0
-        try:
-            if carried is not None and begin is not None:
-                iteration = function.placeholder("iteration", "i64", ())
-                condition = function.placeholder("condition", "bool", ())
-                for index, (dtype, shape) in enumerate(carried):
-                    function.placeholder(f"carried_{index}", dtype, shape)
-                body.iteration = iteration
-                begin(body, iteration, condition)
-            self.run(graph.node, body)
-        finally:
-            self.function, self.depth = outer, depth
-        return body
-
     def emitted(self, op: str, *inputs: Tensor, **attributes: Any) -> Tensor:
         """Emits a node into the current function, which may belong to a body."""
         from linnet.ir.function import emit
 
         return emit(op, list(inputs), attributes, 1, function=self.function)[0]
-
-    def results(self, body: Body, graph: onnx.GraphProto) -> list[Value]:
-        """The values of the subgraph's outputs."""
-        return [self.inside(body, functools.partial(self.given, body, o.name)) for o in graph.output]
-
-    def inside(self, body: Body, work: Callable[[], Any]) -> Any:
-        """Runs `work` while nodes are emitted to the body's function, and returns its result."""
-        outer, self.function = self.function, body.function
-        try:
-            return work()
-        finally:
-            self.function = outer
-
-    def give(self, body: Body, tensor: Tensor) -> None:
-        """Makes a tensor an output of the body's function. An input, or a tensor that is already an output, is copied first."""
-        if tensor.node is None or tensor in body.function.outputs:
-            source = tensor
-            tensor = self.inside(body, lambda: self.emitted("copy", source, kind="identity"))
-        body.function.outputs.append(tensor)
 
     # -- the whole model
 

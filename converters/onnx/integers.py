@@ -9,7 +9,7 @@ import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
-from linnet.converters.onnx.quantized import signed
+from linnet.converters.onnx.quantized_numbers import signed
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Tensor, emit
 

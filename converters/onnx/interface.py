@@ -23,7 +23,8 @@ from linnet.ir.dtypes import Dim
 from linnet.ir.function import Tensor, emit
 
 if TYPE_CHECKING:
-    from linnet.converters.onnx.importer import Importer, Scope
+    from linnet.converters.onnx.importer import Importer
+    from linnet.converters.onnx.scope import Scope
 
 INPUTS, OUTPUTS = "onnx_inputs", "onnx_outputs"  # metadata keys: the model's own names as JSON, if some are not tensors
 MOST_ELEMENTS = 1 << 48  # limit for one input; the C library counts bytes in 64 bits

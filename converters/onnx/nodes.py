@@ -3,8 +3,7 @@ The importer uses them; nothing here depends on the graph being built."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
@@ -12,19 +11,11 @@ from onnx import FunctionProto, NodeProto, TypeProto, defs
 from linnet.converters.onnx import narrow
 from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import DTYPES
+from linnet.converters.onnx.schemas import MAIN
 from linnet.converters.onnx.values import Listed, Maybe, Packed, Value
 from linnet.ir.function import Tensor
 
-MAIN = ("", "ai.onnx")
 NUMBERS = {name: number for number, name in DTYPES.items()}
-
-
-def schema_of(op_type: str, opset: int) -> Any:
-    """The definition of an ai.onnx op at an opset, or its newest definition if it did not exist yet."""
-    try:
-        return defs.get_schema(op_type, opset, "")
-    except defs.SchemaError:
-        return defs.get_schema(op_type, defs.onnx_opset_version(), "")
 
 
 def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -56,6 +47,44 @@ def reads(node: NodeProto) -> set[str]:
     return names
 
 
+def ordered(nodes: Sequence[NodeProto], problem: Callable[[NodeProto, str, str], None]) -> list[NodeProto]:
+    """Returns a stable topological order. Nodes on a cycle are reported to `problem` and left out."""
+    maker: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for name in node.output:
+            if name and name in maker:
+                problem(
+                    node,
+                    f"it produces {name!r}, which another node produces too",
+                    "give every value a unique name",
+                )
+            elif name:
+                maker[name] = index
+    waits = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
+    if all(not w or max(w) < i for i, w in enumerate(waits)):
+        return list(nodes)
+    users: dict[int, list[int]] = {}
+    for index, wait in enumerate(waits):
+        for other in wait:
+            users.setdefault(other, []).append(index)
+    left = [len(w) for w in waits]
+    ready = [i for i, n in enumerate(left) if n == 0]
+    order: list[int] = []
+    for index in ready:  # the list grows during the loop
+        order.append(index)
+        for user in users.get(index, ()):
+            left[user] -= 1
+            if left[user] == 0:
+                ready.append(user)
+    for index in sorted(set(range(len(nodes))) - set(order)):
+        problem(
+            nodes[index],
+            "it is part of a cycle, or depends on one",
+            "ONNX graphs must be acyclic: export the model again",
+        )
+    return [nodes[i] for i in order]
+
+
 def type_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> bytes:
     """A serialized TypeProto of a value."""
     text: bytes = proto_of(value, kinds).SerializeToString()
@@ -85,16 +114,23 @@ def proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
     return proto
 
 
-def has_body(op_type: str, domain: str) -> bool:
-    """Whether ONNX defines the op by a function body, which can replace it."""
-    schema = defs.get_schema(op_type, domain)
-    return bool(schema.has_function or schema.has_context_dependent_function)
-
-
-def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:
-    """The serialized function body for an opset."""
-    version = max((v for v in versions if v <= opset), default=min(versions))
-    return bytes(get(version))
+def guessed(
+    node: NodeProto, opset: int, operands: Sequence[Value], kinds: Mapping[Tensor, narrow.Kind]
+) -> dict[str, TypeProto]:
+    """The output types that ONNX's inference finds. It runs per node, because on a damaged model it can crash."""
+    try:
+        schema = defs.get_schema(node.op_type, opset, "")
+        if node.domain not in MAIN or len(operands) < schema.min_input or any(a.HasField("g") for a in node.attribute):
+            return {}
+        given = {n: proto_of(v, kinds) for n, v in zip(node.input, operands, strict=True) if v is not None}
+        constants = {
+            name: onnx.numpy_helper.from_array(value.data, name)
+            for name, value in zip(node.input, operands, strict=True)
+            if isinstance(value, Tensor) and value.dtype == "i64" and value.data is not None and value.data.size < 64
+        }
+        return dict(onnx.shape_inference.infer_node_outputs(schema, node, given, constants))
+    except Exception:  # the guess is optional: later nodes work without it
+        return {}
 
 
 def substituted(node: NodeProto, given: Mapping[str, onnx.AttributeProto]) -> NodeProto:

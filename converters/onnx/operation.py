@@ -18,7 +18,8 @@ from linnet.ir.dtypes import Dim, Quantization
 from linnet.ir.function import Function, Tensor, emit
 
 if TYPE_CHECKING:
-    from linnet.converters.onnx.importer import Importer, Scope
+    from linnet.converters.onnx.importer import Importer
+    from linnet.converters.onnx.scope import Scope
 
 # ONNX element types that linnet supports.
 DTYPES: dict[int, str] = {

@@ -25,7 +25,8 @@ MOST_ELEMENTS, MOST_MADE = (
 )  # limits of elements: of one constant that a rule makes, and of all such constants in a model
 
 if TYPE_CHECKING:
-    from linnet.converters.tflite.importer import Importer, Scope
+    from linnet.converters.tflite.importer import Importer
+    from linnet.converters.tflite.scope import Scope
 
 
 class Operation:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from linnet.converters.tflite.importer import own_output
 from linnet.converters.tflite.operation import Operation
+from linnet.converters.tflite.scope import own_output
 from linnet.ir.function import Tensor, emit
 from linnet.ir.graph import graph_of
 

@@ -1,5 +1,5 @@
 /* platform.h - the operating-system services that the runtime uses: file mapping, clock, threads, locks, atomic counts.
- * Only base/platform_posix.c and platform_machine.c may include operating-system headers. */
+ * Only base/platform_*.c may include operating-system headers. */
 #ifndef LN_PLATFORM_H
 #define LN_PLATFORM_H
 

@@ -1,5 +1,5 @@
-/* platform_machine.c - the resources of the machine and of the control groups around the process: cores, memory, ARM
- * features. Linux provides all of this in files; other systems are asked through POSIX's sysconf. */
+/* platform_machine.c - the machine: its clock, and its resources and those of the control groups around the process:
+ * cores, memory, ARM features. Linux provides all of this in files; other systems are asked through POSIX's sysconf. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE 1 /* CPU_SET, sched_getaffinity */
 #endif
@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <fcntl.h>
@@ -18,6 +19,12 @@
 #if defined(__linux__) && defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
+
+uint64_t ln_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 #if defined(__linux__)
 /* Reads the beginning of a small file; "" if it does not exist. */

@@ -109,11 +109,3 @@ const ln_op *ln_read_op(const ln_fb_table *node, linnet_error *error) {
     ln_hint(error, "use a newer linnet (this is version %s)", linnet_version());
     return NULL;
 }
-
-linnet_status ln_structure_problem(const ln_fb *fb, linnet_status otherwise, linnet_error *error) {
-    if (!fb->problem) return otherwise;
-    ln_fail(error, LINNET_CORRUPT, "the structure is damaged: %s", fb->problem);
-    ln_got(error, "a problem at byte %zu of the structure", fb->where);
-    ln_hint(error, "copy the file again, or convert the model again");
-    return LINNET_CORRUPT;
-}

@@ -1,5 +1,5 @@
 /* model.c - opens a .lnt file: header, private copy of the structure, lifetime.
- * docs/format.md specifies the container; structure.c verifies the structure, describe.c answers questions. */
+ * docs/format.md specifies the container; structure*.c verify the structure, describe.c answers questions. */
 #include "base/crc32.h"
 #include "base/digest.h"
 #include "base/structs.h"

@@ -48,6 +48,10 @@ typedef struct ln_copy_plan {
  * the error text). */
 enum ln_copy_known { LN_COPY_KNOWN, LN_COPY_UNKNOWN, LN_COPY_BAD };
 
+/* Whether there is an operand `i`. */
+static inline bool ln_copy_given(const ln_tensor *inputs, int n_inputs, int i) {
+    return i < n_inputs && inputs[i].dtype != LINNET_NONE;
+}
 /* The list of operand `i`, or of the attribute if there is no such operand; at most 2 * LN_MAX_RANK entries. */
 int ln_copy_list(const ln_tensor *inputs, int n_inputs, int i, const ln_ints *attribute, int64_t *v, int64_t *n);
 /* Axis numbers in [0, rank) from operand i or the attribute; all axes if absent or empty. */

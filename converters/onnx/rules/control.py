@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from linnet.converters.onnx import subgraphs
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.values import Carried, Form, Value, form_of, joined, leaves, merged_kinds, rebuilt, shaped
@@ -17,7 +18,7 @@ from linnet.ir.function import Tensor
 from linnet.ir.infer import common_shape
 
 if TYPE_CHECKING:
-    from linnet.converters.onnx.importer import Body
+    from linnet.converters.onnx.scope import Body
 
 ROUNDS = 6  # attempts to find shapes of carried values that every iteration keeps
 
@@ -27,17 +28,17 @@ def if_(op: Operation) -> Sequence[Value]:
     condition = op.value(0)
     branches: list[onnx.GraphProto] = [op.attribute("then_branch"), op.attribute("else_branch")]
     if condition is not None:
-        return op.importer.branch(branches[0 if bool(condition.reshape(-1)[0]) else 1], op.scope)
+        return subgraphs.branch(op.importer, branches[0 if bool(condition.reshape(-1)[0]) else 1], op.scope)
     found = len(op.importer.problems)
     bodies = [_branch_body(op, branch) for branch in branches]
     if len(op.importer.problems) > found:
         return [op.importer.placeholder(name) for name in op.node.output]
-    given = [op.importer.results(body, branch) for body, branch in zip(bodies, branches, strict=True)]
+    given = [subgraphs.results(op.importer, body, branch) for body, branch in zip(bodies, branches, strict=True)]
     forms = [joined(form_of(a), form_of(b)) for a, b in zip(*given, strict=True)]
     for body, values in zip(bodies, given, strict=True):
         values[:] = _in_form(op, body, values, forms)
         for tensor in _leaves(values):
-            op.importer.give(body, tensor)
+            subgraphs.give(op.importer, body, tensor)
     captured = list(dict.fromkeys(t for body in bodies for t in body.captured))
     for body in bodies:
         body.function.inputs = [op.importer.captured(body, t) for t in captured]
@@ -56,12 +57,12 @@ def _branch_body(op: Operation, branch: onnx.GraphProto) -> Body:
     an inner branch has for any shapes are final: to try again at each level would double the time with each."""
     importer = op.importer
     found, functions = list(importer.problems), len(importer.graph.functions)
-    body = importer.body(branch, op.scope)
+    body = subgraphs.body(importer, branch, op.scope)
     if all(id(problem) in importer.final for problem in importer.problems[len(found) :]):
         return body
     reported, importer.problems[:] = list(importer.problems), found
     del importer.graph.functions[functions:]
-    body = importer.body(branch, op.scope, any_shape=True)
+    body = subgraphs.body(importer, branch, op.scope, any_shape=True)
     if len(importer.problems) > len(found):
         importer.problems[:] = reported
         importer.final |= {id(problem): problem for problem in reported[len(found) :]}
@@ -76,8 +77,8 @@ def _in_form(op: Operation, body: Body, values: Sequence[Value], forms: Sequence
     """Converts values of a body to the given forms, with nodes inside the body."""
     inner = copy.copy(op)
     inner.function = body.function
-    results: list[Value] = op.importer.inside(
-        body, lambda: [shaped(inner, v, form) for v, form in zip(values, forms, strict=True)]
+    results: list[Value] = subgraphs.inside(
+        op.importer, body, lambda: [shaped(inner, v, form) for v, form in zip(values, forms, strict=True)]
     )
     return results
 
@@ -117,7 +118,9 @@ def repeat(
             named.extend(rebuilt(v, tensors) for v in values)  # noqa: B023
             begin(body, iteration, condition, named)  # noqa: B023
 
-        body = importer.loop_body(graph, op.scope, [(t.dtype, s) for t, s in zip(outside, shapes, strict=True)], enter)
+        body = subgraphs.loop_body(
+            importer, graph, op.scope, [(t.dtype, s) for t, s in zip(outside, shapes, strict=True)], enter
+        )
         if len(importer.problems) > found:
             lists = [i for i, f in enumerate(forms) if f is not None and f.kind == "list"]
             if not lists or attempt == ROUNDS - 1:
@@ -126,7 +129,7 @@ def repeat(
             del importer.problems[found:]
             wanted = [_open(f) if i in lists else f for i, f in enumerate(forms)]
         else:
-            results = end(body, body.function.inputs[1], importer.results(body, graph))
+            results = end(body, body.function.inputs[1], subgraphs.results(importer, body, graph))
             after = results[1 : 1 + len(values)]
             wanted = [joined(f, form_of(v)) for f, v in zip(forms, after, strict=True)]
         if wanted != forms:
@@ -146,7 +149,7 @@ def repeat(
             raise op.unsupported("the body returns an empty optional", "return tensors")
     given = _leaves(results)
     for tensor in given:
-        importer.give(body, tensor)
+        subgraphs.give(importer, body, tensor)
     first = 2 + len(_leaves(values))
     extra = list(body.captured)
     body.function.inputs = [*body.function.inputs[:first], *(body.captured[t] for t in extra)]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from linnet.converters.onnx import subgraphs
 from linnet.converters.onnx.narrow import KINDS
 from linnet.converters.onnx.operation import Operation, rank_of, storage_of
 from linnet.converters.onnx.registry import rule
@@ -302,7 +303,7 @@ def sequence_map(op: Operation) -> Sequence[Value]:
             info.name: s.items[index] if isinstance(s, Listed) else s
             for info, s in zip(graph.input, sequences, strict=True)
         }
-        rows.append(op.importer.branch(graph, op.scope, given))
+        rows.append(subgraphs.branch(op.importer, graph, op.scope, given))
     results: list[Value] = []
     for index, info in enumerate(graph.output):
         number = info.type.tensor_type.elem_type or onnx.TensorProto.FLOAT

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from linnet.converters.tflite.importer import State, Value, own_output
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.registry import rule
+from linnet.converters.tflite.scope import State, Value, own_output
 from linnet.ir.dtypes import Dim
 from linnet.ir.function import Tensor, emit
 from linnet.ir.graph import graph_of
