@@ -182,6 +182,54 @@ def test_the_outermost_function_blames_its_own_argument() -> None:
         arguments.checked(outer, "linnet.outer")("a")
 
 
+@pytest.fixture
+def annotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """A function whose only argument has this annotation, checked, in a module that imports some names for types alone."""
+
+    def make(annotation: str) -> Any:
+        text = (
+            "from __future__ import annotations\nfrom typing import TYPE_CHECKING, Any, Literal\n"
+            "if TYPE_CHECKING:\n    from pathlib import Path\n    import absent\n    import numpy.typing as npt\n"
+            "    from absent import Thing\n    from collections.abc import Callable, Mapping, Sequence\n"
+            f"def f(x: {annotation}) -> None:\n    raise ValueError('mine')\n"
+        )
+        name = f"annotated_{abs(hash(annotation))}"
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        return arguments.checked(importlib.import_module(name).f, f"{name}.f")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("annotation", "right", "wrong"),
+    [
+        ("int | None", None, "a"),
+        ("Sequence[int]", [1, 2], [1, "a"]),
+        ("Mapping[str, tuple[int, ...]]", {"a": (1, 2)}, {"a": (1, "b")}),
+        ("Literal['same', 3]", "same", "other"),
+        ("Callable[[int], str] | Path", Path("a"), 3),
+        ("npt.NDArray[Any]", np.ones(1), [1.0]),
+        ("Thing | int", 1, object()),
+        ("absent.Thing | None", None, 1),
+    ],
+)
+def test_annotations_are_read(annotated: Callable[[str], Any], annotation: str, right: Any, wrong: Any) -> None:
+    """Names that a module imports for type checking count; a class that nobody has imported has no values."""
+    function = annotated(annotation)
+    with pytest.raises(ValueError, match="mine"):
+        function(right)
+    with pytest.raises(linnet.UsageError, match="the argument 'x' is of the wrong kind"):
+        function(wrong)
+
+
+@pytest.mark.parametrize("annotation", ["[].append(1)", "int if True else str", "unknown", "Thing(3)", "3 + 4"])
+def test_other_expressions_are_not_computed(annotated: Callable[[str], Any], annotation: str) -> None:
+    """What is no type says nothing, and is never evaluated."""
+    with pytest.raises(ValueError, match="mine"):
+        annotated(annotation)(object())
+
+
 def test_exceptions_of_the_callers_own_functions_stay_as_they_are() -> None:
     def broken(x: Any) -> Any:
         raise KeyError("mine")

@@ -8,6 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from linnet.clib.arguments import PUBLIC as _PUBLIC
 from linnet.clib.arguments import check_all as _check_all
 from linnet.clib.arguments import checked as _checked
 from linnet.clib.errors import (
@@ -230,6 +231,7 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+_PUBLIC.update(__all__)
 _check_all(globals(), ("Graph", "Quantization"))
 
 

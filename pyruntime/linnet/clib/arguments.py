@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import collections.abc
 import enum
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing
 
 from linnet.clib.errors import Error, UsageError
 
@@ -32,10 +32,11 @@ _WORDS = {
 _NUMBERS: dict[Any, Any] = {int: ("iu", numbers.Integral), float: ("iuf", numbers.Real), bool: ("b", numbers.Integral)}
 F = TypeVar("F", bound=Callable[..., Any])
 _UNIONS = (typing.Union, types.UnionType)
+PUBLIC: set[str] = set()  # names that users find in `linnet` itself, whose __init__ lists them
 
 
 class _Absent:
-    """Stands for a module that is not imported: no value can be of its types."""
+    """Stands for a module that is not imported, and for its types: no value can be of them."""
 
     def __getattr__(self, name: str) -> type[_Absent]:
         return _Absent
@@ -55,27 +56,64 @@ def at_least(name: str, value: int, least: int) -> int:
     return value
 
 
-class _Names(dict[str, Any]):
-    """Names in annotations that a module imports only for type checking."""
+# ---- reading annotations -----------------------------------------------------------------------------------------------
 
-    def __missing__(self, name: str) -> Any:
-        if name == "npt":
-            return numpy.typing
-        for module in (builtins, collections.abc, typing, pathlib):
-            if hasattr(module, name):
-                return getattr(module, name)
-        if name in ("onnx", "torch"):
-            return sys.modules.get(name, _Absent())
-        found = getattr(sys.modules["linnet"], name, None)
-        return found if isinstance(found, type) else Any
+
+@functools.cache
+def _imported_for_types(module: str) -> dict[str, tuple[str, str]]:
+    """{name: (module, name in it, "" for the module itself)} of what a module imports only for type checking."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # no source
+        return {}
+    found: dict[str, tuple[str, str]] = {}
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    for line in (line for block in blocks for line in block.body):
+        if isinstance(line, ast.ImportFrom) and line.module:
+            found |= {name.asname or name.name: (line.module, name.name) for name in line.names}
+        elif isinstance(line, ast.Import):
+            found |= {name.asname or name.name.partition(".")[0]: (name.name, "") for name in line.names}
+    return found
+
+
+def _named(name: str, function: Any) -> Any:
+    """What a name in an annotation of the function stands for. Nothing is imported for it."""
+    for place in (function.__globals__, vars(builtins)):
+        if name in place:
+            return place[name]
+    module, inner = _imported_for_types(function.__module__)[name]
+    found = sys.modules.get(module, _Absent())
+    return getattr(found, inner) if inner else found
+
+
+def _read(node: ast.expr, function: Any) -> Any:
+    """The type that an expression in an annotation stands for. Raises an exception if it is none."""
+    if isinstance(node, ast.Name):
+        return _named(node.id, function)
+    if isinstance(node, ast.Attribute):
+        return getattr(_read(node.value, function), node.attr)
+    if isinstance(node, ast.Constant):
+        return node.value if node.value is None or node.value is Ellipsis else Any
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return typing.Union[_read(node.left, function), _read(node.right, function)]  # noqa: UP007
+    if isinstance(node, ast.Tuple | ast.List):
+        items = [_read(item, function) for item in node.elts]
+        return tuple(items) if isinstance(node, ast.Tuple) else items
+    if isinstance(node, ast.Subscript):
+        origin = _read(node.value, function)
+        return origin[ast.literal_eval(node.slice) if origin is typing.Literal else _read(node.slice, function)]
+    raise ValueError(ast.unparse(node))
 
 
 @functools.cache
 def _hint(text: str, function: Any) -> Any:
     try:
-        return eval(text, {}, _Names(function.__globals__))
+        return _read(ast.parse(text, mode="eval").body, function)
     except Exception:  # an annotation that exists only for the type checker says nothing here
         return Any
+
+
+# ---- comparing values with them ----------------------------------------------------------------------------------------
 
 
 def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
@@ -150,11 +188,7 @@ def _words(hint: Any) -> str:
     name = getattr(kind, "__name__", str(kind))
     if name == "Operators":
         return "a tensor or variable"
-    return ("a " if name[0] not in "AEIO" else "an ") + (f"linnet.{name}" if name in _public() else name)
-
-
-def _public() -> list[str]:
-    return getattr(sys.modules["linnet"], "__all__", [])
+    return ("a " if name[0] not in "AEIO" else "an ") + (f"linnet.{name}" if name in PUBLIC else name)
 
 
 def _value(value: Any) -> str:
@@ -275,7 +309,7 @@ def check_all(namespace: dict[str, Any], names: Iterable[str], *, strict: bool =
     """Replaces what a package exports by what `checked` makes of it."""
     for name in names:
         if name in namespace:
-            package = "linnet" if name in _public() else namespace["__name__"]
+            package = "linnet" if name in PUBLIC else namespace["__name__"]
             namespace[name] = checked(namespace[name], f"{package}.{name}", strict=strict)
 
 
