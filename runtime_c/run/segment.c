@@ -1,5 +1,6 @@
 /* segment.c - segments whose shapes depend on data. They are planned at run time, and kept by shape in a bounded cache.
    The cache is a tree: the children of an instance are the continuations seen so far, each identified by its key. */
+#include "plan/build/expand.h"
 #include "plan/graph/fold.h"
 #include "run/session.h"
 #include "linnet_ext.h"
@@ -134,14 +135,7 @@ static linnet_status resume(const ln_program *program, linnet_session *s, const 
         if (bytes > 0) memcpy(data, ln_instance_pointer(s, parent, &port->operand), bytes);
         v->tensor.data = data;
     }
-    if (status == LINNET_OK) status = ln_work_find_spare(w);
-    const int32_t n = w->nodes.count;
-    ln_work_node **order = ln_pool_array(&w->pool, n, sizeof *order);
-    if (status == LINNET_OK && order == NULL) return ln_work_no_memory(w);
-    for (int32_t i = 0; status == LINNET_OK && i < n; ++i) order[i] = ln_node_at(w, i);
-    w->nodes.count = 0;
-    for (int32_t i = 0; status == LINNET_OK && i < n; ++i) status = ln_pass_infer(w, order[i]);
-    return status;
+    return status != LINNET_OK ? status : ln_expand_waiting(w);
 }
 
 /* lean: uses reference kernels, which need little memory in addition to the values. */

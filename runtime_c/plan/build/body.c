@@ -2,7 +2,6 @@
    scratch. This requires that every shape inside is known and that the values carried by a loop keep their shapes. */
 #include "plan/build/expand.h"
 #include "plan/graph/fold.h"
-#include "plan/build/program.h"
 
 #include <string.h>
 
@@ -163,7 +162,7 @@ static void forget(ln_work *w, int32_t values, int32_t blobs, int32_t bodies) {
         const int32_t blob = ln_value_at(w, i)->blob;
         if (blob >= 0 && blob < blobs) --((ln_blob *)w->blobs.items + blob)->holders;
     }
-    for (int32_t i = blobs; i < w->blobs.count; ++i) ln_fold_free(w, (ln_blob *)w->blobs.items + i);
+    for (int32_t i = blobs; i < w->blobs.count; ++i) ln_blob_free(w, (ln_blob *)w->blobs.items + i);
     for (int32_t i = bodies; i < w->bodies.count; ++i) ln_work_free(((ln_work **)w->bodies.items)[i]);
     w->values.count = values;
     w->blobs.count = blobs;
@@ -246,7 +245,7 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     for (int32_t c = 0; c < carried; ++c) {
         if (b->fetches[1 + c] >= 0 || node->outputs[c] < 0) continue;
         ln_work_node *same = ln_work_identity(w, node->name, node->inputs[2 + c], node->outputs[c]);
-        const linnet_status passed = same != NULL ? ln_pass_infer(w, same) : ln_work_no_memory(w);
+        const linnet_status passed = same != NULL ? ln_infer_node(w, same) : ln_work_no_memory(w);
         if (passed != LINNET_OK) return passed;
         node->outputs[c] = -1;
     }
@@ -277,42 +276,4 @@ linnet_status ln_branch(ln_work *w, ln_work_node *node, bool *done) {
     node->state = LN_NODE_READY;
     *done = true;
     return ln_work_append(w, node);
-}
-
-uint64_t ln_body_size(const ln_program *body, int threads) {
-    return ln_round_up((size_t)body->io, LN_ALIGNMENT) + body->arena + ln_program_scratch(body, threads);
-}
-
-linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
-    const bool loop = node->bodies[1] == NULL; /* a branch has two */
-    const int64_t trips = loop ? number(operand(w, node, 0), 1) : 1;
-    step->kind = loop ? LN_STEP_LOOP : LN_STEP_BRANCH;
-    for (int k = 0; k < 2 && node->bodies[k] != NULL; ++k) {
-        ln_work *b = node->bodies[k];
-        b->error = w->error;
-        b->outer = program;
-        ln_program *p = ln_pool_alloc(&program->pool, sizeof *p);
-        const linnet_status status = p == NULL ? ln_work_no_memory(w) : ln_program_build(b, program->memory, p);
-        if (status != LINNET_OK) {
-            if (k > 0) ln_program_free(step->bodies[0]);
-            step->bodies[0] = NULL;
-            return status;
-        }
-        step->bodies[k] = p;
-        ++program->n_bodies;
-        program->parallel |= p->parallel;
-        program->reads_variables |= p->reads_variables;
-        program->constants += p->constants;
-        program->packed_only += p->packed_only;
-        program->packed_bytes += p->packed_bytes;
-        program->kept_bytes += p->kept_bytes;
-        program->keeps |= p->keeps;
-        program->scratch_shared = (uint64_t)ln_max((int64_t)program->scratch_shared,
-                                                   (int64_t)ln_round_up(ln_body_size(p, w->threads), LN_ALIGNMENT));
-        uint64_t flops = 0;
-        for (int32_t i = 0; i < p->n_steps; ++i) flops += p->steps[i].call.flops;
-        if (flops * (uint64_t)ln_max(trips, 1) > step->call.flops)
-            step->call.flops = flops * (uint64_t)ln_max(trips, 1);
-    }
-    return LINNET_OK;
 }

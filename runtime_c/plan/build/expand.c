@@ -116,7 +116,7 @@ linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bo
             const int32_t value = source->outputs[o]; /* results that nothing reads are not computed */
             node->outputs[o] = value < 0 || (calls && !needed[value]) ? -1 : base + value;
         }
-        linnet_status status = ln_pass_infer(w, node);
+        linnet_status status = ln_expand_node(w, node);
         if (status != LINNET_OK) {
             if (w->error != NULL && w->error->op[0] == 0) ln_at_node(w->error, i, source->name);
             return status;
@@ -146,7 +146,7 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
         /* Binds the parameter to the argument by an identity node, which later passes remove. */
         ln_work_node *bind = ln_work_identity(w, node->name, from, base + f->inputs[i]);
         if (bind == NULL) return ln_work_no_memory(w);
-        if ((status = ln_pass_infer(w, bind)) != LINNET_OK) return status;
+        if ((status = ln_infer_node(w, bind)) != LINNET_OK) return status;
     }
     for (int32_t o = 0; o < f->n_outputs; ++o) needed[f->outputs[o]] |= node->outputs[o] >= 0;
     ++w->depth;
@@ -157,7 +157,7 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
         if (node->outputs[o] < 0) continue;
         ln_work_node *bind = ln_work_identity(w, node->name, base + f->outputs[o], node->outputs[o]);
         if (bind == NULL) return ln_work_no_memory(w);
-        if ((status = ln_pass_infer(w, bind)) != LINNET_OK) return status;
+        if ((status = ln_infer_node(w, bind)) != LINNET_OK) return status;
     }
     for (int32_t o = 0; o < f->n_outputs; ++o) {
         if (node->outputs[o] < 0 || !needed[f->outputs[o]]) continue;
@@ -329,5 +329,16 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
     status = ln_expand_nodes(w, f, base, needed);
     if (status == LINNET_SHAPE_MISMATCH && w->opened != NULL && w->error != NULL && w->error->hint[0] == 0)
         ln_hint(w->error, "check the shape given for input '%.40s': the model leaves it open", w->opened);
+    return status;
+}
+
+linnet_status ln_expand_waiting(ln_work *w) {
+    linnet_status status = ln_work_find_spare(w);
+    const int32_t n = w->nodes.count;
+    ln_work_node **order = ln_pool_array(&w->pool, n, sizeof *order);
+    if (status == LINNET_OK && order == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; status == LINNET_OK && i < n; ++i) order[i] = ln_node_at(w, i);
+    w->nodes.count = 0;
+    for (int32_t i = 0; status == LINNET_OK && i < n; ++i) status = ln_expand_node(w, order[i]);
     return status;
 }

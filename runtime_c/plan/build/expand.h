@@ -1,18 +1,28 @@
-/* expand.h - inlines functions into the working graph, for expand.c and infer_pass.c.
+/* expand.h - turns functions into nodes of the working graph, which calls itself for functions within functions.
  * Control flow becomes plain nodes if its condition is known at plan time. */
 #ifndef LN_EXPAND_H
 #define LN_EXPAND_H
 
 #include "plan/graph/work.h"
 
+/* expand.c: turns the signature's function into values and nodes with its shapes bound. */
+linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config);
+/* Expands the nodes that have waited for data, in a graph that holds no others. */
+linnet_status ln_expand_waiting(ln_work *w);
 /* Adds a work value for every value of the function. *base is the index of the first. */
 linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base);
 /* Appends the nodes of the function that are needed. `needed` has one flag per value of the function. */
 linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed);
 /* Appends the nodes of `function`, which `node` calls with its inputs from number first_input on. */
 linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, int first_input);
-/* Appends the iterations of a `while` node. If a condition must be computed first, the remaining iterations become a
- * waiting node.
+/* control.c: appends the node, or the nodes that it stands for. */
+linnet_status ln_expand_node(ln_work *w, ln_work_node *node);
+/* infer.c: the same for a node without control flow. It becomes ready, is folded, or waits. */
+linnet_status ln_infer_node(ln_work *w, ln_work_node *node);
+/* infer.c: appends a node that needs the values of its operands. Fails if no run will know them. */
+linnet_status ln_wait_for_values(ln_work *w, ln_work_node *node);
+/* loop.c: appends the iterations of a `while` node. If a condition must be computed first, the remaining iterations
+ * become a waiting node.
  */
 linnet_status ln_unroll(ln_work *w, ln_work_node *node);
 /* body.c: turns a `while` into one node whose body is planned once if the shapes of the carried values do not change;

@@ -104,7 +104,7 @@ static linnet_status iterate(ln_work *w, loop *l) {
 }
 
 static linnet_status infer(ln_work *w, ln_work_node *node) {
-    return node == NULL ? ln_work_no_memory(w) : ln_pass_infer(w, node);
+    return node == NULL ? ln_work_no_memory(w) : ln_infer_node(w, node);
 }
 
 /* Stacked output s of a loop without iterations: empty, with 0 as its first dimension. */

@@ -1,87 +1,13 @@
 /* lower.c - turns nodes into steps: fills in calls, chooses and configures kernels, places operands.
  * In a plan, only this file and the fusion pass call kernels. The fusion pass asks whether a kernel supports an
  * epilogue. */
-#include "plan/passes/claims.h"
+#include "plan/build/program.h"
 
 #include "kernel/map.h"
 #include "plan/graph/tuning.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Whether the value is a variable, or a part of one, that no run changes. */
-static bool is_steady(const ln_work *w, const ln_work_value *v) {
-    if (w->steady == NULL || !ln_on_cpu(v->device)) return false;
-    const ln_work_buffer *b = v->variable < 0 && v->buffer >= 0 ? ln_buffer_at(w, v->buffer) : NULL;
-    const int64_t variable = b != NULL && b->kind == LN_REGION_VARIABLE ? (int64_t)b->offset : v->variable;
-    return variable >= 0 && w->steady[variable];
-}
-
-linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
-    memset(call, 0, sizeof *call);
-    const int n_in = node->n_inputs + node->n_extra;
-    ln_tensor *tensors = ln_pool_array(pool, (int64_t)n_in + node->n_outputs + (node->map != NULL), sizeof *tensors);
-    if (tensors == NULL) return ln_work_no_memory(w);
-    for (int i = 0; i < n_in; ++i) {
-        if (node->inputs[i] < 0) continue;
-        tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
-        tensors[i].steady = is_steady(w, ln_value_at(w, node->inputs[i]));
-    }
-    for (int o = 0; o < node->n_outputs; ++o)
-        if (node->outputs[o] >= 0) tensors[n_in + o] = ln_value_at(w, node->outputs[o])->tensor;
-    call->op = node->op;
-    call->attributes = node->attributes;
-    call->n_inputs = node->n_inputs;
-    call->n_outputs = node->n_outputs;
-    call->inputs = tensors;
-    call->outputs = call->inner = tensors + n_in;
-    call->n_extra = node->n_extra;
-    call->features = w->features;
-    call->threads = w->threads;
-    call->phases = 1;
-    call->work[0] = call->work[1] = call->grain = 1;
-    call->plan = pool;
-    if (node->map != NULL) {
-        ln_epilogue *e = ln_pool_alloc(pool, sizeof *e);
-        if (e == NULL) return ln_work_no_memory(w);
-        tensors[n_in + node->n_outputs] = ln_value_at(w, node->inner)->tensor;
-        call->inner = tensors + n_in + node->n_outputs;
-        e->map = node->map->attributes;
-        e->tile_input = node->tile_input;
-        e->n_inputs = node->map->n_inputs;
-        for (int i = 0, extra = 0; i < e->n_inputs; ++i) e->operand[i] = i == node->tile_input ? -1 : extra++;
-        call->epilogue = e;
-        const linnet_status status = ln_epilogue_prepare(e, call);
-        if (status != LINNET_OK) return ln_fail(w->error, status, "cannot prepare the epilogue of %s", node->name);
-    }
-    return LINNET_OK;
-}
-
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
-    return w->tuning != NULL ? ln_tuned_kernel(w->tuning, call, w->reference) : ln_choose_kernel(call, w->reference);
-}
-
-ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
-    ln_operand operand = {0};
-    if (value < 0) return operand;
-    const ln_work_value *v = ln_value_at(w, value);
-    if (v->host != NULL && ln_on_cpu(v->device)) {
-        operand.region = LN_REGION_HOST;
-        operand.pointer = v->host;
-        return operand;
-    }
-    if (v->buffer < 0) return operand; /* an optional output that nothing reads */
-    const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
-    operand.region = b->kind;
-    operand.device = b->device;
-    operand.index = b->chunk;
-    operand.offset = (uint64_t)v->offset;
-    if (b->kind == LN_REGION_VARIABLE || b->kind == LN_REGION_IMPORT)
-        operand.index = (int32_t)b->offset; /* the number of the result, because such results have no offset here */
-    else
-        operand.offset += b->offset;
-    return operand;
-}
 
 static uint64_t bytes_of(const ln_tensor *t) {
     uint64_t bytes = 0;

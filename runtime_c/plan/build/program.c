@@ -2,12 +2,9 @@
  * blobs. Used for the plan itself and for every later segment. */
 #include "plan/build/program.h"
 
-#include "plan/passes/claims.h"
-#include "plan/graph/planner.h"
+#include "plan/passes/passes.h"
 
 #include <string.h>
-
-enum { NEVER = INT32_MAX };
 
 void ln_program_free(ln_program *program) {
     if (program->memory == NULL) return;
@@ -24,91 +21,6 @@ void ln_program_free(ln_program *program) {
 
 uint64_t ln_program_scratch(const ln_program *program, int threads) {
     return program->scratch_shared + program->scratch_thread * (uint64_t)threads;
-}
-
-/* The first program stores its buffers in the frame; later programs take their offsets from it. */
-static linnet_status place_in_frame(ln_work *w, ln_program *program) {
-    ln_frame *f = w->frame;
-    const int32_t n = w->buffers.count;
-    if (f->buffers == NULL) {
-        ln_work_buffer *buffers = ln_pool_array(&f->pool, n, sizeof *buffers);
-        if (buffers == NULL || f->lost) return ln_work_no_memory(w);
-        if (n > 0) memcpy(buffers, w->buffers.items, (size_t)n * sizeof *buffers);
-        f->buffers = buffers;
-        f->count = n;
-        f->arena = program->arena;
-        return LINNET_OK;
-    }
-    bool same = n == f->count;
-    for (int32_t i = 0; same && i < n; ++i) {
-        ln_work_buffer *b = ln_buffer_at(w, i);
-        const ln_work_buffer *place = &f->buffers[i];
-        same = b->kind == place->kind && b->device == place->device && b->chunk == place->chunk &&
-               b->first == place->first && b->last == place->last && b->size <= place->size;
-        if (b->kind == LN_REGION_ARENA && ln_on_cpu(b->device)) b->offset = place->offset;
-    }
-    program->arena = f->arena;
-    if (same) return LINNET_OK;
-    ln_fail(w->error, LINNET_TOO_LARGE, "at these shapes a value is larger than at the bounds, or the graph differs");
-    return ln_hint(w->error, "linnet_plan_config.reference = 2 requires a graph whose sizes only grow with its inputs");
-}
-
-/* Sets the offsets of all buffers. The planner places the buffers in the arena; all others follow one after another. */
-static linnet_status place_memory(ln_work *w, ln_program *program) {
-    const int32_t n = w->buffers.count;
-    ln_lifetime *lifetimes = ln_pool_array(&w->pool, n, sizeof *lifetimes);
-    int32_t *owner = ln_pool_array(&w->pool, n, sizeof *owner);
-    if (lifetimes == NULL || owner == NULL) return ln_work_no_memory(w);
-    int count = 0;
-    for (int32_t i = 0; i < n; ++i) {
-        ln_work_buffer *b = ln_buffer_at(w, i);
-        if (!ln_on_cpu(b->device)) continue;
-        if (b->kind == LN_REGION_IO) {
-            b->offset = program->io;
-            program->io += ln_round_up(b->size, LN_ALIGNMENT);
-        } else if (b->kind == LN_REGION_GROWN) {
-            b->offset = (uint64_t)program->n_grown++;
-        } else if (b->kind == LN_REGION_ARENA) {
-            const int32_t last = b->last == NEVER ? w->nodes.count : b->last;
-            lifetimes[count] = (ln_lifetime){.size = b->size, .first = b->first, .last = last};
-            owner[count++] = i;
-        }
-    }
-    ln_memory_plan plan;
-    linnet_status status = ln_plan_memory(w->memory, lifetimes, count, &plan, w->error);
-    if (status != LINNET_OK) return status;
-    for (int i = 0; i < count; ++i) ln_buffer_at(w, owner[i])->offset = lifetimes[i].offset;
-    program->arena = plan.reached;
-    program->lower_bound = plan.lower_bound;
-    program->naive = plan.naive;
-    for (uint8_t d = 1; d <= ln_device_count(w->n_devices) && status == LINNET_OK; ++d)
-        status = ln_place_on_device(w, program, d);
-    return status == LINNET_OK && w->frame != NULL ? place_in_frame(w, program) : status;
-}
-
-/* The largest total size of the operands of updates that are in the arena at once. */
-static uint64_t gradient_bytes(ln_work *w) {
-    uint64_t most = 0;
-    for (int32_t i = 0; i < w->nodes.count; ++i) {
-        const ln_work_node *node = ln_node_at(w, i);
-        bool update = false;
-        for (int32_t o = 0; o < node->n_outputs; ++o)
-            update |= node->outputs[o] >= 0 && ln_value_at(w, node->outputs[o])->committed && !ln_is_assign(node);
-        for (int32_t k = node->map != NULL ? node->n_inputs : 0; update && k < node->n_inputs + node->n_extra; ++k) {
-            const int32_t b = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k])->buffer : -1;
-            if (b >= 0) ln_buffer_at(w, b)->gradient = ln_buffer_at(w, b)->kind == LN_REGION_ARENA;
-        }
-    }
-    for (int32_t i = 0; i < w->buffers.count; ++i) {
-        uint64_t sum = 0;
-        for (int32_t k = 0; ln_buffer_at(w, i)->gradient && k < w->buffers.count; ++k) {
-            const ln_work_buffer *b = ln_buffer_at(w, k);
-            if (b->gradient && b->first <= ln_buffer_at(w, i)->first && b->last >= ln_buffer_at(w, i)->first)
-                sum += ln_round_up(b->size, LN_ALIGNMENT);
-        }
-        if (sum > most) most = sum;
-    }
-    return most;
 }
 
 static void fill_port(const ln_work *w, ln_port *port, int32_t value, int32_t index, const char *name) {
@@ -294,6 +206,18 @@ static linnet_status keep_rest(ln_work *w, ln_program *program) {
     return status;
 }
 
+static void take_needs(ln_program *program, const ln_needs *needs) {
+    program->arena = needs->arena;
+    program->io = needs->io;
+    program->lower_bound = needs->lower_bound;
+    program->naive = needs->naive;
+    program->gradients = needs->gradients;
+    program->n_grown = needs->n_grown;
+    program->n_chunks = needs->n_chunks;
+    program->n_residents = needs->n_residents;
+    program->device_bytes = needs->device_bytes;
+}
+
 linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *program) {
     memset(program, 0, sizeof *program);
     program->memory = memory;
@@ -303,6 +227,8 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     ln_pool_init(&program->pool, memory);
     program->pool.exact = w->frame != NULL; /* the frame's number of bytes is promised to all smaller shapes */
     program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);
+    w->lasting = &program->pool;
+    w->needs = (ln_needs){.devices = program->devices};
     linnet_status status = program->devices == NULL ? ln_work_no_memory(w) : ln_work_sweep(w);
     if (status == LINNET_OK) status = keep_rest(w, program);
     if (status == LINNET_OK) status = ln_pass_place(w);
@@ -317,8 +243,10 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     if (status == LINNET_OK) status = ln_pass_waits(w);
     if (status == LINNET_OK) status = ln_pass_claims(w);
     if (status == LINNET_OK) status = ln_pass_alias(w);
-    if (status == LINNET_OK) status = place_memory(w, program);
-    if (status == LINNET_OK) program->gradients = gradient_bytes(w);
+    if (status == LINNET_OK) status = ln_pass_offsets(w);
+    if (status == LINNET_OK) status = ln_pass_device_memory(w);
+    if (status == LINNET_OK) status = ln_pass_frame(w);
+    take_needs(program, &w->needs);
     /* The total is checked when it is known. This part is checked here, because kernels may prepare tables that are as
        long as the tensors. */
     if (status == LINNET_OK && !program->ordered)

@@ -5,17 +5,6 @@
 
 #include "plan/graph/work.h"
 
-enum ln_region {
-    LN_REGION_NONE = 0, /* absent operand */
-    LN_REGION_HOST,     /* constant: `pointer`, into the file or a folded blob */
-    LN_REGION_VARIABLE, /* index: variable; read directly from the store */
-    LN_REGION_IO,       /* offset in the session's input and output buffers */
-    LN_REGION_ARENA,    /* offset in the arena; on a device: in allocation `index` */
-    LN_REGION_IMPORT,   /* index: value from an earlier segment (or an input); in a body: operand of its step */
-    LN_REGION_GROWN,    /* offset: index of an instance's result that grows while a loop runs */
-    LN_REGION_RESIDENT  /* offset in allocation `index` of a device: a constant or a copy of a variable */
-};
-
 typedef struct ln_operand {
     uint8_t region;
     uint8_t device; /* the place */
@@ -95,26 +84,6 @@ typedef struct ln_port {
     bool wanted;       /* exports: the shapes of the next segment depend on the value */
 } ln_port;
 
-/* Bytes that stay on a device between runs. */
-typedef struct ln_resident {
-    const void *host; /* a constant; NULL: a copy of a variable */
-    int32_t variable, chunk;
-    uint64_t offset;
-    ln_tensor tensor;
-    const char *name;
-} ln_resident;
-
-/* Memory on one device. `chunks` are the sizes of its allocations: the arenas, the scratch (if any), the residents. */
-typedef struct ln_device_memory {
-    uint64_t *chunks;
-    int32_t n_chunks, scratch_chunk, first_resident;
-    int32_t first_chunk;     /* number of its first allocation among those of all devices */
-    int32_t resident_number; /* number of its first resident among those of all devices */
-    ln_resident *residents;
-    int32_t n_residents, steps, nodes;
-    uint64_t activations, scratch, packed, constants, variables;
-} ln_device_memory;
-
 typedef struct ln_packed ln_packed; /* packed.c */
 
 typedef struct ln_program {
@@ -177,14 +146,16 @@ uint64_t ln_program_unpack(ln_program *program);
 /* Bytes of scratch after the arena: a shared part, then one part per thread. */
 uint64_t ln_program_scratch(const ln_program *program, int threads);
 
-/* body.c: builds programs for the bodies of a loop or a branch, and sizes the scratch that they run in. */
+/* body_steps.c: builds programs for the bodies of a loop or a branch, and sizes the scratch that they run in. */
 linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step);
 uint64_t ln_body_size(const ln_program *body, int threads); /* io, arena, scratch */
 
-/* lower.c: builds the call of a node, in `pool`. */
-linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call);
+/* operands.c: where the value is. */
 ln_operand ln_lower_operand(const ln_work *w, int32_t value);
+/* device_steps.c: turns a claim into a step. The call of its first node is already set. */
+linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_claim *claim, ln_step *step);
+/* device_steps.c: fills program->moves. */
+linnet_status ln_lower_moves(ln_work *w, ln_program *program);
 /* lower.c: builds the steps of all ready nodes. */
 linnet_status ln_lower_steps(ln_work *w, ln_program *program);
 

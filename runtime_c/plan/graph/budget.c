@@ -33,3 +33,11 @@ linnet_status ln_budget_end(const ln_budget *b, ln_memory *kept, linnet_status s
     ln_got(error, "%zu bytes or more at %llu nodes", b->memory.refused, (unsigned long long)b->nodes);
     return ln_hint(error, "raise linnet_plan_config.max_bytes, or reduce the nodes that calls and loops expand to");
 }
+
+linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error) {
+    if (bound == 0 || bytes <= bound) return LINNET_OK;
+    ln_fail(error, LINNET_TOO_LARGE, "the plan needs more memory than the bound set by max_bytes");
+    ln_expected(error, "at most %llu bytes", (unsigned long long)bound);
+    ln_got(error, "%llu bytes", (unsigned long long)bytes);
+    return ln_hint(error, "raise linnet_plan_config.max_bytes, or use smaller shapes");
+}

@@ -22,5 +22,7 @@ typedef struct ln_budget {
 void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes, ln_memory *temporary, ln_memory *kept);
 /* Ends the limit of `kept`. Returns the status of planning, or TOO_LARGE if planning failed because of the limit. */
 linnet_status ln_budget_end(const ln_budget *b, ln_memory *kept, linnet_status status, linnet_error *error);
+/* Fails with TOO_LARGE when `bytes` exceeds the bound of a plan; a bound of 0 means no bound. */
+linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error);
 
 #endif

@@ -23,13 +23,6 @@ void *ln_fold_memory(ln_work *w, uint64_t bytes, int32_t *blob) {
     return b->data;
 }
 
-void ln_fold_free(ln_work *w, ln_blob *blob) {
-    if (blob->data == NULL || blob->kept) return;
-    ln_memory_free(w->persistent, blob->data, blob->size);
-    if (w->budget != NULL) w->budget->folded -= blob->size;
-    *blob = (ln_blob){0};
-}
-
 /* Assigns these dense bytes to the value, whose shape is known. blob -1: the bytes are in the file. */
 static void become(ln_work *w, int32_t value, const void *data, int32_t blob) {
     ln_work_value *v = ln_value_at(w, value);
@@ -42,7 +35,7 @@ static void let_go(ln_work *w, int32_t value) {
     ln_work_value *v = ln_value_at(w, value);
     if (v->blob < 0) return;
     ln_blob *blob = (ln_blob *)w->blobs.items + v->blob;
-    if (--blob->holders == 0) ln_fold_free(w, blob);
+    if (--blob->holders == 0) ln_blob_free(w, blob);
     v->blob = -1;
     v->host = v->tensor.data = NULL;
     v->known = false; /* a later access fails instead of reading freed memory */

@@ -1,5 +1,5 @@
 /* fold.h - values computed at plan time, and how long they are kept.
- * For the passes that run before the layout: expand.c, infer_pass.c, loop.c, segment.c. */
+ * Expanding folds whole graphs, and later passes the conversions of constants. */
 #ifndef LN_FOLD_H
 #define LN_FOLD_H
 
@@ -15,8 +15,9 @@ linnet_status ln_fold_shape(ln_work *w, const ln_work_node *node);
 int32_t ln_fold_scalar(ln_work *w, const char *name, int dtype, int64_t number);
 /* Memory for a folded value, registered as blob number *blob; NULL when out of memory. */
 void *ln_fold_memory(ln_work *w, uint64_t bytes, int32_t *blob);
-/* Frees the blob, unless a program took ownership of it. */
-void ln_fold_free(ln_work *w, ln_blob *blob);
+/* Turns the value into a constant: computes op(inputs) into a blob with the strides of the value's tensor. */
+linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,
+                           int n_outputs, const int32_t *outputs);
 /* Call when one reader of the value is done. After the last reader, the memory of a folded value is freed. */
 void ln_work_release(ln_work *w, int32_t value);
 /* Frees the memory of a folded value that has no readers. */

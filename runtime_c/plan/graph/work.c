@@ -1,6 +1,6 @@
 /* work.c - the graph during planning: its lists, new nodes and values, dead code, snapshots.
  * All of it is temporary except blobs, which hold folded values (fold.c) and may outlive the planning. */
-#include "plan/graph/fold.h"
+#include "plan/graph/work.h"
 
 #include <string.h>
 
@@ -13,6 +13,13 @@ void ln_work_init(ln_work *w, linnet_model *model, ln_memory *temporary, ln_memo
     ln_pool_init(&w->pool, temporary);
 }
 
+void ln_blob_free(ln_work *w, ln_blob *blob) {
+    if (blob->data == NULL || blob->kept) return;
+    ln_memory_free(w->persistent, blob->data, blob->size);
+    if (w->budget != NULL) w->budget->folded -= blob->size;
+    *blob = (ln_blob){0};
+}
+
 static void list_free(ln_work *w, ln_list *list, size_t item) {
     ln_memory_free(w->memory, list->items, (size_t)list->capacity * item);
     memset(list, 0, sizeof *list);
@@ -20,7 +27,7 @@ static void list_free(ln_work *w, ln_list *list, size_t item) {
 
 void ln_work_free(ln_work *w) {
     if (w->memory == NULL) return;
-    for (int32_t i = 0; i < w->blobs.count; ++i) ln_fold_free(w, (ln_blob *)w->blobs.items + i);
+    for (int32_t i = 0; i < w->blobs.count; ++i) ln_blob_free(w, (ln_blob *)w->blobs.items + i);
     for (int32_t i = 0; i < w->bodies.count; ++i) {
         ln_work *body = ((ln_work **)w->bodies.items)[i];
         if (body != NULL) ln_work_free(body);
@@ -197,14 +204,6 @@ linnet_status ln_work_charge(ln_work *w, uint64_t n) {
         return ln_hint(w->error, "reduce the number of nested calls, or make the number of iterations an input");
     }
     return LINNET_OK;
-}
-
-linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error) {
-    if (bound == 0 || bytes <= bound) return LINNET_OK;
-    ln_fail(error, LINNET_TOO_LARGE, "the plan needs more memory than the bound set by max_bytes");
-    ln_expected(error, "at most %llu bytes", (unsigned long long)bound);
-    ln_got(error, "%llu bytes", (unsigned long long)bytes);
-    return ln_hint(error, "raise linnet_plan_config.max_bytes, or use smaller shapes");
 }
 
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error) {

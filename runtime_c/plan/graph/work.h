@@ -6,6 +6,7 @@
 #include "plan/graph/budget.h"
 #include "plan/graph/devices.h"
 #include "plan/graph/evaluate.h"
+#include "plan/graph/memory.h"
 #include "model/graph.h"
 #include "generated/op_table.h"
 
@@ -147,8 +148,10 @@ typedef struct ln_work {
     int32_t recomputed;       /* number of nodes that it added */
     bool nested;              /* this graph is a body, and a step of `outer` runs it */
     struct ln_program *outer; /* set during lowering */
-    ln_list bodies;           /* ln_work *, of the nodes */
-    bool *spare;              /* later segments: values that no waiting node needs, whose numbers can be reused */
+    ln_pool *lasting;         /* the program's: memory of steps, which outlives the graph */
+    ln_needs needs;
+    ln_list bodies; /* ln_work *, of the nodes */
+    bool *spare;    /* later segments: values that no waiting node needs, whose numbers can be reused */
     int32_t n_spare;
     linnet_error *error;
 } ln_work;
@@ -170,6 +173,8 @@ void *ln_list_add(ln_work *w, ln_list *list, size_t item);
 int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like);
 /* Adds n consecutive values, zeroed except for their kind of slot. Returns the first, or -1 when out of memory. */
 int32_t ln_work_add_values(ln_work *w, int32_t n, int slot);
+/* Frees the blob, unless a program took ownership of it. */
+void ln_blob_free(ln_work *w, ln_blob *blob);
 /* Finds the spare values. Call it when all nodes that remain are waiting. */
 linnet_status ln_work_find_spare(ln_work *w);
 ln_work_node *ln_work_new_node(ln_work *w, const ln_op *op, const void *attributes, const char *name, int32_t index,
@@ -180,16 +185,11 @@ ln_work_node *ln_work_copy(ln_work *w, const ln_copy_attributes *attributes, con
                            int32_t n_inputs);
 /* Creates a `copy` identity node from one value to another. */
 ln_work_node *ln_work_identity(ln_work *w, const char *name, int32_t from, int32_t to);
-/* Turns the value into a constant: computes op(inputs) into a blob with the strides of the value's tensor. */
-linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,
-                           int n_outputs, const int32_t *outputs);
 /* Counts n more nodes or values. Fails with TOO_LARGE when their number, or the memory of planning, exceeds the
    budget. */
 linnet_status ln_work_charge(ln_work *w, uint64_t n);
 /* Recounts `uses` and removes ready nodes that nothing needs. */
 linnet_status ln_work_sweep(ln_work *w);
-/* Fails with TOO_LARGE when `bytes` exceeds the bound of a plan; a bound of 0 means no bound. */
-linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error);
 /* Copies the waiting part of the graph, for planning later segments. `error` is the record for the copy, because the
  * record that `from` was planned with may no longer exist. */
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);
@@ -199,6 +199,7 @@ static inline bool ln_is_kernel(const ln_work_node *node) { return node->op != N
 /* Whether a device computes the node. */
 static inline bool ln_on_device(const ln_work_node *node) { return node->op != NULL && !ln_on_cpu(node->device); }
 static inline const ln_device *ln_device_at(const ln_work *w, uint8_t place) { return &w->devices[place - 1]; }
+
 /* devices.c: describes a node to its device. The call is in `pool`. */
 linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out);
 /* Bytes that the value needs at its place, padding included. */
@@ -207,38 +208,21 @@ uint64_t ln_device_bytes(const ln_work *w, const ln_work_value *v);
 static inline bool ln_is_family(const ln_work_node *node, int family) {
     return node->op != NULL && node->op->family == family;
 }
-/* alias.c: whether every output of the node can be a part of its first operand's memory. */
-bool ln_is_view(const ln_work *w, const ln_work_node *node);
 
-/* The passes, in the order in which plan.c calls them. */
-/* expand.c: turns the signature's function into values and nodes with its shapes bound, then infers, folds and inlines.
- */
-linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config);
-/* infer_pass.c: makes one node READY or WAITING, or folds it away. Calls are replaced by their functions' nodes. */
-linnet_status ln_pass_infer(ln_work *w, ln_work_node *node);
-/* place.c: decides which nodes run on a device. */
-linnet_status ln_pass_place(ln_work *w);
-/* devices.c: inserts the transfers. */
-linnet_status ln_pass_devices(ln_work *w);
-/* layout.c: chooses the strides of every value and inserts conversions. */
-linnet_status ln_pass_layout(ln_work *w);
-/* legalize.c: adds casts around f16 and bf16 nodes whose only fast kernel is in f32. */
-linnet_status ln_pass_storage(ln_work *w);
-/* fuse.c: turns maps into epilogues. */
-linnet_status ln_pass_fuse(ln_work *w);
-/* order.c: in graphs that update variables, moves nodes that free memory to the front, and places an update after every
-   node that reads the old value or can fail. */
-linnet_status ln_pass_order(ln_work *w);
-/* waits.c: inserts the waits of the host, and says which transfers record events. The order is final. */
-linnet_status ln_pass_waits(ln_work *w);
-/* claims.c: private layouts, and the runs of nodes that devices take as one. */
-linnet_status ln_pass_claims(ln_work *w);
-/* recompute.c: in an ordered graph, computes values again instead of keeping them, until the arena is no larger than
-   w->target, if possible. */
-linnet_status ln_pass_recompute(ln_work *w);
-/* alias.c: finds views, concats without a copy and in-place results, then makes buffers with lifetimes. */
-linnet_status ln_pass_alias(ln_work *w);
-/* Undoes ln_pass_alias, after which all nodes were ready. */
-void ln_forget_aliases(ln_work *w);
+/* call.c: the call of a node, in `pool`. */
+linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
+/* call.c: the kernel that would run the call; NULL: none can. */
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call);
+
+/* views.c: whether every output of the node can be a part of its first operand's memory. */
+bool ln_is_view(const ln_work *w, const ln_work_node *node);
+/* views.c: the offset and strides of output o of a copy inside input 0; false if it is not a view. */
+bool ln_view_of(const ln_work *w, const ln_work_node *node, int o, ln_tensor *view, int64_t *offset);
+bool ln_same_strides(const ln_tensor *a, const ln_tensor *b);
+
+/* buffers.c: finds views, concats without a copy and in-place results, and makes buffers with lifetimes. */
+linnet_status ln_find_buffers(ln_work *w);
+/* Undoes ln_find_buffers, after which all nodes were ready. */
+void ln_forget_buffers(ln_work *w);
 
 #endif

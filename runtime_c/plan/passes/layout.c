@@ -1,7 +1,8 @@
 /* layout.c - chooses the physical layout of every value and inserts the conversions. Ops that prefer a layout get it
  * unless kernels and conversions together cost less without it; pointwise ops and copies then follow their neighbours
  * in groups, in the layout for which fewer bytes are converted. */
-#include "plan/build/program.h"
+#include "plan/graph/fold.h"
+#include "plan/passes/passes.h"
 
 #include <math.h>
 #include <string.h>

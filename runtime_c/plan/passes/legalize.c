@@ -1,6 +1,7 @@
 /* legalize.c - f16 and bf16 are storage types: if only a slow kernel supports them, the op runs in f32 between casts.
  * Casts of constants are folded, so that weights are converted once. */
-#include "plan/build/program.h"
+#include "plan/graph/fold.h"
+#include "plan/passes/passes.h"
 
 #include <string.h>
 

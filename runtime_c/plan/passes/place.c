@@ -1,6 +1,6 @@
 /* place.c - decides which nodes run on a device. The devices are asked in order of preference. Connected nodes that a
  * device can run form an island, which is sent there if the device's time and the transfers cost less than the CPU. */
-#include "plan/build/program.h"
+#include "plan/passes/passes.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* recompute.c - rematerialisation. At the step with the largest memory use, it gives up a value whose next reader comes
  * late, and computes the value again before that reader. It repeats this until the plan fits. The same kernels over the
  * same operands give the same bits. */
-#include "plan/build/program.h"
+#include "plan/passes/passes.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,13 +45,13 @@ static double bytes_of(const ln_tensor *t) {
 
 static int32_t slots_of(const ln_work_node *node) { return node->n_inputs + node->n_extra; }
 
-/* Runs alias.c on the current graph. Puts the bytes per position, and their maximum, into `trial`. */
+/* Finds the buffers of the current graph. Puts the bytes per position, and their maximum, into `trial`. */
 static linnet_status measure(recompute *r) {
     int64_t *live = r->trial;
     ln_work *w = r->w;
     const int32_t n = w->nodes.count;
-    ln_forget_aliases(w);
-    const linnet_status status = ln_pass_alias(w);
+    ln_forget_buffers(w);
+    const linnet_status status = ln_find_buffers(w);
     if (status != LINNET_OK) return status;
     memset(live, 0, ((size_t)n + 1) * sizeof *live);
     for (int32_t i = 0; i < w->buffers.count; ++i) {
@@ -273,7 +273,7 @@ linnet_status ln_pass_recompute(ln_work *w) {
             status = give_up(&r, best, &helps);
         }
     }
-    ln_forget_aliases(w);
+    ln_forget_buffers(w);
     if (status == LINNET_OK) status = sweep(w);
     w->recomputed = w->nodes.count - n;
     return status;

@@ -1,6 +1,6 @@
 /* waits.c - where the host waits for devices. Transfers only submit work; a wait comes before the first kernel of the
  * CPU, or transfer to another device, that needs a result. At the end of the program all queues are empty. */
-#include "plan/build/program.h"
+#include "plan/passes/passes.h"
 
 #include <string.h>
 

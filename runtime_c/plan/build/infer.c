@@ -1,5 +1,5 @@
-/* infer_pass.c - propagates shapes and known values through one node. The node becomes ready, is folded, is inlined, or
-   waits for data. A later segment plans waiting nodes when the values they need have been computed. */
+/* infer.c - shapes and known values of one node without control flow. The node becomes ready, is folded, or waits for
+   data. A later segment plans waiting nodes when the values they need have been computed. */
 #include "plan/build/expand.h"
 #include "plan/graph/fold.h"
 
@@ -10,7 +10,7 @@ enum {
     FEW = 4            /* number of operands or results that fit on the stack */
 };
 
-static linnet_status wait_for_values(ln_work *w, ln_work_node *node) {
+linnet_status ln_wait_for_values(ln_work *w, ln_work_node *node) {
     bool hope = false;
     for (int i = 0; i < node->n_inputs; ++i) {
         if (node->inputs[i] < 0 || !ln_operand_bit(node->op->decides, i)) continue;
@@ -67,35 +67,6 @@ static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out, uint1
     return status;
 }
 
-/* Used when bounds are computed and either branch may run. Both branches are planned, so the bound covers both. */
-static linnet_status inline_both(ln_work *w, const ln_work_node *node) {
-    const ln_if_attributes *a = node->attributes;
-    ln_work_node other = *node;
-    int32_t *fetches = ln_pool_array(&w->pool, (int64_t)w->n_fetches + node->n_outputs, sizeof *fetches);
-    other.outputs = ln_pool_array(&w->pool, node->n_outputs, sizeof *other.outputs);
-    if (fetches == NULL || other.outputs == NULL) return ln_work_no_memory(w);
-    memcpy(fetches, w->fetches, (size_t)w->n_fetches * sizeof *fetches);
-    w->fetches = fetches;
-    for (int o = 0; o < node->n_outputs; ++o) {
-        other.outputs[o] = -1;
-        if (node->outputs[o] < 0) continue;
-        const ln_tensor like = ln_value_at(w, node->outputs[o])->tensor;
-        if ((other.outputs[o] = ln_work_add_value(w, "", &like)) < 0) return ln_work_no_memory(w);
-        w->fetches[w->n_fetches++] = other.outputs[o]; /* fetched, so that the branch is not dead code */
-    }
-    linnet_status status = ln_inline(w, a->else_function, &other, 1);
-    if (status == LINNET_OK) status = ln_inline(w, a->then_function, node, 1);
-    for (int o = 0; status == LINNET_OK && o < node->n_outputs; ++o) {
-        if (node->outputs[o] < 0) continue;
-        const ln_tensor *x = &ln_value_at(w, node->outputs[o])->tensor, *y = &ln_value_at(w, other.outputs[o])->tensor;
-        if (x->rank == y->rank && (x->rank <= 0 || memcmp(x->dims, y->dims, (size_t)x->rank * sizeof *x->dims) == 0))
-            continue;
-        status = ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "the branches of an `if` return different shapes");
-        ln_at_node(w->error, node->index, node->name);
-    }
-    return status;
-}
-
 /* Computes the op's results: shapes, and values if all operands are known. */
 static linnet_status infer_op(ln_work *w, ln_work_node *node) {
     const ln_op *op = node->op;
@@ -109,7 +80,7 @@ static linnet_status infer_op(ln_work *w, ln_work_node *node) {
     if (status != LINNET_OK) return status;
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
-        if (out[o].rank < 0 || ln_count(&out[o]) < 0) return wait_for_values(w, node);
+        if (out[o].rank < 0 || ln_count(&out[o]) < 0) return ln_wait_for_values(w, node);
     }
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
@@ -138,28 +109,10 @@ static linnet_status infer_op(ln_work *w, ln_work_node *node) {
     return ln_work_append(w, node);
 }
 
-linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
-    const ln_op *op = node->op;
+linnet_status ln_infer_node(ln_work *w, ln_work_node *node) {
     node->state = LN_NODE_WAITING;
     const linnet_status charged = ln_work_charge(w, 1);
     if (charged != LINNET_OK) return charged;
-    if (op->id == LN_OP_CALL) return ln_inline(w, ((const ln_call_attributes *)node->attributes)->callee, node, 0);
-    if (op->id == LN_OP_IF) {
-        const ln_if_attributes *a = node->attributes;
-        const ln_work_value *condition = ln_value_at(w, node->inputs[0]);
-        if (!condition->known) return ln_work_append(w, node);
-        if (condition->undecided) return inline_both(w, node);
-        if (condition->tensor.data == NULL && w->nested) {
-            bool done;
-            const linnet_status status = ln_branch(w, node, &done);
-            if (status != LINNET_OK || done) return status;
-        }
-        if (condition->tensor.data == NULL) return wait_for_values(w, node);
-        return ln_inline(
-            w, ln_load_i64(condition->tensor.data, condition->tensor.dtype, 0) ? a->then_function : a->else_function,
-            node, 1);
-    }
-    if (op->id == LN_OP_WHILE) return ln_loop(w, node);
     for (int i = 0; i < node->n_inputs; ++i)
         if (node->inputs[i] >= 0 && !ln_value_at(w, node->inputs[i])->known) return ln_work_append(w, node);
     if (ln_is_assign(node) && ln_value_at(w, node->inputs[0])->variable < 0) {

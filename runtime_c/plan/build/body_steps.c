@@ -1,0 +1,44 @@
+/* body_steps.c - the steps that run a loop or a branch: programs of its functions, in the scratch of the step.
+ */
+#include "plan/build/program.h"
+
+uint64_t ln_body_size(const ln_program *body, int threads) {
+    return ln_round_up((size_t)body->io, LN_ALIGNMENT) + body->arena + ln_program_scratch(body, threads);
+}
+
+linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
+    const bool loop = node->bodies[1] == NULL; /* a branch has two */
+    const ln_work_value *bound =
+        loop && node->n_inputs > 0 && node->inputs[0] >= 0 ? ln_value_at(w, node->inputs[0]) : NULL;
+    const ln_tensor *trips = bound != NULL ? &bound->tensor : NULL;
+    const int64_t times =
+        trips != NULL && trips->data != NULL ? ln_max(ln_load_i64(trips->data, trips->dtype, 0), 1) : 1;
+    step->kind = loop ? LN_STEP_LOOP : LN_STEP_BRANCH;
+    for (int k = 0; k < 2 && node->bodies[k] != NULL; ++k) {
+        ln_work *b = node->bodies[k];
+        b->error = w->error;
+        b->outer = program;
+        ln_program *p = ln_pool_alloc(&program->pool, sizeof *p);
+        const linnet_status status = p == NULL ? ln_work_no_memory(w) : ln_program_build(b, program->memory, p);
+        if (status != LINNET_OK) {
+            if (k > 0) ln_program_free(step->bodies[0]);
+            step->bodies[0] = NULL;
+            return status;
+        }
+        step->bodies[k] = p;
+        ++program->n_bodies;
+        program->parallel |= p->parallel;
+        program->reads_variables |= p->reads_variables;
+        program->constants += p->constants;
+        program->packed_only += p->packed_only;
+        program->packed_bytes += p->packed_bytes;
+        program->kept_bytes += p->kept_bytes;
+        program->keeps |= p->keeps;
+        program->scratch_shared = (uint64_t)ln_max((int64_t)program->scratch_shared,
+                                                   (int64_t)ln_round_up(ln_body_size(p, w->threads), LN_ALIGNMENT));
+        uint64_t flops = 0;
+        for (int32_t i = 0; i < p->n_steps; ++i) flops += p->steps[i].call.flops;
+        if (flops * (uint64_t)times > step->call.flops) step->call.flops = flops * (uint64_t)times;
+    }
+    return LINNET_OK;
+}

@@ -1,0 +1,326 @@
+/* buffers.c - decides which values share memory: views, concatenations that are written in place, and pointwise results
+   that overwrite operands that are no longer needed. The result is a list of buffers with lifetimes, which the memory
+   planner places. */
+#include "plan/graph/work.h"
+
+#include <string.h>
+
+enum { NEVER = INT32_MAX };
+
+typedef struct alias {
+    ln_work *w;
+    int32_t *last;      /* per value: position of the last node that reads it; -1: none; NEVER: it leaves the program */
+    int32_t *next;      /* per value: next value in the same buffer, -1 */
+    int32_t *head;      /* per buffer: first value; grows with the buffers (at most one per value) */
+    int32_t *variables; /* per variable: its buffer, -1 none */
+} alias;
+
+static uint64_t bytes_of(const ln_tensor *t) {
+    uint64_t bytes = 0;
+    return ln_bytes(t, &bytes) ? bytes : 0;
+}
+
+static bool leaves(const ln_work_value *v) { return v->fetched || v->exported || v->committed; }
+
+/* Puts the value into the buffer, which lasts as long as any of its values. */
+static void attach(alias *a, int32_t value, int32_t buffer, int64_t offset) {
+    ln_work_value *v = ln_value_at(a->w, value);
+    ln_work_buffer *b = ln_buffer_at(a->w, buffer);
+    v->buffer = buffer;
+    v->offset = offset;
+    a->next[value] = a->head[buffer];
+    a->head[buffer] = value;
+    if (a->last[value] > b->last) b->last = a->last[value];
+    if ((v->fetched || v->exported) && b->kind == LN_REGION_ARENA && ln_on_cpu(b->device)) b->kind = LN_REGION_IO;
+}
+
+static linnet_status new_buffer(alias *a, int kind, uint8_t device, uint64_t size, int32_t position, int32_t *out) {
+    ln_work_buffer *b = ln_list_add(a->w, &a->w->buffers, sizeof *b);
+    if (b == NULL) return ln_work_no_memory(a->w);
+    b->kind = (uint8_t)kind;
+    b->device = device;
+    b->size = size;
+    b->first = b->last = position;
+    *out = a->w->buffers.count - 1;
+    a->head[*out] = -1;
+    return LINNET_OK;
+}
+
+/* Whether steps of this program may write the memory. This requires that nothing outside the program uses it. */
+static bool owned(const ln_work_buffer *b) { return b->kind == LN_REGION_ARENA || b->kind == LN_REGION_IO; }
+
+/* Whether output y would be all of the buffer, which holds no input and no other output. */
+static bool alone(const alias *a, const ln_work_value *y, int32_t buffer) {
+    for (int32_t v = a->head[buffer]; v >= 0; v = a->next[v])
+        if (ln_value_at(a->w, v)->fetched || ln_value_at(a->w, v)->input >= 0) return false;
+    return ln_buffer_at(a->w, buffer)->size == bytes_of(&y->tensor);
+}
+
+static bool try_view(alias *a, ln_work_node *node) {
+    ln_work *w = a->w;
+    if (!ln_is_view(w, node) || ln_value_at(w, node->inputs[0])->buffer < 0) return false;
+    const ln_work_value *x = ln_value_at(w, node->inputs[0]);
+    const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
+    for (int o = 0; o < node->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        const ln_work_value *y = ln_value_at(w, node->outputs[o]);
+        if (y->device != x->device || b->device != y->device) return false;
+        if (leaves(y) && !owned(b)) return false; /* inputs and variables are returned as copies */
+        if (y->fetched && x->input >= 0) return false;
+        if (y->fetched && w->separate && !alone(a, y, x->buffer)) return false;
+    }
+    for (int o = 0; o < node->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        ln_tensor view;
+        int64_t offset;
+        ln_view_of(w, node, o, &view, &offset);
+        const ln_work_value *from = ln_value_at(w, node->inputs[0]);
+        attach(a, node->outputs[o], from->buffer, from->offset + ln_offset_of_element(view.dtype, offset));
+    }
+    node->state = LN_NODE_GONE;
+    return true;
+}
+
+/* Concatenates without a copy: if each input is contiguous in the output, its buffer becomes a part of the output's
+ * buffer.
+ */
+static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, bool *done) {
+    ln_work *w = a->w;
+    *done = false;
+    if (!ln_is_family(node, LN_FAMILY_COPY)) return LINNET_OK;
+    const ln_copy_attributes *attributes = node->attributes;
+    if (attributes->kind != LN_COPY_KIND_CONCAT) return LINNET_OK;
+    const ln_work_value *y = ln_value_at(w, node->outputs[0]);
+    const int axis = ln_axis(attributes->axis, y->tensor.rank);
+    if (axis < 0) return LINNET_OK;
+    int64_t at = 0;
+    for (int k = 0; k < node->n_inputs; ++k) {
+        const ln_work_value *x = ln_value_at(w, node->inputs[k]);
+        if (x->host != NULL || x->buffer < 0 || !ln_on_cpu(x->device) || !ln_on_cpu(y->device)) return LINNET_OK;
+        const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
+        if (b->kind != LN_REGION_ARENA || x->offset != 0 || b->size != bytes_of(&x->tensor)) return LINNET_OK;
+        if (b->last == NEVER || b->size == 0) return LINNET_OK;
+        for (int j = 0; j < k; ++j)
+            if (ln_value_at(w, node->inputs[j])->buffer == x->buffer) return LINNET_OK;
+        for (int d = 0; d < x->tensor.rank; ++d)
+            if (x->tensor.dims[d] != 1 && x->tensor.strides[d] != y->tensor.strides[d]) return LINNET_OK;
+        if (!ln_element_aligned(y->tensor.dtype, at * y->tensor.strides[axis], LN_ALIGNMENT)) return LINNET_OK;
+        at += x->tensor.dims[axis];
+    }
+    int32_t whole;
+    linnet_status status = new_buffer(a, LN_REGION_ARENA, LN_CPU, bytes_of(&y->tensor), position, &whole);
+    if (status != LINNET_OK) return status;
+    at = 0;
+    for (int k = 0; k < node->n_inputs; ++k) {
+        const int32_t part = ln_value_at(w, node->inputs[k])->buffer;
+        const ln_tensor *t = &ln_value_at(w, node->outputs[0])->tensor;
+        const int64_t base = ln_offset_of_element(t->dtype, at * t->strides[axis]);
+        if (ln_buffer_at(w, part)->first < ln_buffer_at(w, whole)->first)
+            ln_buffer_at(w, whole)->first = ln_buffer_at(w, part)->first;
+        at += ln_value_at(w, node->inputs[k])->tensor.dims[axis];
+        for (int32_t v = a->head[part], next; v >= 0; v = next) {
+            next = a->next[v];
+            attach(a, v, whole, base + ln_value_at(w, v)->offset);
+        }
+        a->head[part] = -1;
+        ln_buffer_at(w, part)->size = 0;
+        ln_buffer_at(w, part)->kind = LN_REGION_NONE;
+    }
+    attach(a, node->outputs[0], whole, 0);
+    node->state = LN_NODE_GONE;
+    *done = true;
+    return LINNET_OK;
+}
+
+/* A map program may overwrite an operand only if it loads everything before its first store. */
+static bool loads_before_stores(const ln_map_attributes *map) {
+    bool stored = false;
+    for (int64_t i = 0; i + 5 <= map->program.n; i += 5) {
+        const int64_t op = map->program.v[i];
+        if (op == LN_MAP_STORE || op == LN_MAP_STORE_QUANTIZED) stored = true;
+        if (stored && (op == LN_MAP_LOAD || op == LN_MAP_LOAD_DEQUANTIZED || op == LN_MAP_TABLE)) return false;
+    }
+    return true;
+}
+
+/* Byte range of a tensor with positive strides. */
+static int64_t extent(const ln_tensor *t) {
+    int64_t last = 0;
+    for (int d = 0; d < t->rank; ++d) {
+        if (t->dims[d] == 0) return 0;
+        last += (t->dims[d] - 1) * t->strides[d];
+    }
+    return (int64_t)ln_bytes_of(t->dtype, last + 1);
+}
+
+/* Whether output o may be written over input k, whose last reader is this node. */
+static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k, int32_t position) {
+    const ln_work *w = a->w;
+    if (node->inputs[k] < 0) return false;
+    const ln_work_value *x = ln_value_at(w, node->inputs[k]), *y = ln_value_at(w, node->outputs[o]);
+    if (x->host != NULL || x->buffer < 0 || x->device != y->device) return false;
+    const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
+    if (b->last != position || b->device != y->device) return false;
+    if (!ln_same_strides(&x->tensor, &y->tensor)) return false;
+    if (ln_dtype_bits(x->tensor.dtype) != ln_dtype_bits(y->tensor.dtype)) return false;
+    if ((y->fetched || y->exported) && (x->offset != 0 || b->size != bytes_of(&y->tensor))) return false;
+    const int64_t begin = x->offset, end = begin + extent(&x->tensor);
+    for (int i = 0; i < node->n_inputs + node->n_extra; ++i) {
+        if (i == k || node->inputs[i] < 0) continue;
+        const ln_work_value *other = ln_value_at(w, node->inputs[i]);
+        if (other->host != NULL || other->buffer != x->buffer) continue;
+        if (other->offset == begin && ln_same_strides(&other->tensor, &x->tensor) &&
+            ln_dtype_bits(other->tensor.dtype) == ln_dtype_bits(x->tensor.dtype) &&
+            (ln_is_family(node, LN_FAMILY_MAP) || i >= node->n_inputs))
+            continue; /* each element is read before the same element is written */
+        if (other->offset < end && begin < other->offset + extent(&other->tensor)) return false;
+    }
+    for (int i = 0; i < o; ++i) /* an earlier output may already use this memory */
+        if (node->outputs[i] >= 0 && ln_value_at(w, node->outputs[i])->buffer == x->buffer) return false;
+    return true;
+}
+
+/* Places the output over an operand whose last reader is this node, in the given buffer or (-1) in any buffer. */
+static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t position, int32_t buffer) {
+    ln_work *w = a->w;
+    if (!ln_is_kernel(node)) return false;
+    int first = 0, end = 0;
+    if (node->map != NULL) {
+        first = node->n_inputs;
+        end = node->n_inputs + node->n_extra;
+        if (!loads_before_stores(node->map->attributes)) return false;
+    } else if (node->op->flags & LN_OP_IN_PLACE) {
+        const bool map = ln_is_family(node, LN_FAMILY_MAP);
+        end = map ? node->n_inputs : 1;
+        if (map ? !loads_before_stores(node->attributes) : o > 0) return false;
+    }
+    for (int k = first; k < end; ++k) {
+        const int32_t over = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k])->buffer : -1;
+        if (over < 0 || (buffer >= 0 ? over != buffer : ln_buffer_at(w, over)->kind != LN_REGION_ARENA)) continue;
+        if (!may_overwrite(a, node, o, k, position)) continue;
+        const ln_work_value *x = ln_value_at(w, node->inputs[k]);
+        attach(a, node->outputs[o], x->buffer, x->offset);
+        return true;
+    }
+    return false;
+}
+
+/* Creates one buffer for all values bound to the variable. Its lifetime ends with the last reader of the old value. */
+static linnet_status variable_buffer(alias *a, int32_t variable, uint64_t bytes, int32_t *buffer) {
+    if ((*buffer = a->variables[variable]) >= 0) return LINNET_OK;
+    const linnet_status status = new_buffer(a, LN_REGION_VARIABLE, LN_CPU, bytes, -1, buffer);
+    if (status != LINNET_OK) return status;
+    ln_buffer_at(a->w, *buffer)->offset = (uint64_t)variable;
+    a->variables[variable] = *buffer;
+    return LINNET_OK;
+}
+
+/* Writes a new value directly into its variable, if all readers of the old value and all nodes that can fail have run.
+ */
+static linnet_status try_update(alias *a, const ln_work_node *node, int o, int32_t position, bool *done) {
+    const int32_t variable = ln_value_at(a->w, node->outputs[o])->updates;
+    *done = false;
+    if (variable < 0 || position <= a->w->last_failure) return LINNET_OK;
+    int32_t buffer;
+    const linnet_status status =
+        variable_buffer(a, variable, bytes_of(&ln_value_at(a->w, node->outputs[o])->tensor), &buffer);
+    if (status != LINNET_OK) return status;
+    const int32_t last = ln_buffer_at(a->w, buffer)->last;
+    if (last < position) attach(a, node->outputs[o], buffer, 0);
+    *done = last < position || (last == position && try_in_place(a, node, o, position, buffer));
+    return LINNET_OK;
+}
+
+static linnet_status place_inputs(alias *a) {
+    ln_work *w = a->w;
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if (!v->known || (v->host != NULL && ln_on_cpu(v->device)) || v->buffer >= 0) continue;
+        int kind = LN_REGION_NONE;
+        if (v->host != NULL || (v->variable >= 0 && !ln_on_cpu(v->device)))
+            kind = LN_REGION_RESIDENT;
+        else if (v->variable >= 0)
+            kind = LN_REGION_VARIABLE;
+        else if (v->imported)
+            kind = LN_REGION_IMPORT;
+        else if (v->input >= 0)
+            kind = LN_REGION_IO;
+        if (kind == LN_REGION_NONE || (a->last[i] < 0 && !v->exported && !v->committed)) continue;
+        int32_t buffer;
+        const linnet_status status = kind == LN_REGION_VARIABLE
+                                         ? variable_buffer(a, v->variable, bytes_of(&v->tensor), &buffer)
+                                         : new_buffer(a, kind, v->device, ln_device_bytes(w, v), NEVER, &buffer);
+        if (status != LINNET_OK) return status;
+        if (kind == LN_REGION_IMPORT) ln_buffer_at(w, buffer)->offset = (uint64_t)(w->nested ? v->input : i);
+        attach(a, i, buffer, 0);
+    }
+    return LINNET_OK;
+}
+
+/* Whether a device reads and writes the operands of the node at any time between two positions. */
+static bool fused(const ln_work_node *node) { return node->claim != NULL && node->claim->is.fused; }
+
+/* Whether a device reads the constant from the host's memory, when a session is created. */
+static bool unread(const ln_work *w, const ln_work_node *node, int32_t value) {
+    return node->claim != NULL && node->claim->is.packs && ln_value_at(w, value)->host != NULL;
+}
+
+linnet_status ln_find_buffers(ln_work *w) {
+    alias a = {.w = w};
+    const int32_t n = w->values.count;
+    const size_t bytes = ((size_t)4 * (size_t)n + 1 + (size_t)w->model->n_variables) * sizeof(int32_t);
+    a.last = ln_memory_alloc(w->memory, bytes);
+    if (a.last == NULL) return ln_work_no_memory(w);
+    a.next = a.last + n;
+    a.variables = a.next + n;
+    a.head = a.variables + w->model->n_variables; /* concats add more buffers */
+    for (int32_t i = 0; i < w->model->n_variables; ++i) a.variables[i] = -1;
+    for (int32_t i = 0; i < n; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        a.last[i] = leaves(v) ? NEVER : -1;
+        a.next[i] = -1;
+    }
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY) continue;
+        for (int k = ln_is_assign(node); k < node->n_inputs + node->n_extra; ++k)
+            if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER && !unread(w, node, node->inputs[k]))
+                a.last[node->inputs[k]] = i;
+    }
+    linnet_status status = place_inputs(&a);
+    for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {
+        ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY) continue;
+        bool done = false;
+        if (ln_is_assign(node)) { /* its output is the value */
+            const ln_work_value *x = ln_value_at(w, node->inputs[1]);
+            if (node->outputs[0] >= 0 && x->host == NULL) attach(&a, node->outputs[0], x->buffer, x->offset);
+            if (node->outputs[0] >= 0 && x->host != NULL) ln_value_at(w, node->outputs[0])->host = x->host;
+            continue;
+        }
+        const bool copy = ln_is_family(node, LN_FAMILY_COPY) && node->outputs[0] >= 0;
+        if (copy && ((status = try_update(&a, node, 0, i, &done)) != LINNET_OK || done)) continue;
+        if (try_view(&a, node)) continue;
+        if (!w->reference && ((status = try_concat(&a, node, i, &done)) != LINNET_OK || done)) continue;
+        for (int o = 0; o < node->n_outputs && status == LINNET_OK; ++o) {
+            if (node->outputs[o] < 0 || ln_value_at(w, node->outputs[o])->buffer >= 0) continue; /* a resident copy */
+            if (fused(node) && a.last[node->outputs[o]] <= node->claim->last) continue; /* it is never stored */
+            if ((status = try_update(&a, node, o, i, &done)) != LINNET_OK || done) continue;
+            if (!w->reference && try_in_place(&a, node, o, i, -1)) continue;
+            const ln_work_value *y = ln_value_at(w, node->outputs[o]);
+            int32_t buffer;
+            const int kind = ln_count(&y->tensor) < 0 ? LN_REGION_GROWN : LN_REGION_ARENA;
+            status =
+                new_buffer(&a, kind, y->device, ln_device_bytes(w, y), fused(node) ? node->claim->first : i, &buffer);
+            if (status == LINNET_OK) attach(&a, node->outputs[o], buffer, 0);
+        }
+    }
+    ln_memory_free(w->memory, a.last, bytes);
+    return status;
+}
+
+void ln_forget_buffers(ln_work *w) {
+    for (int32_t i = 0; i < w->values.count; ++i) ln_value_at(w, i)->buffer = -1;
+    for (int32_t i = 0; i < w->nodes.count; ++i) ln_node_at(w, i)->state = LN_NODE_READY;
+    w->buffers.count = 0;
+}

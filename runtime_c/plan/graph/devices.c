@@ -1,0 +1,80 @@
+/* devices.c - opens devices, describes nodes and values to them, and turns their codes into errors.
+ */
+#include "plan/graph/work.h"
+
+#include <string.h>
+
+linnet_status ln_device_failed(const ln_device *device, int code, const char *doing, const char *step,
+                               linnet_error *error) {
+    const char *text = device->is.explain != NULL ? device->is.explain(device->is.context, code) : NULL;
+    ln_fail(error, LINNET_DEVICE_FAILED, "device %s failed to %s", device->is.name, doing);
+    ln_at_node(error, -1, step);
+    if (text != NULL)
+        ln_got(error, "code %d: %s", code, text);
+    else
+        ln_got(error, "code %d", code);
+    return ln_hint(error, "to run on the CPU, make the plan without this device");
+}
+
+linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_error *error) {
+    const size_t least = offsetof(linnet_device, run) + sizeof from->run;
+    memset(to, 0, sizeof *to);
+    bool good = from != NULL && from->struct_size >= least && from->version == LINNET_DEVICE_VERSION;
+    if (good) {
+        memcpy(&to->is, from, from->struct_size < sizeof to->is ? from->struct_size : sizeof to->is);
+        const linnet_device *d = &to->is;
+        good = d->name != NULL && d->limits && d->cost && d->allocate && d->release && d->open && d->close &&
+               d->finish && d->create_event && d->free_event && d->record && d->wait && d->upload && d->download &&
+               d->run && !d->prepare == !d->unprepare && !d->propose == !d->accept &&
+               !d->propose == !(d->layout_bytes || d->describe) && !d->map == !d->unmap;
+    }
+    if (!good) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices has an incomplete device");
+        ln_expected(error, "version %d, and all functions that are not optional", LINNET_DEVICE_VERSION);
+        return ln_hint(error, "build the device with the linnet_device.h of this library");
+    }
+    to->limits.struct_size = sizeof to->limits;
+    const int code = to->is.limits(to->is.context, &to->limits);
+    if (code != 0) return ln_device_failed(to, code, "tell its limits", "", error);
+    if (to->limits.alignment < LN_ALIGNMENT) to->limits.alignment = LN_ALIGNMENT;
+    to->limits.host_visible = to->limits.host_visible && to->is.map != NULL;
+    to->limits.shared = to->limits.shared && to->is.import != NULL;
+    return LINNET_OK;
+}
+
+uint64_t ln_device_bytes(const ln_work *w, const ln_work_value *v) {
+    uint64_t bytes = 0;
+    if (!ln_bytes(&v->tensor, &bytes)) return 0;
+    if (ln_on_cpu(v->device)) return bytes;
+    const ln_device *d = ln_device_at(w, v->device);
+    if (v->token != 0) {
+        linnet_device_tensor t = {.struct_size = sizeof t};
+        const ln_step_value value = {.name = v->name, .token = v->token, .device = &d->is, .bytes = bytes};
+        ln_device_tensor(&v->tensor, &value, &t);
+        bytes = t.axes.block >= 0 ? t.bytes : d->is.layout_bytes(d->is.context, &t, v->token);
+    }
+    return bytes + d->limits.padding;
+}
+
+linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out) {
+    const linnet_status status = ln_lower_call(w, node, pool, &out->call);
+    if (status != LINNET_OK) return status;
+    const int n_in = node->n_inputs + node->n_extra, n = n_in + node->n_outputs;
+    ln_step_value *values = ln_pool_array(pool, n, sizeof *values);
+    if (values == NULL) return ln_work_no_memory(w);
+    for (int k = 0; k < n; ++k) {
+        const int32_t at = k < n_in ? node->inputs[k] : node->outputs[k - n_in];
+        if (at < 0) continue;
+        const ln_work_value *v = ln_value_at(w, at);
+        values[k].name = v->name;
+        values[k].value = at;
+        if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
+        values[k].token = v->device == place ? v->token : 0;
+        values[k].device = &ln_device_at(w, place)->is;
+        ln_bytes(&v->tensor, &values[k].bytes);
+        if (values[k].token != 0) values[k].bytes = ln_device_bytes(w, v) - ln_device_at(w, place)->limits.padding;
+    }
+    out->name = node->name;
+    out->values = values;
+    return LINNET_OK;
+}

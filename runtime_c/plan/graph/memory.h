@@ -1,0 +1,50 @@
+/* memory.h - where data is when a program runs, and how much memory a planned graph needs. The passes that assign
+ * offsets fill ln_needs; the program takes it over. */
+#ifndef LN_PLAN_MEMORY_H
+#define LN_PLAN_MEMORY_H
+
+#include "kernel/kernel.h"
+
+enum ln_region {
+    LN_REGION_NONE = 0, /* absent operand */
+    LN_REGION_HOST,     /* constant: `pointer`, into the file or a folded blob */
+    LN_REGION_VARIABLE, /* index: variable; read directly from the store */
+    LN_REGION_IO,       /* offset in the session's input and output buffers */
+    LN_REGION_ARENA,    /* offset in the arena; on a device: in allocation `index` */
+    LN_REGION_IMPORT,   /* index: value from an earlier segment (or an input); in a body: operand of its step */
+    LN_REGION_GROWN,    /* offset: index of an instance's result that grows while a loop runs */
+    LN_REGION_RESIDENT  /* offset in allocation `index` of a device: a constant or a copy of a variable */
+};
+
+/* Bytes that stay on a device between runs. */
+typedef struct ln_resident {
+    const void *host; /* a constant; NULL: a copy of a variable */
+    int32_t variable, chunk;
+    uint64_t offset;
+    ln_tensor tensor;
+    const char *name;
+} ln_resident;
+
+/* Memory on one device. `chunks` are the sizes of its allocations: the arenas, the scratch (if any), the residents. */
+typedef struct ln_device_memory {
+    uint64_t *chunks;
+    int32_t n_chunks, scratch_chunk, first_resident;
+    int32_t first_chunk;     /* number of its first allocation among those of all devices */
+    int32_t resident_number; /* number of its first resident among those of all devices */
+    ln_resident *residents;
+    int32_t n_residents, steps, nodes;
+    uint64_t activations, scratch, packed, constants, variables;
+} ln_device_memory;
+
+/* Bytes and counts of all memory besides scratch and constants. */
+typedef struct ln_needs {
+    uint64_t arena, io;
+    uint64_t lower_bound, naive; /* of the arena: the most in use at one step, and without sharing memory */
+    uint64_t gradients;          /* the most bytes in the arena that updates read */
+    int32_t n_grown;             /* results that grow while a loop runs */
+    ln_device_memory *devices;   /* per place */
+    int32_t n_chunks, n_residents;
+    uint64_t device_bytes; /* of all devices */
+} ln_needs;
+
+#endif

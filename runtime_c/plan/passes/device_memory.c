@@ -1,0 +1,155 @@
+/* device_memory.c - the memory on devices, which is the allocations that a session makes there: arenas, scratch, and
+ * what stays from run to run. */
+#include "plan/graph/planner.h"
+#include "plan/passes/passes.h"
+
+#include <string.h>
+
+typedef struct arenas {
+    ln_lifetime *lifetimes;
+    ln_work_buffer **buffers;
+    int32_t *group; /* per buffer: its arena */
+    int32_t n;
+} arenas;
+
+/* Plans the buffers as `count` arenas: each buffer, the largest first, goes to the arena with the fewest bytes. Returns
+ * the size of the largest arena in *most. */
+static linnet_status plan_arenas(ln_work *w, arenas *a, int32_t count, uint64_t *sizes, uint64_t *most) {
+    linnet_status status = LINNET_OK;
+    uint64_t *sums = ln_pool_array(&w->pool, count, sizeof *sums);
+    ln_lifetime *part = ln_pool_array(&w->pool, a->n, sizeof *part);
+    int32_t *from = ln_pool_array(&w->pool, a->n, sizeof *from);
+    if (sums == NULL || part == NULL || from == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < a->n; ++i) a->group[i] = count == 1 ? 0 : -1;
+    for (int32_t done = 0; count > 1 && done < a->n; ++done) {
+        int32_t largest = -1, least = 0;
+        for (int32_t i = 0; i < a->n; ++i)
+            if (a->group[i] < 0 && (largest < 0 || a->lifetimes[i].size > a->lifetimes[largest].size)) largest = i;
+        for (int32_t g = 1; g < count; ++g)
+            if (sums[g] < sums[least]) least = g;
+        a->group[largest] = least;
+        sums[least] += a->lifetimes[largest].size;
+    }
+    *most = 0;
+    for (int32_t g = 0; g < count && status == LINNET_OK; ++g) {
+        int32_t n = 0;
+        for (int32_t i = 0; i < a->n; ++i) {
+            if (a->group[i] != g) continue;
+            part[n] = a->lifetimes[i];
+            from[n++] = i;
+        }
+        ln_memory_plan plan;
+        status = ln_plan_memory(w->memory, part, n, &plan, w->error);
+        if (status != LINNET_OK) return status;
+        for (int32_t i = 0; i < n; ++i) a->lifetimes[from[i]].offset = part[i].offset;
+        sizes[g] = plan.reached;
+        if (plan.reached > *most) *most = plan.reached;
+    }
+    return status;
+}
+
+/* Places bytes that stay for the whole session: in the last buffer if there is room, else in a new one. */
+static void place_resident(ln_device_memory *m, uint64_t room, uint64_t align, uint64_t bytes, int32_t *chunk,
+                           uint64_t *offset) {
+    bytes = ln_round_up((size_t)bytes, (size_t)align);
+    if (m->n_chunks == m->first_resident || (room > 0 && m->chunks[m->n_chunks - 1] + bytes > room))
+        m->chunks[m->n_chunks++] = 0;
+    *chunk = m->n_chunks - 1;
+    *offset = m->chunks[*chunk];
+    m->chunks[*chunk] += bytes;
+}
+
+static linnet_status place_residents(ln_work *w, uint8_t place, uint64_t room) {
+    ln_device_memory *m = &w->needs.devices[place];
+    const uint64_t align = ln_device_at(w, place)->limits.alignment;
+    int32_t n = 0;
+    for (int32_t i = 0; i < w->buffers.count; ++i)
+        n += ln_buffer_at(w, i)->kind == LN_REGION_RESIDENT && ln_buffer_at(w, i)->device == place;
+    m->residents = ln_pool_array(w->lasting, n, sizeof *m->residents);
+    if (m->residents == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if (v->device != place || v->buffer < 0) continue;
+        ln_work_buffer *b = ln_buffer_at(w, v->buffer);
+        if (b->kind != LN_REGION_RESIDENT || (v->host == NULL && v->variable < 0)) continue;
+        place_resident(m, room, align, b->size, &b->chunk, &b->offset);
+        *(v->host != NULL ? &m->constants : &m->variables) += ln_round_up((size_t)b->size, (size_t)align);
+        m->residents[m->n_residents++] = (ln_resident){.host = v->host,
+                                                       .variable = v->variable,
+                                                       .chunk = b->chunk,
+                                                       .offset = b->offset,
+                                                       .tensor = v->tensor,
+                                                       .name = v->name};
+    }
+    for (int32_t i = 0; i < w->claims.count; ++i) {
+        ln_work_claim *c = ((ln_work_claim **)w->claims.items)[i];
+        if (c->nodes[0]->device != place || c->is.packed_bytes == 0) continue;
+        place_resident(m, room, align, c->is.packed_bytes, &c->packed_chunk, &c->packed_offset);
+        m->packed += ln_round_up((size_t)c->is.packed_bytes, (size_t)align);
+    }
+    return LINNET_OK;
+}
+
+static linnet_status place_on_device(ln_work *w, uint8_t place) {
+    ln_device_memory *m = &w->needs.devices[place];
+    const ln_device *d = ln_device_at(w, place);
+    const uint64_t align = d->limits.alignment, room = d->limits.largest_buffer;
+    const int32_t n = w->buffers.count;
+    arenas a = {.lifetimes = ln_pool_array(&w->pool, n, sizeof *a.lifetimes)};
+    a.buffers = ln_pool_array(&w->pool, n, sizeof *a.buffers);
+    a.group = ln_pool_array(&w->pool, n, sizeof *a.group);
+    for (int32_t i = 0; i < n && a.lifetimes != NULL && a.buffers != NULL; ++i) {
+        ln_work_buffer *b = ln_buffer_at(w, i);
+        if (b->device != place || b->kind != LN_REGION_ARENA) continue;
+        a.lifetimes[a.n] = (ln_lifetime){.size = ln_round_up((size_t)b->size, (size_t)align),
+                                         .first = b->first,
+                                         .last = b->last == INT32_MAX ? w->nodes.count : b->last};
+        a.buffers[a.n++] = b;
+    }
+    for (int32_t i = 0; i < w->claims.count; ++i) {
+        const ln_work_claim *c = ((ln_work_claim **)w->claims.items)[i];
+        if (c->nodes[0]->device != place) continue;
+        ++m->steps;
+        m->nodes += c->is.count;
+        m->scratch = ln_max((int64_t)m->scratch, (int64_t)ln_round_up((size_t)c->is.scratch_bytes, (size_t)align));
+    }
+    /* the arenas, the scratch, and at most one buffer per resident or packed block */
+    m->chunks = ln_pool_array(&w->pool, (int64_t)a.n + 2 + w->values.count + w->claims.count, sizeof *m->chunks);
+    if (a.lifetimes == NULL || a.buffers == NULL || a.group == NULL || m->chunks == NULL) return ln_work_no_memory(w);
+    uint64_t most = UINT64_MAX;
+    for (int32_t count = 1; a.n > 0 && (count == 1 || (room > 0 && most > room)); ++count) {
+        if (count > a.n) { /* cost() has seen each operand alone, but a private layout may be larger */
+            ln_fail(w->error, LINNET_TOO_LARGE, "a value is larger than the largest buffer of device %s", d->is.name);
+            return ln_expected(w->error, "%llu bytes", (unsigned long long)room);
+        }
+        const linnet_status status = plan_arenas(w, &a, count, m->chunks, &most);
+        if (status != LINNET_OK) return status;
+        m->n_chunks = count;
+    }
+    for (int32_t i = 0; i < a.n; ++i) {
+        a.buffers[i]->chunk = a.group[i];
+        a.buffers[i]->offset = a.lifetimes[i].offset;
+    }
+    for (int32_t i = 0; i < m->n_chunks; ++i) m->activations += m->chunks[i];
+    m->scratch_chunk = m->scratch > 0 ? m->n_chunks : -1;
+    if (m->scratch > 0) m->chunks[m->n_chunks++] = m->scratch;
+    m->first_resident = m->n_chunks;
+    const linnet_status status = place_residents(w, place, room);
+    if (status != LINNET_OK) return status;
+    uint64_t *chunks = ln_pool_array(w->lasting, m->n_chunks, sizeof *chunks);
+    if (chunks == NULL) return ln_work_no_memory(w);
+    if (m->n_chunks > 0) memcpy(chunks, m->chunks, (size_t)m->n_chunks * sizeof *chunks);
+    m->chunks = chunks;
+    m->first_chunk = w->needs.n_chunks;
+    w->needs.n_chunks += m->n_chunks;
+    m->resident_number = w->needs.n_residents;
+    w->needs.n_residents += m->n_residents;
+    for (int32_t i = 0; i < m->n_chunks; ++i) w->needs.device_bytes += m->chunks[i];
+    return status;
+}
+
+linnet_status ln_pass_device_memory(ln_work *w) {
+    linnet_status status = LINNET_OK;
+    for (uint8_t d = 1; d <= ln_device_count(w->n_devices) && status == LINNET_OK; ++d) status = place_on_device(w, d);
+    return status;
+}
