@@ -40,6 +40,11 @@ bool ln_bytes(const ln_tensor *t, uint64_t *bytes) {
     return true;
 }
 
+uint64_t ln_known_bytes(const ln_tensor *t) {
+    uint64_t bytes;
+    return ln_bytes(t, &bytes) ? bytes : 0;
+}
+
 uint64_t ln_bytes_of(int dtype, int64_t count) { return ((uint64_t)count * (uint64_t)ln_dtype_bits(dtype) + 7) / 8; }
 
 int64_t ln_offset_of_element(int dtype, int64_t number) {

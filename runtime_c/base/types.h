@@ -85,9 +85,11 @@ int64_t ln_count(const ln_tensor *t);
 /* The only places that compute bytes from a count of elements, because two i4 or u4 elements share a byte. Elements are
  * in the dense order, and the element with the even number is in the low half of its byte.
  * ln_bytes: the bytes of a dense tensor. Returns false above LN_MOST_BYTES, and for a negative or unknown dimension.
+ * ln_known_bytes: the same; 0 where ln_bytes returns false.
  * ln_bytes_of: the bytes that `count` >= 0 consecutive elements take, if the first one begins a byte.
  * ln_offset_of_element: the offset of the byte in which the element with this number begins. */
 bool ln_bytes(const ln_tensor *t, uint64_t *bytes);
+uint64_t ln_known_bytes(const ln_tensor *t);
 uint64_t ln_bytes_of(int dtype, int64_t count);
 int64_t ln_offset_of_element(int dtype, int64_t number);
 /* Whether the element with this number begins at a multiple of `bytes`. */

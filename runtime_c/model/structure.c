@@ -2,6 +2,8 @@
  * Each table is read once. */
 #include "model/structure_reader.h"
 
+#include "base/sort.h"
+
 #include <string.h>
 
 /* Slots of the tables in schema/linnet.fbs. */
@@ -24,35 +26,19 @@ enum { SEGMENT_ALIGNMENT = 64, HEADER_SIZE = 64 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-static void sift_down(const char **names, int64_t root, int64_t count) {
-    for (int64_t child; (child = 2 * root + 1) < count; root = child) {
-        const char *larger;
-        if (child + 1 < count && strcmp(names[child], names[child + 1]) < 0) child++;
-        if (strcmp(names[root], names[child]) >= 0) return;
-        larger = names[child];
-        names[child] = names[root];
-        names[root] = larger;
-    }
-}
+static bool before(const void *a, const void *b) { return strcmp(a, b) < 0; }
 
-/* Checks that all names differ and none is empty; `kind` says what the names belong to. Heap sort, because it has no
- * bad worst case. */
+/* Checks that all names differ and none is empty; `kind` says what the names belong to. */
 static linnet_status check_names(ln_reader *r, const char *const *names, int64_t count, const char *kind) {
-    const char **sorted = ln_pool_array(&r->temporary, count, sizeof *sorted);
+    const void **sorted = ln_pool_array(&r->temporary, count, sizeof *sorted);
     if (!sorted) return ln_reader_no_memory(r);
     for (int64_t i = 0; i < count; i++) sorted[i] = names[i];
-    for (int64_t i = count / 2; i-- > 0;) sift_down(sorted, i, count);
-    for (int64_t n = count; n-- > 1;) {
-        const char *largest = sorted[0];
-        sorted[0] = sorted[n];
-        sorted[n] = largest;
-        sift_down(sorted, 0, n);
-    }
+    ln_sort(sorted, count, before);
     for (int64_t i = 0; i < count; i++) {
-        if (sorted[i][0] && (i == 0 || strcmp(sorted[i - 1], sorted[i]) != 0)) continue;
-        ln_fail(r->error, LINNET_CORRUPT, sorted[i][0] ? "two %s have the same name" : "one of the %s has no name",
-                kind);
-        ln_at_tensor(r->error, sorted[i]);
+        const char *name = sorted[i];
+        if (name[0] && (i == 0 || strcmp(sorted[i - 1], name) != 0)) continue;
+        ln_fail(r->error, LINNET_CORRUPT, name[0] ? "two %s have the same name" : "one of the %s has no name", kind);
+        ln_at_tensor(r->error, name);
         return ln_hint(r->error, "give each of them a unique name"), LINNET_CORRUPT;
     }
     return LINNET_OK;

@@ -86,11 +86,6 @@ static void describe(const ln_tensor *t, const ln_step_value *value, linnet_devi
     ln_device_tensor(t, value, out);
 }
 
-static uint64_t bytes_of(const ln_tensor *t) {
-    uint64_t bytes = 0;
-    return t->dtype != LINNET_NONE && ln_bytes(t, &bytes) ? bytes : 0;
-}
-
 /* Writes the constants of one allocation through a mapping. */
 static linnet_status write_mapped(const ln_device *device, const ln_device_memory *m, int32_t chunk,
                                   linnet_handle buffer, linnet_error *error) {
@@ -100,7 +95,7 @@ static linnet_status write_mapped(const ln_device *device, const ln_device_memor
     for (int32_t i = 0; i < m->n_residents; ++i) {
         const ln_resident *r = &m->residents[i];
         if (r->chunk == chunk && r->host != NULL)
-            memcpy((char *)host + r->offset, r->host, (size_t)bytes_of(&r->tensor));
+            memcpy((char *)host + r->offset, r->host, (size_t)ln_known_bytes(&r->tensor));
     }
     code = device->is.unmap(device->is.context, buffer, host);
     return code != 0 ? ln_device_failed(device, code, "unmap a buffer", "", error) : LINNET_OK;
@@ -118,7 +113,7 @@ static linnet_status write_constants(linnet_session *s, ln_instance *instance, u
         const ln_resident *r = &m->residents[i];
         if (r->host == NULL) continue;
         linnet_device_tensor tensor;
-        const linnet_span to = {.buffer = chunks[r->chunk], .offset = r->offset, .bytes = bytes_of(&r->tensor)};
+        const linnet_span to = {.buffer = chunks[r->chunk], .offset = r->offset, .bytes = ln_known_bytes(&r->tensor)};
         describe(&r->tensor, &(ln_step_value){.name = r->name, .bytes = to.bytes}, &tensor);
         queue_of(s, place)->busy = true;
         const int code = device->is.upload(device->is.context, queue_of(s, place)->queue, &tensor, &to, r->host);

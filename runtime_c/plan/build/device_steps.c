@@ -38,7 +38,7 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
         const ln_work_node *node = from->nodes[i];
         const linnet_status status = ln_device_step_of(w, node, place, &program->pool, &c->steps[i]);
         if (status != LINNET_OK) return status;
-        const int n_in = node->n_inputs + node->n_extra, count = n_in + node->n_outputs;
+        const int n_in = ln_slots(node), count = n_in + node->n_outputs;
         c->operands[i] = ln_pool_array(&program->pool, count, sizeof **c->operands);
         if (c->operands[i] == NULL) return ln_work_no_memory(w);
         for (int k = 0; k < count; ++k) {

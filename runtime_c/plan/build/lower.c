@@ -9,11 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t bytes_of(const ln_tensor *t) {
-    uint64_t bytes = 0;
-    return t->dtype != LINNET_NONE && ln_bytes(t, &bytes) ? bytes : 0;
-}
-
 /* Waking a worker costs about a microsecond, and more on a busy machine, so a thread gets at least about ten
  * microseconds of work. */
 enum { LEAST_FLOPS = 1 << 17 };
@@ -104,7 +99,7 @@ static linnet_status lower_transfer(const ln_work *w, ln_program *program, const
 }
 
 static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
-    const int n_in = node->n_inputs + node->n_extra;
+    const int n_in = ln_slots(node);
     linnet_status status = ln_lower_call(w, node, &program->pool, &step->call);
     if (status != LINNET_OK) return status;
     ln_operand *operands = ln_pool_array(&program->pool, (int64_t)n_in + node->n_outputs, sizeof *operands);
@@ -124,7 +119,7 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
         step->updates |= i >= n_in && operands[i].region == LN_REGION_VARIABLE;
         if (value < 0 || operands[i].region == LN_REGION_NONE) continue;
         const bool table = i == 0 && node->op != NULL && (node->op->flags & LN_OP_LOOKS_UP);
-        step->bytes += bytes_of(&ln_value_at(w, table ? node->outputs[0] : value)->tensor);
+        step->bytes += ln_known_bytes(&ln_value_at(w, table ? node->outputs[0] : value)->tensor);
     }
     if (LN_HAS_DEVICES && node->op == NULL) return lower_transfer(w, program, node, step);
     if (LN_HAS_DEVICES && node->claim != NULL) return ln_lower_claim(w, program, node->claim, step);
@@ -178,7 +173,7 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
             commit->tensor = value->tensor;
             commit->bytes = commit->operand.region == LN_REGION_VARIABLE && commit->operand.index == commit->index
                                 ? 0
-                                : bytes_of(&value->tensor);
+                                : ln_known_bytes(&value->tensor);
             commit->dims_slot = -1;
             program->writes_variables = true;
             continue;

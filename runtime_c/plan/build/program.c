@@ -2,6 +2,7 @@
  * blobs. Used for the plan itself and for every later segment. */
 #include "plan/build/program.h"
 
+#include "base/sort.h"
 #include "plan/passes/passes.h"
 
 #include <string.h>
@@ -25,14 +26,13 @@ uint64_t ln_program_scratch(const ln_program *program, int threads) {
 
 static void fill_port(const ln_work *w, ln_port *port, int32_t value, int32_t index, const char *name) {
     const ln_work_value *v = ln_value_at(w, value);
-    uint64_t bytes;
     port->value = value;
     port->index = index;
     port->name = name;
     port->operand = ln_lower_operand(w, value);
     port->tensor = v->tensor;
     port->tensor.data = NULL;
-    port->bytes = ln_bytes(&v->tensor, &bytes) ? bytes : 0;
+    port->bytes = ln_known_bytes(&v->tensor);
     port->dims_slot = -1;
     port->wanted = v->wanted;
 }
@@ -87,37 +87,27 @@ static linnet_status collect_ports(ln_work *w, ln_program *program) {
     return LINNET_OK;
 }
 
-static void sift_down(ln_blob **blobs, int64_t root, int64_t count) {
-    for (int64_t child; (child = 2 * root + 1) < count; root = child) {
-        if (child + 1 < count && (uintptr_t)blobs[child]->data < (uintptr_t)blobs[child + 1]->data) ++child;
-        if ((uintptr_t)blobs[root]->data >= (uintptr_t)blobs[child]->data) return;
-        ln_blob *larger = blobs[child];
-        blobs[child] = blobs[root];
-        blobs[root] = larger;
-    }
-}
-
 /* The blobs that still exist, sorted by address. */
 typedef struct blob_table {
-    ln_blob **blobs;
+    const void **blobs;
     int32_t count;
 } blob_table;
 
+static ln_blob *blob_at(const blob_table *t, int32_t i) { return (ln_blob *)(uintptr_t)t->blobs[i]; }
+
+static bool lower_address(const void *a, const void *b) {
+    return (uintptr_t)((const ln_blob *)a)->data < (uintptr_t)((const ln_blob *)b)->data;
+}
+
 static linnet_status sort_blobs(ln_work *w, blob_table *t) {
     t->count = 0;
-    t->blobs = ln_pool_array(&w->pool, w->blobs.count, sizeof(ln_blob *));
+    t->blobs = ln_pool_array(&w->pool, w->blobs.count, sizeof *t->blobs);
     if (t->blobs == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->blobs.count; ++i) {
         ln_blob *blob = (ln_blob *)w->blobs.items + i;
         if (blob->data != NULL) t->blobs[t->count++] = blob;
     }
-    for (int64_t i = t->count / 2; i-- > 0;) sift_down(t->blobs, i, t->count);
-    for (int64_t n = t->count; n-- > 1;) {
-        ln_blob *last = t->blobs[0];
-        t->blobs[0] = t->blobs[n];
-        t->blobs[n] = last;
-        sift_down(t->blobs, 0, n);
-    }
+    ln_sort(t->blobs, t->count, lower_address);
     return LINNET_OK;
 }
 
@@ -126,13 +116,13 @@ static void mark(const blob_table *t, const void *pointer, bool packed) {
     int32_t low = 0, high = t->count; /* the first blob after the pointer */
     while (low < high) {
         const int32_t middle = (low + high) / 2;
-        if ((uintptr_t)t->blobs[middle]->data <= (uintptr_t)pointer)
+        if ((uintptr_t)blob_at(t, middle)->data <= (uintptr_t)pointer)
             low = middle + 1;
         else
             high = middle;
     }
     if (low == 0) return;
-    ln_blob *blob = t->blobs[low - 1];
+    ln_blob *blob = blob_at(t, low - 1);
     if ((uintptr_t)pointer - (uintptr_t)blob->data >= (blob->size ? blob->size : 1)) return;
     *(packed ? &blob->packed_only : &blob->kept) = true;
 }
@@ -172,7 +162,7 @@ static linnet_status adopt_blobs(ln_work *w, ln_program *program) {
     if (status != LINNET_OK) return status;
     mark_blobs(w, program, &table);
     for (int32_t i = 0; i < table.count; ++i) {
-        ln_blob *blob = table.blobs[i];
+        ln_blob *blob = blob_at(&table, i);
         blob->packed_only &= !blob->kept;
         blob->kept |= blob->packed_only;
         if (blob->kept) ++kept;
@@ -228,7 +218,8 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     program->pool.exact = w->frame != NULL; /* the frame's number of bytes is promised to all smaller shapes */
     program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);
     w->lasting = &program->pool;
-    w->needs = (ln_needs){.devices = program->devices};
+    ln_needs needs = {.devices = program->devices};
+    w->needs = &needs;
     linnet_status status = program->devices == NULL ? ln_work_no_memory(w) : ln_work_sweep(w);
     if (status == LINNET_OK) status = keep_rest(w, program);
     if (status == LINNET_OK) status = ln_pass_place(w);
@@ -246,7 +237,8 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     if (status == LINNET_OK) status = ln_pass_offsets(w);
     if (status == LINNET_OK) status = ln_pass_device_memory(w);
     if (status == LINNET_OK) status = ln_pass_frame(w);
-    take_needs(program, &w->needs);
+    take_needs(program, &needs);
+    w->needs = NULL;
     /* The total is checked when it is known. This part is checked here, because kernels may prepare tables that are as
        long as the tensors. */
     if (status == LINNET_OK && !program->ordered)

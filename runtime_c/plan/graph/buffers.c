@@ -15,11 +15,6 @@ typedef struct alias {
     int32_t *variables; /* per variable: its buffer, -1 none */
 } alias;
 
-static uint64_t bytes_of(const ln_tensor *t) {
-    uint64_t bytes = 0;
-    return ln_bytes(t, &bytes) ? bytes : 0;
-}
-
 static bool leaves(const ln_work_value *v) { return v->fetched || v->exported || v->committed; }
 
 /* Puts the value into the buffer, which lasts as long as any of its values. */
@@ -53,7 +48,7 @@ static bool owned(const ln_work_buffer *b) { return b->kind == LN_REGION_ARENA |
 static bool alone(const alias *a, const ln_work_value *y, int32_t buffer) {
     for (int32_t v = a->head[buffer]; v >= 0; v = a->next[v])
         if (ln_value_at(a->w, v)->fetched || ln_value_at(a->w, v)->input >= 0) return false;
-    return ln_buffer_at(a->w, buffer)->size == bytes_of(&y->tensor);
+    return ln_buffer_at(a->w, buffer)->size == ln_known_bytes(&y->tensor);
 }
 
 static bool try_view(alias *a, ln_work_node *node) {
@@ -98,7 +93,7 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
         const ln_work_value *x = ln_value_at(w, node->inputs[k]);
         if (x->host != NULL || x->buffer < 0 || !ln_on_cpu(x->device) || !ln_on_cpu(y->device)) return LINNET_OK;
         const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
-        if (b->kind != LN_REGION_ARENA || x->offset != 0 || b->size != bytes_of(&x->tensor)) return LINNET_OK;
+        if (b->kind != LN_REGION_ARENA || x->offset != 0 || b->size != ln_known_bytes(&x->tensor)) return LINNET_OK;
         if (b->last == NEVER || b->size == 0) return LINNET_OK;
         for (int j = 0; j < k; ++j)
             if (ln_value_at(w, node->inputs[j])->buffer == x->buffer) return LINNET_OK;
@@ -108,7 +103,7 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
         at += x->tensor.dims[axis];
     }
     int32_t whole;
-    linnet_status status = new_buffer(a, LN_REGION_ARENA, LN_CPU, bytes_of(&y->tensor), position, &whole);
+    linnet_status status = new_buffer(a, LN_REGION_ARENA, LN_CPU, ln_known_bytes(&y->tensor), position, &whole);
     if (status != LINNET_OK) return status;
     at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
@@ -163,9 +158,9 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     if (b->last != position || b->device != y->device) return false;
     if (!ln_same_strides(&x->tensor, &y->tensor)) return false;
     if (ln_dtype_bits(x->tensor.dtype) != ln_dtype_bits(y->tensor.dtype)) return false;
-    if ((y->fetched || y->exported) && (x->offset != 0 || b->size != bytes_of(&y->tensor))) return false;
+    if ((y->fetched || y->exported) && (x->offset != 0 || b->size != ln_known_bytes(&y->tensor))) return false;
     const int64_t begin = x->offset, end = begin + extent(&x->tensor);
-    for (int i = 0; i < node->n_inputs + node->n_extra; ++i) {
+    for (int i = 0; i < ln_slots(node); ++i) {
         if (i == k || node->inputs[i] < 0) continue;
         const ln_work_value *other = ln_value_at(w, node->inputs[i]);
         if (other->host != NULL || other->buffer != x->buffer) continue;
@@ -187,7 +182,7 @@ static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t posi
     int first = 0, end = 0;
     if (node->map != NULL) {
         first = node->n_inputs;
-        end = node->n_inputs + node->n_extra;
+        end = ln_slots(node);
         if (!loads_before_stores(node->map->attributes)) return false;
     } else if (node->op->flags & LN_OP_IN_PLACE) {
         const bool map = ln_is_family(node, LN_FAMILY_MAP);
@@ -223,7 +218,7 @@ static linnet_status try_update(alias *a, const ln_work_node *node, int o, int32
     if (variable < 0 || position <= a->w->last_failure) return LINNET_OK;
     int32_t buffer;
     const linnet_status status =
-        variable_buffer(a, variable, bytes_of(&ln_value_at(a->w, node->outputs[o])->tensor), &buffer);
+        variable_buffer(a, variable, ln_known_bytes(&ln_value_at(a->w, node->outputs[o])->tensor), &buffer);
     if (status != LINNET_OK) return status;
     const int32_t last = ln_buffer_at(a->w, buffer)->last;
     if (last < position) attach(a, node->outputs[o], buffer, 0);
@@ -248,7 +243,7 @@ static linnet_status place_inputs(alias *a) {
         if (kind == LN_REGION_NONE || (a->last[i] < 0 && !v->exported && !v->committed)) continue;
         int32_t buffer;
         const linnet_status status = kind == LN_REGION_VARIABLE
-                                         ? variable_buffer(a, v->variable, bytes_of(&v->tensor), &buffer)
+                                         ? variable_buffer(a, v->variable, ln_known_bytes(&v->tensor), &buffer)
                                          : new_buffer(a, kind, v->device, ln_device_bytes(w, v), NEVER, &buffer);
         if (status != LINNET_OK) return status;
         if (kind == LN_REGION_IMPORT) ln_buffer_at(w, buffer)->offset = (uint64_t)(w->nested ? v->input : i);
@@ -283,7 +278,7 @@ linnet_status ln_find_buffers(ln_work *w) {
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
-        for (int k = ln_is_assign(node); k < node->n_inputs + node->n_extra; ++k)
+        for (int k = ln_is_assign(node); k < ln_slots(node); ++k)
             if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER && !unread(w, node, node->inputs[k]))
                 a.last[node->inputs[k]] = i;
     }

@@ -17,7 +17,7 @@ static bool is_steady(const ln_work *w, const ln_work_value *v) {
 
 linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
     memset(call, 0, sizeof *call);
-    const int n_in = node->n_inputs + node->n_extra;
+    const int n_in = ln_slots(node);
     ln_tensor *tensors = ln_pool_array(pool, (int64_t)n_in + node->n_outputs + (node->map != NULL), sizeof *tensors);
     if (tensors == NULL) return ln_work_no_memory(w);
     for (int i = 0; i < n_in; ++i) {

@@ -59,7 +59,7 @@ uint64_t ln_device_bytes(const ln_work *w, const ln_work_value *v) {
 linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out) {
     const linnet_status status = ln_lower_call(w, node, pool, &out->call);
     if (status != LINNET_OK) return status;
-    const int n_in = node->n_inputs + node->n_extra, n = n_in + node->n_outputs;
+    const int n_in = ln_slots(node), n = n_in + node->n_outputs;
     ln_step_value *values = ln_pool_array(pool, n, sizeof *values);
     if (values == NULL) return ln_work_no_memory(w);
     for (int k = 0; k < n; ++k) {

@@ -129,7 +129,7 @@ linnet_status ln_work_append(ln_work *w, ln_work_node *node) {
     ln_work_node **slot = ln_list_add(w, &w->nodes, sizeof *slot);
     if (slot == NULL) return ln_work_no_memory(w);
     *slot = node;
-    for (int32_t k = 0; k < node->n_inputs + node->n_extra; ++k) /* steps read it, if it is known */
+    for (int32_t k = 0; k < ln_slots(node); ++k) /* steps read it, if it is known */
         if (node->inputs[k] >= 0) ln_value_at(w, node->inputs[k])->readers = -1;
     return LINNET_OK;
 }
@@ -174,7 +174,7 @@ linnet_status ln_work_sweep(ln_work *w) {
             continue;
         }
         if (node->state == LN_NODE_WAITING) ++w->waiting;
-        for (int k = 0; k < node->n_inputs + node->n_extra; ++k) {
+        for (int k = 0; k < ln_slots(node); ++k) {
             if (node->inputs[k] < 0) continue;
             ln_work_value *v = ln_value_at(w, node->inputs[k]);
             if (node->state == LN_NODE_READY)

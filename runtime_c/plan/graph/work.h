@@ -149,9 +149,9 @@ typedef struct ln_work {
     bool nested;              /* this graph is a body, and a step of `outer` runs it */
     struct ln_program *outer; /* set during lowering */
     ln_pool *lasting;         /* the program's: memory of steps, which outlives the graph */
-    ln_needs needs;
-    ln_list bodies; /* ln_work *, of the nodes */
-    bool *spare;    /* later segments: values that no waiting node needs, whose numbers can be reused */
+    ln_needs *needs;          /* filled while the program is built */
+    ln_list bodies;           /* ln_work *, of the nodes */
+    bool *spare;              /* later segments: values that no waiting node needs, whose numbers can be reused */
     int32_t n_spare;
     linnet_error *error;
 } ln_work;
@@ -161,6 +161,8 @@ static inline ln_work_node *ln_node_at(const ln_work *w, int32_t i) { return ((l
 static inline ln_work_buffer *ln_buffer_at(const ln_work *w, int32_t i) {
     return (ln_work_buffer *)w->buffers.items + i;
 }
+/* Number of operands of the node and of its epilogue. */
+static inline int32_t ln_slots(const ln_work_node *node) { return node->n_inputs + node->n_extra; }
 
 /* work.c */
 void ln_work_init(ln_work *w, linnet_model *model, ln_memory *temporary, ln_memory *persistent, linnet_error *error);

@@ -48,7 +48,7 @@ static linnet_status propose(ln_work *w, const ln_work_node *node) {
 
 /* Makes a value dense unless all of its readers accept its layout. A download accepts every layout. */
 static linnet_status accept(ln_work *w, const ln_work_node *node) {
-    for (int k = 0; k < node->n_inputs + node->n_extra; ++k) {
+    for (int k = 0; k < ln_slots(node); ++k) {
         ln_work_value *v = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k]) : NULL;
         if (v == NULL || v->token == 0) continue;
         if (node->op == NULL) {

@@ -60,7 +60,7 @@ static void place_resident(ln_device_memory *m, uint64_t room, uint64_t align, u
 }
 
 static linnet_status place_residents(ln_work *w, uint8_t place, uint64_t room) {
-    ln_device_memory *m = &w->needs.devices[place];
+    ln_device_memory *m = &w->needs->devices[place];
     const uint64_t align = ln_device_at(w, place)->limits.alignment;
     int32_t n = 0;
     for (int32_t i = 0; i < w->buffers.count; ++i)
@@ -91,7 +91,7 @@ static linnet_status place_residents(ln_work *w, uint8_t place, uint64_t room) {
 }
 
 static linnet_status place_on_device(ln_work *w, uint8_t place) {
-    ln_device_memory *m = &w->needs.devices[place];
+    ln_device_memory *m = &w->needs->devices[place];
     const ln_device *d = ln_device_at(w, place);
     const uint64_t align = d->limits.alignment, room = d->limits.largest_buffer;
     const int32_t n = w->buffers.count;
@@ -140,11 +140,11 @@ static linnet_status place_on_device(ln_work *w, uint8_t place) {
     if (chunks == NULL) return ln_work_no_memory(w);
     if (m->n_chunks > 0) memcpy(chunks, m->chunks, (size_t)m->n_chunks * sizeof *chunks);
     m->chunks = chunks;
-    m->first_chunk = w->needs.n_chunks;
-    w->needs.n_chunks += m->n_chunks;
-    m->resident_number = w->needs.n_residents;
-    w->needs.n_residents += m->n_residents;
-    for (int32_t i = 0; i < m->n_chunks; ++i) w->needs.device_bytes += m->chunks[i];
+    m->first_chunk = w->needs->n_chunks;
+    w->needs->n_chunks += m->n_chunks;
+    m->resident_number = w->needs->n_residents;
+    w->needs->n_residents += m->n_residents;
+    for (int32_t i = 0; i < m->n_chunks; ++i) w->needs->device_bytes += m->chunks[i];
     return status;
 }
 

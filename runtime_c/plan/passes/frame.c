@@ -15,7 +15,7 @@ linnet_status ln_pass_frame(ln_work *w) {
         if (n > 0) memcpy(buffers, w->buffers.items, (size_t)n * sizeof *buffers);
         f->buffers = buffers;
         f->count = n;
-        f->arena = w->needs.arena;
+        f->arena = w->needs->arena;
         return LINNET_OK;
     }
     bool same = n == f->count;
@@ -26,7 +26,7 @@ linnet_status ln_pass_frame(ln_work *w) {
                b->last == in->last && b->size <= in->size;
         if (b->kind == LN_REGION_ARENA && ln_on_cpu(b->device)) b->offset = in->offset;
     }
-    w->needs.arena = f->arena;
+    w->needs->arena = f->arena;
     if (same) return LINNET_OK;
     ln_fail(w->error, LINNET_TOO_LARGE, "at these shapes a value is larger than at the bounds, or the graph differs");
     return ln_hint(w->error, "linnet_plan_config.reference = 2 requires a graph whose sizes only grow with its inputs");

@@ -58,11 +58,6 @@ static void join(group *g, int32_t a, int32_t b) {
     g[a].as_last += g[b].as_last;
 }
 
-static uint64_t weight(const ln_tensor *t) {
-    uint64_t bytes;
-    return ln_bytes(t, &bytes) ? bytes : 0;
-}
-
 /* Whether an operand takes part in the layout of a FOLLOW node: full rank and not broadcast in any dimension. */
 static bool follows(const ln_tensor *t, const ln_tensor *y, bool pointwise) {
     if (t->rank < 3 || t->rank != y->rank) return false;
@@ -193,7 +188,7 @@ static linnet_status settle(ln_work *w, group *g) {
         if (!converts(w, i)) continue;
         const ln_work_value *v = ln_value_at(w, i);
         if (v->fetched || v->exported) g[i].read |= 1 << DENSE;
-        const uint64_t ns = (uint64_t)ln_modelled_ns(2.0 * (double)weight(&v->tensor), 0, w->threads);
+        const uint64_t ns = (uint64_t)ln_modelled_ns(2.0 * (double)ln_known_bytes(&v->tensor), 0, w->threads);
         group *region = &g[root(g, i)];
         if (converted(&g[i], DENSE)) region->as_dense += ns;
         if (converted(&g[i], LAST)) region->as_last += ns;
@@ -237,18 +232,19 @@ static void choose(ln_work *w, group *g) {
                 continue; /* the value is converted at plan time, or has
                              the same bytes in both layouts */
             if (wish != FOLLOW) {
-                if (g[x].fixed == FREE) vote(g, x, wish, weight(&v->tensor));
+                if (g[x].fixed == FREE) vote(g, x, wish, ln_known_bytes(&v->tensor));
             } else if (follow && follows(&v->tensor, shape, ln_is_family(node, LN_FAMILY_MAP))) {
                 if (g[x].fixed == FREE)
                     join(g, y, x);
                 else
-                    vote(g, y, g[x].fixed, weight(&v->tensor));
+                    vote(g, y, g[x].fixed, ln_known_bytes(&v->tensor));
             }
         }
     }
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
-        if ((v->fetched || v->exported) && g[i].fixed == FREE && v->known) vote(g, i, DENSE, weight(&v->tensor));
+        if ((v->fetched || v->exported) && g[i].fixed == FREE && v->known)
+            vote(g, i, DENSE, ln_known_bytes(&v->tensor));
     }
     for (int32_t i = 0; i < w->values.count; ++i) {
         ln_work_value *v = ln_value_at(w, i);

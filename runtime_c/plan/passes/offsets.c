@@ -22,7 +22,7 @@ static uint64_t gradient_bytes(const ln_work *w) {
 
 /* Sets the offsets of all buffers. The planner places the buffers in the arena; all others follow one after another. */
 linnet_status ln_pass_offsets(ln_work *w) {
-    ln_needs *m = &w->needs;
+    ln_needs *m = w->needs;
     const int32_t n = w->buffers.count;
     ln_lifetime *lifetimes = ln_pool_array(&w->pool, n, sizeof *lifetimes);
     int32_t *owner = ln_pool_array(&w->pool, n, sizeof *owner);

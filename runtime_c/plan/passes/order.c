@@ -23,13 +23,6 @@ typedef struct order {
     int32_t *led, n_led;  /* the nodes that the last call reached */
 } order;
 
-static uint64_t bytes_of(const ln_tensor *t) {
-    uint64_t bytes = 0;
-    return ln_bytes(t, &bytes) ? bytes : 0;
-}
-
-static int32_t slots_of(const ln_work_node *node) { return node->n_inputs + node->n_extra; }
-
 /* An assign does not count as a reader of the old value: its operand only names the variable. */
 static int32_t first_slot(const ln_work_node *node) { return ln_is_assign(node); }
 
@@ -99,8 +92,8 @@ static bool light(order *s, int32_t value, int64_t *bytes) {
     s->seen[made] = s->stamp;
     s->led[s->n_led++] = made;
     for (int32_t o = 0; o < node->n_outputs; ++o)
-        if (node->outputs[o] >= 0) *bytes -= (int64_t)bytes_of(&ln_value_at(s->w, node->outputs[o])->tensor);
-    for (int32_t k = 0; k < slots_of(node) && *bytes >= 0; ++k)
+        if (node->outputs[o] >= 0) *bytes -= (int64_t)ln_known_bytes(&ln_value_at(s->w, node->outputs[o])->tensor);
+    for (int32_t k = 0; k < ln_slots(node) && *bytes >= 0; ++k)
         if (node->inputs[k] >= 0 && !light(s, node->inputs[k], bytes)) return false;
     return *bytes >= 0;
 }
@@ -161,7 +154,7 @@ static linnet_status find_checks(order *s) {
         }
         ++s->checks;
         int64_t most = 0;
-        if (r.value >= 0) most = 1024 + 16 * (int64_t)bytes_of(&ln_value_at(s->w, r.value)->tensor);
+        if (r.value >= 0) most = 1024 + 16 * (int64_t)ln_known_bytes(&ln_value_at(s->w, r.value)->tensor);
         ++s->stamp;
         s->n_led = 0;
         if (r.value < 0 || !light(s, r.value, &most)) continue;
@@ -210,7 +203,7 @@ static linnet_status trace(order *s) {
 static linnet_status connect(order *s) {
     const int32_t n_values = s->w->values.count;
     int32_t slots = 0;
-    for (int32_t i = 0; i < s->n; ++i) slots += slots_of(s->nodes[i]);
+    for (int32_t i = 0; i < s->n; ++i) slots += ln_slots(s->nodes[i]);
     s->starts = ln_pool_array(&s->w->pool, (int64_t)n_values + 2, sizeof *s->starts);
     s->readers = ln_pool_array(&s->w->pool, slots, sizeof *s->readers);
     s->origin = ln_pool_array(&s->w->pool, n_values, sizeof *s->origin);
@@ -226,7 +219,7 @@ static linnet_status connect(order *s) {
             if (node->outputs[o] >= 0) s->origin[node->outputs[o]] = s->origin[from];
     }
     for (int32_t i = 0; i < s->n; ++i)
-        for (int32_t k = first_slot(s->nodes[i]); k < slots_of(s->nodes[i]); ++k) {
+        for (int32_t k = first_slot(s->nodes[i]); k < ln_slots(s->nodes[i]); ++k) {
             const int32_t v = s->nodes[i]->inputs[k];
             if (v < 0) continue;
             ++s->starts[v + 2];
@@ -237,7 +230,7 @@ static linnet_status connect(order *s) {
         }
     for (int32_t v = 0; v < n_values; ++v) s->starts[v + 2] += s->starts[v + 1];
     for (int32_t i = 0; i < s->n; ++i)
-        for (int32_t k = first_slot(s->nodes[i]); k < slots_of(s->nodes[i]); ++k)
+        for (int32_t k = first_slot(s->nodes[i]); k < ln_slots(s->nodes[i]); ++k)
             if (s->nodes[i]->inputs[k] >= 0) s->readers[s->starts[s->nodes[i]->inputs[k] + 1]++] = i;
     return LINNET_OK;
 }
@@ -245,7 +238,7 @@ static linnet_status connect(order *s) {
 /* Number of slots of the node that read the variable's old value. */
 static int32_t own_reads(const order *s, const ln_work_node *node, int32_t variable) {
     int32_t reads = 0;
-    for (int32_t k = first_slot(node); k < slots_of(node); ++k)
+    for (int32_t k = first_slot(node); k < ln_slots(node); ++k)
         reads += node->inputs[k] >= 0 && ln_value_at(s->w, s->origin[node->inputs[k]])->variable == variable;
     return reads;
 }
@@ -268,21 +261,21 @@ static bool frees(const order *s, int32_t i) {
     for (int32_t o = 0; o < node->n_outputs; ++o) {
         const int32_t v = node->outputs[o];
         if (v < 0 || s->origin[v] != v || ln_value_at(s->w, v)->updates >= 0 || ln_value_at(s->w, v)->fetched) continue;
-        taken += (int64_t)bytes_of(&ln_value_at(s->w, v)->tensor);
+        taken += (int64_t)ln_known_bytes(&ln_value_at(s->w, v)->tensor);
     }
     if (taken == 0) return true;
-    for (int32_t k = 0; k < slots_of(node); ++k) {
+    for (int32_t k = 0; k < ln_slots(node); ++k) {
         if (node->inputs[k] < 0) continue;
         const int32_t v = s->origin[node->inputs[k]];
         if (ln_value_at(s->w, v)->producer < 0 || ln_value_at(s->w, v)->fetched) continue;
         int32_t own = 0;
         bool before = false;
-        for (int32_t j = 0; j < slots_of(node); ++j) {
+        for (int32_t j = 0; j < ln_slots(node); ++j) {
             if (node->inputs[j] < 0 || s->origin[node->inputs[j]] != v) continue;
             before |= j < k;
             ++own;
         }
-        if (!before && own == s->left[v]) taken -= (int64_t)bytes_of(&ln_value_at(s->w, v)->tensor);
+        if (!before && own == s->left[v]) taken -= (int64_t)ln_known_bytes(&ln_value_at(s->w, v)->tensor);
     }
     return taken < 0;
 }
@@ -317,7 +310,7 @@ static linnet_status arrange(order *s) {
             --s->checks;
             s->w->last_failure = at;
         }
-        for (int32_t k = first_slot(node); k < slots_of(node); ++k) {
+        for (int32_t k = first_slot(node); k < ln_slots(node); ++k) {
             if (node->inputs[k] < 0) continue;
             const int32_t v = s->origin[node->inputs[k]], variable = ln_value_at(s->w, v)->variable;
             --s->left[v];

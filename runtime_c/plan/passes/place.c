@@ -43,8 +43,7 @@ static int32_t hint_for(const ln_work *w, const ln_work_node *node) {
 }
 
 static uint64_t bytes_of(const ln_work *w, int32_t value) {
-    uint64_t bytes = 0;
-    return value >= 0 && ln_bytes(&ln_value_at(w, value)->tensor, &bytes) ? bytes : 0;
+    return value >= 0 ? ln_known_bytes(&ln_value_at(w, value)->tensor) : 0;
 }
 
 /* Nanoseconds on the CPU, with a kernel for the widest vectors. */

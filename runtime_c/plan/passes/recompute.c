@@ -38,13 +38,6 @@ typedef struct recompute {
     ln_work_node *made[MOST_CLONES];
 } recompute;
 
-static double bytes_of(const ln_tensor *t) {
-    uint64_t bytes = 0;
-    return ln_bytes(t, &bytes) ? (double)bytes : 0;
-}
-
-static int32_t slots_of(const ln_work_node *node) { return node->n_inputs + node->n_extra; }
-
 /* Finds the buffers of the current graph. Puts the bytes per position, and their maximum, into `trial`. */
 static linnet_status measure(recompute *r) {
     int64_t *live = r->trial;
@@ -104,11 +97,11 @@ static bool can_clone(const ln_work_node *node) {
  * multiplications. */
 static double work_of(const ln_work *w, const ln_work_node *node) {
     double bytes = 0, product = node->n_outputs > 0 ? 1 : 0;
-    for (int32_t k = 0; k < slots_of(node) + node->n_outputs; ++k) {
-        const int32_t v = k < slots_of(node) ? node->inputs[k] : node->outputs[k - slots_of(node)];
+    for (int32_t k = 0; k < ln_slots(node) + node->n_outputs; ++k) {
+        const int32_t v = k < ln_slots(node) ? node->inputs[k] : node->outputs[k - ln_slots(node)];
         if (v < 0) continue;
-        bytes += bytes_of(&ln_value_at(w, v)->tensor);
-        if (k < 2 || k >= slots_of(node)) product *= (double)ln_count(&ln_value_at(w, v)->tensor);
+        bytes += (double)ln_known_bytes(&ln_value_at(w, v)->tensor);
+        if (k < 2 || k >= ln_slots(node)) product *= (double)ln_count(&ln_value_at(w, v)->tensor);
     }
     return (node->op->flags & LN_OP_EPILOGUE) ? bytes + 2 * sqrt(product) / FLOPS_PER_BYTE : bytes;
 }
@@ -119,7 +112,7 @@ static double score_of(const recompute *r, int32_t value, int32_t at) {
     const held *b = &r->buffers[r->home[value]];
     if (!can_clone(maker)) return 0;
     double work = 1 + work_of(r->w, maker);
-    for (int32_t k = 0; k < slots_of(maker); ++k) {
+    for (int32_t k = 0; k < ln_slots(maker); ++k) {
         const int32_t home = maker->inputs[k] >= 0 ? r->home[maker->inputs[k]] : -1;
         if (home >= 0 && r->buffers[home].last < at && r->buffers[home].size * SMALL > b->size) work *= 4;
     }
@@ -131,12 +124,12 @@ static void find_candidates(recompute *r) {
     const ln_work *w = r->w;
     for (int32_t i = w->nodes.count - 1; i >= r->at; --i) {
         const ln_work_node *node = ln_node_at(w, i);
-        for (int32_t k = 0; k < slots_of(node) + node->n_outputs; ++k) {
-            const int32_t v = k < slots_of(node) ? node->inputs[k] : node->outputs[k - slots_of(node)];
+        for (int32_t k = 0; k < ln_slots(node) + node->n_outputs; ++k) {
+            const int32_t v = k < ln_slots(node) ? node->inputs[k] : node->outputs[k - ln_slots(node)];
             if (v < 0 || r->home[v] < 0) continue;
             held *b = &r->buffers[r->home[v]];
             b->next = i == r->at || b->first >= r->at ? -1 : i;
-            b->score = b->next >= 0 && k < slots_of(node) ? score_of(r, v, i) : 0;
+            b->score = b->next >= 0 && k < ln_slots(node) ? score_of(r, v, i) : 0;
         }
     }
 }
@@ -153,13 +146,13 @@ static int32_t stand_in(recompute *r, int32_t value, int32_t buffer, int32_t at)
     if (there) return value;
     if (!can_clone(maker)) return home == buffer ? -1 : value;
     ln_work_node *node =
-        ln_work_new_node(w, maker->op, maker->attributes, maker->name, maker->index, slots_of(maker), maker->n_outputs);
+        ln_work_new_node(w, maker->op, maker->attributes, maker->name, maker->index, ln_slots(maker), maker->n_outputs);
     if ((r->no_memory = node == NULL)) return -1;
     int32_t *inputs = node->inputs, *outputs = node->outputs;
     *node = *maker;
     node->inputs = inputs;
     node->outputs = outputs;
-    for (int32_t k = 0; k < slots_of(node); ++k) {
+    for (int32_t k = 0; k < ln_slots(node); ++k) {
         inputs[k] = maker->inputs[k] < 0 ? -1 : stand_in(r, maker->inputs[k], buffer, at);
         if (inputs[k] < 0 && maker->inputs[k] >= 0) return -1;
     }
@@ -198,7 +191,7 @@ static linnet_status give_up(recompute *r, int32_t buffer, bool *helps) {
     *helps = false;
     for (int32_t v = 0; v < first_value; ++v) r->clone[v] = -1;
     for (int32_t i = at; possible && i < n; ++i)
-        for (int32_t k = 0; possible && k < slots_of(ln_node_at(w, i)); ++k) {
+        for (int32_t k = 0; possible && k < ln_slots(ln_node_at(w, i)); ++k) {
             const int32_t v = ln_node_at(w, i)->inputs[k];
             if (v >= 0 && r->home[v] == buffer && r->made_at[v] < at) possible = stand_in(r, v, buffer, at) >= 0;
         }
@@ -211,7 +204,7 @@ static linnet_status give_up(recompute *r, int32_t buffer, bool *helps) {
         shift(w, at, r->n_made);
         memcpy((ln_work_node **)w->nodes.items + at, r->made, (size_t)r->n_made * sizeof *r->made);
         for (int32_t i = at + r->n_made; i < w->nodes.count; ++i)
-            for (int32_t k = 0; k < slots_of(ln_node_at(w, i)); ++k) {
+            for (int32_t k = 0; k < ln_slots(ln_node_at(w, i)); ++k) {
                 int32_t *v = &ln_node_at(w, i)->inputs[k];
                 if (*v >= 0 && *v < first_value && r->clone[*v] >= 0) *v = r->clone[*v];
             }
@@ -223,7 +216,7 @@ static linnet_status give_up(recompute *r, int32_t buffer, bool *helps) {
         }
         shift(w, at, -r->n_made);
         for (int32_t i = at; i < w->nodes.count; ++i)
-            for (int32_t k = 0; k < slots_of(ln_node_at(w, i)); ++k) {
+            for (int32_t k = 0; k < ln_slots(ln_node_at(w, i)); ++k) {
                 int32_t *v = &ln_node_at(w, i)->inputs[k];
                 if (*v >= first_value) *v = r->original[*v];
             }

@@ -65,7 +65,7 @@ static linnet_status finish(waits *s, uint8_t device) {
 static linnet_status wait_for_operands(waits *s, const ln_work_node *node, uint8_t queue_of) {
     for (uint8_t d = 1; d <= s->w->n_devices; ++d) {
         int32_t latest = -1;
-        for (int k = 0; d != queue_of && k < node->n_inputs + node->n_extra; ++k) {
+        for (int k = 0; d != queue_of && k < ln_slots(node); ++k) {
             const int32_t v = node->inputs[k];
             if (v >= 0 && s->writers[v] == d && s->numbers[v] > s->queues[d].done &&
                 (latest < 0 || s->numbers[v] > s->numbers[latest]))
