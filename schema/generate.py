@@ -98,6 +98,7 @@ def c_header(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         for op in ops
         if op.layout_rule
     ]
+    out += [f"void ln_count_{op.name}(const struct ln_call *call, ln_counts *counts);" for op in ops if op.counts]
     out += ["", "#endif", ""]
     return "\n".join(out)
 
@@ -177,12 +178,13 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
             f"{' | '.join(flags) or '0'}, 0x{mask:x}u,\n"
             f"        LN_FAMILY_{op.family.upper()}, LN_WORK_{op.work.upper()}, 0x{op.absent:x}, 0x{op.decides:x}, "
             f"{layouts}, {op.channel_axis},\n"
-            f"        {attributes}, ln_infer_{op.name}, {f'ln_layout_{op.name}' if op.layout_rule else 'NULL'}}},"
+            f"        {attributes}, ln_infer_{op.name}, {f'ln_layout_{op.name}' if op.layout_rule else 'NULL'}, "
+            f"{f'ln_count_{op.name}' if op.counts else 'NULL'}}},"
         )
     out += ["};", "", "const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {"]
     for name, row in opcodes.items():
         types = {"*": 3, "f": 1, "i": 2}[row.get("types", "*")]
-        out.append(f"    [LN_MAP_{name.upper()}] = {{{offsets[name]}, {row['arity']}, {types}}},")
+        out.append(f"    [LN_MAP_{name.upper()}] = {{{offsets[name]}, {row['arity']}, {types}, {row.get('work', 1)}}},")
     out += ["};", ""]
     return "\n".join(out)
 

@@ -61,6 +61,7 @@ class Op:
     family: str
     computes_in: str
     work: str
+    counts: bool  # runtime_c/ops has a function ln_count_NAME
     part: str
     layout_rule: bool
     exact: bool
@@ -159,6 +160,7 @@ def load_ops() -> list[Op]:
             family=row.get("family", "other"),
             computes_in=row.get("computes_in", ""),
             work=row.get("work", "linear"),
+            counts=row.get("counts", False),
             part=row.get("part", ""),
             layout_rule=row.get("layout_rule", False),
             exact=row.get("exact", False),

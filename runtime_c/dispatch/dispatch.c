@@ -1,6 +1,6 @@
 /* dispatch.c - the table of all kernels of this build, and the function that chooses one of them by cost. The lists are
    .inc files: the kernels of the architecture, then the references of runtime_c/ops. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/parts.h"
 
 /* The words of a line. */
@@ -109,23 +109,27 @@ linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, b
 }
 
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
+    const struct ln_machine *machine = ln_machine_for(call);
     const ln_kernel *best = NULL;
     const ln_call_kinds kinds = ln_kinds_of(call);
-    double rate = 0,
-           cost = 0; /* in the unit of `rate` where no kernel has a cost of its own: most calls need no model */
+    ln_counts own;
+    bool counted = false;
+    double cost = 0;
     for (const ln_kernel *kernel = ln_kernels; kernel->code != NULL; ++kernel) {
         if (kernel->op != call->op->id || mismatch(kernel, call, &kinds, reference_only) != LINNET_REFUSAL_NONE)
             continue;
-        const double least = ln_slowness(kernel);
-        if ((best != NULL && least >= cost) || !covers(kernel, call)) continue;
-        double own = least;
+        if (!counted) ln_count_call(call, &own);
+        counted = true;
+        double ns = ln_counts_ns(machine, kernel->needs, &own);
+        if ((best != NULL && ns >= cost) || !covers(kernel, call)) continue;
         if (kernel->code->cost != NULL) {
-            if (rate == 0) rate = ln_full_rate_ns(call);
-            own = kernel->code->cost(kernel, call, least * rate) / rate;
-            if (best != NULL && own >= cost) continue;
+            ln_counts counts = own;
+            kernel->code->cost(kernel, call, &counts);
+            ns = ln_counts_ns(machine, kernel->needs, &counts);
+            if (best != NULL && ns >= cost) continue;
         }
         best = kernel;
-        cost = own;
+        cost = ns;
     }
     return best;
 }

@@ -640,5 +640,27 @@ linnet_status ln_infer_recurrent_gradient(const ln_infer *infer);
 linnet_status ln_infer_moments(const ln_infer *infer);
 linnet_status ln_infer_user(const ln_infer *infer);
 int ln_layout_copy(const void *attributes, const ln_tensor *x, int input);
+void ln_count_map(const struct ln_call *call, ln_counts *counts);
+void ln_count_copy(const struct ln_call *call, ln_counts *counts);
+void ln_count_reduce(const struct ln_call *call, ln_counts *counts);
+void ln_count_matmul(const struct ln_call *call, ln_counts *counts);
+void ln_count_conv(const struct ln_call *call, ln_counts *counts);
+void ln_count_conv_transpose(const struct ln_call *call, ln_counts *counts);
+void ln_count_pool(const struct ln_call *call, ln_counts *counts);
+void ln_count_softmax(const struct ln_call *call, ln_counts *counts);
+void ln_count_layer_norm(const struct ln_call *call, ln_counts *counts);
+void ln_count_group_norm(const struct ln_call *call, ln_counts *counts);
+void ln_count_resize(const struct ln_call *call, ln_counts *counts);
+void ln_count_nonzero(const struct ln_call *call, ln_counts *counts);
+void ln_count_top_k(const struct ln_call *call, ln_counts *counts);
+void ln_count_cumsum(const struct ln_call *call, ln_counts *counts);
+void ln_count_recurrent(const struct ln_call *call, ln_counts *counts);
+void ln_count_nms(const struct ln_call *call, ln_counts *counts);
+void ln_count_random(const struct ln_call *call, ln_counts *counts);
+void ln_count_roi_align(const struct ln_call *call, ln_counts *counts);
+void ln_count_conv_gradient(const struct ln_call *call, ln_counts *counts);
+void ln_count_pool_gradient(const struct ln_call *call, ln_counts *counts);
+void ln_count_recurrent_gradient(const struct ln_call *call, ln_counts *counts);
+void ln_count_moments(const struct ln_call *call, ln_counts *counts);
 
 #endif

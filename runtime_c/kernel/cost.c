@@ -1,72 +1,110 @@
-/* cost.c - the model of time by which kernels are chosen: bytes moved and multiplications, at a rate that depends on
- * the width of the vectors. It never reads a clock, so the same call gets the same kernel in every run. */
-#include "kernel/kernel.h"
+/* cost.c - counts the work of calls and divides it by the rates of a machine (kernel/cost.h).
+ * An op's own function is beside its reference, in runtime_c/ops; what a kernel does besides is in its `cost`. */
+#include "kernel/cost.h"
+#include "kernel/map.h"
 
-#include <string.h>
+/* ---- counting ---------------------------------------------------------------------------------------------------- */
 
-double ln_modelled_ns(double bytes, double products, int threads) {
-    enum {
-        STEP = 300,
-        BYTES = 8,
-        PRODUCTS = 16
-    }; /* nanoseconds of any step; bytes per nanosecond; multiplications per nanosecond and thread */
-    return STEP + bytes / BYTES + products / PRODUCTS / threads;
+static double bytes_of(const ln_tensor *t) {
+    const int64_t count = t->dtype == LINNET_NONE ? 0 : ln_count(t);
+    return count > 0 ? (double)ln_bytes_of(t->dtype, count) : 0;
 }
 
-double ln_modelled_products(double sizes) {
-    /* The square root by Newton's method, starting from half the exponent, so that libm is not needed. */
-    uint64_t bits;
-    memcpy(&bits, &sizes, sizeof bits);
-    bits = (bits >> 1) + (UINT64_C(1023) << 51);
-    double root;
-    memcpy(&root, &bits, sizeof root);
-    for (int i = 0; i < 3; ++i) root = (root + sizes / root) / 2;
-    return root;
+static double elements_of(const ln_tensor *t) {
+    const int64_t count = t->dtype == LINNET_NONE ? 0 : ln_count(t);
+    return count > 0 ? (double)count : 0;
 }
 
-int ln_slowness(const ln_kernel *kernel) {
-    if (kernel->flags & LN_KERNEL_REFERENCE) return 64;
-#if defined(__x86_64__) || defined(_M_X64)
-    return kernel->needs & LN_AVX512 ? 1 : kernel->needs & (LN_AVX2 | LN_AVXVNNI) ? 2 : 4;
-#elif defined(__aarch64__) || defined(__ARM_NEON)
-    return kernel->needs & (LN_SVE | LN_I8MM) ? 1 : kernel->needs & (LN_DOTPROD | LN_FP16 | LN_BF16) ? 2 : 4;
-#else
-    return 4;
-#endif
+double ln_map_operations(const ln_map_attributes *map) {
+    enum { WORDS = 5 }; /* of an instruction (schema/map_opcodes.toml) */
+    double operations = 0;
+    for (int64_t i = 0; i + WORDS <= map->program.n; i += WORDS) operations += ln_map_opcodes[map->program.v[i]].work;
+    return operations;
 }
 
-double ln_full_rate_ns(const ln_call *call) {
-    double bytes = 0, sizes = 1;
-    for (int i = 0; i < call->n_inputs + call->n_outputs; ++i) {
-        const bool input = i < call->n_inputs;
-        const ln_tensor *t = input ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
-        const int64_t count = t->dtype == LINNET_NONE ? 0 : ln_count(t);
-        if (count <= 0) continue;
-        bytes += (double)ln_bytes_of(t->dtype, count);
-        if (i < 2 || i == call->n_inputs) sizes *= (double)count;
+void ln_count_macs(const ln_call *call, ln_counts *counts, double macs) {
+    const int dtype = call->inputs[0].dtype;
+    counts->work[ln_dtype_is_float(dtype) ? LN_RATE_F32 : ln_dtype_size(dtype) > 1 ? LN_RATE_I16 : LN_RATE_I8] += macs;
+}
+
+void ln_count_call(const ln_call *call, ln_counts *counts) {
+    *counts = (ln_counts){0};
+    const bool looks_up = (call->op->flags & LN_OP_LOOKS_UP) != 0;
+    for (int i = 0; i < call->n_outputs; ++i) counts->written += bytes_of(&call->outputs[i]);
+    for (int i = looks_up; i < call->n_inputs + call->n_extra; ++i) counts->read += bytes_of(&call->inputs[i]);
+    if (looks_up) counts->read += counts->written;
+    if (call->op->count != NULL) {
+        call->op->count(call, counts);
+    } else {
+        for (int i = 0; i < call->n_outputs; ++i) counts->work[LN_RATE_MAP] += elements_of(&call->outputs[i]);
     }
-    return ln_modelled_ns(bytes, call->op->flags & LN_OP_EPILOGUE ? ln_modelled_products(sizes) : 0, call->threads);
+    const ln_epilogue *e = call->epilogue;
+    if (e != NULL && !e->clamp_only)
+        counts->work[LN_RATE_MAP] += elements_of(&call->outputs[0]) * (2 + ln_map_operations(e->map));
 }
 
-double ln_least_cost(const ln_kernel *kernel, const ln_call *call) {
-    return ln_slowness(kernel) * ln_full_rate_ns(call);
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+
+/* The last row of the table of instruction sets whose mark the kernel needs. */
+static int row_of(ln_features needs) {
+    int row = 0;
+    for (int i = 1; i < LN_RATE_ROWS && ln_isa_sets[i].name[0] != 0; ++i)
+        if (ln_isa_sets[i].mark & needs) row = i;
+    return row;
+}
+
+double ln_counts_ns(const struct ln_machine *machine, ln_features needs, const ln_counts *counts) {
+    const float *rates = machine->rates[row_of(needs)];
+    const double bytes = counts->read + counts->written;
+    double ns = bytes / (double)machine->cache;
+    if (bytes > LN_OWN_CACHE) ns += (bytes - LN_OWN_CACHE) / (double)machine->shared;
+    if (bytes > LN_SHARED_CACHE) ns += (bytes - LN_SHARED_CACHE) / (double)machine->memory;
+    for (int i = 0; i < LN_RATES; ++i) ns += counts->work[i] / rates[i];
+    return ns;
+}
+
+const struct ln_machine *ln_machine_for(const ln_call *call) {
+    return call->machine != NULL ? call->machine : ln_machine_of(call->features);
 }
 
 double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call) {
-    const double least = ln_least_cost(kernel, call);
-    return kernel->code->cost != NULL ? kernel->code->cost(kernel, call, least) : least;
+    ln_counts counts;
+    ln_count_call(call, &counts);
+    if (kernel->code->cost != NULL) kernel->code->cost(kernel, call, &counts);
+    const struct ln_machine *machine = ln_machine_for(call);
+    return (double)machine->step + ln_counts_ns(machine, kernel->needs, &counts);
 }
 
-double ln_lines_cost(const ln_kernel *kernel, int64_t n, double least) {
+double ln_conversion_cost(const struct ln_machine *machine, ln_features features, const ln_tensor *t) {
+    const double bytes = bytes_of(t);
+    ln_counts counts = {.read = bytes, .written = bytes};
+    const int64_t shorter = t->rank > 1 ? ln_min(t->dims[1], t->dims[t->rank - 1]) : 0;
+    counts.work[LN_RATE_MOVE] = elements_of(t) * ln_transpose_moves(shorter);
+    return machine->step + ln_counts_ns(machine, features, &counts);
+}
+
+int ln_best_threads(const struct ln_machine *machine, double ns, int most) {
+    /* A thread is worth waking if its part takes several times as long as waking it. */
+    enum { PARTS = 2 };
+    const double parts = ns / (PARTS * (double)machine->fork);
+    return parts >= most ? most : parts < 1 ? 1 : (int)parts;
+}
+
+void ln_reference_product_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel;
+    counts->work[LN_RATE_MOVE] += 300 + 3 * elements_of(&call->outputs[0]);
+}
+
+double ln_short_lines(const ln_kernel *kernel, int64_t n) {
 #if defined(__x86_64__) || defined(_M_X64)
     const int64_t lanes = kernel->needs & LN_AVX512 ? 16 : kernel->needs & LN_AVX2 ? 8 : 4;
 #else
     const int64_t lanes = 4;
     (void)kernel;
 #endif
-    if (n <= 0 || n % lanes == 0) return least;
+    if (n <= 0 || n % lanes == 0) return 1;
     /* A short vector of AVX-512 was measured to take as long as two to five whole ones: its elements are moved one by
      * one. A short vector of the others takes about as long as a whole one. */
     const double vectors = (double)(n / lanes) + (lanes == 16 ? 3.5 : 1);
-    return least * vectors * (double)lanes / (double)n;
+    return vectors * (double)lanes / (double)n;
 }

@@ -77,6 +77,7 @@ typedef struct ln_call {
     const ln_epilogue *epilogue; /* NULL: none */
     ln_features features; /* the features that the plan may use; a kernel may choose its helper functions by them */
     int threads;          /* the largest number of threads that will run it */
+    const struct ln_machine *machine; /* the rates by which times are modelled (kernel/cost.h) */
     /* Set by configure: */
     void *state;         /* plan-time data of the kernel, from ln_call_state */
     size_t packed_bytes; /* bytes of rearranged constants, which `pack` fills; plans of the model that pack the same
@@ -128,18 +129,18 @@ enum { LN_STRIDED = 128 };
 
 /* `can` decides what the kernel's line cannot say: from strides, attributes and combinations of dtypes, whether the
  * kernel's result for this call is right. It is asked only about calls that agree with the line. If `can` is NULL, the
- * kernel runs all of these calls. `cost` returns the modelled time of a call that the kernel can run, in nanoseconds.
- * As in linnet_device.h, the time follows from the shapes and never from a clock. `least` is ln_least_cost of the
- * kernel and the call. No cost is below it, so a kernel whose least cost is too high is not asked. If `cost` is NULL,
- * the cost is the least cost. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack`
- * (may be NULL) writes packed_bytes from call->inputs[i].data, which is also set for variables then (ln_packable).
- * `run` computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the
- * range is split. No kernel reads or writes any byte outside its buffers.
+ * kernel runs all of these calls. `cost` adds to the op's counts what this kernel does besides the op's own work:
+ * products with the padding of its tile, conversions, transforms. It only adds, so a kernel that would already take too
+ * long for the op's own work is not asked. If `cost` is NULL, the kernel does nothing besides. `configure` (may be
+ * NULL) fills the fields of the call marked "Set by configure". `pack` (may be NULL) writes packed_bytes from
+ * call->inputs[i].data, which is also set for variables then (ln_packable). `run` computes items [begin, end) of the
+ * phase. Items must be independent, and a result must not depend on how the range is split. No kernel reads or writes
+ * any byte outside its buffers.
  */
 typedef struct ln_kernel ln_kernel;
 typedef struct ln_kernel_code {
     bool (*can)(const ln_call *call);
-    double (*cost)(const ln_kernel *kernel, const ln_call *call, double least);
+    void (*cost)(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
     linnet_status (*configure)(ln_call *call);
     void (*pack)(const ln_call *call, void *packed);
     linnet_status (*run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
@@ -168,21 +169,6 @@ typedef struct ln_call_kinds {
     uint8_t layouts_taken, layouts_given;
 } ln_call_kinds;
 ln_call_kinds ln_kinds_of(const ln_call *call);
-/* Modelled nanoseconds of a step on `threads` threads, from the bytes that it moves and the multiplications that it
- * does (kernel/cost.c). */
-double ln_modelled_ns(double bytes, double products, int threads);
-/* Approximate number of multiplications of a matrix product: the square root of the product of the element counts of a,
- * b and y. */
-double ln_modelled_products(double sizes);
-/* How many times slower a kernel is than one with the widest vectors of the architecture, by the features that it
- * needs; and the time of the call with the widest vectors. The least cost is their product. */
-int ln_slowness(const ln_kernel *kernel);
-double ln_full_rate_ns(const ln_call *call);
-double ln_least_cost(const ln_kernel *kernel, const ln_call *call);
-double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
-/* The cost of a kernel that works on lines of n numbers of 32 bits, as the channels of a pixel: the last vector of a
- * line may be short. */
-double ln_lines_cost(const ln_kernel *kernel, int64_t n, double least);
 /* Returns the kernel of least cost among those that need no more than call->features and can run the call. If several
  * kernels have this cost, returns the first in ln_kernels. Returns NULL if no kernel can run the call. */
 const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only);

@@ -93,6 +93,12 @@ typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
  * whose attributes decide. `x` is the first operand; NULL: absent. */
 typedef int (*ln_layout_function)(const void *attributes, const ln_tensor *x, int input);
 
+/* Adds the work of a call to *counts (kernel/cost.h), whose bytes are those of the operands and results. It may correct
+ * the bytes of an op that reads only parts of its operands. */
+struct ln_call;
+typedef struct ln_counts ln_counts;
+typedef void (*ln_count_function)(const struct ln_call *call, ln_counts *counts);
+
 typedef struct ln_op {
     char name[20]; /* "": there is no op with this number */
     uint16_t id;
@@ -111,6 +117,7 @@ typedef struct ln_op {
     uint16_t attributes_size;
     ln_infer_function infer;
     ln_layout_function layout; /* NULL: `layouts` says it */
+    ln_count_function count;   /* NULL: one operation per element of the results */
 } ln_op;
 
 static inline const ln_attribute *ln_op_attribute(const ln_op *op, int i) {
@@ -134,6 +141,7 @@ typedef struct ln_map_opcode_row {
     uint16_t name; /* in ln_names; 0: there is no such opcode */
     uint8_t arity;
     uint8_t types; /* register types: 1 floats, 2 integers, 3 both */
+    uint8_t work;  /* how many times as long as an addition it takes */
 } ln_map_opcode_row;
 
 /* kernel/infer.c: applies the op's shape rule. Refuses i4, u4 and quantization per block unless the op is defined for

@@ -1,5 +1,6 @@
 /* conv.c - shape rule and scalar reference of conv: 1 to 3 spatial dimensions, any group, floats and integers.
  * The fast kernels are in runtime_c/fast and kernels_*. All integer kernels give the same bits as this one. */
+#include "kernel/cost.h"
 #include "kernel/common/requant.h"
 #include "kernel/common/window.h"
 
@@ -24,6 +25,12 @@ linnet_status ln_infer_conv(const ln_infer *infer) {
     }
     ln_window_shape(&window, y);
     return LINNET_OK;
+}
+
+void ln_count_conv(const ln_call *call, ln_counts *counts) {
+    ln_window w;
+    if (ln_window_conv(call->attributes, &call->inputs[0], &call->inputs[1], &w, NULL) == LINNET_OK)
+        ln_count_macs(call, counts, ln_window_macs(&w));
 }
 
 /* The state that configure prepares for run. */
@@ -138,4 +145,5 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel_code ln_reference_conv = {.can = reference_can, .configure = reference_configure, .run = reference_run};
+const ln_kernel_code ln_reference_conv = {
+    .cost = ln_reference_product_cost, .can = reference_can, .configure = reference_configure, .run = reference_run};

@@ -1,5 +1,6 @@
 /* conv_gradient.c - shape rule and scalar reference of the gradient of conv with respect to its weights.
  * Fast kernels: gemm_driver_gradient.c, and fast/tail/depthwise_gradient.inc.c for one channel per group. */
+#include "kernel/cost.h"
 #include "ops/conv_gradient.h"
 #include "kernel/common/index.h"
 
@@ -49,6 +50,12 @@ linnet_status ln_infer_conv_gradient(const ln_infer *infer) {
     y->dims[1] = w.in_channels < 0 ? -1 : w.in_channels / w.group;
     for (int i = 2; i < x->rank; i++) y->dims[i] = a->kernel.v[i - 2];
     return LINNET_OK;
+}
+
+void ln_count_conv_gradient(const ln_call *call, ln_counts *counts) {
+    ln_window w;
+    if (ln_window_conv_gradient(call->attributes, &call->inputs[0], &call->inputs[1], &w, NULL) == LINNET_OK)
+        ln_count_macs(call, counts, (double)(w.batch * ln_window_positions(&w)) * (double)ln_count(&call->outputs[0]));
 }
 
 static bool reference_can(const ln_call *call) {

@@ -1,6 +1,7 @@
 /* conv_transpose.c - shape rule and scalar reference of transposed convolution, floats and integers.
  * It is written as a gather: every output position reads the inputs that contribute to it. Work items are therefore
  * independent. */
+#include "kernel/cost.h"
 #include "kernel/common/requant.h"
 #include "kernel/common/window.h"
 
@@ -25,6 +26,13 @@ linnet_status ln_infer_conv_transpose(const ln_infer *infer) {
     }
     ln_window_shape(&window, y);
     return LINNET_OK;
+}
+
+void ln_count_conv_transpose(const ln_call *call, ln_counts *counts) {
+    ln_window w;
+    if (ln_window_conv_transpose(call->attributes, &call->inputs[0], &call->inputs[1], &w, NULL) == LINNET_OK)
+        ln_count_macs(call, counts,
+                      ln_window_macs(&w) / (double)ln_window_positions(&w) * (double)(w.in[0] * w.in[1] * w.in[2]));
 }
 
 typedef struct transpose_state {
@@ -119,4 +127,4 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
 }
 
 const ln_kernel_code ln_reference_conv_transpose = {
-    .can = reference_can, .configure = reference_configure, .run = reference_run};
+    .cost = ln_reference_product_cost, .can = reference_can, .configure = reference_configure, .run = reference_run};

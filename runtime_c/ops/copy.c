@@ -1,5 +1,6 @@
 /* copy.c - the reference kernel of `copy`: runs the rectangles of copy_plan.c element by element.
  * The shape rules are in copy_infer.c, the fast runner in runtime_c/fast/tail/copy.inc.c. */
+#include "kernel/cost.h"
 #include "ops/copy_plan.h"
 #include "kernel/common/index.h"
 
@@ -22,6 +23,38 @@ bool ln_copy_can(const ln_call *call) {
             return false;
     }
     return true;
+}
+
+/* A copy computes nothing, and reads no more than it writes. */
+void ln_count_copy(const ln_call *call, ln_counts *counts) {
+    (void)call;
+    if (counts->read > counts->written) counts->read = counts->written;
+}
+
+/* The axis of x along the innermost axis of y. */
+static int source_axis(const ln_copy_attributes *a, int axis) {
+    return a->kind == LN_COPY_KIND_TRANSPOSE && axis < a->perm.n ? (int)a->perm.v[axis] : axis;
+}
+
+void ln_copy_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    const double count = (double)ln_count(y) * (double)call->n_outputs;
+    const int inner = ln_inner_axis(y);
+    if (x->rank != y->rank || inner < 0) return;
+    const int from = source_axis(call->attributes, inner);
+    if (from != ln_inner_axis(x)) { /* blocks are transposed in registers, unless an axis is shorter than a block */
+        const int64_t shorter = ln_min(y->dims[inner], x->dims[ln_inner_axis(x)]);
+        counts->work[LN_RATE_MOVE] += count * ln_transpose_moves(shorter);
+        return;
+    }
+    double run = (double)ln_min(x->dims[from], y->dims[inner]);
+    for (int d = inner; inner == y->rank - 1 && d > 0; --d) { /* axes that follow each other on both sides */
+        const int s = source_axis(call->attributes, d), before = source_axis(call->attributes, d - 1);
+        if (x->dims[s] != y->dims[d] || before != s - 1) break;
+        run *= (double)ln_min(x->dims[before], y->dims[d - 1]);
+    }
+    counts->work[LN_RATE_MOVE] += 20 * count / (run > 1 ? run : 1);
 }
 
 linnet_status ln_copy_configure(ln_call *call) {
@@ -91,4 +124,10 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel_code ln_reference_copy = {.can = ln_copy_can, .configure = ln_copy_configure, .run = run};
+static void reference_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel;
+    for (int i = 0; i < call->n_outputs; i++) counts->work[LN_RATE_MOVE] += (double)ln_count(&call->outputs[i]);
+}
+
+const ln_kernel_code ln_reference_copy = {
+    .can = ln_copy_can, .cost = reference_cost, .configure = ln_copy_configure, .run = run};

@@ -1,6 +1,6 @@
 /* group_norm.c - shape rule and scalar reference of group normalisation; groups = 0 is instance normalisation. */
 /* f64 is computed in f64; other types in f32, with the bits of the fast kernels in fast/tail/norm.inc.c. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/lane_sum.h"
 
 #include <math.h>
@@ -38,6 +38,11 @@ linnet_status ln_infer_group_norm(const ln_infer *infer) {
         return ln_got(infer->error, "%s", ln_shape_text(t->dims, t->rank, text, sizeof text));
     }
     return LINNET_OK;
+}
+
+/* Two sums and four operations per element. */
+void ln_count_group_norm(const ln_call *call, ln_counts *counts) {
+    counts->work[LN_RATE_MAP] += 2 * (double)ln_count(&call->inputs[0]);
 }
 
 static bool reference_can(const ln_call *call) {

@@ -1,6 +1,6 @@
 /* layer_norm.c - shape rule and scalar reference of layer normalisation (and RMS normalisation) over trailing axes. */
 /* f64 is computed in f64; other types in f32, with the bits of the fast kernels in fast/tail/norm.inc.c. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/lane_sum.h"
 
 #include <math.h>
@@ -42,6 +42,11 @@ linnet_status ln_infer_layer_norm(const ln_infer *infer) {
     if (x->rank < 0) return LINNET_OK;
     linnet_status status = check_parameter(infer, 1, axis);
     return status != LINNET_OK ? status : check_parameter(infer, 2, axis);
+}
+
+/* Two sums and four operations per element. */
+void ln_count_layer_norm(const ln_call *call, ln_counts *counts) {
+    counts->work[LN_RATE_MAP] += 10 * (double)ln_count(&call->inputs[0]);
 }
 
 static bool present(const ln_call *call, int i) { return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE; }

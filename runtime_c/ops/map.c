@@ -1,5 +1,6 @@
 /* map.c - shape rule and reference kernel of `map`: interprets the program element by element in plain C.
  * The fast interpreter works on strips (map/map_compile.c, map/map_strip.inc.c). */
+#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "map/map_shape.h"
@@ -27,6 +28,15 @@ linnet_status ln_infer_map(const ln_infer *infer) {
         infer->outputs[i].dtype = (uint8_t)map->dtypes.v[i];
     }
     return LINNET_OK;
+}
+
+void ln_count_map(const ln_call *call, ln_counts *counts) {
+    counts->work[LN_RATE_MAP] += ln_map_operations(call->attributes) * (double)ln_count(&call->outputs[0]);
+    for (int i = 0; i < call->n_inputs + call->n_outputs; i++) { /* 32 bits are read and written in place */
+        const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
+        if (ln_dtype_bits(t->dtype) > 16) continue;
+        counts->work[LN_RATE_MAP] += (ln_dtype_is_float(t->dtype) ? 3 : 0.7) * (double)ln_max(ln_count(t), 0);
+    }
 }
 
 typedef union cell {
@@ -162,4 +172,10 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return LINNET_OK;
 }
 
-const ln_kernel_code ln_reference_map = {.can = can, .configure = configure, .run = run};
+/* Each instruction is decoded for each element. */
+static void reference_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel, (void)call;
+    ln_scale_operations(counts, 10);
+}
+
+const ln_kernel_code ln_reference_map = {.cost = reference_cost, .can = can, .configure = configure, .run = run};

@@ -1,5 +1,6 @@
 /* matmul.c - shape rule and scalar reference of matmul: NumPy's rules with transposes and bias, floats and integers.
  * The packed GEMM is in kernels_x86 and kernels_arm; integer kernels give the same bits as this one. */
+#include "kernel/cost.h"
 #include "ops/matmul.h"
 #include "kernel/common/quant_unpack.h"
 #include "kernel/common/requant.h"
@@ -60,6 +61,12 @@ linnet_status ln_infer_matmul(const ln_infer *infer) {
         return ln_got(infer->error, "%s", ln_shape_text(bias->dims, bias->rank, text_a, sizeof text_a));
     }
     return LINNET_OK;
+}
+
+void ln_count_matmul(const ln_call *call, ln_counts *counts) {
+    ln_matmul_view v;
+    ln_matmul_view_of(call, &v);
+    ln_count_macs(call, counts, (double)(v.batch * v.m) * (double)v.n * (double)v.k);
 }
 
 /* Strides of the batch dimensions of t against those of y, right-aligned; 0 where t broadcasts. */
@@ -219,4 +226,4 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
 }
 
 const ln_kernel_code ln_reference_matmul = {
-    .can = reference_can, .configure = reference_configure, .run = reference_run};
+    .cost = ln_reference_product_cost, .can = reference_can, .configure = reference_configure, .run = reference_run};

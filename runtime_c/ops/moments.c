@@ -1,6 +1,7 @@
 /* moments.c - mean and variance per channel, and the sums for the backward pass of batch normalisation: shape rule,
  * plan, reference. The method (shifted data, combined parts) is from Chan, Golub and LeVeque, "Algorithms for computing
  * the sample variance", 1983. */
+#include "kernel/cost.h"
 #include "ops/moments.h"
 #include "kernel/common/index.h"
 
@@ -43,6 +44,10 @@ linnet_status ln_infer_moments(const ln_infer *infer) {
         infer->outputs[o].dims[0] = channels;
     }
     return LINNET_OK;
+}
+
+void ln_count_moments(const ln_call *call, ln_counts *counts) {
+    counts->work[LN_RATE_MAP] += 3 * (double)ln_count(&call->inputs[0]);
 }
 
 /* Distance in elements between positions, if channels are innermost and all positions are evenly spaced; otherwise 0.

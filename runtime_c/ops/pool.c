@@ -1,5 +1,6 @@
 /* pool.c - shape rule and scalar reference of max, average and Lp pooling.
  * Padding is never the maximum, and counts in an average only with count_include_pad. */
+#include "kernel/cost.h"
 #include "kernel/common/window.h"
 
 #include <math.h>
@@ -30,6 +31,13 @@ linnet_status ln_infer_pool(const ln_infer *infer) {
     ln_window_shape(&window, y);
     if (indices != NULL) ln_window_shape(&window, indices);
     return LINNET_OK;
+}
+
+/* A comparison keeps its result in a register, so it takes a quarter of an operation of a map. */
+void ln_count_pool(const ln_call *call, ln_counts *counts) {
+    ln_window w;
+    if (ln_window_pool(call->attributes, &call->inputs[0], &w, NULL) == LINNET_OK)
+        counts->work[LN_RATE_MAP] += 0.25 * (double)ln_window_taps(&w) * (double)ln_count(&call->outputs[0]);
 }
 
 typedef struct pool_state {
@@ -123,4 +131,11 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-const ln_kernel_code ln_reference_pool = {.can = reference_can, .configure = reference_configure, .run = reference_run};
+/* Each tap is looked up. */
+static void reference_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel, (void)call;
+    ln_scale_operations(counts, 40);
+}
+
+const ln_kernel_code ln_reference_pool = {
+    .cost = reference_cost, .can = reference_can, .configure = reference_configure, .run = reference_run};

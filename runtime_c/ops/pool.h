@@ -20,7 +20,7 @@ typedef struct ln_pool_plan {
 } ln_pool_plan;
 
 bool ln_pool_can(const ln_call *call);
-double ln_pool_cost(const ln_kernel *kernel, const ln_call *call, double least);
+void ln_pool_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_pool_configure(ln_call *call);
 bool ln_pool_gradient_can(const ln_call *call);
 linnet_status ln_pool_gradient_configure(ln_call *call);

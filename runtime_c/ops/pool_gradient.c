@@ -1,5 +1,6 @@
 /* pool_gradient.c - shape rule, plan and scalar reference of the gradient of max and average pooling.
  * Windows may overlap. An element sums the contributions of its windows in the order of the windows' positions. */
+#include "kernel/cost.h"
 #include "kernel/common/index.h"
 #include "ops/pool.h"
 
@@ -39,6 +40,13 @@ linnet_status ln_infer_pool_gradient(const ln_infer *infer) {
     if (fits) return LINNET_OK;
     ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the shape of g differs from the output shape of the pool");
     return ln_hint(infer->error, "pass the gradient of the pool's output");
+}
+
+void ln_count_pool_gradient(const ln_call *call, ln_counts *counts) {
+    const ln_pool_gradient_attributes *a = call->attributes;
+    double taps = 1;
+    for (int64_t i = 0; i < a->kernel.n; i++) taps *= (double)a->kernel.v[i];
+    counts->work[LN_RATE_MAP] += taps * (double)ln_count(&call->inputs[call->n_inputs - 1]);
 }
 
 /* Shared by the reference and the SIMD kernels. A work item is one image, or LN_POOL_CHUNK of its channels. */

@@ -1,6 +1,7 @@
 /* pool_plan.c - decides which pools the SIMD kernels support, and computes their geometry, which does not depend on the
  * ISA. The loops are in fast/tail/pool.inc.c. */
 #include "ops/pool.h"
+#include "kernel/cost.h"
 
 #include <math.h>
 
@@ -20,12 +21,19 @@ bool ln_pool_can(const ln_call *call) {
     return ln_dtype_is_float(x->dtype) || taps <= limit;
 }
 
-double ln_pool_cost(const ln_kernel *kernel, const ln_call *call, double least) {
+void ln_pool_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const ln_pool_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
     const int64_t channels = x->dims[a->channel_axis == 1 ? 1 : x->rank - 1];
+    const bool floats = ln_dtype_is_float(x->dtype);
+    /* Other dtypes than f32 are converted at each tap. */
+    ln_scale_operations(counts, x->dtype == LINNET_F32 ? 1 : x->dtype == LINNET_I16 ? 28 : 24);
+    const double results = (double)ln_count(&call->outputs[0]);
+    counts->work[LN_RATE_MAP] += results * (x->dtype == LINNET_F32 ? 1.5 : 8);
+    counts->work[LN_RATE_MOVE] += 24 * results / (double)ln_max(channels, 1); /* the bounds of each window */
     /* Floats have masked loads and stores, so only a line of less than one vector is slow. */
-    return ln_dtype_is_float(x->dtype) && channels > 8 ? least : ln_lines_cost(kernel, channels, least);
+    if (!floats || channels <= 8) ln_scale_operations(counts, ln_short_lines(kernel, channels));
+    if (channels == 1 && x->dtype != LINNET_F32) ln_scale_operations(counts, 2.5);
 }
 
 linnet_status ln_pool_configure(ln_call *call) {

@@ -1,5 +1,6 @@
 /* recurrent.c - shape rule and scalar reference of `recurrent` (RNN, GRU, LSTM), in double for every dtype.
  * The fast kernel is in recurrent_f32.c; both compile recurrent_steps.inc. */
+#include "kernel/cost.h"
 #include "ops/recurrent.h"
 
 #include <math.h>
@@ -84,6 +85,14 @@ linnet_status ln_infer_recurrent(const ln_infer *infer) {
         memcpy(y->dims, o == LN_RECURRENT_GATES ? operands[0].dims : dims + !steps, (size_t)y->rank * sizeof *dims);
     }
     return LINNET_OK;
+}
+
+/* Each gate has a product of the state with its weights, and an activation of about twelve operations. */
+void ln_count_recurrent(const ln_call *call, ln_counts *counts) {
+    const ln_tensor *p = &call->inputs[LN_RECURRENT_P], *w = &call->inputs[LN_RECURRENT_WEIGHTS];
+    const double lines = (double)(p->dims[0] * p->dims[1]) * (double)(w->dims[0] * w->dims[1]);
+    ln_count_macs(call, counts, lines * (double)w->dims[2]);
+    counts->work[LN_RATE_MAP] += 12 * lines;
 }
 
 linnet_status ln_recurrent_configure(ln_call *call, int64_t pad_to, size_t element) {

@@ -1,5 +1,6 @@
 /* recurrent_gradient.c - shape rule and scalar reference of `recurrent_gradient`, in double for every dtype.
  * The fast kernel is in recurrent_gradient_f32.c; both compile recurrent_back.inc. */
+#include "kernel/cost.h"
 #include "ops/recurrent.h"
 
 #include <math.h>
@@ -48,6 +49,13 @@ linnet_status ln_infer_recurrent_gradient(const ln_infer *infer) {
         memcpy(y->dims, operands[steps ? LN_GRAD_GATES : LN_GRAD_STATE_H].dims, 3 * sizeof *y->dims);
     }
     return LINNET_OK;
+}
+
+void ln_count_recurrent_gradient(const ln_call *call, ln_counts *counts) {
+    const ln_tensor *w = &call->inputs[LN_GRAD_WEIGHTS], *gates = &call->inputs[LN_GRAD_GATES];
+    const double lines = (double)(gates->dims[0] * gates->dims[1]) * (double)(w->dims[0] * w->dims[1]);
+    ln_count_macs(call, counts, lines * (double)w->dims[2]);
+    counts->work[LN_RATE_MAP] += 12 * lines;
 }
 
 #define REAL double

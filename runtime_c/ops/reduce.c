@@ -1,7 +1,7 @@
 /* reduce.c - shape rule and reference kernel of `reduce`: every kind, any axes, any strides, any dtype.
  * Floats of up to 32 bits are summed in the order of lane_sum.h, f64 sequentially, and integers in i64 with wrapping.
  */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "kernel/common/lane_sum.h"
@@ -44,6 +44,14 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
         return ln_got(infer->error, "%d axes", reduced);
     }
     return LINNET_OK;
+}
+
+void ln_count_reduce(const ln_call *call, ln_counts *counts) {
+    const int64_t kind = ((const ln_reduce_attributes *)call->attributes)->kind;
+    double each = kind == LN_REDUCE_KIND_LOG_SUM_EXP ? 14 : 1.4;
+    if (call->inputs[0].dtype != LINNET_F32) each += 4; /* converted */
+    counts->work[LN_RATE_MAP] += each * (double)ln_count(&call->inputs[0]);
+    counts->work[LN_RATE_MOVE] += 12 * (double)ln_count(&call->outputs[0]);
 }
 
 static bool can(const ln_call *call) {

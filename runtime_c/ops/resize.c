@@ -1,5 +1,6 @@
 /* resize.c - shape rule, tap tables and scalar reference of resize (ONNX Resize, opset 19).
  * Coordinates are computed in f32 in the order of ONNX Runtime, so that nearest neighbours agree with it. */
+#include "kernel/cost.h"
 #include "ops/resize.h"
 
 #include <math.h>
@@ -138,6 +139,13 @@ linnet_status ln_infer_resize(const ln_infer *infer) {
     linnet_status status = resolve(infer->attributes, infer->inputs, infer->n_inputs, &p, infer->error);
     for (int i = 0; i < x->rank && status == LINNET_OK; i++) y->dims[i] = p.out[i];
     return status;
+}
+
+/* Linear interpolation combines two neighbours per axis, cubic interpolation four. */
+void ln_count_resize(const ln_call *call, ln_counts *counts) {
+    static const double of[] = {3, 4, 14};
+    const int64_t mode = ((const ln_resize_attributes *)call->attributes)->mode;
+    counts->work[LN_RATE_MAP] += of[mode < 3 ? mode : 2] * (double)ln_count(&call->outputs[0]);
 }
 
 static const ln_tensor *roi_of(const ln_call *call) { return operand(call->inputs, call->n_inputs, OPERAND_ROI); }

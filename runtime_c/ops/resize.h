@@ -53,7 +53,8 @@ typedef struct ln_resize_plan {
 
 bool ln_resize_channels_can(const ln_call *call);
 bool ln_resize_rows_can(const ln_call *call);
-double ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, double least);
+void ln_resize_channels_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+void ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_resize_channels_configure(ln_call *call);
 linnet_status ln_resize_rows_configure(ln_call *call);
 

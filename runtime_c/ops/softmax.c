@@ -1,6 +1,6 @@
 /* softmax.c - shape rule and scalar reference of softmax and log-softmax along one axis. */
 /* f64 is computed in f64; other dtypes in f32, step by step like the fast kernels in fast/tail/softmax.inc.c. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/lane_sum.h"
 #include "simd/math.h"
 
@@ -19,6 +19,15 @@ linnet_status ln_infer_softmax(const ln_infer *infer) {
         return ln_got(infer->error, "%lld", (long long)a->axis);
     }
     return LINNET_OK;
+}
+
+/* An exponential, a maximum, a sum and a division per element; and the ends of each line. */
+void ln_count_softmax(const ln_call *call, ln_counts *counts) {
+    const ln_tensor *x = &call->inputs[0];
+    const int axis = ln_axis(((const ln_softmax_attributes *)call->attributes)->axis, x->rank);
+    const double count = (double)ln_count(x);
+    counts->work[LN_RATE_MAP] += 12 * count;
+    counts->work[LN_RATE_MOVE] += 30 * count / (double)ln_max(x->dims[axis], 1);
 }
 
 static bool reference_can(const ln_call *call) {

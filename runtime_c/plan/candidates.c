@@ -2,6 +2,7 @@
  * (linnet_ext.h), and reports the lines of a tuning file that had no effect. */
 #include "plan/plan.h"
 
+#include "kernel/cost.h"
 #include "base/structs.h"
 
 #include <stdio.h>

@@ -157,10 +157,11 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
+    plan->machine = ln_machine_of(plan->features);
     linnet_status status = c->device_count + c->placement_count > 0 ? resolve_devices(plan, c, error) : LINNET_OK;
     if (status == LINNET_OK) status = resolve_steady(plan, error);
     if (status == LINNET_OK && c->tuning != NULL)
-        status = ln_tuning_read(c->tuning, &plan->pool, &plan->model->log, &plan->tuning, error);
+        status = ln_tuning_read(c->tuning, &plan->pool, &plan->model->log, &plan->tuning, &plan->machine, error);
     if (status != LINNET_OK) return status;
     const ln_function *f = &plan->model->functions[plan->signature->function];
     for (int32_t i = 0; i < f->n_nodes; ++i) plan->writes_variables |= ln_node_assigns(plan->model, &f->nodes[i]);
@@ -248,6 +249,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.separate = plan->separate;
     w.steady = plan->steady;
     w.tuning = plan->tuning;
+    w.machine = plan->machine;
     w.frame = frame;
     w.devices = plan->devices;
     w.n_devices = plan->n_devices;

@@ -29,6 +29,7 @@ struct linnet_plan {
     bool *steady;            /* per variable: no run changes it; NULL: no variable is packed */
     bool *snapshot;          /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
     const ln_tuning *tuning; /* NULL: none */
+    const struct ln_machine *machine;
     uint64_t max_bytes;
     linnet_plan_info info;
 };

@@ -99,7 +99,8 @@ void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64
 bool ln_gemm_matmul_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
 linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
 bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
-double ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, double least);
+void ln_gemm_matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
 void ln_gemm_pack(const ln_call *call, void *packed);
 linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
@@ -110,7 +111,7 @@ linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int
                                    int thread);
 /* Transposed convolutions to few channels (gemm_driver_scatter.c). */
 bool ln_gemm_scatter_can(const ln_call *call);
-double ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, double least);
+void ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);
 linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                   int thread);
@@ -139,8 +140,11 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
     static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
         return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
     }                                                                                                                  \
-    const ln_kernel_code ln_matmul_##NAME = {                                                                          \
-        .can = matmul_can_##NAME, .configure = matmul_configure_##NAME, .pack = ln_gemm_pack, .run = ln_gemm_run};     \
+    const ln_kernel_code ln_matmul_##NAME = {.can = matmul_can_##NAME,                                                 \
+                                             .cost = ln_gemm_matmul_cost,                                              \
+                                             .configure = matmul_configure_##NAME,                                     \
+                                             .pack = ln_gemm_pack,                                                     \
+                                             .run = ln_gemm_run};                                                      \
     const ln_kernel_code ln_conv_##NAME = {.can = conv_can_##NAME,                                                     \
                                            .cost = ln_gemm_conv_cost,                                                  \
                                            .configure = conv_configure_##NAME,                                         \

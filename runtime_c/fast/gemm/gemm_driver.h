@@ -113,6 +113,16 @@ typedef struct ln_gemm {
     ln_gemm_scratch scratch;
 } ln_gemm;
 
+/* The sizes by which the time of products is modelled. */
+typedef struct ln_gemm_size {
+    int64_t products, rows, columns, depth; /* number of products; m, n and k of each */
+    int64_t segments;                       /* pieces of k that are found through pointers */
+    bool scattered;                         /* the elements of a row of A do not lie together */
+    bool packs;                             /* B is packed in each run */
+} ln_gemm_size;
+/* Adds to the counts what the driver does besides the products. */
+void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *counts, const ln_gemm_size *size);
+
 /* The set that supports this call's dtypes, or NULL. */
 const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const ln_tensor *a, const ln_tensor *b,
                                     const ln_tensor *bias, const ln_tensor *inner, int w_axis, int64_t channels,

@@ -1,6 +1,7 @@
 /* gemm_driver_conv.c - convolutions and transposed convolutions as products for the driver: one per group, with output
  * positions as rows. 1x1 with stride 1 is a plain matrix product; all others find their rows through the window. */
 #include "fast/gemm/gemm_driver.h"
+#include "kernel/cost.h"
 
 bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step) {
     int64_t dims[4] = {batch, size[0], size[1], size[2]}, strides[4] = {s->n, s->s[0], s->s[1], s->s[2]};
@@ -76,23 +77,29 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 
-double ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, double least) {
+void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     problem p;
-    if (!describe(call, &p)) return least;
+    if (!describe(call, &p)) return;
     const ln_window *w = &p.window;
     const ln_tensor *x = &call->inputs[0];
-    const bool integer = !ln_dtype_is_float(x->dtype);
-    const int64_t columns = w->out_channels / w->group, width = kernel->tile[1];
-    /* Most products of a transposed convolution with a stride are products with zeros. */
-    if (p.transposed && p.lattice[0] * p.lattice[1] * p.lattice[2] > 1) least *= 2;
-    /* Few columns waste most of a panel. Integers lose at most as much as a depthwise kernel loses with one channel. */
-    const double waste = (double)width / (double)columns;
-    if (columns < width && (w->group > 1 || integer || columns == 1)) least *= integer && waste > 8 ? 8 : waste;
-    /* Channels that do not lie together are gathered one by one for every tap, as a conversion of x would do once. */
-    if (w->in_channels == 1 || ln_window_strides_of(x, w->channel_axis).c == 1) return least;
-    const double gathered =
-        (double)w->batch * (double)ln_window_positions(w) * (double)ln_window_taps(w) * (double)w->in_channels;
-    return least + ln_modelled_ns(2 * gathered * (double)ln_dtype_size(x->dtype), 0, 1);
+    const int64_t rows = w->batch * ln_window_positions(w), taps = ln_window_taps(w), kc = w->in_channels / w->group;
+    ln_gemm_count(kernel, call, counts,
+                  &(ln_gemm_size){.products = w->group,
+                                  .rows = rows,
+                                  .columns = w->out_channels / w->group,
+                                  .depth = taps * kc,
+                                  .segments = taps,
+                                  .scattered = w->in_channels > 1 && ln_window_strides_of(x, w->channel_axis).c != 1});
+    /* Few channels are copied for every line of taps, or for every tap if they are converted or belong to a group. Taps
+       of a lattice are looked up. */
+    const bool as_is = x->dtype == LINNET_F32 || x->dtype == LINNET_I16;
+    const double taps_of_all = (double)(w->group * rows) * (double)taps;
+    if (kc < 8)
+        counts->work[LN_RATE_MOVE] +=
+            taps_of_all * (w->group > 1                   ? 12
+                           : as_is || w->in_channels == 1 ? (as_is ? 4.5 : 20) / (double)w->kernel[2]
+                                                          : 6);
+    if (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1) counts->work[LN_RATE_MOVE] += 6 * taps_of_all;
 }
 
 /* One product per group. */

@@ -1,6 +1,7 @@
 /* gemm_driver_matmul.c - matmul calls as products for the driver: batches, broadcasting, transposes, vectors.
  * If b has no batch and the rows of a are evenly spaced, all batches form one tall product. */
 #include "fast/gemm/gemm_driver.h"
+#include "kernel/cost.h"
 #include "ops/matmul.h"
 
 static const ln_tensor *bias_of(const ln_call *call) {
@@ -52,6 +53,19 @@ static void turn(ln_gemm *g, const ln_matmul_view *v) {
     g->n = g->m, g->m = v->n;
     g->a.operand = 1, g->a.row = v->b_column, g->a.step = 1;
     g->b.operand = 0, g->b.n = v->a_row, g->b.c = v->a_column;
+}
+
+void ln_gemm_matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    ln_matmul_view v;
+    ln_matmul_view_of(call, &v);
+    const bool tall = one_tall_product(&v);
+    ln_gemm_count(kernel, call, counts,
+                  &(ln_gemm_size){.products = tall ? 1 : v.batch,
+                                  .rows = tall ? v.batch * v.m : v.m,
+                                  .columns = v.n,
+                                  .depth = v.k,
+                                  .segments = 1,
+                                  .packs = !ln_packable(&call->inputs[1])});
 }
 
 linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n) {

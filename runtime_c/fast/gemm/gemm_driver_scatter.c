@@ -2,6 +2,7 @@
  * computes the contribution of every input position to its taps; then lines of taps are added to the output. No column
  * of a panel is empty, and no product has a zero factor from the stride. */
 #include "fast/gemm/gemm_driver.h"
+#include "kernel/cost.h"
 
 #include <string.h>
 
@@ -36,16 +37,19 @@ bool ln_gemm_scatter_can(const ln_call *call) {
            ln_window_taps(&p.window) > 1;
 }
 
-double ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, double least) {
+void ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     enum { FEWEST_INPUTS = 32 };
     (void)kernel;
     scatter p;
-    if (!describe(call, &p)) return least;
+    if (!describe(call, &p)) return;
     /* With a stride, windows that overlap, and enough channels for a product, no other kernel does less work. */
     const ln_window *w = &p.window;
     const int64_t step = w->stride[0] * w->stride[1] * w->stride[2];
     const bool product = step > 1 && ln_window_taps(w) > step && w->in_channels >= FEWEST_INPUTS;
-    return product || w->out_channels <= MOST_CHANNELS ? least : 5 * least;
+    if (!product && w->out_channels > MOST_CHANNELS) ln_scale_products(counts, 5);
+    /* The contributions are stored, and added to the result in lines. */
+    counts->work[LN_RATE_MAP] +=
+        2 * (double)(w->batch * w->in[0] * w->in[1] * w->in[2]) * (double)(w->out_channels * ln_window_taps(w));
 }
 
 linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set) {

@@ -1,6 +1,7 @@
 /* conv_transpose.inc.c - transposed convolution as a gather. Output pixels of one phase (position modulo stride) share
  * their taps, so each phase is a small matrix product. Compiled per ISA; planning is in
  * fast/tail/conv_transpose_plan.c. */
+#include "kernel/cost.h"
 #include "fast/tail/conv_transpose_plan.h"
 #include "fast/tail/any.inc.c"
 #include "fast/tail/requant.inc.c"
@@ -150,15 +151,12 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
+static void LN_SIMD_NAME(transpose_cost)(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
 #if defined(LN_SIMD_SSE2) /* with four lanes, the packed product is faster whatever the shape */
-static double LN_SIMD_NAME(transpose_cost)(const ln_kernel *kernel, const ln_call *call, double least) {
-    return LN_TRANSPOSE_SLOW * ln_lines_cost(kernel, call->inputs[1].dims[1], least);
-}
-#else
-static double LN_SIMD_NAME(transpose_cost)(const ln_kernel *kernel, const ln_call *call, double least) {
-    return ln_transpose_cost(kernel, call, least);
-}
+    ln_scale_products(counts, LN_TRANSPOSE_SLOW);
 #endif
+    ln_transpose_cost(kernel, call, counts);
+}
 
 const ln_kernel_code LN_SIMD_NAME(ln_conv_transpose) = {.can = ln_transpose_can,
                                                         .cost = LN_SIMD_NAME(transpose_cost),

@@ -1,6 +1,7 @@
 /* conv_transpose_plan.c - decides which transposed convs the SIMD kernels support, plans their memory, and packs the
  * weights. The loops are in fast/tail/conv_transpose.inc.c. */
 #include "fast/tail/conv_transpose_plan.h"
+#include "kernel/cost.h"
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
@@ -52,16 +53,16 @@ bool ln_transpose_can(const ln_call *call) {
            sums_fit(call, &g);
 }
 
-double ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, double least) {
+void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const ln_tensor *w = &call->inputs[1];
     const ln_conv_transpose_attributes *a = call->attributes;
     bool few = w->dims[1] <= 16 || w->dims[0] <= 32 * a->group, steps = false;
     for (int64_t i = 0; i < a->strides.n; i++) steps = steps || a->strides.v[i] != 1;
-    const double cost = ln_lines_cost(kernel, w->dims[1], least);
     /* Without a stride the call is a convolution, and the packed product does no useless work, unless its panels are
        nearly empty. */
     const bool good = ln_dtype_is_float(call->inputs[0].dtype) ? steps : few && (steps || w->dims[1] < 4);
-    return good ? cost : LN_TRANSPOSE_SLOW * cost;
+    const double each = ln_dtype_is_float(call->inputs[0].dtype) ? 2 : 7; /* times as long as in a matrix product */
+    ln_scale_products(counts, (good ? each : each * LN_TRANSPOSE_SLOW) * ln_short_lines(kernel, w->dims[1]));
 }
 
 linnet_status ln_transpose_configure(ln_call *call) {

@@ -28,7 +28,7 @@ bool ln_transpose_can(const ln_call *call);
 enum { LN_TRANSPOSE_SLOW = 4 };
 /* Gathering is as fast as its vectors for floats with a stride, and for integers with few channels on one side.
    (Measured: gathering is faster for 24 to 24 and 24 to 1 channels, the product for 128 to 64.) */
-double ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, double least);
+void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_transpose_configure(ln_call *call);
 /* Packed: weights [group][tap][in_group][padded], then bias [group][padded]; f32, or i32 with the zero point
  * subtracted. */

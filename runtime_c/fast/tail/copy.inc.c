@@ -199,4 +199,4 @@ static linnet_status LN_SIMD_NAME(copy_run)(const ln_call *call, const ln_buffer
 }
 
 const ln_kernel_code LN_SIMD_NAME(ln_copy_simd) = {
-    .can = ln_copy_can, .configure = ln_copy_configure, .run = LN_SIMD_NAME(copy_run)};
+    .can = ln_copy_can, .cost = ln_copy_cost, .configure = ln_copy_configure, .run = LN_SIMD_NAME(copy_run)};

@@ -46,7 +46,7 @@ linnet_status ln_depthwise_gradient_configure(ln_call *call);
 void ln_depthwise_gradient_finish(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
 
 ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
-double ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, double least);
+void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 bool ln_depthwise_can_float(const ln_call *call);
 bool ln_depthwise_can_integer(const ln_call *call);
 bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */

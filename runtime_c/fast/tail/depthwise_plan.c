@@ -1,6 +1,7 @@
 /* depthwise_plan.c - shared by the depthwise kernels of all ISAs. Decides which calls they support, plans their memory,
  * and packs the weights. The loops are in fast/tail/depthwise.inc.c. */
 #include "fast/tail/depthwise.h"
+#include "kernel/cost.h"
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
@@ -25,12 +26,20 @@ static bool shape_fits(const ln_call *call) {
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
 }
 
-double ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, double least) {
-    const ln_tensor *w = &call->inputs[1];
-    const double cost = ln_lines_cost(kernel, w->dims[0], least);
+void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
+    const bool floats = ln_dtype_is_float(x->dtype);
+    const double results = (double)ln_count(y);
+    /* Each product loads its operands, so it takes as long as several in a matrix product. */
+    ln_scale_products(counts, floats ? 2.9 : 5);
+    counts->work[LN_RATE_MAP] += results * (floats ? 0.5 : 4);
+    if (!floats && call->epilogue != NULL) counts->work[LN_RATE_MAP] += results * (x->dtype == LINNET_I16 ? 2 : 8);
+    if (x->dtype != LINNET_F32) counts->work[LN_RATE_MAP] += (double)ln_count(x) * 2;
+    counts->work[LN_RATE_MOVE] += 1000;
+    ln_scale_products(counts, ln_short_lines(kernel, w->dims[0]));
     /* A single channel leaves most lanes of the vectors empty. The matrix product is better, because its taps are
        contiguous. */
-    return w->dims[0] == 1 && w->dims[w->rank - 1] >= 4 && ln_dtype_is_float(w->dtype) ? 5 * cost : cost;
+    if (w->dims[0] == 1 && w->dims[w->rank - 1] >= 4 && floats) ln_scale_products(counts, 5);
 }
 
 bool ln_depthwise_can_float(const ln_call *call) {

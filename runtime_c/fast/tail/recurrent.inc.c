@@ -82,8 +82,11 @@ static linnet_status recurrent_run(const ln_call *call, const ln_buffers *b, int
     return ln_recurrent_run(&recurrent_vectors, call, b, begin, end, thread);
 }
 
-const ln_kernel_code LN_SIMD_NAME(ln_recurrent) = {
-    .can = ln_recurrent_can, .configure = recurrent_configure, .pack = recurrent_pack, .run = recurrent_run};
+const ln_kernel_code LN_SIMD_NAME(ln_recurrent) = {.can = ln_recurrent_can,
+                                                   .cost = ln_recurrent_cost,
+                                                   .configure = recurrent_configure,
+                                                   .pack = recurrent_pack,
+                                                   .run = recurrent_run};
 
 #define RECURRENT_BATCH(NAME)                                                                                          \
     static linnet_status NAME##_configure(ln_call *call) { return ln_##NAME##_configure(call, &recurrent_vectors); }   \
@@ -94,7 +97,9 @@ const ln_kernel_code LN_SIMD_NAME(ln_recurrent) = {
 RECURRENT_BATCH(recurrent_batch)
 RECURRENT_BATCH(recurrent_gradient)
 
-const ln_kernel_code LN_SIMD_NAME(ln_recurrent_batch) = {
-    .can = ln_recurrent_batch_can, .configure = recurrent_batch_configure, .run = recurrent_batch_run};
+const ln_kernel_code LN_SIMD_NAME(ln_recurrent_batch) = {.can = ln_recurrent_batch_can,
+                                                         .cost = ln_recurrent_batch_cost,
+                                                         .configure = recurrent_batch_configure,
+                                                         .run = recurrent_batch_run};
 const ln_kernel_code LN_SIMD_NAME(ln_recurrent_gradient) = {
     .can = ln_recurrent_gradient_can, .configure = recurrent_gradient_configure, .run = recurrent_gradient_run};

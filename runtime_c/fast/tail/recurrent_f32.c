@@ -2,6 +2,7 @@
    once, and rows are computed one by one. If weights are known only at run time, all rows of a batch are computed
    together, with one matrix product per step. The hot loops are in fast/tail/recurrent.inc.c, the steps in
    recurrent_steps.inc. */
+#include "kernel/cost.h"
 #include "fast/tail/recurrent_f32.h"
 
 #include <math.h>
@@ -67,6 +68,20 @@ bool ln_recurrent_dense_f32(const ln_call *call, int lengths) {
 
 bool ln_recurrent_can(const ln_call *call) {
     return ln_packable(&call->inputs[LN_RECURRENT_WEIGHTS]) && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
+}
+
+/* Each product loads its weight, which later steps load again. */
+void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel, (void)call;
+    ln_scale_products(counts, 2.3);
+}
+
+/* The weights are packed in each run. A product of few rows loads its weights as often as one of many. */
+void ln_recurrent_batch_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel;
+    const int64_t rows = call->inputs[LN_RECURRENT_P].dims[1];
+    ln_scale_products(counts, rows < 4 ? 4 : 1.2);
+    counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[LN_RECURRENT_WEIGHTS]);
 }
 
 void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out) {

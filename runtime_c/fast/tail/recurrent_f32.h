@@ -17,6 +17,7 @@ struct ln_recurrent_vectors {
     const ln_gemm_set *set; /* for whole batches */
 };
 bool ln_recurrent_can(const ln_call *call);
+void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out);
 linnet_status ln_recurrent_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                int64_t begin, int64_t end, int thread);
@@ -24,6 +25,7 @@ linnet_status ln_recurrent_run(const ln_recurrent_vectors *vectors, const ln_cal
 /* Computes all rows of a batch together, with weights that are known only at run time. The first phase packs the
    weights. Each further phase computes one step, and its items are blocks of hidden units. */
 bool ln_recurrent_batch_can(const ln_call *call);
+void ln_recurrent_batch_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vectors *vectors);
 linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                      int phase, int64_t begin, int64_t end, int thread);

@@ -1,6 +1,7 @@
 /* reduce.inc.c - fast sums, means, norms and extremes of floats and quantized integers, per ISA level.
  * Computes one result at a time, or 64 neighbouring results row by row; both in the order of kernel/common/lane_sum.h.
  */
+#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 #include "ops/reduce_axes.h"
@@ -304,6 +305,13 @@ static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers
     return LINNET_OK;
 }
 
-const ln_kernel_code LN_SIMD_NAME(ln_reduce_arg) = {
-    .can = LN_SIMD_NAME(arg_can), .configure = LN_SIMD_NAME(arg_configure), .run = LN_SIMD_NAME(arg_run)};
+static void LN_SIMD_NAME(arg_cost)(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel;
+    counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[0]);
+}
+
+const ln_kernel_code LN_SIMD_NAME(ln_reduce_arg) = {.can = LN_SIMD_NAME(arg_can),
+                                                    .cost = LN_SIMD_NAME(arg_cost),
+                                                    .configure = LN_SIMD_NAME(arg_configure),
+                                                    .run = LN_SIMD_NAME(arg_run)};
 #endif

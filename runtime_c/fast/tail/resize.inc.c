@@ -308,8 +308,10 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
     return LINNET_OK;
 }
 
-const ln_kernel_code LN_SIMD_NAME(ln_resize_channels) = {
-    .can = ln_resize_channels_can, .configure = ln_resize_channels_configure, .run = resize_channels_run};
+const ln_kernel_code LN_SIMD_NAME(ln_resize_channels) = {.can = ln_resize_channels_can,
+                                                         .cost = ln_resize_channels_cost,
+                                                         .configure = ln_resize_channels_configure,
+                                                         .run = resize_channels_run};
 const ln_kernel_code LN_SIMD_NAME(ln_resize_rows) = {.can = ln_resize_rows_can,
                                                      .cost = ln_resize_rows_cost,
                                                      .configure = ln_resize_rows_configure,

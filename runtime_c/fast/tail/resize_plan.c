@@ -1,6 +1,7 @@
 /* resize_plan.c - decides which resizes the SIMD kernels support and in what order they process them; this part does
    not depend on the ISA. The loops are in fast/tail/resize.inc.c. */
 #include "ops/resize.h"
+#include "kernel/cost.h"
 
 /* The axis with stride 1 on both sides; -1: none. */
 static int inner_axis(const ln_tensor *x, const ln_tensor *y) {
@@ -43,13 +44,28 @@ bool ln_resize_channels_can(const ln_call *call) { return can(call, false); }
 
 bool ln_resize_rows_can(const ln_call *call) { return can(call, true); }
 
-double ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, double least) {
+/* Pixels have a cost of their own, and dtypes other than f32 are converted. */
+static void count_pixels(const ln_call *call, ln_counts *counts, int64_t width) {
+    const int dtype = call->inputs[0].dtype;
+    if (dtype != LINNET_F32) ln_scale_operations(counts, dtype == LINNET_I16 ? 2 : 1.5);
+    counts->work[LN_RATE_MOVE] += 8 * (double)ln_count(&call->outputs[0]) / (double)ln_max(width, 8);
+}
+
+void ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel;
     int64_t width = 1;
     const int axis = row_axis(call, ln_resize_active(call), &width);
+    count_pixels(call, counts, width);
     /* Rows that do not fit in a core's cache are faster pixel by pixel. */
-    return axis >= 0 && width * ln_max(call->inputs[0].dims[axis], call->outputs[0].dims[axis]) > 65536 ? 2 * least
-                                                                                                        : least;
+    if (axis >= 0 && width * ln_max(call->inputs[0].dims[axis], call->outputs[0].dims[axis]) > 65536)
+        ln_scale_operations(counts, 3);
+}
+
+void ln_resize_channels_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    (void)kernel;
+    const int axis = inner_axis(&call->inputs[0], &call->outputs[0]);
+    ln_scale_operations(counts, call->inputs[0].dtype == LINNET_F32 ? 1.7 : 5);
+    count_pixels(call, counts, axis >= 0 ? call->outputs[0].dims[axis] : 1);
 }
 
 static linnet_status configure(ln_call *call, bool rows, ln_resize_plan **out) {

@@ -1,6 +1,6 @@
 /* cumsum.c - shape rule and kernel of `cumsum`: running sum or product along an axis.
  * Floats accumulate in f64, and integers wrap. If the axis is known at plan time, each row along it is a work item. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 
@@ -19,6 +19,11 @@ linnet_status ln_infer_cumsum(const ln_infer *infer) {
         return ln_got(infer->error, "%lld", (long long)ln_known_int(&infer->inputs[1], 0));
     }
     return LINNET_OK;
+}
+
+/* Each sum needs the one before, so vectors do not help. */
+void ln_count_cumsum(const ln_call *call, ln_counts *counts) {
+    counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[0]);
 }
 
 static bool can(const ln_call *call) { return call->inputs[0].dtype == call->outputs[0].dtype; }

@@ -1,6 +1,6 @@
 /* nms.c - shape rule and kernel of `nms`: greedy non-maximum suppression, hard or soft (N. Bodla et al., Soft-NMS,
  * 2017). The number of selected boxes is known only at run time: the kernel reports the true dims, like nonzero. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/index.h"
 #include "simd/math.h"
 
@@ -62,6 +62,13 @@ linnet_status ln_infer_nms(const ln_infer *infer) {
     }
     if (infer->facts && !a->padded) infer->facts->most = most_selected(infer);
     return LINNET_OK;
+}
+
+/* Each box is compared with the boxes that are kept, at most with all others, class by class. */
+void ln_count_nms(const ln_call *call, ln_counts *counts) {
+    const ln_tensor *boxes = &call->inputs[0], *scores = &call->inputs[1];
+    if (boxes->rank < 2) return;
+    counts->work[LN_RATE_MOVE] += 10 * (double)ln_count(scores) + (double)ln_count(&call->outputs[0]);
 }
 
 typedef struct candidate {

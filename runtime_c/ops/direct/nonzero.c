@@ -1,7 +1,7 @@
 /* nonzero.c - shape rule and kernel of `nonzero`: coordinates of the elements that are not zero, i64 [rank, n].
  * n is known only at run time. The kernel counts the elements, then writes the coordinates, and reports the true
  * dims. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 
@@ -14,6 +14,10 @@ linnet_status ln_infer_nonzero(const ln_infer *infer) {
     y->dims[1] = -1;
     if (infer->facts) infer->facts->most = ln_count(&infer->inputs[0]); /* every element */
     return LINNET_OK;
+}
+
+void ln_count_nonzero(const ln_call *call, ln_counts *counts) {
+    counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[0]);
 }
 
 static bool can(const ln_call *call) { return call->inputs[0].rank >= 0; }

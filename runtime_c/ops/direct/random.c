@@ -1,7 +1,7 @@
 /* random.c - shape rule and kernel of `random`: Philox4x32-10 (J. Salmon, M. Moraes, R. Dror, D. Shaw, Parallel random
  * numbers: as easy as 1, 2, 3; SC 2011). Blocks of four numbers are independent; docs/numerics.md has the full
  * definition. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/index.h"
 #include "simd/math.h"
 
@@ -41,6 +41,10 @@ linnet_status ln_infer_random(const ln_infer *infer) {
     ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "random: the shape is not supported");
     ln_expected(infer->error, "at most %d dimensions, none negative, and at most 2^34 elements", LN_MAX_RANK);
     return ln_got(infer->error, "%s", ln_shape_text(y->dims, y->rank, text, sizeof text));
+}
+
+void ln_count_random(const ln_call *call, ln_counts *counts) {
+    counts->work[LN_RATE_MOVE] += 3 * (double)ln_count(&call->outputs[0]);
 }
 
 static linnet_status configure(ln_call *call) {

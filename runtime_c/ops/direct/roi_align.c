@@ -1,6 +1,6 @@
 /* roi_align.c - shape rule and kernel of `roi_align` (K. He et al., Mask R-CNN, 2017). The samples along the two axes
    are found separately. An average is then a sum of few pixels, each multiplied by its weights along both axes. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/index.h"
 
 #include <math.h>
@@ -37,6 +37,12 @@ linnet_status ln_infer_roi_align(const ln_infer *infer) {
     y->dims[2] = a->height;
     y->dims[3] = a->width;
     return LINNET_OK;
+}
+
+/* Four samples of four corners per bin, unless sampling_ratio says more. */
+void ln_count_roi_align(const ln_call *call, ln_counts *counts) {
+    const int64_t ratio = ((const ln_roi_align_attributes *)call->attributes)->sampling_ratio;
+    counts->work[LN_RATE_MOVE] += 4 * (double)ln_max(ratio * ratio, 4) * (double)ln_count(&call->outputs[0]);
 }
 
 /* Two adjacent pixels along one axis and their weights; both weights are 0 if the sample is outside the image. */

@@ -1,7 +1,7 @@
 /* top_k.c - shape rule and kernel of `top_k`: a heap of k candidates per row, which is then sorted.
  * Candidates are ordered by value, with NaN as the largest; equal values are ordered by ascending index. Rows are
  * independent work items. */
-#include "kernel/kernel.h"
+#include "kernel/cost.h"
 #include "kernel/common/convert.h"
 #include "kernel/common/index.h"
 
@@ -34,6 +34,10 @@ linnet_status ln_infer_top_k(const ln_infer *infer) {
     }
     for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].dims[axis] = n;
     return LINNET_OK;
+}
+
+void ln_count_top_k(const ln_call *call, ln_counts *counts) {
+    counts->work[LN_RATE_MOVE] += 4 * (double)ln_count(&call->inputs[0]);
 }
 
 typedef struct row {

@@ -81,6 +81,7 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     b->reference = w->reference;
     b->steady = w->steady;
     b->tuning = w->tuning;
+    b->machine = w->machine;
     b->max_bytes = w->max_bytes;
     b->nested = true;
     b->depth = w->depth + 1;

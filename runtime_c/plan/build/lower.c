@@ -3,22 +3,19 @@
  * epilogue. */
 #include "plan/build/program.h"
 
+#include "kernel/cost.h"
 #include "kernel/map.h"
 #include "plan/graph/tuning.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Waking a worker costs about a microsecond, and more on a busy machine, so a thread gets at least about ten
- * microseconds of work. */
-enum { LEAST_FLOPS = 1 << 17 };
-
-static int threads_for(const ln_call *call, int phase) {
-    int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);
-    if (n > call->work[phase]) n = call->work[phase];
-    const uint64_t repeated = call->phases > 2 ? (uint64_t)call->phases - 1 : 1;
-    if (call->flops > 0) n = ln_min(n, (int64_t)(call->flops / repeated / LEAST_FLOPS));
-    return n < 1 ? 1 : n > call->threads ? call->threads : (int)n;
+/* The number of threads for which the modelled time is least, as far as the kernel's items can be divided. */
+static int threads_for(const ln_call *call, int phase, double ns) {
+    const int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);
+    const double repeated = call->phases > 2 ? call->phases - 1 : 1;
+    const int best = ln_best_threads(call->machine, ns / repeated, call->threads);
+    return n < 1 ? 1 : n < best ? (int)n : best;
 }
 
 static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
@@ -35,8 +32,9 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
+    step->ns = (float)ln_kernel_cost(step->kernel, call);
     for (int phase = 0; phase < 2 && phase < call->phases; ++phase) {
-        step->threads[phase] = threads_for(call, phase);
+        step->threads[phase] = threads_for(call, phase, (double)step->ns);
         if (step->threads[phase] > 1) program->parallel = true;
     }
     if (call->packed_bytes > 0) {
@@ -135,10 +133,7 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     return step->kind == LN_STEP_KERNEL ? configure(w, program, step, node) : LINNET_OK;
 }
 
-enum {
-    SLOW = 1 << 16
-}; /* bytes and operations that take about ten microseconds; the time to check the clock is
-      negligible in comparison */
+enum { SLOW = 10000 }; /* nanoseconds; the time to check the clock is negligible in comparison */
 
 linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
     int32_t steps = 0, commits = 0;
@@ -182,7 +177,7 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
         ln_step *step = &program->steps[program->n_steps];
         const linnet_status status = lower(w, program, node, step);
         if (status != LINNET_OK) return status;
-        step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->bytes + step->call.flops >= SLOW;
+        step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->ns >= SLOW;
         program->fallbacks += step->reason == LN_REASON_CANNOT || step->reason == LN_REASON_COST;
         ++program->n_steps;
     }

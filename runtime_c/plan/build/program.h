@@ -46,6 +46,7 @@ typedef struct ln_step {
     uint8_t device; /* the place; of transfers and waits: the device whose queue is used */
     uint8_t reason; /* ln_reason */
     const ln_kernel *kernel;
+    float ns;                 /* modelled, on one thread; 0: not modelled */
     ln_call call;             /* also for device and transfer steps: op (NULL for transfers), attributes, tensors */
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;

@@ -2,9 +2,11 @@
  * Passes ask with a call of their own, and lowering makes the one that a step keeps. */
 #include "plan/graph/work.h"
 
+#include "kernel/cost.h"
 #include "kernel/map.h"
 #include "plan/graph/tuning.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Whether the value is a variable, or a part of one, that no run changes. */
@@ -36,6 +38,7 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
     call->n_extra = node->n_extra;
     call->features = w->features;
     call->threads = w->threads;
+    call->machine = w->machine;
     call->phases = 1;
     call->work[0] = call->work[1] = call->grain = 1;
     call->plan = pool;
@@ -57,4 +60,27 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
 
 const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
     return w->tuning != NULL ? ln_tuned_kernel(w->tuning, call, w->reference) : ln_choose_kernel(call, w->reference);
+}
+
+/* Whether the op of the node prefers channels-last memory for an operand, or (-1) for its results. */
+static bool prefers_last(const ln_work_node *node, int operand) {
+    const int wish = node->op->layouts >> 2 * (operand < 2 ? operand + 1 : 3) & 3;
+    return node->op->layout == NULL && wish == LN_PREFER_CHANNELS_LAST && ln_channels_first(node->op, node->attributes);
+}
+
+linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns) {
+    ln_call call;
+    const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
+    if (status != LINNET_OK) return status;
+    ln_tensor *tensors = (ln_tensor *)call.inputs; /* ln_lower_call allocated them for this call */
+    for (int k = 0; k < node->n_inputs + node->n_outputs; ++k) {
+        ln_tensor *t = &tensors[k];
+        if (t->dtype == LINNET_F16 || t->dtype == LINNET_BF16) t->dtype = LINNET_F32; /* as ln_pass_storage may */
+        if (layout == LN_LAYOUT_CHANNELS_LAST && k <= node->n_inputs && t->rank >= 3 &&
+            prefers_last(node, k < node->n_inputs ? k : -1))
+            ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);
+    }
+    const ln_kernel *kernel = ln_lower_kernel(w, &call);
+    *ns = kernel != NULL ? ln_kernel_cost(kernel, &call) : INFINITY;
+    return LINNET_OK;
 }

@@ -7,8 +7,8 @@
 #ifdef LN_WITHOUT_TUNING
 
 linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_target *log, const ln_tuning **out,
-                             linnet_error *error) {
-    (void)text, (void)pool, (void)log, (void)out;
+                             const struct ln_machine **machine, linnet_error *error) {
+    (void)text, (void)pool, (void)log, (void)out, (void)machine;
     return ln_left_out("linnet_plan_config.tuning", "LINNET_TUNING", error);
 }
 
@@ -20,6 +20,7 @@ const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, b
 #else
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
@@ -134,7 +135,10 @@ typedef struct entry {
 
 struct ln_tuning {
     entry *entries;
-    size_t size; /* a power of two */
+    size_t size;   /* a power of two */
+    int lines;     /* that name a kernel */
+    bool measured; /* `machine` has a rate from the file */
+    struct ln_machine machine;
 };
 
 static entry *place_of(const ln_tuning *t, uint64_t key) {
@@ -175,7 +179,23 @@ static void trim(const char **begin, const char **end) {
     while (*begin < *end && ((*end)[-1] == ' ' || (*end)[-1] == '\t' || (*end)[-1] == '\r')) --*end;
 }
 
-/* Reads "KEY = KERNEL" into the table. *unknown is the name of a kernel that does not exist here, and its length. */
+/* Reads the rate of a line "machine NAME = NUMBER". A rate of an instruction set of other processors has no effect. */
+static linnet_status read_rate(ln_tuning *t, int line, const char *name, size_t length, const char *number,
+                               const char *end, linnet_error *error) {
+    char text[32] = "", *stop = text;
+    const size_t n = (size_t)(end - number);
+    if (n < sizeof text) memcpy(text, number, n);
+    const double value = strtod(text, &stop);
+    if (n == 0 || stop != text + n || !(value > 0 && value < 1e9))
+        return wrong(line, "does not give a rate", "machine NAME = NUMBER, and the number above 0", number, n, error);
+    t->measured = true;
+    if (ln_machine_set(&t->machine, name, length, value) || memchr(name, ' ', length) != NULL) return LINNET_OK;
+    return wrong(line, "gives a rate that does not exist",
+                 "cache, memory, step, fork, or an instruction set and a rate", name, length, error);
+}
+
+/* Reads "KEY = KERNEL" into the table, or a rate. *unknown is the name of a kernel that does not exist here, and its
+ * length. */
 static linnet_status read_line(ln_tuning *t, int line, const char *begin, const char *end, const char **unknown,
                                linnet_error *error) {
     const char *sign = end;
@@ -184,6 +204,11 @@ static linnet_status read_line(ln_tuning *t, int line, const char *begin, const 
         return wrong(line, "does not name a kernel", "KEY = KERNEL", begin, (size_t)(end - begin), error);
     const char *last = sign - 3;
     trim(&begin, &last);
+    static const char machine[] = "machine ";
+    const size_t words = sizeof machine - 1;
+    if ((size_t)(last - begin) > words && memcmp(begin, machine, words) == 0)
+        return read_rate(t, line, begin + words, (size_t)(last - begin) - words, sign, end, error);
+    ++t->lines;
     uint64_t key = UINT64_C(14695981039346656037);
     for (const char *c = begin; c < last; ++c) key = (key ^ (unsigned char)*c) * UINT64_C(1099511628211);
     const ln_kernel *kernel = named(sign, (size_t)(end - sign));
@@ -199,16 +224,17 @@ static linnet_status read_line(ln_tuning *t, int line, const char *begin, const 
 }
 
 linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_target *log, const ln_tuning **out,
-                             linnet_error *error) {
+                             const struct ln_machine **machine, linnet_error *error) {
     size_t lines = 1;
     for (const char *c = text; *c != 0; ++c) lines += *c == '\n';
     ln_tuning *t = ln_pool_alloc(pool, sizeof *t);
     if (t == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    t->machine = **machine;
     for (t->size = 4; t->size < 2 * lines;) t->size *= 2;
     t->entries = ln_pool_array(pool, (int64_t)t->size, sizeof *t->entries);
     if (t->entries == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
     bool header = false;
-    int line = 0, entries = 0, missing = 0;
+    int line = 0, missing = 0;
     char example[64] = "";
     for (const char *next = text; next != NULL;) {
         const char *begin = next, *end = strchr(next, '\n');
@@ -221,7 +247,6 @@ linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_targe
         const linnet_status status = header ? read_line(t, line, begin, end, &unknown, error)
                                             : check_header(line, begin, (size_t)(end - begin), error);
         if (status != LINNET_OK) return status;
-        entries += header;
         header = true;
         if (unknown != NULL && missing++ == 0) snprintf(example, sizeof example, "%.*s", (int)(end - unknown), unknown);
     }
@@ -229,8 +254,9 @@ linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_targe
     if (missing > 0)
         ln_log(log, LINNET_LOG_WARNING,
                "%d of %d lines of the tuning file have no effect, because this build has no kernel of that name: %s%s",
-               missing, entries, example, missing > 1 ? ", ..." : "");
-    *out = t;
+               missing, t->lines, example, missing > 1 ? ", ..." : "");
+    if (t->lines > 0) *out = t;
+    if (t->measured) *machine = &t->machine;
     return LINNET_OK;
 }
 

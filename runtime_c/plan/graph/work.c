@@ -214,6 +214,7 @@ linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memo
     to->reference = from->reference;
     to->steady = from->steady;
     to->tuning = from->tuning;
+    to->machine = from->machine;
     to->devices = from->devices;
     to->n_devices = from->n_devices;
     to->hints = from->hints;

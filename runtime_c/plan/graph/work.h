@@ -131,8 +131,9 @@ typedef struct ln_work {
     const bool
         *steady; /* per variable: no run of the signature changes it, so kernels may keep packed copies; NULL: none may
                   */
-    const struct ln_tuning *tuning; /* NULL: costs alone choose the kernels */
-    ln_frame *frame;                /* NULL: none */
+    const struct ln_tuning *tuning;   /* NULL: costs alone choose the kernels */
+    const struct ln_machine *machine; /* the rates by which times are modelled */
+    ln_frame *frame;                  /* NULL: none */
     const ln_device *devices;
     int32_t n_devices;
     const linnet_placement *hints;
@@ -215,6 +216,9 @@ static inline bool ln_is_family(const ln_work_node *node, int family) {
 linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
 /* call.c: the kernel that would run the call; NULL: none can. */
 const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call);
+/* Modelled nanoseconds of the node with its best kernel, on one thread: on dense operands, or in channels-last memory
+ * where its op prefers that. INFINITY: no kernel can compute it. */
+linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns);
 
 /* views.c: whether every output of the node can be a part of its first operand's memory. */
 bool ln_is_view(const ln_work *w, const ln_work_node *node);

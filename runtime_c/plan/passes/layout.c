@@ -1,10 +1,10 @@
 /* layout.c - chooses the physical layout of every value and inserts the conversions. Ops that prefer a layout get it
  * unless kernels and conversions together cost less without it; pointwise ops and copies then follow their neighbours
  * in groups, in the layout for which fewer bytes are converted. */
+#include "kernel/cost.h"
 #include "plan/graph/fold.h"
 #include "plan/passes/passes.h"
 
-#include <math.h>
 #include <string.h>
 
 enum wish { /* FOLLOW: the layout of the node's first output */
@@ -151,23 +151,11 @@ static bool converted(const group *v, int layout) {
 
 /* The nanoseconds by which the node's kernel is slower on dense operands than in the layout that the node prefers. */
 static linnet_status slower_dense(ln_work *w, const ln_work_node *node, uint64_t *ns) {
-    ln_call call;
-    double cost[2];
-    const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
+    double dense, last;
+    linnet_status status = ln_node_cost(w, node, LN_LAYOUT_DENSE, &dense);
+    if (status == LINNET_OK) status = ln_node_cost(w, node, LN_LAYOUT_CHANNELS_LAST, &last);
     if (status != LINNET_OK) return status;
-    ln_tensor *tensors = (ln_tensor *)call.inputs; /* ln_lower_call allocated them for this call */
-    for (int last = 0; last < 2; ++last) {
-        for (int k = 0; k < node->n_inputs + node->n_outputs; ++k) {
-            ln_tensor *t = &tensors[k];
-            if (t->dtype == LINNET_F16 || t->dtype == LINNET_BF16) t->dtype = LINNET_F32; /* as ln_pass_storage may */
-            const int operand = k < node->n_inputs ? k : -1;
-            if (last && k <= node->n_inputs && t->rank >= 3 && wish_of(w, node, operand) == LAST)
-                ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);
-        }
-        const ln_kernel *kernel = ln_lower_kernel(w, &call);
-        cost[last] = kernel != NULL ? ln_kernel_cost(kernel, &call) : INFINITY;
-    }
-    const double more = cost[0] - cost[1];
+    const double more = dense - last;
     *ns = more > 0 ? (uint64_t)(more < 1e15 ? more : 1e15) + 1 : 0; /* rounded up: a tie goes to the preferred layout */
     return LINNET_OK;
 }
@@ -188,7 +176,7 @@ static linnet_status settle(ln_work *w, group *g) {
         if (!converts(w, i)) continue;
         const ln_work_value *v = ln_value_at(w, i);
         if (v->fetched || v->exported) g[i].read |= 1 << DENSE;
-        const uint64_t ns = (uint64_t)ln_modelled_ns(2.0 * (double)ln_known_bytes(&v->tensor), 0, w->threads);
+        const uint64_t ns = (uint64_t)ln_conversion_cost(w->machine, w->features, &v->tensor);
         group *region = &g[root(g, i)];
         if (converted(&g[i], DENSE)) region->as_dense += ns;
         if (converted(&g[i], LAST)) region->as_last += ns;

@@ -1,5 +1,6 @@
 /* place.c - decides which nodes run on a device. The devices are asked in order of preference. Connected nodes that a
  * device can run form an island, which is sent there if the device's time and the transfers cost less than the CPU. */
+#include "kernel/cost.h"
 #include "plan/passes/passes.h"
 
 #include <string.h>
@@ -46,16 +47,12 @@ static uint64_t bytes_of(const ln_work *w, int32_t value) {
     return value >= 0 ? ln_known_bytes(&ln_value_at(w, value)->tensor) : 0;
 }
 
-/* Nanoseconds on the CPU, with a kernel for the widest vectors. */
-static double cpu_cost(const ln_work *w, const ln_work_node *node) {
-    double bytes = 0, sizes = 1;
-    for (int k = 0; k < node->n_inputs + node->n_outputs; ++k) {
-        const int32_t v = k < node->n_inputs ? node->inputs[k] : node->outputs[k - node->n_inputs];
-        if (v < 0) continue;
-        bytes += (double)bytes_of(w, v);
-        if (k < 2 || k == node->n_inputs) sizes *= (double)ln_max(1, ln_count(&ln_value_at(w, v)->tensor));
-    }
-    return ln_modelled_ns(bytes, node->op->flags & LN_OP_EPILOGUE ? ln_modelled_products(sizes) : 0, w->threads);
+/* Nanoseconds on the CPU, on as many threads as the step would get. */
+static linnet_status cpu_cost(ln_work *w, const ln_work_node *node, double *ns) {
+    const linnet_status status = ln_node_cost(w, node, LN_LAYOUT_CHANNELS_LAST, ns);
+    const int threads = ln_best_threads(w->machine, *ns, w->threads);
+    if (status == LINNET_OK && threads > 1) *ns = *ns / threads + (double)w->machine->fork;
+    return status;
 }
 
 static double transfer_cost(const ln_device *d, uint64_t bytes) {
@@ -161,7 +158,11 @@ static linnet_status place_on(choice *c) {
         const bool view = is_free(c, ln_node_at(w, i));
         home->real |= !view;
         home->device += c->costs[i];
-        if (!view) home->cpu += cpu_cost(w, ln_node_at(w, i));
+        if (view) continue;
+        double ns = 0;
+        const linnet_status status = cpu_cost(w, ln_node_at(w, i), &ns);
+        if (status != LINNET_OK) return status;
+        home->cpu += ns;
     }
     count_transfers(c);
     for (int32_t i = 0; i < w->nodes.count; ++i) {

@@ -1,0 +1,77 @@
+/* cost.h - the model of time: the work of a call divided by the rates of the machine. The planner takes kernels,
+ * layouts, threads and places by this one number. It never reads a clock, so the same call gets the same kernel in
+ * every run. */
+#ifndef LN_COST_H
+#define LN_COST_H
+
+#include "kernel/kernel.h"
+
+/* Kinds of work that a machine does at different rates. */
+enum ln_rate {
+    LN_RATE_F32,  /* multiply-accumulates of floats */
+    LN_RATE_I8,   /* multiply-accumulates of 8-bit integers */
+    LN_RATE_I16,  /* multiply-accumulates of 16-bit integers with 8-bit weights */
+    LN_RATE_MAP,  /* simple operations on 32-bit elements, such as an addition; an exponential counts as several */
+    LN_RATE_MOVE, /* elements that are loaded and stored one by one */
+    LN_RATES
+};
+
+/* What a call computes and moves. */
+struct ln_counts {
+    double work[LN_RATES];
+    double read, written; /* bytes of the operands and of the results */
+};
+
+/* A machine. Rates are per nanosecond and core, with one row per instruction set (the rows of ln_isa_sets), because a
+ * kernel runs at the rate of the instructions that it was compiled for. The row of the references is "scalar". */
+enum { LN_RATE_ROWS = 5 };
+struct ln_machine {
+    float rates[LN_RATE_ROWS][LN_RATES];
+    float cache, shared, memory; /* bytes per nanosecond in a core's cache, in the cache of all cores, and beyond */
+    float step;                  /* nanoseconds of any step */
+    float fork;                  /* nanoseconds to give work to another thread and to wait for it */
+};
+
+/* Bytes in the cache of a core, and in the cache that cores share. */
+enum { LN_OWN_CACHE = 512 << 10, LN_SHARED_CACHE = 24 << 20 };
+
+/* kernel/machine.c: the built-in rates for a processor with these features. */
+const struct ln_machine *ln_machine_of(ln_features features);
+/* The rates of the call's plan, or the built-in rates if the call belongs to none. */
+const struct ln_machine *ln_machine_for(const ln_call *call);
+/* Sets a rate from the words of a line of a tuning file: "avx2 f32", "memory". Returns false if there is no rate of
+ * this name. */
+bool ln_machine_set(struct ln_machine *machine, const char *name, size_t length, double value);
+
+/* The work of the call, whatever kernel runs it: the bytes of its operands, the op's function, and the map that is
+ * fused into it. */
+void ln_count_call(const ln_call *call, ln_counts *counts);
+/* Adds multiply-accumulates at the rate of the dtype of the call's first operand. */
+void ln_count_macs(const ln_call *call, ln_counts *counts, double macs);
+/* Operations per element of a map's program. */
+double ln_map_operations(const ln_map_attributes *map);
+/* Nanoseconds on one core with the instructions of a set, without the time that every step takes. `needs` is that of a
+ * kernel. */
+double ln_counts_ns(const struct ln_machine *machine, ln_features needs, const ln_counts *counts);
+/* Modelled nanoseconds of the call with the kernel, on one thread. */
+double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
+/* Modelled nanoseconds of a copy that changes the layout of a tensor. */
+double ln_conversion_cost(const struct ln_machine *machine, ln_features features, const ln_tensor *t);
+/* Moves per element of a transpose whose shorter axis has n elements. Blocks of 16 x 16 are transposed in registers. */
+static inline double ln_transpose_moves(int64_t n) { return n >= 16 ? 0.2 : n > 4 ? 3.2 / (double)n : 0.8; }
+/* The number of threads, at most `most`, on which work of `ns` nanoseconds ends first. */
+int ln_best_threads(const struct ln_machine *machine, double ns, int most);
+
+/* `cost` of the references of products: sums are converted one by one, and so few products that the preparation of a
+ * fast kernel takes longer are no reason to leave it. */
+void ln_reference_product_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+/* For `cost` of kernels whose vectors run along lines of n elements of 32 bits: the factor by which the last vector of
+ * a line, which may be short, makes a line slower. */
+double ln_short_lines(const ln_kernel *kernel, int64_t n);
+/* Multiplies the products, or the other operations. */
+static inline void ln_scale_products(ln_counts *counts, double factor) {
+    for (int i = LN_RATE_F32; i <= LN_RATE_I16; ++i) counts->work[i] *= factor;
+}
+static inline void ln_scale_operations(ln_counts *counts, double factor) { counts->work[LN_RATE_MAP] *= factor; }
+
+#endif

@@ -1,0 +1,106 @@
+/* machine.c - the built-in rates of processors, by which times are modelled if no tuning file gives those of the
+ * machine (kernel/cost.h). `linnet tune --machine` measures them. */
+#include "kernel/cost.h"
+
+#include <string.h>
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+/* Columns: f32, i8, i16, map, move. */
+#if defined(__x86_64__) || defined(_M_X64)
+/* Measured on an AMD EPYC of 3.4 GHz (Zen 3); the rows of AVX-512 follow from the width of their vectors. */
+static const struct ln_machine machines[] = {
+    {{{0.22f, 0.1f, 0.1f, 0.25f, 0.3f},
+      {11, 18, 18, 6, 1},
+      {43, 88, 80, 16, 1.2f},
+      {70, 120, 120, 24, 1.2f},
+      {70, 260, 120, 24, 1.2f}},
+     120,
+     40,
+     12,
+     100,
+     1200},
+};
+#elif defined(__aarch64__) || defined(__ARM_NEON)
+/* From the throughput of instructions in Arm's software optimization guides, at the clock of usual boards, times 0.7,
+ * the share of the peak that linnet's products reach. No time of this table was measured. */
+static const struct ln_machine machines[] = {
+    /* Cortex-A53, A35 and A55, in order, 1.4 GHz */
+    {{{0.1f, 0.1f, 0.1f, 0.05f, 0.1f},
+      {3.5f, 5, 5, 1.2f, 0.3f},
+      {3.5f, 18, 5, 1.2f, 0.3f},
+      {3.5f, 18, 5, 1.2f, 0.3f},
+      {0}},
+     6,
+     5,
+     2.5f,
+     250,
+     4000},
+    /* Cortex-A72, 1.5 GHz */
+    {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}, {6, 10, 10, 2.5f, 0.6f}, {6, 40, 10, 2.5f, 0.6f}, {6, 40, 10, 2.5f, 0.6f}, {0}},
+     12,
+     8,
+     3.5f,
+     150,
+     3000},
+    /* Cortex-A76 and later, 2.4 GHz */
+    {{{0.4f, 0.3f, 0.3f, 0.2f, 0.3f}, {26, 40, 40, 7, 1}, {26, 100, 40, 7, 1}, {26, 200, 40, 7, 1}, {0}},
+     30,
+     20,
+     10,
+     80,
+     2000},
+};
+#else
+static const struct ln_machine machines[] = {
+    {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}}, 8, 6, 3, 200, 4000},
+};
+#endif
+
+#if defined(__aarch64__)
+/* Whether the processor executes in order, by the part number in its main id register, which Linux lets programs read.
+ */
+static bool in_order(void) {
+#if defined(__linux__) && defined(HWCAP_CPUID)
+    if (!(getauxval(AT_HWCAP) & HWCAP_CPUID)) return false;
+    uint64_t id;
+    __asm__("mrs %0, midr_el1" : "=r"(id));
+    const unsigned part = (unsigned)(id >> 4) & 0xFFF;
+    return id >> 24 == 0x41 && (part == 0xD03 || part == 0xD04 || part == 0xD05);
+#else
+    return false;
+#endif
+}
+#endif
+
+const struct ln_machine *ln_machine_of(ln_features features) {
+    (void)features;
+#if defined(__aarch64__)
+    return &machines[in_order() ? 0 : features & LN_DOTPROD ? 2 : 1];
+#elif defined(__ARM_NEON)
+    return &machines[1];
+#else
+    return &machines[0];
+#endif
+}
+
+static const char rate_names[LN_RATES][5] = {"f32", "i8", "i16", "map", "move"};
+
+static bool is(const char *name, size_t length, const char *word) {
+    return strlen(word) == length && memcmp(name, word, length) == 0;
+}
+
+bool ln_machine_set(struct ln_machine *machine, const char *name, size_t length, double value) {
+    static const char others[5][7] = {"cache", "shared", "memory", "step", "fork"};
+    float *const fields[5] = {&machine->cache, &machine->shared, &machine->memory, &machine->step, &machine->fork};
+    for (int i = 0; i < 5; ++i)
+        if (is(name, length, others[i])) return *fields[i] = (float)value, true;
+    const char *space = memchr(name, ' ', length);
+    const size_t first = space != NULL ? (size_t)(space - name) : length;
+    for (int row = 0; space != NULL && row < LN_RATE_ROWS && ln_isa_sets[row].name[0] != 0; ++row)
+        for (int i = 0; is(name, first, ln_isa_sets[row].name) && i < LN_RATES; ++i)
+            if (is(space + 1, length - first - 1, rate_names[i])) return machine->rates[row][i] = (float)value, true;
+    return false;
+}
