@@ -299,7 +299,7 @@ def test_a_kernel_that_is_slow_here_is_replaced(tmp_path: Path, monkeypatch: pyt
 
     class WrongPlanner(Planner):
         def __init__(self, *args: object, **options: object) -> None:
-            super().__init__(*args, tuning=text, **options)  # type: ignore[arg-type]
+            super().__init__(*args, **(options | {"tuning": text}))  # type: ignore[arg-type]
 
     monkeypatch.setattr("linnet.session.tune.Session", Wrong)
     monkeypatch.setattr("linnet.session.tune.Planner", WrongPlanner)

@@ -99,6 +99,21 @@ LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, 
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
 
+/* What a step computes and moves, whatever runs it, and the time that the CPU would take. */
+typedef struct linnet_step_counts {
+    size_t struct_size;
+    double macs;          /* multiply-accumulates */
+    double operations;    /* other operations on elements; an exponential counts as several */
+    double read, written; /* bytes of the operands and of the results */
+    double
+        cpu_ns; /* modelled nanoseconds of the CPU's best kernel, on one thread; INFINITY: no kernel can run the step */
+} linnet_step_counts;
+
+static inline void linnet_step_counts_init(linnet_step_counts *counts) { linnet_struct_init(counts, sizeof *counts); }
+/* Fills the counts of a step, for `cost` of devices: the CPU's time is the one by which the planner compares.
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED (a build without devices). */
+LINNET_API linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out);
+
 /* Computes the step with kernels of the CPU, on the calling thread, from dense operands in host memory: inputs[i] in
  * the order of linnet_step_get_input, NULL where an operand is absent. Useful for a device that runs the step itself
  * except for a few shapes, and for tests of devices. Errors: UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY.

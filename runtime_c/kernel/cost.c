@@ -92,7 +92,7 @@ int ln_best_threads(const struct ln_machine *machine, double ns, int most) {
 
 void ln_reference_product_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel;
-    counts->work[LN_RATE_MOVE] += 300 + 3 * elements_of(&call->outputs[0]);
+    counts->work[LN_RATE_MOVE] += 300 + 8 * elements_of(&call->outputs[0]);
 }
 
 double ln_short_lines(const ln_kernel *kernel, int64_t n) {

@@ -58,7 +58,7 @@ double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
 /* Modelled nanoseconds of a copy that changes the layout of a tensor. */
 double ln_conversion_cost(const struct ln_machine *machine, ln_features features, const ln_tensor *t);
 /* Moves per element of a transpose whose shorter axis has n elements. Blocks of 16 x 16 are transposed in registers. */
-static inline double ln_transpose_moves(int64_t n) { return n >= 16 ? 0.2 : n > 4 ? 3.2 / (double)n : 0.8; }
+static inline double ln_transpose_moves(int64_t n) { return n >= 16 ? 0.27 : n > 4 ? 4.3 / (double)n : 1.1; }
 /* The number of threads, at most `most`, on which work of `ns` nanoseconds ends first. */
 int ln_best_threads(const struct ln_machine *machine, double ns, int most);
 

@@ -10,17 +10,18 @@
 
 /* Columns: f32, i8, i16, map, move. */
 #if defined(__x86_64__) || defined(_M_X64)
-/* Measured on an AMD EPYC of 3.4 GHz (Zen 3); the rows of AVX-512 follow from the width of their vectors. */
+/* `linnet tune --machine` on an AMD EPYC of 3.4 GHz (Zen 3). The rows of AVX-512 follow from the width of its vectors.
+ */
 static const struct ln_machine machines[] = {
-    {{{0.22f, 0.1f, 0.1f, 0.25f, 0.3f},
-      {11, 18, 18, 6, 1},
-      {43, 88, 80, 16, 1.2f},
-      {70, 120, 120, 24, 1.2f},
-      {70, 260, 120, 24, 1.2f}},
-     120,
-     40,
-     12,
-     100,
+    {{{1.1f, 0.28f, 0.3f, 0.22f, 0.1f},
+      {14, 34, 27, 6.6f, 1.6f},
+      {45, 103, 81, 14, 1.6f},
+      {75, 150, 150, 22, 1.6f},
+      {75, 300, 150, 22, 1.6f}},
+     105,
+     35,
+     20,
+     70,
      1200},
 };
 #elif defined(__aarch64__) || defined(__ARM_NEON)

@@ -31,6 +31,14 @@ void ln_count_copy(const ln_call *call, ln_counts *counts) {
     if (counts->read > counts->written) counts->read = counts->written;
 }
 
+/* The innermost axis of more than one element; -1: none. */
+static int inner_axis(const ln_tensor *t) {
+    int inner = -1;
+    for (int d = 0; d < t->rank; d++)
+        if (t->dims[d] > 1 && (inner < 0 || t->strides[d] <= t->strides[inner])) inner = d;
+    return inner;
+}
+
 /* The axis of x along the innermost axis of y. */
 static int source_axis(const ln_copy_attributes *a, int axis) {
     return a->kind == LN_COPY_KIND_TRANSPOSE && axis < a->perm.n ? (int)a->perm.v[axis] : axis;
@@ -40,11 +48,12 @@ void ln_copy_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
     (void)kernel;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     const double count = (double)ln_count(y) * (double)call->n_outputs;
-    const int inner = ln_inner_axis(y);
+    const int inner = inner_axis(y);
     if (x->rank != y->rank || inner < 0) return;
     const int from = source_axis(call->attributes, inner);
-    if (from != ln_inner_axis(x)) { /* blocks are transposed in registers, unless an axis is shorter than a block */
-        const int64_t shorter = ln_min(y->dims[inner], x->dims[ln_inner_axis(x)]);
+    if (x->dims[from] > 1 &&
+        from != inner_axis(x)) { /* blocks are transposed in registers, unless an axis is shorter than a block */
+        const int64_t shorter = ln_min(y->dims[inner], x->dims[inner_axis(x)]);
         counts->work[LN_RATE_MOVE] += count * ln_transpose_moves(shorter);
         return;
     }
@@ -54,7 +63,7 @@ void ln_copy_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
         if (x->dims[s] != y->dims[d] || before != s - 1) break;
         run *= (double)ln_min(x->dims[before], y->dims[d - 1]);
     }
-    counts->work[LN_RATE_MOVE] += 20 * count / (run > 1 ? run : 1);
+    counts->work[LN_RATE_MOVE] += 26 * count / (run > 1 ? run : 1);
 }
 
 linnet_status ln_copy_configure(ln_call *call) {

@@ -30,7 +30,7 @@ void ln_pool_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
     ln_scale_operations(counts, x->dtype == LINNET_F32 ? 1 : x->dtype == LINNET_I16 ? 28 : 24);
     const double results = (double)ln_count(&call->outputs[0]);
     counts->work[LN_RATE_MAP] += results * (x->dtype == LINNET_F32 ? 1.5 : 8);
-    counts->work[LN_RATE_MOVE] += 24 * results / (double)ln_max(channels, 1); /* the bounds of each window */
+    counts->work[LN_RATE_MOVE] += 32 * results / (double)ln_max(channels, 1); /* the bounds of each window */
     /* Floats have masked loads and stores, so only a line of less than one vector is slow. */
     if (!floats || channels <= 8) ln_scale_operations(counts, ln_short_lines(kernel, channels));
     if (channels == 1 && x->dtype != LINNET_F32) ln_scale_operations(counts, 2.5);

@@ -51,7 +51,7 @@ void ln_count_reduce(const ln_call *call, ln_counts *counts) {
     double each = kind == LN_REDUCE_KIND_LOG_SUM_EXP ? 14 : 1.4;
     if (call->inputs[0].dtype != LINNET_F32) each += 4; /* converted */
     counts->work[LN_RATE_MAP] += each * (double)ln_count(&call->inputs[0]);
-    counts->work[LN_RATE_MOVE] += 12 * (double)ln_count(&call->outputs[0]);
+    counts->work[LN_RATE_MOVE] += 16 * (double)ln_count(&call->outputs[0]);
 }
 
 static bool can(const ln_call *call) {

@@ -27,7 +27,7 @@ void ln_count_softmax(const ln_call *call, ln_counts *counts) {
     const int axis = ln_axis(((const ln_softmax_attributes *)call->attributes)->axis, x->rank);
     const double count = (double)ln_count(x);
     counts->work[LN_RATE_MAP] += 12 * count;
-    counts->work[LN_RATE_MOVE] += 30 * count / (double)ln_max(x->dims[axis], 1);
+    counts->work[LN_RATE_MOVE] += 40 * count / (double)ln_max(x->dims[axis], 1);
 }
 
 static bool reference_can(const ln_call *call) {

@@ -227,6 +227,7 @@ static void count_bytes(linnet_plan *plan) {
     info->segments = p->rest != NULL || p->n_grown > 0 ? 2 : 1;
     info->threads = plan->threads;
     info->isa = ln_isa_of(plan->features)->name;
+    info->modelled_ns = (uint64_t)p->ns;
 }
 
 /* target: a training step recomputes values instead of keeping them until the arena has at most this many bytes; 0: it
@@ -408,6 +409,7 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     info->fused = step->fused;
     info->bytes = step->bytes;
     info->flops = step->call.flops;
+    info->modelled_ns = (uint64_t)step->ns;
 }
 
 linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info) {

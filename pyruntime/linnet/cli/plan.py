@@ -109,7 +109,7 @@ def plan(
     click.echo(
         f"{_count(info['steps'], 'step')}, {_count(info['segments'], 'segment')}, "
         f"{_count(info['threads'], 'thread')}, {info['isa']}, "
-        f"planned in {info['plan_ms']:.2f} ms"
+        f"planned in {info['plan_ms']:.2f} ms, {info['modelled_ms']:.3g} ms a run by the model of time"
     )
     if devices:
         on = [f"{_count(n, 'step')} on {place}" for place, n in places.items()]

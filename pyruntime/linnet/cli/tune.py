@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -29,9 +29,18 @@ from linnet.report.tables import table as _table
 
 
 @click.command(short_help="Measure which kernels are fastest on this machine.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The tuning file. Default: MODEL with the suffix .tuning."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The tuning file. Default: MODEL with the suffix .tuning, or machine.tuning.",
+)
+@click.option(
+    "--machine",
+    "of_machine",
+    is_flag=True,
+    help="Measure the rates of this machine, by which plans model times. Without MODEL, nothing else.",
 )
 @shapes_option()
 @click.option(
@@ -43,8 +52,9 @@ from linnet.report.tables import table as _table
 @user_ops_option
 @json_option
 def tune(
-    model: Path,
+    model: Path | None,
     output: Path | None,
+    of_machine: bool,
     inputs: Sequence[str],
     seconds: float,
     signature: str,
@@ -54,7 +64,10 @@ def tune(
     as_json: bool,
 ) -> None:
     """Run MODEL on random input with each kernel that could run each op, and write the fastest ones into a file for
-    --tuning and Session(tuning=). The file has no lines if the kernels that a plan chooses by itself are as fast."""
+    --tuning and Session(tuning=). The file has no lines if the kernels that a plan chooses by itself are as fast.
+
+    With --machine, the file also has the rates of this machine (in multiply-accumulates, operations and bytes per
+    nanosecond), and plans that use it model the times of all models by them."""
     from linnet.file import tuning as tuning_file
     from linnet.session.tune import tune as measure
 
@@ -62,6 +75,29 @@ def tune(
         raise CommandLineError(
             "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 10"
         )
+    if model is None and not of_machine:
+        raise CommandLineError(
+            "no model was given",
+            code=101,
+            expected="MODEL, --machine, or both",
+            hint="for example linnet tune --machine",
+        )
+    rates: dict[str, float] = {}
+    if of_machine:
+        from linnet.machine import measure as measure_machine
+
+        machine = measure_machine(min(seconds, 5.0))
+        rates = machine.rates
+        if model is None:
+            path = output or Path("machine.tuning")
+            tuning_file.write(path, machine.text)
+            if as_json:
+                click.echo(json.dumps({"output": str(path), "isa": machine.isa, "rates": rates}))
+                return
+            _show_rates(rates)
+            click.echo(f"wrote {path}: give it to --tuning or Session(tuning=)")
+            return
+    assert model is not None
     found = measure(
         model,
         signature=signature,
@@ -70,13 +106,16 @@ def tune(
         seconds=seconds,
         input_shapes=shapes_of(inputs),
         user_ops=user_ops_of(user_ops),
+        rates=rates,
     )
     note_batches(found.assumed)
     path = output or model.with_suffix(".tuning")
     tuning_file.write(path, found.text)
     changed = [m for m in found.measured if m.best != m.before]
+    if rates and not as_json:
+        _show_rates(rates)
     if as_json:
-        report = dataclasses.asdict(found)
+        report = dataclasses.asdict(found) | ({"rates": rates} if rates else {})
         del report["text"]
         click.echo(json.dumps({"model": str(model), "output": str(path), "changed": len(changed), **report}))
         return
@@ -98,3 +137,29 @@ def tune(
         click.echo(f"wrote {path} with {_count(len(changed), 'line')}")
     else:
         click.echo(f"wrote {path} without lines, because the plan's own kernels are as fast")
+
+
+_UNITS = {
+    "f32": "f32 products",
+    "i8": "i8 products",
+    "i16": "i16 products",
+    "map": "operations",
+    "move": "single moves",
+}
+_OTHERS = {
+    "cache": "bytes per ns in a core's cache", "shared": "bytes per ns in the cache of all cores",
+    "memory": "bytes per ns beyond", "step": "ns of any step", "fork": "ns to give work to another thread",
+}  # fmt: skip
+
+
+def _show_rates(rates: Mapping[str, float]) -> None:
+    """One row per instruction set with its rates per nanosecond, and the other figures of the machine."""
+    sets = list(dict.fromkeys(name.split(" ")[0] for name in rates if " " in name))
+    table = _table("Rates per nanosecond and core", "instructions", *(f">{unit}" for unit in _UNITS.values()))
+    for isa in sets:
+        found = [rates.get(f"{isa} {kind}") for kind in _UNITS]
+        table.add_row(isa, *("-" if rate is None else f"{rate:.4g}" for rate in found))
+    _show(table)
+    for name, text in _OTHERS.items():
+        if name in rates:
+            click.echo(f"{rates[name]:8.4g} {text}")

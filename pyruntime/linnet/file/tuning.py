@@ -1,10 +1,10 @@
-"""Tuning files (docs/tuning.md): text with a header and lines "KEY = KERNEL". The C library reads them; `linnet tune`
-writes them."""
+"""Tuning files (docs/tuning.md): text with a header, lines "KEY = KERNEL", and lines "machine RATE = NUMBER". The C
+library reads them; `linnet tune` writes them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from linnet.clib.errors import FileError
@@ -12,6 +12,7 @@ from linnet.file.atomic import write_atomic
 from linnet.file.reader import read_bytes
 
 VERSION = 1
+_RATE = "machine "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +37,13 @@ def read(path: str | Path) -> bytes:
     return text
 
 
-def text_of(lines: Sequence[Line], library: str, machine: str, threads: int) -> str:
+def text_of(
+    lines: Sequence[Line], library: str, machine: str, threads: int, rates: Mapping[str, float] | None = None
+) -> str:
     """The text of a tuning file. The header says with which library, instruction set and number of threads it was
-    measured."""
+    measured. rates: of the machine, by name ("avx2 f32", "memory")."""
     out = [f"linnet-tuning {VERSION} library {library} machine {machine} threads {threads}"]
+    out += [f"{_RATE}{name} = {rate:.6g}" for name, rate in (rates or {}).items()]
     for line in lines:
         out += [f"# {line.comment}"] * bool(line.comment) + [f"{line.key} = {line.kernel}"]
     return "\n".join([*out, ""])

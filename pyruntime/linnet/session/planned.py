@@ -25,7 +25,8 @@ class Step:
     written. flops: multiply and add count as two. fused: names of the nodes that became part of this step.
     placed: why the step runs where it does: "" (there are no devices), "cannot" (no device can run it), "cost", "hint" or
     "chosen". device_ms: mean time on the device, if it measures its steps; `ms` is then the time to submit the step.
-    start_ns: when the step began in the last traced run, by the system's monotonic clock."""
+    start_ns: when the step began in the last traced run, by the system's monotonic clock.
+    modelled_ms: the time by the model that chose the kernel (docs/tuning.md); 0 for transfers and steps on devices."""
 
     name: str
     op: str
@@ -40,6 +41,7 @@ class Step:
     placed: str = ""
     device_ms: float = 0.0
     start_ns: int = 0
+    modelled_ms: float = 0.0
 
 
 class Planned:
@@ -137,6 +139,7 @@ def steps_of(plan: Any, session: Any) -> list[Step]:
                 string_of(info.placed),
                 info.device_ns / 1e6 / runs if runs else 0.0,
                 int(info.start_ns),
+                info.modelled_ns / 1e6,
             )
         )
     return steps

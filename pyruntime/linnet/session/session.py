@@ -418,13 +418,14 @@ class Session:
 
     @property
     def plan_info(self) -> dict[str, Any]:
-        """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa and plan_ms of the
-        last used plan."""
+        """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa, plan_ms, and
+        modelled_ms (of a run, by the model of docs/tuning.md) of the last used plan."""
         info = self._info()
         return {
             "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
             "fallbacks": int(info.fallbacks),
             "threads": int(info.threads), "isa": string_of(info.isa), "plan_ms": info.plan_ns / 1e6,
+            "modelled_ms": info.modelled_ns / 1e6,
         }  # fmt: skip
 
     @property

@@ -70,9 +70,11 @@ def tune(
     seconds: float = 10.0,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
+    rates: Mapping[str, float] | None = None,
 ) -> Tuned:
-    """Measures for about `seconds` on random input. Reference kernels are not measured. Raises UsageError if an input
-    has no fixed shape and input_shapes does not give one, and whatever Session raises."""
+    """Measures for about `seconds` on random input. Reference kernels are not measured. rates: of the machine
+    (linnet.machine); plans choose kernels by them, and the file gets them. Raises UsageError if an input has no fixed
+    shape and input_shapes does not give one, and whatever Session raises."""
     shapes = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
     model = Model(path, user_ops=user_ops)
     specs = model.inputs(signature)
@@ -81,14 +83,15 @@ def tune(
     options: dict[str, Any] = {"signature": signature, "threads": threads, "isa_max": isa_max}
     Session(model, input_shapes=shapes, **options)  # rejects shapes for which there is too little memory
     feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
-    planner = Planner(model, **options)
+    options["rates"] = rates or {}
+    planner = Planner(model, **_tuned(options, {}))
     planner.plan(shapes)
     info = planner.plan_info
     machine = (string_of(library().linnet_version()), info["isa"], info["threads"])
 
     def text_for(chosen: Mapping[str, str], comments: Mapping[str, str]) -> str:
         lines = [tuning_file.Line(key, kernel, comments.get(key, "")) for key, kernel in chosen.items()]
-        return tuning_file.text_of(lines, *machine)
+        return tuning_file.text_of(lines, *machine, rates=rates)
 
     measured, turns = measure(model, planner.choices, feeds, 0.7 * seconds, 2, input_shapes=shapes, **options)
     better = {m.key: m.best for m in measured if m.best != m.before}
@@ -126,10 +129,16 @@ def measure(
     return [_best(key, order, alike[key], sessions) for key, order in ranks.items()], turns
 
 
+def _tuned(options: Mapping[str, Any], kernels: Mapping[str, str]) -> dict[str, Any]:
+    """The options of a Session whose calls have these kernels; the option "rates" becomes a part of the tuning file."""
+    rest = {name: value for name, value in options.items() if name != "rates"}
+    lines = [tuning_file.Line(*line) for line in kernels.items()]
+    return rest | {"tuning": tuning_file.text_of(lines, "", "", 0, rates=options.get("rates")).encode()}
+
+
 def _session(model: Model, kernels: Mapping[str, str], feeds: Mapping[str, Any], **options: Any) -> Session:
     """A session in which calls have these kernels. It has run once, so the feeds are in its inputs."""
-    text = tuning_file.text_of([tuning_file.Line(*line) for line in kernels.items()], "", "", 0)
-    session = Session(model, tuning=text.encode(), **options)
+    session = Session(model, **_tuned(options, kernels))
     session.run(feeds)
     return session
 

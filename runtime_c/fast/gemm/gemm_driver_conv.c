@@ -92,14 +92,15 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
                                   .scattered = w->in_channels > 1 && ln_window_strides_of(x, w->channel_axis).c != 1});
     /* Few channels are copied for every line of taps, or for every tap if they are converted or belong to a group. Taps
        of a lattice are looked up. */
-    const bool as_is = x->dtype == LINNET_F32 || x->dtype == LINNET_I16;
-    const double taps_of_all = (double)(w->group * rows) * (double)taps;
-    if (kc < 8)
-        counts->work[LN_RATE_MOVE] +=
-            taps_of_all * (w->group > 1                   ? 12
-                           : as_is || w->in_channels == 1 ? (as_is ? 4.5 : 20) / (double)w->kernel[2]
-                                                          : 6);
-    if (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1) counts->work[LN_RATE_MOVE] += 6 * taps_of_all;
+    const double looked_up = (double)(w->group * rows) * (double)taps, lines = looked_up / (double)w->kernel[2];
+    const double few = (double)ln_min(w->kernel[2], 5); /* long lines are copied as a whole */
+    if (kc < 8 && w->group > 1)
+        counts->work[LN_RATE_MOVE] += 16 * looked_up;
+    else if (kc < 8 && x->dtype == LINNET_F32)
+        counts->work[LN_RATE_MOVE] += 6 * lines;
+    else if (kc < 16 && taps > 1 && x->dtype != LINNET_F32)
+        counts->work[LN_RATE_MOVE] += lines * (w->in_channels == 1 ? 25 : (x->dtype == LINNET_I16 ? 4 : 8) * few);
+    if (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1) counts->work[LN_RATE_MOVE] += 8 * looked_up;
 }
 
 /* One product per group. */

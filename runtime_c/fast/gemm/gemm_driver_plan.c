@@ -17,21 +17,19 @@ enum {
 
 static bool is_float(int dtype) { return dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16; }
 
-/* Moves that take as long as a product of no size. */
-enum { LN_GEMM_SETUP = 500 };
-
 void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *counts, const ln_gemm_size *size) {
+    enum { SETUP = 650 }; /* moves that take as long as a product of no size */
     const int dtype = call->inputs[0].dtype;
     const bool floats = is_float(dtype);
     const int64_t width = kernel->tile[1], half = width / 2, rest = size->columns % width;
     const int64_t columns = size->columns - rest + (rest == 0 ? 0 : rest <= half ? half : width);
-    /* Tiles of few rows wait for their sums. */
-    const int64_t rows = size->rows < 2 ? 2 : size->rows;
+    /* A single row waits for its sums. */
+    const double rows = size->rows == 1 ? 1.3 : (double)size->rows;
     const double products = (double)size->products, a = products * (double)size->rows * (double)size->depth;
     const double b = products * (double)size->columns * (double)size->depth;
     const double results = products * (double)size->rows * (double)size->columns;
     counts->work[LN_RATE_F32] = counts->work[LN_RATE_I8] = counts->work[LN_RATE_I16] = 0;
-    ln_count_macs(call, counts, products * (double)rows * (double)columns * (double)size->depth);
+    ln_count_macs(call, counts, products * rows * (double)columns * (double)size->depth);
     /* Sums are stored; those of integers are requantized first. A map is applied to sums that were stored. */
     const bool bytes = ln_dtype_size(dtype) == 1;
     counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? 9 : 6);
@@ -42,13 +40,17 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     const bool widened = bytes && (kernel->takes[0] >> LINNET_I16 & 1);
     if (dtype != LINNET_F32) counts->work[LN_RATE_MAP] += a * (floats ? 2.1 : widened ? 6.2 : 0.5);
     if (widened) counts->read += b;
-    if (size->scattered) counts->work[LN_RATE_MOVE] += (floats ? 1 : 1.4) * a;
-    if (size->packs) counts->work[LN_RATE_MOVE] += b * (floats ? 0.5 : 15);
+    if (size->scattered) counts->work[LN_RATE_MOVE] += (floats ? 1.3 : 1.8) * a;
+    if (size->packs) counts->work[LN_RATE_MOVE] += b * (floats ? 0.7 : 20);
     /* A few rows do not hide the time until the next part of B arrives. */
     const double weights = b * (double)ln_dtype_size(call->inputs[1].dtype);
     if (floats && size->rows <= 2 && weights > 2 * LN_OWN_CACHE && weights < LN_SHARED_CACHE)
         counts->read += 1.3 * weights;
-    counts->work[LN_RATE_MOVE] += LN_GEMM_SETUP;
+    /* Tiles begin and end, and those at the edge are computed beside the result. */
+    const int64_t height = kernel->tile[0];
+    const double stripes = products * (double)ln_ceil_div(size->rows, height);
+    counts->work[LN_RATE_MOVE] +=
+        SETUP + stripes * (8 * (double)(size->columns / width) + (rest > 0 && rest != half ? 50 : 0));
 }
 
 static bool uniform_zero(const ln_quant *q) {

@@ -31,11 +31,11 @@ void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     const bool floats = ln_dtype_is_float(x->dtype);
     const double results = (double)ln_count(y);
     /* Each product loads its operands, so it takes as long as several in a matrix product. */
-    ln_scale_products(counts, floats ? 2.9 : 5);
+    ln_scale_products(counts, floats ? 2.5 : 5);
     counts->work[LN_RATE_MAP] += results * (floats ? 0.5 : 4);
     if (!floats && call->epilogue != NULL) counts->work[LN_RATE_MAP] += results * (x->dtype == LINNET_I16 ? 2 : 8);
     if (x->dtype != LINNET_F32) counts->work[LN_RATE_MAP] += (double)ln_count(x) * 2;
-    counts->work[LN_RATE_MOVE] += 1000;
+    counts->work[LN_RATE_MOVE] += 1300;
     ln_scale_products(counts, ln_short_lines(kernel, w->dims[0]));
     /* A single channel leaves most lanes of the vectors empty. The matrix product is better, because its taps are
        contiguous. */

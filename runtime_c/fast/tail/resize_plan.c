@@ -48,7 +48,7 @@ bool ln_resize_rows_can(const ln_call *call) { return can(call, true); }
 static void count_pixels(const ln_call *call, ln_counts *counts, int64_t width) {
     const int dtype = call->inputs[0].dtype;
     if (dtype != LINNET_F32) ln_scale_operations(counts, dtype == LINNET_I16 ? 2 : 1.5);
-    counts->work[LN_RATE_MOVE] += 8 * (double)ln_count(&call->outputs[0]) / (double)ln_max(width, 8);
+    counts->work[LN_RATE_MOVE] += 11 * (double)ln_count(&call->outputs[0]) / (double)ln_max(width, 8);
 }
 
 void ln_resize_rows_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {

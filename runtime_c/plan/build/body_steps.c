@@ -37,13 +37,9 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
         program->scratch_shared = (uint64_t)ln_max((int64_t)program->scratch_shared,
                                                    (int64_t)ln_round_up(ln_body_size(p, w->threads), LN_ALIGNMENT));
         uint64_t flops = 0;
-        float ns = 0;
-        for (int32_t i = 0; i < p->n_steps; ++i) {
-            flops += p->steps[i].call.flops;
-            ns += p->steps[i].ns;
-        }
+        for (int32_t i = 0; i < p->n_steps; ++i) flops += p->steps[i].call.flops;
         if (flops * (uint64_t)times > step->call.flops) step->call.flops = flops * (uint64_t)times;
-        if (ns * (float)times > step->ns) step->ns = ns * (float)times;
+        if (p->ns * (double)times > (double)step->ns) step->ns = (float)(p->ns * (double)times);
     }
     return LINNET_OK;
 }

@@ -32,11 +32,14 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
-    step->ns = (float)ln_kernel_cost(step->kernel, call);
+    double ns = ln_kernel_cost(step->kernel, call);
     for (int phase = 0; phase < 2 && phase < call->phases; ++phase) {
-        step->threads[phase] = threads_for(call, phase, (double)step->ns);
+        step->threads[phase] = threads_for(call, phase, ns);
         if (step->threads[phase] > 1) program->parallel = true;
     }
+    const int most = (int)ln_max(step->threads[0], step->threads[1]);
+    if (most > 1) ns = ns / most + (double)call->machine->fork;
+    step->ns = (float)ns;
     if (call->packed_bytes > 0) {
         ln_packs_describe(w->model, step);
         const ln_step *like = ln_packs_find(program, step); /* it may be the step of another iteration of the same
@@ -178,6 +181,7 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
         const linnet_status status = lower(w, program, node, step);
         if (status != LINNET_OK) return status;
         step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->ns >= SLOW;
+        program->ns += (double)step->ns;
         program->fallbacks += step->reason == LN_REASON_CANNOT || step->reason == LN_REASON_COST;
         ++program->n_steps;
     }

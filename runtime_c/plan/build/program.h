@@ -46,7 +46,7 @@ typedef struct ln_step {
     uint8_t device; /* the place; of transfers and waits: the device whose queue is used */
     uint8_t reason; /* ln_reason */
     const ln_kernel *kernel;
-    float ns;                 /* modelled, on one thread; 0: not modelled */
+    float ns;                 /* modelled, on its threads; 0: not modelled */
     ln_call call;             /* also for device and transfer steps: op (NULL for transfers), attributes, tensors */
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;
@@ -101,6 +101,7 @@ typedef struct ln_program {
     ln_move *moves;
     uint64_t device_bytes; /* of all devices */
     int32_t fallbacks;     /* steps of the CPU that no device took */
+    double ns;             /* modelled, of a run: the sum over the steps */
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
     uint64_t kept_bytes;  /* of packed_bytes: copies of variables, which belong to the store */
     uint64_t packed_only; /* bytes of folded values that are freed after packing */

@@ -2,6 +2,7 @@
  * Passes ask with a call of their own, and lowering makes the one that a step keeps. */
 #include "plan/graph/work.h"
 
+#include "base/structs.h"
 #include "kernel/cost.h"
 #include "kernel/map.h"
 #include "plan/graph/tuning.h"
@@ -62,25 +63,58 @@ const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
     return w->tuning != NULL ? ln_tuned_kernel(w->tuning, call, w->reference) : ln_choose_kernel(call, w->reference);
 }
 
-/* Whether the op of the node prefers channels-last memory for an operand, or (-1) for its results. */
-static bool prefers_last(const ln_work_node *node, int operand) {
-    const int wish = node->op->layouts >> 2 * (operand < 2 ? operand + 1 : 3) & 3;
-    return node->op->layout == NULL && wish == LN_PREFER_CHANNELS_LAST && ln_channels_first(node->op, node->attributes);
+/* Whether the op prefers channels-last memory for an operand, or (-1) for its results. */
+static bool prefers_last(const ln_call *call, int operand) {
+    const int wish = call->op->layouts >> 2 * (operand < 2 ? operand + 1 : 3) & 3;
+    return call->op->layout == NULL && wish == LN_PREFER_CHANNELS_LAST && ln_channels_first(call->op, call->attributes);
+}
+
+/* The cost with the operands in `layout` where the op prefers channels-last memory. `tensors` are the call's own. */
+static double cost_in(const ln_call *call, ln_tensor *tensors, int layout, const ln_tuning *tuning, bool reference) {
+    const int n_in = call->n_inputs + call->n_extra;
+    for (int k = 0; k < n_in + call->n_outputs; ++k) {
+        ln_tensor *t = &tensors[k];
+        if (t->dtype == LINNET_F16 || t->dtype == LINNET_BF16) t->dtype = LINNET_F32; /* as ln_pass_storage may */
+        if (layout == LN_LAYOUT_CHANNELS_LAST && (k < call->n_inputs || k == n_in) && t->rank >= 3 &&
+            prefers_last(call, k < n_in ? k : -1))
+            ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);
+    }
+    const ln_kernel *kernel =
+        tuning != NULL ? ln_tuned_kernel(tuning, call, reference) : ln_choose_kernel(call, reference);
+    return kernel != NULL ? ln_kernel_cost(kernel, call) : INFINITY;
 }
 
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns) {
     ln_call call;
     const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
-    if (status != LINNET_OK) return status;
-    ln_tensor *tensors = (ln_tensor *)call.inputs; /* ln_lower_call allocated them for this call */
-    for (int k = 0; k < node->n_inputs + node->n_outputs; ++k) {
-        ln_tensor *t = &tensors[k];
-        if (t->dtype == LINNET_F16 || t->dtype == LINNET_BF16) t->dtype = LINNET_F32; /* as ln_pass_storage may */
-        if (layout == LN_LAYOUT_CHANNELS_LAST && k <= node->n_inputs && t->rank >= 3 &&
-            prefers_last(node, k < node->n_inputs ? k : -1))
-            ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);
+    /* ln_lower_call allocated the tensors for this call. */
+    if (status == LINNET_OK) *ns = cost_in(&call, (ln_tensor *)call.inputs, layout, w->tuning, w->reference);
+    return status;
+}
+
+linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out) {
+    enum { MOST = 2 * LN_MAX_OPERANDS };
+    if (!LN_HAS_DEVICES) return LINNET_UNSUPPORTED;
+    if (step == NULL) return LINNET_INVALID_ARGUMENT;
+    ln_counts counts;
+    ln_count_call(&step->call, &counts);
+    linnet_step_counts own = {.operations = counts.work[LN_RATE_MAP] + counts.work[LN_RATE_MOVE],
+                              .read = counts.read,
+                              .written = counts.written,
+                              .cpu_ns = INFINITY};
+    for (int i = LN_RATE_F32; i <= LN_RATE_I16; ++i) own.macs += counts.work[i];
+    ln_call call = step->call;
+    ln_tensor tensors[MOST];
+    const int n_in = call.n_inputs + call.n_extra, n = n_in + call.n_outputs;
+    if (n <= MOST && call.epilogue == NULL) { /* an epilogue's op would need its inner result in the layout too */
+        memcpy(tensors, call.inputs, (size_t)n_in * sizeof *tensors);
+        memcpy(tensors + n_in, call.outputs, (size_t)call.n_outputs * sizeof *tensors);
+        call.inputs = tensors;
+        call.outputs = call.inner = tensors + n_in;
+        own.cpu_ns = cost_in(&call, tensors, LN_LAYOUT_CHANNELS_LAST, NULL, false);
+    } else {
+        const ln_kernel *kernel = ln_choose_kernel(&call, false);
+        if (kernel != NULL) own.cpu_ns = ln_kernel_cost(kernel, &call);
     }
-    const ln_kernel *kernel = ln_lower_kernel(w, &call);
-    *ns = kernel != NULL ? ln_kernel_cost(kernel, &call) : INFINITY;
-    return LINNET_OK;
+    return LN_GIVE(linnet_step_counts, cpu_ns, &own, out);
 }

@@ -1,0 +1,270 @@
+"""Measures the rates of this machine, by which plans model time (docs/tuning.md): small graphs run with the kernels of
+each instruction set, and each rate is set so that the modelled time of its graph is the measured one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from linnet.builder import ops
+from linnet.clib.library import library
+from linnet.facade import Graph
+from linnet.file import tuning as tuning_file
+from linnet.ir.dtypes import numpy_dtype
+from linnet.quantization.entry import quantize
+from linnet.session.model import Model, isa_names, string_of
+from linnet.session.planner import Planner
+from linnet.session.session import Session
+from linnet.session.tune import _run, _Timed
+
+_TURNS = 3  # at least
+_TURN = 0.005  # seconds
+_ROUNDS = 3  # each rate depends a little on the others
+_FORKS = 8  # steps of the graph that measures a fork
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """A graph whose time is mostly that of one kind of work. `only` names the op whose steps count; "": all steps."""
+
+    make: Callable[[], Graph]
+    only: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """What `measure` found: the lines of a tuning file, by name, e.g. "avx2 f32", in operations or bytes per nanosecond,
+    and "step" and "fork" in nanoseconds. builtin: the same rates of the library's own table, where a probe could use
+    them. text: the tuning file."""
+
+    rates: dict[str, float]
+    text: str
+    isa: str
+    seconds: float
+
+
+def _graph(build: Callable[[Graph], Any]) -> Graph:
+    graph = Graph(seed=1)
+    x, y = build(graph)
+    graph.signature("infer", {"x": x}, {"y": y})
+    return graph
+
+
+def _weights(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return (np.random.default_rng(1).standard_normal(shape) / np.prod(shape[1:])).astype(np.float32)
+
+
+def _products(dtype: str, side: int = 28) -> Graph:
+    """Two convolutions over the same channels-last image of side x side pixels, 1x1 and 3x3."""
+
+    def build(graph: Graph) -> Any:
+        x = graph.placeholder("x", (1, side, side, 64))
+        pair = [(graph.constant(_weights(96, 64, k, k)), k) for k in (1, 3)]
+        ys = [ops.conv(x, w, pads=[k // 2] * 4, channel_axis=-1) for w, k in pair]
+        return x, ys[0] + ys[1]
+
+    graph = _graph(build)
+    if dtype == "f32":
+        return graph
+    image = np.random.default_rng(2).standard_normal((1, side, side, 64)).astype(np.float32)
+    return quantize(graph, calibration=[{"x": image}], dtype=dtype)
+
+
+def _pointwise() -> Graph:
+    """A scale and an offset per channel and a ReLU, as after a convolution, over numbers in a core's cache."""
+
+    def build(graph: Graph) -> Any:
+        x = graph.placeholder("x", (1, 14, 14, 128))
+        scale, offset = graph.constant(_weights(128)), graph.constant(_weights(128))
+        return x, ops.relu(ops.relu(x * scale + offset) * scale - offset)
+
+    return _graph(build)
+
+
+def _moves() -> Graph:
+    """A concatenation of short runs, whose beginnings take most of the time."""
+
+    def build(graph: Graph) -> Any:
+        x = graph.placeholder("x", (1500, 16))
+        return x, ops.concat([x, x], axis=1)
+
+    return _graph(build)
+
+
+def _adds(count: int) -> Graph:
+    """Reads and writes `count` f32 numbers."""
+
+    def build(graph: Graph) -> Any:
+        x = graph.placeholder("x", (count,))
+        return x, x + 1.0
+
+    return _graph(build)
+
+
+def _chain() -> Graph:
+    """Convolutions of some 20 us, one after another."""
+
+    def build(graph: Graph) -> Any:
+        x = y = graph.placeholder("x", (1, 14, 14, 64))
+        for _ in range(_FORKS):
+            y = ops.conv(y, graph.constant(_weights(64, 64, 1, 1)), channel_axis=-1)
+        return x, y
+
+    return _graph(build)
+
+
+_PRODUCTS = ("f32", "i8", "i16")
+_BEYOND = 10_000_000  # numbers that no cache holds
+# Bytes that a core's cache, and the cache that cores share, move in the time of one operation: all follow the clock.
+_CACHE, _SHARED = 7.5, 2.5
+
+
+def _probes(isa: str) -> dict[str, Probe]:
+    """The probes of an instruction set. Without vectors, fewer products take as long."""
+    side = 7 if isa == "scalar" else 28
+    found = {kind: Probe(partial(_products, kind, side), "conv") for kind in _PRODUCTS}
+    return found | {"map": Probe(_pointwise, "map"), "move": Probe(_moves, "copy")}
+
+
+_OF_ALL: Mapping[str, Probe] = {
+    "step": Probe(partial(_adds, 16)),
+    "memory": Probe(partial(_adds, _BEYOND)),
+}
+
+
+class _Measured:
+    """A probe on some instruction sets: its least time so far, and its modelled time under any rates."""
+
+    def __init__(self, probe: Probe, isa: str | None) -> None:
+        self._model, self._isa, self._only = Model(probe.make()), isa, probe.only
+        session = Session(self._model, threads=1, isa_max=isa, trace=True)
+        session.run({s.name: np.ones(s.shape or (), numpy_dtype(s.dtype)) for s in self._model.inputs("infer")})
+        self._timed, self._ops = _Timed(session), [step.op for step in session.steps]
+        self.kernels = [k for k, op in zip(self._timed.kernels, self._ops, strict=True) if self._counts(op)]
+
+    def turn(self) -> None:
+        """Runs some times in a row, because the first run finds the caches full of other probes' numbers."""
+        end = time.perf_counter() + _TURN
+        self._timed.turn()
+        self._timed.turn()
+        while time.perf_counter() < end:
+            self._timed.turn()
+
+    @property
+    def ns(self) -> float:
+        return float(sum(t for t, op in zip(self._timed.least, self._ops, strict=True) if self._counts(op)))
+
+    def _counts(self, op: str) -> bool:
+        return not self._only or op == self._only
+
+    def modelled(self, rates: Mapping[str, float]) -> float:
+        planner = Planner(self._model, threads=1, isa_max=self._isa, tuning=_text(rates).encode())
+        planner.plan({})
+        return 1e6 * sum(step.modelled_ms for step in planner.steps if self._counts(step.op))
+
+    def solve(self, name: str, rates: Mapping[str, float]) -> float:
+        """The rate that makes the modelled time the measured one, other rates being what they are. The part of the
+        modelled time that the rate decides is found by doubling it."""
+        rate = rates[name]
+        inverse = name in ("step", "fork")  # nanoseconds, not a rate
+        whole = self.modelled(rates)
+        part = 2 * (whole - self.modelled({**rates, name: rate / 2 if inverse else rate * 2}))
+        left = self.ns - (whole - part)
+        if part <= 0.02 * whole:  # the probe says nothing about this rate
+            return rate
+        left = max(left, 0.1 * part, 1e-3)
+        factor = min(max(part / left, 1 / 8), 8)
+        return rate / factor if inverse else rate * factor
+
+
+def _text(rates: Mapping[str, float], library: str = "", isa: str = "") -> str:
+    return tuning_file.text_of([], library, isa, 0, rates=rates)
+
+
+def measure(seconds: float = 4.0) -> Rates:
+    """Measures for about `seconds`. The probes take turns, and each counts with its least time, so that other programs
+    disturb little. Raises whatever Session raises."""
+    begin = time.perf_counter()
+    sets = isa_names()
+    probes: dict[str, _Measured] = {name: _Measured(probe, None) for name, probe in _OF_ALL.items()}
+    for isa in sets:
+        ending = "_reference" if isa == "scalar" else f"__{isa}"
+        for kind, probe in _probes(isa).items():
+            found = _Measured(probe, isa)
+            if all(kernel.endswith(ending) for kernel in found.kernels):
+                probes[f"{isa} {kind}"] = found
+    turns, end = 0, begin + 0.8 * seconds
+    while turns < _TURNS or time.perf_counter() < end:
+        for found in probes.values():
+            found.turn()
+        turns += 1
+    rates = _start(list(probes))
+    for _ in range(_ROUNDS):
+        for name, found in probes.items():
+            rates[name] = found.solve(name, rates)
+        for kind in _probes(""):
+            _rising(rates, kind)
+        speed = rates[_of_best(rates, "map")]
+        rates |= {"cache": _CACHE * speed, "shared": _SHARED * speed}
+        rates["memory"] = min(rates["memory"], rates["shared"])
+    if (os.cpu_count() or 1) > 1:
+        rates["fork"] = _fork(0.2 * seconds)
+    rates = {name: float(f"{rate:.4g}") for name, rate in rates.items()}
+    version = string_of(library().linnet_version())
+    return Rates(rates, _text(rates, version, sets[-1]), sets[-1], time.perf_counter() - begin)
+
+
+def _names(rates: Mapping[str, float], kind: str) -> list[str]:
+    """The rates of one kind of work, from the narrowest instruction set on."""
+    return [name for name in rates if name.endswith(f" {kind}")]
+
+
+def _of_best(rates: Mapping[str, float], kind: str) -> str:
+    return _names(rates, kind)[-1]
+
+
+def _rising(rates: dict[str, float], kind: str) -> None:
+    """No set is slower than a narrower one, which the processor has too: a lower rate is a disturbance."""
+    names = _names(rates, kind)
+    for narrow, wide in pairwise(names):
+        rates[wide] = max(rates[wide], rates[narrow])
+
+
+def _start(names: list[str]) -> dict[str, float]:
+    """Rates to begin with, of a usual processor; the rounds replace them."""
+    usual = {
+        "f32": 10.0,
+        "i8": 15.0,
+        "i16": 15.0,
+        "map": 5.0,
+        "move": 1.0,
+        "step": 100.0,
+        "shared": 20.0,
+        "memory": 8.0,
+    }
+    scalar = {"f32": 0.2, "i8": 0.1, "i16": 0.1, "map": 0.2, "move": 0.3}
+    rates = {n: scalar[n[7:]] if n.startswith("scalar ") else usual[n.split(" ")[-1]] for n in names}
+    return rates | {"cache": 40.0, "shared": 15.0}
+
+
+def _fork(seconds: float) -> float:
+    """Nanoseconds by which two threads take longer than half the time of one, for convolutions of some 20 us."""
+
+    model = Model(_chain())
+    sessions = [Session(model, threads=n) for n in (1, 2)]
+    for session in sessions:
+        session.run({"x": np.ones((1, 14, 14, 64), np.float32)})
+    least, end = [np.inf, np.inf], time.perf_counter() + max(seconds, 0.1)
+    while time.perf_counter() < end:
+        for i, session in enumerate(sessions):
+            start = time.perf_counter_ns()
+            _run(session)
+            least[i] = min(least[i], time.perf_counter_ns() - start)
+    return float(min(max((least[1] - least[0] / 2) / _FORKS, 200.0), 10_000.0))
