@@ -146,7 +146,8 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
             )
     out += ["};", ""]
     out.append("const ln_op ln_ops[LN_OP_LIMIT] = {")
-    dtype_names = "none f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool i4 u4".split()
+    dtype_names = ["none", "f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
+    dtype_names += ["i4", "u4"]
     for op in ops:
         i0, i1 = op.arity(op.inputs)
         o0, o1 = op.arity(op.outputs)
