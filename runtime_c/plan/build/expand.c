@@ -334,11 +334,9 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
 
 linnet_status ln_expand_waiting(ln_work *w) {
     linnet_status status = ln_work_find_spare(w);
-    const int32_t n = w->nodes.count;
-    ln_work_node **order = ln_pool_array(&w->pool, n, sizeof *order);
+    int32_t n;
+    ln_work_node **order = ln_work_take_nodes(w, &n);
     if (status == LINNET_OK && order == NULL) return ln_work_no_memory(w);
-    for (int32_t i = 0; status == LINNET_OK && i < n; ++i) order[i] = ln_node_at(w, i);
-    w->nodes.count = 0;
     for (int32_t i = 0; status == LINNET_OK && i < n; ++i) status = ln_expand_node(w, order[i]);
     return status;
 }

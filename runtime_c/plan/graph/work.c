@@ -89,7 +89,7 @@ int32_t ln_work_add_values(ln_work *w, int32_t n, int slot) {
     for (int32_t i = first; i < first + n; ++i) {
         if (i == w->values.count && ln_list_add(w, &w->values, sizeof(ln_work_value)) == NULL) return -1;
         ln_work_value *v = ln_value_at(w, i);
-        *v = (ln_work_value){.slot = (uint8_t)slot, .producer = -1, .variable = -1, .input = -1, .buffer = -1};
+        *v = (ln_work_value){.slot = (uint8_t)slot, .variable = -1, .input = -1, .buffer = -1};
         v->updates = v->blob = v->readers = -1;
         if (i < w->n_spare) w->spare[i] = false;
     }
@@ -105,6 +105,13 @@ int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like) {
         v->tensor = *like;
         v->tensor.data = NULL;
     }
+    return at;
+}
+
+int32_t ln_work_twin(ln_work *w, int32_t value) {
+    const ln_tensor like = ln_value_at(w, value)->tensor; /* adding a value moves the others */
+    const int32_t at = ln_work_add_value(w, ln_value_at(w, value)->name, &like);
+    if (at >= 0) ln_value_at(w, at)->known = true;
     return at;
 }
 
@@ -132,6 +139,27 @@ linnet_status ln_work_append(ln_work *w, ln_work_node *node) {
     for (int32_t k = 0; k < ln_slots(node); ++k) /* steps read it, if it is known */
         if (node->inputs[k] >= 0) ln_value_at(w, node->inputs[k])->readers = -1;
     return LINNET_OK;
+}
+
+ln_work_node **ln_work_take_nodes(ln_work *w, int32_t *n) {
+    ln_work_node **taken = ln_pool_array(&w->pool, w->nodes.count, sizeof *taken);
+    if (taken == NULL) return NULL;
+    *n = w->nodes.count;
+    if (*n > 0) memcpy(taken, w->nodes.items, (size_t)*n * sizeof *taken);
+    w->nodes.count = 0;
+    return taken;
+}
+
+int32_t *ln_find_makers(ln_work *w) {
+    int32_t *makers = ln_pool_array(&w->pool, w->values.count, sizeof *makers);
+    if (makers == NULL) return NULL;
+    for (int32_t v = 0; v < w->values.count; ++v) makers[v] = -1;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        for (int32_t o = 0; node->state == LN_NODE_READY && o < node->n_outputs; ++o)
+            if (node->outputs[o] >= 0) makers[node->outputs[o]] = i;
+    }
+    return makers;
 }
 
 ln_work_node *ln_work_copy(ln_work *w, const ln_copy_attributes *attributes, const char *name, int32_t index,

@@ -28,7 +28,6 @@ typedef struct ln_work_value {
     const char *name;
     ln_tensor tensor; /* data: the value if known, always dense */
     const void *host; /* constants: the bytes that steps read, in the tensor's strides */
-    int32_t producer; /* position of the node that computes it, or -1; only ln_pass_fuse maintains it */
     int32_t variable; /* index into the model's variables, or -1 */
     int32_t input;    /* index into the function's inputs, followed by the feeds; or -1 */
     int32_t uses;     /* number of operand slots of ready nodes that read it */
@@ -174,6 +173,9 @@ linnet_status ln_work_no_memory(ln_work *w);
 void *ln_list_add(ln_work *w, ln_list *list, size_t item);
 /* Adds a value like `like` (may be NULL); -1 when out of memory. */
 int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like);
+/* Adds a value of the same name, shape and layout as another one, and says that its shape is known; -1 when out of
+   memory. */
+int32_t ln_work_twin(ln_work *w, int32_t value);
 /* Adds n consecutive values, zeroed except for their kind of slot. Returns the first, or -1 when out of memory. */
 int32_t ln_work_add_values(ln_work *w, int32_t n, int slot);
 /* Frees the blob, unless a program took ownership of it. */
@@ -183,6 +185,11 @@ linnet_status ln_work_find_spare(ln_work *w);
 ln_work_node *ln_work_new_node(ln_work *w, const ln_op *op, const void *attributes, const char *name, int32_t index,
                                int32_t n_inputs, int32_t n_outputs);
 linnet_status ln_work_append(ln_work *w, ln_work_node *node);
+/* Empties the list of nodes and returns what it held, for a pass that appends them again with others between them; NULL
+   when out of memory. */
+ln_work_node **ln_work_take_nodes(ln_work *w, int32_t *n);
+/* Finds for each value the position of the ready node that computes it; -1: none does. NULL when out of memory. */
+int32_t *ln_find_makers(ln_work *w);
 /* A `copy` node of the kind in `attributes`, with one output. The caller still has to set its operands. */
 ln_work_node *ln_work_copy(ln_work *w, const ln_copy_attributes *attributes, const char *name, int32_t index,
                            int32_t n_inputs);

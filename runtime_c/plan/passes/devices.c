@@ -25,10 +25,7 @@ static linnet_status transfer(ln_work *w, int32_t from, int32_t to, uint8_t devi
 }
 
 static linnet_status twin(ln_work *w, int32_t value, uint8_t place, int32_t *out) {
-    const ln_tensor like = ln_value_at(w, value)->tensor;
-    *out = ln_work_add_value(w, ln_value_at(w, value)->name, &like);
-    if (*out < 0) return ln_work_no_memory(w);
-    ln_value_at(w, *out)->known = true;
+    if ((*out = ln_work_twin(w, value)) < 0) return ln_work_no_memory(w);
     ln_value_at(w, *out)->device = place;
     return LINNET_OK;
 }
@@ -146,14 +143,12 @@ static void find_moves(transfers *p) {
 linnet_status ln_pass_devices(ln_work *w) {
     if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     transfers p = {.w = w};
-    const int32_t n_nodes = w->nodes.count;
+    int32_t n_nodes;
     const int64_t slots = (int64_t)w->values.count * (w->n_devices + 1);
     p.copies = ln_pool_array(&w->pool, slots, sizeof *p.copies);
-    ln_work_node **order = ln_pool_array(&w->pool, n_nodes, sizeof *order);
+    ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
     if (p.copies == NULL || order == NULL) return ln_work_no_memory(w);
     for (int64_t i = 0; i < slots; ++i) p.copies[i] = -1;
-    for (int32_t i = 0; i < n_nodes; ++i) order[i] = ln_node_at(w, i);
-    w->nodes.count = 0;
     for (int32_t i = 0; i < n_nodes; ++i) {
         const linnet_status status =
             order[i]->state == LN_NODE_READY ? give_operands(&p, order[i]) : ln_work_append(w, order[i]);

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* The ready node that computes the value, or NULL. */
-static ln_work_node *producer_of(const ln_work *w, int32_t value, int32_t before) {
-    const int32_t at = ln_value_at(w, value)->producer;
+static ln_work_node *maker_of(const ln_work *w, const int32_t *makers, int32_t value, int32_t before) {
+    const int32_t at = makers[value];
     if (at < 0 || at >= before) return NULL;
     ln_work_node *node = ln_node_at(w, at);
     return node->state == LN_NODE_READY && node->op != NULL ? node : NULL;
@@ -84,18 +84,14 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
 }
 
 linnet_status ln_pass_fuse(ln_work *w) {
-    for (int32_t i = 0; i < w->values.count; ++i) ln_value_at(w, i)->producer = -1;
-    for (int32_t i = 0; i < w->nodes.count; ++i) {
-        const ln_work_node *node = ln_node_at(w, i);
-        for (int o = 0; node->state == LN_NODE_READY && o < node->n_outputs; ++o)
-            if (node->outputs[o] >= 0) ln_value_at(w, node->outputs[o])->producer = i;
-    }
+    const int32_t *makers = ln_find_makers(w);
+    if (makers == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         ln_work_node *map = ln_node_at(w, i);
         if (map->state != LN_NODE_READY || !ln_is_family(map, LN_FAMILY_MAP)) continue;
         for (int tile = 0; tile < map->n_inputs; ++tile) {
             if (map->inputs[tile] < 0) continue;
-            ln_work_node *heavy = producer_of(w, map->inputs[tile], i);
+            ln_work_node *heavy = maker_of(w, makers, map->inputs[tile], i);
             if (heavy == NULL || !candidate(w, heavy, map, map->inputs[tile])) continue;
             ln_work_node *node;
             const linnet_status status = fused(w, heavy, map, tile, &node);

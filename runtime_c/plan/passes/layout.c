@@ -258,13 +258,10 @@ static linnet_status convert(ln_work *w, int32_t *others, int32_t n_others, cons
         *value = others[from];
         return LINNET_OK;
     }
-    const ln_tensor like = v->tensor;
-    const bool constant = like.data != NULL;
-    const int32_t made = ln_work_add_value(w, v->name, &like);
+    const bool constant = v->tensor.data != NULL;
+    const int32_t made = ln_work_twin(w, from);
     if (made < 0) return ln_work_no_memory(w);
-    ln_work_value *to = ln_value_at(w, made);
-    ln_set_layout(&to->tensor, wish == LAST ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
-    to->known = true;
+    ln_set_layout(&ln_value_at(w, made)->tensor, wish == LAST ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
     ln_work_node *node = ln_work_identity(w, name, from, made);
     if (node == NULL) return ln_work_no_memory(w);
     if (from < n_others) others[from] = made;
@@ -276,11 +273,8 @@ static linnet_status convert(ln_work *w, int32_t *others, int32_t n_others, cons
 /* A fetched or exported value is dense. If the node computes channels-last data, it writes a second value, which is
    then converted. */
 static linnet_status give_dense(ln_work *w, int32_t *others, ln_work_node *node, int o, ln_work_node **after) {
-    const int32_t value = node->outputs[o];
-    const ln_tensor like = ln_value_at(w, value)->tensor;
-    const int32_t twin = ln_work_add_value(w, ln_value_at(w, value)->name, &like);
+    const int32_t value = node->outputs[o], twin = ln_work_twin(w, value);
     if (twin < 0) return ln_work_no_memory(w);
-    ln_value_at(w, twin)->known = true;
     ln_set_layout(&ln_value_at(w, value)->tensor, LN_LAYOUT_DENSE);
     node->outputs[o] = twin;
     others[value] = twin;
@@ -291,10 +285,7 @@ static linnet_status give_dense(ln_work *w, int32_t *others, ln_work_node *node,
 /* Returns a copy of a value that cannot be returned itself: an input, a variable, or a value of an earlier segment.
  */
 static linnet_status copy_value(ln_work *w, const char *name, int32_t from, int32_t *to) {
-    const ln_tensor like = ln_value_at(w, from)->tensor;
-    *to = ln_work_add_value(w, ln_value_at(w, from)->name, &like);
-    if (*to < 0) return ln_work_no_memory(w);
-    ln_value_at(w, *to)->known = true;
+    if ((*to = ln_work_twin(w, from)) < 0) return ln_work_no_memory(w);
     ln_work_node *node = ln_work_identity(w, name, from, *to);
     return node != NULL ? ln_work_append(w, node) : ln_work_no_memory(w);
 }
@@ -342,11 +333,11 @@ static linnet_status place_node(ln_work *w, int32_t *others, int32_t n_others, l
 }
 
 linnet_status ln_pass_layout(ln_work *w) {
-    const int32_t n_values = w->values.count, n_nodes = w->nodes.count;
+    const int32_t n_values = w->values.count;
+    int32_t n_nodes;
     group *groups = ln_pool_array(&w->pool, n_values, sizeof *groups);
     int32_t *others = ln_pool_array(&w->pool, n_values, sizeof *others);
-    ln_work_node **order = ln_pool_array(&w->pool, n_nodes, sizeof *order);
-    if (groups == NULL || others == NULL || order == NULL) return ln_work_no_memory(w);
+    if (groups == NULL || others == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n_values; ++i) others[i] = -1;
     if (!w->reference) {
         begin(w, groups);
@@ -355,8 +346,8 @@ linnet_status ln_pass_layout(ln_work *w) {
         begin(w, groups);
         choose(w, groups);
     }
-    for (int32_t i = 0; i < n_nodes; ++i) order[i] = ln_node_at(w, i);
-    w->nodes.count = 0;
+    ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
+    if (order == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n_nodes; ++i) {
         const linnet_status status =
             order[i]->state == LN_NODE_READY ? place_node(w, others, n_values, order[i]) : ln_work_append(w, order[i]);

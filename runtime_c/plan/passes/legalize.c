@@ -54,10 +54,7 @@ static linnet_status add_cast(ln_work *w, const char *name, int32_t from, int32_
 }
 
 static linnet_status widened(ln_work *w, int32_t value, int32_t *out) {
-    const ln_tensor like = ln_value_at(w, value)->tensor;
-    *out = ln_work_add_value(w, ln_value_at(w, value)->name, &like);
-    if (*out < 0) return ln_work_no_memory(w);
-    ln_value_at(w, *out)->known = true;
+    if ((*out = ln_work_twin(w, value)) < 0) return ln_work_no_memory(w);
     ln_value_at(w, *out)->tensor.dtype = LINNET_F32;
     return LINNET_OK;
 }
@@ -108,13 +105,11 @@ linnet_status ln_pass_storage(ln_work *w) {
         any = node->state == LN_NODE_READY && node->op != NULL && computes(node->op) && has_half(w, node);
     }
     if (!any) return LINNET_OK;
-    const int32_t n_values = w->values.count, n_nodes = w->nodes.count;
-    int32_t *wide = ln_pool_array(&w->pool, n_values, sizeof *wide);
-    ln_work_node **order = ln_pool_array(&w->pool, n_nodes, sizeof *order);
+    const int32_t n_values = w->values.count;
+    int32_t n_nodes, *wide = ln_pool_array(&w->pool, n_values, sizeof *wide);
+    ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
     if (wide == NULL || order == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n_values; ++i) wide[i] = -1;
-    for (int32_t i = 0; i < n_nodes; ++i) order[i] = ln_node_at(w, i);
-    w->nodes.count = 0;
     for (int32_t i = 0; i < n_nodes; ++i) {
         ln_work_node *node = order[i];
         bool better = false;

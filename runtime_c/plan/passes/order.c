@@ -9,6 +9,7 @@ typedef struct order {
     ln_work *w;
     ln_work_node **nodes; /* the ready nodes, in their original order */
     int32_t n;
+    int32_t *maker;            /* per value: the node that computes it; -1: none */
     int32_t *starts, *readers; /* per value: slots [starts[v], starts[v + 1]) of `readers`, which are nodes */
     int32_t *missing;          /* per node: operand slots whose values are not computed yet */
     int32_t *origin;           /* per value: the value whose memory it uses, found by following views */
@@ -67,7 +68,7 @@ static range range_of(const order *s, const ln_work_node *node) {
     r.places = facts.places;
     r.from_start = facts.from_start;
     for (int32_t v = r.value = node->inputs[facts.indices]; v >= 0; r.value = v) {
-        const int32_t made = ln_value_at(s->w, v)->producer;
+        const int32_t made = s->maker[v];
         if (made < 0 || !ln_is_family(s->nodes[made], LN_FAMILY_COPY)) return r;
         switch (((const ln_copy_attributes *)s->nodes[made]->attributes)->kind) {
         case LN_COPY_KIND_IDENTITY:
@@ -85,7 +86,7 @@ static range range_of(const order *s, const ln_work_node *node) {
 /* Whether the value is cheap to compute. `led` receives the nodes that compute it, and the sizes of their results are
    subtracted from `bytes`. */
 static bool light(order *s, int32_t value, int64_t *bytes) {
-    const int32_t made = ln_value_at(s->w, value)->producer;
+    const int32_t made = s->maker[value];
     if (made < 0 || s->seen[made] == s->stamp) return true;
     const ln_work_node *node = s->nodes[made];
     if (node->op == NULL || (node->op->flags & LN_OP_EPILOGUE) || node->bodies[0] != NULL) return false;
@@ -116,7 +117,7 @@ static linnet_status add_check(order *s, const ln_work_node *node, range r) {
     ln_value_at(w, x)->host = &byte;
     ln_value_at(w, x)->known = ln_value_at(w, y)->known = true;
     ln_set_layout(&ln_value_at(w, y)->tensor, LN_LAYOUT_DENSE);
-    ln_value_at(w, y)->producer = s->n;
+    s->maker[y] = s->n;
     check->inputs[0] = x;
     check->inputs[1] = r.value;
     check->outputs[0] = y;
@@ -173,10 +174,11 @@ static void find_updates(order *s) {
         const ln_work_node *node = s->nodes[i];
         if (!ln_is_assign(node)) continue;
         const int32_t variable = ln_value_at(s->w, node->inputs[0])->variable;
+        const int32_t made = s->maker[node->inputs[1]];
         ln_work_value *x = ln_value_at(s->w, node->inputs[1]);
         const ln_work_value *y = node->outputs[0] >= 0 ? ln_value_at(s->w, node->outputs[0]) : x;
-        if (x->producer >= 0 && x->updates < 0 && x->known && x->host == NULL && ln_is_kernel(s->nodes[x->producer]) &&
-            !x->fetched && !y->fetched && ln_is_dense(&x->tensor))
+        if (made >= 0 && x->updates < 0 && x->known && x->host == NULL && ln_is_kernel(s->nodes[made]) && !x->fetched &&
+            !y->fetched && ln_is_dense(&x->tensor))
             x->updates = variable;
     }
 }
@@ -191,12 +193,13 @@ static linnet_status trace(order *s) {
     s->check = ln_pool_array(&s->w->pool, n, sizeof *s->check);
     s->checked = ln_pool_array(&s->w->pool, n, sizeof *s->checked);
     s->urgent = ln_pool_array(&s->w->pool, n, sizeof *s->urgent);
-    if (s->missing == NULL || s->check == NULL || s->checked == NULL || s->urgent == NULL)
+    s->maker = ln_pool_array(&s->w->pool, (int64_t)n_values + n, sizeof *s->maker); /* a check adds two values */
+    if (s->missing == NULL || s->check == NULL || s->checked == NULL || s->urgent == NULL || s->maker == NULL)
         return ln_work_no_memory(s->w);
-    for (int32_t v = 0; v < n_values; ++v) ln_value_at(s->w, v)->producer = -1;
+    for (int64_t v = 0; v < n_values + n; ++v) s->maker[v] = -1;
     for (int32_t i = 0; i < s->n; ++i)
         for (int32_t o = 0; o < s->nodes[i]->n_outputs; ++o)
-            if (s->nodes[i]->outputs[o] >= 0) ln_value_at(s->w, s->nodes[i]->outputs[o])->producer = i;
+            if (s->nodes[i]->outputs[o] >= 0) s->maker[s->nodes[i]->outputs[o]] = i;
     return LINNET_OK;
 }
 
@@ -223,7 +226,7 @@ static linnet_status connect(order *s) {
             const int32_t v = s->nodes[i]->inputs[k];
             if (v < 0) continue;
             ++s->starts[v + 2];
-            s->missing[i] += ln_value_at(s->w, v)->producer >= 0;
+            s->missing[i] += s->maker[v] >= 0;
             ++s->left[s->origin[v]];
             const int32_t variable = ln_value_at(s->w, s->origin[v])->variable;
             if (variable >= 0) ++s->old[variable];
@@ -267,7 +270,7 @@ static bool frees(const order *s, int32_t i) {
     for (int32_t k = 0; k < ln_slots(node); ++k) {
         if (node->inputs[k] < 0) continue;
         const int32_t v = s->origin[node->inputs[k]];
-        if (ln_value_at(s->w, v)->producer < 0 || ln_value_at(s->w, v)->fetched) continue;
+        if (s->maker[v] < 0 || ln_value_at(s->w, v)->fetched) continue;
         int32_t own = 0;
         bool before = false;
         for (int32_t j = 0; j < ln_slots(node); ++j) {

@@ -193,17 +193,14 @@ linnet_status ln_pass_place(ln_work *w) {
     c.costs = ln_pool_array(&w->pool, n, sizeof *c.costs);
     c.hinted = ln_pool_array(&w->pool, n, sizeof *c.hinted);
     c.islands = ln_pool_array(&w->pool, n, sizeof *c.islands);
-    c.made = ln_pool_array(&w->pool, n_values, sizeof *c.made);
+    c.made = ln_find_makers(w);
     c.counted = ln_pool_array(&w->pool, n_values, sizeof *c.counted);
     if (c.costs == NULL || c.hinted == NULL || c.islands == NULL || c.made == NULL || c.counted == NULL)
         return ln_work_no_memory(w);
-    for (int32_t v = 0; v < n_values; ++v) c.made[v] = -1;
     for (int32_t i = 0; i < n; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
         c.hinted[i] = hint_for(w, node);
-        for (int o = 0; o < node->n_outputs; ++o)
-            if (node->outputs[o] >= 0) c.made[node->outputs[o]] = i;
     }
     for (int32_t d = 0; d < w->n_devices; ++d) {
         c.place = (uint8_t)(d + 1);

@@ -161,9 +161,7 @@ static int32_t stand_in(recompute *r, int32_t value, int32_t buffer, int32_t at)
         const int32_t from = maker->outputs[o];
         outputs[o] = from;
         if (from < 0) continue;
-        const ln_tensor like = ln_value_at(w, from)->tensor;
-        if ((outputs[o] = ln_work_add_value(w, ln_value_at(w, from)->name, &like)) < 0) return r->no_memory = true, -1;
-        ln_value_at(w, outputs[o])->known = true;
+        if ((outputs[o] = ln_work_twin(w, from)) < 0) return r->no_memory = true, -1;
         r->maker[outputs[o]] = node;
         r->home[outputs[o]] = r->clone[outputs[o]] = -1;
         r->original[outputs[o]] = from;

@@ -138,23 +138,22 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
 linnet_status ln_pass_waits(ln_work *w) {
     if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     waits s = {.w = w};
-    const int32_t n = w->nodes.count, n_values = w->values.count;
+    const int32_t n_values = w->values.count;
+    int32_t n;
     s.queues = ln_pool_array(&w->pool, (int64_t)w->n_devices + 1, sizeof *s.queues);
     s.numbers = ln_pool_array(&w->pool, n_values, sizeof *s.numbers);
     s.writers = ln_pool_array(&w->pool, n_values, sizeof *s.writers);
     s.downloads = ln_pool_array(&w->pool, n_values, sizeof *s.downloads);
-    ln_work_node **order = ln_pool_array(&w->pool, n, sizeof *order);
+    ln_work_node **order = ln_work_take_nodes(w, &n);
     if (s.queues == NULL || s.numbers == NULL || s.writers == NULL || s.downloads == NULL || order == NULL)
         return ln_work_no_memory(w);
     for (int32_t d = 0; d <= w->n_devices; ++d) s.queues[d].final = -1;
     for (int32_t i = 0; i < n; ++i) {
-        order[i] = ln_node_at(w, i);
         if (order[i]->state != LN_NODE_READY || ln_is_kernel(order[i])) continue;
         s.queues[order[i]->device].final = i;
         const int32_t from = order[i]->op == NULL ? order[i]->inputs[0] : -1;
         if (from >= 0) s.queues[ln_value_at(w, from)->device].final = i;
     }
-    w->nodes.count = 0;
     const linnet_status status = insert(&s, order, n);
     for (int32_t d = 0; d <= w->n_devices; ++d)
         ln_memory_free(w->memory, s.queues[d].uploads.items, (size_t)s.queues[d].uploads.capacity * sizeof(flight));
