@@ -143,7 +143,7 @@ void ln_pool_init(ln_pool *pool, ln_memory *memory) {
 
 void *ln_pool_alloc(ln_pool *pool, size_t size) {
     void *result;
-    if (size > SIZE_MAX / 2) return NULL;
+    if (size > SIZE_MAX / 2) goto fail;
     size = ln_round_up(size ? size : 1, 16);
     if (!pool->blocks || size > pool->capacity - pool->used) {
         size_t wanted = pool->total / 8 & ~(size_t)(LN_ALIGNMENT - 1);
@@ -152,7 +152,7 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
         const bool own = pool->blocks && size >= wanted / 2;
         if (own || wanted < size + BLOCK_HEADER) wanted = size + BLOCK_HEADER;
         ln_pool_block *block = ln_memory_alloc(pool->memory, wanted);
-        if (!block) return NULL;
+        if (!block) goto fail;
         block->size = wanted;
         pool->total += wanted;
         if (own) { /* behind the newest block, whose remaining space stays in use */
@@ -171,11 +171,14 @@ void *ln_pool_alloc(ln_pool *pool, size_t size) {
 clear:
     memset(result, 0, size);
     return result;
+fail:
+    pool->failed = true;
+    return NULL;
 }
 
 void *ln_pool_array(ln_pool *pool, int64_t count, size_t size) {
-    if (count < 0 || (uint64_t)count > SIZE_MAX / (size ? size : 1)) return NULL;
-    return ln_pool_alloc(pool, (size_t)count * size);
+    const bool fits = count >= 0 && (uint64_t)count <= SIZE_MAX / (size ? size : 1);
+    return ln_pool_alloc(pool, fits ? (size_t)count * size : SIZE_MAX);
 }
 
 char *ln_pool_text(ln_pool *pool, const char *text, size_t length) {

@@ -40,7 +40,8 @@ typedef struct ln_pool {
     ln_pool_block *blocks;
     size_t used, capacity; /* of the newest block */
     size_t total;          /* of all blocks */
-    bool exact; /* a block per item: smaller items never take more memory together, which shared blocks may */
+    bool exact;  /* a block per item: smaller items never take more memory together, which shared blocks may */
+    bool failed; /* an allocation has returned NULL: after several, this is the one thing to ask */
 } ln_pool;
 
 void ln_pool_init(ln_pool *pool, ln_memory *memory);

@@ -361,6 +361,8 @@ typedef struct linnet_plan_config {
     int32_t feed_count;
     int32_t separate_outputs; /* 1: no output shares its memory with another tensor, so that linnet_session_bind_output
                                * (linnet_ext.h) can replace it. An output that would share memory is copied */
+    int32_t passes;           /* 1: the plan keeps what each pass of planning changed, for linnet_plan_get_pass
+                               * (linnet_ext.h). Planning then takes longer */
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with

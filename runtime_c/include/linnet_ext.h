@@ -170,6 +170,26 @@ LINNET_API linnet_status linnet_plan_get_candidate(const linnet_plan *plan, int 
  * Returns the whole length, like snprintf; 0 if the step has no kernel. Thread-safe. */
 LINNET_API size_t linnet_plan_get_key(const linnet_plan *plan, int step, char *text, size_t size);
 
+/* A pass of planning, and what it changed in the graph of the plan's first segment. docs/architecture.md says what each
+ * pass does. Fields in pairs have the numbers before and after the pass. */
+typedef struct linnet_plan_pass {
+    size_t struct_size;
+    const char *name;
+    int32_t ran; /* 0: the plan left it out, and it changed nothing */
+    int32_t added, removed;            /* nodes */
+    int32_t moved;                     /* nodes that come after a node that they came before */
+    int32_t fused;                     /* nodes that have become epilogues */
+    int32_t nodes_before, nodes_after; /* nodes that are left, including those of later segments */
+    int32_t values_before, values_after;
+    uint64_t bytes_before, bytes_after; /* of all results of nodes; from the pass "alias" on, of buffers that results
+                                           share; from the pass "offsets" on, of the memory that buffers share */
+} linnet_plan_pass;
+
+static inline void linnet_plan_pass_init(linnet_plan_pass *pass) { linnet_struct_init(pass, sizeof *pass); }
+/* Gives pass i, in the order of the passes. The plan must have been made with linnet_plan_config.passes. Thread-safe.
+ * Errors: INVALID_ARGUMENT (no such pass, or the plan kept nothing). */
+LINNET_API linnet_status linnet_plan_get_pass(const linnet_plan *plan, int i, linnet_plan_pass *out);
+
 /* ---- user ops: ops of the program that a file names (docs/user_ops.md) ------------------------------------------- */
 
 /* Types of a node's attributes. */

@@ -1,5 +1,5 @@
-/* candidates.c - says which kernels could run a step of a plan, at what cost, and why the others cannot
- * (linnet_ext.h), and reports the lines of a tuning file that had no effect. */
+/* candidates.c - says which kernels could run a step of a plan, at what cost, and why the others cannot, and what each
+ * pass of planning changed (linnet_ext.h). Reports the lines of a tuning file that had no effect. */
 #include "plan/plan.h"
 
 #include "kernel/cost.h"
@@ -7,6 +7,24 @@
 
 #include <stdio.h>
 #include <string.h>
+
+linnet_status linnet_plan_get_pass(const linnet_plan *plan, int i, linnet_plan_pass *out) {
+    if (plan == NULL || plan->changes == NULL || i < 0 || i >= LN_PASSES) return LINNET_INVALID_ARGUMENT;
+    const ln_pass_change *c = &plan->changes[i];
+    const linnet_plan_pass pass = {.name = ln_pass_name(i),
+                                   .ran = c->ran,
+                                   .added = c->added,
+                                   .removed = c->removed,
+                                   .moved = c->moved,
+                                   .fused = c->fused[1] - c->fused[0],
+                                   .nodes_before = c->nodes[0],
+                                   .nodes_after = c->nodes[1],
+                                   .values_before = c->values[0],
+                                   .values_after = c->values[1],
+                                   .bytes_before = c->bytes[0],
+                                   .bytes_after = c->bytes[1]};
+    return LN_GIVE(linnet_plan_pass, bytes_after, &pass, out);
+}
 
 #ifdef LN_WITHOUT_TUNING
 

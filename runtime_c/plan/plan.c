@@ -13,6 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
+static linnet_status no_memory(linnet_error *error) {
+    return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+}
+
 linnet_plan *ln_plan_retain(linnet_plan *plan) {
     atomic_fetch_add(&plan->references.count, 1);
     return plan;
@@ -63,7 +67,7 @@ static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
     }
     plan->snapshot = ln_pool_array(&plan->pool, model->n_variables, sizeof *plan->snapshot);
     bool *seen = ln_pool_array(&plan->pool, model->n_functions, sizeof *seen);
-    if (plan->snapshot == NULL || seen == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    if (plan->pool.failed) return no_memory(error);
     ln_snapshot_reads(model, plan->signature->function, seen, plan->snapshot);
     return LINNET_OK;
 }
@@ -87,7 +91,7 @@ static linnet_status resolve_steady(linnet_plan *plan, linnet_error *error) {
     const linnet_model *model = plan->model;
     if (plan->reference || model->n_variables == 0) return LINNET_OK;
     plan->steady = ln_pool_array(&plan->pool, (int64_t)model->n_variables + model->n_functions, sizeof *plan->steady);
-    if (plan->steady == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    if (plan->steady == NULL) return no_memory(error);
     memset(plan->steady, true, (size_t)model->n_variables * sizeof *plan->steady);
     mark_assigned(model, plan->signature->function, plan->steady + model->n_variables, plan->steady);
     return LINNET_OK;
@@ -99,8 +103,7 @@ static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config
         return ln_left_out("linnet_plan_config.devices", "LINNET_DEVICES", error);
     plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
     plan->hints = ln_pool_array(&plan->pool, c->placement_count, sizeof *plan->hints);
-    if (plan->devices == NULL || plan->hints == NULL)
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    if (plan->pool.failed) return no_memory(error);
     linnet_status status = LINNET_OK;
     for (; plan->n_devices < ln_device_count(c->device_count) && status == LINNET_OK; ++plan->n_devices)
         status = ln_device_open(c->devices[plan->n_devices], &plan->devices[plan->n_devices], error);
@@ -119,10 +122,8 @@ static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config
         linnet_placement *to = &plan->hints[plan->n_hints];
         to->node = ln_pool_text(&plan->pool, from->node, strlen(from->node));
         to->device = ln_pool_text(&plan->pool, from->device, strlen(from->device));
-        if (to->node == NULL || to->device == NULL)
-            return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
     }
-    return status;
+    return plan->pool.failed ? no_memory(error) : status;
 }
 
 static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
@@ -158,6 +159,10 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
     plan->machine = ln_machine_of(plan->features);
+    if (c->passes) {
+        plan->changes = ln_pool_array(&plan->pool, LN_PASSES, sizeof *plan->changes);
+        if (plan->changes == NULL) return no_memory(error);
+    }
     linnet_status status = c->device_count + c->placement_count > 0 ? resolve_devices(plan, c, error) : LINNET_OK;
     if (status == LINNET_OK) status = resolve_steady(plan, error);
     if (status == LINNET_OK && c->tuning != NULL)
@@ -169,8 +174,7 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
 }
 
 /* Sets the names of inputs and outputs that the caller uses. */
-static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, const ln_work *w,
-                                const int32_t *fetches) {
+static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, const ln_work *w) {
     const ln_signature *s = plan->signature;
     for (int32_t i = 0; i < plan->program.n_inputs; ++i) {
         ln_port *port = &plan->program.inputs[i]; /* a fed tensor has its name already */
@@ -178,10 +182,10 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
     }
     plan->n_outputs = w->n_fetches;
     if (plan->outputs == NULL) plan->outputs = ln_pool_array(&plan->pool, w->n_fetches, sizeof *plan->outputs);
-    if (plan->outputs == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    if (plan->outputs == NULL) return no_memory(w->error);
     for (int32_t i = 0; i < w->n_fetches; ++i) {
-        plan->outputs[i].tensor = ln_value_at(w, fetches[i])->tensor;
-        const ln_work_value *v = ln_value_at(w, fetches[i]);
+        plan->outputs[i].tensor = ln_value_at(w, w->asked[i])->tensor;
+        const ln_work_value *v = ln_value_at(w, w->asked[i]);
         ln_tensor *t = &plan->outputs[i].tensor;
         /* A later segment computes the output. Neither its address nor its shape is known in advance, even if the file
          * declares a shape.
@@ -191,7 +195,7 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
             if (!v->known && (!v->bounded || v->bounded >> d & 1)) t->dims[d] = -1;
         const char *name = c->fetches ? c->fetches[i] : s->outputs[i];
         if (plan->outputs[i].name == NULL) plan->outputs[i].name = ln_pool_text(&plan->pool, name, strlen(name));
-        if (plan->outputs[i].name == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+        if (plan->outputs[i].name == NULL) return no_memory(w->error);
     }
     for (int32_t i = 0; i < plan->program.n_outputs; ++i)
         plan->program.outputs[i].name = plan->outputs[plan->program.outputs[i].index].name;
@@ -256,14 +260,11 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.n_devices = plan->n_devices;
     w.hints = plan->hints;
     w.n_hints = plan->n_hints;
-    linnet_status status = ln_pass_expand(&w, plan->signature, c);
-    int32_t *fetches = status == LINNET_OK ? ln_pool_array(&w.pool, w.n_fetches, sizeof *fetches) : NULL;
-    if (status == LINNET_OK && fetches == NULL) status = ln_work_no_memory(&w);
-    if (status == LINNET_OK) {
-        memcpy(fetches, w.fetches, (size_t)w.n_fetches * sizeof *fetches); /* the layout pass may replace them */
-        status = ln_program_build(&w, &plan->memory, &plan->program);
-    }
-    if (status == LINNET_OK) status = name_ports(plan, c, &w, fetches);
+    w.signature = plan->signature;
+    w.config = c;
+    w.changes = plan->changes;
+    linnet_status status = ln_program_build(&w, &plan->memory, &plan->program);
+    if (status == LINNET_OK) status = name_ports(plan, c, &w);
     ln_work_free(&w);
     status = ln_budget_end(&budget, &plan->memory, status, error);
     if (status != LINNET_OK) return status;
@@ -362,7 +363,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     ln_memory memory;
     ln_memory_init(&memory, config->allocator ? config->allocator : &model->memory.allocator);
     linnet_plan *plan = ln_memory_alloc(&memory, sizeof *plan);
-    if (plan == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a plan");
+    if (plan == NULL) return no_memory(error);
     memset(plan, 0, sizeof *plan);
     plan->memory = memory;
     ln_pool_init(&plan->pool, &plan->memory);

@@ -3,7 +3,7 @@
 #ifndef LN_PLAN_H
 #define LN_PLAN_H
 
-#include "plan/build/program.h"
+#include "plan/build/pipeline.h"
 #include "plan/graph/tuning.h"
 
 typedef struct ln_plan_output {
@@ -30,6 +30,7 @@ struct linnet_plan {
     bool *snapshot;          /* per variable: whether the session's snapshot contains it; NULL: there is no snapshot */
     const ln_tuning *tuning; /* NULL: none */
     const struct ln_machine *machine;
+    ln_pass_change *changes; /* per pass; NULL: nobody asks */
     uint64_t max_bytes;
     linnet_plan_info info;
 };

@@ -1,6 +1,5 @@
 /* segment.c - segments whose shapes depend on data. They are planned at run time, and kept by shape in a bounded cache.
    The cache is a tree: the children of an instance are the continuations seen so far, each identified by its key. */
-#include "plan/build/expand.h"
 #include "plan/graph/fold.h"
 #include "run/session.h"
 #include "linnet_ext.h"
@@ -134,7 +133,8 @@ static linnet_status resume(const ln_program *program, linnet_session *s, const 
         if (bytes > 0) memcpy(data, ln_instance_pointer(s, parent, &port->operand), bytes);
         v->tensor.data = data;
     }
-    return status != LINNET_OK ? status : ln_expand_waiting(w);
+    w->resumes = true;
+    return status;
 }
 
 /* lean: uses reference kernels, which need little memory in addition to the values. */

@@ -117,6 +117,7 @@ static linnet_session *make_session(linnet_model *model, linnet_store *store, co
     NEW(linnet_session_config, how);
     config->signature = signature;
     config->threads = 1;
+    config->passes = 1;
     REFUSED(config, linnet_plan_create(model, config, &plan, &error));
     CHECK(!linnet_plan_create(model, config, &plan, &error));
     CHECK(!linnet_plan_get_info(plan, info));
@@ -132,6 +133,10 @@ static linnet_session *make_session(linnet_model *model, linnet_store *store, co
     NEW(linnet_plan_candidate, candidate);
     CHECK(!linnet_plan_get_candidate(plan, 0, 0, candidate));
     FILLED(candidate);
+    NEW(linnet_plan_pass, pass);
+    CHECK(!linnet_plan_get_pass(plan, 0, pass));
+    FILLED(pass);
+    CHECK(strcmp(pass->name, "expand") == 0 && pass->ran && pass->nodes_before == 0 && pass->nodes_after > 0);
     CHECK(candidate->kernel[0] != 0 && (candidate->refusal != 0) == (candidate->why[0] != 0));
     CHECK(linnet_plan_get_key(plan, 0, NULL, 0) > 0);
     free(candidate);

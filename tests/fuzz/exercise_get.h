@@ -112,6 +112,9 @@ static void get_plan(fuzz *f, linnet_plan *plan, char *line, size_t size) {
         for (int k = 0; k < 40 && linnet_plan_get_candidate(plan, i, k, &candidate) == LINNET_OK; k++)
             touch_text(candidate.kernel);
     }
+    linnet_plan_pass pass = {.struct_size = sizeof pass};
+    for (int i = -1; i < 40; i++)
+        if (linnet_plan_get_pass(plan, i, &pass) == LINNET_OK) touch_text(pass.name);
     for (int i = -1; i <= linnet_plan_input_count(plan); i++)
         if (linnet_plan_get_input(plan, i, &tensor) == LINNET_OK) touch_tensor(&tensor);
     for (int i = -1; i <= linnet_plan_output_count(plan); i++)

@@ -35,6 +35,7 @@ from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
 
 if TYPE_CHECKING:
+    from linnet.session.changes import PassChange
     from linnet.session.choices import Choice
 
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     "Each dimension is a number, a range (1..8), or ? for whatever the model declares. Repeat for each input."
 )
 @click.option("--why", is_flag=True, help="Show which kernels could run each step, and why the others cannot.")
+@click.option("--passes", is_flag=True, help="Show what each pass of planning changed.")
 @click.option("--snapshot", is_flag=True, help="Plan for Session(snapshot=True), which can run during training.")
 @signature_option
 @strict_dims_option
@@ -57,6 +59,7 @@ def plan(
     model: Path,
     inputs: Sequence[str],
     why: bool,
+    passes: bool,
     snapshot: bool,
     signature: str,
     strict_dims: bool | None,
@@ -102,6 +105,9 @@ def plan(
     choices = planner.choices if why else []
     if why:
         report["why"] = [dataclasses.asdict(choice) for choice in choices]
+    changes = planner.passes if passes else []
+    if passes:
+        report["passes"] = [dataclasses.asdict(change) for change in changes]
     if as_json:
         click.echo(json.dumps(report))
         return
@@ -114,10 +120,13 @@ def plan(
     if devices:
         on = [f"{_count(n, 'step')} on {place}" for place, n in places.items()]
         click.echo(", ".join([*on, _count(transfers, "transfer")]))
+    if passes:
+        _show_passes(changes)
     if why:
         _show_why(choices)
         if info["segments"] > 1:
             click.echo("Later steps are planned in the run, because their shapes depend on data.")
+    if why or passes:
         return
     columns = (">bytes",) if exact else (">at the largest shape", ">at most")
     table = _table("Memory", "region", *columns)
@@ -142,6 +151,26 @@ def plan(
             else "upper bound: every shape fits in the memory layout of the largest"
         )
         click.echo(made)
+
+
+def _show_passes(changes: Sequence[PassChange]) -> None:
+    """One row for each pass that ran. A number that the pass did not change is shown once."""
+    table = _table(
+        "Passes", "pass", ">nodes", ">added", ">removed", ">moved", ">fused", ">values", ">bytes of results or memory"
+    )
+    for change in changes:
+        if not change.ran:
+            continue
+        nodes, values, size = (
+            f"{after:,}" if before == after else f"{before:,} -> {after:,}"
+            for before, after in (change.nodes, change.values, change.bytes)
+        )
+        counts = (str(n or "") for n in (change.added, change.removed, change.moved, change.fused))
+        table.add_row(change.name, nodes, *counts, values, size)
+    _show(table)
+    left_out = [change.name for change in changes if not change.ran]
+    if left_out:
+        click.echo(f"left out, because this plan does not need them: {', '.join(left_out)}")
 
 
 def _show_why(choices: Sequence[Choice]) -> None:

@@ -28,6 +28,7 @@ class Made(Protocol):
     _strict_dims: bool | None
     _reference: bool
     _max_bytes: int
+    _keeps_changes: bool
 
     def _spec(self, name: str) -> TensorSpec: ...
     def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None: ...
@@ -80,6 +81,7 @@ def plan(
         keep.append(ffi.new("char[]", session._tuning))
         config.tuning = keep[-1]
     config.snapshot = int(session._snapshot)
+    config.passes = int(session._keeps_changes)
     config.strict_dims = bool(session._strict_dims)
     config.reference, config.max_bytes = 2 if frame is not None else int(session._reference), session._max_bytes
     out = ffi.new("linnet_plan **")

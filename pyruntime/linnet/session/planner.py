@@ -9,6 +9,7 @@ from typing import Any
 from linnet.clib.errors import UsageError
 from linnet.session import bounding
 from linnet.session.bounds import Dim, MemoryBound, resolve
+from linnet.session.changes import PassChange, changes_of
 from linnet.session.choices import Choice, choices_of
 from linnet.session.session import Session
 
@@ -17,6 +18,7 @@ class Planner(Session):
     """Takes the arguments of Session, except bounds, input_shapes and those that only affect runs."""
 
     _made: Any = None
+    _shapes: Mapping[str, tuple[int, ...]] = {}
 
     def _begin(
         self, bounds: Mapping[str, Sequence[Dim] | str] | None, input_shapes: Mapping[str, Sequence[int]] | None
@@ -25,6 +27,7 @@ class Planner(Session):
 
     def plan(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Plans for these shapes. Raises GraphError, UsageError."""
+        self._shapes = shapes
         self._made = self._make_plan(shapes, self._fetches)
 
     def plan_bounds(self, bounds: Mapping[str, Sequence[Dim] | str]) -> MemoryBound:
@@ -39,6 +42,16 @@ class Planner(Session):
         """For each step of the latest plan: the kernels that could run it, their modelled costs, and why the others
         cannot."""
         return choices_of(self._current_plan())
+
+    @property
+    def passes(self) -> list[PassChange]:
+        """What each pass of planning changed. The latest plan is made again for it."""
+        self._current_plan()
+        self._keeps_changes = True
+        try:
+            return changes_of(self._make_plan(self._shapes, self._fetches))
+        finally:
+            self._keeps_changes = False
 
     def _current_plan(self) -> Any:
         if self._made is None:

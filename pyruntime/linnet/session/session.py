@@ -81,6 +81,8 @@ class Session:
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
+    _keeps_changes = False  # whether plans keep what each pass changed: session/planner.py
+
     def __init__(
         self,
         model: str | Path | bytes | Graph | Model,

@@ -10,7 +10,7 @@ static linnet_status inline_both(ln_work *w, const ln_work_node *node) {
     ln_work_node other = *node;
     int32_t *fetches = ln_pool_array(&w->pool, (int64_t)w->n_fetches + node->n_outputs, sizeof *fetches);
     other.outputs = ln_pool_array(&w->pool, node->n_outputs, sizeof *other.outputs);
-    if (fetches == NULL || other.outputs == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     memcpy(fetches, w->fetches, (size_t)w->n_fetches * sizeof *fetches);
     w->fetches = fetches;
     for (int o = 0; o < node->n_outputs; ++o) {

@@ -297,7 +297,9 @@ static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, 
     return LINNET_OK;
 }
 
-linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config) {
+linnet_status ln_pass_expand(ln_work *w) {
+    const ln_signature *signature = w->signature;
+    const linnet_plan_config *config = w->config;
     const ln_function *f = &w->model->functions[signature->function];
     int32_t base; /* 0: values of the signature's function keep their index */
     linnet_status status = ln_expand_values(w, f, &base);
@@ -318,12 +320,14 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
         if ((status = settle(w, ln_value_at(w, f->inputs[i]))) != LINNET_OK) return status;
     w->n_fetches = config->fetches != NULL ? config->fetch_count : f->n_outputs;
     w->fetches = ln_pool_array(&w->pool, w->n_fetches, sizeof *w->fetches);
-    if (w->fetches == NULL) return ln_work_no_memory(w);
+    int32_t *asked = ln_pool_array(&w->pool, w->n_fetches, sizeof *asked);
+    if (w->pool.failed) return ln_work_no_memory(w);
+    w->asked = asked;
     for (int32_t i = 0; i < w->n_fetches; ++i) {
         const char *name = config->fetches != NULL ? config->fetches[i] : NULL, *own;
         const int32_t at = config->fetches == NULL ? f->outputs[i] : ln_find_tensor(signature, f, name, &own);
         if (at < 0) return no_tensor(w, signature, name, "fetches");
-        w->fetches[i] = read_at(w, base, at);
+        w->fetches[i] = asked[i] = read_at(w, base, at);
         needed[at] = true;
     }
     status = ln_expand_nodes(w, f, base, needed);
@@ -332,7 +336,7 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
     return status;
 }
 
-linnet_status ln_expand_waiting(ln_work *w) {
+linnet_status ln_pass_resume(ln_work *w) {
     linnet_status status = ln_work_find_spare(w);
     int32_t n;
     ln_work_node **order = ln_work_take_nodes(w, &n);

@@ -5,10 +5,10 @@
 
 #include "plan/graph/work.h"
 
-/* expand.c: turns the signature's function into values and nodes with its shapes bound. */
-linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config);
+/* expand.c: turns w->signature's function into values and nodes, with the shapes of w->config bound. */
+linnet_status ln_pass_expand(ln_work *w);
 /* Expands the nodes that have waited for data, in a graph that holds no others. */
-linnet_status ln_expand_waiting(ln_work *w);
+linnet_status ln_pass_resume(ln_work *w);
 /* Adds a work value for every value of the function. *base is the index of the first. */
 linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base);
 /* Appends the nodes of the function that are needed. `needed` has one flag per value of the function. */

@@ -75,7 +75,7 @@ static linnet_status infer_op(ln_work *w, ln_work_node *node) {
     const bool small = node->n_outputs <= FEW;
     ln_tensor *out = small ? few : ln_pool_array(&w->pool, node->n_outputs, sizeof *out);
     uint16_t *bounded = small ? few_bounded : ln_pool_array(&w->pool, node->n_outputs, sizeof *bounded);
-    if (out == NULL || bounded == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     linnet_status status = infer(w, node, out, bounded);
     if (status != LINNET_OK) return status;
     for (int o = 0; o < node->n_outputs; ++o) {

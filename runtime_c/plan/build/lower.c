@@ -138,7 +138,8 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
 
 enum { SLOW = 10000 }; /* nanoseconds; the time to check the clock is negligible in comparison */
 
-linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
+linnet_status ln_lower_steps(ln_work *w) {
+    ln_program *program = w->program;
     int32_t steps = 0, commits = 0;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
@@ -152,10 +153,9 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
     program->commits = ln_pool_array(&program->pool, commits, sizeof *program->commits);
     for (program->packing_size = 4; program->packing_size < 2 * steps;) program->packing_size *= 2;
     program->packing = ln_pool_array(&program->pool, program->packing_size, sizeof *program->packing);
-    if (program->steps == NULL || program->commits == NULL || program->packing == NULL) return ln_work_no_memory(w);
     program->n_events = w->n_events;
-    program->event_devices = w->n_events > 0 ? ln_pool_array(&program->pool, w->n_events, 1) : NULL;
-    if (w->n_events > 0 && program->event_devices == NULL) return ln_work_no_memory(w);
+    if (w->n_events > 0) program->event_devices = ln_pool_array(&program->pool, w->n_events, 1);
+    if (program->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;

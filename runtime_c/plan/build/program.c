@@ -1,9 +1,8 @@
-/* program.c - turns an inferred graph into a program: runs the passes in order, places memory, collects ports and
- * blobs. Used for the plan itself and for every later segment. */
+/* program.c - the parts of a program besides its steps: what waits for a later segment, memory, ports, constants.
+ * pipeline.c builds a program, for the plan itself, for bodies and for later segments. */
 #include "plan/build/program.h"
 
 #include "base/sort.h"
-#include "plan/passes/passes.h"
 
 #include <string.h>
 
@@ -49,7 +48,8 @@ static void find_slot(const ln_work *w, ln_program *program, ln_port *port) {
     }
 }
 
-static linnet_status collect_ports(ln_work *w, ln_program *program) {
+linnet_status ln_collect_ports(ln_work *w) {
+    ln_program *program = w->program;
     int32_t exports = 0, inputs = 0, outputs = 0;
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
@@ -62,7 +62,7 @@ static linnet_status collect_ports(ln_work *w, ln_program *program) {
     program->exports = ln_pool_array(&program->pool, exports, sizeof *program->exports);
     program->inputs = ln_pool_array(&program->pool, inputs, sizeof *program->inputs);
     program->outputs = ln_pool_array(&program->pool, outputs, sizeof *program->outputs);
-    if (program->exports == NULL || program->inputs == NULL || program->outputs == NULL) return ln_work_no_memory(w);
+    if (program->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
         if (v->exported && (v->known || v->bounded) && v->buffer >= 0) {
@@ -155,7 +155,8 @@ static void mark_blobs(const ln_work *w, const ln_program *program, const blob_t
 }
 
 /* The program takes over folded values that its steps still read; the others are freed with the working graph. */
-static linnet_status adopt_blobs(ln_work *w, ln_program *program) {
+linnet_status ln_adopt_constants(ln_work *w) {
+    ln_program *program = w->program;
     int32_t kept = 0;
     blob_table table;
     const linnet_status status = sort_blobs(w, &table);
@@ -183,7 +184,8 @@ static linnet_status adopt_blobs(ln_work *w, ln_program *program) {
 }
 
 /* Keeps the waiting part of the graph, without the fetches that this program provides. */
-static linnet_status keep_rest(ln_work *w, ln_program *program) {
+linnet_status ln_keep_rest(ln_work *w) {
+    ln_program *program = w->program;
     if (w->waiting == 0) return LINNET_OK;
     program->rest = ln_pool_alloc(&program->pool, sizeof *program->rest);
     if (program->rest == NULL) return ln_work_no_memory(w);
@@ -196,7 +198,9 @@ static linnet_status keep_rest(ln_work *w, ln_program *program) {
     return status;
 }
 
-static void take_needs(ln_program *program, const ln_needs *needs) {
+linnet_status ln_take_needs(ln_work *w) {
+    ln_program *program = w->program;
+    const ln_needs *needs = w->needs;
     program->arena = needs->arena;
     program->io = needs->io;
     program->lower_bound = needs->lower_bound;
@@ -206,46 +210,9 @@ static void take_needs(ln_program *program, const ln_needs *needs) {
     program->n_chunks = needs->n_chunks;
     program->n_residents = needs->n_residents;
     program->device_bytes = needs->device_bytes;
-}
-
-linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *program) {
-    memset(program, 0, sizeof *program);
-    program->memory = memory;
-    program->model = w->model;
-    program->outer = w->outer;
-    program->n_devices = w->n_devices;
-    ln_pool_init(&program->pool, memory);
-    program->pool.exact = w->frame != NULL; /* the frame's number of bytes is promised to all smaller shapes */
-    program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);
-    w->lasting = &program->pool;
-    ln_needs needs = {.devices = program->devices};
-    w->needs = &needs;
-    linnet_status status = program->devices == NULL ? ln_work_no_memory(w) : ln_work_sweep(w);
-    if (status == LINNET_OK) status = keep_rest(w, program);
-    if (status == LINNET_OK) status = ln_pass_place(w);
-    if (status == LINNET_OK) status = ln_pass_devices(w);
-    if (status == LINNET_OK) status = ln_pass_layout(w);
-    if (status == LINNET_OK && !w->reference) status = ln_pass_storage(w);
-    if (status == LINNET_OK && !w->reference) status = ln_pass_fuse(w);
-    if (status == LINNET_OK && !w->reference) status = ln_pass_order(w);
-    if (status == LINNET_OK && w->ordered && w->target > 0) status = ln_pass_recompute(w);
-    program->ordered = w->ordered || (w->outer != NULL && w->outer->ordered);
     program->recomputed = w->recomputed;
-    if (status == LINNET_OK) status = ln_pass_waits(w);
-    if (status == LINNET_OK) status = ln_pass_claims(w);
-    if (status == LINNET_OK) status = ln_pass_alias(w);
-    if (status == LINNET_OK) status = ln_pass_offsets(w);
-    if (status == LINNET_OK) status = ln_pass_device_memory(w);
-    if (status == LINNET_OK) status = ln_pass_frame(w);
-    take_needs(program, &needs);
-    w->needs = NULL;
+    program->ordered = w->ordered || (w->outer != NULL && w->outer->ordered);
     /* The total is checked when it is known. This part is checked here, because kernels may prepare tables that are as
        long as the tensors. */
-    if (status == LINNET_OK && !program->ordered)
-        status = ln_check_bound(w->max_bytes, program->arena + program->io, w->error);
-    if (status == LINNET_OK) status = ln_lower_steps(w, program);
-    if (status == LINNET_OK) status = collect_ports(w, program);
-    if (status == LINNET_OK) status = adopt_blobs(w, program);
-    if (status != LINNET_OK) ln_program_free(program);
-    return status;
+    return program->ordered ? LINNET_OK : ln_check_bound(w->max_bytes, program->arena + program->io, w->error);
 }

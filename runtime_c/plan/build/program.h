@@ -121,10 +121,15 @@ typedef struct ln_program {
     ln_work *rest;            /* the part of the graph that waits for data; NULL: nothing waits */
 } ln_program;
 
-/* Runs the passes from the layout on over an inferred graph and builds the program. All persistent memory comes from
- * `memory`. On an error the program is freed. */
+/* pipeline.c: runs the passes (passes.inc) and builds the program. All persistent memory comes from `memory`. On an
+ * error the program is freed. */
 linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *out);
 void ln_program_free(ln_program *program);
+/* Passes of program.c, which fill in w->program. */
+linnet_status ln_keep_rest(ln_work *w);
+linnet_status ln_take_needs(ln_work *w);
+linnet_status ln_collect_ports(ln_work *w);
+linnet_status ln_adopt_constants(ln_work *w);
 
 /* packed.c. Bytes that the call's rearranged constants need. */
 uint64_t ln_packed_size(const ln_call *call);
@@ -159,6 +164,6 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
 /* device_steps.c: fills program->moves. */
 linnet_status ln_lower_moves(ln_work *w, ln_program *program);
 /* lower.c: builds the steps of all ready nodes. */
-linnet_status ln_lower_steps(ln_work *w, ln_program *program);
+linnet_status ln_lower_steps(ln_work *w);
 
 #endif

@@ -176,7 +176,7 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
     void **data = few ? few_data : ln_pool_array(&w->pool, n_outputs, sizeof *data);
     int32_t *blobs = few ? few_blobs : ln_pool_array(&w->pool, n_outputs, sizeof *blobs);
     int64_t *true_dims = few ? few_dims : ln_pool_array(&w->pool, (int64_t)n_outputs * LN_MAX_RANK, sizeof *true_dims);
-    if (in == NULL || out == NULL || data == NULL || blobs == NULL || true_dims == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     for (int i = 0; i < n_inputs; ++i)
         if (inputs[i] >= 0) {
             const ln_work_value *v = ln_value_at(w, inputs[i]);

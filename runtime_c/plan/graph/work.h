@@ -139,19 +139,25 @@ typedef struct ln_work {
     int32_t n_hints;
     ln_list claims, moves; /* ln_work_claim *, ln_work_move */
     int32_t n_events;
-    uint64_t max_bytes;       /* 0: no bound */
-    int32_t waiting;          /* nodes left for later segments */
-    int32_t depth;            /* of inlined calls */
-    bool ordered;             /* by ln_pass_order, for updates: */
-    int32_t last_failure;     /* position of the last node that can fail */
-    uint64_t target;          /* the arena size in bytes that ln_pass_recompute aims at */
-    int32_t recomputed;       /* number of nodes that it added */
-    bool nested;              /* this graph is a body, and a step of `outer` runs it */
-    struct ln_program *outer; /* set during lowering */
-    ln_pool *lasting;         /* the program's: memory of steps, which outlives the graph */
-    ln_needs *needs;          /* filled while the program is built */
-    ln_list bodies;           /* ln_work *, of the nodes */
-    bool *spare;              /* later segments: values that no waiting node needs, whose numbers can be reused */
+    uint64_t max_bytes;               /* 0: no bound */
+    int32_t waiting;                  /* nodes left for later segments */
+    int32_t depth;                    /* of inlined calls */
+    bool ordered;                     /* by ln_pass_order, for updates: */
+    int32_t last_failure;             /* position of the last node that can fail */
+    uint64_t target;                  /* the arena size in bytes that ln_pass_recompute aims at */
+    int32_t recomputed;               /* number of nodes that it added */
+    bool nested;                      /* this graph is a body, and a step of `outer` runs it */
+    struct ln_program *outer;         /* set during lowering */
+    const ln_signature *signature;    /* the graph is expanded from it; NULL: the graph is a body or a segment */
+    const linnet_plan_config *config; /* of the signature's plan */
+    bool resumes;                     /* the graph is a segment, whose nodes have waited */
+    const int32_t *asked;             /* the values that the caller fetches, before passes put others in their place */
+    struct ln_program *program;       /* the one that is built */
+    struct ln_pass_change *changes;   /* per pass: what it changed; NULL: nobody asks */
+    ln_pool *lasting;                 /* the program's: memory of steps, which outlives the graph */
+    ln_needs *needs;                  /* filled while the program is built */
+    ln_list bodies;                   /* ln_work *, of the nodes */
+    bool *spare; /* later segments: values that no waiting node needs, whose numbers can be reused */
     int32_t n_spare;
     linnet_error *error;
 } ln_work;

@@ -119,7 +119,7 @@ static linnet_status claim_run(ln_work *w, const run *r) {
     linnet_step *steps = ln_pool_array(&w->pool, r->n, sizeof *steps);
     const linnet_step **offered = ln_pool_array(&w->pool, r->n, sizeof *offered);
     ln_work_node **nodes = ln_pool_array(&w->pool, r->n, sizeof *nodes);
-    if (steps == NULL || offered == NULL || nodes == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     linnet_status status = LINNET_OK;
     for (int32_t i = 0; i < r->n && status == LINNET_OK; ++i) {
         nodes[i] = r->nodes[i];

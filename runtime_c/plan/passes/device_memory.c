@@ -19,7 +19,7 @@ static linnet_status plan_arenas(ln_work *w, arenas *a, int32_t count, uint64_t 
     uint64_t *sums = ln_pool_array(&w->pool, count, sizeof *sums);
     ln_lifetime *part = ln_pool_array(&w->pool, a->n, sizeof *part);
     int32_t *from = ln_pool_array(&w->pool, a->n, sizeof *from);
-    if (sums == NULL || part == NULL || from == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < a->n; ++i) a->group[i] = count == 1 ? 0 : -1;
     for (int32_t done = 0; count > 1 && done < a->n; ++done) {
         int32_t largest = -1, least = 0;
@@ -115,7 +115,7 @@ static linnet_status place_on_device(ln_work *w, uint8_t place) {
     }
     /* the arenas, the scratch, and at most one buffer per resident or packed block */
     m->chunks = ln_pool_array(&w->pool, (int64_t)a.n + 2 + w->values.count + w->claims.count, sizeof *m->chunks);
-    if (a.lifetimes == NULL || a.buffers == NULL || a.group == NULL || m->chunks == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     uint64_t most = UINT64_MAX;
     for (int32_t count = 1; a.n > 0 && (count == 1 || (room > 0 && most > room)); ++count) {
         if (count > a.n) { /* cost() has seen each operand alone, but a private layout may be larger */

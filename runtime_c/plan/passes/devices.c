@@ -147,7 +147,7 @@ linnet_status ln_pass_devices(ln_work *w) {
     const int64_t slots = (int64_t)w->values.count * (w->n_devices + 1);
     p.copies = ln_pool_array(&w->pool, slots, sizeof *p.copies);
     ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
-    if (p.copies == NULL || order == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     for (int64_t i = 0; i < slots; ++i) p.copies[i] = -1;
     for (int32_t i = 0; i < n_nodes; ++i) {
         const linnet_status status =

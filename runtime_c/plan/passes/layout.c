@@ -337,7 +337,7 @@ linnet_status ln_pass_layout(ln_work *w) {
     int32_t n_nodes;
     group *groups = ln_pool_array(&w->pool, n_values, sizeof *groups);
     int32_t *others = ln_pool_array(&w->pool, n_values, sizeof *others);
-    if (groups == NULL || others == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n_values; ++i) others[i] = -1;
     if (!w->reference) {
         begin(w, groups);

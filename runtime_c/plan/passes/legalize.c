@@ -108,7 +108,7 @@ linnet_status ln_pass_storage(ln_work *w) {
     const int32_t n_values = w->values.count;
     int32_t n_nodes, *wide = ln_pool_array(&w->pool, n_values, sizeof *wide);
     ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
-    if (wide == NULL || order == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n_values; ++i) wide[i] = -1;
     for (int32_t i = 0; i < n_nodes; ++i) {
         ln_work_node *node = order[i];

@@ -26,7 +26,7 @@ linnet_status ln_pass_offsets(ln_work *w) {
     const int32_t n = w->buffers.count;
     ln_lifetime *lifetimes = ln_pool_array(&w->pool, n, sizeof *lifetimes);
     int32_t *owner = ln_pool_array(&w->pool, n, sizeof *owner);
-    if (lifetimes == NULL || owner == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     int count = 0;
     for (int32_t i = 0; i < n; ++i) {
         ln_work_buffer *b = ln_buffer_at(w, i);

@@ -139,8 +139,7 @@ static linnet_status find_checks(order *s) {
                                                                                one */
     s->seen = ln_pool_array(&s->w->pool, n, sizeof *s->seen);
     s->led = ln_pool_array(&s->w->pool, n, sizeof *s->led);
-    if (ranges == NULL || latest == NULL || before == NULL || s->seen == NULL || s->led == NULL)
-        return ln_work_no_memory(s->w);
+    if (s->w->pool.failed) return ln_work_no_memory(s->w);
     for (int32_t i = 0; i < 2 * n; ++i) s->check[i] = -1;
     for (int32_t i = 0; i < n; ++i) {
         if (!can_fail(s->w, s->nodes[i])) continue;
@@ -194,8 +193,7 @@ static linnet_status trace(order *s) {
     s->checked = ln_pool_array(&s->w->pool, n, sizeof *s->checked);
     s->urgent = ln_pool_array(&s->w->pool, n, sizeof *s->urgent);
     s->maker = ln_pool_array(&s->w->pool, (int64_t)n_values + n, sizeof *s->maker); /* a check adds two values */
-    if (s->missing == NULL || s->check == NULL || s->checked == NULL || s->urgent == NULL || s->maker == NULL)
-        return ln_work_no_memory(s->w);
+    if (s->w->pool.failed) return ln_work_no_memory(s->w);
     for (int64_t v = 0; v < n_values + n; ++v) s->maker[v] = -1;
     for (int32_t i = 0; i < s->n; ++i)
         for (int32_t o = 0; o < s->nodes[i]->n_outputs; ++o)
@@ -212,8 +210,7 @@ static linnet_status connect(order *s) {
     s->origin = ln_pool_array(&s->w->pool, n_values, sizeof *s->origin);
     s->left = ln_pool_array(&s->w->pool, n_values, sizeof *s->left);
     s->old = ln_pool_array(&s->w->pool, s->w->model->n_variables, sizeof *s->old);
-    if (s->starts == NULL || s->readers == NULL || s->origin == NULL || s->left == NULL || s->old == NULL)
-        return ln_work_no_memory(s->w);
+    if (s->w->pool.failed) return ln_work_no_memory(s->w);
     for (int32_t v = 0; v < n_values; ++v) s->origin[v] = v;
     for (int32_t i = 0; i < s->n; ++i) {
         const ln_work_node *node = s->nodes[i];
@@ -354,7 +351,7 @@ linnet_status ln_pass_order(ln_work *w) {
     order s = {.w = w};
     bool *assigned = ln_pool_array(&w->pool, w->model->n_variables, sizeof *assigned);
     s.nodes = ln_pool_array(&w->pool, 2 * (int64_t)w->nodes.count, sizeof *s.nodes);
-    if (assigned == NULL || s.nodes == NULL) return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     if (!updates_variables(w, assigned)) return LINNET_OK;
     for (int32_t i = 0; i < w->nodes.count; ++i)
         if (ln_node_at(w, i)->state == LN_NODE_READY) s.nodes[s.n++] = ln_node_at(w, i);

@@ -195,8 +195,7 @@ linnet_status ln_pass_place(ln_work *w) {
     c.islands = ln_pool_array(&w->pool, n, sizeof *c.islands);
     c.made = ln_find_makers(w);
     c.counted = ln_pool_array(&w->pool, n_values, sizeof *c.counted);
-    if (c.costs == NULL || c.hinted == NULL || c.islands == NULL || c.made == NULL || c.counted == NULL)
-        return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;

@@ -245,9 +245,7 @@ linnet_status ln_pass_recompute(ln_work *w) {
     r.original = ln_pool_array(&w->pool, r.capacity, sizeof *r.original);
     r.trial = ln_pool_array(&w->pool, (int64_t)n + r.capacity, sizeof *r.trial);
     r.buffers = ln_pool_array(&w->pool, (int64_t)2 * r.capacity, sizeof *r.buffers);
-    if (r.maker == NULL || r.made_at == NULL || r.home == NULL || r.clone == NULL || r.original == NULL ||
-        r.trial == NULL || r.buffers == NULL)
-        return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n; ++i)
         for (int32_t o = 0; o < ln_node_at(w, i)->n_outputs; ++o)
             if (ln_node_at(w, i)->outputs[o] >= 0) r.maker[ln_node_at(w, i)->outputs[o]] = ln_node_at(w, i);

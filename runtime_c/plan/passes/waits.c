@@ -145,8 +145,7 @@ linnet_status ln_pass_waits(ln_work *w) {
     s.writers = ln_pool_array(&w->pool, n_values, sizeof *s.writers);
     s.downloads = ln_pool_array(&w->pool, n_values, sizeof *s.downloads);
     ln_work_node **order = ln_work_take_nodes(w, &n);
-    if (s.queues == NULL || s.numbers == NULL || s.writers == NULL || s.downloads == NULL || order == NULL)
-        return ln_work_no_memory(w);
+    if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t d = 0; d <= w->n_devices; ++d) s.queues[d].final = -1;
     for (int32_t i = 0; i < n; ++i) {
         if (order[i]->state != LN_NODE_READY || ln_is_kernel(order[i])) continue;
