@@ -84,10 +84,11 @@ lint: $(VENV)/.lint-stamp ## runs clang-format, ruff and mypy, and checks that g
 	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v generated)
 	$(BIN)/python schema/generate.py --check
 
-generate: $(VENV)/.test-stamp$(EXTRAS) ## writes the generated files from schema/
+generate: $(VENV)/.test-stamp$(EXTRAS) ## writes the generated files and lists
 	.ci/packages
 	$(BIN)/python schema/generate.py
 	$(BIN)/python -m linnet.converters.coverage docs/ops.md
+	$(BIN)/python -m tests.pass_list --write
 
 cross: ## builds the library and native tools for TARGET=aarch64 in build-$(TARGET)/
 	cmake -S . -B build-$(TARGET) $(GENERATOR) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake -DLINNET_WERROR=ON > /dev/null

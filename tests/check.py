@@ -36,8 +36,8 @@ COVERED: dict[str, tuple[str, str]] = {
     "runtime_c/dispatch": ("kernel_lines", "kernel_choice tuning"),
     "runtime_c/plan/passes/devices": ("plan", "devices device_mock"),
     "runtime_c/plan": (
-        "plan planner",
-        "plan_edges plan_random graph_regressions bounds partial_runs devices feeds planning_budget",
+        "plan planner passes",
+        "passes plan_edges plan_random graph_regressions bounds partial_runs devices feeds planning_budget",
     ),
     "runtime_c/run/bind": ("bind", "binding"),
     "runtime_c/run/kept": ("kept", "packed_variables"),

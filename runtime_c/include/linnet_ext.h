@@ -175,7 +175,7 @@ LINNET_API size_t linnet_plan_get_key(const linnet_plan *plan, int step, char *t
 typedef struct linnet_plan_pass {
     size_t struct_size;
     const char *name;
-    int32_t ran; /* 0: the plan left it out, and it changed nothing */
+    int32_t ran;                       /* 0: the plan left it out, and it changed nothing */
     int32_t added, removed;            /* nodes */
     int32_t moved;                     /* nodes that come after a node that they came before */
     int32_t fused;                     /* nodes that have become epilogues */
