@@ -92,13 +92,11 @@ def c_header(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out.append("enum ln_op_family {")
     out += [f"    LN_FAMILY_{family.upper()}," for family in FAMILIES]
     out += ["};", ""]
-    out += [f"linnet_status ln_infer_{op.name}(const ln_infer *infer);" for op in ops]
-    out += [
-        f"int ln_layout_{op.name}(const void *attributes, const ln_tensor *x, int input);"
-        for op in ops
-        if op.layout_rule
-    ]
-    out += [f"void ln_count_{op.name}(const struct ln_call *call, ln_counts *counts);" for op in ops if op.counts]
+    layout = "const void *attributes, const ln_tensor *x, int input"
+    count = "const struct ln_call *call, ln_counts *counts"
+    out += [f"LN_PLANNING linnet_status ln_infer_{op.name}(const ln_infer *infer);" for op in ops]
+    out += [f"int ln_layout_{op.name}({layout});" for op in ops if op.layout_rule]
+    out += [f"LN_PLANNING void ln_count_{op.name}({count});" for op in ops if op.counts]
     out += ["", "#endif", ""]
     return "\n".join(out)
 

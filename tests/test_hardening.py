@@ -70,7 +70,8 @@ def test_what_reads_files_has_canaries() -> None:
     folder = build("release") / "CMakeFiles" / "linnet_objects.dir" / "runtime_c"
     for name in (
         "model/model",
-        "model/structure",
+        "model/structure_nodes",
+        "model/structure_values",
         "model/checkpoint",
         "base/error",
         "model/verify_map",

@@ -6,6 +6,13 @@
 #include "base/error.h"
 #include "base/types.h"
 
+/* Marks what runs while a model is planned: it is compiled for size even where the folder's flags ask for speed. */
+#if defined(__GNUC__)
+#define LN_PLANNING __attribute__((cold))
+#else
+#define LN_PLANNING
+#endif
+
 enum ln_attribute_type {
     LN_ATTRIBUTE_INT,
     LN_ATTRIBUTE_BOOL,

@@ -17,7 +17,7 @@ linnet_status ln_infer_dequantize(const ln_infer *infer) {
         ln_expected(infer->error, "f32, f16 or bf16");
         return ln_got(infer->error, "%s", linnet_dtype_name(y->dtype) ? linnet_dtype_name(y->dtype) : "none");
     }
-    return ln_check_quant_operands(infer, a->axis, a->block, &infer->inputs[0]);
+    return ln_check_quant_operands(infer, a->axis, a->block);
 }
 
 static bool can(const ln_call *call) {

@@ -25,7 +25,7 @@ linnet_status ln_infer_quantize(const ln_infer *infer) {
         ln_expected(infer->error, "i4, u4, i8, u8, i16 or u16");
         return ln_got(infer->error, "%s", linnet_dtype_name(y->dtype) ? linnet_dtype_name(y->dtype) : "none");
     }
-    return ln_check_quant_operands(infer, a->axis, a->block, y);
+    return ln_check_quant_operands(infer, a->axis, a->block);
 }
 
 static bool can(const ln_call *call) {

@@ -96,23 +96,23 @@ void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, i
    beyond `columns` are not written. */
 void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to);
 
-bool ln_gemm_matmul_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
-linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
-bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
-void ln_gemm_matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
+LN_PLANNING bool ln_gemm_matmul_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
+LN_PLANNING linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
+LN_PLANNING bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n);
+LN_PLANNING void ln_gemm_matmul_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+LN_PLANNING void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+LN_PLANNING linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
 void ln_gemm_pack(const ln_call *call, void *packed);
 linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
 /* Weight gradients of convolutions (gemm_driver_gradient.c). */
-bool ln_gemm_gradient_can(const ln_call *call);
-linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set);
+LN_PLANNING bool ln_gemm_gradient_can(const ln_call *call);
+LN_PLANNING linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set);
 linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                    int thread);
 /* Transposed convolutions to few channels (gemm_driver_scatter.c). */
-bool ln_gemm_scatter_can(const ln_call *call);
-void ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
-linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);
+LN_PLANNING bool ln_gemm_scatter_can(const ln_call *call);
+LN_PLANNING void ln_gemm_scatter_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+LN_PLANNING linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);
 linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                   int thread);
 

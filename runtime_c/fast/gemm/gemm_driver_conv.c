@@ -39,7 +39,7 @@ static void turn(problem *p) {
     }
 }
 
-static bool describe(const ln_call *call, problem *p) {
+static LN_PLANNING bool describe(const ln_call *call, problem *p) {
     const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1], *y = &call->outputs[0];
     if (ln_count(x) <= 0 || ln_count(call->inner) <= 0 || ln_count(weight) <= 0 || !ln_is_dense(weight)) return false;
     p->transposed = call->op->id == LN_OP_CONV_TRANSPOSE;

@@ -26,7 +26,7 @@ typedef struct gradient {
     int64_t parts, part, chunks, chunk; /* parts of k, of `part` positions each; chunks of `chunk` panels */
 } gradient;
 
-static bool describe(const ln_call *call, gradient *p) {
+static LN_PLANNING bool describe(const ln_call *call, gradient *p) {
     const ln_tensor *x = &call->inputs[0], *g = &call->inputs[1];
     if (ln_window_conv_gradient(call->attributes, x, g, &p->window, NULL) != LINNET_OK) return false;
     const ln_window *w = &p->window;

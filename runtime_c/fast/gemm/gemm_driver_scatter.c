@@ -19,7 +19,7 @@ typedef struct scatter {
     int64_t x_row, columns, panels; /* columns: (tap, output channel) */
 } scatter;
 
-static bool describe(const ln_call *call, scatter *p) {
+static LN_PLANNING bool describe(const ln_call *call, scatter *p) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     const ln_window *g = &p->window;
     if (ln_window_conv_transpose(call->attributes, x, w, &p->window, NULL) != LINNET_OK) return false;

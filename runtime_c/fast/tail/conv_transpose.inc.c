@@ -151,7 +151,7 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
     return LINNET_OK;
 }
 
-static void LN_SIMD_NAME(transpose_cost)(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+static LN_PLANNING void LN_SIMD_NAME(transpose_cost)(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
 #if defined(LN_SIMD_SSE2) /* with four lanes, the packed product is faster whatever the shape */
     ln_scale_products(counts, LN_TRANSPOSE_SLOW);
 #endif

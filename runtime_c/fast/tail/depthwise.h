@@ -40,8 +40,8 @@ typedef struct ln_depthwise_gradient {
     int64_t channels, padded, parts, part;
 } ln_depthwise_gradient;
 
-bool ln_depthwise_gradient_can(const ln_call *call);
-linnet_status ln_depthwise_gradient_configure(ln_call *call);
+LN_PLANNING bool ln_depthwise_gradient_can(const ln_call *call);
+LN_PLANNING linnet_status ln_depthwise_gradient_configure(ln_call *call);
 /* Phase 1: computes channels [begin, end) of the weights from their parts. */
 void ln_depthwise_gradient_finish(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
 

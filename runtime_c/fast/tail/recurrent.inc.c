@@ -65,7 +65,7 @@ static const ln_recurrent_vectors recurrent_vectors = {.panel = RECURRENT_PANEL,
                                                        .activate = recurrent_activate,
                                                        .set = &LN_SIMD_NAME(ln_gemm_f32)};
 
-static linnet_status recurrent_configure(ln_call *call) {
+static LN_PLANNING linnet_status recurrent_configure(ln_call *call) {
     const linnet_status status = ln_recurrent_configure(call, RECURRENT_PANEL, sizeof(float));
     const ln_recurrent *plan = call->state;
     if (status == LINNET_OK)

@@ -235,12 +235,12 @@ static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buf
     return LINNET_OK;
 }
 
-static bool LN_SIMD_NAME(reduce_can)(const ln_call *call) {
+static LN_PLANNING bool LN_SIMD_NAME(reduce_can)(const ln_call *call) {
     ln_reduce_plan plan;
     return ln_reduce_make_plan(call, &plan);
 }
 
-static linnet_status LN_SIMD_NAME(reduce_configure)(ln_call *call) {
+static LN_PLANNING linnet_status LN_SIMD_NAME(reduce_configure)(ln_call *call) {
     ln_reduce_plan *p = ln_call_state(call, sizeof *p);
     if (!p) return LINNET_OUT_OF_MEMORY;
     ln_reduce_make_plan(call, p);
@@ -258,7 +258,7 @@ const ln_kernel_code LN_SIMD_NAME(ln_reduce_simd) = {
 
 #if defined(LN_SIMD_SSE2) || defined(LN_SIMD_NEON)
 
-static bool LN_SIMD_NAME(arg_can)(const ln_call *call) {
+static LN_PLANNING bool LN_SIMD_NAME(arg_can)(const ln_call *call) {
     const ln_reduce_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
     uint32_t mask;
@@ -267,7 +267,7 @@ static bool LN_SIMD_NAME(arg_can)(const ln_call *call) {
            ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad) && mask != 0 && (mask & (mask - 1)) == 0;
 }
 
-static linnet_status LN_SIMD_NAME(arg_configure)(ln_call *call) {
+static LN_PLANNING linnet_status LN_SIMD_NAME(arg_configure)(ln_call *call) {
     call->work[0] = ln_count(&call->outputs[0]);
     call->grain = ln_max(1, 16384 * call->work[0] / ln_count(&call->inputs[0]));
     return LINNET_OK;
@@ -305,7 +305,7 @@ static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers
     return LINNET_OK;
 }
 
-static void LN_SIMD_NAME(arg_cost)(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+static LN_PLANNING void LN_SIMD_NAME(arg_cost)(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     (void)kernel;
     counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[0]);
 }

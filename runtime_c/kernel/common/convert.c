@@ -1,4 +1,4 @@
-/* convert.c - the conversion of one element between any two dtypes. */
+/* convert.c - the conversion of one element between any two dtypes, and the ranges of quantized ones. */
 #include "kernel/common/convert.h"
 
 void ln_convert_element(void *to, int to_dtype, int64_t to_index, const void *from, int from_dtype,
@@ -19,4 +19,12 @@ void ln_convert_element(void *to, int to_dtype, int64_t to_index, const void *fr
         ln_store_i64(to, to_dtype, to_index, v);
     else
         ln_store_wrapped(to, to_dtype, to_index, v);
+}
+
+void ln_quant_range(int dtype, int bits, int64_t *low, int64_t *high) {
+    int width = ln_dtype_bits(dtype);
+    bool is_signed = dtype == LINNET_I8 || dtype == LINNET_I16 || dtype == LINNET_I32 || dtype == LINNET_I4;
+    if (bits <= 0 || bits > width) bits = width;
+    *low = is_signed ? -((int64_t)1 << (bits - 1)) : 0;
+    *high = is_signed ? ((int64_t)1 << (bits - 1)) - 1 : ((int64_t)1 << bits) - 1;
 }

@@ -78,12 +78,6 @@ static inline int64_t ln_clear_packed(void *data, const ln_tensor *t) {
 }
 
 /* Stored range of a quantized dtype: `bits` narrows it (int4 in i8); 0 means all bits of the dtype. */
-static inline void ln_quant_range(int dtype, int bits, int64_t *low, int64_t *high) {
-    int width = ln_dtype_bits(dtype);
-    bool is_signed = dtype == LINNET_I8 || dtype == LINNET_I16 || dtype == LINNET_I32 || dtype == LINNET_I4;
-    if (bits <= 0 || bits > width) bits = width;
-    *low = is_signed ? -((int64_t)1 << (bits - 1)) : 0;
-    *high = is_signed ? ((int64_t)1 << (bits - 1)) - 1 : ((int64_t)1 << bits) - 1;
-}
+void ln_quant_range(int dtype, int bits, int64_t *low, int64_t *high);
 
 #endif

@@ -26,9 +26,9 @@ void ln_count_cumsum(const ln_call *call, ln_counts *counts) {
     counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[0]);
 }
 
-static bool can(const ln_call *call) { return call->inputs[0].dtype == call->outputs[0].dtype; }
+static LN_PLANNING bool can(const ln_call *call) { return call->inputs[0].dtype == call->outputs[0].dtype; }
 
-static linnet_status configure(ln_call *call) {
+static LN_PLANNING linnet_status configure(ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
     if (!call->inputs[1].data) /* the axis is known only at run time, so one item processes every row */
         return LINNET_OK;

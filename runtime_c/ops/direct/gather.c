@@ -129,12 +129,12 @@ typedef struct walk {
     bool real;       /* the result has the real values of quantized integers */
 } walk;
 
-static bool can(const ln_call *call) {
+static LN_PLANNING bool can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     return (x->dtype == y->dtype || (ln_is_dense(x) && ln_is_dense(y))) && x->rank >= 0 && call->inputs[1].rank >= 0;
 }
 
-static linnet_status configure(ln_call *call) {
+static LN_PLANNING linnet_status configure(ln_call *call) {
     const ln_gather_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1], *y = &call->outputs[0];
     const bool nd = a->kind == LN_GATHER_KIND_ND, take = a->kind == LN_GATHER_KIND_TAKE;

@@ -123,7 +123,7 @@ static float overlap(const box *a, const box *b) {
     return common / (a->area + b->area - common);
 }
 
-static linnet_status configure(ln_call *call) {
+static LN_PLANNING linnet_status configure(ln_call *call) {
     call->scratch_bytes = (size_t)call->inputs[0].dims[1] * (sizeof(candidate) + 2 * sizeof(box));
     return LINNET_OK;
 }

@@ -20,7 +20,7 @@ void ln_count_nonzero(const ln_call *call, ln_counts *counts) {
     counts->work[LN_RATE_MOVE] += (double)ln_count(&call->inputs[0]);
 }
 
-static bool can(const ln_call *call) { return call->inputs[0].rank >= 0; }
+static LN_PLANNING bool can(const ln_call *call) { return call->inputs[0].rank >= 0; }
 
 static bool is_zero(const void *data, int dtype, int64_t at) {
     if (ln_dtype_is_float(dtype)) return ln_load_f64(data, dtype, at) == 0.0; /* NaN counts as nonzero */

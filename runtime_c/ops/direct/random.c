@@ -47,7 +47,7 @@ void ln_count_random(const ln_call *call, ln_counts *counts) {
     counts->work[LN_RATE_MOVE] += 3 * (double)ln_count(&call->outputs[0]);
 }
 
-static linnet_status configure(ln_call *call) {
+static LN_PLANNING linnet_status configure(ln_call *call) {
     call->work[0] = ln_ceil_div(ln_count(&call->outputs[0]), 4);
     call->grain = 1024;
     return LINNET_OK;

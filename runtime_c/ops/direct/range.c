@@ -52,7 +52,7 @@ linnet_status ln_infer_range(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-static linnet_status configure(ln_call *call) {
+static LN_PLANNING linnet_status configure(ln_call *call) {
     call->work[0] = ln_count(&call->outputs[0]);
     call->grain = 16384;
     return LINNET_OK;

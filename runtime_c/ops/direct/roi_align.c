@@ -51,7 +51,7 @@ typedef struct sample {
     float weight[2];
 } sample;
 
-static linnet_status configure(ln_call *call) {
+static LN_PLANNING linnet_status configure(ln_call *call) {
     const ln_roi_align_attributes *a = call->attributes;
     call->work[0] = call->outputs[0].dims[0];
     call->scratch_thread = 2 * (size_t)(a->sampling_ratio > 0 ? a->sampling_ratio : MOST_SAMPLES) * sizeof(sample);

@@ -58,7 +58,7 @@ linnet_status ln_infer_scatter(const ln_infer *infer) {
                   ln_shape_text(u->dims, u->rank, t3, sizeof t3));
 }
 
-static bool can(const ln_call *call) {
+static LN_PLANNING bool can(const ln_call *call) {
     return call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[2].dtype == call->outputs[0].dtype;
 }
 

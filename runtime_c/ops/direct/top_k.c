@@ -80,9 +80,9 @@ static void sift_down(const row *r, int64_t *heap, int64_t n, int64_t at) {
     }
 }
 
-static bool can(const ln_call *call) { return call->inputs[0].dtype == call->outputs[0].dtype; }
+static LN_PLANNING bool can(const ln_call *call) { return call->inputs[0].dtype == call->outputs[0].dtype; }
 
-static linnet_status configure(ln_call *call) {
+static LN_PLANNING linnet_status configure(ln_call *call) {
     const ln_top_k_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
     int axis = ln_axis(a->axis, x->rank);
