@@ -108,7 +108,7 @@ linnet_refusal ln_kernel_refusal(const ln_kernel *kernel, const ln_call *call, b
     return refusal == LINNET_REFUSAL_NONE && !covers(kernel, call) ? LINNET_REFUSAL_CALL : refusal;
 }
 
-const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
+const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only, double *least) {
     const struct ln_machine *machine = ln_machine_for(call);
     const ln_kernel *best = NULL;
     const ln_call_kinds kinds = ln_kinds_of(call);
@@ -131,6 +131,7 @@ const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only) {
         best = kernel;
         cost = ns;
     }
+    if (least != NULL && best != NULL) *least = (double)machine->step + cost;
     return best;
 }
 

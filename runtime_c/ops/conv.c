@@ -28,9 +28,9 @@ linnet_status ln_infer_conv(const ln_infer *infer) {
 }
 
 void ln_count_conv(const ln_call *call, ln_counts *counts) {
-    ln_window w;
-    if (ln_window_conv(call->attributes, &call->inputs[0], &call->inputs[1], &w, NULL) == LINNET_OK)
-        ln_count_macs(call, counts, ln_window_macs(&w));
+    const ln_tensor *w = &call->inputs[1];
+    const double results = (double)ln_count(call->inner), weights = (double)ln_count(w);
+    if (weights > 0) ln_count_macs(call, counts, results * weights / (double)w->dims[0]);
 }
 
 /* The state that configure prepares for run. */

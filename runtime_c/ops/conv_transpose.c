@@ -29,10 +29,9 @@ linnet_status ln_infer_conv_transpose(const ln_infer *infer) {
 }
 
 void ln_count_conv_transpose(const ln_call *call, ln_counts *counts) {
-    ln_window w;
-    if (ln_window_conv_transpose(call->attributes, &call->inputs[0], &call->inputs[1], &w, NULL) == LINNET_OK)
-        ln_count_macs(call, counts,
-                      ln_window_macs(&w) / (double)ln_window_positions(&w) * (double)(w.in[0] * w.in[1] * w.in[2]));
+    const ln_tensor *w = &call->inputs[1];
+    const double elements = (double)ln_count(&call->inputs[0]), weights = (double)ln_count(w);
+    if (weights > 0) ln_count_macs(call, counts, elements * weights / (double)w->dims[0]);
 }
 
 typedef struct transpose_state {

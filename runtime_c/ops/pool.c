@@ -35,9 +35,10 @@ linnet_status ln_infer_pool(const ln_infer *infer) {
 
 /* A comparison keeps its result in a register, so it takes a quarter of an operation of a map. */
 void ln_count_pool(const ln_call *call, ln_counts *counts) {
-    ln_window w;
-    if (ln_window_pool(call->attributes, &call->inputs[0], &w, NULL) == LINNET_OK)
-        counts->work[LN_RATE_MAP] += 0.25 * (double)ln_window_taps(&w) * (double)ln_count(&call->outputs[0]);
+    const ln_ints kernel = ((const ln_pool_attributes *)call->attributes)->kernel;
+    double taps = 0.25;
+    for (int64_t i = 0; i < kernel.n; i++) taps *= (double)kernel.v[i];
+    counts->work[LN_RATE_MAP] += taps * (double)ln_count(&call->outputs[0]);
 }
 
 typedef struct pool_state {

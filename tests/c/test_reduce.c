@@ -122,7 +122,7 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
                     .work = {1, 1},
                     .grain = 1,
                     .plan = &pool};
-    const ln_kernel *k = ln_choose_kernel(&call, false);
+    const ln_kernel *k = ln_choose_kernel(&call, false, NULL);
     ok = ok && k && (!k->code->configure || k->code->configure(&call) == LINNET_OK);
     if (ok) {
         char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + call.scratch_bytes + 64, 64));

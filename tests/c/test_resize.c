@@ -65,7 +65,7 @@ static void plane(const char *name, const ln_resize_attributes *a, int64_t h, in
                         .phases = 1,
                         .work = {1, 1},
                         .plan = &pool};
-        const ln_kernel *kernel = ln_choose_kernel(&call, true);
+        const ln_kernel *kernel = ln_choose_kernel(&call, true, NULL);
         const void *in[1] = {x};
         void *out[1] = {y};
         ln_buffers b = {.inputs = in, .outputs = out};

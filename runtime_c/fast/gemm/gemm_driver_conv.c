@@ -77,30 +77,38 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 
+/* Everything follows from the shapes, so the window need not be resolved. */
 void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-    problem p;
-    if (!describe(call, &p)) return;
-    const ln_window *w = &p.window;
-    const ln_tensor *x = &call->inputs[0];
-    const int64_t rows = w->batch * ln_window_positions(w), taps = ln_window_taps(w), kc = w->in_channels / w->group;
+    const bool transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
+    const ln_conv_attributes *conv = call->attributes;
+    const ln_conv_transpose_attributes *turned = call->attributes;
+    const int64_t group = transposed ? turned->group : conv->group;
+    const ln_ints strides = transposed ? turned->strides : conv->strides;
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
+    const int axis = ln_axis(transposed ? turned->channel_axis : conv->channel_axis, x->rank);
+    const int64_t channels = x->dims[axis], columns = y->dims[axis] / group, kc = channels / group;
+    const int64_t rows = ln_count(y) / y->dims[axis], row = w->dims[w->rank - 1];
+    int64_t taps = 1, lattice = 1;
+    for (int d = 2; d < w->rank; d++) taps *= w->dims[d];
+    for (int64_t i = 0; transposed && i < strides.n; i++) lattice *= strides.v[i];
     ln_gemm_count(kernel, call, counts,
-                  &(ln_gemm_size){.products = w->group,
+                  &(ln_gemm_size){.products = group,
                                   .rows = rows,
-                                  .columns = w->out_channels / w->group,
+                                  .columns = columns,
                                   .depth = taps * kc,
                                   .segments = taps,
-                                  .scattered = w->in_channels > 1 && ln_window_strides_of(x, w->channel_axis).c != 1});
+                                  .scattered = channels > 1 && x->strides[axis] != 1});
     /* Few channels are copied for every line of taps, or for every tap if they are converted or belong to a group. Taps
        of a lattice are looked up. */
-    const double looked_up = (double)(w->group * rows) * (double)taps, lines = looked_up / (double)w->kernel[2];
-    const double few = (double)ln_min(w->kernel[2], 5); /* long lines are copied as a whole */
-    if (kc < 8 && w->group > 1)
+    const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
+    const double few = (double)ln_min(row, 5); /* long lines are copied as a whole */
+    if (kc < 8 && group > 1)
         counts->work[LN_RATE_MOVE] += 16 * looked_up;
     else if (kc < 8 && x->dtype == LINNET_F32)
         counts->work[LN_RATE_MOVE] += 6 * lines;
     else if (kc < 16 && taps > 1 && x->dtype != LINNET_F32)
-        counts->work[LN_RATE_MOVE] += lines * (w->in_channels == 1 ? 25 : (x->dtype == LINNET_I16 ? 4 : 8) * few);
-    if (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1) counts->work[LN_RATE_MOVE] += 8 * looked_up;
+        counts->work[LN_RATE_MOVE] += lines * (channels == 1 ? 25 : (x->dtype == LINNET_I16 ? 4 : 8) * few);
+    if (lattice > 1) counts->work[LN_RATE_MOVE] += 8 * looked_up;
 }
 
 /* One product per group. */

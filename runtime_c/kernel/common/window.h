@@ -37,11 +37,6 @@ ln_window_strides ln_window_strides_of(const ln_tensor *t, int channel_axis);
 /* The number of output positions (z * y * x), and of kernel taps. */
 static inline int64_t ln_window_positions(const ln_window *w) { return w->out[0] * w->out[1] * w->out[2]; }
 static inline int64_t ln_window_taps(const ln_window *w) { return w->kernel[0] * w->kernel[1] * w->kernel[2]; }
-/* Multiply-accumulates of a convolution, counting those with padding. */
-static inline double ln_window_macs(const ln_window *w) {
-    return (double)(w->batch * w->out_channels) * (double)ln_window_positions(w) * (double)ln_window_taps(w) *
-           (double)(w->in_channels / w->group);
-}
 /* The taps [*begin, *end) of one axis that are inside the input for output position o. */
 static inline void ln_window_valid(const ln_window *w, int axis, int64_t o, int64_t *begin, int64_t *end) {
     int64_t first = o * w->stride[axis] - w->pad_begin[axis], d = w->dilation[axis];

@@ -20,7 +20,8 @@ static int threads_for(const ln_call *call, int phase, double ns) {
 
 static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
     ln_call *call = &step->call;
-    step->kernel = ln_lower_kernel(w, call);
+    double ns = 0;
+    step->kernel = ln_lower_kernel(w, call, &ns);
     linnet_status status;
     if (step->kernel == NULL) {
         status = ln_no_kernel(call, w->error);
@@ -32,7 +33,6 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
-    double ns = ln_kernel_cost(step->kernel, call);
     for (int phase = 0; phase < 2 && phase < call->phases; ++phase) {
         step->threads[phase] = threads_for(call, phase, ns);
         if (step->threads[phase] > 1) program->parallel = true;

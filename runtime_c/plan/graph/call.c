@@ -59,8 +59,9 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
     return LINNET_OK;
 }
 
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
-    return w->tuning != NULL ? ln_tuned_kernel(w->tuning, call, w->reference) : ln_choose_kernel(call, w->reference);
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call, double *ns) {
+    return w->tuning != NULL ? ln_tuned_kernel(w->tuning, call, w->reference, ns)
+                             : ln_choose_kernel(call, w->reference, ns);
 }
 
 /* Whether the op prefers channels-last memory for an operand, or (-1) for its results. */
@@ -79,9 +80,12 @@ static double cost_in(const ln_call *call, ln_tensor *tensors, int layout, const
             prefers_last(call, k < n_in ? k : -1))
             ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);
     }
-    const ln_kernel *kernel =
-        tuning != NULL ? ln_tuned_kernel(tuning, call, reference) : ln_choose_kernel(call, reference);
-    return kernel != NULL ? ln_kernel_cost(kernel, call) : INFINITY;
+    double ns = INFINITY;
+    if (tuning != NULL)
+        ln_tuned_kernel(tuning, call, reference, &ns);
+    else
+        ln_choose_kernel(call, reference, &ns);
+    return ns;
 }
 
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns) {
@@ -113,8 +117,7 @@ linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts
         call.outputs = call.inner = tensors + n_in;
         own.cpu_ns = cost_in(&call, tensors, LN_LAYOUT_CHANNELS_LAST, NULL, false);
     } else {
-        const ln_kernel *kernel = ln_choose_kernel(&call, false);
-        if (kernel != NULL) own.cpu_ns = ln_kernel_cost(kernel, &call);
+        ln_choose_kernel(&call, false, &own.cpu_ns);
     }
     return LN_GIVE(linnet_step_counts, cpu_ns, &own, out);
 }

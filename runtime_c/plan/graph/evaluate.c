@@ -66,7 +66,7 @@ linnet_status ln_evaluate_call(ln_memory *memory, ln_call *call, bool reference,
     call->threads = call->phases = 1;
     call->work[0] = call->work[1] = call->grain = 1;
     call->plan = &pool;
-    const ln_kernel *kernel = ln_choose_kernel(call, reference);
+    const ln_kernel *kernel = ln_choose_kernel(call, reference, NULL);
     if (kernel == NULL) {
         ln_pool_free(&pool);
         return ln_no_kernel(call, error);

@@ -12,9 +12,9 @@ linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_targe
     return ln_left_out("linnet_plan_config.tuning", "LINNET_TUNING", error);
 }
 
-const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, bool reference_only) {
+const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, bool reference_only, double *ns) {
     (void)tuning;
-    return ln_choose_kernel(call, reference_only);
+    return ln_choose_kernel(call, reference_only, ns);
 }
 
 #else
@@ -264,12 +264,14 @@ const ln_kernel *ln_tuning_find(const ln_tuning *tuning, const ln_call *call) {
     return tuning != NULL ? place_of(tuning, ln_call_key(call, NULL, 0, NULL))->kernel : NULL;
 }
 
-const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, bool reference_only) {
+const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, bool reference_only, double *ns) {
     const ln_kernel *kernel = ln_tuning_find(tuning, call);
     if (kernel != NULL && kernel->op == call->op->id &&
-        ln_kernel_refusal(kernel, call, reference_only) == LINNET_REFUSAL_NONE)
+        ln_kernel_refusal(kernel, call, reference_only) == LINNET_REFUSAL_NONE) {
+        if (ns != NULL) *ns = ln_kernel_cost(kernel, call);
         return kernel;
-    return ln_choose_kernel(call, reference_only);
+    }
+    return ln_choose_kernel(call, reference_only, ns);
 }
 
 #endif

@@ -228,7 +228,7 @@ static inline bool ln_is_family(const ln_work_node *node, int family) {
 /* call.c: the call of a node, in `pool`. */
 linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
 /* call.c: the kernel that would run the call; NULL: none can. */
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call);
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call, double *ns);
 /* Modelled nanoseconds of the node with its best kernel, on one thread: on dense operands, or in channels-last memory
  * where its op prefers that. INFINITY: no kernel can compute it. */
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns);

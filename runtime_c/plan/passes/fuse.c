@@ -69,12 +69,12 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
         *out = node;
         return LINNET_OK;
     }
-    if (status == LINNET_OK && ln_lower_kernel(w, &call) != NULL) {
+    if (status == LINNET_OK && ln_lower_kernel(w, &call, NULL) != NULL) {
         /* A fused reference kernel would be slower than a fast kernel followed by a map. */
         ln_call plain;
         const linnet_status made = ln_lower_call(w, heavy, &w->pool, &plain);
         if (made != LINNET_OK) return made;
-        const ln_kernel *with = ln_lower_kernel(w, &call), *without = ln_lower_kernel(w, &plain);
+        const ln_kernel *with = ln_lower_kernel(w, &call, NULL), *without = ln_lower_kernel(w, &plain, NULL);
         if (!(with->flags & LN_KERNEL_REFERENCE) || without == NULL || (without->flags & LN_KERNEL_REFERENCE)) {
             ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
             *out = node;

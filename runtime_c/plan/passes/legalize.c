@@ -24,13 +24,13 @@ static linnet_status better_in_f32(ln_work *w, const ln_work_node *node, bool *b
     *better = false;
     linnet_status status = ln_lower_call(w, node, &w->pool, &call);
     if (status != LINNET_OK) return status;
-    const ln_kernel *direct = ln_lower_kernel(w, &call);
+    const ln_kernel *direct = ln_lower_kernel(w, &call, NULL);
     if (direct != NULL && !(direct->flags & LN_KERNEL_REFERENCE)) return LINNET_OK;
     ln_tensor *tensors = (ln_tensor *)call.inputs; /* this function may change them, because ln_lower_call allocated
                                                       them */
     for (int i = 0; i < call.n_inputs + call.n_outputs; ++i)
         if (half(tensors[i].dtype)) tensors[i].dtype = LINNET_F32;
-    const ln_kernel *wide = ln_lower_kernel(w, &call);
+    const ln_kernel *wide = ln_lower_kernel(w, &call, NULL);
     *better = wide != NULL && (direct == NULL || !(wide->flags & LN_KERNEL_REFERENCE));
     return LINNET_OK;
 }
