@@ -425,9 +425,8 @@ class Session:
         info = self._info()
         return {
             "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
-            "fallbacks": int(info.fallbacks),
-            "threads": int(info.threads), "isa": string_of(info.isa), "plan_ms": info.plan_ns / 1e6,
-            "modelled_ms": info.modelled_ns / 1e6,
+            "fallbacks": int(info.fallbacks), "threads": int(info.threads), "isa": string_of(info.isa),
+            "plan_ms": info.plan_ns / 1e6, "modelled_ms": info.modelled_ns / 1e6,
         }  # fmt: skip
 
     @property
