@@ -24,8 +24,8 @@ EXT = ROOT / "tests" / "ext"
 # What a test may vary besides the seed; the first one is the plain device.
 KINDS: dict[str, dict[str, int]] = {
     "plain": {},
-    "claims": {"claims": 1, "epilogues": 1, "padding": 96},
-    "layouts": {"layouts": 1, "claims": 1, "visible": 1},
+    "claims": {"claims": 1, "epilogues": 1, "padding": 96, "in_place": 1},
+    "layouts": {"layouts": 1, "claims": 1, "visible": 1, "in_place": 1},
     "shared": {"shared": 1, "epilogues": 1, "largest": 1 << 22},
     "two devices": {"reaches": 1, "layouts": 1, "claims": 1, "padding": 32},
 }
@@ -56,8 +56,8 @@ class Mock:
 
     def reset(self, kind: str = "plain", seed: int = 1, **more: int) -> list[Device]:
         """Returns the devices that the kind uses; each takes the same share of the nodes."""
-        names = "delay visible shared epilogues padding largest claims layouts reaches fail_at failed misuse uploads"
-        names += " variables downloads copies runs fused private waits overlaps"
+        names = "delay visible shared epilogues padding largest claims layouts reaches in_place fail_at failed misuse uploads"
+        names += " variables downloads copies runs fused private overwritten waits overlaps"
         self.set(**dict.fromkeys(names.split(), 0))
         two = kind == "two devices"
         self.set(seed=seed, share=5 if two else 8, delay=40, **KINDS[kind])
@@ -269,6 +269,22 @@ def test_a_plan_counts_what_is_allocated(kind: str, mock: Mock) -> None:
         assert allocator.bytes + mock["live_bytes"] == chain.info().total
     assert not allocator.live and not allocator.faults
     mock.nothing_left()
+
+
+@pytest.mark.parametrize("kind", ["plain", "layouts"])
+def test_maps_overwrite_operands_where_the_device_allows_it(kind: str, mock: Mock) -> None:
+    """The device then needs less memory, and the results are the same."""
+    model, feeds = _model("ppocr_cls", "f32")
+    results, sizes, overwritten = [], [], []
+    for allowed in (0, 1):
+        session = linnet.Session(model, threads=2, devices=mock.reset(kind, 3, share=16, in_place=allowed))
+        results.append(session.run(feeds))
+        sizes.append(mock["live_bytes"])
+        overwritten.append(mock["overwritten"])
+        del session
+        mock.nothing_left()
+    _compare(results[1], results[0], exact=True)
+    assert sizes[1] <= sizes[0] and overwritten[0] == 0 < overwritten[1]
 
 
 def test_device_times_and_kernels_are_in_the_trace(mock: Mock) -> None:

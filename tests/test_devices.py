@@ -255,6 +255,23 @@ def test_values_inside_a_fused_claim_have_no_memory() -> None:
 NAME = ffi.new("char[]", b"fused")
 
 
+def test_a_map_overwrites_its_operand_if_the_device_allows_it() -> None:
+    """Only an operand that no later step reads."""
+    graph = Graph()
+    x = graph.placeholder("x", (64, 64))
+    y = x @ graph.constant(weights(64, 64), "w") + 1.0
+    z = y @ graph.constant(weights(64, 64, seed=2), "v") + y  # y + (y @ v) overwrites y @ v, or y: both end here
+    graph.signature("infer", {"x": x}, {"z": z})
+    feeds = {"x": np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)}
+    value = 64 * 64 * 4
+    for fields, most in (({}, 3), ({"in_place": 1}, 2), ({"in_place": 1, "padding": 64}, 2)):
+        device = PyDevice({"matmul": 1.0, "map": 1.0}, **fields)
+        with Chain(graph.to_bytes()) as chain:
+            chain.make_plan(devices=device.pointers, device_count=1).make_session().set(feeds).run()
+            np.testing.assert_allclose(chain.output(), linnet.Session(graph).run(feeds)["z"], rtol=1e-4, atol=1e-5)
+            assert info_of_device(chain.plan).activations == most * (value + fields.get("padding", 0)), fields
+
+
 # ---- variables -------------------------------------------------------------------------------------------------------
 
 

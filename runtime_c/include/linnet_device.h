@@ -223,6 +223,9 @@ typedef struct linnet_device_limits {
                              * after `wait`. Inputs and outputs of the session are then imported and not copied */
     uint64_t transfer_ns;   /* fixed part of the time of a transfer between host and device, in nanoseconds */
     uint64_t transfer_rate; /* bytes per microsecond of a transfer; 0: the bytes take no time */
+    int32_t in_place; /* 1: a `map` may get the memory of an operand for its output. The operand has the same shape,
+                       * layout and size of elements, and no later step reads it. Each element must be read before the
+                       * same element is written. Not in fused claims. 0: outputs have memory of their own */
 } linnet_device_limits;
 
 /* A run of consecutive steps that the device executes as one: one kernel, a CUDA graph, a sub-graph of an NPU. The

@@ -60,6 +60,7 @@ static int limits(void *context, linnet_device_limits *out) {
     out->epilogues = (int32_t)mock(epilogues);
     out->host_visible = (int32_t)mock(visible);
     out->shared = (int32_t)mock(shared);
+    out->in_place = (int32_t)mock(in_place);
     return mock_fails(MOCK_LIMITS);
 }
 
@@ -465,6 +466,20 @@ static const void *read_operand(const linnet_work *work, const linnet_device_ten
     return *owned;
 }
 
+/* An output overlaps an input only if a map overwrites the whole of it, and the device allows that. */
+static void check_overlap(const linnet_work *work, int s, const linnet_span *output) {
+    const linnet_step *step = work->steps[s];
+    for (int i = 0; i < linnet_step_input_count(step); i++) {
+        const linnet_span *input = &work->inputs[s][i];
+        if (input->buffer == 0 || input->buffer != output->buffer || input->offset >= output->offset + output->bytes ||
+            output->offset >= input->offset + input->bytes)
+            continue;
+        const bool map = strcmp(linnet_step_op(step), "map") == 0;
+        if (!mock(in_place) || !map || input->offset != output->offset || input->bytes != output->bytes) mock_misused();
+        mock_count(MOCK_overwritten, 1);
+    }
+}
+
 static int run_step(const linnet_work *work, int s, inside **values, uint64_t *packed_at) {
     const linnet_step *step = work->steps[s];
     const int n_in = linnet_step_input_count(step), n_out = linnet_step_output_count(step);
@@ -498,6 +513,7 @@ static int run_step(const linnet_work *work, int s, inside **values, uint64_t *p
         const linnet_device_tensor t = output_of(step, o);
         const linnet_span *span = &work->outputs[s][o];
         if (t.dtype == LINNET_NONE || span->buffer == 0) continue;
+        check_overlap(work, s, span);
         unsigned char *to = at(span, t.bytes);
         if (to == NULL) code = MOCK_MISUSED;
         if (to == NULL) break;

@@ -19,12 +19,13 @@
     X(epilogues)                                                                                                       \
     X(padding)                                                                                                         \
     X(largest)                                                                                                         \
-    X(claims)  /* 1: claims of several steps; 0: each step alone */                                                    \
-    X(layouts) /* 1: private layouts */                                                                                \
-    X(reaches) /* 1: copies between devices */                                                                         \
-    X(hostile) /* 1: models are hostile: a step may fail, and what the device may read of steps is read */             \
-    X(fail_at) /* the call of the callback `fail` that fails, from 1; 0: none */                                       \
-    X(fail)    /* enum mock_callback */                                                                                \
+    X(claims)   /* 1: claims of several steps; 0: each step alone */                                                   \
+    X(layouts)  /* 1: private layouts */                                                                               \
+    X(in_place) /* 1: a map may overwrite an operand */                                                                \
+    X(reaches)  /* 1: copies between devices */                                                                        \
+    X(hostile)  /* 1: models are hostile: a step may fail, and what the device may read of steps is read */            \
+    X(fail_at)  /* the call of the callback `fail` that fails, from 1; 0: none */                                      \
+    X(fail)     /* enum mock_callback */                                                                               \
     /* counters */                                                                                                     \
     X(live)       /* buffers, queues, events and states that exist */                                                  \
     X(live_bytes) /* of buffers */                                                                                     \
@@ -35,8 +36,9 @@
     X(downloads)                                                                                                       \
     X(copies)                                                                                                          \
     X(runs)                                                                                                            \
-    X(fused)   /* runs of fused claims */                                                                              \
-    X(private) /* operands read in a private layout */                                                                 \
+    X(fused)       /* runs of fused claims */                                                                          \
+    X(private)     /* operands read in a private layout */                                                             \
+    X(overwritten) /* operands that a map overwrote */                                                                 \
     X(waits)                                                                                                           \
     X(overlaps) /* transfers that were submitted while earlier work was still in the queue */
 

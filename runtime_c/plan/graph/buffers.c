@@ -148,6 +148,15 @@ static int64_t extent(const ln_tensor *t) {
     return (int64_t)ln_bytes_of(t->dtype, last + 1);
 }
 
+/* Whether a device reads and writes the operands of the node at any time between two positions. */
+static bool fused(const ln_work_node *node) { return node->claim != NULL && node->claim->is.fused; }
+
+/* Whether a device keeps both values in the same way: each element at the same offset, in a buffer that has nothing
+ * else, because a kernel may write the padding behind its output. */
+static bool alike_on_device(const ln_work *w, const ln_work_value *x, const ln_work_value *y) {
+    return x->token == y->token && x->offset == 0 && ln_buffer_at(w, x->buffer)->size == ln_device_bytes(w, y);
+}
+
 /* Whether output o may be written over input k, whose last reader is this node. */
 static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k, int32_t position) {
     const ln_work *w = a->w;
@@ -158,6 +167,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     if (b->last != position || b->device != y->device) return false;
     if (!ln_same_strides(&x->tensor, &y->tensor)) return false;
     if (ln_dtype_bits(x->tensor.dtype) != ln_dtype_bits(y->tensor.dtype)) return false;
+    if (!ln_on_cpu(y->device) && !alike_on_device(w, x, y)) return false;
     if ((y->fetched || y->exported) && (x->offset != 0 || b->size != ln_known_bytes(&y->tensor))) return false;
     const int64_t begin = x->offset, end = begin + extent(&x->tensor);
     for (int i = 0; i < ln_slots(node); ++i) {
@@ -178,8 +188,11 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
 /* Places the output over an operand whose last reader is this node, in the given buffer or (-1) in any buffer. */
 static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t position, int32_t buffer) {
     ln_work *w = a->w;
-    if (!ln_is_kernel(node)) return false;
     int first = 0, end = 0;
+    if (node->op == NULL) return false;
+    if (ln_on_device(node) &&
+        (!ln_device_at(w, node->device)->limits.in_place || fused(node) || !ln_is_family(node, LN_FAMILY_MAP)))
+        return false;
     if (node->map != NULL) {
         first = node->n_inputs;
         end = ln_slots(node);
@@ -251,9 +264,6 @@ static linnet_status place_inputs(alias *a) {
     }
     return LINNET_OK;
 }
-
-/* Whether a device reads and writes the operands of the node at any time between two positions. */
-static bool fused(const ln_work_node *node) { return node->claim != NULL && node->claim->is.fused; }
 
 /* Whether a device reads the constant from the host's memory, when a session is created. */
 static bool unread(const ln_work *w, const ln_work_node *node, int32_t value) {
