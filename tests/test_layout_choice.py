@@ -1,4 +1,4 @@
-"""Which layout a region of the graph gets (runtime_c/plan/passes/layout.c): the cost of its kernels and conversions decides. The
+"""Which layout a region of the graph gets (runtime_c/plan/graph/layouts.c): the cost of its kernels and conversions decides. The
 results do not depend on it."""
 
 from __future__ import annotations

@@ -59,8 +59,9 @@ def test_c_asks_the_op_table() -> None:
 
 def test_the_layout_pass_knows_no_op_and_no_kind() -> None:
     """What one op wants is in its toml, or in a function beside its shape rule."""
-    source = (ROOT / "runtime_c/plan/passes/layout.c").read_text()
-    assert not re.findall(r"\bLN_(?:OP|COPY_KIND)_\w+|\bln_\w+_attributes\b", source)
+    for name in ("graph/layouts.c", "passes/layout.c"):
+        source = (ROOT / "runtime_c/plan" / name).read_text()
+        assert not re.findall(r"\bLN_(?:OP|COPY_KIND)_\w+|\bln_\w+_attributes\b", source), name
 
 
 # ---- Python ------------------------------------------------------------------------------------------------------------
