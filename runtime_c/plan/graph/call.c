@@ -64,6 +64,31 @@ const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call, double *
                              : ln_choose_kernel(call, w->reference, ns);
 }
 
+bool ln_computes_half(const ln_work *w, const ln_work_node *node) {
+    if (node->op == NULL || !(node->op->flags & LN_OP_COMPUTES_F32)) return false;
+    for (int i = 0; i < node->n_inputs + node->n_outputs; ++i) {
+        const int32_t v = i < node->n_inputs ? node->inputs[i] : node->outputs[i - node->n_inputs];
+        if (v >= 0 && ln_is_half(ln_value_at(w, v)->tensor.dtype)) return true;
+    }
+    return false;
+}
+
+linnet_status ln_runs_in_f32(ln_work *w, const ln_work_node *node, bool *wide) {
+    ln_call call;
+    *wide = false;
+    if (!ln_is_kernel(node) || !ln_computes_half(w, node)) return LINNET_OK;
+    const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
+    if (status != LINNET_OK) return status;
+    const ln_kernel *direct = ln_lower_kernel(w, &call, NULL);
+    if (direct != NULL && !(direct->flags & LN_KERNEL_REFERENCE)) return LINNET_OK;
+    ln_tensor *tensors = (ln_tensor *)call.inputs; /* ln_lower_call allocated them for this call */
+    for (int i = 0; i < call.n_inputs + call.n_outputs; ++i)
+        if (ln_is_half(tensors[i].dtype)) tensors[i].dtype = LINNET_F32;
+    const ln_kernel *other = ln_lower_kernel(w, &call, NULL);
+    *wide = other != NULL && (direct == NULL || !(other->flags & LN_KERNEL_REFERENCE));
+    return LINNET_OK;
+}
+
 /* Whether the op prefers channels-last memory for an operand, or (-1) for its results. */
 static bool prefers_last(const ln_call *call, int operand) {
     const int wish = call->op->layouts >> 2 * (operand < 2 ? operand + 1 : 3) & 3;
@@ -75,7 +100,7 @@ static double cost_in(const ln_call *call, ln_tensor *tensors, int layout, const
     const int n_in = call->n_inputs + call->n_extra;
     for (int k = 0; k < n_in + call->n_outputs; ++k) {
         ln_tensor *t = &tensors[k];
-        if (t->dtype == LINNET_F16 || t->dtype == LINNET_BF16) t->dtype = LINNET_F32; /* as ln_pass_storage may */
+        if (ln_is_half(t->dtype)) t->dtype = LINNET_F32; /* as ln_pass_storage may */
         if (layout == LN_LAYOUT_CHANNELS_LAST && (k < call->n_inputs || k == n_in) && t->rank >= 3 &&
             prefers_last(call, k < n_in ? k : -1))
             ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);

@@ -5,36 +5,6 @@
 
 #include <string.h>
 
-static bool half(int dtype) { return dtype == LINNET_F16 || dtype == LINNET_BF16; }
-
-static bool has_half(const ln_work *w, const ln_work_node *node) {
-    for (int i = 0; i < node->n_inputs + node->n_outputs; ++i) {
-        const int32_t v = i < node->n_inputs ? node->inputs[i] : node->outputs[i - node->n_inputs];
-        if (v >= 0 && half(ln_value_at(w, v)->tensor.dtype)) return true;
-    }
-    return false;
-}
-
-/* Ops that compute. The others move or convert elements and support every dtype directly. */
-static bool computes(const ln_op *op) { return op->flags & LN_OP_COMPUTES_F32; }
-
-/* Whether the f32 form of the call has a fast kernel while the call itself has none or only a reference. */
-static linnet_status better_in_f32(ln_work *w, const ln_work_node *node, bool *better) {
-    ln_call call;
-    *better = false;
-    linnet_status status = ln_lower_call(w, node, &w->pool, &call);
-    if (status != LINNET_OK) return status;
-    const ln_kernel *direct = ln_lower_kernel(w, &call, NULL);
-    if (direct != NULL && !(direct->flags & LN_KERNEL_REFERENCE)) return LINNET_OK;
-    ln_tensor *tensors = (ln_tensor *)call.inputs; /* this function may change them, because ln_lower_call allocated
-                                                      them */
-    for (int i = 0; i < call.n_inputs + call.n_outputs; ++i)
-        if (half(tensors[i].dtype)) tensors[i].dtype = LINNET_F32;
-    const ln_kernel *wide = ln_lower_kernel(w, &call, NULL);
-    *better = wide != NULL && (direct == NULL || !(wide->flags & LN_KERNEL_REFERENCE));
-    return LINNET_OK;
-}
-
 static const ln_cast_attributes *cast_to(int dtype) {
     static const ln_cast_attributes f32 = {.dtype = LINNET_F32}, f16 = {.dtype = LINNET_F16},
                                     bf16 = {.dtype = LINNET_BF16};
@@ -75,7 +45,7 @@ static linnet_status wrap(ln_work *w, int32_t *wide, int32_t n_wide, ln_work_nod
     linnet_status status;
     for (int k = 0; k < node->n_inputs; ++k) {
         const int32_t from = node->inputs[k];
-        if (from < 0 || !half(ln_value_at(w, from)->tensor.dtype)) continue;
+        if (from < 0 || !ln_is_half(ln_value_at(w, from)->tensor.dtype)) continue;
         int32_t made = from < n_wide ? wide[from] : -1;
         if (made < 0) {
             if ((status = widened(w, from, &made)) != LINNET_OK) return status;
@@ -87,7 +57,7 @@ static linnet_status wrap(ln_work *w, int32_t *wide, int32_t n_wide, ln_work_nod
     if ((status = ln_work_append(w, node)) != LINNET_OK) return status;
     for (int o = 0; o < node->n_outputs; ++o) {
         const int32_t to = node->outputs[o];
-        if (to < 0 || !half(ln_value_at(w, to)->tensor.dtype)) continue;
+        if (to < 0 || !ln_is_half(ln_value_at(w, to)->tensor.dtype)) continue;
         if (only_a_map_reads(w, order, n_nodes, to)) {
             ln_value_at(w, to)->tensor.dtype = LINNET_F32;
             continue;
@@ -102,7 +72,7 @@ linnet_status ln_pass_storage(ln_work *w) {
     bool any = false;
     for (int32_t i = 0; i < w->nodes.count && !any; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
-        any = node->state == LN_NODE_READY && node->op != NULL && computes(node->op) && has_half(w, node);
+        any = node->state == LN_NODE_READY && ln_computes_half(w, node);
     }
     if (!any) return LINNET_OK;
     const int32_t n_values = w->values.count;
@@ -114,8 +84,7 @@ linnet_status ln_pass_storage(ln_work *w) {
         ln_work_node *node = order[i];
         bool better = false;
         linnet_status status = LINNET_OK;
-        if (node->state == LN_NODE_READY && ln_is_kernel(node) && computes(node->op) && has_half(w, node))
-            status = better_in_f32(w, node, &better);
+        if (node->state == LN_NODE_READY) status = ln_runs_in_f32(w, node, &better);
         if (status == LINNET_OK)
             status = better ? wrap(w, wide, n_values, order, n_nodes, node) : ln_work_append(w, node);
         if (status != LINNET_OK) return status;

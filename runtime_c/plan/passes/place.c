@@ -1,6 +1,8 @@
 /* place.c - decides which nodes run on a device. The devices are asked in order of preference. Connected nodes that a
- * device can run form an island, which is sent there if the device's time and the transfers cost less than the CPU. */
+ * device can run form an island, which is sent there if the device's time, the transfers and the conversions at the
+ * border cost less than the CPU. */
 #include "kernel/cost.h"
+#include "plan/graph/layouts.h"
 #include "plan/passes/passes.h"
 
 #include <string.h>
@@ -18,8 +20,16 @@ typedef struct choice {
     int32_t *hinted;  /* per node: the place that a hint names; -1: none */
     int32_t *made;    /* per value: the node that computes it, or -1 */
     int32_t *counted; /* per value: 1 + the last island whose transfers it counts in */
+    int32_t *checked; /* per value: 1 + the last island whose conversions it counts in */
+    bool *last;       /* per value: the CPU would keep it channels-last */
+    bool *wide;       /* per node: the CPU would compute it in f32 between casts */
+    uint8_t *reads;   /* per value: how its readers would read it on the CPU */
+    uint8_t *outer;   /* per value: the same for the readers that are no candidates */
     island *islands;  /* per node */
 } choice;
+
+/* How a node reads a value: layouts, as bits by number (LN_PREFER_DENSE), and types. */
+enum { AS_DENSE = 1 << LN_PREFER_DENSE, AS_LAST = 1 << LN_PREFER_CHANNELS_LAST, AS_F32 = 1 << 4, BY_MAP = 1 << 5 };
 
 static bool matches(const char *pattern, const char *text) {
     for (; *pattern != '*'; ++pattern, ++text) {
@@ -47,12 +57,10 @@ static uint64_t bytes_of(const ln_work *w, int32_t value) {
     return value >= 0 ? ln_known_bytes(&ln_value_at(w, value)->tensor) : 0;
 }
 
-/* Nanoseconds on the CPU, on as many threads as the step would get. */
-static linnet_status cpu_cost(ln_work *w, const ln_work_node *node, double *ns) {
-    const linnet_status status = ln_node_cost(w, node, LN_LAYOUT_CHANNELS_LAST, ns);
-    const int threads = ln_best_threads(w->machine, *ns, w->threads);
-    if (status == LINNET_OK && threads > 1) *ns = *ns / threads + (double)w->machine->fork;
-    return status;
+/* The time of a step of the CPU on as many threads as it would get. */
+static double on_threads(const ln_work *w, double ns) {
+    const int threads = ln_best_threads(w->machine, ns, w->threads);
+    return threads > 1 ? ns / threads + (double)w->machine->fork : ns;
 }
 
 static double transfer_cost(const ln_device *d, uint64_t bytes) {
@@ -131,6 +139,82 @@ static void count_transfers(choice *c) {
     }
 }
 
+/* ---- conversions at the border ----------------------------------------------------------------------------------- */
+
+/* Finds how values would be kept and read if all nodes that are not yet on a device ran on the CPU. */
+static linnet_status note_readers(choice *c) {
+    ln_work *w = c->w;
+    linnet_status status = w->reference ? LINNET_OK : ln_choose_layouts(w, c->last);
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        c->last[i] = c->last[i] && ln_has_layouts(w, i);
+        c->checked[i] = 0;
+        c->reads[i] = c->outer[i] = v->fetched || v->exported ? AS_DENSE : 0;
+    }
+    for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        c->wide[i] = false;
+        if (node->state != LN_NODE_READY) continue;
+        if (!w->reference) status = ln_runs_in_f32(w, node, &c->wide[i]);
+        const int32_t y = node->n_outputs > 0 ? node->outputs[0] : -1;
+        for (int k = ln_is_assign(node); k < node->n_inputs; ++k) {
+            const int32_t x = node->inputs[k];
+            if (x < 0) continue;
+            int how = w->reference ? AS_DENSE : 1 << ln_layout_read(w, node, k, y < 0 || !c->last[y]);
+            if (c->wide[i] && ln_is_half(ln_value_at(w, x)->tensor.dtype)) how |= AS_F32;
+            if (ln_is_kernel(node) && ln_is_family(node, LN_FAMILY_MAP)) how |= BY_MAP;
+            c->reads[x] |= (uint8_t)how;
+            if (c->costs[i] < 0) c->outer[x] |= (uint8_t)how;
+        }
+    }
+    return status;
+}
+
+/* Nanoseconds of a cast of the value to f32 or back. */
+static double cast_cost(const ln_work *w, const ln_tensor *t) {
+    const double bytes = (double)ln_known_bytes(t);
+    ln_counts counts = {.read = bytes, .written = 2 * bytes};
+    counts.work[LN_RATE_MAP] = (double)ln_count(t);
+    return (double)w->machine->step + ln_counts_ns(w->machine, w->features, &counts);
+}
+
+/* Nanoseconds in which the CPU converts the value, so that it can be read in these ways. On a device, and in transfers,
+ * values are dense and have the dtype of the graph. */
+static double converting(const choice *c, int32_t value, int readers, bool made_there, bool read_there) {
+    const ln_work *w = c->w;
+    const ln_work_value *v = ln_value_at(w, value);
+    const int32_t maker = c->made[value];
+    if (read_there) readers |= AS_DENSE;
+    double ns = 0;
+    if (ln_has_layouts(w, value) && readers & (c->last[value] && !made_there ? AS_DENSE : AS_LAST))
+        ns += on_threads(w, ln_conversion_cost(w->machine, w->features, &v->tensor));
+    if (!ln_is_half(v->tensor.dtype)) return ns;
+    const bool kept = readers & BY_MAP && v->uses == 1 && !v->fetched && !v->exported && !read_there; /* in f32 */
+    const int casts = (readers & AS_F32 ? 1 : 0) + (!made_there && maker >= 0 && c->wide[maker] && !kept);
+    return ns + casts * on_threads(w, cast_cost(w, &v->tensor));
+}
+
+static void count_conversion(choice *c, int32_t value, int32_t home, bool made_there) {
+    if (value < 0 || c->checked[value] == home + 1 || ln_value_at(c->w, value)->host != NULL) return;
+    c->checked[value] = home + 1;
+    c->islands[home].cpu += converting(c, value, c->reads[value], false, false);
+    c->islands[home].device += converting(c, value, c->outer[value], made_there, !made_there);
+}
+
+/* Counts what the CPU converts with each island on the device, and what it would convert without. */
+static void count_conversions(choice *c) {
+    for (int32_t i = 0; i < c->w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(c->w, i);
+        const int32_t home = node->state == LN_NODE_READY ? island_of(c, i) : -1;
+        for (int o = 0; home >= 0 && o < node->n_outputs; ++o) count_conversion(c, node->outputs[o], home, true);
+        for (int k = 0; home >= 0 && k < node->n_inputs; ++k)
+            if (node->inputs[k] >= 0 && island_of(c, c->made[node->inputs[k]]) != home)
+                count_conversion(c, node->inputs[k], home, false);
+    }
+}
+
+/* ---- islands ----------------------------------------------------------------------------------------------------- */
+
 /* Asks one device about all nodes of the CPU. */
 static linnet_status place_on(choice *c) {
     ln_work *w = c->w;
@@ -160,11 +244,14 @@ static linnet_status place_on(choice *c) {
         home->device += c->costs[i];
         if (view) continue;
         double ns = 0;
-        const linnet_status status = cpu_cost(w, ln_node_at(w, i), &ns);
+        const linnet_status status = ln_node_cost(w, ln_node_at(w, i), LN_LAYOUT_CHANNELS_LAST, &ns);
         if (status != LINNET_OK) return status;
-        home->cpu += ns;
+        home->cpu += on_threads(w, ns);
     }
     count_transfers(c);
+    const linnet_status status = note_readers(c);
+    if (status != LINNET_OK) return status;
+    count_conversions(c);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY || !ln_is_kernel(node)) continue;
@@ -195,6 +282,11 @@ linnet_status ln_pass_place(ln_work *w) {
     c.islands = ln_pool_array(&w->pool, n, sizeof *c.islands);
     c.made = ln_find_makers(w);
     c.counted = ln_pool_array(&w->pool, n_values, sizeof *c.counted);
+    c.checked = ln_pool_array(&w->pool, n_values, sizeof *c.checked);
+    c.last = ln_pool_array(&w->pool, n_values, sizeof *c.last);
+    c.wide = ln_pool_array(&w->pool, n, sizeof *c.wide);
+    c.reads = ln_pool_array(&w->pool, n_values, sizeof *c.reads);
+    c.outer = ln_pool_array(&w->pool, n_values, sizeof *c.outer);
     if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
