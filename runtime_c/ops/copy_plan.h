@@ -3,6 +3,7 @@
 #ifndef LN_COPY_PLAN_H
 #define LN_COPY_PLAN_H
 
+#include "kernel/common/copy_kinds.h"
 #include "kernel/kernel.h"
 
 #define LN_COPY_MAX_DIMS (2 * LN_MAX_RANK) /* `tile` splits every axis in two */
@@ -64,12 +65,6 @@ int ln_copy_pads(const ln_copy_attributes *a, const ln_tensor *inputs, int n_inp
 /* Size of output i of a split along an axis of `size` elements; -1: not known yet. */
 int64_t ln_copy_split_size(const ln_copy_attributes *a, const ln_tensor *inputs, int n_inputs, int n_outputs,
                            int64_t size, int i);
-
-/* Whether the result has the elements of the operand in the same dense order. */
-static inline bool ln_copy_keeps_order(const ln_copy_attributes *a) {
-    return a->kind == LN_COPY_KIND_IDENTITY || a->kind == LN_COPY_KIND_BITCAST || a->kind == LN_COPY_KIND_RESHAPE ||
-           a->kind == LN_COPY_KIND_SQUEEZE || a->kind == LN_COPY_KIND_UNSQUEEZE;
-}
 /* Builds the plan in memory of ln_call_state. */
 linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out);
 /* Shared by the reference and the fast kernels: the plan in call->state, and the run of a plan that is `flat`. */

@@ -1,5 +1,6 @@
 /* body.c - turns a loop or a branch into one step. Its function is planned once, as a program that the step runs in its
    scratch. This requires that every shape inside is known and that the values carried by a loop keep their shapes. */
+#include "kernel/common/copy_kinds.h"
 #include "plan/build/expand.h"
 #include "plan/graph/fold.h"
 
@@ -30,7 +31,7 @@ static bool stays(const ln_function *f, int32_t p) {
     for (int32_t i = f->n_nodes - 1; i >= 0 && value != f->inputs[p]; --i) {
         const ln_node *node = &f->nodes[i];
         if (node->op->family == LN_FAMILY_COPY && node->outputs[0] == value &&
-            ((const ln_copy_attributes *)node->attributes)->kind == LN_COPY_KIND_IDENTITY)
+            ln_copy_is(node->attributes, LN_COPY_KIND_IDENTITY))
             value = node->inputs[0];
     }
     return value == f->inputs[p];

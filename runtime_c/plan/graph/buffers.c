@@ -1,6 +1,7 @@
 /* buffers.c - decides which values share memory: views, concatenations that are written in place, and pointwise results
    that overwrite operands that are no longer needed. The result is a list of buffers with lifetimes, which the memory
    planner places. */
+#include "kernel/common/copy_kinds.h"
 #include "plan/graph/work.h"
 
 #include <string.h>
@@ -66,11 +67,8 @@ static bool try_view(alias *a, ln_work_node *node) {
     }
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
-        ln_tensor view;
-        int64_t offset;
-        ln_view_of(w, node, o, &view, &offset);
         const ln_work_value *from = ln_value_at(w, node->inputs[0]);
-        attach(a, node->outputs[o], from->buffer, from->offset + ln_offset_of_element(view.dtype, offset));
+        attach(a, node->outputs[o], from->buffer, from->offset + ln_view_offset(w, node, o));
     }
     node->state = LN_NODE_GONE;
     return true;
@@ -82,9 +80,8 @@ static bool try_view(alias *a, ln_work_node *node) {
 static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, bool *done) {
     ln_work *w = a->w;
     *done = false;
-    if (!ln_is_family(node, LN_FAMILY_COPY)) return LINNET_OK;
+    if (!ln_is_family(node, LN_FAMILY_COPY) || !ln_copy_is(node->attributes, LN_COPY_KIND_CONCAT)) return LINNET_OK;
     const ln_copy_attributes *attributes = node->attributes;
-    if (attributes->kind != LN_COPY_KIND_CONCAT) return LINNET_OK;
     const ln_work_value *y = ln_value_at(w, node->outputs[0]);
     const int axis = ln_axis(attributes->axis, y->tensor.rank);
     if (axis < 0) return LINNET_OK;

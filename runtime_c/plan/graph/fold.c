@@ -2,6 +2,8 @@
    reader. All other values are computed in each run. */
 #include "plan/graph/fold.h"
 
+#include "kernel/common/copy_kinds.h"
+
 #include <string.h>
 
 enum {
@@ -124,11 +126,7 @@ bool ln_foldable(ln_work *w, const ln_work_node *node) {
 }
 
 bool ln_fold_shared(ln_work *w, const ln_work_node *node) {
-    if (!ln_is_family(node, LN_FAMILY_COPY)) return false;
-    const int64_t kind = ((const ln_copy_attributes *)node->attributes)->kind;
-    if (kind != LN_COPY_KIND_IDENTITY && kind != LN_COPY_KIND_RESHAPE && kind != LN_COPY_KIND_SQUEEZE &&
-        kind != LN_COPY_KIND_UNSQUEEZE)
-        return false;
+    if (!ln_is_family(node, LN_FAMILY_COPY) || !ln_copy_keeps_order(node->attributes)) return false;
     const ln_work_value *from = ln_value_at(w, node->inputs[0]);
     if (from->tensor.data == NULL) return false;
     if (from->blob >= 0) ++((ln_blob *)w->blobs.items + from->blob)->holders;

@@ -241,8 +241,8 @@ linnet_status ln_runs_in_f32(ln_work *w, const ln_work_node *node, bool *wide);
 
 /* views.c: whether every output of the node can be a part of its first operand's memory. */
 bool ln_is_view(const ln_work *w, const ln_work_node *node);
-/* views.c: the offset and strides of output o of a copy inside input 0; false if it is not a view. */
-bool ln_view_of(const ln_work *w, const ln_work_node *node, int o, ln_tensor *view, int64_t *offset);
+/* views.c: the bytes at which output o of a copy begins in the memory of input 0; -1: it is not a part of it. */
+int64_t ln_view_offset(const ln_work *w, const ln_work_node *node, int o);
 bool ln_same_strides(const ln_tensor *a, const ln_tensor *b);
 
 /* buffers.c: finds views, concats without a copy and in-place results, and makes buffers with lifetimes. */

@@ -1,6 +1,7 @@
 /* order.c - the order of the steps in a signature that updates variables. Steps that free memory run as soon as
    possible. An update runs when no later step reads the old value and no later step can fail, so that it may overwrite
    the old value. */
+#include "kernel/common/copy_kinds.h"
 #include "plan/passes/passes.h"
 
 #include <string.h>
@@ -70,15 +71,8 @@ static range range_of(const order *s, const ln_work_node *node) {
     for (int32_t v = r.value = node->inputs[facts.indices]; v >= 0; r.value = v) {
         const int32_t made = s->maker[v];
         if (made < 0 || !ln_is_family(s->nodes[made], LN_FAMILY_COPY)) return r;
-        switch (((const ln_copy_attributes *)s->nodes[made]->attributes)->kind) {
-        case LN_COPY_KIND_IDENTITY:
-        case LN_COPY_KIND_RESHAPE:
-        case LN_COPY_KIND_TRANSPOSE:
-        case LN_COPY_KIND_EXPAND:
-        case LN_COPY_KIND_SQUEEZE:
-        case LN_COPY_KIND_UNSQUEEZE: v = s->nodes[made]->inputs[0]; break;
-        default: return r;
-        }
+        if (!ln_copy_keeps_numbers(s->nodes[made]->attributes)) return r;
+        v = s->nodes[made]->inputs[0];
     }
     return r;
 }

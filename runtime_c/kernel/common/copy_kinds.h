@@ -1,0 +1,26 @@
+/* copy_kinds.h - what the kinds of `copy` do with the elements of their operand, for the kernels of `copy` and for
+ * passes, which ask these functions. */
+#ifndef LN_COPY_KINDS_H
+#define LN_COPY_KINDS_H
+
+#include "generated/op_table.h"
+
+static inline bool ln_copy_is(const void *attributes, int64_t kind) {
+    return ((const ln_copy_attributes *)attributes)->kind == kind;
+}
+/* Whether the result has the elements of the operand in the same dense order. */
+static inline bool ln_copy_keeps_order(const ln_copy_attributes *a) {
+    return a->kind == LN_COPY_KIND_IDENTITY || a->kind == LN_COPY_KIND_BITCAST || a->kind == LN_COPY_KIND_RESHAPE ||
+           a->kind == LN_COPY_KIND_SQUEEZE || a->kind == LN_COPY_KIND_UNSQUEEZE;
+}
+/* Whether every number of the operand is in the result, and no other. */
+static inline bool ln_copy_keeps_numbers(const ln_copy_attributes *a) {
+    return (ln_copy_keeps_order(a) && a->kind != LN_COPY_KIND_BITCAST) || a->kind == LN_COPY_KIND_TRANSPOSE ||
+           a->kind == LN_COPY_KIND_EXPAND;
+}
+/* Whether result y is a part of the memory of operand x, with the strides of y. *offset: of its first element in x.
+ * `before`: number of elements in the earlier results; -1: one of them is absent. */
+bool ln_copy_view(const ln_copy_attributes *a, int n_inputs, const ln_tensor *x, const ln_tensor *y, int64_t before,
+                  int64_t *offset);
+
+#endif
