@@ -39,6 +39,8 @@ static void make(graph *g) {
     ln_work_init(w, NULL, &g->memory, &g->memory, &g->error);
     g->tensor = (ln_tensor){.dtype = LINNET_F32, .rank = 3, .dims = {2, 3, 4}};
     ln_set_layout(&g->tensor, LN_LAYOUT_DENSE);
+    w->room_for_homes = w->n_homes = VALUES;
+    w->homes = ln_memory_alloc(&g->memory, VALUES * sizeof *w->homes);
     static const char *const names[VALUES] = {"x", "y", "z"};
     for (int i = 0; i < VALUES; ++i) {
         ln_work_add_value(w, names[i], &g->tensor);
@@ -47,7 +49,7 @@ static void make(graph *g) {
         *b = (ln_work_buffer){.size = 96, .kind = LN_REGION_ARENA, .offset = (uint64_t)i * 128};
         b->first = i == Z ? 1 : 0;
         b->last = i == X ? 0 : 1;
-        ln_value_at(w, i)->buffer = i;
+        w->homes[i] = (ln_home){.buffer = i};
     }
     ln_value_at(w, X)->input = 0;
     g->first = ln_work_identity(w, "first", X, Y);
@@ -60,7 +62,7 @@ static void make(graph *g) {
     ln_work_sweep(w);
     w->devices = &g->device;
     w->n_devices = 1;
-    w->last_failure = -1;
+    w->updates.last_failure = -1;
     w->program = &g->program;
     g->program.arena = 384;
     g->program.n_outputs = 1;
@@ -178,7 +180,7 @@ static void test_updates(void) {
     graph g;
     make(&g); /* the first node writes the variable that the second one still reads */
     ln_buffer_at(&g.w, X)->kind = LN_REGION_VARIABLE;
-    ln_value_at(&g.w, Y)->buffer = X;
+    g.w.homes[Y].buffer = X;
     g.second->inputs[0] = X;
     ++ln_value_at(&g.w, X)->uses;
     --ln_value_at(&g.w, Y)->uses;
@@ -188,7 +190,7 @@ static void test_updates(void) {
     --ln_value_at(&g.w, X)->uses;
     ++ln_value_at(&g.w, Y)->uses;
     CHECK(broken(&g, -1, NULL));
-    g.w.last_failure = 1;
+    g.w.updates.last_failure = 1;
     CHECK(broken(&g, UPDATES, "first"));
     end(&g);
 }

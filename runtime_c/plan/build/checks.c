@@ -155,9 +155,9 @@ static where check_claims(const ln_work *w) {
 
 /* Whether the value's buffer, if it is in an arena, is alive at this position. */
 static bool alive(const ln_work *w, int32_t value, int32_t at) {
-    const ln_work_value *v = value >= 0 ? ln_value_at(w, value) : NULL;
-    if (v == NULL || v->buffer < 0) return true;
-    const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
+    const int32_t buffer = value >= 0 ? ln_home_of(w, value).buffer : -1;
+    if (buffer < 0) return true;
+    const ln_work_buffer *b = ln_buffer_at(w, buffer);
     return b->kind != LN_REGION_ARENA || (b->first <= at && at <= b->last);
 }
 
@@ -175,7 +175,7 @@ static where check_buffers(const ln_work *w) {
 
 /* The variable in whose memory the value is, as its old or its new value; -1: in none. */
 static int32_t in_variable(const ln_work *w, int32_t value) {
-    const int32_t buffer = value >= 0 ? ln_value_at(w, value)->buffer : -1;
+    const int32_t buffer = value >= 0 ? ln_home_of(w, value).buffer : -1;
     const ln_work_buffer *b = buffer >= 0 ? ln_buffer_at(w, buffer) : NULL;
     return b != NULL && b->kind == LN_REGION_VARIABLE ? (int32_t)b->offset : -1;
 }
@@ -187,7 +187,7 @@ static where check_updates(const ln_work *w) {
         for (int32_t o = 0; o < node->n_outputs; ++o) {
             const int32_t variable = in_variable(w, node->outputs[o]);
             if (variable < 0) continue;
-            if (i <= w->last_failure) return here(node);
+            if (i <= w->updates.last_failure) return here(node);
             for (int32_t later = i + 1; later < w->nodes.count; ++later)
                 for (int32_t k = ln_is_assign(ln_node_at(w, later)); k < ln_slots(ln_node_at(w, later)); ++k)
                     if (ready(ln_node_at(w, later)) && ln_node_at(w, later)->inputs[k] != node->outputs[o] &&

@@ -84,9 +84,9 @@ static linnet_status lower_transfer(const ln_work *w, ln_program *program, const
     step->bytes /= 2;
     step->kind = ln_on_cpu(from->device) ? LN_STEP_UPLOAD : ln_on_cpu(to->device) ? LN_STEP_DOWNLOAD : LN_STEP_COPY;
     step->number = program->n_transfers++;
-    const ln_work_value *v = ln_value_at(w, step->kind == LN_STEP_DOWNLOAD ? node->inputs[0] : node->outputs[0]);
-    step->token = v->token;
-    step->token_bytes = ln_device_bytes(w, v) - ln_device_at(w, v->device)->limits.padding;
+    const int32_t there = step->kind == LN_STEP_DOWNLOAD ? node->inputs[0] : node->outputs[0];
+    step->token = ln_token_of(w, there);
+    step->token_bytes = ln_device_bytes(w, there) - ln_device_at(w, ln_value_at(w, there)->device)->limits.padding;
     if (to->region == LN_REGION_RESIDENT) {
         const ln_device_memory *m = &program->devices[to->device];
         for (step->resident = 0;

@@ -11,12 +11,13 @@ ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
         operand.pointer = v->host;
         return operand;
     }
-    if (v->buffer < 0) return operand; /* an optional output that nothing reads */
-    const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
+    const ln_home home = ln_home_of(w, value);
+    if (home.buffer < 0) return operand; /* an optional output that nothing reads */
+    const ln_work_buffer *b = ln_buffer_at(w, home.buffer);
     operand.region = b->kind;
     operand.device = b->device;
     operand.index = b->chunk;
-    operand.offset = (uint64_t)v->offset;
+    operand.offset = (uint64_t)home.offset;
     if (b->kind == LN_REGION_VARIABLE || b->kind == LN_REGION_IMPORT)
         operand.index = (int32_t)b->offset; /* the number of the result, because such results have no offset here */
     else

@@ -149,7 +149,7 @@ static void check(const ln_work *w, int pass, uint32_t facts, uint32_t needs) {
 #define OF_SEGMENT w->resumes
 #define FAST (!w->reference)
 #define WITH_DEVICES (ln_device_count(w->n_devices) > 0)
-#define TO_FIT (w->ordered && w->target > 0)
+#define TO_FIT (w->updates.ordered && w->target > 0)
 #define IN_FRAME (w->frame != NULL)
 
 static linnet_status run_passes(ln_work *w) {

@@ -53,8 +53,9 @@ linnet_status ln_collect_ports(ln_work *w) {
     int32_t exports = 0, inputs = 0, outputs = 0;
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
-        if (v->exported && (v->known || v->bounded) && v->buffer >= 0) ++exports;
-        if (v->input >= 0 && v->buffer >= 0 && !v->imported) ++inputs;
+        if (ln_home_of(w, i).buffer < 0) continue;
+        exports += v->exported && (v->known || v->bounded);
+        inputs += v->input >= 0 && !v->imported;
     }
     for (int32_t i = 0; i < w->n_fetches; ++i)
         if (w->fetches[i] >= 0 && (ln_value_at(w, w->fetches[i])->known || ln_value_at(w, w->fetches[i])->bounded))
@@ -65,12 +66,13 @@ linnet_status ln_collect_ports(ln_work *w) {
     if (program->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
-        if (v->exported && (v->known || v->bounded) && v->buffer >= 0) {
+        if (ln_home_of(w, i).buffer < 0) continue;
+        if (v->exported && (v->known || v->bounded)) {
             ln_port *port = &program->exports[program->n_exports++];
             fill_port(w, port, i, -1, v->name);
             find_slot(w, program, port);
         }
-        if (v->input < 0 || v->buffer < 0 || v->imported) continue;
+        if (v->input < 0 || v->imported) continue;
         int32_t at = program->n_inputs++; /* in the order of the signature */
         for (; at > 0 && program->inputs[at - 1].index > v->input; --at) program->inputs[at] = program->inputs[at - 1];
         memset(&program->inputs[at], 0, sizeof *program->inputs);
@@ -211,7 +213,7 @@ linnet_status ln_take_needs(ln_work *w) {
     program->n_residents = needs->n_residents;
     program->device_bytes = needs->device_bytes;
     program->recomputed = w->recomputed;
-    program->ordered = w->ordered || (w->outer != NULL && w->outer->ordered);
+    program->ordered = w->updates.ordered || (w->outer != NULL && w->outer->ordered);
     /* The total is checked when it is known. This part is checked here, because kernels may prepare tables that are as
        long as the tensors. */
     return program->ordered ? LINNET_OK : ln_check_bound(w->max_bytes, program->arena + program->io, w->error);

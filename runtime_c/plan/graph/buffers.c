@@ -20,10 +20,9 @@ static bool leaves(const ln_work_value *v) { return v->fetched || v->exported ||
 
 /* Puts the value into the buffer, which lasts as long as any of its values. */
 static void attach(alias *a, int32_t value, int32_t buffer, int64_t offset) {
-    ln_work_value *v = ln_value_at(a->w, value);
+    const ln_work_value *v = ln_value_at(a->w, value);
     ln_work_buffer *b = ln_buffer_at(a->w, buffer);
-    v->buffer = buffer;
-    v->offset = offset;
+    a->w->homes[value] = (ln_home){buffer, offset};
     a->next[value] = a->head[buffer];
     a->head[buffer] = value;
     if (a->last[value] > b->last) b->last = a->last[value];
@@ -54,21 +53,21 @@ static bool alone(const alias *a, const ln_work_value *y, int32_t buffer) {
 
 static bool try_view(alias *a, ln_work_node *node) {
     ln_work *w = a->w;
-    if (!ln_is_view(w, node) || ln_value_at(w, node->inputs[0])->buffer < 0) return false;
+    if (!ln_is_view(w, node) || w->homes[node->inputs[0]].buffer < 0) return false;
+    const ln_home from = w->homes[node->inputs[0]];
     const ln_work_value *x = ln_value_at(w, node->inputs[0]);
-    const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
+    const ln_work_buffer *b = ln_buffer_at(w, from.buffer);
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
         const ln_work_value *y = ln_value_at(w, node->outputs[o]);
         if (y->device != x->device || b->device != y->device) return false;
         if (leaves(y) && !owned(b)) return false; /* inputs and variables are returned as copies */
         if (y->fetched && x->input >= 0) return false;
-        if (y->fetched && w->separate && !alone(a, y, x->buffer)) return false;
+        if (y->fetched && w->separate && !alone(a, y, from.buffer)) return false;
     }
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
-        const ln_work_value *from = ln_value_at(w, node->inputs[0]);
-        attach(a, node->outputs[o], from->buffer, from->offset + ln_view_offset(w, node, o));
+        attach(a, node->outputs[o], from.buffer, from.offset + ln_view_offset(w, node, o));
     }
     node->state = LN_NODE_GONE;
     return true;
@@ -88,12 +87,13 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
     int64_t at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
         const ln_work_value *x = ln_value_at(w, node->inputs[k]);
-        if (x->host != NULL || x->buffer < 0 || !ln_on_cpu(x->device) || !ln_on_cpu(y->device)) return LINNET_OK;
-        const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
-        if (b->kind != LN_REGION_ARENA || x->offset != 0 || b->size != ln_known_bytes(&x->tensor)) return LINNET_OK;
+        const ln_home home = w->homes[node->inputs[k]];
+        if (x->host != NULL || home.buffer < 0 || !ln_on_cpu(x->device) || !ln_on_cpu(y->device)) return LINNET_OK;
+        const ln_work_buffer *b = ln_buffer_at(w, home.buffer);
+        if (b->kind != LN_REGION_ARENA || home.offset != 0 || b->size != ln_known_bytes(&x->tensor)) return LINNET_OK;
         if (b->last == NEVER || b->size == 0) return LINNET_OK;
         for (int j = 0; j < k; ++j)
-            if (ln_value_at(w, node->inputs[j])->buffer == x->buffer) return LINNET_OK;
+            if (w->homes[node->inputs[j]].buffer == home.buffer) return LINNET_OK;
         for (int d = 0; d < x->tensor.rank; ++d)
             if (x->tensor.dims[d] != 1 && x->tensor.strides[d] != y->tensor.strides[d]) return LINNET_OK;
         if (!ln_element_aligned(y->tensor.dtype, at * y->tensor.strides[axis], LN_ALIGNMENT)) return LINNET_OK;
@@ -104,7 +104,7 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
     if (status != LINNET_OK) return status;
     at = 0;
     for (int k = 0; k < node->n_inputs; ++k) {
-        const int32_t part = ln_value_at(w, node->inputs[k])->buffer;
+        const int32_t part = w->homes[node->inputs[k]].buffer;
         const ln_tensor *t = &ln_value_at(w, node->outputs[0])->tensor;
         const int64_t base = ln_offset_of_element(t->dtype, at * t->strides[axis]);
         if (ln_buffer_at(w, part)->first < ln_buffer_at(w, whole)->first)
@@ -112,7 +112,7 @@ static linnet_status try_concat(alias *a, ln_work_node *node, int32_t position, 
         at += ln_value_at(w, node->inputs[k])->tensor.dims[axis];
         for (int32_t v = a->head[part], next; v >= 0; v = next) {
             next = a->next[v];
-            attach(a, v, whole, base + ln_value_at(w, v)->offset);
+            attach(a, v, whole, base + w->homes[v].offset);
         }
         a->head[part] = -1;
         ln_buffer_at(w, part)->size = 0;
@@ -150,8 +150,9 @@ static bool fused(const ln_work_node *node) { return node->claim != NULL && node
 
 /* Whether a device keeps both values in the same way: each element at the same offset, in a buffer that has nothing
  * else, because a kernel may write the padding behind its output. */
-static bool alike_on_device(const ln_work *w, const ln_work_value *x, const ln_work_value *y) {
-    return x->token == y->token && x->offset == 0 && ln_buffer_at(w, x->buffer)->size == ln_device_bytes(w, y);
+static bool alike_on_device(const ln_work *w, int32_t x, int32_t y) {
+    return ln_token_of(w, x) == ln_token_of(w, y) && w->homes[x].offset == 0 &&
+           ln_buffer_at(w, w->homes[x].buffer)->size == ln_device_bytes(w, y);
 }
 
 /* Whether output o may be written over input k, whose last reader is this node. */
@@ -159,26 +160,28 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     const ln_work *w = a->w;
     if (node->inputs[k] < 0) return false;
     const ln_work_value *x = ln_value_at(w, node->inputs[k]), *y = ln_value_at(w, node->outputs[o]);
-    if (x->host != NULL || x->buffer < 0 || x->device != y->device) return false;
-    const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
+    const ln_home home = w->homes[node->inputs[k]];
+    if (x->host != NULL || home.buffer < 0 || x->device != y->device) return false;
+    const ln_work_buffer *b = ln_buffer_at(w, home.buffer);
     if (b->last != position || b->device != y->device) return false;
     if (!ln_same_strides(&x->tensor, &y->tensor)) return false;
     if (ln_dtype_bits(x->tensor.dtype) != ln_dtype_bits(y->tensor.dtype)) return false;
-    if (!ln_on_cpu(y->device) && !alike_on_device(w, x, y)) return false;
-    if ((y->fetched || y->exported) && (x->offset != 0 || b->size != ln_known_bytes(&y->tensor))) return false;
-    const int64_t begin = x->offset, end = begin + extent(&x->tensor);
+    if (!ln_on_cpu(y->device) && !alike_on_device(w, node->inputs[k], node->outputs[o])) return false;
+    if ((y->fetched || y->exported) && (home.offset != 0 || b->size != ln_known_bytes(&y->tensor))) return false;
+    const int64_t begin = home.offset, end = begin + extent(&x->tensor);
     for (int i = 0; i < ln_slots(node); ++i) {
         if (i == k || node->inputs[i] < 0) continue;
         const ln_work_value *other = ln_value_at(w, node->inputs[i]);
-        if (other->host != NULL || other->buffer != x->buffer) continue;
-        if (other->offset == begin && ln_same_strides(&other->tensor, &x->tensor) &&
+        const ln_home near = w->homes[node->inputs[i]];
+        if (other->host != NULL || near.buffer != home.buffer) continue;
+        if (near.offset == begin && ln_same_strides(&other->tensor, &x->tensor) &&
             ln_dtype_bits(other->tensor.dtype) == ln_dtype_bits(x->tensor.dtype) &&
             (ln_is_family(node, LN_FAMILY_MAP) || i >= node->n_inputs))
             continue; /* each element is read before the same element is written */
-        if (other->offset < end && begin < other->offset + extent(&other->tensor)) return false;
+        if (near.offset < end && begin < near.offset + extent(&other->tensor)) return false;
     }
     for (int i = 0; i < o; ++i) /* an earlier output may already use this memory */
-        if (node->outputs[i] >= 0 && ln_value_at(w, node->outputs[i])->buffer == x->buffer) return false;
+        if (node->outputs[i] >= 0 && w->homes[node->outputs[i]].buffer == home.buffer) return false;
     return true;
 }
 
@@ -200,11 +203,10 @@ static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t posi
         if (map ? !loads_before_stores(node->attributes) : o > 0) return false;
     }
     for (int k = first; k < end; ++k) {
-        const int32_t over = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k])->buffer : -1;
+        const int32_t over = node->inputs[k] >= 0 ? w->homes[node->inputs[k]].buffer : -1;
         if (over < 0 || (buffer >= 0 ? over != buffer : ln_buffer_at(w, over)->kind != LN_REGION_ARENA)) continue;
         if (!may_overwrite(a, node, o, k, position)) continue;
-        const ln_work_value *x = ln_value_at(w, node->inputs[k]);
-        attach(a, node->outputs[o], x->buffer, x->offset);
+        attach(a, node->outputs[o], over, w->homes[node->inputs[k]].offset);
         return true;
     }
     return false;
@@ -223,9 +225,9 @@ static linnet_status variable_buffer(alias *a, int32_t variable, uint64_t bytes,
 /* Writes a new value directly into its variable, if all readers of the old value and all nodes that can fail have run.
  */
 static linnet_status try_update(alias *a, const ln_work_node *node, int o, int32_t position, bool *done) {
-    const int32_t variable = ln_value_at(a->w, node->outputs[o])->updates;
+    const int32_t variable = ln_update_of(a->w, node->outputs[o]);
     *done = false;
-    if (variable < 0 || position <= a->w->last_failure) return LINNET_OK;
+    if (variable < 0 || position <= a->w->updates.last_failure) return LINNET_OK;
     int32_t buffer;
     const linnet_status status =
         variable_buffer(a, variable, ln_known_bytes(&ln_value_at(a->w, node->outputs[o])->tensor), &buffer);
@@ -240,7 +242,7 @@ static linnet_status place_inputs(alias *a) {
     ln_work *w = a->w;
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
-        if (!v->known || (v->host != NULL && ln_on_cpu(v->device)) || v->buffer >= 0) continue;
+        if (!v->known || (v->host != NULL && ln_on_cpu(v->device)) || w->homes[i].buffer >= 0) continue;
         int kind = LN_REGION_NONE;
         if (v->host != NULL || (v->variable >= 0 && !ln_on_cpu(v->device)))
             kind = LN_REGION_RESIDENT;
@@ -254,7 +256,7 @@ static linnet_status place_inputs(alias *a) {
         int32_t buffer;
         const linnet_status status = kind == LN_REGION_VARIABLE
                                          ? variable_buffer(a, v->variable, ln_known_bytes(&v->tensor), &buffer)
-                                         : new_buffer(a, kind, v->device, ln_device_bytes(w, v), NEVER, &buffer);
+                                         : new_buffer(a, kind, v->device, ln_device_bytes(w, i), NEVER, &buffer);
         if (status != LINNET_OK) return status;
         if (kind == LN_REGION_IMPORT) ln_buffer_at(w, buffer)->offset = (uint64_t)(w->nested ? v->input : i);
         attach(a, i, buffer, 0);
@@ -267,9 +269,25 @@ static bool unread(const ln_work *w, const ln_work_node *node, int32_t value) {
     return node->claim != NULL && node->claim->is.packs && ln_value_at(w, value)->host != NULL;
 }
 
+/* Makes the table of homes, in which no value has one yet. */
+static linnet_status begin_homes(ln_work *w) {
+    const int32_t n = w->values.count;
+    if (n > w->room_for_homes) {
+        ln_memory_free(w->memory, w->homes, (size_t)w->room_for_homes * sizeof *w->homes);
+        w->room_for_homes = 0;
+        if ((w->homes = ln_memory_alloc(w->memory, (size_t)n * sizeof *w->homes)) == NULL) return ln_work_no_memory(w);
+        w->room_for_homes = n;
+    }
+    for (int32_t i = 0; i < n; ++i) w->homes[i] = (ln_home){.buffer = -1};
+    w->n_homes = n;
+    return LINNET_OK;
+}
+
 linnet_status ln_find_buffers(ln_work *w) {
     alias a = {.w = w};
     const int32_t n = w->values.count;
+    linnet_status status = begin_homes(w);
+    if (status != LINNET_OK) return status;
     const size_t bytes = ((size_t)4 * (size_t)n + 1 + (size_t)w->model->n_variables) * sizeof(int32_t);
     a.last = ln_memory_alloc(w->memory, bytes);
     if (a.last == NULL) return ln_work_no_memory(w);
@@ -289,14 +307,15 @@ linnet_status ln_find_buffers(ln_work *w) {
             if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER && !unread(w, node, node->inputs[k]))
                 a.last[node->inputs[k]] = i;
     }
-    linnet_status status = place_inputs(&a);
+    status = place_inputs(&a);
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {
         ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
         bool done = false;
         if (ln_is_assign(node)) { /* its output is the value */
             const ln_work_value *x = ln_value_at(w, node->inputs[1]);
-            if (node->outputs[0] >= 0 && x->host == NULL) attach(&a, node->outputs[0], x->buffer, x->offset);
+            const ln_home home = w->homes[node->inputs[1]];
+            if (node->outputs[0] >= 0 && x->host == NULL) attach(&a, node->outputs[0], home.buffer, home.offset);
             if (node->outputs[0] >= 0 && x->host != NULL) ln_value_at(w, node->outputs[0])->host = x->host;
             continue;
         }
@@ -305,15 +324,15 @@ linnet_status ln_find_buffers(ln_work *w) {
         if (try_view(&a, node)) continue;
         if (!w->reference && ((status = try_concat(&a, node, i, &done)) != LINNET_OK || done)) continue;
         for (int o = 0; o < node->n_outputs && status == LINNET_OK; ++o) {
-            if (node->outputs[o] < 0 || ln_value_at(w, node->outputs[o])->buffer >= 0) continue; /* a resident copy */
-            if (fused(node) && a.last[node->outputs[o]] <= node->claim->last) continue; /* it is never stored */
+            if (node->outputs[o] < 0 || w->homes[node->outputs[o]].buffer >= 0) continue; /* a resident copy */
+            if (fused(node) && a.last[node->outputs[o]] <= node->claim->last) continue;   /* it is never stored */
             if ((status = try_update(&a, node, o, i, &done)) != LINNET_OK || done) continue;
             if (!w->reference && try_in_place(&a, node, o, i, -1)) continue;
             const ln_work_value *y = ln_value_at(w, node->outputs[o]);
             int32_t buffer;
             const int kind = ln_count(&y->tensor) < 0 ? LN_REGION_GROWN : LN_REGION_ARENA;
-            status =
-                new_buffer(&a, kind, y->device, ln_device_bytes(w, y), fused(node) ? node->claim->first : i, &buffer);
+            status = new_buffer(&a, kind, y->device, ln_device_bytes(w, node->outputs[o]),
+                                fused(node) ? node->claim->first : i, &buffer);
             if (status == LINNET_OK) attach(&a, node->outputs[o], buffer, 0);
         }
     }
@@ -322,7 +341,7 @@ linnet_status ln_find_buffers(ln_work *w) {
 }
 
 void ln_forget_buffers(ln_work *w) {
-    for (int32_t i = 0; i < w->values.count; ++i) ln_value_at(w, i)->buffer = -1;
+    w->n_homes = 0;
     for (int32_t i = 0; i < w->nodes.count; ++i) ln_node_at(w, i)->state = LN_NODE_READY;
     w->buffers.count = 0;
 }

@@ -42,16 +42,18 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
     return LINNET_OK;
 }
 
-uint64_t ln_device_bytes(const ln_work *w, const ln_work_value *v) {
+uint64_t ln_device_bytes(const ln_work *w, int32_t of) {
+    const ln_work_value *v = ln_value_at(w, of);
+    const uint32_t token = ln_token_of(w, of);
     uint64_t bytes = 0;
     if (!ln_bytes(&v->tensor, &bytes)) return 0;
     if (ln_on_cpu(v->device)) return bytes;
     const ln_device *d = ln_device_at(w, v->device);
-    if (v->token != 0) {
+    if (token != 0) {
         linnet_device_tensor t = {.struct_size = sizeof t};
-        const ln_step_value value = {.name = v->name, .token = v->token, .device = &d->is, .bytes = bytes};
+        const ln_step_value value = {.name = v->name, .token = token, .device = &d->is, .bytes = bytes};
         ln_device_tensor(&v->tensor, &value, &t);
-        bytes = t.axes.block >= 0 ? t.bytes : d->is.layout_bytes(d->is.context, &t, v->token);
+        bytes = t.axes.block >= 0 ? t.bytes : d->is.layout_bytes(d->is.context, &t, token);
     }
     return bytes + d->limits.padding;
 }
@@ -69,10 +71,10 @@ linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t pl
         values[k].name = v->name;
         values[k].value = at;
         if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
-        values[k].token = v->device == place ? v->token : 0;
+        values[k].token = v->device == place ? ln_token_of(w, at) : 0;
         values[k].device = &ln_device_at(w, place)->is;
         ln_bytes(&v->tensor, &values[k].bytes);
-        if (values[k].token != 0) values[k].bytes = ln_device_bytes(w, v) - ln_device_at(w, place)->limits.padding;
+        if (values[k].token != 0) values[k].bytes = ln_device_bytes(w, at) - ln_device_at(w, place)->limits.padding;
     }
     out->name = node->name;
     out->values = values;

@@ -37,6 +37,7 @@ void ln_work_free(ln_work *w) {
     list_free(w, &w->nodes, sizeof(ln_work_node *));
     list_free(w, &w->blobs, sizeof(ln_blob));
     list_free(w, &w->buffers, sizeof(ln_work_buffer));
+    ln_memory_free(w->memory, w->homes, (size_t)w->room_for_homes * sizeof *w->homes);
     list_free(w, &w->claims, sizeof(ln_work_claim *));
     list_free(w, &w->moves, sizeof(ln_work_move));
     ln_pool_free(&w->pool);
@@ -89,8 +90,8 @@ int32_t ln_work_add_values(ln_work *w, int32_t n, int slot) {
     for (int32_t i = first; i < first + n; ++i) {
         if (i == w->values.count && ln_list_add(w, &w->values, sizeof(ln_work_value)) == NULL) return -1;
         ln_work_value *v = ln_value_at(w, i);
-        *v = (ln_work_value){.slot = (uint8_t)slot, .variable = -1, .input = -1, .buffer = -1};
-        v->updates = v->blob = v->readers = -1;
+        *v = (ln_work_value){.slot = (uint8_t)slot, .variable = -1, .input = -1};
+        v->blob = v->readers = -1;
         if (i < w->n_spare) w->spare[i] = false;
     }
     return first;

@@ -31,7 +31,6 @@ typedef struct ln_work_value {
     int32_t variable; /* index into the model's variables, or -1 */
     int32_t input;    /* index into the function's inputs, followed by the feeds; or -1 */
     int32_t uses;     /* number of operand slots of ready nodes that read it */
-    int32_t updates;  /* the variable that it may overwrite, set by ln_pass_order; -1: none */
     int32_t blob;     /* index of the memory that it was folded into, or -1 */
     int32_t readers;  /* readers that are not yet inlined or folded; -1: not counted, the value is kept */
     bool known;       /* its shape is known: this or an earlier segment computes it */
@@ -44,9 +43,6 @@ typedef struct ln_work_value {
     bool undecided;   /* while bounds are computed: nothing has run, so its value stays unknown */
     uint8_t slot;     /* ln_value_slot: what may reuse its number when nothing needs it any more */
     uint8_t device;   /* the place where its memory is */
-    uint32_t token;   /* on a device: its private layout; 0: dense */
-    int32_t buffer;   /* after ln_pass_alias: index of its buffer, and its offset in it (bytes) */
-    int64_t offset;
 } ln_work_value;
 
 typedef struct ln_work_node {
@@ -69,6 +65,20 @@ typedef struct ln_work_node {
     int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */
     struct ln_work *bodies[2];          /* of a loop or branch that is one step: its functions, inferred */
 } ln_work_node;
+
+/* What ln_pass_order finds out: which new values may be written over their variables, and from which node on. */
+typedef struct ln_updates {
+    bool ordered;         /* the nodes are in an order for updates */
+    int32_t last_failure; /* position of the last node that can fail */
+    int32_t *variable;    /* per value: the variable that it may overwrite; -1: none */
+    int32_t n;            /* later passes add values, which overwrite none */
+} ln_updates;
+
+/* Where ln_find_buffers puts a value: a buffer, and the offset in it. */
+typedef struct ln_home {
+    int32_t buffer; /* -1: in none */
+    int64_t offset; /* bytes */
+} ln_home;
 
 /* A range of memory that steps write. Values that are views share one. */
 typedef struct ln_work_buffer {
@@ -138,12 +148,14 @@ typedef struct ln_work {
     const linnet_placement *hints;
     int32_t n_hints;
     ln_list claims, moves; /* ln_work_claim *, ln_work_move */
+    uint32_t *tokens;      /* per value, from ln_pass_claims: its private layout on a device; 0: dense; NULL: all are */
+    ln_home *homes;        /* per value, from ln_find_buffers */
+    int32_t n_homes, room_for_homes;
     int32_t n_events;
-    uint64_t max_bytes;               /* 0: no bound */
-    int32_t waiting;                  /* nodes left for later segments */
-    int32_t depth;                    /* of inlined calls */
-    bool ordered;                     /* by ln_pass_order, for updates: */
-    int32_t last_failure;             /* position of the last node that can fail */
+    uint64_t max_bytes; /* 0: no bound */
+    int32_t waiting;    /* nodes left for later segments */
+    int32_t depth;      /* of inlined calls */
+    ln_updates updates;
     uint64_t target;                  /* the arena size in bytes that ln_pass_recompute aims at */
     int32_t recomputed;               /* number of nodes that it added */
     bool nested;                      /* this graph is a body, and a step of `outer` runs it */
@@ -169,6 +181,17 @@ static inline ln_work_buffer *ln_buffer_at(const ln_work *w, int32_t i) {
 }
 /* Number of operands of the node and of its epilogue. */
 static inline int32_t ln_slots(const ln_work_node *node) { return node->n_inputs + node->n_extra; }
+
+/* The variable that the value may overwrite; -1: none. */
+static inline int32_t ln_update_of(const ln_work *w, int32_t value) {
+    return value < w->updates.n ? w->updates.variable[value] : -1;
+}
+static inline uint32_t ln_token_of(const ln_work *w, int32_t value) {
+    return w->tokens != NULL ? w->tokens[value] : 0; /* no pass adds values after ln_pass_claims */
+}
+static inline ln_home ln_home_of(const ln_work *w, int32_t value) {
+    return value < w->n_homes ? w->homes[value] : (ln_home){.buffer = -1};
+}
 
 /* work.c */
 void ln_work_init(ln_work *w, linnet_model *model, ln_memory *temporary, ln_memory *persistent, linnet_error *error);
@@ -219,7 +242,7 @@ static inline const ln_device *ln_device_at(const ln_work *w, uint8_t place) { r
 /* devices.c: describes a node to its device. The call is in `pool`. */
 linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out);
 /* Bytes that the value needs at its place, padding included. */
-uint64_t ln_device_bytes(const ln_work *w, const ln_work_value *v);
+uint64_t ln_device_bytes(const ln_work *w, int32_t value);
 /* Whether the op of the node belongs to the family. A transfer between devices belongs to none. */
 static inline bool ln_is_family(const ln_work_node *node, int family) {
     return node->op != NULL && node->op->family == family;

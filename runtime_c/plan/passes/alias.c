@@ -10,7 +10,7 @@ static void mark_gradients(ln_work *w) {
         for (int32_t o = 0; o < node->n_outputs; ++o)
             update |= node->outputs[o] >= 0 && ln_value_at(w, node->outputs[o])->committed && !ln_is_assign(node);
         for (int32_t k = node->map != NULL ? node->n_inputs : 0; update && k < ln_slots(node); ++k) {
-            const int32_t b = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k])->buffer : -1;
+            const int32_t b = node->inputs[k] >= 0 ? ln_home_of(w, node->inputs[k]).buffer : -1;
             if (b >= 0) ln_buffer_at(w, b)->gradient = ln_buffer_at(w, b)->kind == LN_REGION_ARENA;
         }
     }

@@ -12,10 +12,12 @@ static bool is_step(const ln_work *w, const ln_work_node *node) {
 }
 
 /* Checks what the device says of the layout that it proposes: an order of all axes, one of which may have blocks. */
-static linnet_status check(ln_work *w, const ln_device *d, const ln_work_value *v) {
+static linnet_status check(ln_work *w, const ln_device *d, int32_t value) {
+    const ln_work_value *v = ln_value_at(w, value);
+    const uint32_t token = w->tokens[value];
     linnet_layout layout = {.block = 0};
     const int rank = v->tensor.rank;
-    bool good = d->is.describe != NULL && d->is.describe(d->is.context, v->token, rank, &layout) == 1;
+    bool good = d->is.describe != NULL && d->is.describe(d->is.context, token, rank, &layout) == 1;
     if (!good && d->is.layout_bytes != NULL) return LINNET_OK;
     unsigned seen = 0;
     uint64_t bytes;
@@ -28,7 +30,7 @@ static linnet_status check(ln_work *w, const ln_device *d, const ln_work_value *
     ln_fail(w->error, LINNET_DEVICE_FAILED, "device %s failed to describe a layout", d->is.name);
     ln_at_node(w->error, -1, v->name);
     ln_expected(w->error, "an order of the %d axes of the value, and blocks of one axis that fit in memory", rank);
-    ln_got(w->error, "the layout of token %u", (unsigned)v->token);
+    ln_got(w->error, "the layout of token %u", (unsigned)token);
     return ln_hint(w->error, "this is a fault of the device's library");
 }
 
@@ -38,10 +40,11 @@ static linnet_status propose(ln_work *w, const ln_work_node *node) {
     if (d->is.propose == NULL) return LINNET_OK;
     linnet_status status = ln_device_step_of(w, node, node->device, &w->pool, &step);
     for (int o = 0; status == LINNET_OK && o < node->n_outputs; ++o) {
-        ln_work_value *v = node->outputs[o] >= 0 ? ln_value_at(w, node->outputs[o]) : NULL;
+        const int32_t value = node->outputs[o];
+        const ln_work_value *v = value >= 0 ? ln_value_at(w, value) : NULL;
         if (v == NULL || v->device != node->device || v->committed) continue;
-        v->token = d->is.propose(d->is.context, &step, o);
-        if (v->token != 0) status = check(w, d, v);
+        w->tokens[value] = d->is.propose(d->is.context, &step, o);
+        if (w->tokens[value] != 0) status = check(w, d, value);
     }
     return status;
 }
@@ -49,17 +52,17 @@ static linnet_status propose(ln_work *w, const ln_work_node *node) {
 /* Makes a value dense unless all of its readers accept its layout. A download accepts every layout. */
 static linnet_status accept(ln_work *w, const ln_work_node *node) {
     for (int k = 0; k < ln_slots(node); ++k) {
-        ln_work_value *v = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k]) : NULL;
-        if (v == NULL || v->token == 0) continue;
+        uint32_t *token = node->inputs[k] >= 0 ? &w->tokens[node->inputs[k]] : NULL;
+        if (token == NULL || *token == 0) continue;
         if (node->op == NULL) {
-            if (!ln_on_cpu(ln_value_at(w, node->outputs[0])->device)) v->token = 0;
+            if (!ln_on_cpu(ln_value_at(w, node->outputs[0])->device)) *token = 0;
             continue;
         }
-        const ln_device *d = ln_device_at(w, v->device);
+        const ln_device *d = ln_device_at(w, ln_value_at(w, node->inputs[k])->device);
         linnet_step step;
         const linnet_status status = ln_device_step_of(w, node, node->device, &w->pool, &step);
         if (status != LINNET_OK) return status;
-        if (!is_step(w, node) || d->is.accept(d->is.context, &step, k, v->token) != 1) v->token = 0;
+        if (!is_step(w, node) || d->is.accept(d->is.context, &step, k, *token) != 1) *token = 0;
     }
     return LINNET_OK;
 }
@@ -143,6 +146,8 @@ static linnet_status claim_run(ln_work *w, const run *r) {
 
 linnet_status ln_pass_claims(ln_work *w) {
     linnet_status status = LINNET_OK;
+    w->tokens = ln_pool_array(&w->pool, w->values.count, sizeof *w->tokens);
+    if (w->tokens == NULL) return ln_work_no_memory(w);
     if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)
         if (is_step(w, ln_node_at(w, i))) status = propose(w, ln_node_at(w, i));

@@ -69,8 +69,9 @@ static linnet_status place_residents(ln_work *w, uint8_t place, uint64_t room) {
     if (m->residents == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
-        if (v->device != place || v->buffer < 0) continue;
-        ln_work_buffer *b = ln_buffer_at(w, v->buffer);
+        const int32_t buffer = ln_home_of(w, i).buffer;
+        if (v->device != place || buffer < 0) continue;
+        ln_work_buffer *b = ln_buffer_at(w, buffer);
         if (b->kind != LN_REGION_RESIDENT || (v->host == NULL && v->variable < 0)) continue;
         place_resident(m, room, align, b->size, &b->chunk, &b->offset);
         *(v->host != NULL ? &m->constants : &m->variables) += ln_round_up((size_t)b->size, (size_t)align);

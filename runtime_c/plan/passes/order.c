@@ -162,18 +162,24 @@ static linnet_status find_checks(order *s) {
 
 /* ---- what may be written over its variable ------------------------------------------------------------------- */
 
-static void find_updates(order *s) {
+static linnet_status find_updates(order *s) {
+    ln_updates *updates = &s->w->updates;
+    updates->variable = ln_pool_array(&s->w->pool, s->w->values.count, sizeof *updates->variable);
+    if (updates->variable == NULL) return ln_work_no_memory(s->w);
+    updates->n = s->w->values.count;
+    for (int32_t v = 0; v < updates->n; ++v) updates->variable[v] = -1;
     for (int32_t i = 0; i < s->n; ++i) {
         const ln_work_node *node = s->nodes[i];
         if (!ln_is_assign(node)) continue;
         const int32_t variable = ln_value_at(s->w, node->inputs[0])->variable;
         const int32_t made = s->maker[node->inputs[1]];
-        ln_work_value *x = ln_value_at(s->w, node->inputs[1]);
+        const ln_work_value *x = ln_value_at(s->w, node->inputs[1]);
         const ln_work_value *y = node->outputs[0] >= 0 ? ln_value_at(s->w, node->outputs[0]) : x;
-        if (made >= 0 && x->updates < 0 && x->known && x->host == NULL && ln_is_kernel(s->nodes[made]) && !x->fetched &&
-            !y->fetched && ln_is_dense(&x->tensor))
-            x->updates = variable;
+        if (made >= 0 && updates->variable[node->inputs[1]] < 0 && x->known && x->host == NULL &&
+            ln_is_kernel(s->nodes[made]) && !x->fetched && !y->fetched && ln_is_dense(&x->tensor))
+            updates->variable[node->inputs[1]] = variable;
     }
+    return LINNET_OK;
 }
 
 /* ---- the order ------------------------------------------------------------------------------------------------ */
@@ -241,7 +247,7 @@ static int32_t own_reads(const order *s, const ln_work_node *node, int32_t varia
    of the run. */
 static bool early(const order *s, int32_t i) {
     for (int32_t o = 0; o < s->nodes[i]->n_outputs; ++o) {
-        const int32_t v = s->nodes[i]->outputs[o], variable = v >= 0 ? ln_value_at(s->w, v)->updates : -1;
+        const int32_t v = s->nodes[i]->outputs[o], variable = v >= 0 ? ln_update_of(s->w, v) : -1;
         if (variable < 0) continue;
         if (s->checks > 0 || s->old[variable] > own_reads(s, s->nodes[i], variable)) return true;
     }
@@ -254,7 +260,7 @@ static bool frees(const order *s, int32_t i) {
     int64_t taken = 0;
     for (int32_t o = 0; o < node->n_outputs; ++o) {
         const int32_t v = node->outputs[o];
-        if (v < 0 || s->origin[v] != v || ln_value_at(s->w, v)->updates >= 0 || ln_value_at(s->w, v)->fetched) continue;
+        if (v < 0 || s->origin[v] != v || ln_update_of(s->w, v) >= 0 || ln_value_at(s->w, v)->fetched) continue;
         taken += (int64_t)ln_known_bytes(&ln_value_at(s->w, v)->tensor);
     }
     if (taken == 0) return true;
@@ -293,7 +299,7 @@ static linnet_status arrange(order *s) {
     if (ready == NULL) return ln_work_no_memory(s->w);
     for (int32_t i = 0; i < s->n; ++i)
         if (s->missing[i] == 0) ready[n_ready++] = i;
-    s->w->last_failure = -1;
+    s->w->updates.last_failure = -1;
     for (int32_t at = 0; at < s->n; ++at) {
         const int32_t r = choose(s, ready, n_ready), i = ready[r];
         ln_work_node *node = s->nodes[i];
@@ -302,7 +308,7 @@ static linnet_status arrange(order *s) {
         if (s->check[i] >= 0 && !s->checked[s->check[i]]) {
             s->checked[s->check[i]] = true;
             --s->checks;
-            s->w->last_failure = at;
+            s->w->updates.last_failure = at;
         }
         for (int32_t k = first_slot(node); k < ln_slots(node); ++k) {
             if (node->inputs[k] < 0) continue;
@@ -353,8 +359,8 @@ linnet_status ln_pass_order(ln_work *w) {
     if (status == LINNET_OK) status = find_checks(&s);
     w->nodes.count = s.n;
     if (status == LINNET_OK) status = connect(&s);
+    if (status == LINNET_OK) status = find_updates(&s);
     if (status != LINNET_OK) return status;
-    find_updates(&s);
-    w->ordered = true;
+    w->updates.ordered = true;
     return arrange(&s);
 }

@@ -80,7 +80,7 @@ static void keep(recompute *r) {
         if (from->kind == LN_REGION_ARENA && ln_on_cpu(from->device)) r->buffers[b].size = (int64_t)from->size;
     }
     for (int32_t v = 0; v < w->values.count; ++v) {
-        const int32_t b = ln_value_at(w, v)->buffer;
+        const int32_t b = ln_home_of(w, v).buffer;
         r->home[v] = b >= 0 && r->buffers[b].size > 0 ? b : -1;
     }
     for (int32_t i = 0; i < w->nodes.count; ++i)
@@ -177,7 +177,7 @@ static void shift(ln_work *w, int32_t at, int32_t count) {
     if (count > 0) memmove(nodes + at + count, nodes + at, (size_t)(w->nodes.count - at) * sizeof *nodes);
     if (count < 0) memmove(nodes + at, nodes + at - count, (size_t)(w->nodes.count - at + count) * sizeof *nodes);
     w->nodes.count += count;
-    if (w->last_failure >= at) w->last_failure += count;
+    if (w->updates.last_failure >= at) w->updates.last_failure += count;
 }
 
 /* Gives up the buffer between the peak and its next reader. If that does not help, everything is restored. */
@@ -225,12 +225,12 @@ static linnet_status give_up(recompute *r, int32_t buffer, bool *helps) {
 
 /* Removes originals that nothing reads any more. */
 static linnet_status sweep(ln_work *w) {
-    const ln_work_node *failure = w->last_failure >= 0 ? ln_node_at(w, w->last_failure) : NULL;
+    const ln_work_node *failure = w->updates.last_failure >= 0 ? ln_node_at(w, w->updates.last_failure) : NULL;
     const linnet_status status = ln_work_sweep(w);
-    w->last_failure = w->nodes.count;
-    if (failure == NULL) w->last_failure = -1;
+    w->updates.last_failure = w->nodes.count;
+    if (failure == NULL) w->updates.last_failure = -1;
     for (int32_t i = 0; failure != NULL && i < w->nodes.count; ++i)
-        if (ln_node_at(w, i) == failure) w->last_failure = i;
+        if (ln_node_at(w, i) == failure) w->updates.last_failure = i;
     return status;
 }
 

@@ -108,14 +108,14 @@ static linnet_status submit(waits *s, ln_work_node *node) {
 
 static bool updates(const ln_work *w, const ln_work_node *node) {
     for (int o = 0; o < node->n_outputs; ++o)
-        if (node->outputs[o] >= 0 && ln_value_at(w, node->outputs[o])->updates >= 0) return true;
+        if (node->outputs[o] >= 0 && ln_update_of(w, node->outputs[o]) >= 0) return true;
     return false;
 }
 
 static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
     ln_work *w = s->w;
     linnet_status status = LINNET_OK;
-    const int32_t old_failure = w->last_failure;
+    const int32_t old_failure = w->updates.last_failure;
     for (int32_t i = 0; i < n; ++i) {
         ln_work_node *node = order[i];
         const bool ready = node->state == LN_NODE_READY, host = ready && ln_is_kernel(node);
@@ -126,12 +126,12 @@ static linnet_status insert(waits *s, ln_work_node *const *order, int32_t n) {
         if (ready && !host && status == LINNET_OK) status = submit(s, node);
         if (status == LINNET_OK) status = ln_work_append(w, node);
         if (status != LINNET_OK) return status;
-        if (i == old_failure) w->last_failure = w->nodes.count - 1;
+        if (i == old_failure) w->updates.last_failure = w->nodes.count - 1;
     }
     for (uint8_t d = 1; d <= w->n_devices && status == LINNET_OK; ++d) status = finish(s, d);
     for (int32_t i = 0; i < w->nodes.count; ++i) /* a failed wait must leave the variables as they were */
-        if (ln_node_at(w, i)->state == LN_NODE_READY && !ln_is_kernel(ln_node_at(w, i)) && w->last_failure < i)
-            w->last_failure = i;
+        if (ln_node_at(w, i)->state == LN_NODE_READY && !ln_is_kernel(ln_node_at(w, i)) && w->updates.last_failure < i)
+            w->updates.last_failure = i;
     return status;
 }
 
