@@ -1,8 +1,9 @@
-"""Where nodes run if costs are nanoseconds: the conversions at the border of an island count."""
+"""Where nodes run if costs are nanoseconds: conversions at an island's border, and what a device offers for runs of steps."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -99,3 +100,81 @@ def test_maps_stay_where_their_values_are_f32(work: int, share: float, moves: bo
     assert Counter(step.op for step in linnet.Session(graph, threads=1).steps)["cast"] == 3
     steps = count(linnet.Session(graph, threads=1, devices=[Share("map", share)]))
     assert (steps["python"], steps["cast"]) == ((3, 6) if moves else (0, 3))
+
+
+# ---- offers ----------------------------------------------------------------------------------------------------------
+
+
+class Offers(PyDevice):
+    """Takes products and maps in a cost each, and runs of them as `offered` says."""
+
+    def __init__(self, cost: float, offered: Callable[[list[str]], tuple[int, float]]) -> None:
+        super().__init__({"matmul": cost, "map": cost})
+        self.offered, self.seen = offered, list[list[str]]()
+
+    def _offer(self, steps: Any, n: int, offer: Any) -> int:
+        self.seen.append([op_of(steps[i]) for i in range(n)])
+        assert offer.count == 1 and offer.cost_ns == self.costs["matmul"]
+        offer.count, offer.cost_ns = self.offered(self.seen[-1])
+        return 0
+
+
+def layers(middle: bool = False) -> Graph:
+    """Three times a product and a map; `middle`: then a softmax, and the same again."""
+    graph = Graph()
+    y = x = graph.placeholder("x", (8, 64))
+    for part in range(2 if middle else 1):
+        y = ops.softmax(y) if part else y
+        for i in range(3):
+            w = np.random.default_rng(3 * part + i).standard_normal((64, 64)).astype(np.float32) / 64
+            y = y @ graph.constant(w, f"w{part}{i}") + 1.0
+    graph.signature("infer", {"x": x}, {"y": y})
+    return graph
+
+
+ROWS = {"x": np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)}
+
+
+@pytest.mark.parametrize(("whole", "moves"), [(100.0, True), (1e8, False)])
+def test_a_run_of_steps_may_cost_less_than_its_steps(whole: float, moves: bool) -> None:
+    """Each step alone takes a millisecond, too long for any of them to move."""
+    assert count(linnet.Session(layers(), devices=[PyDevice({"matmul": 1e6, "map": 1e6})]))["python"] == 0
+    device = Offers(1e6, lambda ops: (len(ops), whole))
+    session = linnet.Session(layers(), devices=[device])
+    assert device.seen == [["matmul", "map"] * 3] and (count(session)["python"] > 0) == moves
+    np.testing.assert_allclose(session.run(ROWS)["y"], linnet.Session(layers()).run(ROWS)["y"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_of_steps_may_cost_more_than_its_steps() -> None:
+    assert count(linnet.Session(layers(), devices=[PyDevice({"matmul": 1.0, "map": 1.0})]))["python"] == 6
+    assert count(linnet.Session(layers(), devices=[Offers(1.0, lambda ops: (1, 1e6))]))["python"] == 0
+
+
+def test_offers_are_asked_for_the_rest_and_for_steps_that_would_be_consecutive() -> None:
+    device = Offers(1.0, lambda ops: (min(len(ops), 4), 2.0))
+    session = linnet.Session(layers(middle=True), devices=[device])
+    assert [len(ops) for ops in device.seen] == [6, 2, 6, 2] and count(session)["python"] == 12
+
+
+def test_a_step_of_the_cpu_parts_a_run() -> None:
+    """The products are one island, but no claim can have both: the softmax is between them."""
+    graph = Graph()
+    x = graph.placeholder("x", (8, 64))
+    y = x @ graph.constant(np.ones((64, 64), np.float32), "w")
+    outputs = {"s": ops.softmax(y), "z": y @ graph.constant(np.ones((64, 64), np.float32), "v")}
+    graph.signature("infer", {"x": x}, outputs)
+    device = Offers(1.0, lambda ops: (len(ops), 2.0))
+    session = linnet.Session(graph, devices=[device])
+    assert [step.op for step in session.steps if step.op != "transfer"] == ["matmul", "softmax", "matmul"]
+    assert device.seen == [["matmul"], ["matmul"]]
+
+
+@pytest.mark.parametrize("offer", [(0, 1.0), (7, 1.0), (1, -1.0), (1, float("nan"))])
+def test_an_offer_that_is_none_is_an_error(offer: tuple[int, float]) -> None:
+    device = Offers(1.0, lambda ops: offer)
+    with pytest.raises(linnet.DeviceError, match=r"failed to offer a cost.*a count of 1 to 6 and nanoseconds"):
+        linnet.Session(layers(), devices=[device])
+    device = Offers(1.0, lambda ops: (1, 1.0))
+    device.fail["offer"] = 9
+    with pytest.raises(linnet.DeviceError, match=r"failed to offer a cost.*told to fail"):
+        linnet.Session(layers(), devices=[device])

@@ -3,7 +3,8 @@
  * linnet_extension_device. docs/devices.md explains how to write one; tests/ext/toy_device.c is an example.
  *
  * The life of a device in a session:
- *  - While a plan is made, the library asks `limits`, then `cost` for each step, and places steps on devices. It asks
+ *  - While a plan is made, the library asks `limits`, then `cost` for each step and `offer` for runs of steps, and
+ * places steps on devices. It asks
  * `claim` how a device groups its consecutive steps, and `propose` and `accept` for the layouts of the values between
  * them.
  *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes constants, and
@@ -243,6 +244,14 @@ typedef struct linnet_claim {
     const char *kernel;     /* shown in plans and traces; lives as long as the device. NULL: "device" */
 } linnet_claim;
 
+/* What a run of steps would take if the device executed it as one. The library sets struct_size, and the other fields
+ * as they are for the first step alone. `offer` may change them. */
+typedef struct linnet_offer {
+    size_t struct_size;
+    int32_t count;  /* number of steps, at least 1; they are the first of the given steps */
+    double cost_ns; /* nanoseconds of all of them together, at least 0 */
+} linnet_offer;
+
 /* Where a device keeps compiled programs from one process to the next. The host provides it
  * (linnet_session_config.program_cache). A key is a text of at most 200 characters without control characters. The
  * device must put everything into the key that a program depends on: its source, the device, the driver. Functions must
@@ -353,6 +362,13 @@ struct linnet_device {
     /* Optional: what a token of `propose` means for tensors of this rank. The library zeroes the layout; returns 1 if
      * the device has filled it, 0 if it is private. The library then computes bytes and strides. */
     int (*describe)(void *context, uint32_t layout, int rank, linnet_layout *out);
+
+    /* Optional: what runs of steps cost, while the planner decides where nodes run. `steps` are connected steps that
+     * the device can run and that would be consecutive, as in `claim`. Fills `offer` for the first of them; the library
+     * calls the function again for the rest. Placement uses offer->cost_ns instead of the sum of their `cost`. Operands
+     * are dense, and no map is an epilogue yet. `claim` is free to group the steps otherwise. NULL: the sum of `cost`.
+     * Like `cost`, it may be called by several threads at once, and must come from a model. */
+    int (*offer)(void *context, const linnet_step *const *steps, int count, linnet_offer *offer);
 };
 
 /* A shared library that contains a device exports this function; liblinnet does not. It returns NULL if the machine

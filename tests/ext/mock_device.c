@@ -110,6 +110,18 @@ static uint64_t constants_of(const linnet_step *step) {
     return bytes;
 }
 
+/* A few steps together take less than a nanosecond. */
+static int offer(void *context, const linnet_step *const *steps, int count, linnet_offer *out) {
+    (void)context;
+    const uint64_t noise = mock_hash(linnet_step_name(steps[0]), 5);
+    const int most = 1 + (int)(noise % 5);
+    if (out->count != 1 || count < 1) mock_misused();
+    for (int i = 0; i < count && mock(hostile); i++) inspect(steps[i]);
+    out->count = count < most ? count : most;
+    out->cost_ns = (double)(noise >> 8 & 0xFF) / 256;
+    return mock_fails(MOCK_OFFER);
+}
+
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     (void)context;
     const uint64_t noise = mock_hash(linnet_step_name(steps[0]), 2);
@@ -576,7 +588,7 @@ static const char *explain(void *context, int code) {
 }
 
 #define FUNCTIONS                                                                                                      \
-    .limits = limits, .cost = cost, .claim = claim, .propose = propose, .accept = accept,                              \
+    .limits = limits, .cost = cost, .offer = offer, .claim = claim, .propose = propose, .accept = accept,              \
     .layout_bytes = layout_bytes, .allocate = allocate, .release = release, .map = map, .unmap = unmap,                \
     .import = import, .open = open_queue, .close = close_queue, .finish = finish, .create_event = create_event,        \
     .free_event = free_event, .record = record, .wait = wait_for, .follow = follow, .upload = upload,                  \

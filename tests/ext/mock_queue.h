@@ -56,6 +56,7 @@ void mock_count(enum mock_number number, int64_t by);
 #define MOCK_CALLBACKS(X)                                                                                              \
     X(LIMITS)                                                                                                          \
     X(CLAIM)                                                                                                           \
+    X(OFFER)                                                                                                           \
     X(ALLOCATE)                                                                                                        \
     X(MAP)                                                                                                             \
     X(UNMAP)                                                                                                           \

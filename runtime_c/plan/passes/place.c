@@ -213,6 +213,57 @@ static void count_conversions(choice *c) {
     }
 }
 
+/* ---- offers ------------------------------------------------------------------------------------------------------ */
+
+/* Adds what consecutive nodes of an island cost on the device. */
+static linnet_status add_run(choice *c, const int32_t *run, int32_t n, const linnet_step **steps) {
+    ln_work *w = c->w;
+    const ln_device *d = ln_device_at(w, c->place);
+    for (int32_t first = 0; first < n;) {
+        linnet_offer offer = {.struct_size = sizeof offer, .count = 1, .cost_ns = c->costs[run[first]]};
+        const char *name = ln_node_at(w, run[first])->name;
+        const int code = d->is.offer != NULL ? d->is.offer(d->is.context, steps + first, (int)(n - first), &offer) : 0;
+        if (code != 0) return ln_device_failed(d, code, "offer a cost", name, w->error);
+        if (offer.count < 1 || offer.count > n - first || !(offer.cost_ns >= 0)) {
+            ln_device_failed(d, offer.count, "offer a cost", name, w->error);
+            ln_expected(w->error, "a count of 1 to %d and nanoseconds of at least 0", (int)(n - first));
+            ln_got(w->error, "a count of %d and %g ns", (int)offer.count, offer.cost_ns);
+            return ln_hint(w->error, "this is a fault of the device's library");
+        }
+        c->islands[root(c->islands, run[first])].device += offer.cost_ns;
+        first += offer.count;
+    }
+    return LINNET_OK;
+}
+
+/* Adds the costs of all candidates. Where a node of the CPU or of another island stands between two nodes, no claim can
+ * have both. */
+static linnet_status add_costs(choice *c) {
+    ln_work *w = c->w;
+    const int32_t nodes = w->nodes.count;
+    int32_t n = 0, *run = ln_pool_array(&w->pool, nodes, sizeof *run);
+    linnet_step *steps = ln_pool_array(&w->pool, nodes, sizeof *steps);
+    const linnet_step **offered = ln_pool_array(&w->pool, nodes, sizeof *offered);
+    if (w->pool.failed) return ln_work_no_memory(w);
+    linnet_status status = LINNET_OK;
+    for (int32_t i = 0; i < nodes && status == LINNET_OK; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY || (c->costs[i] >= 0 && is_free(c, node))) continue;
+        const int32_t home = island_of(c, i);
+        if (n > 0 && home != island_of(c, run[0])) {
+            status = add_run(c, run, n, offered);
+            n = 0;
+        }
+        if (home < 0 || status != LINNET_OK) continue;
+        run[n] = i;
+        offered[n] = &steps[n];
+        if (ln_device_at(w, c->place)->is.offer != NULL)
+            status = ln_device_step_of(w, node, c->place, &w->pool, &steps[n]);
+        ++n;
+    }
+    return status != LINNET_OK || n == 0 ? status : add_run(c, run, n, offered);
+}
+
 /* ---- islands ----------------------------------------------------------------------------------------------------- */
 
 /* Asks one device about all nodes of the CPU. */
@@ -241,7 +292,6 @@ static linnet_status place_on(choice *c) {
         island *home = &c->islands[root(c->islands, i)];
         const bool view = is_free(c, ln_node_at(w, i));
         home->real |= !view;
-        home->device += c->costs[i];
         if (view) continue;
         double ns = 0;
         const linnet_status status = ln_node_cost(w, ln_node_at(w, i), LN_LAYOUT_CHANNELS_LAST, &ns);
@@ -249,7 +299,8 @@ static linnet_status place_on(choice *c) {
         home->cpu += on_threads(w, ns);
     }
     count_transfers(c);
-    const linnet_status status = note_readers(c);
+    linnet_status status = add_costs(c);
+    if (status == LINNET_OK) status = note_readers(c);
     if (status != LINNET_OK) return status;
     count_conversions(c);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
