@@ -37,7 +37,7 @@ C_NAMES: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "control flow is taken apart here: a loop is unrolled or planned",
     ),
-    ("runtime_c/plan/passes/legalize.c", "cast"): (1, "the pass writes casts"),
+    ("runtime_c/plan/passes/storage.c", "cast"): (1, "the pass writes casts"),
     ("runtime_c/plan/passes/order.c", "gather"): (1, "the pass writes a gather that checks indices"),
     ("runtime_c/plan/graph/work.c", "copy"): (1, "passes write copies, all by this function"),
 }

@@ -44,11 +44,9 @@ def test_a_pass_needs_only_what_holds() -> None:
 
 
 def test_each_pass_has_a_file() -> None:
-    """The file of a pass has no other pass; what builds the program may have several."""
-    files = [p.file for p in pass_list.passes()]
-    own = [file for file in files if file.startswith("passes/")]
-    assert len(own) == len(set(own))
-    assert set(own) == {f"passes/{path.name}" for path in (pass_list.PLAN / "passes").glob("*.c")}
+    """A pass is in the file of its name, with no other; what builds the program may have several passes in a file."""
+    own = {p.name: p.file for p in pass_list.passes() if p.file.startswith("passes/")}
+    assert own == {path.stem: f"passes/{path.name}" for path in (pass_list.PLAN / "passes").glob("*.c")}
 
 
 def test_a_plan_says_what_each_pass_changed() -> None:
@@ -60,7 +58,7 @@ def test_a_plan_says_what_each_pass_changed() -> None:
     assert changes["expand"].nodes[0] == 0 and changes["expand"].added == changes["expand"].nodes[1] > 0
     assert changes["fuse"].fused == 1 and changes["fuse"].removed - changes["fuse"].added == 1
     assert changes["ports"].nodes[1] == steps
-    assert not changes["devices"].ran and not changes["frame"].ran and not changes["resume"].ran
+    assert not changes["places"].ran and not changes["frame"].ran and not changes["resume"].ran
     ran = [change for change in planner.passes if change.ran]
     for before, after in itertools.pairwise(ran):
         assert before.nodes[1] == after.nodes[0] and before.values[1] == after.values[0]
@@ -104,7 +102,7 @@ def test_the_command(tmp_path: Path, shape: str, linnet_command: Command) -> Non
     path.write_bytes(network().to_bytes())
     text = linnet_command("plan", path, "--passes", "--input", shape).stdout
     assert " fuse " in text and " expand " in text and "Memory" not in text
-    assert "left out, because this plan does not need them: resume, devices" in text
+    assert "left out, because this plan does not need them: resume, places" in text
     report = json.loads(linnet_command("plan", path, "--passes", "--input", shape, "--json").stdout)
     assert [row["name"] for row in report["passes"]] == [p.name for p in pass_list.passes()]
     assert "passes" not in json.loads(linnet_command("plan", path, "--input", shape, "--json").stdout)

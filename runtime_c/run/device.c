@@ -1,5 +1,5 @@
 /* device.c - devices during a session: queues, memory, constants, and the steps of devices. All work is submitted to a
-   queue; only LN_STEP_WAIT blocks. plan/passes/ decides what runs on a device (place.c) and when to wait (waits.c). */
+   queue; only LN_STEP_WAIT blocks. plan/passes/ decides what runs on a device (places.c) and when to wait (waits.c). */
 #include "model/snapshot.h"
 #include "model/store.h"
 #include "run/session.h"

@@ -1,4 +1,4 @@
-/* lower.c - turns nodes into steps: fills in calls, chooses and configures kernels, places operands.
+/* lower.c - turns nodes into steps: fills in calls, chooses and configures kernels, locates operands.
  * In a plan, only this file and the fusion pass call kernels. The fusion pass asks whether a kernel supports an
  * epilogue. */
 #include "plan/build/program.h"

@@ -59,7 +59,7 @@ static uint64_t mixed(uint64_t hash, uint64_t word) {
 
 /* The position of an equal step in the table, or a free position for this step. The search ends because half of the
    table is empty. */
-static int32_t place_of(const ln_program *program, const ln_step *step) {
+static int32_t slot_of(const ln_program *program, const ln_step *step) {
     uint64_t hash = mixed(mixed((uintptr_t)step->kernel, (uintptr_t)step->call.attributes), step->content[0]);
     for (int i = 0; i < step->call.n_inputs; ++i)
         if (!(step->folded >> i & 1))
@@ -73,12 +73,12 @@ static int32_t place_of(const ln_program *program, const ln_step *step) {
 
 const ln_step *ln_packs_find(const ln_program *program, const ln_step *step) {
     if (program->packing == NULL) return NULL;
-    const int32_t number = program->packing[place_of(program, step)];
+    const int32_t number = program->packing[slot_of(program, step)];
     return number > 0 ? &program->steps[number - 1] : NULL;
 }
 
 void ln_packs_enter(ln_program *program, const ln_step *step) {
-    program->packing[place_of(program, step)] = (int32_t)(step - program->steps) + 1;
+    program->packing[slot_of(program, step)] = (int32_t)(step - program->steps) + 1;
 }
 
 /* A program that has no list yet is still being built. The step after its last one counts too. */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 const char *ln_pass_name(int pass) {
-    static const char names[][10] = {
+    static const char names[][14] = {
 #define LN_FACT(name, check, sentence)
 #define LN_PASS(name, function, when, needs, gives, ends, sentence) #name,
 #include "plan/build/passes.inc"

@@ -1,4 +1,4 @@
-/* program.h - a planned segment, ready for a session to run: kernels are chosen, operands placed, and every byte is
+/* program.h - a planned segment, ready for a session to run: kernels are chosen, operands located, and every byte is
  * known. Immutable after ln_program_build, except `packed`, which the first session fills under the model's lock. */
 #ifndef LN_PROGRAM_H
 #define LN_PROGRAM_H
@@ -67,7 +67,7 @@ typedef struct ln_step {
     /* Of devices: */
     const ln_claim *claim; /* of a device's step */
     int32_t event;         /* transfers and waits: number of the event, from 1 on; 0: none */
-    int32_t number;        /* transfers: place in the instance's list */
+    int32_t number;        /* transfers: index in the instance's list */
     int32_t resident;      /* uploads of variables: number of the resident; else -1 */
     uint32_t token;        /* transfers: the private layout on the device, and its bytes */
     uint64_t token_bytes;

@@ -1,6 +1,6 @@
 /* buffers.c - decides which values share memory: views, concatenations that are written in place, and pointwise results
    that overwrite operands that are no longer needed. The result is a list of buffers with lifetimes, which the memory
-   planner places. */
+   planner gives offsets. */
 #include "kernel/common/copy_kinds.h"
 #include "plan/graph/work.h"
 
@@ -185,7 +185,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     return true;
 }
 
-/* Places the output over an operand whose last reader is this node, in the given buffer or (-1) in any buffer. */
+/* Puts the output over an operand whose last reader is this node, in the given buffer or (-1) in any buffer. */
 static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t position, int32_t buffer) {
     ln_work *w = a->w;
     int first = 0, end = 0;
@@ -238,7 +238,7 @@ static linnet_status try_update(alias *a, const ln_work_node *node, int o, int32
     return LINNET_OK;
 }
 
-static linnet_status place_inputs(alias *a) {
+static linnet_status make_input_buffers(alias *a) {
     ln_work *w = a->w;
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
@@ -307,7 +307,7 @@ linnet_status ln_find_buffers(ln_work *w) {
             if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER && !unread(w, node, node->inputs[k]))
                 a.last[node->inputs[k]] = i;
     }
-    status = place_inputs(&a);
+    status = make_input_buffers(&a);
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {
         ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;

@@ -1,4 +1,4 @@
-/* devices.h - where steps run: the CPU, or a device of the plan's config. Only this file and plan/passes/place.c know
+/* devices.h - where steps run: the CPU, or a device of the plan's config. Only this file and plan/passes/places.c know
  * how a place is numbered; passes ask the functions below. */
 #ifndef LN_DEVICES_H
 #define LN_DEVICES_H

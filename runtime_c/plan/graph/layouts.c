@@ -4,6 +4,7 @@
 #include "plan/graph/layouts.h"
 
 #include "kernel/cost.h"
+#include "plan/graph/sets.h"
 
 enum wish { /* FOLLOW: the layout of the node's first output */
             FREE = LN_PREFER_FREE,
@@ -39,13 +40,7 @@ static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
     return wish == LAST && !ln_channels_first(node->op, node->attributes) ? DENSE : wish;
 }
 
-static int32_t root(group *g, int32_t i) {
-    while (g[i].parent != i) {
-        g[i].parent = g[g[i].parent].parent;
-        i = g[i].parent;
-    }
-    return i;
-}
+static int32_t root(group *g, int32_t i) { return ln_root(g, sizeof *g, i); }
 
 static void join(group *g, int32_t a, int32_t b) {
     a = root(g, a);

@@ -1,5 +1,5 @@
-/* layouts.h - which layout each value gets on the CPU. passes/layout.c gives it; place.c asks what conversions a device
- * would add or save. */
+/* layouts.h - which layout each value gets on the CPU. passes/layout.c gives it; places.c asks what conversions a
+ * device would add or save. */
 #ifndef LN_LAYOUTS_H
 #define LN_LAYOUTS_H
 

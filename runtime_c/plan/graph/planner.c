@@ -1,6 +1,6 @@
-/* planner.c - the memory planner: greedy orders, then a bounded seeded hill climb over the order of placement.
- * Every order is placed by best fit among the buffers in use at the same time. If there are many buffers, a sweep over
- * the steps places each buffer at its first step before the orders are tried. */
+/* planner.c - the memory planner: greedy orders, then a bounded seeded hill climb over the order of the buffers.
+ * In every order, each buffer gets the best gap among the buffers in use at the same time. If there are many buffers, a
+ * sweep over the steps gives each buffer its offset at its first step, before the orders are tried. */
 #include "plan/graph/planner.h"
 
 #include <stdlib.h>
@@ -20,14 +20,14 @@ typedef struct work {
     uint64_t *offsets; /* for the order being tried */
     int32_t *order, *best_order;
     uint64_t *best_offsets;
-    int32_t *alive;            /* placed buffers that overlap in time, sorted by offset */
+    int32_t *alive;            /* buffers with an offset that overlap in time, sorted by it */
     int64_t comparisons, most; /* comparisons made so far, and their number at which an order is abandoned */
 } work;
 
 static bool overlap(const ln_lifetime *a, const ln_lifetime *b) { return a->first <= b->last && b->first <= a->last; }
 
-/* Places the buffers in the given order. Returns the bytes needed, or UINT64_MAX once they reach `limit`. */
-static uint64_t place(work *w, uint64_t limit) {
+/* Assigns offsets in the given order. Returns the bytes needed, or UINT64_MAX once they reach `limit`. */
+static uint64_t assign(work *w, uint64_t limit) {
     uint64_t top = 0;
     for (int i = 0; i < w->count; ++i) {
         const int32_t b = w->order[i];
@@ -155,8 +155,8 @@ static uint64_t take(gap *gaps, int *count, uint64_t size, uint64_t *top) {
 }
 
 /* Visits the steps once. The memory of a buffer that has ended is free for the buffers that begin later. Without
- * `gaps`, no buffer is placed. Returns the bytes needed; *most is the largest sum of sizes in use at once, which can
- * only occur where a buffer begins. `ends`: the buffers ordered by their last step. */
+ * `gaps`, no buffer gets an offset. Returns the bytes needed; *most is the largest sum of sizes in use at once, which
+ * can only occur where a buffer begins. `ends`: the buffers ordered by their last step. */
 static uint64_t sweep(work *w, const int32_t *ends, gap *gaps, uint64_t *most) {
     uint64_t top = 0, alive = 0;
     int count = 0, ended = 0;
@@ -198,7 +198,7 @@ static uint64_t climb(work *w, uint64_t best, uint64_t bound) {
             if (from < to) memmove(w->order + from, w->order + from + 1, (size_t)(to - from) * sizeof *w->order);
             w->order[to] = moved;
         }
-        const uint64_t reached = place(w, best + 1); /* accepts equal results too, to walk along plateaus */
+        const uint64_t reached = assign(w, best + 1); /* accepts equal results too, to walk along plateaus */
         if (reached <= best) {
             best = reached;
             keep(w);
@@ -243,7 +243,7 @@ linnet_status ln_plan_memory(ln_memory *temporary, ln_lifetime *buffers, int cou
         best = UINT64_MAX;
     for (int kind = 0; kind < ORDERS && best != out->lower_bound; ++kind) {
         sorted(&w, kind);
-        const uint64_t reached = place(&w, best);
+        const uint64_t reached = assign(&w, best);
         if (reached < best) {
             best = reached;
             keep(&w);

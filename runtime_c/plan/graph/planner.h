@@ -21,7 +21,7 @@ typedef struct ln_memory_plan {
     uint64_t naive;       /* sum of all sizes */
 } ln_memory_plan;
 
-/* Places the buffers so that no two buffers overlap if they are in use at the same time. It tries three greedy orders:
+/* Assigns offsets so that no two buffers overlap if they are in use at the same time. It tries three greedy orders:
  * by size, by density at the busiest step, and by time. A seeded hill climb over the order then improves the best of
  * them until it reaches the lower bound or a maximum count of comparisons (never a clock). All three figures round
  * sizes up to LN_ALIGNMENT. Working memory comes from `temporary` and is freed again. Errors: OUT_OF_MEMORY, TOO_LARGE

@@ -130,7 +130,7 @@ uint64_t ln_call_key(const ln_call *call, char *text, size_t size, size_t *lengt
 
 typedef struct entry {
     uint64_t key;
-    const ln_kernel *kernel; /* NULL: the place is free */
+    const ln_kernel *kernel; /* NULL: the slot is free */
 } entry;
 
 struct ln_tuning {
@@ -141,7 +141,7 @@ struct ln_tuning {
     struct ln_machine machine;
 };
 
-static entry *place_of(const ln_tuning *t, uint64_t key) {
+static entry *slot_of(const ln_tuning *t, uint64_t key) {
     size_t i = (size_t)key & (t->size - 1);
     while (t->entries[i].kernel != NULL && t->entries[i].key != key) i = (i + 1) & (t->size - 1);
     return &t->entries[i];
@@ -216,7 +216,7 @@ static linnet_status read_line(ln_tuning *t, int line, const char *begin, const 
         *unknown = sign;
         return LINNET_OK;
     }
-    entry *e = place_of(t, key);
+    entry *e = slot_of(t, key);
     if (e->kernel != NULL)
         return wrong(line, "has the key of an earlier line", "each key once", begin, (size_t)(last - begin), error);
     *e = (entry){.key = key, .kernel = kernel};
@@ -261,7 +261,7 @@ linnet_status ln_tuning_read(const char *text, ln_pool *pool, const ln_log_targe
 }
 
 const ln_kernel *ln_tuning_find(const ln_tuning *tuning, const ln_call *call) {
-    return tuning != NULL ? place_of(tuning, ln_call_key(call, NULL, 0, NULL))->kernel : NULL;
+    return tuning != NULL ? slot_of(tuning, ln_call_key(call, NULL, 0, NULL))->kernel : NULL;
 }
 
 const ln_kernel *ln_tuned_kernel(const ln_tuning *tuning, const ln_call *call, bool reference_only, double *ns) {

@@ -163,7 +163,7 @@ typedef struct ln_work {
     const ln_signature *signature;    /* the graph is expanded from it; NULL: the graph is a body or a segment */
     const linnet_plan_config *config; /* of the signature's plan */
     bool resumes;                     /* the graph is a segment, whose nodes have waited */
-    const int32_t *asked;             /* the values that the caller fetches, before passes put others in their place */
+    const int32_t *asked;             /* the values that the caller fetches, before passes replace some */
     struct ln_program *program;       /* the one that is built */
     struct ln_pass_change *changes;   /* per pass: what it changed; NULL: nobody asks */
     ln_pool *lasting;                 /* the program's: memory of steps, which outlives the graph */

@@ -1,4 +1,4 @@
-/* alias.c - gives every value its place in a buffer. A buffer that an update reads is marked as a gradient.
+/* alias.c - puts every value into a buffer. A buffer that an update reads is marked as a gradient.
  */
 #include "plan/passes/passes.h"
 

@@ -48,9 +48,9 @@ static linnet_status plan_arenas(ln_work *w, arenas *a, int32_t count, uint64_t 
     return status;
 }
 
-/* Places bytes that stay for the whole session: in the last buffer if there is room, else in a new one. */
-static void place_resident(ln_device_memory *m, uint64_t room, uint64_t align, uint64_t bytes, int32_t *chunk,
-                           uint64_t *offset) {
+/* Makes room for bytes that stay for the whole session: in the last buffer if there is room, else in a new one. */
+static void add_resident(ln_device_memory *m, uint64_t room, uint64_t align, uint64_t bytes, int32_t *chunk,
+                         uint64_t *offset) {
     bytes = ln_round_up((size_t)bytes, (size_t)align);
     if (m->n_chunks == m->first_resident || (room > 0 && m->chunks[m->n_chunks - 1] + bytes > room))
         m->chunks[m->n_chunks++] = 0;
@@ -59,7 +59,7 @@ static void place_resident(ln_device_memory *m, uint64_t room, uint64_t align, u
     m->chunks[*chunk] += bytes;
 }
 
-static linnet_status place_residents(ln_work *w, uint8_t place, uint64_t room) {
+static linnet_status find_residents(ln_work *w, uint8_t place, uint64_t room) {
     ln_device_memory *m = &w->needs->devices[place];
     const uint64_t align = ln_device_at(w, place)->limits.alignment;
     int32_t n = 0;
@@ -73,7 +73,7 @@ static linnet_status place_residents(ln_work *w, uint8_t place, uint64_t room) {
         if (v->device != place || buffer < 0) continue;
         ln_work_buffer *b = ln_buffer_at(w, buffer);
         if (b->kind != LN_REGION_RESIDENT || (v->host == NULL && v->variable < 0)) continue;
-        place_resident(m, room, align, b->size, &b->chunk, &b->offset);
+        add_resident(m, room, align, b->size, &b->chunk, &b->offset);
         *(v->host != NULL ? &m->constants : &m->variables) += ln_round_up((size_t)b->size, (size_t)align);
         m->residents[m->n_residents++] = (ln_resident){.host = v->host,
                                                        .variable = v->variable,
@@ -85,13 +85,13 @@ static linnet_status place_residents(ln_work *w, uint8_t place, uint64_t room) {
     for (int32_t i = 0; i < w->claims.count; ++i) {
         ln_work_claim *c = ((ln_work_claim **)w->claims.items)[i];
         if (c->nodes[0]->device != place || c->is.packed_bytes == 0) continue;
-        place_resident(m, room, align, c->is.packed_bytes, &c->packed_chunk, &c->packed_offset);
+        add_resident(m, room, align, c->is.packed_bytes, &c->packed_chunk, &c->packed_offset);
         m->packed += ln_round_up((size_t)c->is.packed_bytes, (size_t)align);
     }
     return LINNET_OK;
 }
 
-static linnet_status place_on_device(ln_work *w, uint8_t place) {
+static linnet_status plan_device(ln_work *w, uint8_t place) {
     ln_device_memory *m = &w->needs->devices[place];
     const ln_device *d = ln_device_at(w, place);
     const uint64_t align = d->limits.alignment, room = d->limits.largest_buffer;
@@ -135,7 +135,7 @@ static linnet_status place_on_device(ln_work *w, uint8_t place) {
     m->scratch_chunk = m->scratch > 0 ? m->n_chunks : -1;
     if (m->scratch > 0) m->chunks[m->n_chunks++] = m->scratch;
     m->first_resident = m->n_chunks;
-    const linnet_status status = place_residents(w, place, room);
+    const linnet_status status = find_residents(w, place, room);
     if (status != LINNET_OK) return status;
     uint64_t *chunks = ln_pool_array(w->lasting, m->n_chunks, sizeof *chunks);
     if (chunks == NULL) return ln_work_no_memory(w);
@@ -151,6 +151,6 @@ static linnet_status place_on_device(ln_work *w, uint8_t place) {
 
 linnet_status ln_pass_device_memory(ln_work *w) {
     linnet_status status = LINNET_OK;
-    for (uint8_t d = 1; d <= ln_device_count(w->n_devices) && status == LINNET_OK; ++d) status = place_on_device(w, d);
+    for (uint8_t d = 1; d <= ln_device_count(w->n_devices) && status == LINNET_OK; ++d) status = plan_device(w, d);
     return status;
 }

@@ -1,4 +1,4 @@
-/* frame.c - with `reference` 2, the buffers have the places that they have in the plan for the largest shapes, so that
+/* frame.c - with `reference` 2, the buffers have the offsets that they have in the plan for the largest shapes, so that
  * a smaller shape never needs more memory. */
 #include "plan/passes/passes.h"
 

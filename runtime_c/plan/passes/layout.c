@@ -55,7 +55,7 @@ static bool fetched_before(const ln_work *w, int32_t i) {
     return false;
 }
 
-static linnet_status place_node(ln_work *w, int32_t *others, int32_t n_others, ln_work_node *node) {
+static linnet_status convert_operands(ln_work *w, int32_t *others, int32_t n_others, ln_work_node *node) {
     linnet_status status;
     const int32_t y = node->n_outputs > 0 ? node->outputs[0] : -1;
     for (int k = 0; k < node->n_inputs; ++k) {
@@ -101,8 +101,8 @@ linnet_status ln_pass_layout(ln_work *w) {
     ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
     if (order == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n_nodes; ++i) {
-        const linnet_status status =
-            order[i]->state == LN_NODE_READY ? place_node(w, others, n_values, order[i]) : ln_work_append(w, order[i]);
+        const linnet_status status = order[i]->state == LN_NODE_READY ? convert_operands(w, others, n_values, order[i])
+                                                                      : ln_work_append(w, order[i]);
         if (status != LINNET_OK) return status;
     }
     for (int32_t i = 0; i < w->n_fetches; ++i) {

@@ -1,4 +1,4 @@
-/* offsets.c - where the buffers of the host are: the planner places those of the arena from their lifetimes, and the
+/* offsets.c - where the buffers of the host are: the planner assigns those in the arena from their lifetimes, and the
  * others follow one after another. */
 #include "plan/graph/planner.h"
 #include "plan/passes/passes.h"
@@ -20,7 +20,7 @@ static uint64_t gradient_bytes(const ln_work *w) {
     return most;
 }
 
-/* Sets the offsets of all buffers. The planner places the buffers in the arena; all others follow one after another. */
+/* Sets the offsets of all buffers. The planner assigns those in the arena; all others follow one after another. */
 linnet_status ln_pass_offsets(ln_work *w) {
     ln_needs *m = w->needs;
     const int32_t n = w->buffers.count;

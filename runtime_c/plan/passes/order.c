@@ -43,9 +43,9 @@ static bool can_fail(const ln_work *w, const ln_work_node *node) {
 /* The values that a run checks, according to the shape rule. They are indices; copies that keep all elements are traced
    back to their source. */
 typedef struct range {
-    int32_t value;   /* -1: another op, or several numbers form an index */
-    int64_t places;  /* the number of positions from which the indices select */
-    bool from_start; /* negative indices are errors */
+    int32_t value;     /* -1: another op, or several numbers form an index */
+    int64_t positions; /* from which the indices select */
+    bool from_start;   /* negative indices are errors */
 } range;
 
 static range range_of(const order *s, const ln_work_node *node) {
@@ -66,7 +66,7 @@ static range range_of(const order *s, const ln_work_node *node) {
     if ((node->op->flags & (LN_OP_CAN_FAIL | LN_OP_REGISTERED)) != LN_OP_CAN_FAIL ||
         node->op->infer(&rule) != LINNET_OK || facts.indices < 0)
         return r;
-    r.places = facts.places;
+    r.positions = facts.places;
     r.from_start = facts.from_start;
     for (int32_t v = r.value = node->inputs[facts.indices]; v >= 0; r.value = v) {
         const int32_t made = s->maker[v];
@@ -103,7 +103,7 @@ static linnet_status add_check(order *s, const ln_work_node *node, range r) {
     ln_tensor index = ln_value_at(w, r.value)->tensor;
     index.dtype = LINNET_U8;
     index.quant = NULL;
-    const ln_tensor table = {.dtype = LINNET_U8, .rank = 1, .dims = {r.places}};
+    const ln_tensor table = {.dtype = LINNET_U8, .rank = 1, .dims = {r.positions}};
     const int32_t x = ln_work_add_value(w, "", &table), y = ln_work_add_value(w, node->name, &index);
     ln_work_node *check =
         ln_work_new_node(w, &ln_ops[LN_OP_GATHER], r.from_start ? &from_start : &either, node->name, node->index, 2, 1);
@@ -140,7 +140,7 @@ static linnet_status find_checks(order *s) {
         const range r = ranges[i] = range_of(s, s->nodes[i]);
         s->check[i] = i;
         for (int32_t k = r.value >= 0 ? latest[r.value] - 1 : -1; k >= 0 && s->check[i] == i; k = before[k] - 1)
-            if (ranges[k].places == r.places && ranges[k].from_start == r.from_start) s->check[i] = k;
+            if (ranges[k].positions == r.positions && ranges[k].from_start == r.from_start) s->check[i] = k;
         if (s->check[i] != i) continue;
         if (r.value >= 0) {
             before[i] = latest[r.value];

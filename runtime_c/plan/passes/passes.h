@@ -1,21 +1,21 @@
 /* passes.h - the passes between the expanded graph and its program, one file each. A pass calls no other pass.
- * build/program.c has their order. */
+ * build/passes.inc has their order. */
 #ifndef LN_PASSES_H
 #define LN_PASSES_H
 
 #include "plan/graph/work.h"
 
-/* place.c: decides which nodes run on a device. */
-linnet_status ln_pass_place(ln_work *w);
-/* devices.c: inserts the transfers. */
-linnet_status ln_pass_devices(ln_work *w);
+/* places.c: decides which nodes run on a device. */
+linnet_status ln_pass_places(ln_work *w);
+/* transfers.c: inserts the transfers. */
+linnet_status ln_pass_transfers(ln_work *w);
 /* layout.c: chooses the strides of every value and inserts conversions. */
 linnet_status ln_pass_layout(ln_work *w);
-/* legalize.c: adds casts around f16 and bf16 nodes whose only fast kernel is in f32. */
+/* storage.c: adds casts around f16 and bf16 nodes whose only fast kernel is in f32. */
 linnet_status ln_pass_storage(ln_work *w);
 /* fuse.c: turns maps into epilogues. */
 linnet_status ln_pass_fuse(ln_work *w);
-/* order.c: in graphs that update variables, moves nodes that free memory to the front, and places an update after every
+/* order.c: in graphs that update variables, moves nodes that free memory to the front, and an update behind every
    node that reads the old value or can fail. */
 linnet_status ln_pass_order(ln_work *w);
 /* recompute.c: in an ordered graph, computes values again instead of keeping them, until the arena is no larger than
@@ -25,7 +25,7 @@ linnet_status ln_pass_recompute(ln_work *w);
 linnet_status ln_pass_waits(ln_work *w);
 /* claims.c: private layouts, and the runs of nodes that devices take as one. */
 linnet_status ln_pass_claims(ln_work *w);
-/* alias.c: gives every value its place in a buffer, and marks the buffers that updates read. */
+/* alias.c: puts every value into a buffer, and marks the buffers that updates read. */
 linnet_status ln_pass_alias(ln_work *w);
 /* offsets.c: sets the offsets of the host's buffers, and counts their bytes. */
 linnet_status ln_pass_offsets(ln_work *w);

@@ -1,8 +1,9 @@
-/* place.c - decides which nodes run on a device. The devices are asked in order of preference. Connected nodes that a
+/* places.c - decides which nodes run on a device. The devices are asked in order of preference. Connected nodes that a
  * device can run form an island, which is sent there if the device's time, the transfers and the conversions at the
  * border cost less than the CPU. */
 #include "kernel/cost.h"
 #include "plan/graph/layouts.h"
+#include "plan/graph/sets.h"
 #include "plan/passes/passes.h"
 
 #include <string.h>
@@ -99,13 +100,7 @@ static linnet_status ask(choice *c, const ln_work_node *node, double *cost) {
     return status;
 }
 
-static int32_t root(island *islands, int32_t i) {
-    while (islands[i].parent != i) {
-        islands[i].parent = islands[islands[i].parent].parent;
-        i = islands[i].parent;
-    }
-    return i;
-}
+static int32_t root(island *islands, int32_t i) { return ln_root(islands, sizeof *islands, i); }
 
 /* The island of a candidate; -1 for other nodes. */
 static int32_t island_of(const choice *c, int32_t node) {
@@ -267,7 +262,7 @@ static linnet_status add_costs(choice *c) {
 /* ---- islands ----------------------------------------------------------------------------------------------------- */
 
 /* Asks one device about all nodes of the CPU. */
-static linnet_status place_on(choice *c) {
+static linnet_status ask_device(choice *c) {
     ln_work *w = c->w;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         ln_work_node *node = ln_node_at(w, i);
@@ -324,7 +319,7 @@ static linnet_status place_on(choice *c) {
     return LINNET_OK;
 }
 
-linnet_status ln_pass_place(ln_work *w) {
+linnet_status ln_pass_places(ln_work *w) {
     if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     const int32_t n = w->nodes.count, n_values = w->values.count;
     choice c = {.w = w};
@@ -346,7 +341,7 @@ linnet_status ln_pass_place(ln_work *w) {
     }
     for (int32_t d = 0; d < w->n_devices; ++d) {
         c.place = (uint8_t)(d + 1);
-        const linnet_status status = place_on(&c);
+        const linnet_status status = ask_device(&c);
         if (status != LINNET_OK) return status;
     }
     return LINNET_OK;

@@ -1,5 +1,5 @@
-/* devices.c - the transfers between places. place.c has decided where nodes run; this pass gives each node its operands
- * there. */
+/* transfers.c - the transfers between places. places.c has decided where nodes run; this pass gives each node its
+ * operands there. */
 #include "plan/passes/passes.h"
 
 #include <string.h>
@@ -140,7 +140,7 @@ static void find_moves(transfers *p) {
     w->moves.count = kept;
 }
 
-linnet_status ln_pass_devices(ln_work *w) {
+linnet_status ln_pass_transfers(ln_work *w) {
     if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     transfers p = {.w = w};
     int32_t n_nodes;

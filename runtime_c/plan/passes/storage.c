@@ -1,4 +1,4 @@
-/* legalize.c - f16 and bf16 are storage types: if only a slow kernel supports them, the op runs in f32 between casts.
+/* storage.c - f16 and bf16 are storage types: if only a slow kernel supports them, the op runs in f32 between casts.
  * Casts of constants are folded, so that weights are converted once. */
 #include "plan/graph/fold.h"
 #include "plan/passes/passes.h"
