@@ -16,6 +16,7 @@ import pytest
 import linnet
 from linnet import ops
 from linnet.session.planner import Planner
+from tests.bench_costs import compare, rank_correlation
 from tests.capi import ffi, lib
 from tests.py_device import PyDevice, op_of
 
@@ -158,3 +159,9 @@ def test_a_device_is_told_the_work_of_a_step(groups: int) -> None:
     step = next(s for s in session.steps if s.op == "conv")
     assert math.isfinite(cpu_ns) and cpu_ns == pytest.approx(1e6 * step.modelled_ms, rel=0.5)  # with the fused exp
     assert device.told["map"][1] >= 10 * 32 * 20 * 20 and device.told["map"][0] == 0
+
+
+def test_the_benchmark_compares_modelled_with_measured_times() -> None:
+    found = compare(network(), {"x": np.zeros((1, 16, 20, 20), np.float32)}, 1, None, 0.05)
+    assert 0 < found["modelled"] < 100 and found["measured"] > 0 and -1 <= found["order"] <= 1
+    assert rank_correlation([1, 5, 9, 7], [10, 20, 40, 30]) == 1 and rank_correlation([1, 2, 3], [3, 2, 1]) == -1
