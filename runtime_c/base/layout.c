@@ -49,19 +49,31 @@ bool ln_layout_bytes(const linnet_layout *layout, const ln_tensor *t, uint64_t *
     return ln_bytes(&padded, bytes);
 }
 
+/* The strides of a layout in which axis `moved` is the innermost one; NONE_MOVED: none is moved. */
+static void strides_of(int moved, const ln_tensor *t, int64_t *strides) {
+    int64_t stride = 1;
+    if (moved < t->rank) {
+        strides[moved] = 1;
+        stride = t->dims[moved];
+    }
+    for (int axis = t->rank - 1; axis >= 0; --axis) {
+        if (axis == moved) continue;
+        strides[axis] = stride;
+        stride *= t->dims[axis];
+    }
+}
+
 void ln_set_layout(ln_tensor *t, int layout) {
-    linnet_layout axes;
     t->layout = moves(layout, t->rank) ? (uint8_t)layout : LN_LAYOUT_DENSE;
-    ln_layout_of(t->layout, t->rank, &axes);
-    ln_layout_strides(&axes, t, t->strides);
+    strides_of(named_layouts[t->layout].moved, t, t->strides);
 }
 
 bool ln_has_layout(const ln_tensor *t, int layout) {
-    ln_tensor ideal = *t;
-    ln_set_layout(&ideal, layout);
-    if (ideal.layout != layout) return false;
+    int64_t ideal[LN_MAX_RANK];
+    if (layout != LN_LAYOUT_DENSE && !moves(layout, t->rank)) return false;
+    strides_of(named_layouts[layout].moved, t, ideal);
     for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] != 1 && t->strides[i] != ideal.strides[i]) return false;
+        if (t->dims[i] != 1 && t->strides[i] != ideal[i]) return false;
     return true;
 }
 

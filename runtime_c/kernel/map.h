@@ -22,7 +22,9 @@ struct ln_epilogue {
    output, of the shape and strides of inner, and every other operand must be of a kind listed above. */
 bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int n_inputs, int tile_input,
                       const ln_tensor *inner, const ln_tensor *output);
-/* Compiles into memory of ln_call_state; sets clamp_only, low, high and program. */
+/* Sets clamp_only, low and high, which is all that `can` and `cost` of a kernel read. */
+void ln_epilogue_describe(ln_epilogue *epilogue, const ln_call *call);
+/* Does the same, and compiles `program` into memory of ln_call_state. */
 linnet_status ln_epilogue_prepare(ln_epilogue *epilogue, ln_call *call);
 /* Applies the epilogue to a tile: rows [row, row + rows) and columns [column, column + columns) of the op's f32 result.
  * The tile is in `tile`, with `tile_stride` elements from row to row. The result is stored into b->outputs[0] (any

@@ -70,8 +70,14 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
     return views <= LN_EPILOGUE_VIEWS && stores == 1 && ln_map_compilable(&source);
 }
 
-/* Whether the program is a load, then min and max with constants on the right, then a store of f32. */
-static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor *output) {
+/* Operand i of the map, which is not the op's result. */
+static const ln_tensor *extra(const ln_epilogue *e, const ln_call *call, int64_t i) {
+    return &call->inputs[call->n_inputs + e->operand[i]];
+}
+
+/* A clamp is a load, then min and max with constants on the right, then a store of f32. */
+void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
+    const ln_tensor *output = &call->outputs[0];
     const int64_t *program = e->map->program.v;
     int64_t n = e->map->program.n / LN_MAP_WORDS, value = -1;
     e->low = -INFINITY;
@@ -83,7 +89,7 @@ static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor 
         if (in[0] == LN_MAP_CONST) continue;
         if (in[0] == LN_MAP_LOAD) {
             if (in[2] != e->tile_input) {
-                const ln_tensor *t = &inputs[in[2]];
+                const ln_tensor *t = extra(e, call, in[2]);
                 if (!t->data || ln_count(t) != 1) return;
             } else if (value >= 0) {
                 return;
@@ -102,7 +108,7 @@ static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor 
         if (bound[0] == LN_MAP_CONST)
             c = (float)e->map->floats.v[bound[2]];
         else if (bound[0] == LN_MAP_LOAD && bound[2] != e->tile_input)
-            c = (float)ln_load_f64(inputs[bound[2]].data, inputs[bound[2]].dtype, 0);
+            c = (float)ln_load_f64(extra(e, call, bound[2])->data, extra(e, call, bound[2])->dtype, 0);
         else
             return;
         if (!(c == c)) return;
@@ -121,8 +127,7 @@ static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) 
     ln_tensor *inputs = ln_pool_array(temporary, e->n_inputs, sizeof *inputs);
     ln_epilogue_plan *q = ln_call_state(call, sizeof *q);
     if (!inputs || !q) return LINNET_OUT_OF_MEMORY;
-    for (int i = 0; i < e->n_inputs; i++)
-        inputs[i] = i == e->tile_input ? *call->inner : call->inputs[call->n_inputs + e->operand[i]];
+    for (int i = 0; i < e->n_inputs; i++) inputs[i] = i == e->tile_input ? *call->inner : *extra(e, call, i);
     inputs[e->tile_input].dtype = LINNET_F32;
     inputs[e->tile_input].data = NULL;
     ln_map_source source = {.map = e->map,
@@ -137,7 +142,7 @@ static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) 
     linnet_status status = ln_map_compile(&source, temporary, &compiled);
     if (status == LINNET_OK) status = ln_map_keep(&source, &compiled, call, &q->program);
     if (status) return status;
-    find_clamp(e, inputs, &call->outputs[0]);
+    ln_epilogue_describe(e, call);
     q->isa = ln_map_isa_for(call->features);
     q->columns = call->inner->dims[ln_inner_axis(call->inner)];
     for (int i = 0; i < q->program->n_steps; i++) {

@@ -28,6 +28,8 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
+    if (call->epilogue != NULL && (status = ln_epilogue_prepare((ln_epilogue *)call->epilogue, call)) != LINNET_OK)
+        return ln_fail(w->error, status, "cannot prepare the epilogue of %s", node->name);
     if (step->kernel->code->configure != NULL && (status = step->kernel->code->configure(call)) != LINNET_OK) {
         ln_fail(w->error, status, "cannot prepare kernel %s: %s", step->kernel->name, linnet_status_name(status));
         ln_at_node(w->error, node->index, node->name);

@@ -55,8 +55,7 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
         e->n_inputs = node->map->n_inputs;
         for (int i = 0, extra = 0; i < e->n_inputs; ++i) e->operand[i] = i == node->tile_input ? -1 : extra++;
         call->epilogue = e;
-        const linnet_status status = ln_epilogue_prepare(e, call);
-        if (status != LINNET_OK) return ln_fail(w->error, status, "cannot prepare the epilogue of %s", node->name);
+        ln_epilogue_describe(e, call);
     }
     return LINNET_OK;
 }
