@@ -44,7 +44,7 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
         for (int k = 0; k < count; ++k) {
             const int32_t value = k < n_in ? node->inputs[k] : node->outputs[k - n_in];
             const bool packed = from->is.packs && value >= 0 && ln_value_at(w, value)->host != NULL;
-            c->operands[i][k] = ln_lower_operand(w, packed ? -1 : value); /* another step may read it unpacked */
+            c->operands[i][k] = ln_operand_of(w, packed ? -1 : value); /* another step may read it unpacked */
         }
         program->n_spans += count;
         for (int k = 0; i > 0 && k < count; ++k) step->bytes += c->steps[i].values[k].bytes;
@@ -64,7 +64,7 @@ linnet_status ln_lower_moves(ln_work *w, ln_program *program) {
     program->moves = ln_pool_array(&program->pool, w->moves.count, sizeof *program->moves);
     if (program->moves == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->moves.count; ++i) {
-        const ln_operand to = ln_lower_operand(w, moves[i].resident), from = ln_lower_operand(w, moves[i].value);
+        const ln_operand to = ln_operand_of(w, moves[i].resident), from = ln_operand_of(w, moves[i].value);
         uint64_t bytes;
         if (to.region != LN_REGION_RESIDENT || from.region == LN_REGION_NONE ||
             !ln_bytes(&ln_value_at(w, moves[i].value)->tensor, &bytes))

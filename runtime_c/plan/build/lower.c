@@ -21,7 +21,7 @@ static int threads_for(const ln_call *call, int phase, double ns) {
 static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
     ln_call *call = &step->call;
     double ns = 0;
-    step->kernel = ln_lower_kernel(w, call, &ns);
+    step->kernel = ln_node_kernel(w, call, &ns);
     linnet_status status;
     if (step->kernel == NULL) {
         status = ln_no_kernel(call, w->error);
@@ -103,7 +103,7 @@ static linnet_status lower_transfer(const ln_work *w, ln_program *program, const
 
 static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
     const int n_in = ln_slots(node);
-    linnet_status status = ln_lower_call(w, node, &program->pool, &step->call);
+    linnet_status status = ln_node_call(w, node, &program->pool, &step->call);
     if (status != LINNET_OK) return status;
     ln_operand *operands = ln_pool_array(&program->pool, (int64_t)n_in + node->n_outputs, sizeof *operands);
     if (operands == NULL) return ln_work_no_memory(w);
@@ -117,7 +117,7 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     step->threads[0] = step->threads[1] = 1;
     for (int i = 0; i < n_in + node->n_outputs; ++i) {
         const int32_t value = i < n_in ? node->inputs[i] : node->outputs[i - n_in];
-        operands[i] = ln_lower_operand(w, value);
+        operands[i] = ln_operand_of(w, value);
         if (operands[i].region == LN_REGION_VARIABLE) program->reads_variables = true;
         step->updates |= i >= n_in && operands[i].region == LN_REGION_VARIABLE;
         if (value < 0 || operands[i].region == LN_REGION_NONE) continue;
@@ -169,7 +169,7 @@ linnet_status ln_lower_steps(ln_work *w) {
             commit->value = node->inputs[1];
             commit->index = variable->variable;
             commit->name = variable->name;
-            commit->operand = ln_lower_operand(w, node->inputs[1]);
+            commit->operand = ln_operand_of(w, node->inputs[1]);
             commit->tensor = value->tensor;
             commit->bytes = commit->operand.region == LN_REGION_VARIABLE && commit->operand.index == commit->index
                                 ? 0

@@ -2,7 +2,7 @@
  */
 #include "plan/build/program.h"
 
-ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
+ln_operand ln_operand_of(const ln_work *w, int32_t value) {
     ln_operand operand = {0};
     if (value < 0) return operand;
     const ln_work_value *v = ln_value_at(w, value);

@@ -28,7 +28,7 @@ static void fill_port(const ln_work *w, ln_port *port, int32_t value, int32_t in
     port->value = value;
     port->index = index;
     port->name = name;
-    port->operand = ln_lower_operand(w, value);
+    port->operand = ln_operand_of(w, value);
     port->tensor = v->tensor;
     port->tensor.data = NULL;
     port->bytes = ln_known_bytes(&v->tensor);

@@ -158,7 +158,7 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
 uint64_t ln_body_size(const ln_program *body, int threads); /* io, arena, scratch */
 
 /* operands.c: where the value is. */
-ln_operand ln_lower_operand(const ln_work *w, int32_t value);
+ln_operand ln_operand_of(const ln_work *w, int32_t value);
 /* device_steps.c: turns a claim into a step. The call of its first node is already set. */
 linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_claim *claim, ln_step *step);
 /* device_steps.c: fills program->moves. */

@@ -20,7 +20,7 @@ static bool is_steady(const ln_work *w, int32_t value) {
     return variable >= 0 && w->steady[variable];
 }
 
-linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
+linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
     memset(call, 0, sizeof *call);
     const int n_in = ln_slots(node);
     ln_tensor *tensors = ln_pool_array(pool, (int64_t)n_in + node->n_outputs + (node->map != NULL), sizeof *tensors);
@@ -60,7 +60,7 @@ linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool,
     return LINNET_OK;
 }
 
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call, double *ns) {
+const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *ns) {
     return w->tuning != NULL ? ln_tuned_kernel(w->tuning, call, w->reference, ns)
                              : ln_choose_kernel(call, w->reference, ns);
 }
@@ -78,14 +78,14 @@ linnet_status ln_runs_in_f32(ln_work *w, const ln_work_node *node, bool *wide) {
     ln_call call;
     *wide = false;
     if (!ln_is_kernel(node) || !ln_computes_half(w, node)) return LINNET_OK;
-    const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
+    const linnet_status status = ln_node_call(w, node, &w->pool, &call);
     if (status != LINNET_OK) return status;
-    const ln_kernel *direct = ln_lower_kernel(w, &call, NULL);
+    const ln_kernel *direct = ln_node_kernel(w, &call, NULL);
     if (direct != NULL && !(direct->flags & LN_KERNEL_REFERENCE)) return LINNET_OK;
-    ln_tensor *tensors = (ln_tensor *)call.inputs; /* ln_lower_call allocated them for this call */
+    ln_tensor *tensors = (ln_tensor *)call.inputs; /* ln_node_call allocated them for this call */
     for (int i = 0; i < call.n_inputs + call.n_outputs; ++i)
         if (ln_is_half(tensors[i].dtype)) tensors[i].dtype = LINNET_F32;
-    const ln_kernel *other = ln_lower_kernel(w, &call, NULL);
+    const ln_kernel *other = ln_node_kernel(w, &call, NULL);
     *wide = other != NULL && (direct == NULL || !(other->flags & LN_KERNEL_REFERENCE));
     return LINNET_OK;
 }
@@ -116,8 +116,8 @@ static double cost_in(const ln_call *call, ln_tensor *tensors, int layout, const
 
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns) {
     ln_call call;
-    const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
-    /* ln_lower_call allocated the tensors for this call. */
+    const linnet_status status = ln_node_call(w, node, &w->pool, &call);
+    /* ln_node_call allocated the tensors for this call. */
     if (status == LINNET_OK) *ns = cost_in(&call, (ln_tensor *)call.inputs, layout, w->tuning, w->reference);
     return status;
 }

@@ -59,7 +59,7 @@ uint64_t ln_device_bytes(const ln_work *w, int32_t of) {
 }
 
 linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t place, ln_pool *pool, linnet_step *out) {
-    const linnet_status status = ln_lower_call(w, node, pool, &out->call);
+    const linnet_status status = ln_node_call(w, node, pool, &out->call);
     if (status != LINNET_OK) return status;
     const int n_in = ln_slots(node), n = n_in + node->n_outputs;
     ln_step_value *values = ln_pool_array(pool, n, sizeof *values);

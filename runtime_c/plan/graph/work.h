@@ -24,25 +24,29 @@ enum ln_value_slot {
     LN_SLOT_SINGLE
 };
 
+/* What is planned. What only one pass finds out about a value is in a table of that pass: ln_updates, ln_home, tokens.
+ */
 typedef struct ln_work_value {
     const char *name;
     ln_tensor tensor; /* data: the value if known, always dense */
     const void *host; /* constants: the bytes that steps read, in the tensor's strides */
     int32_t variable; /* index into the model's variables, or -1 */
     int32_t input;    /* index into the function's inputs, followed by the feeds; or -1 */
-    int32_t uses;     /* number of operand slots of ready nodes that read it */
+    /* Set while the graph is expanded: */
     int32_t blob;     /* index of the memory that it was folded into, or -1 */
     int32_t readers;  /* readers that are not yet inlined or folded; -1: not counted, the value is kept */
     bool known;       /* its shape is known: this or an earlier segment computes it */
     bool imported;    /* an earlier segment computes it */
-    bool exported;    /* a later segment reads it */
     bool wanted;      /* a later segment must know its value for planning */
-    bool fetched;
-    bool committed;   /* an assign stores it into its variable at the end of the run */
-    uint16_t bounded; /* bit d: dims[d] is an upper bound; the run determines the true dimension */
     bool undecided;   /* while bounds are computed: nothing has run, so its value stays unknown */
+    uint16_t bounded; /* bit d: dims[d] is an upper bound; the run determines the true dimension */
     uint8_t slot;     /* ln_value_slot: what may reuse its number when nothing needs it any more */
     uint8_t device;   /* the place where its memory is */
+    /* Set by ln_work_sweep: */
+    bool exported; /* a later segment reads it */
+    bool fetched;
+    int32_t uses;   /* number of operand slots of ready nodes that read it */
+    bool committed; /* an assign stores it into its variable at the end of the run; set when that node is final */
 } ln_work_value;
 
 typedef struct ln_work_node {
@@ -249,9 +253,9 @@ static inline bool ln_is_family(const ln_work_node *node, int family) {
 }
 
 /* call.c: the call of a node, in `pool`. */
-linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
+linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
 /* call.c: the kernel that would run the call; NULL: none can. */
-const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call, double *ns);
+const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *ns);
 /* Modelled nanoseconds of the node with its best kernel, on one thread: on dense operands, or in channels-last memory
  * where its op prefers that. INFINITY: no kernel can compute it. */
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns);

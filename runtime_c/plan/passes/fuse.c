@@ -54,7 +54,7 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
     node->reason = heavy->reason;
     ln_call call;
     ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
-    const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
+    const linnet_status status = ln_node_call(w, node, &w->pool, &call);
     ln_value_at(w, node->inner)->tensor.dtype = stored_dtype;
     if (status == LINNET_OUT_OF_MEMORY) return status;
     if (!ln_on_cpu(node->device)) { /* the device must be able to apply it */
@@ -69,12 +69,12 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
         *out = node;
         return LINNET_OK;
     }
-    if (status == LINNET_OK && ln_lower_kernel(w, &call, NULL) != NULL) {
+    if (status == LINNET_OK && ln_node_kernel(w, &call, NULL) != NULL) {
         /* A fused reference kernel would be slower than a fast kernel followed by a map. */
         ln_call plain;
-        const linnet_status made = ln_lower_call(w, heavy, &w->pool, &plain);
+        const linnet_status made = ln_node_call(w, heavy, &w->pool, &plain);
         if (made != LINNET_OK) return made;
-        const ln_kernel *with = ln_lower_kernel(w, &call, NULL), *without = ln_lower_kernel(w, &plain, NULL);
+        const ln_kernel *with = ln_node_kernel(w, &call, NULL), *without = ln_node_kernel(w, &plain, NULL);
         if (!(with->flags & LN_KERNEL_REFERENCE) || without == NULL || (without->flags & LN_KERNEL_REFERENCE)) {
             ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
             *out = node;
