@@ -140,6 +140,7 @@ static linnet_session *make_session(linnet_model *model, linnet_store *store, co
     CHECK(candidate->kernel[0] != 0 && (candidate->refusal != 0) == (candidate->why[0] != 0));
     CHECK(linnet_plan_get_key(plan, 0, NULL, 0) > 0);
     free(candidate);
+    free(pass);
     how->trace = 1;
     REFUSED(how, linnet_session_create(plan, store, how, &session, &error));
     CHECK(!linnet_session_create(plan, store, how, &session, &error));
