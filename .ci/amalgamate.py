@@ -138,6 +138,8 @@ def local_names(text: str) -> set[str]:
         names |= set(re.findall(r"(?:^|,)\s*(\w+)", body))
     names |= set(re.findall(r"^\s+static\b[^;={(]*?\b(\w+_)##", text, re.MULTILINE))  # macros that define functions
     names |= set(re.findall(r"\bTYPED\((\w+)\)", text))  # kernel/common/typed.h appends _f32, ... to the name
+    # Names that begin with ln_ belong to the whole library; in a list of passes or kernels they look like enumerators.
+    names = {name for name in names if not name.startswith("ln_")}
     return names - {"static", "const", "struct", "inline", "LN_SIMD_NAME"}
 
 
