@@ -75,8 +75,10 @@ typedef struct ln_text {
 inline int ln_dtype_bits(int dtype) {
     return (unsigned)dtype < 16 ? (2 << (0x1125432543253340u >> 4 * (unsigned)dtype & 15)) & 0x7C : 0;
 }
-/* Bytes of one element; 0 also if two elements share a byte. */
-inline size_t ln_dtype_size(int dtype) { return (size_t)ln_dtype_bits(dtype) >> 3; }
+/* Bytes of one element, which its half byte says; 0 also if two elements share a byte. */
+inline size_t ln_dtype_size(int dtype) {
+    return (unsigned)dtype < 16 ? 0x0018421842182240u >> 4 * (unsigned)dtype & 15 : 0;
+}
 bool ln_dtype_is_float(int dtype); /* f32, f64, f16, bf16 */
 
 /* Number of elements; -1 when a dimension is unknown. INT64_MAX if the count exceeds the range of i64. Shape rules may

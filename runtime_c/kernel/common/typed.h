@@ -1,50 +1,37 @@
 /* typed.h - compiles the body of a float reference kernel once per storage type.
  * Define LN_TYPED as the quoted name of the body file, then include this. It has no include guard on purpose. */
-/* The body sees: STORED (element type in memory), WIDE (type of the computation), LOAD(v), STORE(v), TYPED(name). Sums
+/* The body sees: STORED (element type in memory), LOAD(v), STORE(v), TYPED(name). Sums
    are kept in double for every type, because the fast kernels are tested against the references. */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 
 #define STORED float
-#define WIDE float
 #define LOAD(v) (v)
 #define STORE(v) ((float)(v))
 #define TYPED(name) PASTE(name, _f32)
 #include LN_TYPED
 #undef STORED
-#undef WIDE
 #undef LOAD
 #undef STORE
 #undef TYPED
 
 #define STORED double
-#define WIDE double
 #define LOAD(v) (v)
 #define STORE(v) (v)
 #define TYPED(name) PASTE(name, _f64)
 #include LN_TYPED
 #undef STORED
-#undef WIDE
 #undef LOAD
 #undef STORE
 #undef TYPED
 
+/* f16 and bf16 share one body, because fast kernels run them: it looks at the dtype of the first operand of `call`. */
 #define STORED uint16_t
-#define WIDE float
-#define LOAD(v) ln_f16_to_f32(v)
-#define STORE(v) ln_f32_to_f16((float)(v))
-#define TYPED(name) PASTE(name, _f16)
-#include LN_TYPED
-#undef LOAD
-#undef STORE
-#undef TYPED
-
-#define LOAD(v) ln_bf16_to_f32(v)
-#define STORE(v) ln_f32_to_bf16((float)(v))
-#define TYPED(name) PASTE(name, _bf16)
+#define LOAD(v) (call->inputs[0].dtype == LINNET_F16 ? ln_f16_to_f32(v) : ln_bf16_to_f32(v))
+#define STORE(v) (call->inputs[0].dtype == LINNET_F16 ? ln_f32_to_f16((float)(v)) : ln_f32_to_bf16((float)(v)))
+#define TYPED(name) PASTE(name, _half)
 #include LN_TYPED
 #undef STORED
-#undef WIDE
 #undef LOAD
 #undef STORE
 #undef TYPED
@@ -58,6 +45,5 @@
 #define LN_TYPED_CALL(dtype, function, ...)                                                                            \
     ((dtype) == LINNET_F32   ? function##_f32(__VA_ARGS__)                                                             \
      : (dtype) == LINNET_F64 ? function##_f64(__VA_ARGS__)                                                             \
-     : (dtype) == LINNET_F16 ? function##_f16(__VA_ARGS__)                                                             \
-                             : function##_bf16(__VA_ARGS__))
+                             : function##_half(__VA_ARGS__))
 #endif

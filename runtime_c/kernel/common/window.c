@@ -233,3 +233,10 @@ ln_window_strides ln_window_strides_of(const ln_tensor *t, int channel_axis) {
         if (i != channel_axis) s.s[axis++] = t->strides[i];
     return s;
 }
+
+void ln_window_valid(const ln_window *w, int axis, int64_t o, int64_t *begin, int64_t *end) {
+    int64_t first = o * w->stride[axis] - w->pad_begin[axis], d = w->dilation[axis];
+    *begin = first < 0 ? ln_min(ln_ceil_div(-first, d), w->kernel[axis]) : 0;
+    *end = first >= w->in[axis] ? 0 : ln_min(w->kernel[axis], (w->in[axis] - 1 - first) / d + 1);
+    *end = ln_max(*begin, *end);
+}

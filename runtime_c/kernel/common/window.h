@@ -38,12 +38,7 @@ ln_window_strides ln_window_strides_of(const ln_tensor *t, int channel_axis);
 static inline int64_t ln_window_positions(const ln_window *w) { return w->out[0] * w->out[1] * w->out[2]; }
 static inline int64_t ln_window_taps(const ln_window *w) { return w->kernel[0] * w->kernel[1] * w->kernel[2]; }
 /* The taps [*begin, *end) of one axis that are inside the input for output position o. */
-static inline void ln_window_valid(const ln_window *w, int axis, int64_t o, int64_t *begin, int64_t *end) {
-    int64_t first = o * w->stride[axis] - w->pad_begin[axis], d = w->dilation[axis];
-    *begin = first < 0 ? ln_min(ln_ceil_div(-first, d), w->kernel[axis]) : 0;
-    *end = first >= w->in[axis] ? 0 : ln_min(w->kernel[axis], (w->in[axis] - 1 - first) / d + 1);
-    *end = ln_max(*begin, *end);
-}
+void ln_window_valid(const ln_window *w, int axis, int64_t o, int64_t *begin, int64_t *end);
 
 /* Number of taps of one axis inside the padded input. count_include_pad counts these; ceil_mode does not add to them.
  */
