@@ -15,7 +15,7 @@ import numpy as np
 
 import linnet
 from linnet.session.session import Session
-from linnet.session.tune import _run, _Timed
+from linnet.session.tune import Timed, run_again
 from tests import light_nets, nets, zoo
 
 DTYPES = ("f32", "f16", "i16", "i8")
@@ -52,11 +52,11 @@ def compare(
         plain, traced = (Session(model, threads=threads, tuning=tuning, trace=trace) for trace in (False, True))
         for session in (plain, traced):
             session.run(feeds)
-        timed, least, end = _Timed(traced), float("inf"), time.perf_counter() + seconds
+        timed, least, end = Timed(traced), float("inf"), time.perf_counter() + seconds
         turns = 0
         while turns < 5 or time.perf_counter() < end:
             begin = time.perf_counter_ns()
-            _run(plain)
+            run_again(plain)
             least = min(least, time.perf_counter_ns() - begin)
             timed.turn()
             turns += 1

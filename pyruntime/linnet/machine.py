@@ -22,7 +22,7 @@ from linnet.quantization.entry import quantize
 from linnet.session.model import Model, isa_names, string_of
 from linnet.session.planner import Planner
 from linnet.session.session import Session
-from linnet.session.tune import _run, _Timed
+from linnet.session.tune import Timed, run_again
 
 _TURNS = 3  # at least
 _TURN = 0.005  # seconds
@@ -41,8 +41,8 @@ class Probe:
 @dataclasses.dataclass(frozen=True)
 class Rates:
     """What `measure` found: the lines of a tuning file, by name, e.g. "avx2 f32", in operations or bytes per nanosecond,
-    and "step" and "fork" in nanoseconds. builtin: the same rates of the library's own table, where a probe could use
-    them. text: the tuning file."""
+    and "step" and "fork" in nanoseconds. text: the tuning file. isa: the widest instruction set. seconds: how long it
+    took."""
 
     rates: dict[str, float]
     text: str
@@ -146,7 +146,7 @@ class _Measured:
         self._model, self._isa, self._only = Model(probe.make()), isa, probe.only
         session = Session(self._model, threads=1, isa_max=isa, trace=True)
         session.run({s.name: np.ones(s.shape or (), numpy_dtype(s.dtype)) for s in self._model.inputs("infer")})
-        self._timed, self._ops = _Timed(session), [step.op for step in session.steps]
+        self._timed, self._ops = Timed(session), [step.op for step in session.steps]
         self.kernels = [k for k, op in zip(self._timed.kernels, self._ops, strict=True) if self._counts(op)]
 
     def turn(self) -> None:
@@ -173,7 +173,7 @@ class _Measured:
         """The rate that makes the modelled time the measured one, other rates being what they are. The part of the
         modelled time that the rate decides is found by doubling it."""
         rate = rates[name]
-        inverse = name in ("step", "fork")  # nanoseconds, not a rate
+        inverse = name == "step"  # nanoseconds, not a rate
         whole = self.modelled(rates)
         part = 2 * (whole - self.modelled({**rates, name: rate / 2 if inverse else rate * 2}))
         left = self.ns - (whole - part)
@@ -246,7 +246,6 @@ def _start(names: list[str]) -> dict[str, float]:
         "map": 5.0,
         "move": 1.0,
         "step": 100.0,
-        "shared": 20.0,
         "memory": 8.0,
     }
     scalar = {"f32": 0.2, "i8": 0.1, "i16": 0.1, "map": 0.2, "move": 0.3}
@@ -256,7 +255,6 @@ def _start(names: list[str]) -> dict[str, float]:
 
 def _fork(seconds: float) -> float:
     """Nanoseconds by which two threads take longer than half the time of one, for convolutions of some 20 us."""
-
     model = Model(_chain())
     sessions = [Session(model, threads=n) for n in (1, 2)]
     for session in sessions:
@@ -265,6 +263,6 @@ def _fork(seconds: float) -> float:
     while time.perf_counter() < end:
         for i, session in enumerate(sessions):
             start = time.perf_counter_ns()
-            _run(session)
+            run_again(session)
             least[i] = min(least[i], time.perf_counter_ns() - start)
     return float(min(max((least[1] - least[0] / 2) / _FORKS, 200.0), 10_000.0))

@@ -4,23 +4,22 @@
  *
  * The life of a device in a session:
  *  - While a plan is made, the library asks `limits`, then `cost` for each step and `offer` for runs of steps, and
- * places steps on devices. It asks
- * `claim` how a device groups its consecutive steps, and `propose` and `accept` for the layouts of the values between
- * them.
+ *    places steps on devices. It asks `claim` how a device groups its consecutive steps, and `propose` and `accept` for
+ *    the layouts of the values between them.
  *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes constants, and
  *    calls `prepare` once per claim.
  *  - A run calls `upload`, `run`, `download`, `copy` and `record`. These functions submit work to the queue and return
  *    at once; the device runs the work of one queue in the order of submission. The library calls `wait` only when a
- * CPU kernel or the caller needs a result.
+ *    CPU kernel or the caller needs a result.
  *  - When the session is freed, the library calls `finish`, `unprepare`, `release` and `close`.
  *
  * Conventions:
  *  - Each function receives the `context` of the device. Functions that return int return 0 for success, and otherwise
  *    a code of the device's own. The session then fails with LINNET_DEVICE_FAILED; the record names the device and
  *    the step, and has the text of `explain`. After a failure the session can be freed, or run again.
- *  - `limits`, `cost`, `claim`, `propose`, `accept`, `layout_bytes` and `describe` may be called by several threads at
- * once, and must give the same answers for the same steps. A queue is used by one thread at a time; other functions may
- * be called by several threads for different queues.
+ *  - `limits`, `cost`, `offer`, `claim`, `propose`, `accept`, `layout_bytes` and `describe` may be called by several
+ *    threads at once, and must give the same answers for the same steps. A queue is used by one thread at a time; other
+ *    functions may be called by several threads for different queues.
  *  - struct_size is a minimum. The library sets it in the structs that it passes to a device, and a device must not
  *    use fields beyond it. A device sets it in linnet_device; the library treats fields beyond it as NULL. Structs
  *    without struct_size never change. */
@@ -106,8 +105,7 @@ typedef struct linnet_step_counts {
     double macs;          /* multiply-accumulates */
     double operations;    /* other operations on elements; an exponential counts as several */
     double read, written; /* bytes of the operands and of the results */
-    double
-        cpu_ns; /* modelled nanoseconds of the CPU's best kernel, on one thread; INFINITY: no kernel can run the step */
+    double cpu_ns;        /* modelled nanoseconds of the CPU's best kernel, on one thread; INFINITY: there is none */
 } linnet_step_counts;
 
 static inline void linnet_step_counts_init(linnet_step_counts *counts) { linnet_struct_init(counts, sizeof *counts); }

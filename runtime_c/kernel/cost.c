@@ -5,10 +5,7 @@
 
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
 
-static double bytes_of(const ln_tensor *t) {
-    const int64_t count = t->dtype == LINNET_NONE ? 0 : ln_count(t);
-    return count > 0 ? (double)ln_bytes_of(t->dtype, count) : 0;
-}
+static double bytes_of(const ln_tensor *t) { return t->dtype == LINNET_NONE ? 0 : (double)ln_known_bytes(t); }
 
 static double elements_of(const ln_tensor *t) {
     const int64_t count = t->dtype == LINNET_NONE ? 0 : ln_count(t);
@@ -84,7 +81,6 @@ double ln_conversion_cost(const struct ln_machine *machine, ln_features features
 }
 
 int ln_best_threads(const struct ln_machine *machine, double ns, int most) {
-    /* A thread is worth waking if its part takes several times as long as waking it. */
     enum { PARTS = 2 };
     const double parts = ns / (PARTS * (double)machine->fork);
     return parts >= most ? most : parts < 1 ? 1 : (int)parts;

@@ -120,7 +120,7 @@ def measure(
     ranks = {key: order for key, same in alike.items() if len(order := _candidates(same[0])) >= least}
     rounds = max((len(order) for order in ranks.values()), default=0)
     chosen = [{key: order[r] for key, order in ranks.items() if r < len(order)} for r in range(rounds)]
-    sessions = [_Timed(_session(model, kernels, feeds, trace=True, **options)) for kernels in chosen]
+    sessions = [Timed(_session(model, kernels, feeds, trace=True, **options)) for kernels in chosen]
     turns, end = 0, time.perf_counter() + seconds
     while ranks and (turns < _LEAST_TURNS or time.perf_counter() < end):
         for timed in sessions:
@@ -149,7 +149,7 @@ def _candidates(choice: Choice) -> list[str]:
     return [c.kernel for c in sorted(could, key=lambda c: (not c.chosen, c.cost_ns))]
 
 
-class _Timed:
+class Timed:
     """A traced session, and the least time of each of its steps so far."""
 
     def __init__(self, session: Session) -> None:
@@ -168,7 +168,7 @@ class _Timed:
         return found
 
     def turn(self) -> None:
-        _run(self._session)
+        run_again(self._session)
         total = self._totals()
         self.least = np.minimum(self.least, total - self._total)
         self._total = total
@@ -179,14 +179,14 @@ class _Timed:
         return [self.kernels[i] for i in found], float(self.least[found].sum())
 
 
-def _run(session: Session) -> None:
+def run_again(session: Session) -> None:
     """One run on the feeds that are there already, without copies."""
     planned, runner = session._current(), session._runner
     if runner.call(planned.session, runner.config(), planned.error):
         raise runner.failure(planned.error)
 
 
-def _best(key: str, order: Sequence[str], same: Sequence[Choice], sessions: Sequence[_Timed]) -> Measured:
+def _best(key: str, order: Sequence[str], same: Sequence[Choice], sessions: Sequence[Timed]) -> Measured:
     times: dict[str, float] = {}
     for timed in sessions:
         kernels, ns = timed.times(key)
@@ -206,6 +206,6 @@ def _compared(before: Session, after: Session, seconds: float) -> tuple[float, f
     while len(times[0]) < _LEAST_TURNS or time.perf_counter() < end:
         for session, list_of in zip((before, after), times, strict=True):
             begin = time.perf_counter_ns()
-            _run(session)
+            run_again(session)
             list_of.append(time.perf_counter_ns() - begin)
     return float(np.median(times[0])) / 1e6, float(np.median(times[1])) / 1e6
