@@ -21,7 +21,7 @@ double ln_map_operations(const ln_map_attributes *map) {
 
 void ln_count_macs(const ln_call *call, ln_counts *counts, double macs) {
     const int dtype = call->inputs[0].dtype;
-    counts->work[ln_dtype_is_float(dtype) ? LN_RATE_F32 : ln_dtype_size(dtype) > 1 ? LN_RATE_I16 : LN_RATE_I8] += macs;
+    counts->work[ln_dtype_is_float(dtype) ? LN_RATE_F32 : ln_dtype_bits(dtype) > 8 ? LN_RATE_I16 : LN_RATE_I8] += macs;
 }
 
 void ln_count_call(const ln_call *call, ln_counts *counts) {

@@ -59,8 +59,8 @@ double ln_kernel_cost(const ln_kernel *kernel, const ln_call *call);
 double ln_conversion_cost(const struct ln_machine *machine, ln_features features, const ln_tensor *t);
 /* Moves per element of a transpose whose shorter axis has n elements. Blocks of 16 x 16 are transposed in registers. */
 static inline double ln_transpose_moves(int64_t n) { return n >= 16 ? 0.27 : n > 4 ? 4.3 / (double)n : 1.1; }
-/* The number of threads, at most `most`, for work of `ns` nanoseconds: each part takes several times as long as giving it
- * to a thread. */
+/* The number of threads, at most `most`, for work of `ns` nanoseconds: each part takes several times as long as giving
+ * it to a thread. */
 int ln_best_threads(const struct ln_machine *machine, double ns, int most);
 
 /* `cost` of the references of products: sums are converted one by one, and so few products that the preparation of a

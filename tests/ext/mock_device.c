@@ -71,10 +71,12 @@ static void inspect(const linnet_step *step) {
     linnet_device_tensor result;
     linnet_map program;
     linnet_map_opcode opcode;
+    linnet_step_counts counts;
     volatile double sum = 0;
     linnet_device_tensor_init(&result);
     linnet_map_init(&program);
     linnet_map_opcode_init(&opcode);
+    linnet_step_counts_init(&counts);
     sum += linnet_step_op(step)[0];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int count = 0;
@@ -83,6 +85,9 @@ static void inspect(const linnet_step *step) {
         const double *floats = linnet_step_floats(step, names[i], &count);
         for (int k = 0; floats != NULL && k < count; k++) sum += floats[k];
     }
+    if (linnet_step_get_counts(step, &counts) != LINNET_OK) mock_misused();
+    if (!(counts.macs >= 0 && counts.operations >= 0 && counts.read >= 0 && counts.written >= 0 && counts.cpu_ns >= 0))
+        mock_misused();
     if (linnet_step_get_result(step, &result) == LINNET_OK) sum += (double)count_of(&result);
     if (linnet_step_get_map(step, &program) != LINNET_OK) return;
     for (int i = 0; i < program.instruction_count; i++)

@@ -11,6 +11,12 @@ typedef const char *where;
 
 static where here(const ln_work_node *node) { return node->name; }
 
+/* From malloc: a check takes nothing of what the host allows the plan, and its allocator's failures do not reach it. */
+static void own_pool(ln_pool *pool, ln_memory *memory) {
+    ln_memory_init(memory, NULL);
+    ln_pool_init(pool, memory);
+}
+
 static bool ready(const ln_work_node *node) { return node->state == LN_NODE_READY; }
 
 /* Whether the value exists before any node runs. */
@@ -34,8 +40,9 @@ static where check_shapes(const ln_work *w) {
 
 /* Nodes that are gone count as makers: views, and ops whose result an epilogue takes. */
 static where check_order(const ln_work *w) {
+    ln_memory memory;
     ln_pool pool;
-    ln_pool_init(&pool, w->memory);
+    own_pool(&pool, &memory);
     bool *made = ln_pool_array(&pool, w->values.count, sizeof *made);
     where wrong = NULL;
     for (int32_t i = 0; made != NULL && i < w->nodes.count && wrong == NULL; ++i) {
@@ -51,8 +58,9 @@ static where check_order(const ln_work *w) {
 }
 
 static where check_uses(const ln_work *w) {
+    ln_memory memory;
     ln_pool pool;
-    ln_pool_init(&pool, w->memory);
+    own_pool(&pool, &memory);
     int32_t *uses = ln_pool_array(&pool, w->values.count, sizeof *uses);
     where wrong = NULL;
     for (int32_t i = 0; uses != NULL && i < w->nodes.count; ++i)
@@ -134,8 +142,9 @@ static where check_waits_of(const ln_work *w, uint8_t device, int32_t *number, i
 static where check_waits(const ln_work *w) {
     where wrong = NULL;
     for (uint8_t d = 1; d <= ln_device_count(w->n_devices) && wrong == NULL; ++d) {
+        ln_memory memory;
         ln_pool pool;
-        ln_pool_init(&pool, w->memory);
+        own_pool(&pool, &memory);
         int32_t *number = ln_pool_array(&pool, w->values.count, sizeof *number);
         int32_t *events = ln_pool_array(&pool, (int64_t)w->n_events + 1, sizeof *events);
         if (number != NULL && events != NULL) wrong = check_waits_of(w, d, number, events);
