@@ -178,3 +178,53 @@ def test_an_offer_that_is_none_is_an_error(offer: tuple[int, float]) -> None:
     device.fail["offer"] = 9
     with pytest.raises(linnet.DeviceError, match=r"failed to offer a cost.*told to fail"):
         linnet.Session(layers(), devices=[device])
+
+
+# ---- epilogues -------------------------------------------------------------------------------------------------------
+
+MAP = ffi.new("linnet_map *", {"struct_size": ffi.sizeof("linnet_map")})
+
+
+def has_epilogue(step: Any) -> bool:
+    return op_of(step) == "matmul" and lib().linnet_step_get_map(step, MAP) == 0
+
+
+class Epilogues(Offers):
+    """A product and a map cost a millisecond each, and `both` nanoseconds as one step. Negative: only apart."""
+
+    def __init__(self, both: float, epilogues: int = 1) -> None:
+        super().__init__(1e6, lambda ops: (1, 1e6))
+        self.both = both
+        self._fields["epilogues"] = epilogues
+
+    def _cost(self, step: Any) -> float:
+        return self.both if has_epilogue(step) else super()._cost(step)
+
+    def _offer(self, steps: Any, n: int, offer: Any) -> int:
+        self.seen.append([op_of(steps[i]) + "*" * has_epilogue(steps[i]) for i in range(n)])
+        return 0
+
+
+def test_a_pair_that_the_device_runs_as_one_costs_what_it_says_of_both() -> None:
+    """Apart they would never move. The steps that are offered have their epilogues already."""
+    device = Epilogues(10.0)
+    session = linnet.Session(layers(), devices=[device])
+    steps = [(step.op, step.fused != "", step.device) for step in session.steps if step.op != "transfer"]
+    assert steps == [("matmul", True, "python")] * 3 and device.seen[0] == ["matmul*"] * 3
+
+
+@pytest.mark.parametrize(("both", "epilogues"), [(-1.0, 1), (10.0, 0), (3e6, 1)])
+def test_a_pair_that_the_device_does_not_run_as_one_costs_the_sum(both: float, epilogues: int) -> None:
+    device = Epilogues(both, epilogues)
+    assert count(linnet.Session(layers(), devices=[device]))["python"] == 0
+    assert device.seen[0] == (["matmul*"] * 3 if both > 0 and epilogues else ["matmul", "map"] * 3)
+
+
+@pytest.mark.parametrize(("first", "moves"), [("matmul", False), ("softmax", True)])
+def test_a_map_that_is_an_epilogue_on_the_cpu_is_cheap_there(first: str, moves: bool) -> None:
+    """The device is a little faster than the CPU's map, but not than a map within a product. A softmax takes no map."""
+    graph = Graph()
+    x = graph.placeholder("x", (8, 64))
+    y = x @ graph.constant(np.eye(64, dtype=np.float32), "w") if first == "matmul" else ops.softmax(x)
+    graph.signature("infer", {"x": x}, {"y": y * 2.0 + 1.0})
+    assert count(linnet.Session(graph, devices=[Share("map", 0.9)]))["python"] == moves

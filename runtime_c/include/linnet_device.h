@@ -365,8 +365,9 @@ struct linnet_device {
     /* Optional: what runs of steps cost, while the planner decides where nodes run. `steps` are connected steps that
      * the device can run and that would be consecutive, as in `claim`. Fills `offer` for the first of them; the library
      * calls the function again for the rest. Placement uses offer->cost_ns instead of the sum of their `cost`. Operands
-     * are dense, and no map is an epilogue yet. `claim` is free to group the steps otherwise. NULL: the sum of `cost`.
-     * Like `cost`, it may be called by several threads at once, and must come from a model. */
+     * are dense, and a map that the device runs as an epilogue (limits.epilogues) is one already. `claim` is free to
+     * group the steps otherwise. NULL: the sum of `cost`. Like `cost`, it may be called by several threads at once, and
+     * must come from a model. */
     int (*offer)(void *context, const linnet_step *const *steps, int count, linnet_offer *offer);
 };
 

@@ -50,6 +50,8 @@ linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, 
         if (e == NULL) return ln_work_no_memory(w);
         tensors[n_in + node->n_outputs] = ln_value_at(w, node->inner)->tensor;
         call->inner = tensors + n_in + node->n_outputs;
+        /* f16 and bf16 are storage types only, so a value that is never stored stays f32. */
+        if (ln_is_half(call->inner->dtype)) tensors[n_in + node->n_outputs].dtype = LINNET_F32;
         e->map = node->map->attributes;
         e->tile_input = node->tile_input;
         e->n_inputs = node->map->n_inputs;
@@ -96,14 +98,16 @@ static bool prefers_last(const ln_call *call, int operand) {
     return call->op->layout == NULL && wish == LN_PREFER_CHANNELS_LAST && ln_channels_first(call->op, call->attributes);
 }
 
-/* The cost with the operands in `layout` where the op prefers channels-last memory. `tensors` are the call's own. */
+/* The cost with the operands in `layout` where the op prefers channels-last memory. `tensors` are the call's own:
+ * inputs, outputs, and under an epilogue the op's result, which has the layout of the output, as have operands of its
+ * rank. */
 static double cost_in(const ln_call *call, ln_tensor *tensors, int layout, const ln_tuning *tuning, bool reference) {
-    const int n_in = call->n_inputs + call->n_extra;
-    for (int k = 0; k < n_in + call->n_outputs; ++k) {
+    const int n_in = call->n_inputs + call->n_extra, rank = call->n_outputs > 0 ? tensors[n_in].rank : 0;
+    for (int k = 0; k < n_in + call->n_outputs + (call->epilogue != NULL); ++k) {
         ln_tensor *t = &tensors[k];
         if (ln_is_half(t->dtype)) t->dtype = LINNET_F32; /* as ln_pass_storage may */
-        if (layout == LN_LAYOUT_CHANNELS_LAST && (k < call->n_inputs || k == n_in) && t->rank >= 3 &&
-            prefers_last(call, k < n_in ? k : -1))
+        const bool own = k < call->n_inputs, same = k == n_in || (call->epilogue != NULL && t->rank == rank);
+        if (layout == LN_LAYOUT_CHANNELS_LAST && (own || same) && t->rank >= 3 && prefers_last(call, own ? k : -1))
             ln_set_layout(t, LN_LAYOUT_CHANNELS_LAST);
     }
     double ns = INFINITY;
@@ -136,11 +140,15 @@ linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts
     ln_call call = step->call;
     ln_tensor tensors[MOST];
     const int n_in = call.n_inputs + call.n_extra, n = n_in + call.n_outputs;
-    if (n <= MOST && call.epilogue == NULL) { /* an epilogue's op would need its inner result in the layout too */
+    if (n < MOST) {
         memcpy(tensors, call.inputs, (size_t)n_in * sizeof *tensors);
         memcpy(tensors + n_in, call.outputs, (size_t)call.n_outputs * sizeof *tensors);
         call.inputs = tensors;
         call.outputs = call.inner = tensors + n_in;
+        if (call.epilogue != NULL) {
+            tensors[n] = *step->call.inner;
+            call.inner = tensors + n;
+        }
         own.cpu_ns = cost_in(&call, tensors, LN_LAYOUT_CHANNELS_LAST, NULL, false);
     } else {
         ln_choose_kernel(&call, false, &own.cpu_ns);

@@ -1,4 +1,5 @@
-/* devices.c - opens devices, describes nodes and values to them, and turns their codes into errors.
+/* devices.c - opens devices, describes nodes and values to them, finds the hints for nodes, and turns devices' codes
+ * into errors.
  */
 #include "plan/graph/work.h"
 
@@ -40,6 +41,28 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
     to->limits.host_visible = to->limits.host_visible && to->is.map != NULL;
     to->limits.shared = to->limits.shared && to->is.import != NULL;
     return LINNET_OK;
+}
+
+static bool matches(const char *pattern, const char *text) {
+    for (; *pattern != '*'; ++pattern, ++text) {
+        if (*pattern != *text) return false;
+        if (*text == 0) return true;
+    }
+    while (*pattern == '*') ++pattern;
+    for (; *text != 0; ++text)
+        if (matches(pattern, text)) return true;
+    return *pattern == 0;
+}
+
+/* plan.c has checked the names of the devices. */
+int32_t ln_hinted_place(const ln_work *w, const ln_work_node *node) {
+    for (int32_t h = 0; h < w->n_hints; ++h) {
+        if (!matches(w->hints[h].node, node->name)) continue;
+        for (int32_t d = 0; d < w->n_devices; ++d)
+            if (strcmp(w->devices[d].is.name, w->hints[h].device) == 0) return d + 1;
+        return LN_CPU;
+    }
+    return -1;
 }
 
 uint64_t ln_device_bytes(const ln_work *w, int32_t of) {

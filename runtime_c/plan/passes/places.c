@@ -2,6 +2,7 @@
  * device can run form an island, which is sent there if the device's time, the transfers and the conversions at the
  * border cost less than the CPU. */
 #include "kernel/cost.h"
+#include "plan/graph/epilogue.h"
 #include "plan/graph/layouts.h"
 #include "plan/graph/refusals.h"
 #include "plan/graph/sets.h"
@@ -17,47 +18,25 @@ typedef struct island {
 
 typedef struct choice {
     ln_work *w;
-    uint8_t place;    /* the device that is asked */
-    double *costs;    /* per node: on the device; negative: the node is no candidate */
-    int32_t *hinted;  /* per node: the place that a hint names; -1: none */
-    int32_t *made;    /* per value: the node that computes it, or -1 */
-    int32_t *counted; /* per value: 1 + the last island whose transfers it counts in */
-    int32_t *checked; /* per value: 1 + the last island whose conversions it counts in */
-    bool *last;       /* per value: the CPU would keep it channels-last */
-    bool *wide;       /* per node: the CPU would compute it in f32 between casts */
-    uint8_t *reads;   /* per value: how its readers would read it on the CPU */
-    uint8_t *outer;   /* per value: the same for the readers that are no candidates */
-    island *islands;  /* per node */
+    uint8_t place;        /* the device that is asked */
+    double *costs;        /* per node: on the device; negative: the node is no candidate */
+    ln_work_node **fused; /* per map: the node of it and its op, if the device runs them as one; else NULL */
+    bool *taken;          /* per node: its map's `fused` contains it */
+    int32_t *hinted;      /* per node: the place that a hint names; -1: none */
+    int32_t *made;        /* per value: the node that computes it, or -1 */
+    int32_t *counted;     /* per value: 1 + the last island whose transfers it counts in */
+    int32_t *checked;     /* per value: 1 + the last island whose conversions it counts in */
+    bool *last;           /* per value: the CPU would keep it channels-last */
+    bool *wide;           /* per node: the CPU would compute it in f32 between casts */
+    uint8_t *reads;       /* per value: how its readers would read it on the CPU */
+    uint8_t *outer;       /* per value: the same for the readers that are no candidates */
+    island *islands;      /* per node */
 } choice;
 
 /* How a node reads a value: layouts, as bits by number (LN_PREFER_DENSE), and types. */
 enum { AS_DENSE = 1 << LN_PREFER_DENSE, AS_LAST = 1 << LN_PREFER_CHANNELS_LAST, AS_F32 = 1 << 4, BY_MAP = 1 << 5 };
 
-static bool matches(const char *pattern, const char *text) {
-    for (; *pattern != '*'; ++pattern, ++text) {
-        if (*pattern != *text) return false;
-        if (*text == 0) return true;
-    }
-    while (*pattern == '*') ++pattern;
-    for (; *text != 0; ++text)
-        if (matches(pattern, text)) return true;
-    return *pattern == 0;
-}
-
-/* plan.c has checked the names of the devices. */
-static int32_t hint_for(const ln_work *w, const ln_work_node *node) {
-    for (int32_t h = 0; h < w->n_hints; ++h) {
-        if (!matches(w->hints[h].node, node->name)) continue;
-        for (int32_t d = 0; d < w->n_devices; ++d)
-            if (strcmp(w->devices[d].is.name, w->hints[h].device) == 0) return d + 1;
-        return LN_CPU;
-    }
-    return -1;
-}
-
-static uint64_t bytes_of(const ln_work *w, int32_t value) {
-    return value >= 0 ? ln_known_bytes(&ln_value_at(w, value)->tensor) : 0;
-}
+static uint64_t bytes_of(const ln_work *w, int32_t value) { return ln_known_bytes(&ln_value_at(w, value)->tensor); }
 
 /* The time of a step of the CPU on as many threads as it would get. */
 static double on_threads(const ln_work *w, double ns) {
@@ -209,7 +188,88 @@ static void count_conversions(choice *c) {
     }
 }
 
+/* ---- epilogues ----------------------------------------------------------------------------------------------------
+ */
+
+/* What the CPU saves if node i is the epilogue of the op before it, whose position is *op; 0: nothing. */
+static linnet_status saving(const choice *c, int32_t i, int32_t *op, double *saved) {
+    ln_work *w = c->w;
+    const ln_work_node *map = ln_node_at(w, i);
+    *saved = 0;
+    for (int tile = 0; tile < map->n_inputs && *saved == 0; ++tile) {
+        const ln_work_node *heavy = ln_epilogue_op(w, c->made, map, i, tile, LN_CPU);
+        if (heavy == NULL || !ln_is_kernel(heavy)) continue;
+        const int layout = c->last[map->inputs[tile]] ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE;
+        const ln_work_node *parts[] = {heavy, map, NULL};
+        ln_work_node *node;
+        double ns[3];
+        linnet_status status = ln_epilogue_node(w, heavy, map, tile, layout, &node);
+        if (status != LINNET_OK) return status;
+        if (node == NULL) continue;
+        parts[2] = node;
+        for (int k = 0; k < 3 && status == LINNET_OK; ++k) status = ln_node_cost(w, parts[k], layout, &ns[k]);
+        if (status != LINNET_OK) return status;
+        *op = c->made[map->inputs[tile]];
+        *saved = on_threads(w, ns[0]) + on_threads(w, ns[1]) - on_threads(w, ns[2]);
+        if (!(*saved > 0)) *saved = 0; /* also where no kernel can run both */
+    }
+    return LINNET_OK;
+}
+
+/* Counts for the CPU what it saves by epilogues, and for the device what the CPU would lose where only one of the two
+ * nodes moves. */
+static linnet_status count_savings(choice *c) {
+    const ln_work *w = c->w;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY || !ln_is_kernel(node) || !ln_is_family(node, LN_FAMILY_MAP)) continue;
+        int32_t op = -1;
+        double saved;
+        const linnet_status status = saving(c, i, &op, &saved);
+        if (status != LINNET_OK) return status;
+        const int32_t home = island_of(c, i), from = island_of(c, op);
+        if (home >= 0 && home == from)
+            c->islands[home].cpu -= saved;
+        else if (home >= 0 || from >= 0)
+            c->islands[home >= 0 ? home : from].device += saved;
+    }
+    return LINNET_OK;
+}
+
+/* Asks the device about maps as epilogues. Such a pair costs what the device says of both. */
+static linnet_status ask_pairs(choice *c) {
+    ln_work *w = c->w;
+    const ln_device *d = ln_device_at(w, c->place);
+    for (int32_t i = 0; i < w->nodes.count && d->limits.epilogues; ++i) {
+        const ln_work_node *map = ln_node_at(w, i);
+        if (c->costs[i] < 0 || !ln_is_family(map, LN_FAMILY_MAP)) continue;
+        for (int tile = 0; tile < map->n_inputs && c->fused[i] == NULL; ++tile) {
+            const ln_work_node *heavy = ln_epilogue_op(w, c->made, map, i, tile, c->place);
+            const int32_t op = heavy != NULL ? c->made[map->inputs[tile]] : -1;
+            if (op < 0 || c->costs[op] < 0) continue;
+            ln_work_node *node;
+            linnet_step step;
+            linnet_status status = ln_epilogue_node(w, heavy, map, tile, LN_LAYOUT_DENSE, &node);
+            if (status == LINNET_OK && node == NULL) continue;
+            if (status == LINNET_OK) status = ln_device_step_of(w, node, c->place, &w->pool, &step);
+            if (status != LINNET_OK) return status;
+            const double cost = d->is.cost(d->is.context, &step);
+            if (cost < 0) continue;
+            c->fused[i] = node;
+            c->taken[op] = true;
+            c->costs[op] = 0;
+            c->costs[i] = cost;
+        }
+    }
+    return LINNET_OK;
+}
+
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
+
+/* The node as the device would run it, with its op if it is an epilogue. */
+static const ln_work_node *step_node(const choice *c, int32_t i) {
+    return c->fused[i] != NULL ? c->fused[i] : ln_node_at(c->w, i);
+}
 
 /* Adds what consecutive nodes of an island cost on the device. */
 static linnet_status add_run(choice *c, const int32_t *run, int32_t n, const linnet_step **steps) {
@@ -217,12 +277,14 @@ static linnet_status add_run(choice *c, const int32_t *run, int32_t n, const lin
     const ln_device *d = ln_device_at(w, c->place);
     for (int32_t first = 0; first < n;) {
         linnet_offer offer = {.struct_size = sizeof offer, .count = 1, .cost_ns = c->costs[run[first]]};
-        const char *name = ln_node_at(w, run[first])->name;
+        const ln_work_node *node = step_node(c, run[first]);
+        const char *name = node->name;
         const int code = d->is.offer != NULL ? d->is.offer(d->is.context, steps + first, (int)(n - first), &offer) : 0;
         if (code != 0) return ln_device_failed(d, code, "offer a cost", name, w->error);
         if (offer.count == 0) {
-            const linnet_status status = ln_refuse(w, ln_node_at(w, run[first++]), c->place);
+            const linnet_status status = ln_refuse(w, node, c->place);
             if (status != LINNET_OK) return status;
+            ++first;
             continue;
         }
         if (offer.count < 0 || offer.count > n - first || !(offer.cost_ns >= 0)) {
@@ -249,7 +311,7 @@ static linnet_status add_costs(choice *c) {
     linnet_status status = LINNET_OK;
     for (int32_t i = 0; i < nodes && status == LINNET_OK; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
-        if (node->state != LN_NODE_READY || (c->costs[i] >= 0 && is_free(c, node))) continue;
+        if (node->state != LN_NODE_READY || (c->costs[i] >= 0 && is_free(c, node)) || c->taken[i]) continue;
         const int32_t home = island_of(c, i);
         if (n > 0 && home != island_of(c, run[0])) {
             status = add_run(c, run, n, offered);
@@ -259,7 +321,7 @@ static linnet_status add_costs(choice *c) {
         run[n] = i;
         offered[n] = &steps[n];
         if (ln_device_at(w, c->place)->is.offer != NULL)
-            status = ln_device_step_of(w, node, c->place, &w->pool, &steps[n]);
+            status = ln_device_step_of(w, step_node(c, i), c->place, &w->pool, &steps[n]);
         ++n;
     }
     return status != LINNET_OK || n == 0 ? status : add_run(c, run, n, offered);
@@ -273,16 +335,21 @@ static linnet_status ask_device(choice *c) {
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         ln_work_node *node = ln_node_at(w, i);
         c->costs[i] = -1;
+        c->fused[i] = NULL;
+        c->taken[i] = false;
         if (node->state != LN_NODE_READY || !ln_is_kernel(node)) continue;
         if (c->hinted[i] >= 0 && c->hinted[i] != c->place) continue;
         if (ln_is_refused(w, node, c->place)) {
             node->reason = LN_REASON_REFUSED;
             continue;
         }
-        const linnet_status status = ask(c, node, &c->costs[i]);
-        if (status != LINNET_OK) return status;
+        const linnet_status asked = ask(c, node, &c->costs[i]);
+        if (asked != LINNET_OK) return asked;
         c->islands[i] = (island){.parent = i};
     }
+    linnet_status status = note_readers(c);
+    if (status == LINNET_OK) status = ask_pairs(c);
+    if (status != LINNET_OK) return status;
     for (int32_t i = 0; i < w->values.count; ++i) c->counted[i] = 0;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         if (c->costs[i] < 0) continue;
@@ -299,14 +366,14 @@ static linnet_status ask_device(choice *c) {
         home->real |= !view;
         if (view) continue;
         double ns = 0;
-        const linnet_status status = ln_node_cost(w, ln_node_at(w, i), LN_LAYOUT_CHANNELS_LAST, &ns);
+        status = ln_node_cost(w, ln_node_at(w, i), LN_LAYOUT_CHANNELS_LAST, &ns);
         if (status != LINNET_OK) return status;
         home->cpu += on_threads(w, ns);
     }
     count_transfers(c);
-    linnet_status status = add_costs(c);
+    status = add_costs(c);
     if (status == LINNET_OK) status = ln_end_if_refused(w);
-    if (status == LINNET_OK) status = note_readers(c);
+    if (status == LINNET_OK) status = count_savings(c);
     if (status != LINNET_OK) return status;
     count_conversions(c);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -335,6 +402,8 @@ linnet_status ln_pass_places(ln_work *w) {
     const int32_t n = w->nodes.count, n_values = w->values.count;
     choice c = {.w = w};
     c.costs = ln_pool_array(&w->pool, n, sizeof *c.costs);
+    c.fused = ln_pool_array(&w->pool, n, sizeof *c.fused);
+    c.taken = ln_pool_array(&w->pool, n, sizeof *c.taken);
     c.hinted = ln_pool_array(&w->pool, n, sizeof *c.hinted);
     c.islands = ln_pool_array(&w->pool, n, sizeof *c.islands);
     c.made = ln_find_makers(w);
@@ -349,7 +418,7 @@ linnet_status ln_pass_places(ln_work *w) {
         ln_work_node *node = ln_node_at(w, i);
         node->number = i;
         if (node->state != LN_NODE_READY) continue;
-        c.hinted[i] = hint_for(w, node);
+        c.hinted[i] = ln_hinted_place(w, node);
     }
     for (int32_t d = 0; d < w->n_devices; ++d) {
         c.place = (uint8_t)(d + 1);

@@ -1,0 +1,59 @@
+/* epilogue.c - see epilogue.h. ln_pass_places asks what such nodes cost, and ln_pass_fuse puts them into the graph.
+ */
+#include "plan/graph/epilogue.h"
+
+#include "kernel/map.h"
+
+#include <string.h>
+
+ln_work_node *ln_epilogue_op(const ln_work *w, const int32_t *makers, const ln_work_node *map, int32_t at, int tile,
+                             uint8_t place) {
+    const int32_t value = map->inputs[tile], maker = value >= 0 ? makers[value] : -1;
+    if (maker < 0 || maker >= at) return NULL;
+    ln_work_node *op = ln_node_at(w, maker);
+    const ln_work_value *v = ln_value_at(w, value);
+    const bool fits = op->state == LN_NODE_READY && op->op != NULL && (op->op->flags & LN_OP_EPILOGUE) &&
+                      op->map == NULL && (ln_on_cpu(place) || ln_device_at(w, place)->limits.epilogues) &&
+                      op->n_outputs == 1 && v->uses == 1 && !v->fetched && !v->exported && !v->committed &&
+                      map->n_outputs == 1 && map->outputs[0] >= 0 &&
+                      op->n_inputs + map->n_inputs - 1 <= LN_MAX_OPERANDS;
+    return fits ? op : NULL;
+}
+
+static ln_tensor tensor_in(const ln_work *w, int32_t value, int layout, int rank) {
+    ln_tensor t = ln_value_at(w, value)->tensor;
+    if (layout == LN_LAYOUT_CHANNELS_LAST && t.rank >= 3 && t.rank == rank) ln_set_layout(&t, layout);
+    return t;
+}
+
+linnet_status ln_epilogue_node(ln_work *w, const ln_work_node *op, const ln_work_node *map, int tile, int layout,
+                               ln_work_node **out) {
+    *out = NULL;
+    ln_tensor inputs[LN_MAX_OPERANDS];
+    if (map->n_inputs > LN_MAX_OPERANDS) return LINNET_OK;
+    memset(inputs, 0, sizeof inputs);
+    const int rank = ln_value_at(w, map->inputs[tile])->tensor.rank;
+    for (int i = 0; i < map->n_inputs; ++i)
+        if (map->inputs[i] >= 0) inputs[i] = tensor_in(w, map->inputs[i], layout, rank);
+    if (ln_is_half(inputs[tile].dtype)) inputs[tile].dtype = LINNET_F32; /* as ln_node_call says */
+    const ln_tensor inner = inputs[tile], output = tensor_in(w, map->outputs[0], layout, rank);
+    if (!ln_epilogue_fits(map->attributes, inputs, map->n_inputs, tile, &inner, &output)) return LINNET_OK;
+    ln_work_node *node =
+        ln_work_new_node(w, op->op, op->attributes, op->name, op->index, op->n_inputs + map->n_inputs - 1, 1);
+    if (node == NULL) return ln_work_no_memory(w);
+    node->n_inputs = op->n_inputs;
+    node->n_extra = map->n_inputs - 1;
+    memcpy(node->inputs, op->inputs, (size_t)op->n_inputs * sizeof *node->inputs);
+    for (int i = 0, extra = op->n_inputs; i < map->n_inputs; ++i)
+        if (i != tile) node->inputs[extra++] = map->inputs[i];
+    node->outputs[0] = map->outputs[0];
+    node->map = map;
+    node->tile_input = tile;
+    node->inner = op->outputs[0];
+    node->state = LN_NODE_READY;
+    node->device = op->device;
+    node->reason = op->reason;
+    node->number = op->number;
+    *out = node;
+    return LINNET_OK;
+}
