@@ -17,8 +17,9 @@ import linnet
 from linnet import ops
 from linnet.clib.precision import PRECISIONS
 from tests.capi import NULL, Chain, Failure, ffi, lib
-from tests.native import ROOT, compile_c, tool
+from tests.native import ROOT, compile_c
 from tests.py_device import PyDevice
+from tests.test_tool_style import tool
 
 X = np.random.default_rng(3).standard_normal((8, 64)).astype(np.float32)
 
@@ -91,9 +92,9 @@ def test_a_device_sees_it_in_every_segment_and_under_maps(name: str) -> None:
 def test_the_cpu_computes_the_same_bits(dtype: str) -> None:
     graph = linnet.Graph()
     x = graph.placeholder("x", (8, 64))
-    w = ops.cast(graph.constant((X[:, :16].T @ X).astype(np.float32), "w"), dtype)
-    y = ops.softmax(ops.relu(ops.cast(x, dtype)[:, :16] @ w), axis=1)
-    graph.signature("infer", {"x": x}, {"y": ops.cast(y, "f32")})
+    w = graph.constant((X[:, :16].T @ X).astype(np.float32), "w").cast(dtype)
+    y = ops.softmax(ops.relu(x.cast(dtype)[:, :16] @ w), axis=1)
+    graph.signature("infer", {"x": x}, {"y": y.cast("f32")})
     usual = linnet.Session(graph)
     expected = usual.run({"x": X})["y"]
     for name in PRECISIONS:
@@ -134,7 +135,7 @@ def permitted(tmp_path_factory: pytest.TempPathFactory) -> linnet.UserOp:
 def test_a_user_op_sees_it_in_bodies_of_loops_and_in_later_segments(name: str, permitted: linnet.UserOp) -> None:
     graph = linnet.Graph()
     x, n = graph.placeholder("x", (4,)), graph.placeholder("n", (), "i64")
-    looped = linnet.while_loop(lambda i, a: i < n, lambda i, a: (i + 1, a + permitted(a)), (np.int64(0), x))[1]
+    looped = linnet.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] + permitted(s[1])), (np.int64(0), x))[1]
     kept = ops.gather(x, ops.reshape(ops.nonzero(ops.relu(x)), (-1,)), axis=0)
     graph.signature("infer", {"x": x, "n": n}, {"looped": looped, "late": permitted(kept)})
     session = linnet.Session(graph, precision=name)
@@ -155,7 +156,9 @@ def test_keys_of_tuning_files_name_it() -> None:
 
     usual = keys()
     assert usual == keys(precision="f32") and not any("precision" in key for key in usual)
-    assert keys(precision="tf32") == [f"{key} precision=tf32" if " f32[" in key.split(" >")[0] else key for key in usual]
+    assert keys(precision="tf32") == [
+        f"{key} precision=tf32" if " f32[" in key.split(" >")[0] else key for key in usual
+    ]
 
 
 def test_wrong_values_are_refused() -> None:
@@ -165,9 +168,11 @@ def test_wrong_values_are_refused() -> None:
         assert failed.value.status == 101
         assert "linnet_plan_config.precision is out of range" in failed.value.text
         assert f"expected 0 (f32), 1 (f16), 2 (bf16) or 3 (tf32), got {wrong}; use" in failed.value.text
-    with pytest.raises(linnet.UsageError, match="'precision' is not.*; expected f32, f16, bf16, tf32, got 'f8'; precision="):
+    with pytest.raises(
+        linnet.UsageError, match=r"'precision' is not.*; expected f32, f16, bf16, tf32, got 'f8'; leave"
+    ):
         linnet.Session(graph_in_segments(), precision="f8")
-    with pytest.raises(linnet.UsageError, match="the argument 'precision'.*got 16"):
+    with pytest.raises(linnet.UsageError, match=r"'precision' is not.*got 16"):
         linnet.Session(graph_in_segments(), precision=16)  # type: ignore[arg-type]
 
 
@@ -196,7 +201,7 @@ def test_the_commands_take_it(folder: Path, linnet_command: Callable[..., subpro
 
 def test_the_native_tools_take_it(folder: Path) -> None:
     for name, more in (("linnet-run", ["--random"]), ("linnet-bench", ["--seconds", "0.01"])):
-        assert "--precision NAME" in tool(name, "--help", cwd=folder)
-        assert tool(name, "m.lnt", "--precision", "tf32", *more, cwd=folder)
-        refused = tool(name, "m.lnt", "--precision", "f8", *more, cwd=folder, status=2)
-        assert "--precision: expected f32, f16, bf16 or tf32, got 'f8'" in refused
+        assert "--precision NAME" in tool(name, "--help", cwd=folder).stdout
+        assert tool(name, "m.lnt", "--precision", "tf32", *more, cwd=folder).returncode == 0
+        refused = tool(name, "m.lnt", "--precision", "f8", *more, cwd=folder)
+        assert refused.returncode == 2 and "--precision: expected f32, f16, bf16 or tf32, got 'f8'" in refused.stderr

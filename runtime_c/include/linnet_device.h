@@ -98,8 +98,8 @@ LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, 
  * the step does not have the attribute. docs/ops.md lists the attributes of each op. */
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
-/* Returns the linnet_precision of the plan: what the device may compute the step's sums of floats in. The device may
- * always compute in f32. It must not use less than the plan permits, and it leaves f64 and integers as they are. */
+/* Returns the linnet_precision of the plan: what the device may compute the step's sums of floats in. It may always
+ * compute in f32, and in nothing else that the plan does not permit. f64 and integers stay as they are. */
 LINNET_API int linnet_step_precision(const linnet_step *step);
 
 /* What a step computes and moves, whatever runs it, and the time that the CPU would take. */

@@ -12,6 +12,6 @@ def precision_number(name: str) -> int:
     if name not in PRECISIONS:
         raise UsageError(
             "'precision' is not one that a plan can permit", code=101, expected=", ".join(PRECISIONS), got=f"{name!r:.60}",
-            hint='precision="f32" is the default',
+            hint="leave it out to compute in f32",
         )  # fmt: skip
     return PRECISIONS.index(name)

@@ -35,7 +35,6 @@ from linnet.session.model import (
     converted,
     fits,
     isa_names,
-    string_of,
     wrong_shape,
     wrong_type,
 )
