@@ -118,8 +118,8 @@ LINNET_API linnet_status linnet_step_get_counts(const linnet_step *step, linnet_
 
 /* Computes the step with kernels of the CPU, on the calling thread, from dense operands in host memory: inputs[i] in
  * the order of linnet_step_get_input, NULL where an operand is absent. Sums of floats are f32, whatever the plan
- * permits. Useful for a device that runs the step itself except for a few shapes, and for tests of devices. Errors: UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY.
- * Thread-safe. */
+ * permits. Useful for a device that runs the step itself except for a few shapes, and for tests of devices. Errors:
+ * UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY. Thread-safe. */
 LINNET_API linnet_status linnet_step_evaluate(const linnet_step *step, const void *const *inputs, void *const *outputs,
                                               linnet_error *error);
 

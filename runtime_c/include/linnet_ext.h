@@ -246,8 +246,8 @@ static inline const char *linnet_user_text(const linnet_user_call *call, const c
     return call->text(call, name, i, size);
 }
 
-/* Returns the linnet_precision that the plan permits to `prepare` and `run`; F32 if the library is older than the field.
- * It is F32 for `infer`, and for values that planning computes. */
+/* Returns the linnet_precision that the plan permits to `prepare` and `run`; F32 if the library is older than the
+ * field. It is F32 for `infer`, and for values that planning computes. */
 static inline int linnet_user_precision(const linnet_user_call *call) {
     const size_t least = offsetof(linnet_user_call, precision) + sizeof call->precision;
     return call->struct_size >= least ? call->precision : LINNET_PRECISION_F32;
