@@ -169,10 +169,10 @@ def test_a_step_of_the_cpu_parts_a_run() -> None:
     assert device.seen == [["matmul"], ["matmul"]]
 
 
-@pytest.mark.parametrize("offer", [(0, 1.0), (7, 1.0), (1, -1.0), (1, float("nan"))])
+@pytest.mark.parametrize("offer", [(-1, 1.0), (7, 1.0), (1, -1.0), (1, float("nan"))])
 def test_an_offer_that_is_none_is_an_error(offer: tuple[int, float]) -> None:
     device = Offers(1.0, lambda ops: offer)
-    with pytest.raises(linnet.DeviceError, match=r"failed to offer a cost.*a count of 1 to 6 and nanoseconds"):
+    with pytest.raises(linnet.DeviceError, match=r"failed to offer a cost.*a count of 0 to 6 and nanoseconds"):
         linnet.Session(layers(), devices=[device])
     device = Offers(1.0, lambda ops: (1, 1.0))
     device.fail["offer"] = 9

@@ -27,7 +27,8 @@ KINDS: dict[str, dict[str, int]] = {
     "claims": {"claims": 1, "epilogues": 1, "padding": 96, "in_place": 1},
     "layouts": {"layouts": 1, "claims": 1, "visible": 1, "in_place": 1},
     "shared": {"shared": 1, "epilogues": 1, "largest": 1 << 22},
-    "two devices": {"reaches": 1, "layouts": 1, "claims": 1, "padding": 32},
+    "refusals": {"refuses": 1, "claims": 1, "epilogues": 1},
+    "two devices": {"reaches": 1, "layouts": 1, "claims": 1, "padding": 32, "refuses": 1},
 }
 FLOATS = {"rtol": 2e-3, "atol": 2e-4}
 
@@ -56,8 +57,8 @@ class Mock:
 
     def reset(self, kind: str = "plain", seed: int = 1, **more: int) -> list[Device]:
         """Returns the devices that the kind uses; each takes the same share of the nodes."""
-        names = "delay visible shared epilogues padding largest claims layouts reaches in_place fail_at failed misuse uploads"
-        names += " variables downloads copies runs fused private overwritten waits overlaps"
+        names = "delay visible shared epilogues padding largest claims layouts reaches refuses in_place fail_at failed"
+        names += " misuse uploads variables downloads copies runs fused private overwritten waits overlaps"
         self.set(**dict.fromkeys(names.split(), 0))
         two = kind == "two devices"
         self.set(seed=seed, share=5 if two else 8, delay=40, **KINDS[kind])

@@ -436,7 +436,8 @@ typedef struct linnet_step_info {
     uint64_t not_a_number;
     uint64_t device_ns;   /* sum over the traced runs of the time on the device, if the device measures it */
     const char *placed;   /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
-                           * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device) */
+                           * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device), "refused"
+                           * (by its device) */
     uint64_t start_ns;    /* when the step began in the last traced run, by the system's monotonic clock; 0: never */
     uint64_t modelled_ns; /* time on the plan's threads by the model that chose the kernel (docs/tuning.md); 0 for
                            * transfers and for steps on devices */

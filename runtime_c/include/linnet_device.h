@@ -234,7 +234,8 @@ typedef struct linnet_device_limits {
  * library zeroes the struct and sets struct_size. `claim` fills the other fields. */
 typedef struct linnet_claim {
     size_t struct_size;
-    int32_t count; /* number of steps in the claim, at least 1; they are the first of the given steps */
+    int32_t count; /* number of steps in the claim; they are the first of the given steps. 0: the device refuses the
+                    * first step, although `cost` took it. The plan is then made again without it */
     int32_t fused; /* 1: values that only steps of the claim read get no memory (their spans have buffer 0), and each
                     * other operand keeps its own memory until the whole claim has run. 0: the steps run one after
                     * another, and the memory of a value may be reused after the last step that reads it */
@@ -249,7 +250,7 @@ typedef struct linnet_claim {
  * as they are for the first step alone. `offer` may change them. */
 typedef struct linnet_offer {
     size_t struct_size;
-    int32_t count;  /* number of steps, at least 1; they are the first of the given steps */
+    int32_t count;  /* number of steps; they are the first of the given steps. 0: the device refuses the first step */
     double cost_ns; /* nanoseconds of all of them together, at least 0 */
 } linnet_offer;
 

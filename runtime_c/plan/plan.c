@@ -4,9 +4,9 @@
 #include "plan/plan.h"
 
 #include "base/structs.h"
-#include "kernel/user.h"
 #include "model/snapshot.h"
 #include "plan/build/expand.h"
+#include "plan/graph/refusals.h"
 #include "plan/session_layout.h"
 #include "linnet_ext.h"
 
@@ -215,8 +215,8 @@ static void count_bytes(linnet_plan *plan) {
 /* target: a training step recomputes values instead of keeping them until the arena has at most this many bytes; 0: it
  * keeps all values.
  */
-static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint64_t target, ln_frame *frame,
-                           linnet_error *error) {
+static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, uint64_t target, ln_frame *frame,
+                                ln_refusals *refusals, linnet_error *error) {
     ln_memory temporary;
     ln_memory_init(&temporary, &plan->memory.allocator);
     ln_work w;
@@ -239,6 +239,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.n_devices = plan->n_devices;
     w.hints = plan->hints;
     w.n_hints = plan->n_hints;
+    w.refusals = refusals;
     w.signature = plan->signature;
     w.config = c;
     w.changes = plan->changes;
@@ -251,6 +252,17 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
         plan->program.reads_variables || (plan->program.rest != NULL && plan->model->n_variables > 0);
     count_bytes(plan);
     return LINNET_OK;
+}
+
+static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint64_t target, ln_frame *frame,
+                           linnet_error *error) {
+    ln_refusals refusals;
+    linnet_status status;
+    ln_refusals_init(&refusals, &plan->memory.allocator);
+    do status = build_once(plan, c, target, frame, &refusals, error);
+    while (ln_build_again(&refusals));
+    ln_refusals_free(&refusals);
+    return status;
 }
 
 /* Makes a plan that takes its buffer offsets from the plan for the upper bounds. */
@@ -302,6 +314,7 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
 static void report_fallback(const linnet_plan *plan) {
     enum { NAMED = 8 };
     const ln_op *ops[NAMED];
+    const ln_step *refused = NULL;
     char names[320] = "";
     int on_cpu = 0, on_devices = 0, named = 0;
     size_t used = 0;
@@ -309,6 +322,7 @@ static void report_fallback(const linnet_plan *plan) {
         const ln_step *step = &plan->program.steps[i];
         int k = 0;
         if (step->call.op == NULL) continue; /* a transfer */
+        if (step->reason == LN_REASON_REFUSED) refused = step;
         if (!ln_on_cpu(step->device)) {
             ++on_devices;
             continue;
@@ -321,6 +335,10 @@ static void report_fallback(const linnet_plan *plan) {
             (size_t)snprintf(names + used, sizeof names - used, "%s%s", named++ > 0 ? ", " : "", step->call.op->name);
         if (used >= sizeof names) used = sizeof names - 1;
     }
+    if (refused != NULL)
+        ln_log(&plan->model->log, LINNET_LOG_WARNING,
+               "the plan was made again, because a device refused steps that it had offered to run, such as %s",
+               refused->name);
     if (on_cpu > 0)
         ln_log(&plan->model->log, on_devices > 0 ? LINNET_LOG_INFO : LINNET_LOG_WARNING,
                "%d of %d steps run on the CPU, because no device can run them or would be faster: %s%s", on_cpu,
@@ -365,65 +383,3 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
 }
 
 uint64_t linnet_plan_share(linnet_plan *plan) { return plan != NULL ? ln_program_share(&plan->program) : 0; }
-
-linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info) {
-    return plan != NULL ? LN_GIVE(linnet_plan_info, plan_ns, &plan->info, info) : LINNET_INVALID_ARGUMENT;
-}
-
-void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info) {
-    memset(info, 0, sizeof *info);
-    info->name = step->name;
-    info->op = step->call.op != NULL ? step->call.op->name : "transfer";
-    const bool user = step->call.op != NULL && (step->call.op->flags & LN_OP_REGISTERED) && ln_on_cpu(step->device);
-    static const char kinds[][9] = {[LN_STEP_UPLOAD] = "upload", [LN_STEP_DOWNLOAD] = "download",
-                                    [LN_STEP_COPY] = "copy",     [LN_STEP_WAIT] = "wait",
-                                    [LN_STEP_LOOP] = "loop",     [LN_STEP_BRANCH] = "branch"};
-    info->kernel = user                           ? ln_user_host(step->call.op)->name
-                   : step->kernel != NULL         ? step->kernel->name
-                   : step->kind == LN_STEP_DEVICE ? step->claim->kernel
-                                                  : kinds[step->kind];
-    info->layout = ln_layout_name(step->call.n_outputs > 0 ? step->call.outputs[0].layout : LN_LAYOUT_DENSE);
-    info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
-    static const char reasons[][8] = {"", "cannot", "cost", "hint", "chosen"};
-    info->placed = reasons[step->reason];
-    info->fused = step->fused;
-    info->bytes = step->bytes;
-    info->flops = step->call.flops;
-    info->modelled_ns = (uint64_t)step->ns;
-}
-
-linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info) {
-    linnet_step_info step;
-    if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
-    ln_step_describe(plan, &plan->program.steps[i], &step);
-    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
-}
-
-linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info) {
-    if (plan == NULL || i < 0 || i >= ln_device_count(plan->n_devices)) return LINNET_INVALID_ARGUMENT;
-    const ln_device_memory *m = &plan->program.devices[i + 1];
-    linnet_plan_device_info own = {.name = plan->devices[i].is.name,
-                                   .steps = m->steps,
-                                   .nodes = m->nodes,
-                                   .activations = m->activations,
-                                   .scratch = m->scratch,
-                                   .packed = m->packed,
-                                   .constants = m->constants,
-                                   .variables = m->variables};
-    own.total = m->activations + m->scratch + m->packed + m->constants + m->variables;
-    return LN_GIVE(linnet_plan_device_info, total, &own, info);
-}
-
-int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }
-
-int linnet_plan_output_count(const linnet_plan *plan) { return plan ? plan->n_outputs : 0; }
-
-linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out) {
-    if (plan == NULL || i < 0 || i >= plan->program.n_inputs) return LINNET_INVALID_ARGUMENT;
-    return ln_tensor_info(&plan->program.inputs[i].tensor, plan->program.inputs[i].name, out);
-}
-
-linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out) {
-    if (plan == NULL || i < 0 || i >= plan->n_outputs) return LINNET_INVALID_ARGUMENT;
-    return ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
-}

@@ -1,6 +1,7 @@
 /* segment.c - segments whose shapes depend on data. They are planned at run time, and kept by shape in a bounded cache.
    The cache is a tree: the children of an instance are the continuations seen so far, each identified by its key. */
 #include "plan/graph/fold.h"
+#include "plan/graph/refusals.h"
 #include "run/session.h"
 #include "linnet_ext.h"
 
@@ -138,8 +139,8 @@ static linnet_status resume(const ln_program *program, linnet_session *s, const 
 }
 
 /* lean: uses reference kernels, which need little memory in addition to the values. */
-static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean,
-                                  linnet_error *error) {
+static linnet_status plan_once(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean,
+                               ln_refusals *refusals, linnet_error *error) {
     ln_memory temporary;
     ln_memory_init(&temporary, &s->memory.allocator);
     ln_work w;
@@ -147,10 +148,22 @@ static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_ins
     memset(&w, 0, sizeof w);
     linnet_status status = resume(parent->program, s, parent, &w, &temporary, &s->memory, &budget, error);
     w.reference |= lean;
+    w.refusals = refusals;
     if (status == LINNET_OK) status = ln_program_build(&w, &s->memory, &child->own);
     ln_work_free(&w);
     status = ln_budget_end(&budget, &s->memory, status, error);
     if (status == LINNET_OK) child->program = &child->own;
+    return status;
+}
+
+static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean,
+                                  linnet_error *error) {
+    ln_refusals refusals;
+    linnet_status status;
+    ln_refusals_init(&refusals, &s->memory.allocator);
+    do status = plan_once(s, parent, child, lean, &refusals, error);
+    while (ln_build_again(&refusals));
+    ln_refusals_free(&refusals);
     return status;
 }
 
@@ -224,6 +237,19 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     return LINNET_OK;
 }
 
+/* Plans the largest segment that may follow the program. */
+static linnet_status plan_largest(const ln_program *program, ln_memory *temporary, ln_memory *kept,
+                                  ln_refusals *refusals, ln_program *next, linnet_error *error) {
+    ln_work w;
+    ln_budget budget;
+    memset(&w, 0, sizeof w);
+    linnet_status status = resume(program, NULL, NULL, &w, temporary, kept, &budget, error);
+    w.refusals = refusals;
+    if (status == LINNET_OK) status = ln_program_build(&w, kept, next);
+    ln_work_free(&w);
+    return ln_budget_end(&budget, kept, status, error);
+}
+
 /* The total memory of all segments after the program. Each keeps its memory while later ones run.
  */
 static linnet_status bound_rest(const linnet_plan *plan, const ln_program *program, uint64_t *bytes,
@@ -239,14 +265,13 @@ static linnet_status bound_rest(const linnet_plan *plan, const ln_program *progr
     ln_memory temporary, kept;
     ln_memory_init(&temporary, &plan->memory.allocator);
     ln_memory_init(&kept, &plan->memory.allocator);
-    ln_work w;
-    ln_budget budget;
     ln_program next = {0};
-    memset(&w, 0, sizeof w);
-    linnet_status status = resume(program, NULL, NULL, &w, &temporary, &kept, &budget, error);
-    if (status == LINNET_OK) status = ln_program_build(&w, &kept, &next);
-    ln_work_free(&w);
-    status = ln_budget_end(&budget, &kept, status, error);
+    ln_refusals refusals;
+    linnet_status status;
+    ln_refusals_init(&refusals, &plan->memory.allocator);
+    do status = plan_largest(program, &temporary, &kept, &refusals, &next, error);
+    while (ln_build_again(&refusals));
+    ln_refusals_free(&refusals);
     if (status != LINNET_OK) return status;
     const size_t parts[] = {sizeof(ln_instance), (size_t)ln_segment_key_words(program) * sizeof(int64_t),
                             ln_instance_size(&next),

@@ -125,6 +125,7 @@ static int offer(void *context, const linnet_step *const *steps, int count, linn
     if (out->count != 1 || count < 1) mock_misused();
     for (int i = 0; i < count && mock(hostile); i++) inspect(steps[i]);
     out->count = count < most ? count : most;
+    if (mock(refuses) && noise >> 20 & 1 && noise >> 21 & 1) out->count = 0;
     out->cost_ns = (double)(noise >> 8 & 0xFF) / 256;
     return mock_fails(MOCK_OFFER);
 }
@@ -134,6 +135,10 @@ static int claim(void *context, const linnet_step *const *steps, int count, linn
     const uint64_t noise = mock_hash(linnet_step_name(steps[0]), 2);
     const int most = mock(claims) ? 1 + (int)(noise % 5) : 1;
     out->count = count < most ? count : most;
+    if (mock(refuses) && (noise >> 24) % 8 == 0) {
+        out->count = 0;
+        return mock_fails(MOCK_CLAIM);
+    }
     out->fused = mock(claims) && noise >> 8 & 1;
     out->scratch_bytes = noise >> 16 & 0x3C0;
     out->kernel = out->fused ? "mock_fused" : "mock";

@@ -22,6 +22,7 @@
     X(claims)   /* 1: claims of several steps; 0: each step alone */                                                   \
     X(layouts)  /* 1: private layouts */                                                                               \
     X(in_place) /* 1: a map may overwrite an operand */                                                                \
+    X(refuses)  /* 1: some steps that `cost` took are refused by `offer`, some by `claim` */                           \
     X(reaches)  /* 1: copies between devices */                                                                        \
     X(hostile)  /* 1: models are hostile: a step may fail, and what the device may read of steps is read */            \
     X(fail_at)  /* the call of the callback `fail` that fails, from 1; 0: none */                                      \

@@ -184,7 +184,8 @@ linnet_status ln_lower_steps(ln_work *w) {
         if (status != LINNET_OK) return status;
         step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->ns >= SLOW;
         program->ns += (double)step->ns;
-        program->fallbacks += step->reason == LN_REASON_CANNOT || step->reason == LN_REASON_COST;
+        program->fallbacks +=
+            step->reason == LN_REASON_CANNOT || step->reason == LN_REASON_COST || step->reason == LN_REASON_REFUSED;
         ++program->n_steps;
     }
     program->packed = ln_pool_array(&program->pool, program->n_packed, sizeof *program->packed);

@@ -17,7 +17,14 @@ static inline bool ln_on_cpu(uint8_t place) { return !LN_HAS_DEVICES || place ==
 static inline int32_t ln_device_count(int32_t n_devices) { return LN_HAS_DEVICES ? n_devices : 0; }
 
 /* Why a node runs where it runs. */
-enum ln_reason { LN_REASON_NONE, LN_REASON_CANNOT, LN_REASON_COST, LN_REASON_HINT, LN_REASON_CHOSEN };
+enum ln_reason {
+    LN_REASON_NONE,
+    LN_REASON_CANNOT,
+    LN_REASON_COST,
+    LN_REASON_HINT,
+    LN_REASON_CHOSEN,
+    LN_REASON_REFUSED
+};
 
 /* A device as a plan keeps it: its functions (NULL beyond the struct_size of an older device) and its limits. */
 typedef struct ln_device {

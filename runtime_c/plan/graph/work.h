@@ -53,7 +53,8 @@ typedef struct ln_work_node {
     const ln_op *op; /* NULL: a transfer between places, or (without outputs) a wait of the host */
     const void *attributes;
     const char *name;
-    int32_t index; /* in its function, for error messages */
+    int32_t index;  /* in its function, for error messages */
+    int32_t number; /* its position when devices are first asked; an epilogue's op keeps its own */
     int32_t n_inputs, n_outputs;
     int32_t *inputs; /* values, -1: absent; for a fused node the operands of the map follow */
     int32_t *outputs;
@@ -152,9 +153,10 @@ typedef struct ln_work {
     int32_t n_devices;
     const linnet_placement *hints;
     int32_t n_hints;
-    ln_list claims, moves; /* ln_work_claim *, ln_work_move */
-    uint32_t *tokens;      /* per value, from ln_pass_claims: its private layout on a device; 0: dense; NULL: all are */
-    ln_home *homes;        /* per value, from ln_find_buffers */
+    struct ln_refusals *refusals; /* what devices have refused in earlier builds (refusals.h) */
+    ln_list claims, moves;        /* ln_work_claim *, ln_work_move */
+    uint32_t *tokens; /* per value, from ln_pass_claims: its private layout on a device; 0: dense; NULL: all are */
+    ln_home *homes;   /* per value, from ln_find_buffers */
     int32_t n_homes, room_for_homes;
     int32_t n_events;
     uint64_t max_bytes; /* 0: no bound */

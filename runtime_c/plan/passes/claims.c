@@ -3,6 +3,7 @@
 #include "plan/passes/passes.h"
 
 #include "base/layout.h"
+#include "plan/graph/refusals.h"
 
 /* ---- private layouts --------------------------------------------------------------------------------------------- */
 
@@ -106,11 +107,12 @@ static linnet_status ask(ln_work *w, const ln_device *d, const run *r, int32_t f
         *claim = (linnet_claim){.struct_size = sizeof *claim, .count = 1};
         const int code = d->is.claim != NULL ? d->is.claim(d->is.context, steps + first, count, claim) : 0;
         if (code != 0) return ln_device_failed(d, code, "claim a step", r->nodes[first]->name, w->error);
-        if (claim->count < 1 || claim->count > count) {
+        if (claim->count < 0 || claim->count > count) {
             ln_device_failed(d, claim->count, "claim a step", r->nodes[first]->name, w->error);
-            ln_expected(w->error, "a count of 1 to %d", count);
+            ln_expected(w->error, "a count of 0 to %d", count);
             return ln_hint(w->error, "this is a fault of the device's library");
         }
+        if (claim->count == 0) return ln_refuse(w, r->nodes[first], r->nodes[first]->device);
         const int32_t close = claim->fused ? close_steps(w, r, first, claim->count) : claim->count;
         if (close == claim->count) return LINNET_OK;
         count = close; /* a view of a value inside a fused claim would have no memory */
@@ -134,7 +136,12 @@ static linnet_status claim_run(ln_work *w, const run *r) {
         ln_work_claim *c = slot != NULL ? ln_pool_alloc(&w->pool, sizeof *c) : NULL;
         if (c == NULL) return ln_work_no_memory(w);
         *slot = c;
-        if ((status = ask(w, d, r, first, offered, &c->is)) != LINNET_OK) return status;
+        status = ask(w, d, r, first, offered, &c->is);
+        if (status != LINNET_OK) return status;
+        if (c->is.count == 0) { /* refused */
+            nodes[first++]->claim = c;
+            continue;
+        }
         c->nodes = nodes + first;
         c->first = r->positions[first];
         c->last = r->positions[first + c->is.count - 1];
@@ -161,5 +168,5 @@ linnet_status ln_pass_claims(ln_work *w) {
         collect(w, r, i);
         status = claim_run(w, r);
     }
-    return status;
+    return status == LINNET_OK ? ln_end_if_refused(w) : status;
 }

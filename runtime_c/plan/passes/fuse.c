@@ -52,6 +52,7 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
     node->state = LN_NODE_READY;
     node->device = heavy->device;
     node->reason = heavy->reason;
+    node->number = heavy->number;
     ln_call call;
     ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
     const linnet_status status = ln_node_call(w, node, &w->pool, &call);

@@ -3,6 +3,7 @@
  * border cost less than the CPU. */
 #include "kernel/cost.h"
 #include "plan/graph/layouts.h"
+#include "plan/graph/refusals.h"
 #include "plan/graph/sets.h"
 #include "plan/passes/passes.h"
 
@@ -219,9 +220,14 @@ static linnet_status add_run(choice *c, const int32_t *run, int32_t n, const lin
         const char *name = ln_node_at(w, run[first])->name;
         const int code = d->is.offer != NULL ? d->is.offer(d->is.context, steps + first, (int)(n - first), &offer) : 0;
         if (code != 0) return ln_device_failed(d, code, "offer a cost", name, w->error);
-        if (offer.count < 1 || offer.count > n - first || !(offer.cost_ns >= 0)) {
+        if (offer.count == 0) {
+            const linnet_status status = ln_refuse(w, ln_node_at(w, run[first++]), c->place);
+            if (status != LINNET_OK) return status;
+            continue;
+        }
+        if (offer.count < 0 || offer.count > n - first || !(offer.cost_ns >= 0)) {
             ln_device_failed(d, offer.count, "offer a cost", name, w->error);
-            ln_expected(w->error, "a count of 1 to %d and nanoseconds of at least 0", (int)(n - first));
+            ln_expected(w->error, "a count of 0 to %d and nanoseconds of at least 0", (int)(n - first));
             ln_got(w->error, "a count of %d and %g ns", (int)offer.count, offer.cost_ns);
             return ln_hint(w->error, "this is a fault of the device's library");
         }
@@ -269,6 +275,10 @@ static linnet_status ask_device(choice *c) {
         c->costs[i] = -1;
         if (node->state != LN_NODE_READY || !ln_is_kernel(node)) continue;
         if (c->hinted[i] >= 0 && c->hinted[i] != c->place) continue;
+        if (ln_is_refused(w, node, c->place)) {
+            node->reason = LN_REASON_REFUSED;
+            continue;
+        }
         const linnet_status status = ask(c, node, &c->costs[i]);
         if (status != LINNET_OK) return status;
         c->islands[i] = (island){.parent = i};
@@ -295,6 +305,7 @@ static linnet_status ask_device(choice *c) {
     }
     count_transfers(c);
     linnet_status status = add_costs(c);
+    if (status == LINNET_OK) status = ln_end_if_refused(w);
     if (status == LINNET_OK) status = note_readers(c);
     if (status != LINNET_OK) return status;
     count_conversions(c);
@@ -335,7 +346,8 @@ linnet_status ln_pass_places(ln_work *w) {
     c.outer = ln_pool_array(&w->pool, n_values, sizeof *c.outer);
     if (w->pool.failed) return ln_work_no_memory(w);
     for (int32_t i = 0; i < n; ++i) {
-        const ln_work_node *node = ln_node_at(w, i);
+        ln_work_node *node = ln_node_at(w, i);
+        node->number = i;
         if (node->state != LN_NODE_READY) continue;
         c.hinted[i] = hint_for(w, node);
     }

@@ -1,0 +1,71 @@
+/* describe.c - what a plan says of itself: its memory, its steps, its devices, its inputs and outputs.
+ */
+#include "plan/plan.h"
+
+#include "base/structs.h"
+#include "kernel/user.h"
+#include "linnet_ext.h"
+
+#include <string.h>
+
+linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info) {
+    return plan != NULL ? LN_GIVE(linnet_plan_info, plan_ns, &plan->info, info) : LINNET_INVALID_ARGUMENT;
+}
+
+void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info) {
+    memset(info, 0, sizeof *info);
+    info->name = step->name;
+    info->op = step->call.op != NULL ? step->call.op->name : "transfer";
+    const bool user = step->call.op != NULL && (step->call.op->flags & LN_OP_REGISTERED) && ln_on_cpu(step->device);
+    static const char kinds[][9] = {[LN_STEP_UPLOAD] = "upload", [LN_STEP_DOWNLOAD] = "download",
+                                    [LN_STEP_COPY] = "copy",     [LN_STEP_WAIT] = "wait",
+                                    [LN_STEP_LOOP] = "loop",     [LN_STEP_BRANCH] = "branch"};
+    info->kernel = user                           ? ln_user_host(step->call.op)->name
+                   : step->kernel != NULL         ? step->kernel->name
+                   : step->kind == LN_STEP_DEVICE ? step->claim->kernel
+                                                  : kinds[step->kind];
+    info->layout = ln_layout_name(step->call.n_outputs > 0 ? step->call.outputs[0].layout : LN_LAYOUT_DENSE);
+    info->device = ln_on_cpu(step->device) ? "cpu" : plan->devices[step->device - 1].is.name;
+    static const char reasons[][8] = {"", "cannot", "cost", "hint", "chosen", "refused"};
+    info->placed = reasons[step->reason];
+    info->fused = step->fused;
+    info->bytes = step->bytes;
+    info->flops = step->call.flops;
+    info->modelled_ns = (uint64_t)step->ns;
+}
+
+linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info) {
+    linnet_step_info step;
+    if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
+    ln_step_describe(plan, &plan->program.steps[i], &step);
+    return LN_GIVE(linnet_step_info, not_a_number, &step, info);
+}
+
+linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info) {
+    if (plan == NULL || i < 0 || i >= ln_device_count(plan->n_devices)) return LINNET_INVALID_ARGUMENT;
+    const ln_device_memory *m = &plan->program.devices[i + 1];
+    linnet_plan_device_info own = {.name = plan->devices[i].is.name,
+                                   .steps = m->steps,
+                                   .nodes = m->nodes,
+                                   .activations = m->activations,
+                                   .scratch = m->scratch,
+                                   .packed = m->packed,
+                                   .constants = m->constants,
+                                   .variables = m->variables};
+    own.total = m->activations + m->scratch + m->packed + m->constants + m->variables;
+    return LN_GIVE(linnet_plan_device_info, total, &own, info);
+}
+
+int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }
+
+int linnet_plan_output_count(const linnet_plan *plan) { return plan ? plan->n_outputs : 0; }
+
+linnet_status linnet_plan_get_input(const linnet_plan *plan, int i, linnet_tensor_info *out) {
+    if (plan == NULL || i < 0 || i >= plan->program.n_inputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&plan->program.inputs[i].tensor, plan->program.inputs[i].name, out);
+}
+
+linnet_status linnet_plan_get_output(const linnet_plan *plan, int i, linnet_tensor_info *out) {
+    if (plan == NULL || i < 0 || i >= plan->n_outputs) return LINNET_INVALID_ARGUMENT;
+    return ln_tensor_info(&plan->outputs[i].tensor, plan->outputs[i].name, out);
+}

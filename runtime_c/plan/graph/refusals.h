@@ -1,0 +1,32 @@
+/* refusals.h - steps that a device refuses after it has offered to run them. The program is then built again from the
+ * start, and the step is no candidate for that device any more. */
+#ifndef LN_REFUSALS_H
+#define LN_REFUSALS_H
+
+#include "plan/graph/work.h"
+
+typedef struct ln_refusal {
+    int32_t number; /* of the node (ln_work_node.number), the same whenever the program is built; -1: all nodes */
+    uint8_t place;  /* the device */
+} ln_refusal;
+
+/* What devices have refused while one program is built. */
+typedef struct ln_refusals {
+    ln_memory memory;
+    ln_refusal *items;
+    int32_t count, capacity;
+    int32_t builds; /* that ended with a refusal */
+    bool again;     /* the build that has ended met a refusal */
+} ln_refusals;
+
+void ln_refusals_init(ln_refusals *r, const linnet_allocator *allocator);
+void ln_refusals_free(ln_refusals *r);
+/* Whether to build the program again. A build that met a refusal has failed, but its status is no error. */
+bool ln_build_again(ln_refusals *r);
+/* Notes that the device refuses the node. After many builds, the device gets no node at all. Errors: OUT_OF_MEMORY. */
+linnet_status ln_refuse(ln_work *w, const ln_work_node *node, uint8_t place);
+/* For the end of a pass that asks devices: fails with CANCELLED, which ends the build, if one has refused a node. */
+linnet_status ln_end_if_refused(const ln_work *w);
+bool ln_is_refused(const ln_work *w, const ln_work_node *node, uint8_t place);
+
+#endif
