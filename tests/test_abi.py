@@ -101,6 +101,8 @@ def test_a_field_in_the_padding_is_found(tmp_path: Path) -> None:
     (found,) = breaks(small, edited(tmp_path, "linnet.h", old, both))
     assert "in what was padding" in found
     assert breaks(small, edited(tmp_path, "linnet.h", old, both.replace("int32_t b", "uint64_t b"))) == []
+    after = both.replace("int32_t b;\n", "int32_t reserved;\n    int32_t b;\n")
+    assert breaks(small, edited(tmp_path, "linnet.h", old, after)) == []  # nobody reads the reserved field
 
 
 VERSION = "LINNET_API const char *linnet_version(void);"

@@ -66,6 +66,7 @@ def test_ops_of_a_library(loaded: dict[str, linnet.UserOp], path: Path, tmp_path
         "broken": 1,
         "describe": 9,
         "positive": 1,
+        "permitted": 1,
     }
     graph = _single(loaded["scale"], factor=2.5)
     assert graph.signatures["infer"].function.outputs[0].shape == ("n", 3, 4)

@@ -317,6 +317,17 @@ typedef struct linnet_placement {
     const char *device; /* name of a device of the config, or "cpu" */
 } linnet_placement;
 
+/* What sums of f32, f16 and bf16 products may be computed in. It permits and never demands: a kernel or a device that
+ * has nothing faster computes in f32. f64 and integers are the same for all. No kernel of the CPU uses it yet
+ * (docs/numerics.md). */
+typedef enum linnet_precision {
+    LINNET_PRECISION_F32 = 0,  /* products and sums are f32 */
+    LINNET_PRECISION_F16 = 1,  /* sums of at most 64 products may be f16; they are added up in f32 */
+    LINNET_PRECISION_BF16 = 2, /* factors may be rounded to bf16; their products are added up in f32 */
+    LINNET_PRECISION_TF32 = 3  /* factors may be rounded to tf32 (11 significant bits, the exponents of f32); their
+                                  products are added up in f32 */
+} linnet_precision;
+
 typedef struct linnet_plan_config {
     size_t struct_size;
     const char *signature;      /* NULL: "infer" */
@@ -363,6 +374,8 @@ typedef struct linnet_plan_config {
                                * (linnet_ext.h) can replace it. An output that would share memory is copied */
     int32_t passes;           /* 1: the plan keeps what each pass of planning changed, for linnet_plan_get_pass
                                * (linnet_ext.h). Planning then takes longer */
+    int32_t reserved;         /* ignored: it was padding */
+    int32_t precision;        /* linnet_precision: what kernels and devices may compute sums of floats in */
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with
@@ -399,6 +412,7 @@ typedef struct linnet_plan_info {
     int32_t fallbacks; /* steps that run on the CPU because no device of the config can run them, or because they cost
                           more there */
     uint64_t modelled_ns; /* of a run: the sum over the steps, without those that are planned in the run */
+    int32_t precision;    /* linnet_precision: what the config permits, whether or not a step uses it */
 } linnet_plan_info;
 
 static inline void linnet_plan_info_init(linnet_plan_info *info) { linnet_struct_init(info, sizeof *info); }

@@ -98,6 +98,9 @@ LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, 
  * the step does not have the attribute. docs/ops.md lists the attributes of each op. */
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
+/* Returns the linnet_precision of the plan: what the device may compute the step's sums of floats in. It may always
+ * compute in f32, and in nothing else that the plan does not permit. f64 and integers stay as they are. */
+LINNET_API int linnet_step_precision(const linnet_step *step);
 
 /* What a step computes and moves, whatever runs it, and the time that the CPU would take. */
 typedef struct linnet_step_counts {
@@ -114,9 +117,9 @@ static inline void linnet_step_counts_init(linnet_step_counts *counts) { linnet_
 LINNET_API linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out);
 
 /* Computes the step with kernels of the CPU, on the calling thread, from dense operands in host memory: inputs[i] in
- * the order of linnet_step_get_input, NULL where an operand is absent. Useful for a device that runs the step itself
- * except for a few shapes, and for tests of devices. Errors: UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY.
- * Thread-safe. */
+ * the order of linnet_step_get_input, NULL where an operand is absent. Sums of floats are f32, whatever the plan
+ * permits. Useful for a device that runs the step itself except for a few shapes, and for tests of devices. Errors:
+ * UNSUPPORTED, INDEX_OUT_OF_RANGE, OUT_OF_MEMORY. Thread-safe. */
 LINNET_API linnet_status linnet_step_evaluate(const linnet_step *step, const void *const *inputs, void *const *outputs,
                                               linnet_error *error);
 

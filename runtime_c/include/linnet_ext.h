@@ -224,6 +224,7 @@ struct linnet_user_call {
     const int64_t *(*integers)(const linnet_user_call *call, const char *attribute, int64_t *count);
     const double *(*floats)(const linnet_user_call *call, const char *attribute, int64_t *count);
     const char *(*text)(const linnet_user_call *call, const char *attribute, int64_t i, size_t *size);
+    int32_t precision; /* `prepare` and `run`: linnet_precision of the plan; linnet_user_precision reads it */
 };
 
 /* Name of the node's attribute i; NULL past the end. `type` and `count` may be NULL. *count is the number of values, or
@@ -243,6 +244,13 @@ static inline const double *linnet_user_floats(const linnet_user_call *call, con
  * the end, or if the node has no attribute of this name. `size` may be NULL. */
 static inline const char *linnet_user_text(const linnet_user_call *call, const char *name, int64_t i, size_t *size) {
     return call->text(call, name, i, size);
+}
+
+/* Returns the linnet_precision that the plan permits to `prepare` and `run`; F32 if the library is older than the
+ * field. It is F32 for `infer`, and for values that planning computes. */
+static inline int linnet_user_precision(const linnet_user_call *call) {
+    const size_t least = offsetof(linnet_user_call, precision) + sizeof call->precision;
+    return call->struct_size >= least ? call->precision : LINNET_PRECISION_F32;
 }
 
 typedef enum linnet_user_op_flag {

@@ -77,12 +77,14 @@ typedef struct ln_call {
     const ln_epilogue *epilogue; /* NULL: none */
     ln_features features; /* the features that the plan may use; a kernel may choose its helper functions by them */
     int threads;          /* the largest number of threads that will run it */
+    int precision;        /* linnet_precision: what the plan permits sums of floats to be computed in */
     const struct ln_machine *machine; /* the rates by which times are modelled (kernel/cost.h) */
     /* Set by configure: */
     void *state;         /* plan-time data of the kernel, from ln_call_state */
     size_t packed_bytes; /* bytes of rearranged constants, which `pack` fills; plans of the model that pack the same
                             constants share them */
-    uintptr_t packing;   /* what the result of pack depends on besides dtypes, attributes, constants and packed_bytes */
+    uintptr_t packing;   /* what the result of pack depends on besides dtypes, attributes, constants and packed_bytes:
+                            also `precision` and `features`, if it does */
     uint32_t packed_inputs; /* bit i: only `pack` reads input i, never `run`, so a folded input can be freed */
     size_t scratch_bytes;   /* shared by all threads during the step */
     size_t scratch_thread;  /* per thread */

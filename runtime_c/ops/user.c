@@ -159,6 +159,7 @@ static linnet_status configure(ln_call *call) {
     if (p == NULL) return LINNET_OUT_OF_MEMORY;
     linnet_user_call user =
         call_of(call->op, call->attributes, call->n_inputs, call->inputs, call->n_outputs, call->outputs, &s);
+    user.precision = call->precision;
     if (host->prepare != NULL) host->prepare(&user);
     if (user.scratch_size > LN_MOST_BYTES || user.items < 0) return LINNET_USER_OP_FAILED;
     p->scratch_size = user.scratch_size;
@@ -204,6 +205,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     for (int i = 0; i < call->n_outputs; ++i) s.operands[call->n_inputs + i].data = b->outputs[i];
     user.problem = problem;
     user.problem_size = sizeof problem;
+    user.precision = call->precision;
     user.scratch_size = planned->scratch_size;
     user.items = planned->items;
     user.grain = planned->grain;

@@ -35,29 +35,6 @@ void linnet_plan_free(linnet_plan *plan) {
     if (plan != NULL && atomic_fetch_sub(&plan->references.count, 1) == 1) destroy(plan);
 }
 
-static linnet_status check_config(const linnet_plan_config *c, linnet_error *error) {
-    const char *wrong = NULL;
-    if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
-        wrong = "shapes";
-    else if (c->bound_count < 0 || (c->bound_count > 0 && c->bounds == NULL))
-        wrong = "bounds";
-    else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL))
-        wrong = "fetches";
-    else if (c->feed_count < 0 || (c->feed_count > 0 && c->feeds == NULL))
-        wrong = "feeds";
-    else if (c->reference < 0 || c->reference > 2)
-        wrong = "reference";
-    else if (c->threads < 0 || c->threads > 1024)
-        wrong = "threads";
-    else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL))
-        wrong = "devices";
-    else if (c->placement_count < 0 || (c->placement_count > 0 && c->placement == NULL))
-        wrong = "placement";
-    if (wrong == NULL) return LINNET_OK;
-    ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.%s is out of range", wrong);
-    return ln_hint(error, "initialize linnet_plan_config with linnet_plan_config_init");
-}
-
 static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
     const linnet_model *model = plan->model;
     if (plan->writes_variables) {
@@ -158,6 +135,7 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     plan->threads = c->threads ? c->threads : linnet_default_threads();
     if (plan->threads < 1) plan->threads = 1;
     plan->max_bytes = c->max_bytes;
+    plan->info.precision = c->precision;
     plan->machine = ln_machine_of(plan->features);
     if (c->passes) {
         plan->changes = ln_pool_array(&plan->pool, LN_PASSES, sizeof *plan->changes);
@@ -248,6 +226,7 @@ static linnet_status build_once(linnet_plan *plan, const linnet_plan_config *c, 
     w.budget = &budget;
     w.features = plan->features;
     w.threads = plan->threads;
+    w.precision = plan->info.precision;
     w.max_bytes = plan->max_bytes;
     w.target = target;
     w.reference = plan->reference;
@@ -375,7 +354,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     if (model == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `model` must not be NULL");
     linnet_plan_config_init(&taken);
     linnet_status status = given != NULL ? LN_TAKE(linnet_plan_config, snapshot, &taken, given, error) : LINNET_OK;
-    if (status == LINNET_OK) status = check_config(config, error);
+    if (status == LINNET_OK) status = ln_check_plan_config(config, error);
     if (status != LINNET_OK) return status;
     const uint64_t start = ln_now_ns();
     ln_memory memory;

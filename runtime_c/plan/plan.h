@@ -35,6 +35,8 @@ struct linnet_plan {
     linnet_plan_info info;
 };
 
+/* config.c: INVALID_ARGUMENT for a value that is out of range. */
+linnet_status ln_check_plan_config(const linnet_plan_config *config, linnet_error *error);
 linnet_plan *ln_plan_retain(linnet_plan *plan);
 /* candidates.c: logs for how many steps the tuning file names a kernel that cannot run them. */
 void ln_report_tuning(const linnet_plan *plan);

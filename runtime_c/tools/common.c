@@ -168,6 +168,13 @@ static int take_tuning(tool_options *options, const char *path) {
                      path);
 }
 
+static int take_precision(tool_options *options, const char *name) {
+    static const char *const names[] = {"f32", "f16", "bf16", "tf32"}; /* in the order of linnet_precision */
+    for (int i = 0; i <= LINNET_PRECISION_TF32; i++)
+        if (!strcmp(name, names[i])) return options->precision = i, TOOL_OK;
+    return tool_usage(options->tool, "--precision: expected f32, f16, bf16 or tf32, got '%s'", name);
+}
+
 /* Prints what the plan does not take from the tuning file. */
 static void warn(void *context, int32_t level, const char *text) {
     const tool_options *options = context;
@@ -189,7 +196,7 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     }
     if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&
         strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed") &&
-        strcmp(option, "--tuning") && strcmp(option, "--fetch"))
+        strcmp(option, "--tuning") && strcmp(option, "--fetch") && strcmp(option, "--precision"))
         return -1;
     if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
     if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
@@ -205,6 +212,8 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
         options->signature = value;
     else if (!strcmp(option, "--isa-max"))
         options->isa_max = value;
+    else if (!strcmp(option, "--precision"))
+        return take_precision(options, value);
     else if (!strcmp(option, "--threads")) {
         if (!tool_number(options->tool, option, value, 1, 1024, &options->threads)) return TOOL_USAGE;
     } else {
@@ -261,6 +270,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->signature = name;
     config->threads = (int32_t)options->threads;
     config->isa_max = options->isa_max;
+    config->precision = options->precision;
     config->shapes = options->shapes;
     config->shape_count = options->n_shapes;
     config->tuning = options->tuning;

@@ -33,6 +33,7 @@ typedef struct tool_options {
     const char *model;
     const char *signature; /* NULL: "infer" */
     const char *isa_max;
+    int precision; /* linnet_precision */
     long threads;
     linnet_shape shapes[TOOL_MOST_OPTIONS];
     bool assumed[TOOL_MOST_OPTIONS]; /* by tool_take_batches, for each of the shapes */

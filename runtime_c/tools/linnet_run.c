@@ -47,6 +47,8 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
+                           "  --precision NAME      what kernels may compute sums of floats in: f32, f16,\n"
+                           "                        bf16 or tf32; default f32\n"
                            "  --user-ops FILE       shared library of the user ops that the model names\n"
                            "  --tuning FILE         use the kernels that this file names, which\n"
                            "                        `linnet tune` wrote\n"

@@ -118,11 +118,12 @@ static linnet_session *make_session(linnet_model *model, linnet_store *store, co
     config->signature = signature;
     config->threads = 1;
     config->passes = 1;
+    config->precision = LINNET_PRECISION_TF32;
     REFUSED(config, linnet_plan_create(model, config, &plan, &error));
     CHECK(!linnet_plan_create(model, config, &plan, &error));
     CHECK(!linnet_plan_get_info(plan, info));
     FILLED(info);
-    CHECK(info->steps > 0 && info->total > 0 && info->threads == 1);
+    CHECK(info->steps > 0 && info->total > 0 && info->threads == 1 && info->precision == LINNET_PRECISION_TF32);
     CHECK(!linnet_plan_get_step(plan, 0, step));
     FILLED(step);
     CHECK(step->op[0] != 0 && step->runs == 0);

@@ -261,11 +261,12 @@ def _struct_breaks(was: Struct, now: Struct | None) -> list[str]:
             at = f"{new.name}: {new.type} at {new.offset}" if new else "gone"
             found.append(f"field {old.name}: {old.type} of struct {was.name}, at {old.offset}, is {at}")
     added = now.fields[len(was.fields) :]
+    in_padding = next((f for f in added if f.offset < was.size and not f.name.startswith("reserved")), None)
     if added and not was.grows:
         found.append(f"struct {was.name} has no struct_size, so it cannot get the field {added[0].name}")
-    elif added and not found and added[0].offset < was.size:
+    elif in_padding and not found:
         found.append(
-            f"field {added[0].name} of struct {was.name} is in what was padding; put a reserved int32_t field before it"
+            f"field {in_padding.name} of struct {was.name} is in what was padding; put a reserved int32_t field before it"
         )
     if now.align != was.align:
         found.append(f"the alignment of struct {was.name} was {was.align} and is {now.align}")

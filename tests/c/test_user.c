@@ -10,8 +10,8 @@
 
 #include "../ext/user_ops.c"
 
-enum { SCALE, NEGATE, BROKEN, DESCRIBE, POSITIVE, ROWS = 64, COLUMNS = 33 };
-static ln_user_op rows[5];
+enum { SCALE, NEGATE, BROKEN, DESCRIBE, POSITIVE, PERMITTED, ROWS = 64, COLUMNS = 33 };
+static ln_user_op rows[6];
 
 static ln_user_attributes named(int op) {
     return (ln_user_attributes){.op = {rows[op].host.name, (int64_t)strlen(rows[op].host.name) + 1}, .version = 1};
@@ -268,6 +268,39 @@ static void test_decided_sizes(void) {
     CHECK_INT(linnet_user_at_most(INT64_MAX), -1);
 }
 
+/* The precision of a plan is in the call of every step, and a user op sees it; planning itself computes in f32. */
+static void test_precision(void) {
+    static const float constant[2] = {1, 2};
+    for (int32_t precision = LINNET_PRECISION_F32; precision <= LINNET_PRECISION_TF32; ++precision)
+        for (int exact = 0; exact < 2; ++exact) {
+            linnet_user_op op = ops[PERMITTED];
+            op.flags = exact ? LINNET_USER_OP_EXACT : 0;
+            CHECK_INT(ln_user_row(&op, &rows[PERMITTED], NULL), LINNET_OK);
+            builder b;
+            memset(&b, 0, sizeof b);
+            ln_user_attributes a = named(PERMITTED);
+            const int32_t c = build_value(&b, "c", LINNET_F32, DIMS(2), constant);
+            const int32_t x = build_input(&b, "x", LINNET_F32, DIMS(2));
+            const int32_t u = USER(&b, PERMITTED, &a, "u", c), v = USER(&b, PERMITTED, &a, "v", x);
+            build_output(&b, NODE(&b, LN_OP_MAP, &build_relu, "r", LINNET_F32, u));
+            build_output(&b, NODE(&b, LN_OP_MAP, &build_relu, "s", LINNET_F32, v));
+            linnet_plan_config config;
+            linnet_plan_config_init(&config);
+            config.precision = precision;
+            opened o = open_all(&b, NULL, &config);
+            CHECK_INT(o.status, LINNET_OK);
+            for (int32_t i = 0; i < o.plan->program.n_steps; ++i)
+                CHECK_INT(o.plan->program.steps[i].call.precision, precision);
+            CHECK_INT(linnet_run(o.session, NULL), LINNET_OK);
+            CHECK(((const float *)linnet_session_output(o.session, 0))[1] == (exact ? 0.0f : 11.0f * (float)precision));
+            CHECK(((const float *)linnet_session_output(o.session, 1))[1] == 11.0f * (float)precision);
+            close_all(&o);
+        }
+    CHECK_INT(ln_user_row(&ops[PERMITTED], &rows[PERMITTED], NULL), LINNET_OK);
+    linnet_user_call older = {.struct_size = offsetof(linnet_user_call, precision), .precision = 3};
+    CHECK_INT(linnet_user_precision(&older), LINNET_PRECISION_F32);
+}
+
 /* A node whose lists contradict each other is refused. */
 static void test_check(void) {
     static const int64_t numbers[] = {1, 2, 3}, kinds[] = {LINNET_USER_INTEGERS, 2, LINNET_USER_TEXT, 1},
@@ -354,6 +387,7 @@ int main(void) {
     test_folding();
     test_broken();
     test_decided_sizes();
+    test_precision();
     test_check();
     test_device_view();
     test_rows();

@@ -85,6 +85,8 @@ static void inspect(const linnet_step *step) {
         const double *floats = linnet_step_floats(step, names[i], &count);
         for (int k = 0; floats != NULL && k < count; k++) sum += floats[k];
     }
+    if (linnet_step_precision(step) < LINNET_PRECISION_F32 || linnet_step_precision(step) > LINNET_PRECISION_TF32)
+        mock_misused();
     if (linnet_step_get_counts(step, &counts) != LINNET_OK) mock_misused();
     if (!(counts.macs >= 0 && counts.operations >= 0 && counts.read >= 0 && counts.written >= 0 && counts.cpu_ns >= 0))
         mock_misused();

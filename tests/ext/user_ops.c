@@ -170,6 +170,23 @@ static void positive_prepare(linnet_user_call *call) {
     if (items) call->items = *items;
 }
 
+/* com.example.permitted: y is like x, and each element is the precision that the plan permits to `run`, plus 10 times
+ * the one that it permits to `prepare`. */
+static int permitted_infer(linnet_user_call *call) {
+    call->outputs[0]->dtype = LINNET_F32;
+    call->outputs[0]->rank = call->inputs[0]->rank;
+    memcpy(call->outputs[0]->shape, call->inputs[0]->shape, sizeof call->outputs[0]->shape);
+    return linnet_user_precision(call) == LINNET_PRECISION_F32 ? 0 : fail(call, "a shape rule sees no plan");
+}
+
+static void permitted_prepare(linnet_user_call *call) { call->scratch_size = (size_t)linnet_user_precision(call); }
+
+static int permitted_run(linnet_user_call *call) {
+    for (int64_t i = count_of(call->outputs[0]); i-- > 0;)
+        ((float *)call->outputs[0]->data)[i] = (float)(10 * (int)call->scratch_size + linnet_user_precision(call));
+    return 0;
+}
+
 static const linnet_user_op ops[] = {
     {.struct_size = sizeof(linnet_user_op),
      .name = "com.example.scale",
@@ -218,10 +235,20 @@ static const linnet_user_op ops[] = {
      .infer = positive_infer,
      .prepare = positive_prepare,
      .run = positive_run},
+    {.struct_size = sizeof(linnet_user_op),
+     .name = "com.example.permitted",
+     .version = 1,
+     .least_inputs = 1,
+     .most_inputs = 1,
+     .least_outputs = 1,
+     .most_outputs = 1,
+     .infer = permitted_infer,
+     .prepare = permitted_prepare,
+     .run = permitted_run},
 };
 
 const linnet_user_op *const *linnet_extension_user_ops(int *count) {
-    static const linnet_user_op *const list[] = {&ops[0], &ops[1], &ops[2], &ops[3], &ops[4]};
-    *count = 5;
+    static const linnet_user_op *const list[] = {&ops[0], &ops[1], &ops[2], &ops[3], &ops[4], &ops[5]};
+    *count = 6;
     return list;
 }

@@ -206,7 +206,9 @@ static void choose(fuzz *f, linnet_model *model, int signature, wishes *w, linne
     config->strict_dims = mutant_below(&f->m, 8) == 0;
     config->snapshot = mutant_below(&f->m, 4) == 0;
     config->separate_outputs = mutant_below(&f->m, 3) == 0;
-    config->passes = config->separate_outputs; /* a choice of its own would change the meaning of the corpus */
+    /* Choices of their own would change the meaning of the corpus. */
+    config->passes = config->separate_outputs;
+    config->precision = 2 * config->separate_outputs + config->snapshot;
     config->shapes = w->shapes;
     const bool bounds = mutant_below(&f->m, 8) == 0;
     for (int i = 0; i < linnet_model_input_count(model, signature) && i < EXERCISE_SHAPES; i++) {

@@ -17,6 +17,7 @@ from linnet.cli.options import (
     isa_max_option,
     json_option,
     note_batches,
+    precision_option,
     shapes_of,
     shapes_option,
     signature_option,
@@ -40,6 +41,7 @@ from linnet.report.tables import table as _table
 @signature_option
 @threads_option
 @isa_max_option
+@precision_option
 @user_ops_option
 @devices_option
 @tuning_option
@@ -51,6 +53,7 @@ def bench(
     signature: str,
     threads: int | None,
     isa_max: str | None,
+    precision: str,
     user_ops: Sequence[str],
     devices: Sequence[str],
     tuning: Path | None,
@@ -68,6 +71,7 @@ def bench(
         signature=signature,
         threads=threads,
         isa_max=isa_max,
+        precision=precision,
         seconds=seconds,
         input_shapes=shapes_of(inputs),
         user_ops=user_ops_of(user_ops),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from linnet.clib.errors import UsageError
+from linnet.clib.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
@@ -40,6 +41,13 @@ def shapes_option(sizes: str = "Repeat for each input.") -> Callable[[Decorated]
 
 
 isa_max_option = click.option("--isa-max", metavar="NAME", help="Kernels use no more than this instruction set.")
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="f32",
+    show_default=True,
+    help="What kernels and devices may compute sums of floats in.",
+)
 tuning_option = click.option(
     "--tuning",
     type=click.Path(path_type=Path),

@@ -20,6 +20,7 @@ from linnet.cli.options import (
     isa_max_option,
     json_option,
     pairs,
+    precision_option,
     shapes_option,
     signature_option,
     strict_dims_option,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 @strict_dims_option
 @threads_option
 @isa_max_option
+@precision_option
 @user_ops_option
 @devices_option
 @tuning_option
@@ -65,6 +67,7 @@ def plan(
     strict_dims: bool | None,
     threads: int | None,
     isa_max: str | None,
+    precision: str,
     user_ops: Sequence[str],
     devices: Sequence[str],
     tuning: Path | None,
@@ -84,6 +87,7 @@ def plan(
         signature,
         threads=threads,
         isa_max=isa_max,
+        precision=precision,
         strict_dims=strict_dims,
         snapshot=snapshot,
         user_ops=user_ops_of(user_ops),
@@ -114,7 +118,7 @@ def plan(
     click.echo(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in bound.largest.items()))
     click.echo(
         f"{_count(info['steps'], 'step')}, {_count(info['segments'], 'segment')}, "
-        f"{_count(info['threads'], 'thread')}, {info['isa']}, "
+        f"{_count(info['threads'], 'thread')}, {info['isa']}, precision {info['precision']}, "
         f"planned in {info['plan_ms']:.2f} ms, {info['modelled_ms']:.3g} ms a run by the model of time"
     )
     if devices:

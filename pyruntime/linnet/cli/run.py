@@ -21,6 +21,7 @@ from linnet.cli.options import (
     known,
     note_batches,
     pairs,
+    precision_option,
     shapes_of,
     signature_option,
     strict_dims_option,
@@ -84,6 +85,7 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
 @strict_dims_option
 @threads_option
 @isa_max_option
+@precision_option
 @user_ops_option
 @devices_option
 @tuning_option
@@ -102,6 +104,7 @@ def run(
     strict_dims: bool | None,
     threads: int | None,
     isa_max: str | None,
+    precision: str,
     user_ops: Sequence[str],
     devices: Sequence[str],
     tuning: Path | None,
@@ -152,6 +155,7 @@ def run(
         signature,
         threads=threads,
         isa_max=isa_max,
+        precision=precision,
         fetches=list(fetches) or None,
         input_shapes=planned if trace_file is not None or random else None,
         trace=trace_file is not None,

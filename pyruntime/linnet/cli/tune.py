@@ -16,6 +16,7 @@ from linnet.cli.options import (
     isa_max_option,
     json_option,
     note_batches,
+    precision_option,
     shapes_of,
     shapes_option,
     signature_option,
@@ -49,6 +50,7 @@ from linnet.report.tables import table as _table
 @signature_option
 @threads_option
 @isa_max_option
+@precision_option
 @user_ops_option
 @json_option
 def tune(
@@ -60,6 +62,7 @@ def tune(
     signature: str,
     threads: int | None,
     isa_max: str | None,
+    precision: str,
     user_ops: Sequence[str],
     as_json: bool,
 ) -> None:
@@ -103,6 +106,7 @@ def tune(
         signature=signature,
         threads=threads,
         isa_max=isa_max,
+        precision=precision,
         seconds=seconds,
         input_shapes=shapes_of(inputs),
         user_ops=user_ops_of(user_ops),

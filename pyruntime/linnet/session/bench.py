@@ -33,6 +33,7 @@ def measure(
     signature: str = "infer",
     threads: int | None = None,
     isa_max: str | None = None,
+    precision: str = "f32",
     seconds: float = 2.0,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
@@ -51,7 +52,7 @@ def measure(
     assumed = open_batches(model, signature, specs, shapes)
     shapes |= assumed
     options: dict[str, Any] = {"threads": threads, "isa_max": isa_max, "input_shapes": shapes, "tuning": tuning}
-    options["devices"] = devices
+    options |= {"devices": devices, "precision": precision}
     session = Session(model, signature, **options)  # rejects shapes for which there is too little memory
     feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
     begin_first = time.perf_counter_ns()

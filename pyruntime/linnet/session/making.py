@@ -21,6 +21,7 @@ class Made(Protocol):
     _specs: dict[str, TensorSpec]
     _threads: int
     _isa_max: str | None
+    _precision: int
     _devices: tuple[Device, ...]
     _placement: dict[str, str]
     _tuning: bytes | None
@@ -62,7 +63,7 @@ def plan(
         names = ffi.new("char *[]", texts or [ffi.NULL])
         keep += [texts, names]
         config.fetches, config.fetch_count = ffi.cast("const char *const *", names), len(fetches)
-    config.threads = session._threads
+    config.threads, config.precision = session._threads, session._precision
     if session._isa_max is not None:
         keep.append(ffi.new("char[]", session._isa_max.encode()))
         config.isa_max = keep[-1]

@@ -11,6 +11,7 @@ import numpy as np
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import library, new_struct
+from linnet.clib.precision import PRECISIONS
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, numpy_dtype, unpacked
 from linnet.session.model import Array, string_of
 from linnet.session.running import Runner
@@ -114,6 +115,15 @@ def info_of(plan: Any) -> Any:
     info = new_struct("linnet_plan_info")
     library().linnet_plan_get_info(plan, info)
     return info
+
+
+def facts_of(info: Any) -> dict[str, Any]:
+    """What linnet_plan_info says besides bytes: Session.plan_info."""
+    return {
+        "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
+        "fallbacks": int(info.fallbacks), "threads": int(info.threads), "isa": string_of(info.isa),
+        "precision": PRECISIONS[info.precision], "plan_ms": info.plan_ns / 1e6, "modelled_ms": info.modelled_ns / 1e6,
+    }  # fmt: skip
 
 
 def steps_of(plan: Any, session: Any) -> list[Step]:

@@ -19,6 +19,7 @@ from linnet.clib.arguments import at_least, unchecked
 from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
+from linnet.clib.precision import precision_number
 from linnet.file import dim_names
 from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
@@ -34,11 +35,10 @@ from linnet.session.model import (
     converted,
     fits,
     isa_names,
-    string_of,
     wrong_shape,
     wrong_type,
 )
-from linnet.session.planned import Planned, Step, info_of, steps_of
+from linnet.session.planned import Planned, Step, facts_of, info_of, steps_of
 from linnet.session.running import Runner
 
 _PLANS_KEPT = 8
@@ -50,6 +50,8 @@ class Session:
     model: a path, the bytes of a .lnt file, a Graph, or a Model.
     threads: None for the number of cores in the largest CPU cluster.
     isa_max: one of isa_names().
+    precision: what kernels and devices may compute sums of floats in: "f32", "f16", "bf16" or "tf32". It permits and
+        never demands; no kernel of the CPU uses less than f32 yet (docs/numerics.md).
     fetches: names of outputs or of any tensors; None: all outputs of the signature.
     input_shapes: shapes of inputs that are not fixed; planning then happens at once and not in the first run.
     store: variables shared with other sessions of the same Model; default: a private one.
@@ -90,6 +92,7 @@ class Session:
         *,
         threads: int | None = None,
         isa_max: str | None = None,
+        precision: str = "f32",
         fetches: Sequence[str] | None = None,
         input_shapes: Mapping[str, Sequence[int]] | None = None,
         store: Store | None = None,
@@ -126,6 +129,7 @@ class Session:
         self._bindings: weakref.WeakSet[binding.Binding] = weakref.WeakSet()
         self._fetches = None if fetches is None else tuple(fetches)
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
+        self._precision = precision_number(precision)
         self._reference, self._max_bytes = reference, at_least("max_bytes", max_bytes, 0)
         self._devices = tuple(devices)
         self._placement = dict(placement or {})
@@ -420,14 +424,9 @@ class Session:
 
     @property
     def plan_info(self) -> dict[str, Any]:
-        """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa, plan_ms, and
-        modelled_ms (of a run, by the model of docs/tuning.md) of the last used plan."""
-        info = self._info()
-        return {
-            "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
-            "fallbacks": int(info.fallbacks), "threads": int(info.threads), "isa": string_of(info.isa),
-            "plan_ms": info.plan_ns / 1e6, "modelled_ms": info.modelled_ns / 1e6,
-        }  # fmt: skip
+        """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa, precision, plan_ms,
+        and modelled_ms (of a run, by the model of docs/tuning.md) of the last used plan."""
+        return facts_of(self._info())
 
     @property
     def steps(self) -> list[Step]:

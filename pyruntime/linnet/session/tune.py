@@ -67,6 +67,7 @@ def tune(
     signature: str = "infer",
     threads: int | None = None,
     isa_max: str | None = None,
+    precision: str = "f32",
     seconds: float = 10.0,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
@@ -80,7 +81,7 @@ def tune(
     specs = model.inputs(signature)
     assumed = open_batches(model, signature, specs, shapes)
     shapes |= assumed
-    options: dict[str, Any] = {"signature": signature, "threads": threads, "isa_max": isa_max}
+    options: dict[str, Any] = {"signature": signature, "threads": threads, "isa_max": isa_max, "precision": precision}
     Session(model, input_shapes=shapes, **options)  # rejects shapes for which there is too little memory
     feeds = random_feeds(specs, shapes, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
     options["rates"] = rates or {}

@@ -79,6 +79,7 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     b->budget = w->budget;
     b->features = w->features;
     b->threads = w->threads;
+    b->precision = w->precision;
     b->reference = w->reference;
     b->steady = w->steady;
     b->tuning = w->tuning;

@@ -35,7 +35,9 @@ void ln_packs_describe(const linnet_model *model, ln_step *step) {
     }
 }
 
-/* Data of the file is compared by its address; data folded by plans is compared by its content. */
+/* Data of the file is compared by its address; data folded by plans is compared by its content. The precision of the
+   two plans is not compared, so that plans share what does not depend on it: a kernel that packs differently by
+   precision says so in `packing`. */
 static bool packs_same(const ln_step *a, const ln_step *b) {
     const ln_call *c = &a->call, *d = &b->call;
     if (a->kernel != b->kernel || a->kind != b->kind || c->attributes != d->attributes ||

@@ -41,6 +41,7 @@ linnet_status ln_node_call(ln_work *w, const ln_work_node *node, ln_pool *pool, 
     call->n_extra = node->n_extra;
     call->features = w->features;
     call->threads = w->threads;
+    call->precision = w->precision;
     call->machine = w->machine;
     call->phases = 1;
     call->work[0] = call->work[1] = call->grain = 1;

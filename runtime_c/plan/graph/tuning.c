@@ -113,6 +113,10 @@ static void put_attribute(writer *w, const ln_attribute *a, const void *attribut
         put_integers(w, v, n);
 }
 
+static bool is_float(const ln_tensor *t) {
+    return t->dtype == LINNET_F32 || t->dtype == LINNET_F16 || t->dtype == LINNET_BF16;
+}
+
 uint64_t ln_call_key(const ln_call *call, char *text, size_t size, size_t *length) {
     writer w = {.text = text, .size = size, .hash = UINT64_C(14695981039346656037)};
     put(&w, call->op->name);
@@ -121,6 +125,12 @@ uint64_t ln_call_key(const ln_call *call, char *text, size_t size, size_t *lengt
     for (int i = 0; i < call->n_outputs; ++i) put_tensor(&w, &call->outputs[i]);
     for (int i = 0; i < call->op->n_attributes; ++i) put_attribute(&w, ln_op_attribute(call->op, i), call->attributes);
     if (call->epilogue != NULL) put(&w, " epilogue");
+    if (call->precision != LINNET_PRECISION_F32 && call->n_inputs > 0 && is_float(&call->inputs[0])) {
+        /* A kernel may run only where the plan permits less than f32, and may then be faster. */
+        static const char names[][5] = {"f32", "f16", "bf16", "tf32"};
+        put(&w, " precision=");
+        put(&w, names[call->precision]);
+    }
     if (size > 0) text[w.length < size ? w.length : size - 1] = 0;
     if (length != NULL) *length = w.length;
     return w.hash;

@@ -239,6 +239,7 @@ linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memo
     ln_work_init(to, from->model, memory, from->persistent, error);
     to->features = from->features;
     to->threads = from->threads;
+    to->precision = from->precision;
     to->max_bytes = from->max_bytes;
     to->reference = from->reference;
     to->steady = from->steady;

@@ -140,6 +140,7 @@ typedef struct ln_work {
                      0: itself. NULL: nothing is fed but inputs */
     ln_features features;
     int threads;
+    int precision; /* linnet_precision, for the calls of nodes; what planning itself computes is f32 */
     bool reference;
     bool separate; /* an output shares its memory with no other tensor */
     const bool

@@ -1,0 +1,17 @@
+"""The names of linnet_precision (linnet.h): what a plan permits sums of floats to be computed in."""
+
+from __future__ import annotations
+
+from linnet.clib.errors import UsageError
+
+PRECISIONS = ("f32", "f16", "bf16", "tf32")  # in the order of the enum
+
+
+def precision_number(name: str) -> int:
+    """The linnet_precision of this name. Raises UsageError."""
+    if name not in PRECISIONS:
+        raise UsageError(
+            "'precision' is not one that a plan can permit", code=101, expected=", ".join(PRECISIONS), got=f"{name!r:.60}",
+            hint="leave it out to compute in f32",
+        )  # fmt: skip
+    return PRECISIONS.index(name)
