@@ -319,35 +319,6 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     return status;
 }
 
-/* Reports the steps that fall back to the CPU because no device took them. */
-static void report_fallback(const linnet_plan *plan) {
-    enum { NAMED = 8 };
-    const ln_op *ops[NAMED];
-    char names[320] = "";
-    int on_cpu = 0, on_devices = 0, named = 0;
-    size_t used = 0;
-    for (int32_t i = 0; i < plan->program.n_steps; ++i) {
-        const ln_step *step = &plan->program.steps[i];
-        int k = 0;
-        if (step->call.op == NULL) continue; /* a transfer */
-        if (!ln_on_cpu(step->device)) {
-            ++on_devices;
-            continue;
-        }
-        ++on_cpu;
-        while (k < named && ops[k] != step->call.op) ++k;
-        if (k < named || named == NAMED) continue;
-        ops[named] = step->call.op;
-        used +=
-            (size_t)snprintf(names + used, sizeof names - used, "%s%s", named++ > 0 ? ", " : "", step->call.op->name);
-        if (used >= sizeof names) used = sizeof names - 1;
-    }
-    if (on_cpu > 0)
-        ln_log(&plan->model->log, on_devices > 0 ? LINNET_LOG_INFO : LINNET_LOG_WARNING,
-               "%d of %d steps run on the CPU, because no device can run them or would be faster: %s%s", on_cpu,
-               on_cpu + on_devices, names, named == NAMED ? ", ..." : "");
-}
-
 linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
                                  linnet_error *error) {
     linnet_plan_config taken;
@@ -376,7 +347,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
-    if (ln_device_count(plan->n_devices) > 0) report_fallback(plan);
+    if (ln_device_count(plan->n_devices) > 0) ln_report_fallback(plan);
     ln_report_tuning(plan);
     if (plan->info.recomputed > 0)
         ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",
@@ -418,21 +389,6 @@ linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_i
     if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
     ln_step_describe(plan, &plan->program.steps[i], &step);
     return LN_GIVE(linnet_step_info, not_a_number, &step, info);
-}
-
-linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info) {
-    if (plan == NULL || i < 0 || i >= ln_device_count(plan->n_devices)) return LINNET_INVALID_ARGUMENT;
-    const ln_device_memory *m = &plan->program.devices[i + 1];
-    linnet_plan_device_info own = {.name = plan->devices[i].is.name,
-                                   .steps = m->steps,
-                                   .nodes = m->nodes,
-                                   .activations = m->activations,
-                                   .scratch = m->scratch,
-                                   .packed = m->packed,
-                                   .constants = m->constants,
-                                   .variables = m->variables};
-    own.total = m->activations + m->scratch + m->packed + m->constants + m->variables;
-    return LN_GIVE(linnet_plan_device_info, total, &own, info);
 }
 
 int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }

@@ -36,6 +36,8 @@ struct linnet_plan {
 };
 
 linnet_plan *ln_plan_retain(linnet_plan *plan);
+/* plan_devices.c: logs how many steps, in bodies too, run on the CPU because no device took them. */
+void ln_report_fallback(const linnet_plan *plan);
 /* candidates.c: logs for how many steps the tuning file names a kernel that cannot run them. */
 void ln_report_tuning(const linnet_plan *plan);
 void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info);
