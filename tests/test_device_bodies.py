@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import linnet
@@ -13,6 +14,7 @@ from linnet import ops
 from linnet.facade import Graph
 from tests.capi import Allocator, Chain, Failure, ffi, lib
 from tests.py_device import PyDevice, op_of, tensor_of
+from tests.test_control_flow import HEAD
 from tests.test_devices import info_of_device
 
 F32 = 1  # LINNET_F32
@@ -145,6 +147,29 @@ def test_branches_and_nested_loops_run_on_a_device(make: type[Floats]) -> None:
         info = info_of_device(chain.plan)
         # then: product, add, relu; the loop in it: product, and maps that c * c is folded into; else: a map; after: a map
         assert info.steps > 6 and info.variables == 2 * 4 * 4 * 4  # the branch and its loop each have their own w
+    del session
+    assert device.nothing_left()
+
+
+@pytest.mark.parametrize("make", [Floats, Shared])
+def test_a_constant_operand_of_a_loop_is_a_constant_of_the_device(make: type[Floats]) -> None:
+    """The loop carries a weight that never changes, so its body has the weight as an input."""
+    text = """g (int64 trips, float[1, 4] x) => (float[1, 4] y)
+    {
+      go = Constant <value = bool {1}> ()
+      w = Constant <value = float[4, 4] {%s}> ()
+      y, same = Loop (trips, go, x, w) <
+        body = l (int64 i, bool c, float[1, 4] v, float[4, 4] k) => (bool on, float[1, 4] u, float[4, 4] kk)
+          {on = Identity (c)  u = MatMul (v, k)  kk = Identity (k)}>
+    }"""
+    model = linnet.from_onnx(onnx.parser.parse_model(HEAD + text % ", ".join(str(0.1 * i) for i in range(16))))
+    device = make(BOTH)
+    with chain_of(model, device) as chain:
+        assert info_of_device(chain.plan).constants == 4 * 4 * 4
+    session = linnet.Session(model, devices=[device])
+    feeds = {"trips": np.int64(12), "x": some(1, 4)}
+    agree(session.run(feeds), linnet.Session(model).run(feeds))
+    assert device.count("run") == 12
     del session
     assert device.nothing_left()
 
@@ -297,17 +322,17 @@ def test_a_failure_in_a_body_is_an_error_and_the_session_runs_again(make: Any, f
     device = Fails(BOTH)
     feeds = FEEDS if make is recurrent else {"x": some(ROWS, 4, 4, seed=5), "flip": np.bool_(True)}
     want = linnet.Session(make()).run(feeds)
-    session = linnet.Session(make(), devices=[device])
-    for nth in (1, 2, 3, 4, 5, 9, ROWS):
-        device.arm(function, nth)
-        with pytest.raises(linnet.DeviceError, match=r"device python failed to .*") as caught:
-            session.run(feeds)
-        assert caught.value.op and "code 7: told to fail" in str(caught.value)
-        agree(session.run(feeds), want)
-    device.calls.clear()
-    agree(session.run(feeds), want)
-    del session, caught
-    assert device.nothing_left()
+    for nth in (1, 2, 3, 4, 5, 9, ROWS - 1):
+        session = linnet.Session(make(), devices=[device])
+        for late in (0, 1):  # in the first run the device has no variable yet
+            device.arm(function, nth + late)
+            with pytest.raises(linnet.DeviceError, match=r"device python failed to .*") as caught:
+                session.run(feeds)
+            assert caught.value.op and "code 7: told to fail" in str(caught.value)
+            device.arm("", 0)
+            agree(session.run(feeds), want)
+        del session, caught
+        assert device.nothing_left()
 
 
 @pytest.mark.parametrize("function", ["allocate", "create_event", "upload", "prepare", "finish"])
@@ -338,17 +363,18 @@ def test_a_session_that_cannot_be_made_leaves_nothing(function: str) -> None:
 def test_a_variable_keeps_its_value_if_a_loop_fails_in_a_body() -> None:
     """The stacked result of the loop is the variable's new value. It may not be written over the old one row by row."""
     graph = linnet.Graph()
-    x, h = graph.placeholder("x", (ROWS, 2, 8)), graph.placeholder("h", (2, 8))
-    v, u = graph.variable("v", np.zeros((ROWS, 2, 8), np.float32)), graph.constant(some(8, 8) / 8, "u")
-    last, rows = linnet.scan(lambda s, row: ((new := ops.relu(s @ u + row)), new), h, x)
-    graph.signature("infer", {"x": x, "h": h}, {"last": last}, updates={v: rows})
+    h, u = graph.placeholder("h", (2, 8)), graph.constant(some(8, 8), "u")
+    v = graph.variable("v", np.zeros((ROWS, 2, 8), np.float32))
+    last, rows = linnet.scan(lambda s, _: ((new := ops.relu(s @ u) + 1.0), new), h, length=ROWS)
+    graph.signature("infer", {"h": h}, {"last": last}, updates={v: rows})
     device = Fails({"matmul": 0.0})
     session, alone = linnet.Session(graph, devices=[device]), linnet.Session(graph)
     device.arm("run", 5)
+    feeds = {"h": FEEDS["h"]}
     with pytest.raises(linnet.DeviceError):
-        session.run(FEEDS)
+        session.run(feeds)
     np.testing.assert_array_equal(session.variables["v"], 0)
-    agree(session.run(FEEDS), alone.run(FEEDS))
+    agree(session.run(feeds), alone.run(feeds))
     np.testing.assert_allclose(session.variables["v"], alone.variables["v"], rtol=1e-5, atol=1e-6)
     assert np.abs(session.variables["v"]).sum() > 1
 
