@@ -211,7 +211,9 @@ def test_a_body_in_a_later_segment() -> None:
     x = graph.placeholder("x", (ROWS, 8))
     found = ops.gather(x, ops.reshape(ops.nonzero(x.sum(1)), (-1,)), axis=0)
     u = graph.constant(some(8, 8) / 8, "u")
-    last, _ = linnet.scan(lambda h, row: (ops.relu(h @ u + row), None), graph.constant(np.zeros((1, 8), np.float32)), found)
+    last, _ = linnet.scan(
+        lambda h, row: (ops.relu(h @ u + row), None), graph.constant(np.zeros((1, 8), np.float32)), found
+    )
     graph.signature("infer", {"x": x}, {"y": last})
     device = Floats(BOTH)
     session, alone = linnet.Session(graph, devices=[device]), linnet.Session(graph)
