@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import linnet
@@ -19,6 +20,8 @@ from linnet.session.model import Device
 from tests import nets, zoo
 from tests.capi import Allocator, Chain, ffi
 from tests.native import ROOT, SANITIZED, build, compile_c, run
+from tests.test_control_flow import HEAD, RECURRENCE
+from tests.test_device_bodies import nested, recurrent
 
 EXT = ROOT / "tests" / "ext"
 # What a test may vary besides the seed; the first one is the plain device.
@@ -223,6 +226,74 @@ def test_views_leave_the_device(kind: str, mock: Mock) -> None:
         mock.nothing_left()
 
 
+# ---- bodies of loops and branches ----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _loops() -> tuple[linnet.Model, dict[str, np.ndarray]]:
+    """A loop over rows with a branch and a loop in its body, then a product."""
+    rng = np.random.default_rng(4)
+    text = RECURRENCE % ", ".join(f"{v:.3f}" for v in rng.standard_normal(64))
+    feeds = {"x": rng.standard_normal((9, 4, 8)), "h": rng.standard_normal((4, 8))}
+    return linnet.Model(linnet.from_onnx(onnx.parser.parse_model(HEAD + text))), {
+        name: value.astype(np.float32) for name, value in feeds.items()
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_halves_of_bodies(kind: str, mock: Mock) -> None:
+    """Each seed places other nodes of the bodies. The plan counts what the device allocates, and a trace takes the times."""
+    model, feeds = _loops()
+    alone = linnet.Session(model, threads=2).run(feeds)
+    content = model._content
+    assert content is not None
+    for seed in range(3):
+        devices = mock.reset(kind, seed, delay=0, share=5 if kind == "two devices" else 12)
+        session = linnet.Session(model, threads=2, devices=devices, trace=seed % 2 == 1)
+        for _ in range(2):
+            _compare(session.run(feeds), alone, exact=False)
+        assert mock["runs"] > 9  # the loop has 9 trips, so most of the runs are in its body
+        del session
+        mock.nothing_left()
+        allocator, pointers = Allocator(), ffi.new("const linnet_device *[]", [device.pointer for device in devices])
+        with Chain(content, allocator, copy=False) as chain:
+            shapes = {name: value.shape for name, value in feeds.items()}
+            chain.make_store().make_plan(
+                allocator=allocator.struct, devices=pointers, device_count=len(devices), shapes=shapes
+            )
+            chain.make_session()
+            assert allocator.bytes + mock["live_bytes"] == chain.info().total and mock["live_bytes"] > 0
+            chain.set(feeds).run()
+            assert allocator.bytes + mock["live_bytes"] == chain.info().total
+        mock.nothing_left()
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "claims" else pytest.param(kind, marks=pytest.mark.more) for kind in KINDS]
+)
+def test_failures_in_bodies_are_errors(kind: str, mock: Mock) -> None:
+    """The first call of each callback fails, and one in the middle of the loop."""
+    model, feeds = _loops()
+    alone = linnet.Session(model).run(feeds)
+    seen = set()
+    for nth in (1, 20):
+        for number, name in enumerate(mock.callbacks):
+            devices = mock.reset(kind, 3, delay=0, fail=number, share=5 if kind == "two devices" else 12)
+            mock.set(fail_at=nth)
+            try:
+                session = linnet.Session(model, devices=devices, trace=True)
+                session.run(feeds)
+            except linnet.DeviceError as error:
+                assert name in error.got and "mock" in str(error), (name, error)
+                seen.add(name)
+            mock.set(fail_at=0)
+            for _ in range(2):
+                _compare(session.run(feeds), alone, exact=False)
+            del session
+            mock.nothing_left()
+    assert {"ALLOCATE", "RUN", "WORK", "UPLOAD", "WAIT", "RECORD"} <= seen
+
+
 def test_variables_stay_on_the_device(mock: Mock) -> None:
     data = _trained()
     model = linnet.Model(data)
@@ -360,6 +431,9 @@ def test_under_sanitizers(kind: str, tmp_path: Path) -> None:
     assert content is not None
     (tmp_path / "model.lnt").write_bytes(content)
     prefix = ["setarch", "-R"] if kind == "thread" else []
-    for file, signature in (("model.lnt", "infer"), ("train.lnt", "train")):
+    (tmp_path / "nested.lnt").write_bytes(nested().to_bytes())
+    (tmp_path / "loop.lnt").write_bytes(recurrent().to_bytes())
+    files = {"model.lnt": "infer", "train.lnt": "train", "nested.lnt": "infer", "loop.lnt": "infer"}
+    for file, signature in files.items():
         out = run([*prefix, str(driver), str(tmp_path / file), signature, "3"], env=SANITIZED)
         assert "agree" in out

@@ -410,7 +410,7 @@ typedef struct linnet_plan_info {
     uint64_t plan_ns;  /* time that planning took */
     uint64_t devices;  /* memory of devices; linnet_plan_get_device (linnet_device.h) gives its parts */
     int32_t fallbacks; /* steps that run on the CPU because no device of the config can run them, or because they cost
-                          more there */
+                          more there; in the bodies of loops and branches too */
     uint64_t modelled_ns; /* of a run: the sum over the steps, without those that are planned in the run */
     int32_t precision;    /* linnet_precision: what the config permits, whether or not a step uses it */
 } linnet_plan_info;
@@ -434,7 +434,8 @@ typedef struct linnet_step_info {
     uint64_t saturated; /* values at an integer limit after the last run */
     uint64_t infinite;
     uint64_t not_a_number;
-    uint64_t device_ns;   /* sum over the traced runs of the time on the device, if the device measures it */
+    uint64_t device_ns;   /* sum over the traced runs of the time on the device, if the device measures it; of a loop or
+                           * a branch: of its bodies */
     const char *placed;   /* why the step runs where it does: "" (there is no other device), "cannot" (no device can run
                            * it), "cost" (a device can, but the CPU costs less), "hint", "chosen" (its device), "refused"
                            * (by its device) */

@@ -81,7 +81,7 @@ typedef struct linnet_device_tensor {
     const float *scale;
     const int32_t *zero; /* NULL: all 0 */
     int32_t value; /* number that identifies the value: an output of one step and the inputs that read it have the same
-                      number */
+                      number. The body of a loop or a branch is a graph with numbers of its own */
     linnet_layout axes; /* of the memory; what `describe` said if layout != 0 */
 } linnet_device_tensor;
 
@@ -381,7 +381,7 @@ const linnet_device *linnet_extension_device(void);
 /* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 
 /* Bytes on one device: exactly those that a session allocates there. linnet_plan_info.total contains the total of all
- * devices. */
+ * devices. All numbers contain the bodies of loops and branches, whose nodes are placed like others. */
 typedef struct linnet_plan_device_info {
     size_t struct_size;
     const char *name;

@@ -1,4 +1,4 @@
-/* describe.c - what a plan says of itself: its memory, its steps, its devices, its inputs and outputs.
+/* describe.c - what a plan says of its memory, its steps, its inputs and outputs.
  */
 #include "plan/plan.h"
 
@@ -39,21 +39,6 @@ linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_i
     if (plan == NULL || i < 0 || i >= plan->program.n_steps) return LINNET_INVALID_ARGUMENT;
     ln_step_describe(plan, &plan->program.steps[i], &step);
     return LN_GIVE(linnet_step_info, not_a_number, &step, info);
-}
-
-linnet_status linnet_plan_get_device(const linnet_plan *plan, int i, linnet_plan_device_info *info) {
-    if (plan == NULL || i < 0 || i >= ln_device_count(plan->n_devices)) return LINNET_INVALID_ARGUMENT;
-    const ln_device_memory *m = &plan->program.devices[i + 1];
-    linnet_plan_device_info own = {.name = plan->devices[i].is.name,
-                                   .steps = m->steps,
-                                   .nodes = m->nodes,
-                                   .activations = m->activations,
-                                   .scratch = m->scratch,
-                                   .packed = m->packed,
-                                   .constants = m->constants,
-                                   .variables = m->variables};
-    own.total = m->activations + m->scratch + m->packed + m->constants + m->variables;
-    return LN_GIVE(linnet_plan_device_info, total, &own, info);
 }
 
 int linnet_plan_input_count(const linnet_plan *plan) { return plan ? plan->program.n_inputs : 0; }

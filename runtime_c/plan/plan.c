@@ -310,41 +310,6 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     return status;
 }
 
-/* Reports the steps that fall back to the CPU because no device took them. */
-static void report_fallback(const linnet_plan *plan) {
-    enum { NAMED = 8 };
-    const ln_op *ops[NAMED];
-    const ln_step *refused = NULL;
-    char names[320] = "";
-    int on_cpu = 0, on_devices = 0, named = 0;
-    size_t used = 0;
-    for (int32_t i = 0; i < plan->program.n_steps; ++i) {
-        const ln_step *step = &plan->program.steps[i];
-        int k = 0;
-        if (step->call.op == NULL) continue; /* a transfer */
-        if (step->reason == LN_REASON_REFUSED) refused = step;
-        if (!ln_on_cpu(step->device)) {
-            ++on_devices;
-            continue;
-        }
-        ++on_cpu;
-        while (k < named && ops[k] != step->call.op) ++k;
-        if (k < named || named == NAMED) continue;
-        ops[named] = step->call.op;
-        used +=
-            (size_t)snprintf(names + used, sizeof names - used, "%s%s", named++ > 0 ? ", " : "", step->call.op->name);
-        if (used >= sizeof names) used = sizeof names - 1;
-    }
-    if (refused != NULL)
-        ln_log(&plan->model->log, LINNET_LOG_WARNING,
-               "the plan was made again, because a device refused steps that it had offered to run, such as %s",
-               refused->name);
-    if (on_cpu > 0)
-        ln_log(&plan->model->log, on_devices > 0 ? LINNET_LOG_INFO : LINNET_LOG_WARNING,
-               "%d of %d steps run on the CPU, because no device can run them or would be faster: %s%s", on_cpu,
-               on_cpu + on_devices, names, named == NAMED ? ", ..." : "");
-}
-
 linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
                                  linnet_error *error) {
     linnet_plan_config taken;
@@ -373,7 +338,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
         return status;
     }
     plan->info.plan_ns = ln_now_ns() - start;
-    if (ln_device_count(plan->n_devices) > 0) report_fallback(plan);
+    if (ln_device_count(plan->n_devices) > 0) ln_report_fallback(plan);
     ln_report_tuning(plan);
     if (plan->info.recomputed > 0)
         ln_log(&model->log, LINNET_LOG_INFO, "%d of %d steps compute a value again, to need at most %llu bytes",

@@ -38,6 +38,8 @@ struct linnet_plan {
 /* config.c: INVALID_ARGUMENT for a value that is out of range. */
 linnet_status ln_check_plan_config(const linnet_plan_config *config, linnet_error *error);
 linnet_plan *ln_plan_retain(linnet_plan *plan);
+/* plan_devices.c: logs how many steps, in bodies too, run on the CPU because no device took them. */
+void ln_report_fallback(const linnet_plan *plan);
 /* candidates.c: logs for how many steps the tuning file names a kernel that cannot run them. */
 void ln_report_tuning(const linnet_plan *plan);
 void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info);

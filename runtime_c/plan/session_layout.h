@@ -87,7 +87,6 @@ typedef struct ln_instance {
     int64_t *next_key; /* space for the key of the following segment */
     char *io, *arena;
     ln_device_objects on_devices;
-    size_t io_size;
     /* Later segments only */
     struct ln_instance *parent, *children, *sibling;
     ln_segment_key key;

@@ -35,6 +35,13 @@ void ln_queues_close(linnet_session *s) {
     }
 }
 
+/* No variable counts as being on a device any more. */
+static void forget_variables(ln_instance *instance) {
+    const ln_program *p = instance->program;
+    for (int32_t i = 0; i < p->n_residents; ++i) instance->on_devices.versions[i] = 0;
+    for (int32_t i = 0; i < p->n_bodies; ++i) forget_variables(&instance->bodies[i]);
+}
+
 void ln_queues_finish(linnet_session *s, ln_instance *last) {
     for (uint8_t d = 1; d <= s->plan->n_devices; ++d) {
         const linnet_device *device = &device_of(s, d)->is;
@@ -42,8 +49,7 @@ void ln_queues_finish(linnet_session *s, ln_instance *last) {
         if (q->busy) (void)device->finish(device->context, q->queue); /* the first failure has been reported */
         q->busy = false;
     }
-    for (; last != NULL; last = last->parent)
-        for (int32_t i = 0; i < last->program->n_residents; ++i) last->on_devices.versions[i] = 0;
+    for (; last != NULL; last = last->parent) forget_variables(last);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -74,8 +80,9 @@ static linnet_status allocate(linnet_session *s, ln_instance *instance, uint8_t 
         }
         d->has_chunk[at] = true;
     }
-    if (!device->limits.shared || instance->io_size == 0) return LINNET_OK;
-    const int code = device->is.import(device->is.context, instance->io, instance->io_size, &d->imports[place - 1]);
+    const uint64_t io = instance->program->io;
+    if (!device->limits.shared || io == 0) return LINNET_OK;
+    const int code = device->is.import(device->is.context, instance->io, io, &d->imports[place - 1]);
     if (code != 0) return ln_device_failed(device, code, "import the memory of inputs and outputs", "", error);
     d->has_import[place - 1] = true;
     return LINNET_OK;
@@ -207,6 +214,8 @@ linnet_status ln_device_prepare(linnet_session *s, ln_instance *instance, linnet
         queue_of(s, place)->busy = false;
         if (code != 0) return ln_device_failed(device, code, "write its constants", "", error);
     }
+    for (int32_t i = 0; i < p->n_bodies && status == LINNET_OK; ++i)
+        status = ln_device_prepare(s, &instance->bodies[i], error);
     return status;
 }
 
@@ -214,6 +223,8 @@ void ln_device_release(linnet_session *s, ln_instance *instance) {
     const ln_program *p = instance->program;
     ln_device_objects *d = &instance->on_devices;
     if (p->n_devices == 0 || d->chunks == NULL) return;
+    for (int32_t i = 0; i < p->n_bodies; ++i)
+        if (instance->bodies[i].program != NULL) ln_device_release(s, &instance->bodies[i]);
     ln_queues_finish(s, NULL);
     for (int32_t i = 0; i < p->n_steps; ++i) {
         const ln_step *step = &p->steps[i];
@@ -231,7 +242,7 @@ void ln_device_release(linnet_session *s, ln_instance *instance) {
         const ln_device_memory *m = &p->devices[place];
         for (int32_t i = m->first_chunk; i < m->first_chunk + m->n_chunks; ++i)
             if (d->has_chunk[i]) device->release(device->context, d->chunks[i], m->chunks[i - m->first_chunk]);
-        if (d->has_import[place - 1]) device->release(device->context, d->imports[place - 1], instance->io_size);
+        if (d->has_import[place - 1]) device->release(device->context, d->imports[place - 1], p->io);
     }
 }
 
@@ -339,6 +350,8 @@ linnet_status ln_device_times(linnet_session *s, ln_instance *instance, linnet_e
         const int code = device->is.elapsed(device->is.context, &claim->work, claim->state, &ns);
         if (code != 0) return ln_device_failed(device, code, "tell the time of a step", step->name, error);
         instance->trace[i].device_ns += ns;
+        for (const ln_instance *at = instance; at->outer != NULL; at = at->outer) /* the loops and branches around it */
+            at->outer->trace[at->runner - at->outer->steps].device_ns += ns;
     }
     return LINNET_OK;
 }

@@ -185,7 +185,6 @@ static linnet_status allocate(linnet_session *s, ln_instance *child, linnet_erro
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a segment whose shapes depend on data");
     memset(child->block, 0, child->block_size);
     child->io = child->memory;
-    child->io_size = (size_t)p->io;
     child->arena = child->memory != NULL ? child->io + p->io : NULL;
     return ln_instance_bind(s, child, child->block, error);
 }

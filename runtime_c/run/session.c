@@ -114,7 +114,6 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     if (status == LINNET_OK && ln_device_count(plan->n_devices) > 0) status = ln_queues_open(s, error);
     if (status == LINNET_OK) {
         s->root.program = &plan->program;
-        s->root.io_size = s->io_size;
         s->root.io = s->io;
         s->root.arena = s->arena;
         status = ln_instance_bind(s, &s->root, block + at.instance, error);

@@ -3,6 +3,7 @@
 #include "kernel/common/copy_kinds.h"
 #include "plan/build/expand.h"
 #include "plan/graph/fold.h"
+#include "plan/graph/refusals.h"
 
 #include <string.h>
 
@@ -85,6 +86,14 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     b->tuning = w->tuning;
     b->machine = w->machine;
     b->max_bytes = w->max_bytes;
+    if (LN_HAS_DEVICES) {
+        b->devices = w->devices;
+        b->n_devices = w->n_devices;
+        b->hints = w->hints;
+        b->n_hints = w->n_hints;
+        b->refusals = w->refusals;
+        b->graph = ++w->refusals->graphs;
+    }
     b->nested = true;
     b->depth = w->depth + 1;
     int32_t base;

@@ -6,6 +6,24 @@ uint64_t ln_body_size(const ln_program *body, int threads) {
     return ln_round_up((size_t)body->io, LN_ALIGNMENT) + body->arena + ln_program_scratch(body, threads);
 }
 
+/* A plan counts what all of its programs have on devices, so the outermost program has the sums. A body has allocations
+ * of its own. */
+static void count_devices(ln_program *program, const ln_program *body) {
+    for (int32_t d = 1; d <= ln_device_count(program->n_devices); ++d) {
+        ln_device_memory *sum = &program->devices[d];
+        const ln_device_memory *m = &body->devices[d];
+        sum->steps += m->steps;
+        sum->nodes += m->nodes;
+        sum->activations += m->activations;
+        sum->scratch += m->scratch;
+        sum->packed += m->packed;
+        sum->constants += m->constants;
+        sum->variables += m->variables;
+    }
+    program->device_bytes += body->device_bytes;
+    program->fallbacks += body->fallbacks;
+}
+
 linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
     const bool loop = node->bodies[1] == NULL; /* a branch has two */
     const ln_work_value *bound =
@@ -34,6 +52,7 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
         program->packed_bytes += p->packed_bytes;
         program->kept_bytes += p->kept_bytes;
         program->keeps |= p->keeps;
+        if (LN_HAS_DEVICES) count_devices(program, p);
         program->scratch_shared = (uint64_t)ln_max((int64_t)program->scratch_shared,
                                                    (int64_t)ln_round_up(ln_body_size(p, w->threads), LN_ALIGNMENT));
         uint64_t flops = 0;

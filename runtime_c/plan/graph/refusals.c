@@ -19,13 +19,15 @@ bool ln_build_again(ln_refusals *r) {
     const bool again = r->again;
     r->builds += again;
     r->again = false;
+    r->graphs = 0;
     return again;
 }
 
 bool ln_is_refused(const ln_work *w, const ln_work_node *node, uint8_t place) {
     const ln_refusals *r = w->refusals;
     for (int32_t i = 0; i < r->count; ++i)
-        if (r->items[i].place == place && (r->items[i].number == node->number || r->items[i].number == ALL_NODES))
+        if (r->items[i].place == place &&
+            (r->items[i].number == ALL_NODES || (r->items[i].graph == w->graph && r->items[i].number == node->number)))
             return true;
     return false;
 }
@@ -42,7 +44,8 @@ linnet_status ln_refuse(ln_work *w, const ln_work_node *node, uint8_t place) {
         r->items = items;
         r->capacity = capacity;
     }
-    r->items[r->count++] = (ln_refusal){.number = r->builds < MOST_BUILDS ? node->number : ALL_NODES, .place = place};
+    r->items[r->count++] =
+        (ln_refusal){.graph = w->graph, .number = r->builds < MOST_BUILDS ? node->number : ALL_NODES, .place = place};
     r->again = true;
     return LINNET_OK;
 }

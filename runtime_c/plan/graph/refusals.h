@@ -6,8 +6,8 @@
 #include "plan/graph/work.h"
 
 typedef struct ln_refusal {
-    int32_t number; /* of the node (ln_work_node.number), the same whenever the program is built; -1: all nodes */
-    uint8_t place;  /* the device */
+    int32_t graph, number; /* of the node (ln_work_node.number), the same whenever the program is built; -1: all */
+    uint8_t place;         /* the device */
 } ln_refusal;
 
 /* What devices have refused while one program is built. */
@@ -16,6 +16,7 @@ typedef struct ln_refusals {
     ln_refusal *items;
     int32_t count, capacity;
     int32_t builds; /* that ended with a refusal */
+    int32_t graphs; /* bodies that this build has opened */
     bool again;     /* the build that has ended met a refusal */
 } ln_refusals;
 

@@ -68,7 +68,7 @@ static linnet_status bring(transfers *p, int32_t *value, uint8_t place) {
  * session. */
 static bool shared_input(const ln_work *w, const ln_work_node *node, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
-    return v->input >= 0 && !v->imported && ln_device_at(w, node->device)->limits.shared &&
+    return v->input >= 0 && !v->imported && v->host == NULL && ln_device_at(w, node->device)->limits.shared &&
            !ln_is_family(node, LN_FAMILY_COPY);
 }
 
