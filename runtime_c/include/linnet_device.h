@@ -315,7 +315,8 @@ struct linnet_device {
     int (*map)(void *context, linnet_handle buffer, uint64_t bytes, void **host);
     int (*unmap)(void *context, linnet_handle buffer, void *host);
     /* Optional; needed with limits.shared. Makes a buffer of host memory, which is 64-byte aligned and outlives the
-     * buffer. `release` frees the buffer, but not the memory. */
+     * buffer. `release` frees the buffer, but not the memory. Imports for bodies of different loops and branches may
+     * overlap; no two that overlap are in use at the same time. */
     int (*import)(void *context, void *host, uint64_t bytes, linnet_handle *buffer);
 
     /* Queues and events */

@@ -81,7 +81,7 @@ static linnet_status allocate(linnet_session *s, ln_instance *instance, uint8_t 
         d->has_chunk[at] = true;
     }
     const uint64_t io = instance->program->io;
-    if (!device->limits.shared || io == 0) return LINNET_OK;
+    if (!device->limits.shared || io == 0 || instance->program->n_claims == 0) return LINNET_OK;
     const int code = device->is.import(device->is.context, instance->io, io, &d->imports[place - 1]);
     if (code != 0) return ln_device_failed(device, code, "import the memory of inputs and outputs", "", error);
     d->has_import[place - 1] = true;
