@@ -28,6 +28,7 @@ _TURNS = 3  # at least
 _TURN = 0.005  # seconds
 _ROUNDS = 3  # each rate depends a little on the others
 _FORKS = 8  # steps of the graph that measures a fork
+_LONG = 112  # pixels along a side of its image where threads matter more than forks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Probe:
 @dataclasses.dataclass(frozen=True)
 class Rates:
     """What `measure` found: the lines of a tuning file, by name, e.g. "avx2 f32", in operations or bytes per nanosecond,
-    and "step" and "fork" in nanoseconds. text: the tuning file. isa: the widest instruction set. seconds: how long it
-    took."""
+    "step" and "fork" in nanoseconds, and "thread" as a share of a core. text: the tuning file. isa: the widest
+    instruction set. seconds: how long it took."""
 
     rates: dict[str, float]
     text: str
@@ -108,11 +109,11 @@ def _adds(count: int) -> Graph:
     return _graph(build)
 
 
-def _chain() -> Graph:
-    """Convolutions of some 20 us, one after another."""
+def _chain(side: int) -> Graph:
+    """Convolutions one after another; on an image of 14 pixels a side, each takes some 20 us."""
 
     def build(graph: Graph) -> Any:
-        x = y = graph.placeholder("x", (1, 14, 14, 64))
+        x = y = graph.placeholder("x", (1, side, side, 64))
         for _ in range(_FORKS):
             y = ops.conv(y, graph.constant(_weights(64, 64, 1, 1)), channel_axis=-1)
         return x, y
@@ -215,7 +216,7 @@ def measure(seconds: float = 4.0) -> Rates:
         rates |= {"cache": _CACHE * speed, "shared": _SHARED * speed}
         rates["memory"] = min(rates["memory"], rates["shared"])
     if (os.cpu_count() or 1) > 1:
-        rates["fork"] = _fork(0.2 * seconds)
+        rates |= _threads(0.1 * seconds)
     rates = {name: float(f"{rate:.4g}") for name, rate in rates.items()}
     version = string_of(library().linnet_version())
     return Rates(rates, _text(rates, version, sets[-1]), sets[-1], time.perf_counter() - begin)
@@ -253,16 +254,25 @@ def _start(names: list[str]) -> dict[str, float]:
     return rates | {"cache": 40.0, "shared": 15.0}
 
 
-def _fork(seconds: float) -> float:
-    """Nanoseconds by which two threads take longer than half the time of one, for convolutions of some 20 us."""
-    model = Model(_chain())
+def _on_threads(side: int, seconds: float) -> list[float]:
+    """Nanoseconds of the chain on one thread and on two."""
+    model = Model(_chain(side))
     sessions = [Session(model, threads=n) for n in (1, 2)]
     for session in sessions:
-        session.run({"x": np.ones((1, 14, 14, 64), np.float32)})
-    least, end = [np.inf, np.inf], time.perf_counter() + max(seconds, 0.1)
+        session.run({"x": np.ones((1, side, side, 64), np.float32)})
+    least, end = [np.inf, np.inf], time.perf_counter() + max(seconds, 0.05)
     while time.perf_counter() < end:
         for i, session in enumerate(sessions):
             start = time.perf_counter_ns()
             run_again(session)
             least[i] = min(least[i], time.perf_counter_ns() - start)
-    return float(min(max((least[1] - least[0] / 2) / _FORKS, 200.0), 10_000.0))
+    return least
+
+
+def _threads(seconds: float) -> dict[str, float]:
+    """What a second thread adds, by long convolutions; and how much longer than that short ones take on two threads."""
+    alone, both = _on_threads(_LONG, seconds)
+    share = min(max(alone / both - 1, 0.1), 1.0)
+    alone, both = _on_threads(14, seconds)
+    fork = min(max((both - alone / (1 + share)) / _FORKS, 200.0), 10_000.0)
+    return {"thread": float(share), "fork": float(fork)}

@@ -83,7 +83,12 @@ double ln_conversion_cost(const struct ln_machine *machine, ln_features features
 int ln_best_threads(const struct ln_machine *machine, double ns, int most) {
     enum { PARTS = 2 };
     const double parts = ns / (PARTS * (double)machine->fork);
-    return parts >= most ? most : parts < 1 ? 1 : (int)parts;
+    const int n = parts >= most ? most : parts < 1 ? 1 : (int)parts;
+    return ln_threads_ns(machine, ns, n) < ns ? n : 1;
+}
+
+double ln_threads_ns(const struct ln_machine *machine, double ns, int threads) {
+    return threads > 1 ? ns / (1 + (threads - 1) * (double)machine->thread) + (double)machine->fork : ns;
 }
 
 void ln_reference_product_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {

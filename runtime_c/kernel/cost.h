@@ -30,6 +30,8 @@ struct ln_machine {
     float cache, shared, memory; /* bytes per nanosecond in a core's cache, in the cache of all cores, and beyond */
     float step;                  /* nanoseconds of any step */
     float fork;                  /* nanoseconds to give work to another thread and to wait for it */
+    float thread;                /* of a core's rates, what each further thread adds: less than 1 where threads share
+                                  * a core, its clock or the memory */
 };
 
 /* Bytes in the cache of a core, and in the cache that cores share. */
@@ -62,6 +64,8 @@ static inline double ln_transpose_moves(int64_t n) { return n >= 16 ? 0.27 : n >
 /* The number of threads, at most `most`, for work of `ns` nanoseconds: each part takes several times as long as giving
  * it to a thread. */
 int ln_best_threads(const struct ln_machine *machine, double ns, int most);
+/* Nanoseconds of work of `ns` nanoseconds on so many threads. */
+double ln_threads_ns(const struct ln_machine *machine, double ns, int threads);
 
 /* `cost` of the references of products: sums are converted one by one, and so few products that the preparation of a
  * fast kernel takes longer are no reason to leave it. */

@@ -11,7 +11,7 @@
 /* Columns: f32, i8, i16, map, move. */
 #if defined(__x86_64__) || defined(_M_X64)
 /* `linnet tune --machine` on an AMD EPYC of 3.4 GHz (Zen 3). The rows of AVX-512 follow from the width of its vectors.
- */
+ * What a further thread adds was 0.3 to 0.9 on its two virtual processors, as others used the machine. */
 static const struct ln_machine machines[] = {
     {{{1.1f, 0.28f, 0.3f, 0.22f, 0.1f},
       {14, 34, 27, 6.6f, 1.6f},
@@ -22,7 +22,8 @@ static const struct ln_machine machines[] = {
      35,
      20,
      70,
-     1200},
+     1200,
+     0.6f},
 };
 #elif defined(__aarch64__) || defined(__ARM_NEON)
 /* From the throughput of instructions in Arm's software optimization guides, at the clock of usual boards, times 0.7,
@@ -38,25 +39,28 @@ static const struct ln_machine machines[] = {
      5,
      2.5f,
      250,
-     4000},
+     4000,
+     0.9f},
     /* Cortex-A72, 1.5 GHz */
     {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}, {6, 10, 10, 2.5f, 0.6f}, {6, 40, 10, 2.5f, 0.6f}, {6, 40, 10, 2.5f, 0.6f}, {0}},
      12,
      8,
      3.5f,
      150,
-     3000},
+     3000,
+     0.9f},
     /* Cortex-A76 and later, 2.4 GHz */
     {{{0.4f, 0.3f, 0.3f, 0.2f, 0.3f}, {26, 40, 40, 7, 1}, {26, 100, 40, 7, 1}, {26, 200, 40, 7, 1}, {0}},
      30,
      20,
      10,
      80,
-     2000},
+     2000,
+     0.9f},
 };
 #else
 static const struct ln_machine machines[] = {
-    {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}}, 8, 6, 3, 200, 4000},
+    {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}}, 8, 6, 3, 200, 4000, 0.9f},
 };
 #endif
 
@@ -94,9 +98,10 @@ static bool is(const char *name, size_t length, const char *word) {
 }
 
 bool ln_machine_set(struct ln_machine *machine, const char *name, size_t length, double value) {
-    static const char others[5][7] = {"cache", "shared", "memory", "step", "fork"};
-    float *const fields[5] = {&machine->cache, &machine->shared, &machine->memory, &machine->step, &machine->fork};
-    for (int i = 0; i < 5; ++i)
+    static const char others[6][7] = {"cache", "shared", "memory", "step", "fork", "thread"};
+    float *const fields[6] = {&machine->cache, &machine->shared, &machine->memory,
+                              &machine->step,  &machine->fork,   &machine->thread};
+    for (int i = 0; i < 6; ++i)
         if (is(name, length, others[i])) return *fields[i] = (float)value, true;
     const char *space = memchr(name, ' ', length);
     const size_t first = space != NULL ? (size_t)(space - name) : length;

@@ -106,6 +106,9 @@ static void names(void) {
 static void threads(void) {
     struct ln_machine m = *ln_machine_of(ln_detect_features());
     m.fork = 1000;
+    m.thread = 0.5;
+    CHECK(ln_threads_ns(&m, 9000, 1) == 9000 && ln_threads_ns(&m, 9000, 2) == 7000 &&
+          ln_threads_ns(&m, 9000, 5) == 4000);
     CHECK(ln_best_threads(&m, 0, 8) == 1 && ln_best_threads(&m, 1500, 8) == 1);
     CHECK(ln_best_threads(&m, 1e9, 8) == 8 && ln_best_threads(&m, 1e9, 1) == 1);
     int last = 1;
@@ -115,6 +118,8 @@ static void threads(void) {
         last = n;
     }
     CHECK(last == 8);
+    m.thread = 0.01f; /* threads that add nothing are left out */
+    CHECK(ln_best_threads(&m, 20000, 4) == 1 && ln_best_threads(&m, 1e9, 4) == 4);
 }
 
 int main(void) {

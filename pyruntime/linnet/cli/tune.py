@@ -153,6 +153,7 @@ _UNITS = {
 _OTHERS = {
     "cache": "bytes per ns in a core's cache", "shared": "bytes per ns in the cache of all cores",
     "memory": "bytes per ns beyond", "step": "ns of any step", "fork": "ns to give work to another thread",
+    "thread": "of a core added by each further thread",
 }  # fmt: skip
 
 

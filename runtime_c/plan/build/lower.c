@@ -40,8 +40,7 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         if (step->threads[phase] > 1) program->parallel = true;
     }
     const int most = (int)ln_max(step->threads[0], step->threads[1]);
-    if (most > 1) ns = ns / most + (double)call->machine->fork;
-    step->ns = (float)ns;
+    step->ns = (float)ln_threads_ns(call->machine, ns, most);
     if (call->packed_bytes > 0) {
         ln_packs_describe(w->model, step);
         const ln_step *like = ln_packs_find(program, step); /* it may be the step of another iteration of the same

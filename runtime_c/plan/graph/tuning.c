@@ -201,7 +201,7 @@ static linnet_status read_rate(ln_tuning *t, int line, const char *name, size_t 
     t->measured = true;
     if (ln_machine_set(&t->machine, name, length, value) || memchr(name, ' ', length) != NULL) return LINNET_OK;
     return wrong(line, "gives a rate that does not exist",
-                 "cache, memory, step, fork, or an instruction set and a rate", name, length, error);
+                 "cache, shared, memory, step, fork, thread, or an instruction set and a rate", name, length, error);
 }
 
 /* Reads "KEY = KERNEL" into the table, or a rate. *unknown is the name of a kernel that does not exist here, and its

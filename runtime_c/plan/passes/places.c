@@ -40,8 +40,7 @@ static uint64_t bytes_of(const ln_work *w, int32_t value) { return ln_known_byte
 
 /* The time of a step of the CPU on as many threads as it would get. */
 static double on_threads(const ln_work *w, double ns) {
-    const int threads = ln_best_threads(w->machine, ns, w->threads);
-    return threads > 1 ? ns / threads + (double)w->machine->fork : ns;
+    return ln_threads_ns(w->machine, ns, ln_best_threads(w->machine, ns, w->threads));
 }
 
 static double transfer_cost(const ln_device *d, uint64_t bytes) {
