@@ -7,7 +7,7 @@
 linnet_status ln_infer_batch_norm(const ln_infer *infer) {
     const ln_batch_norm_attributes *a = infer->attributes;
     const ln_tensor *x = &infer->inputs[0];
-    static const char *const names[] = {"x", "scale", "bias", "mean", "variance"};
+    static const char names[][9] = {"x", "scale", "bias", "mean", "variance"};
     ln_tensor *y = &infer->outputs[0];
     y->dtype = x->dtype;
     y->rank = x->rank;

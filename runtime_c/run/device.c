@@ -276,11 +276,11 @@ static int copy(linnet_session *s, const ln_instance *instance, const ln_step *s
 }
 
 linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_bound *bound, linnet_error *error) {
-    static const char *const doing[] = {[LN_STEP_UPLOAD] = "upload a value",
-                                        [LN_STEP_DOWNLOAD] = "download a value",
-                                        [LN_STEP_COPY] = "copy a value",
-                                        [LN_STEP_WAIT] = "complete the work before a result",
-                                        [LN_STEP_DEVICE] = "run a step"};
+    static const char doing[][34] = {[LN_STEP_UPLOAD] = "upload a value",
+                                     [LN_STEP_DOWNLOAD] = "download a value",
+                                     [LN_STEP_COPY] = "copy a value",
+                                     [LN_STEP_WAIT] = "complete the work before a result",
+                                     [LN_STEP_DEVICE] = "run a step"};
     const ln_step *step = bound->step;
     const ln_device *device = device_of(s, step->device);
     const linnet_device *d = &device->is;

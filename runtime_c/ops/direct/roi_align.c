@@ -8,7 +8,7 @@
 enum { MOST_SAMPLES = 4096, MOST_BINS = 1 << 16 };
 
 linnet_status ln_infer_roi_align(const ln_infer *infer) {
-    static const char *const expected[3] = {"x, f32 [n, c, h, w]", "rois, f32 [r, 4]", "batch, i64 [r]"};
+    static const char expected[3][22] = {"x, f32 [n, c, h, w]", "rois, f32 [r, 4]", "batch, i64 [r]"};
     const ln_roi_align_attributes *a = infer->attributes;
     const ln_tensor *in = infer->inputs;
     ln_tensor *y = &infer->outputs[0];

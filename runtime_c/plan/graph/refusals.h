@@ -6,6 +6,7 @@
 #include "plan/graph/work.h"
 
 typedef struct ln_refusal {
+    struct ln_refusal *next;
     int32_t graph, number; /* of the node (ln_work_node.number), the same whenever the program is built; -1: all */
     uint8_t place;         /* the device */
 } ln_refusal;
@@ -13,17 +14,34 @@ typedef struct ln_refusal {
 /* What devices have refused while one program is built. */
 typedef struct ln_refusals {
     ln_memory memory;
-    ln_refusal *items;
-    int32_t count, capacity;
+    ln_pool pool;
+    ln_refusal *first;
     int32_t builds; /* that ended with a refusal */
     int32_t graphs; /* bodies that this build has opened */
     bool again;     /* the build that has ended met a refusal */
 } ln_refusals;
 
-void ln_refusals_init(ln_refusals *r, const linnet_allocator *allocator);
-void ln_refusals_free(ln_refusals *r);
+/* Inline, so that a build without devices has none of it. */
+static inline void ln_refusals_init(ln_refusals *r, const linnet_allocator *allocator) {
+    *r = (ln_refusals){.first = NULL};
+    if (!LN_HAS_DEVICES) return;
+    ln_memory_init(&r->memory, allocator);
+    ln_pool_init(&r->pool, &r->memory);
+}
+
+static inline void ln_refusals_free(ln_refusals *r) {
+    if (LN_HAS_DEVICES) ln_pool_free(&r->pool);
+}
+
 /* Whether to build the program again. A build that met a refusal has failed, but its status is no error. */
-bool ln_build_again(ln_refusals *r);
+static inline bool ln_build_again(ln_refusals *r) {
+    const bool again = LN_HAS_DEVICES && r->again;
+    r->builds += again;
+    r->again = false;
+    r->graphs = 0;
+    return again;
+}
+
 /* Notes that the device refuses the node. After many builds, the device gets no node at all. Errors: OUT_OF_MEMORY. */
 linnet_status ln_refuse(ln_work *w, const ln_work_node *node, uint8_t place);
 /* For the end of a pass that asks devices: fails with CANCELLED, which ends the build, if one has refused a node. */
