@@ -228,3 +228,10 @@ def test_a_map_that_is_an_epilogue_on_the_cpu_is_cheap_there(first: str, moves: 
     y = x @ graph.constant(np.eye(64, dtype=np.float32), "w") if first == "matmul" else ops.softmax(x)
     graph.signature("infer", {"x": x}, {"y": y * 2.0 + 1.0})
     assert count(linnet.Session(graph, devices=[Share("map", 0.9)]))["python"] == moves
+
+
+def test_the_reference_has_no_epilogues() -> None:
+    """Nothing is fused there, so a device that is fast with epilogues only gets nothing."""
+    device = Epilogues(10.0)
+    assert count(linnet.Session(layers(), devices=[device], reference=True))["python"] == 0
+    assert device.seen[0] == ["matmul", "map"] * 3

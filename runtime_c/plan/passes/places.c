@@ -253,7 +253,7 @@ static linnet_status ask_pairs(choice *c) {
             if (status == LINNET_OK) status = ln_device_step_of(w, node, c->place, &w->pool, &step);
             if (status != LINNET_OK) return status;
             const double cost = d->is.cost(d->is.context, &step);
-            if (cost < 0) continue;
+            if (!(cost >= 0)) continue;
             c->fused[i] = node;
             c->taken[op] = true;
             c->costs[op] = 0;
@@ -347,7 +347,7 @@ static linnet_status ask_device(choice *c) {
         c->islands[i] = (island){.parent = i};
     }
     linnet_status status = note_readers(c);
-    if (status == LINNET_OK) status = ask_pairs(c);
+    if (status == LINNET_OK && !w->reference) status = ask_pairs(c);
     if (status != LINNET_OK) return status;
     for (int32_t i = 0; i < w->values.count; ++i) c->counted[i] = 0;
     for (int32_t i = 0; i < w->nodes.count; ++i) {
@@ -372,7 +372,7 @@ static linnet_status ask_device(choice *c) {
     count_transfers(c);
     status = add_costs(c);
     if (status == LINNET_OK) status = ln_end_if_refused(w);
-    if (status == LINNET_OK) status = count_savings(c);
+    if (status == LINNET_OK && !w->reference) status = count_savings(c);
     if (status != LINNET_OK) return status;
     count_conversions(c);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
