@@ -412,3 +412,19 @@ def test_a_device_refuses_steps_of_a_body() -> None:
     agree(session.run(FEEDS), linnet.Session(recurrent()).run(FEEDS))
     assert device.count("run") == 2 * ROWS and not device.faults
     assert session.plan_info["fallbacks"] == 5
+
+
+def test_a_refusal_in_a_body_bars_no_node_outside() -> None:
+    """Nodes are numbered in each graph from 0, so the outer products have the numbers of the maps that are refused."""
+    graph = linnet.Graph()
+    feeds = {"x": graph.placeholder("x", (ROWS, 2, 8)), "h": graph.placeholder("h", (2, 8))}
+    h, w = feeds["h"], graph.constant(some(8, 8) / 4, "w")
+    for i in range(8):
+        h = ops.matmul(h, w, name=f"outer{i}")
+    last, _ = linnet.scan(lambda h, row: (ops.relu(row + h @ w), h + 1.0), h, feeds["x"])
+    graph.signature("infer", feeds, {"last": last})
+    device = Refuses(BOTH)
+    session = linnet.Session(graph, devices=[device])
+    agree(session.run(FEEDS), linnet.Session(graph).run(FEEDS))
+    assert [step.device for step in session.steps if step.op == "matmul"] == ["python"] * 8
+    assert device.count("run") == 8 + ROWS
