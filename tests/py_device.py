@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from linnet.session.model import Device
-from tests.capi import ffi, lib
+from tests.capi import Allocator, Chain, Failure, ffi, lib
 
 VERSION = 2
 _OPCODES = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum}
@@ -181,3 +181,20 @@ class PyDevice(Device):
         """Whether everything is freed, and no callback has raised anything."""
         assert not self.faults, self.faults
         return not self.buffers and not self.objects
+
+
+def fail_each_allocation(data: bytes, make: Callable[[], PyDevice]) -> PyDevice:
+    """Plans and opens the model for a new device while the host's allocator fails at each call in turn, until it fails at
+    none. Each failure is reported, and nothing is left. Returns the last device."""
+    for fail_at in range(1000):
+        device, allocator = make(), Allocator(fail_at)
+        try:
+            with Chain(data, allocator) as chain:
+                chain.make_plan(devices=device.pointers, device_count=1).make_session()
+        except Failure as error:
+            assert error.status == 401 and allocator.failed, error
+        assert device.nothing_left() and not allocator.live and not allocator.faults, fail_at
+        if not allocator.failed:
+            assert fail_at > 10
+            return device
+    raise AssertionError("more than 1000 allocations")

@@ -13,7 +13,7 @@ import linnet
 from linnet import ops
 from linnet.facade import Graph
 from tests.capi import Allocator, Chain, Failure, ffi, lib
-from tests.py_device import PyDevice, op_of, tensor_of
+from tests.py_device import PyDevice, fail_each_allocation, op_of, tensor_of
 from tests.test_control_flow import HEAD
 from tests.test_devices import info_of_device
 
@@ -382,19 +382,7 @@ def test_a_variable_keeps_its_value_if_a_loop_fails_in_a_body() -> None:
 
 
 def test_every_failing_allocation_of_a_plan_with_bodies_on_a_device_is_reported() -> None:
-    data = nested().to_bytes()
-    for fail_at in range(1000):
-        device, allocator = Floats(BOTH), Allocator(fail_at)
-        try:
-            with Chain(data, allocator) as chain:
-                chain.make_plan(devices=device.pointers, device_count=1).make_session()
-        except Failure as error:
-            assert error.status == 401 and allocator.failed, error
-        assert device.nothing_left() and not allocator.live and not allocator.faults, fail_at
-        if not allocator.failed:
-            assert fail_at > 10
-            return
-    raise AssertionError("more than 1000 allocations")
+    fail_each_allocation(nested().to_bytes(), lambda: Floats(BOTH))
 
 
 class Refuses(Floats):

@@ -235,3 +235,9 @@ def test_the_reference_has_no_epilogues() -> None:
     device = Epilogues(10.0)
     assert count(linnet.Session(layers(), devices=[device], reference=True))["python"] == 0
     assert device.seen[0] == ["matmul", "map"] * 3
+
+
+@pytest.mark.parametrize("cost", [float("nan"), -1.0])
+def test_a_cost_that_is_no_number_takes_nothing(cost: float) -> None:
+    session = linnet.Session(layers(), devices=[PyDevice({"matmul": cost, "map": cost})])
+    assert count(session)["python"] == 0 and {step.placed for step in session.steps} == {"cannot"}

@@ -12,8 +12,8 @@ import pytest
 import linnet
 from linnet import ops
 from linnet.facade import Graph
-from tests.capi import Allocator, Chain, Failure, ffi, lib
-from tests.py_device import PyDevice, op_of, tensor_of
+from tests.capi import Chain, Failure, ffi, lib
+from tests.py_device import PyDevice, fail_each_allocation, op_of, tensor_of
 
 HEAVY = {"matmul": 1.0}
 
@@ -566,22 +566,12 @@ def test_the_host_waits_only_for_what_it_needs() -> None:
 
 
 def test_every_failing_allocation_of_a_plan_with_a_device_is_reported() -> None:
-    """The host's allocator fails at each call in turn."""
-    data = training().to_bytes()
-    for fail_at in range(400):
+    def make() -> PyDevice:
         device = Private({"matmul": 0.0, "map": 0.0})
         device.tokens = []
-        allocator = Allocator(fail_at)
-        try:
-            with Chain(data, allocator) as chain:
-                chain.make_plan(devices=device.pointers, device_count=1).make_session()
-        except Failure as error:
-            assert error.status == 401 and allocator.failed, error
-        assert device.nothing_left() and not allocator.live and not allocator.faults, fail_at
-        if not allocator.failed:
-            assert fail_at > 10
-            return
-    raise AssertionError("more than 400 allocations")
+        return device
+
+    fail_each_allocation(training().to_bytes(), make)
 
 
 def test_segments_whose_shapes_depend_on_data_use_devices_too() -> None:

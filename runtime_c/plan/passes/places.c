@@ -75,8 +75,10 @@ static linnet_status ask(choice *c, const ln_work_node *node, double *cost) {
     }
     linnet_step step;
     const linnet_status status = ln_device_step_of(c->w, node, c->place, &c->w->pool, &step);
-    if (status == LINNET_OK) *cost = d->is.cost(d->is.context, &step);
-    return status;
+    if (status != LINNET_OK) return status;
+    const double told = d->is.cost(d->is.context, &step);
+    if (told >= 0) *cost = told; /* not a number: the device cannot say, so it cannot run the node */
+    return LINNET_OK;
 }
 
 static int32_t root(island *islands, int32_t i) { return ln_root(islands, sizeof *islands, i); }
@@ -187,8 +189,7 @@ static void count_conversions(choice *c) {
     }
 }
 
-/* ---- epilogues ----------------------------------------------------------------------------------------------------
- */
+/* ---- epilogues --------------------------------------------------------------------------------------------------- */
 
 /* What the CPU saves if node i is the epilogue of the op before it, whose position is *op; 0: nothing. */
 static linnet_status saving(const choice *c, int32_t i, int32_t *op, double *saved) {
@@ -198,6 +199,7 @@ static linnet_status saving(const choice *c, int32_t i, int32_t *op, double *sav
     for (int tile = 0; tile < map->n_inputs && *saved == 0; ++tile) {
         const ln_work_node *heavy = ln_epilogue_op(w, c->made, map, i, tile, LN_CPU);
         if (heavy == NULL || !ln_is_kernel(heavy)) continue;
+        if (c->costs[i] < 0 && c->costs[c->made[map->inputs[tile]]] < 0) continue; /* neither can move */
         const int layout = c->last[map->inputs[tile]] ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE;
         const ln_work_node *parts[] = {heavy, map, NULL};
         ln_work_node *node;
