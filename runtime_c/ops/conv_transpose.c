@@ -30,8 +30,13 @@ linnet_status ln_infer_conv_transpose(const ln_infer *infer) {
 
 void ln_count_conv_transpose(const ln_call *call, ln_counts *counts) {
     const ln_tensor *w = &call->inputs[1];
-    const double elements = (double)ln_count(&call->inputs[0]), weights = (double)ln_count(w);
-    if (weights > 0) ln_count_macs(call, counts, elements * weights / (double)w->dims[0]);
+    const ln_conv_transpose_attributes *a = call->attributes;
+    const double weights = (double)ln_count(w);
+    if (weights <= 0) return;
+    /* Every input meets the taps to all outputs of its group, but for outputs that the padding cuts off. */
+    const double scattered = (double)ln_count(&call->inputs[0]) / (double)w->dims[0];
+    const double gathered = (double)ln_count(call->inner) / (double)(w->dims[1] * a->group);
+    ln_count_macs(call, counts, weights * (scattered < gathered ? scattered : gathered));
 }
 
 typedef struct transpose_state {
