@@ -1,6 +1,6 @@
 /* linnet_device.h - for devices: processors besides the CPU that run steps of a plan (OpenCL, CUDA, an NPU).
  * A device is a table of functions in a shared library of its own, which includes only public headers and exports
- * linnet_extension_device. docs/devices.md explains how to write one; tests/ext/toy_device.c is an example.
+ * linnet_extension_devices. docs/devices.md explains how to write one; tests/ext/toy_device.c is an example.
  *
  * The life of a device in a session:
  *  - While a plan is made, the library asks `limits`, then `cost` for each step and `offer` for runs of steps, and
@@ -281,6 +281,26 @@ typedef struct linnet_work {
     const linnet_program_cache *cache; /* NULL: none. Only during `prepare` */
 } linnet_work;
 
+typedef enum linnet_device_kind {
+    LINNET_DEVICE_OTHER = 0,
+    LINNET_DEVICE_GPU = 1,
+    LINNET_DEVICE_CPU = 2, /* such as PoCL: an OpenCL driver that computes on the processor */
+    LINNET_DEVICE_NPU = 3
+} linnet_device_kind;
+
+/* What `linnet devices` shows. Texts live as long as the device; NULL: not known. */
+typedef struct linnet_device_about {
+    size_t struct_size;
+    int32_t kind;         /* linnet_device_kind */
+    const char *hardware; /* the name of the processor */
+    const char *driver;   /* the name and version of its driver */
+    const char *features; /* words, such as "f16 f64" */
+    uint64_t memory;      /* bytes in all; 0: not known */
+    uint64_t memory_free; /* bytes that can be allocated now; 0: not known */
+} linnet_device_about;
+
+static inline void linnet_device_about_init(linnet_device_about *about) { linnet_struct_init(about, sizeof *about); }
+
 /* The functions of a device. Fields marked "optional" may be NULL. The struct must outlive every plan that names it. */
 struct linnet_device {
     size_t struct_size;
@@ -373,11 +393,76 @@ struct linnet_device {
      * group the steps otherwise. NULL: the sum of `cost`. Like `cost`, it may be called by several threads at once, and
      * must come from a model. */
     int (*offer)(void *context, const linnet_step *const *steps, int count, linnet_offer *offer);
+
+    /* Optional: says what hardware this is, for `linnet devices`. The library zeroes `about` and sets struct_size. */
+    int (*about)(void *context, linnet_device_about *about);
 };
 
-/* A shared library that contains a device exports this function; liblinnet does not. It returns NULL if the machine
- * lacks the device. The shared library owns the returned struct. */
+/* ---- libraries of devices ---------------------------------------------------------------------------------------- */
+
+/* linnet's functions for devices, as a table: the functions of this header without `linnet_`, and linnet_dtype_name.
+ * linnet_extension_devices gets it. A library that calls linnet through the table alone need not link liblinnet, and
+ * the same file works in Python, in the native tools, and in a program that links liblinnet statically. Later versions
+ * append functions: a library must not use fields beyond struct_size. */
+typedef struct linnet_host {
+    size_t struct_size;
+    const char *(*dtype_name)(int dtype);
+    const char *(*step_op)(const linnet_step *step);
+    const char *(*step_name)(const linnet_step *step);
+    int (*step_input_count)(const linnet_step *step);
+    int (*step_output_count)(const linnet_step *step);
+    linnet_status (*step_get_input)(const linnet_step *step, int i, linnet_device_tensor *out);
+    linnet_status (*step_get_output)(const linnet_step *step, int i, linnet_device_tensor *out);
+    const int64_t *(*step_integers)(const linnet_step *step, const char *attribute, int *count);
+    const double *(*step_floats)(const linnet_step *step, const char *attribute, int *count);
+    int (*step_precision)(const linnet_step *step);
+    linnet_status (*step_get_counts)(const linnet_step *step, linnet_step_counts *out);
+    linnet_status (*step_evaluate)(const linnet_step *step, const void *const *inputs, void *const *outputs,
+                                   linnet_error *error);
+    linnet_status (*step_get_map)(const linnet_step *step, linnet_map *out);
+    linnet_status (*step_get_result)(const linnet_step *step, linnet_device_tensor *out);
+    linnet_status (*map_get_opcode)(int opcode, linnet_map_opcode *out);
+    linnet_status (*step_map_source)(const linnet_step *step, const linnet_source_options *options, char *text,
+                                     size_t size, size_t *length);
+    linnet_status (*map_prelude)(const linnet_source_options *options, const char *uses, char *text, size_t size,
+                                 size_t *length);
+} linnet_host;
+
+/* The table of this liblinnet, for a program that loads devices without linnet_device_open. Never NULL. */
+LINNET_API const linnet_host *linnet_device_host(void);
+
+/* Devices of one library. The library owns them and all texts, and never frees them. */
+typedef struct linnet_device_list {
+    size_t struct_size;
+    int32_t count;
+    const linnet_device *const *devices;
+    const char *missing; /* why there is no device, or not all that the machine has: a driver that is not installed, an
+                          * option that is not known. A sentence that says what to do. NULL: nothing is missing */
+} linnet_device_list;
+
+static inline void linnet_device_list_init(linnet_device_list *list) { linnet_struct_init(list, sizeof *list); }
+
+/* A shared library of devices exports this function; liblinnet does not. It lists the devices of the machine. `options`
+ * is the part of a device's name after the first comma, such as "f16=on,cache=/tmp/programs", or "". The same options
+ * give the same devices; other options may give other structs for the same hardware. Returns 0, or another number if an
+ * option is not known or has a bad value, with the reason in list->missing. The library zeroes the list before the call
+ * and sets struct_size. Thread-safe. */
+int linnet_extension_devices(const linnet_host *host, const char *options, linnet_device_list *list);
+
+/* A shared library may export this function instead: one device, without options, which links liblinnet or calls none
+ * of its functions. It returns NULL if the machine lacks the device. */
 const linnet_device *linnet_extension_device(void);
+
+/* Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]... LIBRARY is a path, or a short name such as "opencl" for
+ * liblinnet_opencl.so, which is searched beside the code that contains this function, in ../lib beside it, and where
+ * the system searches libraries. INDEX is the number of a device of the library, from 0, which is the default. Devices
+ * stay open until the process ends. Errors: NOT_FOUND (there is no such library, or it has no such device; `got` says
+ * why), INVALID_ARGUMENT (the name, an option, or a library that exports neither function), UNSUPPORTED (a build
+ * without devices). Thread-safe. */
+LINNET_API linnet_status linnet_device_open(const char *name, const linnet_device **device, linnet_error *error);
+/* Lists all devices of the library that the name contains; an index has no effect. A library without devices is no
+ * error: list->missing says why. Errors: as above. Thread-safe. */
+LINNET_API linnet_status linnet_device_find(const char *name, linnet_device_list *list, linnet_error *error);
 
 /* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 
