@@ -34,6 +34,13 @@ extern "C" {
 
 #define LINNET_DEVICE_VERSION 2
 
+/* linnet_struct_init without a call: a library of devices needs no symbol of liblinnet. */
+static inline void linnet_device_struct_init(void *address, size_t size) {
+    unsigned char *bytes = (unsigned char *)address;
+    for (size_t i = sizeof size; i < size; ++i) bytes[i] = 0;
+    *(size_t *)address = size;
+}
+
 /* An object of a device: a buffer, a queue, an event, or the state of a claim. The device chooses the number (an
  * address, an index); the library only stores it. 0: none. */
 typedef uint64_t linnet_handle;
@@ -111,7 +118,9 @@ typedef struct linnet_step_counts {
     double cpu_ns;        /* modelled nanoseconds of the CPU's best kernel, on one thread; INFINITY: there is none */
 } linnet_step_counts;
 
-static inline void linnet_step_counts_init(linnet_step_counts *counts) { linnet_struct_init(counts, sizeof *counts); }
+static inline void linnet_step_counts_init(linnet_step_counts *counts) {
+    linnet_device_struct_init(counts, sizeof *counts);
+}
 /* Fills the counts of a step, for `cost` of devices: the CPU's time is the one by which the planner compares.
  * Errors: INVALID_ARGUMENT, UNSUPPORTED (a build without devices). */
 LINNET_API linnet_status linnet_step_get_counts(const linnet_step *step, linnet_step_counts *out);
@@ -124,7 +133,7 @@ LINNET_API linnet_status linnet_step_evaluate(const linnet_step *step, const voi
                                               linnet_error *error);
 
 static inline void linnet_device_tensor_init(linnet_device_tensor *tensor) {
-    linnet_struct_init(tensor, sizeof *tensor);
+    linnet_device_struct_init(tensor, sizeof *tensor);
 }
 
 /* ---- map programs ----------------------------------------------------------------------------------------------- */
@@ -155,8 +164,10 @@ typedef struct linnet_map_opcode {
     int32_t types;    /* register types that it computes with: 1 floats, 2 integers, 3 both, 0: moves and converts */
 } linnet_map_opcode;
 
-static inline void linnet_map_init(linnet_map *map) { linnet_struct_init(map, sizeof *map); }
-static inline void linnet_map_opcode_init(linnet_map_opcode *opcode) { linnet_struct_init(opcode, sizeof *opcode); }
+static inline void linnet_map_init(linnet_map *map) { linnet_device_struct_init(map, sizeof *map); }
+static inline void linnet_map_opcode_init(linnet_map_opcode *opcode) {
+    linnet_device_struct_init(opcode, sizeof *opcode);
+}
 
 /* Fills the program of a `map` step or of an epilogue. Errors: UNKNOWN_NAME (the step has no program),
  * INVALID_ARGUMENT. */
@@ -184,7 +195,7 @@ typedef struct linnet_source_options {
 } linnet_source_options;
 
 static inline void linnet_source_options_init(linnet_source_options *options) {
-    linnet_struct_init(options, sizeof *options);
+    linnet_device_struct_init(options, sizeof *options);
 }
 
 /* Writes a block of statements, { ... }, for a map or an epilogue. The block computes one element of each output from
@@ -299,7 +310,9 @@ typedef struct linnet_device_about {
     uint64_t memory_free; /* bytes that can be allocated now; 0: not known */
 } linnet_device_about;
 
-static inline void linnet_device_about_init(linnet_device_about *about) { linnet_struct_init(about, sizeof *about); }
+static inline void linnet_device_about_init(linnet_device_about *about) {
+    linnet_device_struct_init(about, sizeof *about);
+}
 
 /* The functions of a device. Fields marked "optional" may be NULL. The struct must outlive every plan that names it. */
 struct linnet_device {
@@ -440,7 +453,7 @@ typedef struct linnet_device_list {
                           * option that is not known. A sentence that says what to do. NULL: nothing is missing */
 } linnet_device_list;
 
-static inline void linnet_device_list_init(linnet_device_list *list) { linnet_struct_init(list, sizeof *list); }
+static inline void linnet_device_list_init(linnet_device_list *list) { linnet_device_struct_init(list, sizeof *list); }
 
 /* A shared library of devices exports this function; liblinnet does not. It lists the devices of the machine. `options`
  * is the part of a device's name after the first comma, such as "f16=on,cache=/tmp/programs", or "". The same options
@@ -482,7 +495,7 @@ typedef struct linnet_plan_device_info {
 } linnet_plan_device_info;
 
 static inline void linnet_plan_device_info_init(linnet_plan_device_info *info) {
-    linnet_struct_init(info, sizeof *info);
+    linnet_device_struct_init(info, sizeof *info);
 }
 
 /* Gives the bytes on the i-th device of the plan's config. Errors: INVALID_ARGUMENT, also past the end. */
