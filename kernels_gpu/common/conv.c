@@ -1,0 +1,67 @@
+/* conv.c - convolutions: the kernels of conv.inc. */
+#include "kernels_gpu/common/product.h"
+#include "kernels_gpu/common/window.h"
+
+static bool open(const lg_step *s, lg_window *w) {
+    const linnet_device_tensor *weights = &s->inputs[1];
+    return weights->rank >= 3 && lg_window_open(w, s, &s->inputs[0], &s->result, weights->shape + 2, false);
+}
+
+bool lg_can_conv(const lg_step *s) {
+    lg_window w;
+    return lg_can_multiply(s) && open(s, &w);
+}
+
+bool lg_can_pointwise(const lg_step *s) {
+    lg_window w;
+    if (!lg_can_conv(s) || !open(s, &w)) return false;
+    for (int d = 0; d < LG_SPACE; ++d)
+        if (w.kernel[d] != 1 || w.pad[d] != 0 || (w.out[d] - 1) * w.stride[d] >= w.in[d]) return false;
+    return true;
+}
+
+static void build(const lg_step *s, lg_plan *plan, bool pointwise) {
+    lg_window w;
+    lg_launch *launch = lg_add(plan, "lg_conv");
+    if (launch == NULL || !open(s, &w)) {
+        plan->failed = true;
+        return;
+    }
+    const int64_t groups = lg_integer(s, "group", 1), outputs = w.out_channels / groups;
+    if (pointwise && w.stride[0] * w.stride[1] * w.stride[2] == 1) { /* one row: no short ends within the image */
+        w.in[2] = w.out[2] = w.out[0] * w.out[1] * w.out[2];
+        w.in[0] = w.in[1] = w.out[0] = w.out[1] = 1;
+    }
+    const int rows = outputs >= 8 ? 8 : outputs >= 4 ? 4 : outputs >= 2 ? 2 : 1;
+    lg_define(launch, "POINTWISE", pointwise);
+    lg_define(launch, "LAST", w.last);
+    lg_define(launch, "ROWS", rows);
+    lg_pass(launch, LG_INPUT, 0);
+    lg_pass(launch, LG_INPUT, 1);
+    lg_pass(launch, LG_INPUT, lg_absent(s, 2) ? 1 : 2);
+    lg_pass(launch, LG_OUTPUT, 0);
+    lg_pass_integer(launch, w.channels / groups);
+    lg_pass_space(launch, w.in);
+    lg_pass_integer(launch, outputs);
+    lg_pass_space(launch, w.out);
+    lg_pass_space(launch, w.kernel);
+    lg_pass_space(launch, w.stride);
+    lg_pass_space(launch, w.dilation);
+    lg_pass_space(launch, w.pad);
+    lg_pass_integer(launch, groups);
+    lg_pass_integer(launch, w.x_c);
+    lg_pass_integer(launch, w.x_x);
+    lg_pass_integer(launch, w.y_c);
+    lg_pass_integer(launch, w.y_x);
+    lg_define_product(plan, launch, s);
+    lg_put_store(plan, launch, s);
+    lg_put_file(launch, "conv");
+    const int64_t pixels = (w.out[2] + 3) / 4 * w.out[1] * w.out[0], blocks = (outputs + rows - 1) / rows;
+    if (w.last)
+        lg_range(launch, blocks, pixels, w.batch * groups), lg_local(launch, 8, 8, 1);
+    else
+        lg_range(launch, pixels, blocks, w.batch * groups);
+}
+
+void lg_build_conv(const lg_step *s, lg_plan *plan) { build(s, plan, false); }
+void lg_build_pointwise(const lg_step *s, lg_plan *plan) { build(s, plan, true); }

@@ -1,0 +1,241 @@
+/* launch.c - builds launches: definitions, arguments, ranges, and how a kernel stores the result of its op
+ * (kernels_gpu/common/gpu.h). */
+#include "kernels_gpu/common/gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void lg_plan_free(lg_plan *plan) {
+    for (int i = 0; i < plan->n; ++i) lg_free(&plan->launches[i].source);
+    free(plan->launches);
+    lg_free(&plan->packed);
+    *plan = (lg_plan){0};
+}
+
+lg_launch *lg_add(lg_plan *plan, const char *kernel) {
+    lg_launch *grown = realloc(plan->launches, (size_t)(plan->n + 1) * sizeof *grown);
+    if (grown == NULL) {
+        plan->failed = true;
+        return NULL;
+    }
+    plan->launches = grown;
+    lg_launch *launch = &grown[plan->n++];
+    *launch = (lg_launch){.kernel = kernel, .global = {1, 1, 1}, .local = {64, 1, 1}};
+    return launch;
+}
+
+void lg_range(lg_launch *launch, int64_t x, int64_t y, int64_t z) {
+    launch->global[0] = (size_t)x, launch->global[1] = (size_t)y, launch->global[2] = (size_t)z;
+}
+
+void lg_local(lg_launch *launch, size_t x, size_t y, size_t z) {
+    launch->local[0] = x, launch->local[1] = y, launch->local[2] = z;
+}
+
+static lg_argument *argument(lg_launch *launch, lg_kind kind) {
+    if (launch->n_arguments == LG_MOST_ARGUMENTS) {
+        launch->source.failed = true;
+        launch->n_arguments--;
+    }
+    lg_argument *a = &launch->arguments[launch->n_arguments++];
+    *a = (lg_argument){.kind = (int32_t)kind};
+    return a;
+}
+
+void lg_pass(lg_launch *launch, lg_kind kind, int index) { argument(launch, kind)->index = index; }
+void lg_pass_integer(lg_launch *launch, int64_t value) { argument(launch, LG_INTEGER)->integer = (int32_t)value; }
+void lg_pass_real(lg_launch *launch, double value) { argument(launch, LG_REAL)->real = (float)value; }
+
+void lg_define(lg_launch *launch, const char *name, int64_t value) {
+    lg_put(&launch->source, "#define %s %lld\n", name, (long long)value);
+}
+
+void lg_define_operand(lg_launch *launch, const char *name, int dtype) {
+    const char *type = lg_type_of(dtype);
+    lg_put(&launch->source, "#define %s_T %s\n", name, type != NULL ? type : "ln_u8");
+    lg_put(&launch->source, "#define %s_GET(p,i) LG_GET_%s(p,i)\n#define %s_PUT(p,i,v) LG_PUT_%s(p,i,v)\n", name,
+           lg_word_of(dtype), name, lg_word_of(dtype));
+}
+
+size_t lg_pack(lg_plan *plan, const void *bytes, size_t size) {
+    static const char zeros[16] = {0};
+    lg_put_bytes(&plan->packed, zeros, (16 - plan->packed.length % 16) % 16);
+    const size_t at = plan->packed.length;
+    lg_put_bytes(&plan->packed, bytes, size);
+    plan->failed |= plan->packed.failed;
+    return at;
+}
+
+void lg_put_file(lg_launch *launch, const char *name) {
+    const struct lg_file *file = lg_files + 1;
+    while (file->name != NULL && strcmp(file->name, name) != 0) ++file;
+    if (file->name != NULL)
+        lg_put_text(&launch->source, file->text);
+    else
+        launch->source.failed = true;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* A text of the host; NULL if it fails. The caller frees it. */
+static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step *, const linnet_source_options *,
+                                                               char *, size_t, size_t *)) {
+    linnet_source_options options;
+    size_t length = 0;
+    linnet_source_options_init(&options);
+    options.language = s->machine->language;
+    options.native = 1;
+    if (write(s->step, &options, NULL, 0, &length) != LINNET_OK) return NULL;
+    char *text = malloc(length + 1);
+    if (text != NULL && write(s->step, &options, text, length + 1, &length) == LINNET_OK) return text;
+    free(text);
+    return NULL;
+}
+
+/* The offset of an operand that is broadcast to the shape: an expression of the coordinates, or `at`. */
+static void put_offset(lg_text *text, const linnet_device_tensor *x, const linnet_device_tensor *shape) {
+    if (lg_count(x) == 1) {
+        lg_put(text, "0");
+    } else if (lg_count(x) == lg_count(shape)) {
+        lg_put(text, "at");
+    } else {
+        lg_put(text, "0");
+        for (int d = 0; d < x->rank; ++d)
+            if (x->shape[d] != 1)
+                lg_put(text, "+i%d*%lld", shape->rank - x->rank + d, (long long)lg_shape_product(x, d + 1, x->rank));
+    }
+}
+
+static void put_coordinates(lg_text *text, const linnet_device_tensor *shape, const char *uses) {
+    char name[32];
+    int64_t inner = 1;
+    for (int d = shape->rank - 1; d >= 0; --d) {
+        snprintf(name, sizeof name, "i%d", d);
+        if (lg_has_word(uses, name)) {
+            lg_put(text, "const int i%d=at", d);
+            if (inner > 1) lg_put(text, "/%lld", (long long)inner);
+            if (d > 0) lg_put(text, "%%%lld", (long long)shape->shape[d]);
+            lg_put(text, ";\n");
+        }
+        inner *= shape->shape[d];
+    }
+}
+
+/* Packs the quantization of an operand that the block uses, and defines its names. */
+static void put_quantization(lg_plan *plan, lg_text *text, const char *block, char side, int n,
+                             const linnet_device_tensor *t) {
+    char name[32];
+    snprintf(name, sizeof name, "%c%d_scale", side, n);
+    if (lg_has_word(block, name) && t->scale != NULL)
+        lg_put(text, "LG_GLOBAL const float *const %s=(LG_GLOBAL const float *)(lg_packed+%zu);\n", name,
+               lg_pack(plan, t->scale, t->quant_count * sizeof *t->scale));
+    snprintf(name, sizeof name, "%c%d_zero", side, n);
+    if (!lg_has_word(block, name)) return;
+    int32_t *zeros = calloc(t->quant_count, sizeof *zeros);
+    if (zeros == NULL) {
+        plan->failed = true;
+        return;
+    }
+    for (uint32_t i = 0; i < t->quant_count && t->zero != NULL; ++i) zeros[i] = t->zero[i];
+    lg_put(text, "LG_GLOBAL const ln_i32 *const %s=(LG_GLOBAL const ln_i32 *)(lg_packed+%zu);\n", name,
+           lg_pack(plan, zeros, t->quant_count * sizeof *zeros));
+    free(zeros);
+}
+
+/* The function lg_finish: the block of a map or an epilogue, for the element `at`. */
+static void put_map(lg_plan *plan, lg_launch *launch, const lg_step *s) {
+    lg_text names = {0}, body = {0};
+    char name[32];
+    char *block = block_of(s, s->machine->host->step_map_source);
+    if (block == NULL) {
+        plan->failed = true;
+        return;
+    }
+    const int skipped = s->has_epilogue ? s->map.result : -1;
+    for (int n = 0, extra = s->has_epilogue ? s->n_inputs : 0; n < s->map.input_count; ++n) {
+        if (n == skipped) continue;
+        const linnet_device_tensor *x = &s->inputs[extra];
+        const char *type = lg_type_of(x->dtype);
+        lg_put(&launch->source, "#define LG_E%d_T %s\n", n, type);
+        lg_put(&names, ",LG_GLOBAL const LG_E%d_T *lg_e%d", n, n);
+        snprintf(name, sizeof name, "x%d_table", n);
+        if (lg_has_word(block, name)) {
+            lg_put(&body, "LG_GLOBAL const LG_E%d_T *const x%d_table=lg_e%d;\n", n, n, n);
+        } else {
+            lg_put(&body, "const LG_E%d_T x%d=lg_e%d[", n, n, n);
+            put_offset(&body, x, &s->outputs[0]);
+            lg_put(&body, "];\n");
+        }
+        put_quantization(plan, &body, block, 'x', n, x);
+        lg_pass(launch, LG_INPUT, extra++);
+    }
+    for (int n = 0; n < s->n_outputs; ++n) {
+        lg_put(&launch->source, "#define LG_Y%d_T %s\n", n, lg_type_of(s->outputs[n].dtype));
+        if (n > 0) {
+            lg_put(&names, ",LG_GLOBAL LG_Y%d_T *lg_y%d", n, n);
+            lg_pass(launch, LG_OUTPUT, n);
+        }
+        lg_put(&body, "LG_Y%d_T y%d;\n", n, n);
+        put_quantization(plan, &body, block, 'y', n, &s->outputs[n]);
+    }
+    if (plan->packed.length > 0) {
+        lg_put(&names, ",LG_GLOBAL const char *lg_packed");
+        lg_pass(launch, LG_PACKED, 0);
+    }
+    lg_put(&launch->source, "#define LG_EXTRAS %s\n", names.at != NULL ? names.at : "");
+    lg_put(&launch->source, "#define LG_EXTRA_NAMES ");
+    /* The names alone: what follows the last '*' or blank of each parameter. */
+    for (const char *at = names.at; at != NULL && *at != 0;) {
+        const char *end = strchr(at + 1, ',');
+        if (end == NULL) end = at + strlen(at);
+        const char *from = end;
+        while (from > at && from[-1] != '*' && from[-1] != ' ') --from;
+        lg_put(&launch->source, ",%.*s", (int)(end - from), from);
+        at = end;
+    }
+    const char *value = lg_type_of(s->result.dtype);
+    if (s->has_epilogue && lg_is_float(s->result.dtype)) value = "float";
+    lg_put(&launch->source,
+           "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *lg_y0,const int at LG_EXTRAS){\n",
+           s->has_epilogue ? value : "int");
+    lg_text uses = {0};
+    lg_put_text(&uses, block);
+    if (body.at != NULL) lg_put_text(&uses, body.at);
+    if (uses.at != NULL) put_coordinates(&launch->source, &s->outputs[0], uses.at);
+    if (skipped >= 0) {
+        lg_put(&launch->source, "const %s x%d=lg_value;\n", value, skipped);
+        put_quantization(plan, &launch->source, block, 'x', skipped, &s->result);
+    }
+    if (body.at != NULL) lg_put_text(&launch->source, body.at);
+    lg_put_text(&launch->source, block);
+    for (int n = 0; n < s->n_outputs; ++n) lg_put(&launch->source, "lg_y%d[at]=y%d;\n", n, n);
+    lg_put(&launch->source, "}\n");
+    plan->failed |= names.failed || body.failed || uses.failed;
+    lg_free(&names), lg_free(&body), lg_free(&uses);
+    free(block);
+}
+
+bool lg_can_store(const lg_step *s) {
+    for (int i = 0; i < s->n_outputs; ++i) {
+        if (lg_type_of(s->outputs[i].dtype) == NULL || lg_count(&s->outputs[i]) > INT32_MAX) return false;
+        if (s->outputs[i].dtype == LINNET_F64 && !s->machine->f64) return false;
+    }
+    for (int i = s->has_map ? (s->has_epilogue ? s->n_inputs : 0) : s->n_inputs + s->n_extra;
+         i < s->n_inputs + s->n_extra; ++i) {
+        const linnet_device_tensor *x = &s->inputs[i];
+        if (lg_type_of(x->dtype) == NULL || (x->dtype == LINNET_F64 && !s->machine->f64)) return false;
+    }
+    return lg_type_of(s->result.dtype) != NULL;
+}
+
+void lg_put_store(lg_plan *plan, lg_launch *launch, const lg_step *s) {
+    if (s->has_map) {
+        put_map(plan, launch, s);
+        lg_put(&launch->source, "#define LG_STORE(value,at,channel) lg_finish(value,y,at LG_EXTRA_NAMES)\n");
+    } else {
+        lg_put(&launch->source, "#define LG_EXTRAS\n#define LG_STORE(value,at,channel) LG_PUT_%s(y,at,value)\n",
+               lg_word_of(s->outputs[0].dtype));
+    }
+    plan->failed |= launch->source.failed;
+}

@@ -1,0 +1,93 @@
+/* matmul.c - matrix products: the kernels of matmul.inc. */
+#include "kernels_gpu/common/product.h"
+
+typedef struct sizes {
+    int64_t m, n, depth, matrices;
+    int64_t a_m, a_k, b_k, b_n;
+    int a_outer, b_outer; /* axes in front of the matrices */
+} sizes;
+
+/* Reads the sizes by NumPy's rules for vectors, matrices and batches. */
+static bool open(const lg_step *s, sizes *out) {
+    const linnet_device_tensor *a = &s->inputs[0], *b = &s->inputs[1];
+    if (a->rank < 1 || b->rank < 1) return false;
+    const bool ta = lg_integer(s, "transpose_a", 0) != 0 && a->rank > 1;
+    const bool tb = lg_integer(s, "transpose_b", 0) != 0 && b->rank > 1;
+    const int64_t a_last = a->shape[a->rank - 1], b_last = b->shape[b->rank - 1];
+    const int64_t a_first = a->rank > 1 ? a->shape[a->rank - 2] : 1;
+    *out = (sizes){.m = ta ? a_last : a_first, .depth = ta ? a_first : a_last};
+    out->a_m = a->rank > 1 ? (ta ? 1 : a_last) : 0, out->a_k = ta ? a_last : 1;
+    out->n = b->rank == 1 ? 1 : tb ? b->shape[b->rank - 2] : b_last;
+    out->b_k = b->rank == 1 || tb ? 1 : b_last, out->b_n = b->rank == 1 ? 0 : tb ? b_last : 1;
+    out->a_outer = a->rank > 2 ? a->rank - 2 : 0, out->b_outer = b->rank > 2 ? b->rank - 2 : 0;
+    const int64_t results = out->m * out->n;
+    if (results == 0 || lg_count(&s->result) == 0) return false;
+    out->matrices = lg_count(&s->result) / results;
+    if (out->b_outer == 0 && !ta && a->rank > 1) { /* all matrices of a are rows of one */
+        out->m *= out->matrices;
+        out->matrices = 1;
+        out->a_outer = 0;
+    }
+    return true;
+}
+
+bool lg_can_matmul(const lg_step *s) {
+    sizes z;
+    return lg_can_multiply(s) && open(s, &z);
+}
+
+bool lg_can_matmul_dot(const lg_step *s) {
+    sizes z;
+    return lg_can_matmul(s) && open(s, &z) && z.a_k == 1 && z.b_k == 1 && z.depth >= 4;
+}
+
+/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. */
+static void put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
+                      const linnet_device_tensor *y, int y_outer) {
+    lg_text *text = &launch->source;
+    lg_put(text, "#define %s(i) (0", name);
+    const int64_t matrix = outer > 0 ? lg_shape_product(t, outer, t->rank) : 0;
+    int64_t inner = 1;
+    bool whole = outer == y_outer;
+    for (int d = 0; d < outer && whole; ++d) whole = t->shape[d] == y->shape[d];
+    if (whole && outer > 0) lg_put(text, "+(i)*%lld", (long long)matrix);
+    for (int d = y_outer - 1; d >= 0 && !whole; --d) {
+        const int own = d - (y_outer - outer);
+        if (own >= 0 && t->shape[own] != 1)
+            lg_put(text, "+(i)/%lld%%%lld*%lld", (long long)inner, (long long)y->shape[d],
+                   (long long)(matrix * lg_shape_product(t, own + 1, outer)));
+        inner *= y->shape[d];
+    }
+    lg_put(text, ")\n");
+}
+
+static void build(const lg_step *s, lg_plan *plan, const char *kernel, bool dot) {
+    sizes z;
+    lg_launch *launch = lg_add(plan, kernel);
+    if (launch == NULL || !open(s, &z)) {
+        plan->failed = true;
+        return;
+    }
+    const int rows = z.m >= 8 && !dot ? 8 : z.m >= 4 ? 4 : z.m >= 2 ? 2 : 1;
+    const int a_rank = s->inputs[0].rank, b_rank = s->inputs[1].rank;
+    const int y_outer = z.matrices == 1 ? 0 : s->result.rank - (a_rank > 1) - (b_rank > 1);
+    const bool bias = !lg_absent(s, 2);
+    put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
+    put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
+    lg_put(&launch->source, "#define BIAS_AT(i) %s\n", bias && lg_count(&s->inputs[2]) == 1 ? "0" : "(i)");
+    lg_define(launch, "ROWS", rows);
+    lg_pass(launch, LG_INPUT, 0);
+    lg_pass(launch, LG_INPUT, 1);
+    lg_pass(launch, LG_INPUT, bias ? 2 : 1);
+    lg_pass(launch, LG_OUTPUT, 0);
+    const int64_t numbers[] = {z.m, z.n, z.depth, z.a_m, z.a_k, z.b_k, z.b_n};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
+    lg_define_product(plan, launch, s);
+    lg_put_store(plan, launch, s);
+    lg_put_file(launch, "matmul");
+    lg_range(launch, dot ? z.n : (z.n + 3) / 4, (z.m + rows - 1) / rows, z.matrices);
+    lg_local(launch, 16, 4, 1);
+}
+
+void lg_build_matmul(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul", false); }
+void lg_build_matmul_dot(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_dot", true); }

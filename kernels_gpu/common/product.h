@@ -1,0 +1,13 @@
+/* product.h - what conv, conv_transpose and matmul share: the dtypes of products and sums, and zero points. */
+#ifndef LG_PRODUCT_H
+#define LG_PRODUCT_H
+
+#include "kernels_gpu/common/gpu.h"
+
+/* Whether kernels can multiply the operands 0 and 1, add operand 2 and store the result. */
+bool lg_can_multiply(const lg_step *s);
+/* Defines X, W, B and Y, BIAS, FLOATS, ACC, ACC4, MAKE_ACC4, MULTIPLY_ADD(w, zero, v, sum), X_ZERO and W_ZERO(channel).
+ * The kernel's own arguments have been passed. */
+void lg_define_product(lg_plan *plan, lg_launch *launch, const lg_step *s);
+
+#endif

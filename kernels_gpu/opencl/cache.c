@@ -1,0 +1,77 @@
+/* cache.c - compiled programs in files, one per program: a head with the size and a hash of the content, then the
+ * content. A file is written under another name and renamed, so a reader never sees half of it. */
+#define _POSIX_C_SOURCE 200809L
+#include "kernels_gpu/opencl/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct head {
+    char magic[8];
+    uint64_t size, hash;
+} head;
+static const char MAGIC[8] = "LNCLPRG1";
+
+static uint64_t hash_bytes(const unsigned char *data, size_t size) {
+    uint64_t a = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < size; ++i) a = (a ^ data[i]) * 0x100000001b3u;
+    return a;
+}
+
+bool lg_cache_folder(char *out, size_t size) {
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (base != NULL && base[0] == '/')
+        n = snprintf(out, size, "%s/linnet", base);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(out, size, "%s/.cache/linnet", home);
+    return n > 0 && (size_t)n < size;
+}
+
+/* Makes the folder and those above it, for the user alone. */
+static void make_folders(const char *folder) {
+    char path[1100];
+    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) return;
+    for (char *at = path + 1; *at != 0; ++at)
+        if (*at == '/') {
+            *at = 0;
+            mkdir(path, 0700);
+            *at = '/';
+        }
+    mkdir(path, 0700);
+}
+
+size_t lg_cache_load(const char *folder, const char *key, unsigned char **data) {
+    char path[1400];
+    head h;
+    *data = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, key);
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return 0;
+    if (fread(&h, sizeof h, 1, file) == 1 && memcmp(h.magic, MAGIC, sizeof MAGIC) == 0 && h.size < (uint64_t)1 << 30) {
+        *data = malloc((size_t)h.size + 1);
+        if (*data != NULL &&
+            (fread(*data, 1, (size_t)h.size + 1, file) != h.size || hash_bytes(*data, (size_t)h.size) != h.hash)) {
+            free(*data);
+            *data = NULL;
+        }
+    }
+    fclose(file);
+    return *data != NULL ? (size_t)h.size : 0;
+}
+
+void lg_cache_store(const char *folder, const char *key, const void *data, size_t size) {
+    char path[1400], written[1440];
+    head h = {.size = size, .hash = hash_bytes(data, size)};
+    memcpy(h.magic, MAGIC, sizeof MAGIC);
+    make_folders(folder);
+    snprintf(path, sizeof path, "%s/%s", folder, key);
+    snprintf(written, sizeof written, "%s.%ld.%p.part", path, (long)getpid(), (void *)&h); /* threads differ in &h */
+    FILE *file = fopen(written, "wb");
+    if (file == NULL) return;
+    const bool whole = fwrite(&h, sizeof h, 1, file) == 1 && fwrite(data, 1, size, file) == size;
+    if (fclose(file) != 0 || !whole || rename(written, path) != 0) unlink(written);
+}

@@ -1,0 +1,134 @@
+/* memory.c - buffers, queues, events and transfers of the OpenCL backend. Buffers are cl_mem, queues and events objects
+ * of this file. */
+#include "kernels_gpu/opencl/backend.h"
+
+#include <stdlib.h>
+
+typedef struct lg_event {
+    cl_event event;
+} lg_event;
+
+static const lg_cl *functions_of(void *context) { return ((lg_device *)context)->cl; }
+
+static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
+    lg_device *d = context;
+    cl_int code = CL_SUCCESS;
+    if (bytes > d->largest)
+        return lg_failure(d, "a buffer of %llu bytes is larger than the largest of this device, %llu bytes",
+                          (unsigned long long)bytes, (unsigned long long)d->largest);
+    cl_mem memory = d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE, (size_t)bytes, NULL, &code);
+    *buffer = (uintptr_t)memory;
+    if (code == CL_SUCCESS) return 0;
+    return lg_failure(d, "%s: a buffer of %llu bytes; the device has %llu bytes in all", lg_cl_error(code),
+                      (unsigned long long)bytes, (unsigned long long)d->memory);
+}
+
+static void release(void *context, linnet_handle buffer, uint64_t bytes) {
+    (void)bytes;
+    functions_of(context)->ReleaseMemObject(lg_buffer(buffer));
+}
+
+static int open_queue(void *context, linnet_handle *out) {
+    lg_device *d = context;
+    cl_int code = CL_SUCCESS;
+    lg_queue *q = calloc(1, sizeof *q);
+    if (q == NULL) return LG_NO_MEMORY;
+    q->queue = d->cl->CreateCommandQueue(d->context, d->id, d->options.profile ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+    if (code != CL_SUCCESS) {
+        free(q);
+        return code;
+    }
+    *out = (uintptr_t)q;
+    return 0;
+}
+
+static void close_queue(void *context, linnet_handle queue) {
+    lg_queue *q = lg_queue_of(queue);
+    functions_of(context)->ReleaseCommandQueue(q->queue);
+    free(q);
+}
+
+static int finish(void *context, linnet_handle queue) {
+    return functions_of(context)->Finish(lg_queue_of(queue)->queue);
+}
+
+static int create_event(void *context, linnet_handle *out) {
+    (void)context;
+    lg_event *e = calloc(1, sizeof *e);
+    *out = (uintptr_t)e;
+    return e != NULL ? 0 : LG_NO_MEMORY;
+}
+
+static void forget(const lg_cl *cl, lg_event *e) {
+    if (e->event != NULL) cl->ReleaseEvent(e->event);
+    e->event = NULL;
+}
+
+static void free_event(void *context, linnet_handle event) {
+    lg_event *e = (lg_event *)(uintptr_t)event;
+    forget(functions_of(context), e);
+    free(e);
+}
+
+static int record(void *context, linnet_handle queue, linnet_handle event) {
+    const lg_cl *cl = functions_of(context);
+    lg_event *e = (lg_event *)(uintptr_t)event;
+    forget(cl, e);
+    const int code = cl->EnqueueMarkerWithWaitList(lg_queue_of(queue)->queue, 0, NULL, &e->event);
+    return code != 0 ? code : cl->Flush(lg_queue_of(queue)->queue);
+}
+
+static int wait_for(void *context, linnet_handle event) {
+    const lg_event *e = (const lg_event *)(uintptr_t)event;
+    return e->event != NULL ? functions_of(context)->WaitForEvents(1, &e->event) : 0;
+}
+
+static int follow(void *context, linnet_handle queue, const linnet_device *of, linnet_handle event) {
+    const lg_event *e = (const lg_event *)(uintptr_t)event;
+    (void)of;
+    return e->event == NULL
+               ? 0
+               : functions_of(context)->EnqueueBarrierWithWaitList(lg_queue_of(queue)->queue, 1, &e->event, NULL);
+}
+
+static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
+                  const void *from) {
+    if (tensor->bytes == 0) return 0;
+    return functions_of(context)->EnqueueWriteBuffer(lg_queue_of(queue)->queue, lg_buffer(to->buffer), CL_FALSE,
+                                                     (size_t)to->offset, (size_t)tensor->bytes, from, 0, NULL, NULL);
+}
+
+static int download(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
+                    const linnet_span *from) {
+    if (tensor->bytes == 0) return 0;
+    return functions_of(context)->EnqueueReadBuffer(lg_queue_of(queue)->queue, lg_buffer(from->buffer), CL_FALSE,
+                                                    (size_t)from->offset, (size_t)tensor->bytes, to, 0, NULL, NULL);
+}
+
+static int reaches(void *context, const linnet_device *other) { return other->context == context; }
+
+static int copy(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
+                const linnet_span *from) {
+    (void)of;
+    if (from->bytes == 0) return 0;
+    return functions_of(context)->EnqueueCopyBuffer(lg_queue_of(queue)->queue, lg_buffer(from->buffer),
+                                                    lg_buffer(to->buffer), (size_t)from->offset, (size_t)to->offset,
+                                                    (size_t)from->bytes, 0, NULL, NULL);
+}
+
+void lg_memory_functions(linnet_device *table) {
+    table->allocate = allocate;
+    table->release = release;
+    table->open = open_queue;
+    table->close = close_queue;
+    table->finish = finish;
+    table->create_event = create_event;
+    table->free_event = free_event;
+    table->record = record;
+    table->wait = wait_for;
+    table->follow = follow;
+    table->upload = upload;
+    table->download = download;
+    table->reaches = reaches;
+    table->copy = copy;
+}

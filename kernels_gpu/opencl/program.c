@@ -1,0 +1,133 @@
+/* program.c - programs of the OpenCL backend: each text is compiled once per device, and comes from the host's cache or
+ * from the user's folder if another process has compiled it. */
+#include "kernels_gpu/opencl/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lg_program {
+    lg_program *next;
+    uint64_t hash[2];
+    cl_program program;
+};
+
+void lg_hash(const char *text, uint64_t out[2]) {
+    uint64_t a = 0xcbf29ce484222325u, b = 0x9e3779b97f4a7c15u; /* FNV-1a, and a sum that is multiplied and rotated */
+    for (const unsigned char *at = (const unsigned char *)text; *at != 0; ++at) {
+        a = (a ^ *at) * 0x100000001b3u;
+        b = (b + *at) * 0xff51afd7ed558ccdu;
+        b = b << 31 | b >> 33;
+    }
+    out[0] = a, out[1] = b;
+}
+
+static const char *build_options(const lg_device *d) {
+    return d->rounds_divisions ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt" : "-cl-std=CL1.2";
+}
+
+/* Builds a program; frees it if that fails. */
+static int build(lg_device *d, cl_program program, bool from_source) {
+    char log[1500] = "";
+    size_t length = 0;
+    const cl_int code = d->cl->BuildProgram(program, 1, &d->id, build_options(d), NULL, NULL);
+    if (code == CL_SUCCESS) return 0;
+    d->cl->GetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &length);
+    char *whole = malloc(length + 1);
+    if (whole != NULL) {
+        d->cl->GetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, length, whole, NULL);
+        whole[length] = 0;
+        snprintf(log, sizeof log, "%s", whole);
+        free(whole);
+    }
+    d->cl->ReleaseProgram(program);
+    return from_source ? lg_failure(d, "%s: the driver's compiler says: %s", lg_cl_error(code), log) : code;
+}
+
+static cl_program from_binary(lg_device *d, const unsigned char *data, size_t size) {
+    cl_int code = CL_SUCCESS, status = CL_SUCCESS;
+    cl_program program = d->cl->CreateProgramWithBinary(d->context, 1, &d->id, &size, &data, &status, &code);
+    if (code != CL_SUCCESS || program == NULL) return NULL;
+    if (status != CL_SUCCESS) {
+        d->cl->ReleaseProgram(program);
+        return NULL;
+    }
+    return build(d, program, false) == 0 ? program : NULL;
+}
+
+static unsigned char *binary_of(const lg_device *d, cl_program program, size_t *size) {
+    unsigned char *data = NULL;
+    *size = 0;
+    if (d->cl->GetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof *size, size, NULL) != CL_SUCCESS || *size == 0)
+        return NULL;
+    data = malloc(*size);
+    if (data != NULL && d->cl->GetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) != CL_SUCCESS) {
+        free(data);
+        data = NULL;
+    }
+    return data;
+}
+
+static int make(lg_device *d, const char *text, const uint64_t hash[2], const linnet_program_cache *host,
+                cl_program *out) {
+    char key[200];
+    uint64_t driver[2];
+    unsigned char *data = NULL;
+    size_t size = 0;
+    lg_text all = {0};
+    lg_put(&all, "%s\n%s\n%s", d->hardware, d->driver, build_options(d));
+    if (all.failed) return LG_NO_MEMORY;
+    lg_hash(all.at, driver);
+    lg_free(&all);
+    snprintf(key, sizeof key, "opencl-%016llx%016llx-%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1],
+             (unsigned long long)(driver[0] ^ driver[1]));
+    if (host != NULL) {
+        size = host->load(host->context, key, NULL, 0);
+        data = size > 0 ? malloc(size) : NULL;
+        if (data != NULL && host->load(host->context, key, data, size) != size) size = 0;
+    } else if (d->options.cached) {
+        size = lg_cache_load(d->options.folder, key, &data);
+    }
+    *out = data != NULL && size > 0 ? from_binary(d, data, size) : NULL;
+    free(data);
+    if (*out != NULL) return 0;
+    cl_int code = CL_SUCCESS;
+    cl_program program = d->cl->CreateProgramWithSource(d->context, 1, &text, NULL, &code);
+    if (code != CL_SUCCESS) return code;
+    code = build(d, program, true);
+    if (code != 0) return code;
+    *out = program;
+    if (host == NULL && !d->options.cached) return 0;
+    data = binary_of(d, program, &size);
+    if (data != NULL && host != NULL) host->store(host->context, key, data, size);
+    if (data != NULL && host == NULL) lg_cache_store(d->options.folder, key, data, size);
+    free(data);
+    return 0;
+}
+
+int lg_build(lg_device *d, const char *text, const linnet_program_cache *host_cache, cl_program *out) {
+    uint64_t hash[2];
+    int code = 0;
+    lg_hash(text, hash);
+    pthread_mutex_lock(&d->lock);
+    lg_program *p = d->programs;
+    while (p != NULL && (p->hash[0] != hash[0] || p->hash[1] != hash[1])) p = p->next;
+    pthread_mutex_unlock(&d->lock); /* two sessions may compile the same program at once: both are kept */
+    if (p != NULL) {
+        *out = p->program;
+        return 0;
+    }
+    code = make(d, text, hash, host_cache, out);
+    if (code != 0) return code;
+    p = malloc(sizeof *p);
+    if (p == NULL) {
+        d->cl->ReleaseProgram(*out);
+        return LG_NO_MEMORY;
+    }
+    *p = (lg_program){.hash = {hash[0], hash[1]}, .program = *out};
+    pthread_mutex_lock(&d->lock);
+    p->next = d->programs;
+    d->programs = p;
+    pthread_mutex_unlock(&d->lock);
+    return 0;
+}

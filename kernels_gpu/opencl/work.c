@@ -1,0 +1,214 @@
+/* work.c - claims of the OpenCL backend: each is one step, which is one or several launches. */
+#include "kernels_gpu/opencl/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_VIEWS = LG_MOST_OPERANDS + 2 };
+
+typedef struct lg_ready { /* a launch that is ready to run */
+    cl_kernel kernel;
+    size_t global[3], local[3];
+    cl_event event; /* profiling: of the last run */
+} lg_ready;
+
+typedef struct lg_state {
+    int n_launches, n_views;
+    lg_ready *launches;
+    cl_mem *views; /* sub-buffers: of operands, scratch and packed memory */
+} lg_state;
+
+static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
+    lg_device *d = context;
+    lg_plan plan = {0};
+    lg_step *s = malloc(sizeof *s);
+    double cost = 0;
+    (void)count;
+    if (s == NULL) return LG_NO_MEMORY;
+    const lg_kernel *kernel = lg_step_open(s, &d->machine, steps[0]) ? lg_choose(s, &cost) : NULL;
+    out->count = kernel != NULL;
+    if (kernel != NULL) {
+        kernel->build(s, &plan);
+        if (plan.failed) out->count = 0; /* the step runs on the CPU */
+        out->scratch_bytes = plan.scratch_bytes;
+        out->packed_bytes = plan.packed.length;
+        out->kernel = kernel->name;
+        lg_plan_free(&plan);
+    }
+    free(s);
+    return 0;
+}
+
+static void free_state(const lg_device *d, lg_state *state) {
+    for (int i = 0; i < state->n_launches; ++i) {
+        if (state->launches[i].kernel != NULL) d->cl->ReleaseKernel(state->launches[i].kernel);
+        if (state->launches[i].event != NULL) d->cl->ReleaseEvent(state->launches[i].event);
+    }
+    for (int i = 0; i < state->n_views; ++i) d->cl->ReleaseMemObject(state->views[i]);
+    free(state->launches);
+    free(state->views);
+    free(state);
+}
+
+/* The part of a buffer that an operand is in, as a memory object. NULL for an absent operand. */
+static int view_of(const lg_device *d, lg_state *state, const linnet_span *span, cl_mem *out) {
+    cl_int code = CL_SUCCESS;
+    *out = NULL;
+    if (span->buffer == 0) return 0;
+    const cl_region region = {(size_t)span->offset, span->bytes > 0 ? (size_t)span->bytes : 1};
+    *out = d->cl->CreateSubBuffer(lg_buffer(span->buffer), 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
+    if (code == CL_SUCCESS) state->views[state->n_views++] = *out;
+    return code;
+}
+
+/* The text that the compiler gets. The caller frees it; NULL: no memory, or the host refuses. */
+static char *whole_text(const lg_device *d, const lg_launch *launch) {
+    linnet_source_options options;
+    const linnet_host *host = d->machine.host;
+    size_t length = 0;
+    lg_text uses = {0}, text = {0};
+    linnet_source_options_init(&options);
+    options.language = LINNET_SOURCE_OPENCL;
+    options.native = 1;
+    lg_put_text(&uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n"); /* of the dialect */
+    lg_put_bytes(&uses, launch->source.at, launch->source.length);
+    if (!uses.failed && host->map_prelude(&options, uses.at, NULL, 0, &length) == LINNET_OK) {
+        char *prelude = malloc(length + 1);
+        if (prelude != NULL && host->map_prelude(&options, uses.at, prelude, length + 1, &length) == LINNET_OK) {
+            lg_put_text(&text, prelude);
+            lg_put_text(&text, lg_files[0].text);
+            lg_put_bytes(&text, launch->source.at, launch->source.length);
+        }
+        free(prelude);
+    }
+    lg_free(&uses);
+    if (text.failed) lg_free(&text);
+    return text.at;
+}
+
+static int set_arguments(lg_device *d, const linnet_work *work, lg_state *state, const lg_launch *launch,
+                         cl_kernel kernel, cl_mem *inputs, cl_mem *outputs, cl_mem *others) {
+    for (int i = 0; i < launch->n_arguments; ++i) {
+        const lg_argument *a = &launch->arguments[i];
+        const linnet_span *span = NULL;
+        cl_mem *view = NULL;
+        const void *value = NULL;
+        size_t size = sizeof(cl_mem);
+        int code = 0;
+        switch (a->kind) {
+        case LG_INPUT: span = &work->inputs[0][a->index], view = &inputs[a->index]; break;
+        case LG_OUTPUT: span = &work->outputs[0][a->index], view = &outputs[a->index]; break;
+        case LG_SCRATCH: span = &work->scratch, view = &others[0]; break;
+        case LG_PACKED: span = &work->packed, view = &others[1]; break;
+        case LG_INTEGER: value = &a->integer, size = sizeof a->integer; break;
+        default: value = &a->real, size = sizeof a->real; break;
+        }
+        if (view != NULL) {
+            if (*view == NULL) code = view_of(d, state, span, view);
+            if (code != 0) return code;
+            value = view;
+        }
+        code = d->cl->SetKernelArg(kernel, (cl_uint)i, size, value);
+        if (code != 0) return code;
+    }
+    return 0;
+}
+
+static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan *plan, lg_state *state) {
+    cl_mem inputs[LG_MOST_OPERANDS] = {0}, outputs[LG_MOST_OPERANDS] = {0}, others[2] = {0};
+    for (int i = 0; i < plan->n; ++i) {
+        const lg_launch *launch = &plan->launches[i];
+        lg_ready *ready = &state->launches[i];
+        cl_program program = NULL;
+        cl_int code = CL_SUCCESS;
+        char *text = whole_text(d, launch);
+        if (text == NULL) return LG_NO_MEMORY;
+        code = lg_build(d, text, work->cache, &program);
+        free(text);
+        if (code != 0) return code;
+        ready->kernel = d->cl->CreateKernel(program, launch->kernel, &code);
+        if (code != 0) return code;
+        state->n_launches = i + 1;
+        for (int k = 0; k < 3; ++k) {
+            ready->local[k] = launch->local[k];
+            ready->global[k] = (launch->global[k] + launch->local[k] - 1) / launch->local[k] * launch->local[k];
+        }
+        code = set_arguments(d, work, state, launch, ready->kernel, inputs, outputs, others);
+        if (code != 0) return code;
+    }
+    return 0;
+}
+
+static int prepare(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *out) {
+    lg_device *d = context;
+    lg_plan plan = {0};
+    double cost = 0;
+    int code = LG_BAD_STEP;
+    lg_step *s = malloc(sizeof *s);
+    lg_state *state = calloc(1, sizeof *state);
+    if (s == NULL || state == NULL) {
+        free(s);
+        free(state);
+        return LG_NO_MEMORY;
+    }
+    const lg_kernel *kernel = lg_step_open(s, &d->machine, work->steps[0]) ? lg_choose(s, &cost) : NULL;
+    if (kernel != NULL) kernel->build(s, &plan);
+    if (kernel != NULL && !plan.failed) {
+        state->launches = calloc((size_t)plan.n, sizeof *state->launches);
+        state->views = calloc(2 * LG_MOST_OPERANDS + 2, sizeof *state->views);
+        code = state->launches == NULL || state->views == NULL ? LG_NO_MEMORY : prepare_launches(d, work, &plan, state);
+        if (code == 0 && plan.packed.length > 0) /* the bytes are freed below: it is a blocking write */
+            code = d->cl->EnqueueWriteBuffer(lg_queue_of(queue)->queue, lg_buffer(work->packed.buffer), CL_TRUE,
+                                             (size_t)work->packed.offset, plan.packed.length, plan.packed.at, 0, NULL,
+                                             NULL);
+    }
+    lg_plan_free(&plan);
+    free(s);
+    if (code != 0)
+        free_state(d, state);
+    else
+        *out = (uintptr_t)state;
+    return code;
+}
+
+static void unprepare(void *context, linnet_handle state) { free_state(context, (lg_state *)(uintptr_t)state); }
+
+static int run(void *context, linnet_handle queue, const linnet_work *work, linnet_handle handle) {
+    const lg_device *d = context;
+    lg_state *state = (lg_state *)(uintptr_t)handle;
+    const bool timed = work->trace && d->options.profile;
+    for (int i = 0; i < state->n_launches; ++i) {
+        lg_ready *l = &state->launches[i];
+        if (l->event != NULL) d->cl->ReleaseEvent(l->event);
+        l->event = NULL;
+        const int code = d->cl->EnqueueNDRangeKernel(lg_queue_of(queue)->queue, l->kernel, 3, NULL, l->global, l->local,
+                                                     0, NULL, timed ? &l->event : NULL);
+        if (code != 0) return code;
+    }
+    return 0;
+}
+
+static int elapsed(void *context, const linnet_work *work, linnet_handle handle, uint64_t *ns) {
+    const lg_device *d = context;
+    const lg_state *state = (const lg_state *)(uintptr_t)handle;
+    (void)work;
+    *ns = 0;
+    for (int i = 0; i < state->n_launches; ++i) {
+        uint64_t from = 0, to = 0;
+        if (state->launches[i].event == NULL) continue;
+        const int code = d->cl->GetEventProfilingInfo(state->launches[i].event, CL_PROFILING_COMMAND_START, sizeof from,
+                                                      &from, NULL);
+        if (code != 0) return code;
+        if (d->cl->GetEventProfilingInfo(state->launches[i].event, CL_PROFILING_COMMAND_END, sizeof to, &to, NULL) == 0)
+            *ns += to - from;
+    }
+    return 0;
+}
+
+void lg_work_functions(linnet_device *table) {
+    table->claim = claim;
+    table->prepare = prepare;
+    table->unprepare = unprepare;
+    table->run = run;
+    table->elapsed = elapsed;
+}
