@@ -76,6 +76,7 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, bool dot)
     put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
     lg_put(&launch->source, "#define BIAS_AT(i) %s\n", bias && lg_count(&s->inputs[2]) == 1 ? "0" : "(i)");
     lg_define(launch, "ROWS", rows);
+    lg_define(launch, "DOT", dot);
     lg_pass(launch, LG_INPUT, 0);
     lg_pass(launch, LG_INPUT, 1);
     lg_pass(launch, LG_INPUT, bias ? 2 : 1);

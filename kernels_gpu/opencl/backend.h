@@ -48,7 +48,7 @@ int lg_build(lg_device *device, const char *text, const linnet_program_cache *ho
 /* cache.c: programs in files, by a hash of the key. Both do nothing if the folder cannot be used. */
 size_t lg_cache_load(const char *folder, const char *key, unsigned char **data); /* the caller frees it; 0: none */
 void lg_cache_store(const char *folder, const char *key, const void *data, size_t size);
-/* The user's folder for programs: $XDG_CACHE_HOME/linnet or ~/.cache/linnet. False: there is none. */
+/* The user's folder for programs: $XDG_CACHE_HOME/linnet/programs or ~/.cache/linnet/programs. False: there is none. */
 bool lg_cache_folder(char *out, size_t size);
 /* Two hashes of 64 bits. */
 void lg_hash(const char *text, uint64_t out[2]);

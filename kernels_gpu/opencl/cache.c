@@ -25,9 +25,9 @@ bool lg_cache_folder(char *out, size_t size) {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n = -1;
     if (base != NULL && base[0] == '/')
-        n = snprintf(out, size, "%s/linnet", base);
+        n = snprintf(out, size, "%s/linnet/programs", base);
     else if (home != NULL && home[0] == '/')
-        n = snprintf(out, size, "%s/.cache/linnet", home);
+        n = snprintf(out, size, "%s/.cache/linnet/programs", home);
     return n > 0 && (size_t)n < size;
 }
 
