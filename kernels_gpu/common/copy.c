@@ -4,7 +4,22 @@
 
 #include <string.h>
 
-enum { IDENTITY, RESHAPE, TRANSPOSE, CONCAT, SPLIT, SLICE, PAD, EXPAND, TILE, SQUEEZE, UNSQUEEZE, TO_SPACE, TO_DEPTH, BITCAST };
+enum {
+    IDENTITY,
+    RESHAPE,
+    TRANSPOSE,
+    CONCAT,
+    SPLIT,
+    SLICE,
+    PAD,
+    EXPAND,
+    TILE,
+    SQUEEZE,
+    UNSQUEEZE,
+    TO_SPACE,
+    TO_DEPTH,
+    BITCAST
+};
 enum { CONSTANT, REFLECT, EDGE, WRAP };
 enum { MOST_DIMS = 2 * LINNET_MAX_RANK, KERNEL_DIMS = 8 };
 
@@ -71,12 +86,11 @@ static void depth(const lg_step *s, box *b, bool to_space) {
     const int64_t n = lg_integer(s, "block", 1), few = flat->shape[c], at = stride(deep, c);
     const bool dcr = lg_integer(s, "depth_mode", 0) == 0;
     const int64_t sizes[6] = {flat->shape[0], few, deep->shape[h], n, deep->shape[w], n};
-    const int64_t deeps[6] = {stride(deep, 0), dcr ? at : at * n * n,  stride(deep, h),
-                              dcr ? at * n * few : at * n, stride(deep, w), dcr ? at * few : at};
+    const int64_t deeps[6] = {stride(deep, 0), dcr ? at : at * n * n, stride(deep, h), dcr ? at * n * few : at * n,
+                              stride(deep, w), dcr ? at * few : at};
     const int64_t flats[6] = {stride(flat, 0), stride(flat, c),     stride(flat, h) * n,
                               stride(flat, h), stride(flat, w) * n, stride(flat, w)};
-    for (int d = 0; d < 6; ++d)
-        append(b, sizes[d], to_space ? deeps[d] : flats[d], to_space ? flats[d] : deeps[d]);
+    for (int d = 0; d < 6; ++d) append(b, sizes[d], to_space ? deeps[d] : flats[d], to_space ? flats[d] : deeps[d]);
 }
 
 /* Box `part` of the step, of which concat and split have several. False: it cannot be planned. */
@@ -93,8 +107,8 @@ static bool make_box(const lg_step *s, int part, box *b) {
     case TRANSPOSE:
         for (int d = 0; d < y->rank; ++d) {
             const bool given = lg_items(s, "perm") > 0;
-            append(b, y->shape[d],
-                   stride(x, given ? lg_axis(lg_item(s, "perm", d, 0), x->rank) : x->rank - 1 - d), stride(y, d));
+            append(b, y->shape[d], stride(x, given ? lg_axis(lg_item(s, "perm", d, 0), x->rank) : x->rank - 1 - d),
+                   stride(y, d));
         }
         return true;
     case CONCAT:

@@ -108,6 +108,9 @@ typedef struct lg_plan {
     int n;
     uint64_t scratch_bytes;
     lg_text packed;
+    bool checks;        /* a kernel may find an index that is out of range, and writes it to packed memory: */
+    size_t status;      /* the place of two i32: 1 if it has, and the index */
+    int64_t check_size; /* the size of the axis, for the message */
     bool failed;
 } lg_plan;
 
@@ -126,6 +129,9 @@ void lg_define(lg_launch *launch, const char *name, int64_t value);
 void lg_define_operand(lg_launch *launch, const char *name, int dtype);
 /* Appends bytes to packed memory, aligned to 16; returns their offset. */
 size_t lg_pack(lg_plan *plan, const void *bytes, size_t size);
+
+/* Reserves the two numbers by which a kernel says that an index is out of range. It passes nothing. */
+void lg_check_indices(lg_plan *plan, int64_t size);
 
 /* Writes LG_STORE(value, at, channel), which stores the op's result at element `at` of the output, and LG_EXTRAS, the
  * parameters that a kernel needs for it, which begin with a comma. It also passes the arguments, so the op's own ones

@@ -67,6 +67,13 @@ size_t lg_pack(lg_plan *plan, const void *bytes, size_t size) {
     return at;
 }
 
+void lg_check_indices(lg_plan *plan, int64_t size) {
+    static const int32_t none[2] = {0, 0};
+    plan->status = lg_pack(plan, none, sizeof none);
+    plan->checks = true;
+    plan->check_size = size;
+}
+
 void lg_put_file(lg_launch *launch, const char *name) {
     const struct lg_file *file = lg_files + 1;
     while (file->name != NULL && strcmp(file->name, name) != 0) ++file;

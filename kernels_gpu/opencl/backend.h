@@ -54,9 +54,13 @@ bool lg_cache_folder(char *out, size_t size);
 void lg_hash(const char *text, uint64_t out[2]);
 
 /* memory.c and work.c: functions of the table. */
+typedef struct lg_state lg_state;
 typedef struct lg_queue {
     cl_command_queue queue;
+    lg_state *checks; /* claims that look for indices out of range */
 } lg_queue;
+/* After work has ended: a failure if a claim of the queue has found an index that is out of range. */
+int lg_check(lg_device *device, lg_queue *queue);
 void lg_memory_functions(linnet_device *table);
 void lg_work_functions(linnet_device *table);
 static inline cl_mem lg_buffer(linnet_handle handle) { return (cl_mem)(uintptr_t)handle; }

@@ -6,6 +6,7 @@
 
 typedef struct lg_event {
     cl_event event;
+    lg_queue *queue;
 } lg_event;
 
 static const lg_cl *functions_of(void *context) { return ((lg_device *)context)->cl; }
@@ -49,7 +50,7 @@ static void close_queue(void *context, linnet_handle queue) {
 }
 
 static int finish(void *context, linnet_handle queue) {
-    return functions_of(context)->Finish(lg_queue_of(queue)->queue);
+    return functions_of(context)->Finish(lg_queue_of(queue)->queue); /* `wait` reports what it has found */
 }
 
 static int create_event(void *context, linnet_handle *out) {
@@ -74,13 +75,16 @@ static int record(void *context, linnet_handle queue, linnet_handle event) {
     const lg_cl *cl = functions_of(context);
     lg_event *e = (lg_event *)(uintptr_t)event;
     forget(cl, e);
+    e->queue = lg_queue_of(queue);
     const int code = cl->EnqueueMarkerWithWaitList(lg_queue_of(queue)->queue, 0, NULL, &e->event);
     return code != 0 ? code : cl->Flush(lg_queue_of(queue)->queue);
 }
 
 static int wait_for(void *context, linnet_handle event) {
     const lg_event *e = (const lg_event *)(uintptr_t)event;
-    return e->event != NULL ? functions_of(context)->WaitForEvents(1, &e->event) : 0;
+    if (e->event == NULL) return 0;
+    const int code = functions_of(context)->WaitForEvents(1, &e->event);
+    return code != 0 ? code : lg_check(context, e->queue);
 }
 
 static int follow(void *context, linnet_handle queue, const linnet_device *of, linnet_handle event) {

@@ -1,6 +1,7 @@
 /* work.c - claims of the OpenCL backend: each is one step, which is one or several launches. */
 #include "kernels_gpu/opencl/backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +13,18 @@ typedef struct lg_ready { /* a launch that is ready to run */
     cl_event event; /* profiling: of the last run */
 } lg_ready;
 
-typedef struct lg_state {
+struct lg_state {
     int n_launches, n_views;
     lg_ready *launches;
     cl_mem *views; /* sub-buffers: of operands, scratch and packed memory */
-} lg_state;
+    /* A claim that checks indices. `found` is read after each run: 1 and the index, if one is out of range. */
+    lg_state *next;
+    lg_queue *queue;
+    linnet_span status;
+    int32_t found[2];
+    int64_t size;
+    char name[80];
+};
 
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     lg_device *d = context;
@@ -40,6 +48,11 @@ static int claim(void *context, const linnet_step *const *steps, int count, linn
 }
 
 static void free_state(const lg_device *d, lg_state *state) {
+    for (lg_state **at = state->queue != NULL ? &state->queue->checks : NULL; at != NULL && *at != NULL;)
+        if (*at == state)
+            *at = state->next;
+        else
+            at = &(*at)->next;
     for (int i = 0; i < state->n_launches; ++i) {
         if (state->launches[i].kernel != NULL) d->cl->ReleaseKernel(state->launches[i].kernel);
         if (state->launches[i].event != NULL) d->cl->ReleaseEvent(state->launches[i].event);
@@ -162,6 +175,15 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
                                              (size_t)work->packed.offset, plan.packed.length, plan.packed.at, 0, NULL,
                                              NULL);
     }
+    if (code == 0 && plan.checks) {
+        state->queue = lg_queue_of(queue);
+        state->next = state->queue->checks;
+        state->queue->checks = state;
+        state->status = work->packed;
+        state->status.offset += plan.status;
+        state->size = plan.check_size;
+        snprintf(state->name, sizeof state->name, "%s", d->machine.host->step_name(work->steps[0]));
+    }
     lg_plan_free(&plan);
     free(s);
     if (code != 0)
@@ -184,6 +206,21 @@ static int run(void *context, linnet_handle queue, const linnet_work *work, linn
         const int code = d->cl->EnqueueNDRangeKernel(lg_queue_of(queue)->queue, l->kernel, 3, NULL, l->global, l->local,
                                                      0, NULL, timed ? &l->event : NULL);
         if (code != 0) return code;
+    }
+    if (state->queue == NULL) return 0;
+    return d->cl->EnqueueReadBuffer(lg_queue_of(queue)->queue, lg_buffer(state->status.buffer), CL_FALSE,
+                                    (size_t)state->status.offset, sizeof state->found, state->found, 0, NULL, NULL);
+}
+
+int lg_check(lg_device *d, lg_queue *queue) {
+    static const int32_t none[2] = {0, 0};
+    for (lg_state *state = queue->checks; state != NULL; state = state->next) {
+        if (state->found[0] == 0) continue;
+        const long long index = state->found[1], size = state->size;
+        state->found[0] = 0;
+        d->cl->EnqueueWriteBuffer(queue->queue, lg_buffer(state->status.buffer), CL_TRUE, (size_t)state->status.offset,
+                                  sizeof none, none, 0, NULL, NULL);
+        return lg_failure(d, "'%s': the index %lld is out of range for an axis of size %lld", state->name, index, size);
     }
     return 0;
 }
