@@ -19,7 +19,8 @@ from linnet.file.reader import read
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.graph import Graph, dtype_of_graph
 from linnet.ir.user_op import UserOp
-from linnet.session.model import Device, Model, TensorSpec
+from linnet.session.device import Device
+from linnet.session.model import Model, TensorSpec
 from linnet.session.open_sizes import kind_of, open_batches, usable_shape
 from linnet.session.session import Session
 
@@ -38,7 +39,7 @@ def measure(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
     tuning: str | Path | None = None,
-    devices: Sequence[Device] = (),
+    devices: Sequence[str | Device] = (),
 ) -> dict[str, Any]:
     """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
 
