@@ -88,7 +88,7 @@ def test_options_are_passed_on(two: Path) -> None:
     some = found(f"{two},count=0")
     assert some.count == 0 and text(some.missing) == "no driver is installed: install one"
     for name in (f"{two},count=0", f"{two}:1,count=1"):  # a device that is missing has the library's reason
-        with pytest.raises(Failure, match="not_found: .*no driver is installed: install one"):
+        with pytest.raises(Failure, match=r"not_found: .*no driver is installed: install one"):
             opened(name)
 
 
@@ -98,7 +98,7 @@ def test_an_unknown_option_is_an_error_with_the_reason(call: Any, two: Path, toy
         Failure, match=r"invalid_argument: .*refuses its options; got code 7; the only option is count=N"
     ):
         call(f"{two},size=3")
-    with pytest.raises(Failure, match="invalid_argument: .*the toy has no option 'speed': leave it out"):
+    with pytest.raises(Failure, match=r"invalid_argument: .*the toy has no option 'speed': leave it out"):
         call(f"{toy},speed=9,other=1")
 
 
@@ -110,14 +110,14 @@ def test_a_library_that_is_missing(call: Any, tmp_path: Path) -> None:
         call("nothing:1,f16=on")
     assert f"in ../lib or in {build('release')}/" in no.value.text and "No such file" in no.value.text
     path = tmp_path / "none.so"
-    with pytest.raises(Failure, match="not_found: .*a shared library for this machine") as no:
+    with pytest.raises(Failure, match=r"not_found: .*a shared library for this machine") as no:
         call(path)
     assert f"'{path}'" in no.value.text and "No such file" in no.value.text
     path.write_text("text")
-    with pytest.raises(Failure, match="not_found: .*cannot load a device"):
+    with pytest.raises(Failure, match=r"not_found: .*cannot load a device"):
         call(path)
     lacking = compiled("int other(void); int linnet_extension_devices(void) { return other(); }", tmp_path / "lack.so")
-    with pytest.raises(Failure, match="not_found: .*undefined symbol: other"):
+    with pytest.raises(Failure, match=r"not_found: .*undefined symbol: other"):
         call(lacking)
 
 
@@ -150,7 +150,7 @@ def test_one_device_of_the_old_function(tmp_path: Path) -> None:
     none = compiled("const void *linnet_extension_device(void) { return 0; }", tmp_path / "null.so", "-w")
     made = found(none)
     assert made.count == 0 and "driver" in text(made.missing)
-    with pytest.raises(Failure, match="not_found: .*driver"):
+    with pytest.raises(Failure, match=r"not_found: .*driver"):
         opened(none)
 
 

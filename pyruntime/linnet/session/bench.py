@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def measure(
         ],
         "memory": session.memory,
         "machine": machine(),
+        **(_places(traced) if devices else {}),
         "ops": [
             {
                 "name": s.name,
@@ -97,6 +99,17 @@ def measure(
             }
             for s in traced.steps
         ],
+    }
+
+
+def _places(session: Session) -> dict[str, Any]:
+    """How many steps run on each device and on the CPU, and how many fell back to the CPU."""
+    steps = session.steps
+    places = Counter(step.device for step in steps if step.op != "transfer")
+    return {
+        "steps_on": places,
+        "transfers": len(steps) - places.total(),
+        "fallbacks": session.plan_info["fallbacks"],
     }
 
 
