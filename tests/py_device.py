@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from linnet.session.model import Device
+from linnet.session.device import Device
 from tests.capi import Allocator, Chain, Failure, ffi, lib
 
 VERSION = 2

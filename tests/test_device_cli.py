@@ -1,5 +1,5 @@
-"""`--device` of `linnet run`, `linnet plan` and `linnet bench`, with the device of tests/ext/toy_device.c.
-Libraries that are no device, and devices that refuse, are errors that say what to do."""
+"""`linnet devices`, and `--device` of `linnet run`, `linnet plan`, `linnet bench` and the native tools, with the
+device of tests/ext/toy_device.c. Libraries that are no device, and devices that refuse, are errors that say what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import linnet
 from linnet import ops
-from tests.native import ROOT, build, compile_c
+from tests.native import ROOT, build, compile_c, run
 
 Cli = Callable[..., str]
 NULL_DEVICE = "const void *linnet_extension_device(void); const void *linnet_extension_device(void) { return 0; }"
@@ -21,10 +21,10 @@ NULL_DEVICE = "const void *linnet_extension_device(void); const void *linnet_ext
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = build("release", "linnet")
+    build("release", "linnet")
     return compile_c(
-        [ROOT / "tests" / "ext" / "toy_device.c"], tmp_path_factory.mktemp("toy") / "libtoy.so", "-shared", "-fPIC",
-        f"-I{ROOT / 'runtime_c' / 'include'}", f"-L{library}", "-llinnet", f"-Wl,-rpath,{library}",
+        [ROOT / "tests" / "ext" / "toy_device.c"], tmp_path_factory.mktemp("toy") / "liblinnet_toy.so", "-shared", "-fPIC",
+        f"-I{ROOT / 'runtime_c' / 'include'}",
     )  # fmt: skip
 
 
@@ -104,12 +104,118 @@ def test_a_library_without_the_function_is_an_error(model: Path, cli: Cli, tmp_p
     library = _compiled("int other(void); int other(void) { return 0; }\n", tmp_path / "libother.so")
     text = cli("run", model, "--random", "--device", library, status=1)
     assert f"cannot load a device from '{library}'" in text and "linnet_device.h" in text
-    assert "expected a library that exports linnet_extension_device" in text
+    assert "expected a library that exports linnet_extension_devices" in text
     assert "got a library without this function" in text
 
 
 def test_a_device_that_refuses_is_an_error(model: Path, cli: Cli, tmp_path: Path) -> None:
     library = _compiled(NULL_DEVICE + "\n", tmp_path / "libnull.so")
     text = cli("plan", model, "--device", library, status=1)
-    assert f"the device of '{library}' is not available on this machine" in text
-    assert "got NULL from linnet_extension_device" in text and "driver" in text
+    assert f"not_found: there is no device '{library}' on this machine" in text
+    assert "expected a device with number 0" in text and "got a library with 0 devices" in text
+    assert "the library finds no device: check that the hardware and its driver are installed" in text
+
+
+# ---- names of devices, and `linnet devices`
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with two devices and the option count=N."""
+    return compile_c(
+        [ROOT / "tests" / "ext" / "two_devices.c"], tmp_path_factory.mktemp("two") / "liblinnet_two.so", "-shared",
+        "-fPIC", f"-I{ROOT / 'runtime_c' / 'include'}",
+    )  # fmt: skip
+
+
+def test_devices_lists_what_is_there_and_what_is_missing(toy: Path, two: Path, cli: Cli) -> None:
+    text = cli("devices", toy)
+    assert f"{toy}:0" in text.replace("\n", "") or "the processor that runs linnet" in text
+    assert "opencl: " in text or "opencl:0" in text
+    report = json.loads(cli("devices", "--json", toy, f"{two}:1,count=1"))["devices"]
+    mine = [entry for entry in report if not entry["name"].startswith("opencl")]
+    assert [entry["name"] for entry in mine] == [f"{toy}:0", f"{two}:0,count=1", str(two)]
+    assert mine[0] | {"name": ""} == {
+        "name": "", "device": "toy", "hardware": "the processor that runs linnet", "driver": "toy 1.0", "kind": "cpu",
+        "features": ["f32"], "memory": 0, "memory_free": 0, "missing": "",
+    }  # fmt: skip
+    assert mine[1]["device"] == "first" and mine[1]["kind"] == "other" and mine[1]["missing"] == ""
+    assert mine[2]["device"] == "" and mine[2]["missing"] == "no driver is installed: install one"
+    assert "no driver is installed: install one" in cli("devices", f"{two},count=0")
+
+
+def test_devices_without_names_is_no_error(cli: Cli) -> None:
+    assert "opencl" in cli("devices")
+    assert all({"name", "missing"} <= set(entry) for entry in json.loads(cli("devices", "--json"))["devices"])
+
+
+def test_a_device_that_was_asked_for_and_is_missing_is_one_error(two: Path, model: Path, cli: Cli) -> None:
+    for text in (cli("devices", "nothing", status=1), cli("run", model, "--random", "--device", "nothing", status=1)):
+        assert "cannot load a device from 'nothing'; expected a library liblinnet_nothing.so" in text
+        assert text.count("\n") == 1 and "where the system searches libraries" in text
+    text = cli("plan", model, "--device", f"{two},count=0", status=1)
+    assert "no driver is installed: install one" in text and text.count("\n") == 1
+    text = cli("bench", model, "--device", f"{two},size=1", status=1)
+    assert "the only option is count=N" in text and text.count("\n") == 1
+
+
+def test_the_benchmarks_say_how_many_steps_run_where(toy: Path, model: Path, cli: Cli) -> None:
+    """In the same words: linnet bench, and linnet-bench, which opens the device itself."""
+    words = "1 step on toy, 1 step on cpu, 3 transfers, 1 fallback\n"
+    assert words in cli("bench", model, "--seconds", 0.01, "--device", toy)
+    tool = build("release", "linnet-bench") / "linnet-bench"
+    assert words in run([str(tool), str(model), "--seconds", "0.01", "--device", str(toy)])
+    assert "fallback" not in run([str(tool), str(model), "--seconds", "0.01"])
+    places = {"steps_on": {"toy": 1, "cpu": 1}, "transfers": 3, "fallbacks": 1}
+    made = json.loads(run([str(tool), str(model), "--seconds", "0.01", "--device", str(toy), "--json"]))
+    assert {key: made[key] for key in places} == places
+    made = json.loads(cli("bench", model, "--seconds", 0.01, "--device", toy, "--json"))
+    assert {key: made[key] for key in places} == places
+
+
+def test_the_native_tools_take_devices(toy: Path, two: Path, model: Path, tmp_path: Path) -> None:
+    tool = str(build("release", "linnet-run") / "linnet-run")
+    traced = tmp_path / "trace.json"
+    run([tool, str(model), "--random", "--device", str(toy), "--trace", str(traced)])
+    assert '"toy"' in traced.read_text()
+    done = subprocess.run(
+        [tool, model, "--random", "--device", f"{two}:5"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert f"linnet-run: error: not_found: there is no device '{two}:5' on this machine" in done.stderr
+    many = [word for _ in range(33) for word in ("--device", str(toy))]
+    run([tool, str(model), "--random", *many], status=2)
+
+
+def test_sessions_take_names(toy: Path, two: Path, model: Path) -> None:
+    expected = linnet.Session(model).run({"x": np.ones((4, 8), np.float32)})["y"]
+    loaded = linnet.load_device(f"{toy}:0")
+    for given in (
+        {"device": str(toy)}, {"device": f"{toy}:0"}, {"device": loaded}, {"devices": [str(toy)]},
+        {"devices": [str(toy), loaded]},
+    ):  # fmt: skip
+        session = linnet.Session(model, **given)
+        assert "toy" in [step.device for step in session.steps]
+        np.testing.assert_allclose(session.run({"x": np.ones((4, 8), np.float32)})["y"], expected, rtol=1e-5)
+    assert [step.device for step in linnet.Session(model, device=None).steps] == ["cpu", "cpu"]
+    with pytest.raises(linnet.UsageError, match="both 'device' and 'devices' are given"):
+        linnet.Session(model, device=str(toy), devices=[loaded])
+    with pytest.raises(linnet.UsageError, match=r"'devices' is one name; expected a list of devices"):
+        linnet.Session(model, devices=str(toy))
+    with pytest.raises(linnet.FileError, match=r"no device '.*:2' on this machine; expected a device with number 2"):
+        linnet.Session(model, device=f"{two}:2")
+    with pytest.raises(linnet.UsageError, match="the only option is count=N"):
+        linnet.load_device(f"{two},speed=1")
+    with pytest.raises(linnet.UsageError):
+        linnet.Session(model, device=3)  # type: ignore[arg-type]
+
+
+def test_devices_of_a_library_in_python(toy: Path, two: Path) -> None:
+    (info,) = linnet.devices(toy)
+    assert (info.name, info.device, info.kind, info.features) == (f"{toy}:0", "toy", "cpu", ("f32",))
+    assert linnet.load_device(info.name).name == "toy"
+    assert [entry.device for entry in linnet.devices(f"{two}:1")] == ["first", "second"]
+    only = linnet.devices(f"{two},count=0")
+    assert [(entry.name, entry.missing) for entry in only] == [(str(two), "no driver is installed: install one")]
+    with pytest.raises(linnet.FileError, match="liblinnet_nothing"):
+        linnet.devices("nothing")

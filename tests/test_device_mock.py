@@ -16,7 +16,7 @@ import pytest
 
 import linnet
 from linnet import ops
-from linnet.session.model import Device
+from linnet.session.device import Device
 from tests import nets, zoo
 from tests.capi import Allocator, Chain, ffi
 from tests.native import ROOT, SANITIZED, build, compile_c, run

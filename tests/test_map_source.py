@@ -18,7 +18,7 @@ from linnet import ops
 from linnet._generated.op_table import OPCODES
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.program import Instruction, Program, Store
-from linnet.session.model import Device
+from linnet.session.device import Device
 from tests.capi import Failure, check, ffi, lib, new_struct, text
 from tests.maps.graphs import Batch
 from tests.maps.numbers import KINDS, ROUGH, stored

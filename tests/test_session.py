@@ -432,8 +432,11 @@ def test_model_outlives_what_it_was_made_of() -> None:
 
 
 def test_device_library_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(linnet.UsageError, match="cannot load a device"):
+    with pytest.raises(
+        linnet.FileError, match=r"cannot load a device from '.*none\.so'; expected a shared library"
+    ) as no:
         linnet.load_device(tmp_path / "none.so")
+    assert no.value.tensor == str(tmp_path / "none.so")
 
 
 def test_feeds_and_fetches_of_a_wrong_type_are_usage_errors() -> None:

@@ -81,7 +81,8 @@ if TYPE_CHECKING:
     from linnet.quantization.entry import quantize
     from linnet.report.report import Report, check
     from linnet.session.checkpoint import load_checkpoint
-    from linnet.session.model import Model, Store, isa_names, load_device
+    from linnet.session.device import devices, load_device
+    from linnet.session.model import Model, Store, isa_names
     from linnet.session.session import Session
     from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
 
@@ -111,7 +112,8 @@ _LAZY = {
     "Store": "linnet.session.model",
     "include_dir": "linnet.clib.library",
     "isa_names": "linnet.session.model",
-    "load_device": "linnet.session.model",
+    "devices": "linnet.session.device",
+    "load_device": "linnet.session.device",
     "UserOp": "linnet.ir.user_op",
     "load_user_ops": "linnet.ir.user_op",
     "softmax_cross_entropy": "linnet.losses",
@@ -189,6 +191,7 @@ __all__ = [
     "cond",
     "converters",
     "data",
+    "devices",
     "evaluate",
     "fit",
     "from_onnx",

@@ -1,5 +1,5 @@
-/* platform.h - the operating-system services that the runtime uses: file mapping, clock, threads, locks, atomic counts.
- * Only base/platform_*.c may include operating-system headers. */
+/* platform.h - the operating-system services that the runtime uses: file mapping, libraries, clock, threads, locks,
+ * atomic counts. Only base/platform_*.c may include operating-system headers. */
 #ifndef LN_PLATFORM_H
 #define LN_PLATFORM_H
 
@@ -35,6 +35,14 @@ typedef struct ln_new_file {
 } ln_new_file;
 linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *parts, int32_t count, linnet_error *error);
 linnet_status ln_file_commit(ln_new_file *f, linnet_error *error);
+
+/* Shared libraries, which stay open until the process ends. ln_library_open returns NULL, and the reason in `why`,
+ * which does not repeat the path. ln_code_folder gives the path of the file that contains this code, and returns the
+ * length of its folder, with the last slash; 0: not known. */
+void *ln_library_open(const char *path, char *why, size_t size);
+void *ln_library_symbol(void *library, const char *name); /* NULL: there is none */
+bool ln_file_exists(const char *path);
+size_t ln_code_folder(char path[LN_MOST_PATH]);
 
 /* A readers-writer lock, opaque and of fixed size so that it can be embedded in other structs. A waiting writer gets
    the lock before readers that arrive later. A thread must not lock it twice. */

@@ -451,6 +451,8 @@ typedef struct linnet_device_list {
     const linnet_device *const *devices;
     const char *missing; /* why there is no device, or not all that the machine has: a driver that is not installed, an
                           * option that is not known. A sentence that says what to do. NULL: nothing is missing */
+    const linnet_device *single; /* liblinnet's own use: `devices` points here if the library exports
+                                  * linnet_extension_device. A copy of the struct needs a new pointer then */
 } linnet_device_list;
 
 static inline void linnet_device_list_init(linnet_device_list *list) { linnet_device_struct_init(list, sizeof *list); }
@@ -469,9 +471,9 @@ const linnet_device *linnet_extension_device(void);
 /* Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]... LIBRARY is a path, or a short name such as "opencl" for
  * liblinnet_opencl.so, which is searched beside the code that contains this function, in ../lib beside it, and where
  * the system searches libraries. INDEX is the number of a device of the library, from 0, which is the default. Devices
- * stay open until the process ends. Errors: NOT_FOUND (there is no such library, or it has no such device; `got` says
- * why), INVALID_ARGUMENT (the name, an option, or a library that exports neither function), UNSUPPORTED (a build
- * without devices). Thread-safe. */
+ * stay open until the process ends. Errors: NOT_FOUND (there is no such library, or it has no such device; `got` or
+ * `hint` says why), INVALID_ARGUMENT (the name, an option, or a library that exports neither function), UNSUPPORTED (a
+ * build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_device_open(const char *name, const linnet_device **device, linnet_error *error);
 /* Lists all devices of the library that the name contains; an index has no effect. A library without devices is no
  * error: list->missing says why. Errors: as above. Thread-safe. */

@@ -175,6 +175,17 @@ static int take_precision(tool_options *options, const char *name) {
     return tool_usage(options->tool, "--precision: expected f32, f16, bf16 or tf32, got '%s'", name);
 }
 
+/* Opens a device by its name or the path of its library. */
+static int take_device(tool_options *options, const char *name) {
+    linnet_error error;
+    if (options->n_devices == TOOL_MOST_DEVICES)
+        return tool_usage(options->tool, "--device may be given at most %d times", TOOL_MOST_DEVICES);
+    if (linnet_device_open(name, &options->devices[options->n_devices], &error))
+        return tool_fail_record(options->tool, &error);
+    options->n_devices++;
+    return TOOL_OK;
+}
+
 /* Prints what the plan does not take from the tuning file. */
 static void warn(void *context, int32_t level, const char *text) {
     const tool_options *options = context;
@@ -196,10 +207,12 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     }
     if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&
         strcmp(option, "--threads") && strcmp(option, "--shape") && strcmp(option, "--seed") &&
-        strcmp(option, "--tuning") && strcmp(option, "--fetch") && strcmp(option, "--precision"))
+        strcmp(option, "--tuning") && strcmp(option, "--fetch") && strcmp(option, "--precision") &&
+        strcmp(option, "--device"))
         return -1;
     if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
     if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
+    if (!strcmp(option, "--device")) return take_device(options, value);
     if (!strcmp(option, "--fetch")) {
         if (options->n_fetches == TOOL_MOST_OPTIONS)
             return tool_usage(options->tool, "--fetch may be given at most %d times", TOOL_MOST_OPTIONS);
@@ -277,6 +290,8 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->fetches = options->n_fetches ? options->fetches : NULL;
     config->fetch_count = options->n_fetches;
     config->strict_dims = options->strict_dims;
+    config->devices = options->n_devices ? options->devices : NULL;
+    config->device_count = options->n_devices;
     return TOOL_OK;
 }
 

@@ -3,7 +3,7 @@
 #ifndef LINNET_TOOLS_COMMON_H
 #define LINNET_TOOLS_COMMON_H
 
-#include "linnet.h"
+#include "linnet_device.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,7 +14,14 @@
 #define TOOL_PRINTF(a, b)
 #endif
 
-enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2, TOOL_INTERRUPTED = 130, TOOL_MOST_OPTIONS = 256 };
+enum {
+    TOOL_OK = 0,
+    TOOL_FAILED = 1,
+    TOOL_USAGE = 2,
+    TOOL_INTERRUPTED = 130,
+    TOOL_MOST_OPTIONS = 256,
+    TOOL_MOST_DEVICES = 32
+};
 
 /* Print one line, "linnet-run: error: ...", to standard error. The first two return TOOL_FAILED, the last
  * TOOL_USAGE. */
@@ -40,6 +47,8 @@ typedef struct tool_options {
     int n_shapes;
     const char *fetches[TOOL_MOST_OPTIONS]; /* outputs or tensors; none: all outputs */
     int n_fetches;
+    const linnet_device *devices[TOOL_MOST_DEVICES]; /* in order of preference; none: the CPU alone */
+    int n_devices;
     unsigned long long seed;
     bool verify; /* check the weights when the model is opened */
     bool strict_dims;
@@ -49,7 +58,8 @@ typedef struct tool_options {
 } tool_options;
 
 /* If argv[*i] is a common option or the path of the model, takes it and its value. Returns -1 if it is neither, TOOL_OK
- * if it was taken, or TOOL_USAGE after printing the error. Leaves `*i` at the last argument that it took. */
+ * if it was taken, or TOOL_USAGE or TOOL_FAILED after printing the error. Leaves `*i` at the last argument that it
+ * took. */
 int tool_option(tool_options *options, int argc, char **argv, int *i);
 /* Returns the value of option argv[*i], or NULL after printing an error if it is missing. */
 const char *tool_value(const char *tool, int argc, char **argv, int *i);

@@ -28,6 +28,9 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "                        best of this machine\n"
                            "  --precision NAME      what kernels may compute sums of floats in: f32, f16,\n"
                            "                        bf16 or tf32; default f32\n"
+                           "  --device NAME         device that runs the steps it can: a name such as\n"
+                           "                        opencl or opencl:1,f16=on, or the path of a library;\n"
+                           "                        may be repeated, in order of preference\n"
                            "  --user-ops FILE       shared library of the user ops that the model names\n"
                            "  --tuning FILE         use the kernels that this file names, which\n"
                            "                        `linnet tune` wrote\n"
@@ -217,6 +220,34 @@ static void print_input(const bench *b, int i) {
     printf("], \"assumed\": %s}", assumed ? "true" : "false");
 }
 
+/* Returns how many steps of the plan are on the device of step `first`, or 0 if an earlier step is on it too. */
+static int steps_on(const bench *b, int first) {
+    int count = 0;
+    if (!strcmp(b->steps[first].op, "transfer")) return 0;
+    for (int i = 0; i < b->memory.steps; i++) {
+        if (!strcmp(b->steps[i].op, "transfer") || strcmp(b->steps[i].device, b->steps[first].device) != 0) continue;
+        if (i < first) return 0;
+        count++;
+    }
+    return count;
+}
+
+static int transfers(const bench *b) {
+    int count = 0;
+    for (int i = 0; i < b->memory.steps; i++) count += !strcmp(b->steps[i].op, "transfer");
+    return count;
+}
+
+/* Prints where steps run, in the words of `linnet bench`. */
+static void print_places(const bench *b) {
+    const int moved = transfers(b), back = (int)b->memory.fallbacks;
+    for (int i = 0; i < b->memory.steps; i++) {
+        const int count = steps_on(b, i);
+        if (count > 0) printf("%d step%s on %s, ", count, count == 1 ? "" : "s", b->steps[i].device);
+    }
+    printf("%d transfer%s, %d fallback%s\n", moved, moved == 1 ? "" : "s", back, back == 1 ? "" : "s");
+}
+
 static void print_json(const bench *b) {
     const linnet_plan_info *m = &b->memory;
     const struct {
@@ -243,7 +274,21 @@ static void print_json(const bench *b) {
         1e3 * b->first, 1e3 * b->load, 1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->cold);
     printf("\"inputs\": [");
     for (int i = 0; i < linnet_plan_input_count(b->plan); i++) print_input(b, i);
-    printf("], \"segments\": %d, \"memory\": {", (int)m->segments);
+    printf("], ");
+    if (b->common.n_devices > 0) {
+        bool some = false;
+        printf("\"steps_on\": {");
+        for (int i = 0; i < m->steps; i++) {
+            const int count = steps_on(b, i);
+            if (count == 0) continue;
+            printf("%s", some ? ", " : "");
+            tool_json_text(b->steps[i].device, strlen(b->steps[i].device));
+            printf(": %d", count);
+            some = true;
+        }
+        printf("}, \"transfers\": %d, \"fallbacks\": %d, ", transfers(b), (int)m->fallbacks);
+    }
+    printf("\"segments\": %d, \"memory\": {", (int)m->segments);
     for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", regions[i].name, (unsigned long long)regions[i].bytes);
     if (b->unbounded.code)
@@ -278,6 +323,7 @@ static void print_text(const bench *b) {
     double kb = 1e-3, traced = 0;
     printf("%s: %s, %d thread%s, %s, %d steps\n", b->common.model, arithmetic_dtype(b), (int)m->threads,
            m->threads == 1 ? "" : "s", m->isa, (int)m->steps);
+    if (b->common.n_devices > 0) print_places(b);
     printf("steady  median %.4g ms, min %.4g, p95 %.4g (%d runs)\n", 1e3 * b->median, 1e3 * b->least, 1e3 * b->p95,
            b->runs);
     printf("cold    %.3f ms: load %.3f, plan %.3f, session %.3f, first run %.3f\n", 1e3 * b->cold, 1e3 * b->load,

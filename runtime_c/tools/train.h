@@ -99,6 +99,8 @@ typedef struct program_options {
     size_t arena_size;
     uint64_t max_bytes; /* of the plan */
     bool count_special;
+    const linnet_device *const *devices;
+    int32_t device_count;
 } program_options;
 
 /* Plans the program for a batch size. `d` may be NULL if the signature has no inputs. */

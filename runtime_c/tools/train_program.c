@@ -55,6 +55,8 @@ linnet_status program_plan(program *p, const program_options *o, linnet_model *m
     config.signature = o->signature;
     config.threads = (int32_t)o->threads;
     config.isa_max = o->isa_max;
+    config.devices = o->device_count ? o->devices : NULL;
+    config.device_count = o->device_count;
     config.allocator = o->allocator;
     config.shapes = shapes;
     config.shape_count = d ? data_shapes(d, batch, shapes) : 0;

@@ -14,6 +14,8 @@ program_options trainer_options(const trainer *t) {
     const tool_options *c = &t->o->common;
     return (program_options){.tool = t->tool,
                              .isa_max = c->isa_max,
+                             .devices = c->devices,
+                             .device_count = c->n_devices,
                              .threads = c->threads,
                              .allocator = &t->memory.allocator,
                              .arena = t->arena,

@@ -368,11 +368,14 @@ static void segments(void) {
 static void a_device_takes_its_part(void) {
     builder b;
     two_layers(&b, 4);
-    const linnet_device *devices[] = {linnet_extension_device()};
+    linnet_device_list list;
+    linnet_device_list_init(&list);
+    CHECK_INT(linnet_extension_devices(linnet_device_host(), "", &list), 0);
+    CHECK_INT(list.count, 1);
     linnet_plan_config config;
     linnet_plan_config_init(&config);
-    config.devices = devices;
-    config.device_count = 1;
+    config.devices = list.devices;
+    config.device_count = list.count;
     opened o = open_all(&b, NULL, &config);
     must(&o);
     int on_device = 0, on_cpu = 0;

@@ -1,9 +1,11 @@
-/* toy_device.c - a device in a library of its own, on public headers alone: f32 matmul of two matrices.
+/* toy_device.c - a library with one device, on linnet's headers alone: f32 matmul of two matrices. It calls linnet
+ * through the table that it gets, so it links nothing: cc -shared -fPIC -I .../include -o liblinnet_toy.so toy_device.c
  * It runs each step while it is submitted. Its buffers are tagged addresses, so that a runtime that reads through them
  * faults, and its calls are counted. tests/ext/mock_device.c is an asynchronous device. */
 #include "linnet_device.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +13,7 @@
 #define TAG ((uint64_t)1 << 63)
 #define EXPORT __attribute__((visibility("default")))
 
+static const linnet_host *host; /* linnet's functions */
 static int runs, uploads, downloads, live, prepared;
 static uint64_t live_bytes;
 
@@ -28,11 +31,11 @@ static double cost(void *context, const linnet_step *step) {
     linnet_device_tensor a, b;
     linnet_device_tensor_init(&a);
     linnet_device_tensor_init(&b);
-    if (strcmp(linnet_step_op(step), "matmul") != 0 || linnet_step_input_count(step) != 2) return -1;
-    if (linnet_step_get_input(step, 0, &a) != LINNET_OK || linnet_step_get_input(step, 1, &b) != LINNET_OK) return -1;
+    if (strcmp(host->step_op(step), "matmul") != 0 || host->step_input_count(step) != 2) return -1;
+    if (host->step_get_input(step, 0, &a) != LINNET_OK || host->step_get_input(step, 1, &b) != LINNET_OK) return -1;
     int count = 0;
-    const int64_t *ta = linnet_step_integers(step, "transpose_a", &count),
-                  *tb = linnet_step_integers(step, "transpose_b", &count);
+    const int64_t *ta = host->step_integers(step, "transpose_a", &count),
+                  *tb = host->step_integers(step, "transpose_b", &count);
     return a.dtype == LINNET_F32 && b.dtype == LINNET_F32 && a.rank == 2 && b.rank == 2 && ta && tb && !*ta && !*tb
                ? 0
                : -1;
@@ -115,8 +118,8 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
     linnet_device_tensor_init(&a);
     linnet_device_tensor_init(&b);
     int64_t *sizes = malloc(3 * sizeof *sizes);
-    if (sizes == NULL || linnet_step_get_input(work->steps[0], 0, &a) != LINNET_OK ||
-        linnet_step_get_input(work->steps[0], 1, &b) != LINNET_OK) {
+    if (sizes == NULL || host->step_get_input(work->steps[0], 0, &a) != LINNET_OK ||
+        host->step_get_input(work->steps[0], 1, &b) != LINNET_OK) {
         free(sizes);
         return 1;
     }
@@ -150,7 +153,16 @@ static int run(void *context, linnet_handle queue, const linnet_work *work, linn
     return 0;
 }
 
-static const linnet_device device = {
+static int about(void *context, linnet_device_about *out) {
+    (void)context;
+    out->kind = LINNET_DEVICE_CPU;
+    out->hardware = "the processor that runs linnet";
+    out->driver = "toy 1.0";
+    out->features = "f32";
+    return 0;
+}
+
+static const linnet_device toy = {
     .struct_size = sizeof(linnet_device),
     .version = LINNET_DEVICE_VERSION,
     .name = "toy",
@@ -171,10 +183,22 @@ static const linnet_device device = {
     .prepare = prepare,
     .unprepare = unprepare,
     .run = run,
+    .about = about,
 };
 
-EXPORT const linnet_device *linnet_extension_device(void);
-const linnet_device *linnet_extension_device(void) { return &device; }
+EXPORT int linnet_extension_devices(const linnet_host *functions, const char *options, linnet_device_list *list) {
+    static const linnet_device *const devices[] = {&toy};
+    static _Thread_local char text[96]; /* says which option is not known */
+    if (options[0] != 0) {
+        snprintf(text, sizeof text, "the toy has no option '%.*s': leave it out", (int)strcspn(options, "=,"), options);
+        list->missing = text;
+        return 1;
+    }
+    host = functions;
+    list->devices = devices;
+    list->count = 1;
+    return 0;
+}
 
 /* What happened so far: 0 runs, 1 uploads, 2 downloads, 3 buffers alive, 4 steps prepared, 5 bytes of the buffers. */
 EXPORT int toy_count(int what);

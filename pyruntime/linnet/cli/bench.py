@@ -27,6 +27,7 @@ from linnet.cli.options import (
     user_ops_option,
 )
 from linnet.report.tables import count as _count
+from linnet.report.tables import places as _places
 from linnet.report.tables import region as _region
 from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
@@ -91,6 +92,8 @@ def bench(
         f"over {report['runs']} runs; first run {report['first_run_ms']:.3f}, load {report['load_ms']:.3f}, "
         f"plan {report['plan_ms']:.3f} ms"
     )
+    if devices:
+        click.echo(_places(report["steps_on"], report["transfers"], report["fallbacks"]))
     memory = _table("Memory", "region", ">bytes")
     for name, value in report["memory"].items():
         memory.add_row(_region(name), f"{value:,}")

@@ -16,7 +16,7 @@ from linnet.clib.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from linnet.ir.user_op import UserOp
-    from linnet.session.model import Device
+    from linnet.session.device import Device
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -75,16 +75,17 @@ devices_option = click.option(
     "--device",
     "devices",
     multiple=True,
-    metavar="PATH",
-    help="Shared library of a device that runs the steps it can. May be repeated, in order of preference.",
+    metavar="NAME|PATH",
+    help="Device that runs the steps it can: a name such as opencl or opencl:1,f16=on, or the path of a device's "
+    "library. May be repeated, in order of preference. `linnet devices` lists names.",
 )
 
 
-def devices_of(paths: Sequence[str]) -> list[Device]:
+def devices_of(names: Sequence[str]) -> list[Device]:
     """The devices of --device, in the order given."""
-    from linnet.session.model import load_device
+    from linnet.session.device import load_device
 
-    return [load_device(path) for path in paths]
+    return [load_device(name) for name in names]
 
 
 def user_ops_of(items: Sequence[str]) -> list[UserOp]:

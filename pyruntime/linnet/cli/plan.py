@@ -31,6 +31,7 @@ from linnet.cli.options import (
 )
 from linnet.clib.errors import UsageError
 from linnet.report.tables import count as _count
+from linnet.report.tables import places as _places
 from linnet.report.tables import region as _region
 from linnet.report.tables import show as _show
 from linnet.report.tables import table as _table
@@ -122,8 +123,7 @@ def plan(
         f"planned in {info['plan_ms']:.2f} ms, {info['modelled_ms']:.3g} ms a run by the model of time"
     )
     if devices:
-        on = [f"{_count(n, 'step')} on {place}" for place, n in places.items()]
-        click.echo(", ".join([*on, _count(transfers, "transfer")]))
+        click.echo(_places(places, transfers, info["fallbacks"]))
     if passes:
         _show_passes(changes)
     if why:

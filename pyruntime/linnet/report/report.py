@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import onnx
 
     from linnet.ir.user_op import UserOp
-    from linnet.session.model import Device, Model
+    from linnet.session.device import Device
+    from linnet.session.model import Model
     from linnet.session.planned import Step
 
 LOOP_BOUND = 4096  # iteration limit of a loop whose carried shapes change (docs/converting.md)
@@ -46,22 +47,25 @@ def check(
     dtype: str = "f32",
     calibration: Iterable[Mapping[str, Any]] | str | Path | None = None,
     table: str | Path | None = None,
-    devices: Sequence[Device] = (),
+    devices: Sequence[str | Device] = (),
     user_ops: Iterable[UserOp] = (),
     seconds: float = 0.0,
+    device: str | Device | None = None,
 ) -> Report:
     """Examines an ONNX or TFLite model without writing anything.
 
     input_shapes: {input name: shape}. Sizes that stay open are assumed for the estimates, and the report says which.
     dtype, calibration (batches, or the path of an .npz file), table: as for `linnet.quantize`; memory and placement are
-    then those of the quantized graph. devices: of extensions (load_device), used instead of the CPU for the ops that
-    they support. user_ops: for nodes of custom domains of an ONNX model, and custom operators of a TFLite model.
+    then those of the quantized graph. device or devices: as for Session, used instead of the CPU for the ops that they
+    support. user_ops: for nodes of custom domains of an ONNX model, and custom operators of a TFLite model.
     seconds: how long to time the model on random input; 0: not at all.
     Raises FileError if the file cannot be read, UsageError for bad arguments. Reasons that prevent a conversion are not
     raised; they are in `Report.problems`.
     """
     from linnet.report import concerns
+    from linnet.session.device import chosen
 
+    used = chosen(device, devices)
     conversion = _convert(model, input_shapes, user_ops)
     outline, graph, problems = conversion.outline(), conversion.graph, list(conversion.problems)
     dims = _open_dims(graph) if "infer" in graph.signatures else []
@@ -72,7 +76,7 @@ def check(
         dtype = dtype_of_graph(graph)
     closed, note = (True, "") if not problems else _close(graph)
     weights = _weights(graph)
-    estimate = _Estimate(dict(input_shapes or {}), note, devices)
+    estimate = _Estimate(dict(input_shapes or {}), note, used)
     if closed:
         estimate.plan(graph, strict=not problems)
         problems += estimate.problems
@@ -80,7 +84,7 @@ def check(
     if seconds > 0 and estimate.model is not None and not problems:
         from linnet.report.timings import measure
 
-        timings, steps = measure(estimate.model, estimate.shapes, seconds, devices)
+        timings, steps = measure(estimate.model, estimate.shapes, seconds, used)
         estimate.steps = steps or estimate.steps
     memory = Memory(
         estimate.shapes, estimate.regions, estimate.regions.get("total"), estimate.regions.get("lower_bound"), weights,

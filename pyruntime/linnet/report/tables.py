@@ -4,6 +4,7 @@ The wording of sizes, counts and memory regions is here, so that all commands us
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ def size(count: int) -> str:
 def count(number: int, word: str) -> str:
     """ "1 thread", "2 threads"."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def places(steps_on: Mapping[str, int], transfers: int, fallbacks: int) -> str:
+    """ "2 steps on opencl, 1 step on cpu, 3 transfers, 1 fallback". linnet-bench prints the same."""
+    on = [f"{count(number, 'step')} on {place}" for place, number in steps_on.items()]
+    return ", ".join([*on, count(transfers, "transfer"), count(fallbacks, "fallback")])
 
 
 _REGIONS = {

@@ -13,7 +13,8 @@ from linnet.session.bench import random_feeds, steady_times
 from linnet.session.session import Session
 
 if TYPE_CHECKING:
-    from linnet.session.model import Device, Model
+    from linnet.session.device import Device
+    from linnet.session.model import Model
     from linnet.session.planned import Step
 
 _LIMIT = 60.0  # seconds; a loop over random data may never end

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from linnet.file.reader import read
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.graph import Graph, dtype_of_graph
 from linnet.ir.user_op import UserOp
-from linnet.session.model import Device, Model, TensorSpec
+from linnet.session.device import Device
+from linnet.session.model import Model, TensorSpec
 from linnet.session.open_sizes import kind_of, open_batches, usable_shape
 from linnet.session.session import Session
 
@@ -38,7 +40,7 @@ def measure(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     user_ops: Iterable[UserOp] = (),
     tuning: str | Path | None = None,
-    devices: Sequence[Device] = (),
+    devices: Sequence[str | Device] = (),
 ) -> dict[str, Any]:
     """Times `signature` on random input for about `seconds`. Times are in milliseconds, sizes in bytes.
 
@@ -82,6 +84,7 @@ def measure(
         ],
         "memory": session.memory,
         "machine": machine(),
+        **(_places(traced) if devices else {}),
         "ops": [
             {
                 "name": s.name,
@@ -96,6 +99,17 @@ def measure(
             }
             for s in traced.steps
         ],
+    }
+
+
+def _places(session: Session) -> dict[str, Any]:
+    """How many steps run on each device and on the CPU, and how many fell back to the CPU."""
+    steps = session.steps
+    places = Counter(step.device for step in steps if step.op != "transfer")
+    return {
+        "steps_on": places,
+        "transfers": len(steps) - places.total(),
+        "fallbacks": session.plan_info["fallbacks"],
     }
 
 

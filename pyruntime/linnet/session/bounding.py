@@ -17,7 +17,8 @@ from linnet.clib.library import exception, library
 from linnet.ir.graph import Graph
 from linnet.session import growth
 from linnet.session.bounds import COUNTED, REGIONS, MemoryBound, Range, Shapes, Space
-from linnet.session.model import Device, Model
+from linnet.session.device import Device
+from linnet.session.model import Model
 from linnet.session.planned import Planned, info_of
 
 TOO_LARGE = 306

@@ -10,7 +10,8 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
 from linnet.session.bounds import Shapes
-from linnet.session.model import Device, Model, TensorSpec, wrong_shape
+from linnet.session.device import Device
+from linnet.session.model import Model, TensorSpec, wrong_shape
 
 
 class Made(Protocol):

@@ -1,4 +1,4 @@
-"""A model in memory with its variables, and what Python needs around it: tensor specs, ISA names, devices.
+"""A model in memory with its variables, and what Python needs around it: tensor specs, ISA names.
 The C library verifies the file once, here. Sessions (session.py) plan and run the model."""
 
 from __future__ import annotations
@@ -58,46 +58,6 @@ def spec_of(info: Any) -> TensorSpec:
         float(info.scale) if quantized else None,
         int(info.zero) if quantized else None,
     )
-
-
-class Device:
-    """A device from a shared library (linnet_device.h), for Session(devices=[...])."""
-
-    def __init__(self, path: str | Path) -> None:
-        try:  # dlopen looks for a name without a slash in the system's folders alone
-            self._library = ffi.dlopen(os.path.abspath(path) if os.path.exists(path) else str(path))
-        except OSError as error:
-            raise UsageError(
-                f"cannot load a device from '{path}'", code=101, tensor=str(path),
-                expected="a shared library for this machine, and every library that it needs", got=str(error),
-                hint="check the path; if the file exists, `ldd` names the libraries that are missing",
-            ) from None  # fmt: skip
-        try:
-            self.pointer = self._library.linnet_extension_device()
-        except (AttributeError, ffi.error):
-            raise UsageError(
-                f"cannot load a device from '{path}'", code=101, tensor=str(path),
-                expected="a library that exports linnet_extension_device", got="a library without this function",
-                hint="give the library of a device (linnet_device.h), and export the function from it",
-            ) from None  # fmt: skip
-        if self.pointer == ffi.NULL:
-            raise UsageError(
-                f"the device of '{path}' is not available on this machine", code=101, tensor=str(path),
-                expected="a device", got="NULL from linnet_extension_device",
-                hint="check that the hardware and its driver are installed, or do without this device",
-            )  # fmt: skip
-        self.name = string_of(self.pointer.name)
-        # The library is never closed: garbage collection may free a session after its Device object, and freeing the
-        # session calls the device.
-        _OPENED.append(self._library)
-
-
-_OPENED: list[Any] = []
-
-
-def load_device(path: str | Path) -> Device:
-    """Opens a shared library that exports `linnet_extension_device`. Raises UsageError."""
-    return Device(path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,9 +26,9 @@ from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp
 from linnet.session import binding, bounding, making
 from linnet.session.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
+from linnet.session.device import Device, chosen
 from linnet.session.model import (
     Array,
-    Device,
     Model,
     Store,
     TensorSpec,
@@ -60,8 +60,9 @@ class Session:
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
         instead of storing them (same bits, more time), if that is enough.
-    devices: devices (load_device) in order of preference. A device runs the nodes that it can run, unless by its costs
-        the CPU is faster.
+    device: one device, by its name ("opencl", "opencl:1,f16=on", the path of a library; see load_device), or a Device.
+        A device runs the nodes that it can run, unless by its costs the CPU is faster.
+    devices: several devices instead, in order of preference.
     placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrules the costs; of
         several names that match a node the first one counts.
     arena: writable memory, aligned to 64 bytes, for activations and scratch; default: allocated by the session.
@@ -99,7 +100,8 @@ class Session:
         trace: bool = False,
         reference: bool = False,
         max_bytes: int = 0,
-        devices: Sequence[Device] = (),
+        device: str | Device | None = None,
+        devices: Sequence[str | Device] = (),
         placement: Mapping[str, str] | None = None,
         arena: Array | bytearray | None = None,
         count_special: bool = False,
@@ -131,7 +133,7 @@ class Session:
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
         self._precision = precision_number(precision)
         self._reference, self._max_bytes = reference, at_least("max_bytes", max_bytes, 0)
-        self._devices = tuple(devices)
+        self._devices = chosen(device, devices)
         self._placement = dict(placement or {})
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)

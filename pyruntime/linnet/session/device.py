@@ -1,0 +1,118 @@
+"""Devices: opens libraries of devices by name, lists what they find on this machine, and takes the device arguments of
+Session. The C library finds and loads the libraries (linnet_device.h)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from linnet.clib.errors import Error, UsageError
+from linnet.clib.ffi import ffi
+from linnet.clib.library import exception, library, new_struct
+
+KINDS = ("other", "gpu", "cpu", "npu")  # in the order of linnet_device_kind
+
+
+class Device:
+    """A device of a library (linnet_device.h), for Session(devices=[...]). The library is never closed, so sessions may
+    outlive this object. `name` is the name by which plans call the device."""
+
+    def __init__(self, name: str | Path) -> None:
+        out, error = ffi.new("const linnet_device **"), ffi.new("linnet_error *")
+        if library().linnet_device_open(os.fsencode(name), out, error):
+            raise _failure(name, error)
+        self.pointer = out[0]
+        self.name = _text(self.pointer.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceInfo:
+    """A device that a library finds, or the reason why it finds none or not all.
+
+    name: what load_device, Session and --device take, such as "opencl:0". device: the name by which plans and
+    placements call the device. hardware, driver: names and versions of the processor and of its driver. kind: "gpu",
+    "cpu", "npu" or "other". features: such as ("f16", "f64"). memory, memory_free: bytes in all, and bytes that can be
+    allocated now; 0 if they are not known. missing: "" for a device. Otherwise the entry is no device, and `missing` is
+    a sentence that says what is missing and what to do.
+    """
+
+    name: str
+    device: str = ""
+    hardware: str = ""
+    driver: str = ""
+    kind: str = "other"
+    features: tuple[str, ...] = ()
+    memory: int = 0
+    memory_free: int = 0
+    missing: str = ""
+
+
+def load_device(name: str | Path) -> Device:
+    """Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]..., for example "opencl", "opencl:1" or
+    "opencl:1,f16=on". LIBRARY is a short name, or the path of a library that exports `linnet_extension_devices`. Raises
+    FileError if there is no such library or device, and UsageError."""
+    return Device(name)
+
+
+def devices(name: str | Path = "opencl") -> list[DeviceInfo]:
+    """Lists the devices that a library finds on this machine. An entry with `missing` is no device: it says why there is
+    none, or not all. Raises FileError if there is no such library, and UsageError."""
+    made, error = new_struct("linnet_device_list"), ffi.new("linnet_error *")
+    if library().linnet_device_find(os.fsencode(name), made, error):
+        raise _failure(name, error)
+    base, sign, options = os.fspath(name).partition(",")
+    start, colon, index = base.rpartition(":")
+    if colon and start and index.isascii() and index.isdigit():
+        base = start
+    found = [_info(f"{base}:{i}{sign}{options}", made.devices[i]) for i in range(made.count)]
+    if made.missing != ffi.NULL:
+        found.append(DeviceInfo(base, missing=_text(made.missing)))
+    return found
+
+
+def chosen(device: str | Device | None, given: Sequence[str | Device]) -> tuple[Device, ...]:
+    """The devices of the arguments device= and devices=, of which only one may be given. Names are opened."""
+    if isinstance(given, str):
+        raise UsageError(
+            "'devices' is one name", code=101, expected="a list of devices", got=repr(given),
+            hint="give device= for one device, or devices=[...]",
+        )  # fmt: skip
+    if device is not None and len(given) > 0:
+        raise UsageError(
+            "both 'device' and 'devices' are given", code=101, expected="one of them",
+            hint="give device= for one device, or devices=[...] for several, in order of preference",
+        )  # fmt: skip
+    wanted = [device] if device is not None else given
+    return tuple(load_device(item) if isinstance(item, str | os.PathLike) else item for item in wanted)
+
+
+def _info(name: str, device: Any) -> DeviceInfo:
+    """What a device says of itself. An older one may have a struct that ends before `about`."""
+    about = new_struct("linnet_device_about")
+    end = ffi.offsetof("linnet_device", "about") + ffi.sizeof("void *")
+    if device.struct_size < end or device.about == ffi.NULL or device.about(device.context, about):
+        return DeviceInfo(name, _text(device.name))
+    return DeviceInfo(
+        name,
+        _text(device.name),
+        _text(about.hardware),
+        _text(about.driver),
+        KINDS[about.kind] if 0 <= about.kind < len(KINDS) else KINDS[0],
+        tuple(_text(about.features).split()),
+        int(about.memory),
+        int(about.memory_free),
+    )
+
+
+def _failure(name: str | Path, record: Any) -> Error:
+    error = exception(record)
+    if not error.tensor and f"'{os.fspath(name)}'" in error.what:
+        error.tensor = os.fspath(name)
+    return error
+
+
+def _text(pointer: Any) -> str:
+    return "" if pointer == ffi.NULL else bytes(ffi.string(pointer)).decode("utf-8", "replace")
