@@ -225,6 +225,7 @@ static void put_map(lg_plan *plan, lg_launch *launch, const lg_step *s) {
 
 bool lg_can_store(const lg_step *s) {
     for (int i = 0; i < s->n_outputs; ++i) {
+        if (i > 0 && s->outputs[i].dtype == LINNET_NONE) continue;
         if (lg_type_of(s->outputs[i].dtype) == NULL || lg_count(&s->outputs[i]) > INT32_MAX) return false;
         if (s->outputs[i].dtype == LINNET_F64 && !s->machine->f64) return false;
     }

@@ -28,7 +28,7 @@ typedef struct lg_device {
     const lg_cl *cl;
     cl_device_id id;
     cl_context context;
-    char hardware[160], driver[320], features[128];
+    char name[16], hardware[160], driver[320], features[128];
     uint64_t memory, largest, alignment;
     bool rounds_divisions, unified;
     pthread_mutex_t lock; /* of programs and of texts */

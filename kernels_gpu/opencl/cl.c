@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
@@ -25,6 +26,14 @@ static const char *const NAMES[] = {"libOpenCL.so.1",
 static void open_library(void) {
     void *library = NULL;
     char first[256] = "";
+    const char *chosen = getenv("LINNET_OPENCL"); /* the path of another library */
+    if (chosen != NULL && chosen[0] != 0) library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
+    if (chosen != NULL && chosen[0] != 0 && library == NULL) {
+        const char *text = dlerror();
+        snprintf(reason, sizeof reason, "LINNET_OPENCL names a library that cannot be opened (%s); correct or unset it",
+                 text != NULL ? text : "not found");
+        return;
+    }
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES && library == NULL; ++i) {
         library = dlopen(NAMES[i], RTLD_NOW | RTLD_LOCAL); /* never closed: drivers do not survive it */
         if (library == NULL && i == 0) {

@@ -134,10 +134,11 @@ static uint64_t number_of(const lg_cl *cl, cl_device_id id, cl_uint what) {
 }
 
 /* Fills a device; false if it cannot be used. */
-static bool describe(lg_device *d, const linnet_host *host, cl_device_id id) {
+static bool describe(lg_device *d, const linnet_host *host, cl_device_id id, int number) {
     const lg_cl *cl = d->cl;
     char extensions[4096], version[128], driver[128];
     d->id = id;
+    snprintf(d->name, sizeof d->name, number > 0 ? "opencl:%d" : "opencl", number); /* as a user types it */
     if (!number_of(cl, id, CL_DEVICE_AVAILABLE) || !number_of(cl, id, CL_DEVICE_ENDIAN_LITTLE)) return false;
     text_of(cl, id, CL_DEVICE_NAME, d->hardware, sizeof d->hardware);
     text_of(cl, id, CL_DEVICE_VERSION, version, sizeof version);
@@ -175,7 +176,7 @@ static bool describe(lg_device *d, const linnet_host *host, cl_device_id id) {
     pthread_mutex_init(&d->lock, NULL);
     d->table = (linnet_device){.struct_size = sizeof d->table,
                                .version = LINNET_DEVICE_VERSION,
-                               .name = "opencl",
+                               .name = d->name,
                                .context = d,
                                .limits = limits,
                                .cost = cost,
@@ -237,7 +238,7 @@ static set *make_set(const linnet_host *host, const char *text, const lg_options
         lg_device *d = calloc(1, sizeof *d);
         if (d == NULL) continue;
         d->cl = cl, d->options = *options;
-        if (describe(d, host, ids[i])) {
+        if (describe(d, host, ids[i], made->count)) {
             made->devices[made->count++] = &d->table;
         } else {
             made->missing = "a device of OpenCL cannot be used: it is not available, big-endian, or has work groups of "

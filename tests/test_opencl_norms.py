@@ -1,0 +1,209 @@
+"""Reductions, norms, pools, resize, cumsum and top_k of the OpenCL device compared with the CPU: floats within 1e-5 of the range,
+integers bit for bit. Sizes are arguments of a program, so many shapes take few programs; all cases of a test are one graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet.facade import Graph
+from linnet.ir.dtypes import Quantization, numpy_dtype
+from linnet.ir.function import emit
+from tests.opencl_device import opencl_device
+
+REDUCE = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp", "argmax", "argmin")
+FLOATS = {"f32": 1e-5, "f16": 2e-3, "bf16": 1.6e-2}
+INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
+
+
+def bf16(array: np.ndarray) -> np.ndarray:
+    return (np.asarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def widened(array: np.ndarray, dtype: str) -> np.ndarray:
+    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else array
+
+
+def values(dtype: str, *shape: int, most: int = 1000) -> np.ndarray:
+    """Seeded by the shape."""
+    rng = np.random.default_rng(shape)
+    if dtype in FLOATS:
+        floats = rng.standard_normal(shape).astype(np.float32)
+        return bf16(floats) if dtype == "bf16" else floats.astype(numpy_dtype(dtype))
+    kind = numpy_dtype(dtype)
+    if kind == np.bool_:
+        return rng.integers(0, 2, shape).astype(bool)
+    limits = np.iinfo(kind)
+    return rng.integers(max(limits.min, -most), min(limits.max, most), shape, dtype=kind, endpoint=True)
+
+
+class Cases:
+    """A graph of independent ops, each with a fed operand."""
+
+    def __init__(self, op: str) -> None:
+        self.op, self.graph, self.feeds = op, Graph(), dict[str, np.ndarray]()
+        self.main = self.graph.function()
+        self.notes: list[tuple[str, str]] = []  # the dtype and the description of each output
+        self.steps = 0
+
+    def add(self, x: np.ndarray, dtype: str, *constants: np.ndarray | None, outputs: int = 1,
+            quantization: Quantization | None = None, dtypes: tuple[str, ...] = (), **attributes: Any) -> None:  # fmt: skip
+        """`dtypes`: of the outputs, where the op leaves them open."""
+        name, main = f"x{len(self.feeds)}", self.main
+        fed = main.placeholder(name, dtype, x.shape)
+        fed.quantization = quantization
+        self.feeds[name] = x
+        inputs = [fed, *(None if c is None else main.constant(c, f"{name}_{i}") for i, c in enumerate(constants))]
+        kept = [quantization] if quantization is not None and not dtypes else []
+        made = emit(self.op, inputs, attributes, outputs, quantization=kept, dtypes=dtypes)
+        self.notes += [(t.dtype, f"{x.shape} {dtype} {attributes} output {i}") for i, t in enumerate(made)]
+        main.outputs += made
+        self.steps += 1
+
+    def check(self, options: str = "", tolerance: float = 0) -> None:
+        """Every step of the op runs on the device; results agree with the CPU's."""
+        device = opencl_device(options)
+        self.graph.signature("infer", self.main)
+        session = linnet.Session(self.graph, devices=[device])
+        ran = [step for step in session.steps if step.op == self.op]
+        assert {step.device for step in ran} == {device.name}, [s.name for s in ran if s.device != device.name]
+        assert len(ran) == self.steps
+        got, want = session.run(self.feeds), linnet.Session(self.graph).run(self.feeds)
+        for (dtype, note), name in zip(self.notes, want, strict=True):
+            a, b = widened(np.asarray(got[name]), dtype), widened(np.asarray(want[name]), dtype)
+            assert a.shape == b.shape and a.dtype == b.dtype, note
+            if dtype not in FLOATS:
+                np.testing.assert_array_equal(a, b, err_msg=note)
+                continue
+            finite = b[np.isfinite(b)]
+            span = float(np.abs(finite.astype(np.float64)).max()) if finite.size else 1.0
+            np.testing.assert_allclose(
+                a.astype(np.float64), b.astype(np.float64), rtol=0, atol=(tolerance or FLOATS[dtype]) * max(span, 1e-6), err_msg=note
+            )
+
+
+# ---- reductions ------------------------------------------------------------------------------------------------------
+
+SHAPES = [((1,), [0]), ((63,), []), ((64, 3), [0]), ((3, 65), [1]), ((2, 5, 7), [1]), ((2, 3, 129), [-1]), ((2000,), [0])]
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [("", REDUCE), ("kernel=reduce_group", ("sum", "l2", "log_sum_exp", "argmin"))],
+    ids=["items", "groups"],
+)
+def test_reductions_of_floats_agree(options: str, kinds: tuple[str, ...]) -> None:
+    cases = Cases("reduce")
+    for shape, axes in SHAPES:
+        for kind in kinds:
+            x = values("f32", *shape)
+            if kind == "prod":
+                x = np.clip(1 + 0.02 * x, 0.5, 1.5).astype(np.float32)
+            if kind == "log_sum":
+                x = np.abs(x) + np.float32(0.1)
+            cases.add(x, "f32", kind=kind, axes=axes, keep_dims=len(shape) == 3)
+    x = values("f32", 6, 70)
+    x[0, 5] = x[1, 69] = x[2, 3] = x[2, 60] = np.nan
+    x[3] = 1.0
+    x[4, 7] = np.inf
+    x[5] = -np.inf
+    for kind in {"max", "min", "sum", "log_sum_exp", "argmax", "argmin"} & set(kinds):
+        cases.add(x, "f32", kind=kind, axes=[1])
+    cases.check(options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kinds"),
+    [
+        ("i8", "sum mean max min l1 sum_square argmax argmin"),
+        ("i64", "sum mean l1 sum_square l2"),
+        ("u64", "max min"),
+        ("bool", "sum"),
+    ],
+)
+def test_reductions_of_integers_are_exact(dtype: str, kinds: str) -> None:
+    cases = Cases("reduce")
+    for kind in kinds.split():
+        for x in (values(dtype, 3, 17, 2, most=2**62), values(dtype, 1, 1, 1)):
+            cases.add(x, dtype, kind=kind, axes=[1], select_last_index=True)
+    cases.check("kernel=reduce_group" if dtype == "i64" else "")
+
+
+def test_axes_of_reductions() -> None:
+    """Several axes, none, all, given as a constant operand."""
+    cases = Cases("reduce")
+    x = values("f32", 2, 3, 4, 5, 2, 3)
+    for axes in ([0, 2, 4], [1, 3, 5], [0, 1], [-1, -2], [], [0, 1, 2, 3, 4, 5], [2]):
+        cases.add(x, "f32", kind="mean", axes=axes, keep_dims=False)
+        if axes:
+            cases.add(x, "f32", np.array(axes, np.int64), kind="sum", keep_dims=True)
+    cases.add(x, "f32", kind="l2", axes=[], noop_with_empty_axes=True)
+    cases.check()
+
+
+def test_reductions_of_narrow_and_quantized_values_agree() -> None:
+    cases = Cases("reduce")
+    for dtype, kind in (("f16", "sum"), ("bf16", "sum"), ("f16", "mean")):
+        cases.add(values(dtype, 5, 33), dtype, kind=kind, axes=[1])
+    for dtype, zero, kinds in (("i8", 3, ("sum", "mean", "l2", "log_sum", "l1")), ("i16", -40, ("max", "min"))):
+        q = Quantization(np.array([0.05], np.float32), np.array([zero], np.int32))
+        for kind in kinds:
+            x = np.abs(values(dtype, 4, 20) // 2) + 5
+            cases.add(x.astype(numpy_dtype(dtype)), dtype, kind=kind, axes=[1], quantization=q, dtypes=("f32",))
+    cases.check()
+
+
+# ---- norms -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["", "kernel=softmax_group"], ids=["items", "groups"])
+def test_softmax_agrees(options: str) -> None:
+    cases = Cases("softmax")
+    for shape, axis in (((1,), 0), ((3, 63), 1), ((64, 5), 0), ((2, 65, 3), 1), ((2, 3, 1001), -1), ((2, 3, 5, 7), -3)):
+        cases.add(values("f32", *shape) * 9, "f32", axis=axis)
+        if not options:
+            cases.add(values("f32", *shape) * 9, "f32", axis=axis, log=True)
+    if options:
+        cases.add(values("f32", 4, 9), "f32", axis=-1)
+    else:
+        cases.add(values("f16", 3, 100), "f16", axis=1)
+    cases.check(options, 1e-5)
+
+
+@pytest.mark.parametrize("options", ["", "kernel=norm_group"], ids=["items", "groups"])
+def test_layer_norm_agrees(options: str) -> None:
+    cases = Cases("layer_norm")
+    for shape, axis in (((1, 1), -1), ((3, 63), 1), ((64,), 0), ((2, 65, 3), 1), ((2, 3, 1001), -1), ((5, 7, 8), -1)):
+        x = values("f32", *shape) * 3 + 1
+        lines = shape[axis:]
+        cases.add(x, "f32", values("f32", *lines), values("f32", *lines), axis=axis, outputs=3, epsilon=1e-3)
+        if not options:
+            cases.add(x, "f32", values("f32", *lines), axis=axis, rms=True)
+    if not options:
+        cases.add(values("f32", 2, 3, 4), "f32", values("f32", 4), values("f32", 1), axis=1)
+        cases.add(values("f16", 5, 33), "f16", values("f16", 33), axis=-1)
+    cases.check(options, 1e-5)
+
+
+@pytest.mark.parametrize("options", ["", "kernel=norm_group"], ids=["items", "groups"])
+def test_group_norm_agrees(options: str) -> None:
+    cases = Cases("group_norm")
+    for shape in ((1, 6, 3), (2, 6, 5, 7), (3, 12, 64), (1, 6, 3, 3, 11)):
+        for groups in (0, 1, 3):
+            for axis in (1, -1):
+                x = np.moveaxis(values("f32", *shape), 1, axis)
+                s, b = values("f32", shape[1]), values("f32", shape[1], 1)[:, 0]
+                cases.add(np.ascontiguousarray(x) + 2, "f32", s, b, groups=groups, channel_axis=axis)
+    cases.check(options, 1e-5)
+
+
+def test_batch_norm_agrees() -> None:
+    cases = Cases("batch_norm")
+    for shape, axis in (((1, 3), 1), ((2, 5, 7), 1), ((3, 64, 2, 3), 1), ((2, 3, 4, 63), -1), ((65,), -1)):
+        n = shape[axis] if len(shape) > 1 else 65
+        rest = [values("f32", n, i)[:, 0].copy() for i in range(1, 4)]
+        cases.add(values("f32", *shape), "f32", *rest, np.abs(values("f32", n, 9)[:, 0]), channel_axis=axis, epsilon=0.01)
+    cases.check()
