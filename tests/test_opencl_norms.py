@@ -207,3 +207,52 @@ def test_batch_norm_agrees() -> None:
         rest = [values("f32", n, i)[:, 0].copy() for i in range(1, 4)]
         cases.add(values("f32", *shape), "f32", *rest, np.abs(values("f32", n, 9)[:, 0]), channel_axis=axis, epsilon=0.01)
     cases.check()
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+POOLS: list[dict[str, Any]] = [
+    {"kernel": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]},
+    {"kernel": [3, 3], "strides": [2, 2], "ceil_mode": True, "pads": [1, 1, 1, 1], "count_include_pad": True},
+    {"kernel": [2, 2], "dilations": [3, 2], "pads": [1, 1, 0, 1]},
+    {"kernel": [4, 3], "strides": [3, 2], "auto_pad": "same_upper"},
+    {"kernel": [3, 2], "strides": [1, 3], "auto_pad": "same_lower", "count_include_pad": True},
+    {"kernel": [9, 7]},
+]
+
+
+def test_pools_of_floats_agree() -> None:
+    cases = Cases("pool")
+    for axis in (1, -1):
+        for attributes in POOLS:
+            x = values("f32", 2, 3, 9, 7) if axis == 1 else values("f32", 2, 9, 7, 3)
+            for kind in ("max", "average"):
+                cases.add(x, "f32", kind=kind, channel_axis=axis, **attributes)
+            if axis == 1:
+                for power in (1, 2, 3):
+                    cases.add(x, "f32", kind="lp", p=power, channel_axis=axis, **attributes)
+        cases.add(values("f32", 1, 5, 65) if axis == 1 else values("f32", 1, 65, 5), "f32", kind="average", kernel=[3],
+                  strides=[2], channel_axis=axis)  # fmt: skip
+    cases.add(values("f32", 2, 3, 4, 5, 7), "f32", kind="max", kernel=[2, 3, 2], strides=[1, 2, 3], pads=[1, 0, 1, 0, 1, 0])
+    cases.add(values("f32", 1, 1, 1), "f32", kind="max", kernel=[1])
+    cases.check()
+
+
+def test_pools_of_integers_are_exact() -> None:
+    cases = Cases("pool")
+    q = Quantization(np.array([0.1], np.float32), np.array([-7], np.int32))
+    for attributes in POOLS:
+        cases.add(values("i8", 2, 3, 9, 7), "i8", kind="average", quantization=q, **attributes)
+        cases.add(values("u8", 2, 9, 7, 3), "u8", kind="max", channel_axis=-1, **attributes)
+        cases.add(values("i16", 2, 9, 7, 3, most=40000), "i16", kind="average", channel_axis=-1, **attributes)
+    cases.check()
+
+
+def test_indices_of_pools() -> None:
+    cases = Cases("pool")
+    for order in (0, 1):
+        for axis in (1, -1):
+            x = values("f32", 2, 9, 7, 3) if axis == -1 else values("f32", 2, 3, 9, 7)
+            for attributes in POOLS[:3]:
+                cases.add(x, "f32", kind="max", outputs=2, storage_order=order, channel_axis=axis, **attributes)
+    cases.check()

@@ -1,0 +1,85 @@
+/* pool.c - max, average and Lp pooling: the kernels of pool.inc. */
+#include "kernels_gpu/common/window.h"
+
+enum { MAX, AVERAGE, LP };  /* kind, docs/ops.md */
+enum { MOST_TAPS = 32768 }; /* sums of integers fit 31 bits */
+
+typedef struct pool {
+    lg_window w;
+    int64_t end[LG_SPACE]; /* padding behind */
+    int64_t taps;
+} pool;
+
+static bool open(const lg_step *s, pool *p) {
+    const linnet_device_tensor *x = &s->inputs[0];
+    int64_t kernel[LG_SPACE];
+    const int space = x->rank - 2;
+    if (space < 1 || space > LG_SPACE || lg_items(s, "kernel") != space) return false;
+    for (int i = 0; i < space; ++i) kernel[i] = lg_item(s, "kernel", i, 1);
+    if (!lg_window_open(&p->w, s, x, &s->result, kernel, false)) return false;
+    const int64_t padding = lg_integer(s, "auto_pad", 0);
+    p->taps = 1;
+    for (int d = 0; d < LG_SPACE; ++d) {
+        const lg_window *w = &p->w;
+        const int i = d - (LG_SPACE - space);
+        const int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
+        const int64_t all = (w->out[d] - 1) * w->stride[d] + reach - w->in[d];
+        p->end[d] = i < 0 || padding == 3 ? 0
+                    : padding == 0        ? lg_item(s, "pads", space + i, 0)
+                    : all > 0             ? all - w->pad[d]
+                                          : 0;
+        p->taps *= w->kernel[d];
+        if (p->taps > INT32_MAX || w->in[d] + w->pad[d] + p->end[d] + reach > INT32_MAX || w->stride[d] > INT32_MAX)
+            return false;
+    }
+    return true;
+}
+
+bool lg_can_pool(const lg_step *s) {
+    pool p;
+    const linnet_device_tensor *x = &s->inputs[0], *y = &s->result;
+    const bool small = x->dtype == LINNET_I8 || x->dtype == LINNET_U8 || x->dtype == LINNET_I16;
+    if (!lg_can_store(s) || x->dtype != y->dtype || !(small || lg_is_float(x->dtype)) || !open(s, &p)) return false;
+    if (lg_count(x) == 0 || lg_count(y) == 0 || (small && p.taps > MOST_TAPS)) return false;
+    return lg_integer(s, "p", 2) <= INT32_MAX;
+}
+
+void lg_build_pool(const lg_step *s, lg_plan *plan) {
+    pool p;
+    const linnet_device_tensor *x = &s->inputs[0];
+    const bool indices = s->n_outputs > 1 && s->outputs[1].dtype != LINNET_NONE, floats = lg_is_float(x->dtype);
+    lg_launch *launch = lg_add(plan, "lg_pool");
+    if (launch == NULL || !open(s, &p)) {
+        plan->failed = true;
+        return;
+    }
+    const int64_t kind = lg_integer(s, "kind", MAX);
+    const int least = x->dtype == LINNET_I8 ? -128 : x->dtype == LINNET_U8 ? 0 : -32768;
+    lg_define(launch, "LARGEST", kind == MAX);
+    lg_define(launch, "POWERS", kind == LP);
+    lg_define(launch, "FLOATS", floats);
+    lg_define(launch, "INDICES", indices);
+    lg_define(launch, "LAST", p.w.last);
+    lg_define_operand(launch, "X", x->dtype);
+    lg_define_operand(launch, "Y", s->outputs[0].dtype);
+    lg_pass(launch, LG_INPUT, 0);
+    lg_pass(launch, LG_OUTPUT, 0);
+    if (indices) lg_pass(launch, LG_OUTPUT, 1);
+    lg_pass_integer(launch, lg_count(&s->result));
+    lg_pass_integer(launch, p.w.channels);
+    lg_pass_space(launch, p.w.in);
+    lg_pass_space(launch, p.w.out);
+    lg_pass_space(launch, p.w.kernel);
+    lg_pass_space(launch, p.w.stride);
+    lg_pass_space(launch, p.w.dilation);
+    lg_pass_space(launch, p.w.pad);
+    lg_pass_space(launch, p.end);
+    lg_pass_integer(launch, lg_integer(s, "count_include_pad", 0) != 0);
+    lg_pass_integer(launch, lg_integer(s, "p", 2));
+    lg_pass_integer(launch, lg_integer(s, "storage_order", 0) != 0);
+    lg_pass_integer(launch, floats ? 0 : least);
+    lg_pass_integer(launch, !floats && x->zero != NULL ? x->zero[0] : 0); /* padding has the real value 0 */
+    lg_put_store(plan, launch, s);
+    lg_put_file(launch, "pool");
+    lg_range(launch, lg_count(&s->result), 1, 1);
+}
