@@ -32,7 +32,9 @@ def net() -> Graph:
     bias = graph.constant(rng.standard_normal(8).astype(np.float32), "bias")
     hidden = ops.relu(ops.conv(x, kernel, bias, pads=[1, 1, 1, 1]))
     pooled = ops.mean(hidden, (2, 3))
-    graph.signature("infer", {"x": x}, {"y": pooled @ graph.constant(rng.standard_normal((8, 5)).astype(np.float32), "v")})
+    graph.signature(
+        "infer", {"x": x}, {"y": pooled @ graph.constant(rng.standard_normal((8, 5)).astype(np.float32), "v")}
+    )
     return graph
 
 
@@ -86,7 +88,8 @@ def test_the_command_line(linnet_command: Command, model: Path, tmp_path: Path) 
 def python(code: str, **variables: str) -> str:
     """Runs Python code in another process and returns what it prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -124,7 +127,9 @@ def test_without_opencl_everything_runs_on_the_cpu_and_a_gpu_is_refused_with_one
 ) -> None:
     monkeypatch.setenv("LINNET_OPENCL", "/nowhere/libOpenCL.so")
     done = linnet_command("devices")
-    assert done.returncode == 0 and "LINNET_OPENCL names a library that cannot be opened" in " ".join(done.stdout.split())
+    assert done.returncode == 0 and "LINNET_OPENCL names a library that cannot be opened" in " ".join(
+        done.stdout.split()
+    )
     assert linnet_command("run", model, "--random").returncode == 0
     done = linnet_command("run", model, "--random", "--device", "opencl")
     assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -80,14 +80,21 @@ class Cases:
                 continue
             finite = b[np.isfinite(b)]
             span = float(np.abs(finite.astype(np.float64)).max()) if finite.size else 1.0
-            np.testing.assert_allclose(
-                a.astype(np.float64), b.astype(np.float64), rtol=0, atol=(tolerance or FLOATS[dtype]) * max(span, 1e-6), err_msg=note
-            )
+            most = (tolerance or FLOATS[dtype]) * max(span, 1e-6)
+            np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=0, atol=most, err_msg=note)
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
 
-SHAPES = [((1,), [0]), ((63,), []), ((64, 3), [0]), ((3, 65), [1]), ((2, 5, 7), [1]), ((2, 3, 129), [-1]), ((2000,), [0])]
+SHAPES = [
+    ((1,), [0]),
+    ((63,), []),
+    ((64, 3), [0]),
+    ((3, 65), [1]),
+    ((2, 5, 7), [1]),
+    ((2, 3, 129), [-1]),
+    ((2000,), [0]),
+]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +212,9 @@ def test_batch_norm_agrees() -> None:
     for shape, axis in (((1, 3), 1), ((2, 5, 7), 1), ((3, 64, 2, 3), 1), ((2, 3, 4, 63), -1), ((65,), -1)):
         n = shape[axis] if len(shape) > 1 else 65
         rest = [values("f32", n, i)[:, 0].copy() for i in range(1, 4)]
-        cases.add(values("f32", *shape), "f32", *rest, np.abs(values("f32", n, 9)[:, 0]), channel_axis=axis, epsilon=0.01)
+        cases.add(
+            values("f32", *shape), "f32", *rest, np.abs(values("f32", n, 9)[:, 0]), channel_axis=axis, epsilon=0.01
+        )
     cases.check()
 
 
@@ -233,7 +242,9 @@ def test_pools_of_floats_agree() -> None:
                     cases.add(x, "f32", kind="lp", p=power, channel_axis=axis, **attributes)
         cases.add(values("f32", 1, 5, 65) if axis == 1 else values("f32", 1, 65, 5), "f32", kind="average", kernel=[3],
                   strides=[2], channel_axis=axis)  # fmt: skip
-    cases.add(values("f32", 2, 3, 4, 5, 7), "f32", kind="max", kernel=[2, 3, 2], strides=[1, 2, 3], pads=[1, 0, 1, 0, 1, 0])
+    cases.add(
+        values("f32", 2, 3, 4, 5, 7), "f32", kind="max", kernel=[2, 3, 2], strides=[1, 2, 3], pads=[1, 0, 1, 0, 1, 0]
+    )
     cases.add(values("f32", 1, 1, 1), "f32", kind="max", kernel=[1])
     cases.check()
 
