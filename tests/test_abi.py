@@ -202,6 +202,8 @@ def test_every_callback_has_a_context() -> None:
             callbacks += 1
             assert has_context(function), name
     for struct in structs():
+        if struct.name == "linnet_host":  # functions of the library, which have no context
+            continue
         functions = [f for f in struct.fields if pointed_function(f.node.type) is not None]
         callbacks += len(functions)
         for f in functions:
@@ -242,7 +244,8 @@ def test_the_rules_for_fields_find_what_they_forbid(tmp_path: Path) -> None:
     assert growing_of(struct) == ["linnet_run_config.c", "linnet_run_config.d"]
 
 
-MADE_BY_THE_LIBRARY = {"linnet_user_call"}  # a callback gets it and hands it on
+# A callback gets the first and hands it on; the others are tables of functions: liblinnet's own, and those of a device.
+MADE_BY_THE_LIBRARY = {"linnet_user_call", "linnet_host", "linnet_device"}
 
 
 def test_structs_that_grow_have_an_init() -> None:

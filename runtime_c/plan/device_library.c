@@ -46,10 +46,10 @@ static void *open_library(const parts *p, linnet_error *error) {
         if (strchr(file + 2, '/') != NULL || !ln_file_exists(file)) memmove(file, file + 2, strlen(file + 2) + 1);
     } else {
         length = ln_code_folder(folder);
-        for (int place = length > 0 ? 0 : 2; place < 3; place++) {
-            snprintf(file, sizeof file, "%.*s%sliblinnet_%.*s" SUFFIX, place < 2 ? (int)length : 0, folder,
-                     place == 1 ? "../lib/" : "", p->length, p->name);
-            if (place < 2 && ln_file_exists(file)) break;
+        for (int where = length > 0 ? 0 : 2; where < 3; where++) {
+            snprintf(file, sizeof file, "%.*s%sliblinnet_%.*s" SUFFIX, where < 2 ? (int)length : 0, folder,
+                     where == 1 ? "../lib/" : "", p->length, p->name);
+            if (where < 2 && ln_file_exists(file)) break;
         }
     }
     void *library = ln_library_open(file, why, sizeof why);

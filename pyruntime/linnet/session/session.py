@@ -60,9 +60,8 @@ class Session:
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
         instead of storing them (same bits, more time), if that is enough.
-    device: one device, by its name ("opencl", "opencl:1,f16=on", the path of a library; see load_device), or a Device.
-        A device runs the nodes that it can run, unless by its costs the CPU is faster.
-    devices: several devices instead, in order of preference.
+    device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless by
+        its costs the CPU is faster. devices: several devices instead, in order of preference.
     placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrules the costs; of
         several names that match a node the first one counts.
     arena: writable memory, aligned to 64 bytes, for activations and scratch; default: allocated by the session.
