@@ -12,8 +12,8 @@ import pytest
 import linnet
 from linnet import ops
 from linnet.facade import Graph
-from tests.capi import ffi, lib
-from tests.py_device import PyDevice, op_of
+from tests.capi import check, ffi, lib, text
+from tests.py_device import PyDevice, op_of, tensor_of
 
 FEEDS = {"x": np.random.default_rng(0).standard_normal((1, 32, 48, 48)).astype(np.float32)}
 
@@ -235,6 +235,49 @@ def test_the_reference_has_no_epilogues() -> None:
     device = Epilogues(10.0)
     assert count(linnet.Session(layers(), devices=[device], reference=True))["python"] == 0
     assert device.seen[0] == ["matmul", "map"] * 3
+
+
+@pytest.mark.parametrize("op", ["matmul", "conv"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_operands_of_an_epilogue_come_after_all_inputs_of_the_op(op: str, bias: bool) -> None:
+    """An input that the op does not have is absent, so no operand of the epilogue is taken for a bias."""
+    graph = Graph()
+    x = graph.placeholder("x", (1, 4, 3, 5) if op == "conv" else (5, 4))
+    w = graph.constant(np.ones((4, 4, 1, 1) if op == "conv" else (4, 4), np.float32), "w")
+    given = [graph.constant(np.arange(4, dtype=np.float32), "bias")] if bias else []
+    more = graph.placeholder("more", x.shape)
+    graph.signature("infer", {"x": x, "more": more}, {"y": getattr(ops, op)(x, w, *given) + more})
+    seen = []
+
+    class Looking(Epilogues):
+        def _run(self, queue: int, work: Any, state: int) -> int:
+            step = work.steps[0]
+            tensors = [tensor_of(step, i) for i in range(lib().linnet_step_input_count(step))]
+            assert lib().linnet_step_get_map(step, MAP) == 0
+            seen.append((op_of(step), MAP.first, [text(t.name) if t.dtype else None for t in tensors]))
+            sizes = [int(np.prod(list(t.shape[0 : t.rank]))) * bool(t.dtype) for t in tensors]
+            values = [
+                np.frombuffer(self.at(work.inputs[0][i]), np.float32)[:n].copy() if n else np.zeros(1, np.float32)
+                for i, n in enumerate(sizes)
+            ]
+            assert [span.buffer != 0 for span in work.inputs[0][0 : len(sizes)]] == [n > 0 for n in sizes]
+            host = [ffi.from_buffer(v) if n else ffi.NULL for v, n in zip(values, sizes, strict=True)]
+            out = np.zeros(sizes[-1], np.float32)
+            outputs = ffi.new("void *[1]", [ffi.from_buffer(out)])
+            error = ffi.new("linnet_error *")
+            check(lib().linnet_step_evaluate(step, ffi.new("void *[]", host), outputs, error), error)
+            self.at(work.outputs[0][0])[: out.nbytes] = out.tobytes()
+            return 0
+
+        def _cost(self, step: Any) -> float:
+            return 10.0 if op_of(step) in (op, "map") else -1.0
+
+    feeds = {name: np.random.default_rng(i).random(x.shape, np.float32) for i, name in enumerate(("x", "more"))}
+    device = Looking(10.0)
+    got = linnet.Session(graph, devices=[device], placement={"*": "python"}).run(feeds)["y"]
+    assert not device.faults, device.faults
+    assert seen == [(op, 3, ["x", "w", "bias" if bias else None, "more"])]
+    np.testing.assert_allclose(got, linnet.Session(graph).run(feeds)["y"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("cost", [float("nan"), -1.0])

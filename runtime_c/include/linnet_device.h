@@ -95,7 +95,10 @@ typedef struct linnet_device_tensor {
 /* Returns the name of the runtime op, or for a user op (linnet_ext.h) its own name, such as "com.example.crop". */
 LINNET_API const char *linnet_step_op(const linnet_step *step);
 LINNET_API const char *linnet_step_name(const linnet_step *step);
-/* The inputs of the op, then the operands of the epilogue, if the step has one. */
+/* The inputs of the op, then the operands of the epilogue, if the step has one. Under an epilogue each input that the
+ * op can have is counted, and an optional one that is missing has dtype LINNET_NONE. So input 2 of a conv is always its
+ * bias, and the epilogue's operands begin at 3, which is linnet_map.first. Without an epilogue, the count may end
+ * before optional inputs that are missing. */
 LINNET_API int linnet_step_input_count(const linnet_step *step);
 LINNET_API int linnet_step_output_count(const linnet_step *step);
 /* Fill `out`, which linnet_device_tensor_init has initialized. Errors: INVALID_ARGUMENT. */

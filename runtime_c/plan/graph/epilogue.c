@@ -6,6 +6,12 @@
 
 #include <string.h>
 
+/* The operands of the op under an epilogue. Optional ones that the node leaves out are there, but absent, so that the
+ * operands of the epilogue always come after all of the op's. */
+static int32_t own_inputs(const ln_work_node *op) {
+    return op->n_inputs > op->op->max_inputs ? op->n_inputs : op->op->max_inputs;
+}
+
 ln_work_node *ln_epilogue_op(const ln_work *w, const int32_t *makers, const ln_work_node *map, int32_t at, int tile,
                              uint8_t place) {
     const int32_t value = map->inputs[tile], maker = value >= 0 ? makers[value] : -1;
@@ -16,7 +22,7 @@ ln_work_node *ln_epilogue_op(const ln_work *w, const int32_t *makers, const ln_w
                       op->map == NULL && (ln_on_cpu(place) || ln_device_at(w, place)->limits.epilogues) &&
                       op->n_outputs == 1 && v->uses == 1 && !v->fetched && !v->exported && !v->committed &&
                       map->n_outputs == 1 && map->outputs[0] >= 0 &&
-                      op->n_inputs + map->n_inputs - 1 <= LN_MAX_OPERANDS;
+                      own_inputs(op) + map->n_inputs - 1 <= LN_MAX_OPERANDS;
     return fits ? op : NULL;
 }
 
@@ -38,13 +44,14 @@ linnet_status ln_epilogue_node(ln_work *w, const ln_work_node *op, const ln_work
     if (ln_is_half(inputs[tile].dtype)) inputs[tile].dtype = LINNET_F32; /* as ln_node_call says */
     const ln_tensor inner = inputs[tile], output = tensor_in(w, map->outputs[0], layout, rank);
     if (!ln_epilogue_fits(map->attributes, inputs, map->n_inputs, tile, &inner, &output)) return LINNET_OK;
-    ln_work_node *node =
-        ln_work_new_node(w, op->op, op->attributes, op->name, op->index, op->n_inputs + map->n_inputs - 1, 1);
+    const int32_t own = own_inputs(op);
+    ln_work_node *node = ln_work_new_node(w, op->op, op->attributes, op->name, op->index, own + map->n_inputs - 1, 1);
     if (node == NULL) return ln_work_no_memory(w);
-    node->n_inputs = op->n_inputs;
+    node->n_inputs = own;
     node->n_extra = map->n_inputs - 1;
     memcpy(node->inputs, op->inputs, (size_t)op->n_inputs * sizeof *node->inputs);
-    for (int i = 0, extra = op->n_inputs; i < map->n_inputs; ++i)
+    for (int32_t i = op->n_inputs; i < own; ++i) node->inputs[i] = -1;
+    for (int i = 0, extra = own; i < map->n_inputs; ++i)
         if (i != tile) node->inputs[extra++] = map->inputs[i];
     node->outputs[0] = map->outputs[0];
     node->map = map;

@@ -119,8 +119,11 @@ static bool is_float(const ln_tensor *t) {
 
 uint64_t ln_call_key(const ln_call *call, char *text, size_t size, size_t *length) {
     writer w = {.text = text, .size = size, .hash = UINT64_C(14695981039346656037)};
+    int n_inputs = call->n_inputs;
+    /* Under an epilogue, operands that the node leaves out follow as absent ones. */
+    while (n_inputs > 0 && call->inputs[n_inputs - 1].dtype == LINNET_NONE) --n_inputs;
     put(&w, call->op->name);
-    for (int i = 0; i < call->n_inputs; ++i) put_tensor(&w, &call->inputs[i]);
+    for (int i = 0; i < n_inputs; ++i) put_tensor(&w, &call->inputs[i]);
     put(&w, " >");
     for (int i = 0; i < call->n_outputs; ++i) put_tensor(&w, &call->outputs[i]);
     for (int i = 0; i < call->op->n_attributes; ++i) put_attribute(&w, ln_op_attribute(call->op, i), call->attributes);
