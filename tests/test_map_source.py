@@ -384,6 +384,18 @@ def test_only_what_is_used_and_each_name_once() -> None:
     assert "LN_FN float" not in nothing and "typedef int64_t ln_i64;" in nothing
 
 
+def test_contraction_is_off_only_in_what_linnet_writes() -> None:
+    """OpenCL: kernels of the device may use fused multiply-adds."""
+    made, texts = Batch(), list[str]()
+    add(made, [(edges("f32"), "f32")], program_of(["f32"], Instruction("tanh", "f32", (0,))), "f32")
+    planned(made, lambda step: texts.append(text_of(lib().linnet_step_map_source, step, options("opencl")[0])))
+    pragma = "{\n#pragma OPENCL FP_CONTRACT OFF\n"
+    assert texts[0].startswith(pragma) and texts[0].count("FP_CONTRACT") == 1
+    prelude = text_of(lib().linnet_map_prelude, options("opencl")[0], texts[0].encode())
+    functions = re.findall(r"^LN_FN .*?\{$", prelude, re.MULTILINE)
+    assert len(functions) > 3 and prelude.count(pragma) == prelude.count("FP_CONTRACT") == len(functions)
+
+
 def test_the_block_in_the_docs() -> None:
     graph, texts = linnet.Graph(), list[str]()
     x, half = graph.placeholder("x", (4,)), graph.placeholder("half", (4,), "f16")

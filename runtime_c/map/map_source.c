@@ -41,7 +41,7 @@ static const char *const types[] = {
 static const char *const definitions[] = {
     "#ifdef __clang__\n#pragma STDC FP_CONTRACT OFF\n#endif\n"
     "#define LN_FN static inline\n#define ln_inf INFINITY\n#define ln_nan NAN\n",
-    "#pragma OPENCL FP_CONTRACT OFF\n#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64:enable\n#endif\n"
+    "#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64:enable\n#endif\n"
     "#define LN_FN static inline\n#define ln_inf INFINITY\n#define ln_nan NAN\n"
     "#define ln_bits_f as_uint\n#define ln_from_bits_f as_float\n"
     "#define ln_bits_d as_ulong\n#define ln_from_bits_d as_double\n#define sqrtf sqrt\n#define fmodf fmod\n"
@@ -59,11 +59,18 @@ static const char *const definitions[] = {
 typedef struct writer {
     char *text;
     size_t size, length;
+    const char *opening; /* comes after the next brace; NULL: nothing does */
 } writer;
+
+static void put_all(writer *w, const char *text);
 
 static void put_char(writer *w, char c) {
     if (w->length < w->size) w->text[w->length] = c;
     w->length++;
+    if (c != '{' || w->opening == NULL) return;
+    const char *opening = w->opening;
+    w->opening = NULL;
+    put_all(w, opening);
 }
 
 static void put(writer *w, const char *format, ...) {
@@ -82,6 +89,12 @@ static void put_all(writer *w, const char *text) {
 static void finish(writer *w, size_t *length) {
     if (w->size > 0) w->text[w->length < w->size ? w->length : w->size - 1] = 0;
     *length = w->length;
+}
+
+/* The next brace that is written opens a function or a block without contraction. Elsewhere in the program, the device
+ * may want it. */
+static void contract_nothing(writer *w, int language) {
+    if (language == LINNET_SOURCE_OPENCL) w->opening = "\n#pragma OPENCL FP_CONTRACT OFF\n";
 }
 
 /* The text number i of a list. */
@@ -172,6 +185,7 @@ linnet_status linnet_map_prelude(const linnet_source_options *options, const cha
             continue;
         }
         put(&w, "LN_FN ");
+        contract_nothing(&w, own.language);
         expand(&w, bodies[i] + (bodies[i][0] == 1), 0, 0);
         put_char(&w, '\n');
     }
@@ -385,6 +399,7 @@ linnet_status linnet_step_map_source(const linnet_step *step, const linnet_sourc
     p.epilogue = node ? NULL : call->epilogue;
     p.map = node ? call->attributes : p.epilogue != NULL ? p.epilogue->map : NULL;
     if (p.map == NULL) return LINNET_UNKNOWN_NAME;
+    contract_nothing(&p.w, own.language);
     put(&p.w, "{\n");
     for (int stores = 0; stores < 2; stores++) {
         for (int64_t k = 0; k < p.map->program.n / LN_MAP_WORDS; k++) {
