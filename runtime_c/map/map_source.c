@@ -6,6 +6,7 @@
 #include "kernel/map.h"
 #include "kernel/step.h"
 #include "map/map_shape.h"
+#include "map/source_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,8 +126,8 @@ static void expand(writer *w, const char *text, int64_t a, int64_t b) {
     }
 }
 
-static linnet_status take(const linnet_source_options *options, linnet_source_options *own, const char *text,
-                          size_t size, const size_t *length) {
+linnet_status ln_source_take(const linnet_source_options *options, linnet_source_options *own, const char *text,
+                             size_t size, const size_t *length) {
     static const linnet_source_options defaults = {.struct_size = sizeof defaults};
     linnet_status status = LN_TAKE(linnet_source_options, prefix, own, options != NULL ? options : &defaults, NULL);
     if (status != LINNET_OK) return status;
@@ -135,6 +136,15 @@ static linnet_status take(const linnet_source_options *options, linnet_source_op
         return LINNET_INVALID_ARGUMENT;
     if (own->prefix == NULL) own->prefix = "";
     return strlen(own->prefix) <= LONGEST_PREFIX ? LINNET_OK : LINNET_INVALID_ARGUMENT;
+}
+
+void ln_source_block(int language, const char *statement, char *text, size_t size, size_t *length) {
+    writer w = {.text = text, .size = size};
+    contract_nothing(&w, language);
+    put_all(&w, "{\n");
+    put_all(&w, statement);
+    put_all(&w, ";\n}\n");
+    finish(&w, length);
 }
 
 /* ---- the prelude ------------------------------------------------------------------------------------------------- */
@@ -154,7 +164,7 @@ static bool mentions(const char *text, const char *name) {
 linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text, size_t size,
                                  size_t *length) {
     linnet_source_options own;
-    linnet_status status = take(options, &own, text, size, length);
+    linnet_status status = ln_source_take(options, &own, text, size, length);
     if (status != LINNET_OK || uses == NULL) return status != LINNET_OK ? status : LINNET_INVALID_ARGUMENT;
     writer w = {.text = text, .size = size};
     bool needed[FUNCTIONS] = {false};
@@ -208,8 +218,7 @@ static const char *register_name(int type) {
     return type == LINNET_F32 ? "float" : type == LINNET_F64 ? "double" : type == LINNET_I32 ? "ln_i32" : "ln_i64";
 }
 
-/* The type of a stored element. */
-static const char *element_name(int dtype) {
+const char *ln_source_element(int dtype) {
     static const char names[] = "float\0ln_u16\0ln_u16\0double\0ln_i8\0ln_i16\0ln_i32\0ln_i64\0"
                                 "ln_u8\0ln_u16\0ln_u32\0ln_u64\0ln_u8\0ln_i8\0ln_u8";
     return nth(names, dtype - 1);
@@ -262,7 +271,7 @@ static void put_stored(program *p, int from, int to, int64_t register_) {
     } else if (from == to) {
         put(&p->w, "ln_%lld", r);
     } else if (!real || to == LINNET_F32 || to == LINNET_F64) {
-        put(&p->w, "(%s)ln_%lld", element_name(to), r);
+        put(&p->w, "(%s)ln_%lld", ln_source_element(to), r);
     } else if (to == LINNET_U64) {
         put(&p->w, "ln_d_to_u64((double)ln_%lld)", r);
     } else if (to == LINNET_I32 || to == LINNET_I64) {
@@ -270,7 +279,7 @@ static void put_stored(program *p, int from, int to, int64_t register_) {
     } else {
         const char width = to == LINNET_U32 ? 'l' : 'i';
         ln_quant_range(to, 0, &low, &high);
-        put(&p->w, "(%s)ln_clamp_%c(ln_%c_to_%c(ln_%lld),%lld,%lld)", element_name(to), width, kind, width, r,
+        put(&p->w, "(%s)ln_clamp_%c(ln_%c_to_%c(ln_%lld),%lld,%lld)", ln_source_element(to), width, kind, width, r,
             (long long)low, (long long)high);
     }
 }
@@ -379,7 +388,7 @@ static void put_store(program *p, const int64_t *in) {
         put_stored(p, ln_map_result_type(p->map->program.v + in[2] * LN_MAP_WORDS), t->dtype, in[2]);
     } else {
         ln_quant_range(t->dtype, t->quant->bits, &low, &high);
-        put(&p->w, "(%s)ln_quantize_f(ln_%d,", element_name(t->dtype), (int)in[2]);
+        put(&p->w, "(%s)ln_quantize_f(ln_%d,", ln_source_element(t->dtype), (int)in[2]);
         put_quant(p, t, 'y', (int)in[3], false);
         put_char(&p->w, ',');
         put_quant(p, t, 'y', (int)in[3], true);
@@ -391,7 +400,7 @@ static void put_store(program *p, const int64_t *in) {
 linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options, char *text,
                                      size_t size, size_t *length) {
     linnet_source_options own;
-    linnet_status status = take(options, &own, text, size, length);
+    linnet_status status = ln_source_take(options, &own, text, size, length);
     if (status != LINNET_OK) return status;
     const ln_call *call = &step->call;
     const bool node = call->op->family == LN_FAMILY_MAP;
