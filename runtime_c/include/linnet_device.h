@@ -105,7 +105,8 @@ LINNET_API int linnet_step_output_count(const linnet_step *step);
 LINNET_API linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_device_tensor *out);
 LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_device_tensor *out);
 /* Returns the values of an integer, bool, enum, dtype or integer-list attribute, and their number in *count; NULL if
- * the step does not have the attribute. docs/ops.md lists the attributes of each op. */
+ * the step does not have the attribute. docs/ops.md lists the attributes of each op, with the number of each value of
+ * an enum. */
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
 /* Returns the linnet_precision of the plan: what the device may compute the step's sums of floats in. It may always
