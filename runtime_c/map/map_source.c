@@ -5,6 +5,8 @@
 #include "kernel/common/convert.h"
 #include "kernel/map.h"
 #include "kernel/step.h"
+#include "kernel/common/quant_operands.h"
+#include "map/map_program.h"
 #include "map/map_shape.h"
 #include "map/source_text.h"
 
@@ -210,6 +212,7 @@ typedef struct program {
     const linnet_step *step;
     const ln_map_attributes *map;
     const ln_epilogue *epilogue; /* NULL: the step is a map */
+    const ln_tensor *inputs, *outputs;
     const char *prefix;
     bool unknown; /* an opcode has no row */
 } program;
@@ -226,7 +229,7 @@ const char *ln_source_element(int dtype) {
 
 static const ln_tensor *input_of(const program *p, int i) {
     const ln_call *call = &p->step->call;
-    if (p->epilogue == NULL) return &call->inputs[i];
+    if (p->epilogue == NULL) return &p->inputs[i];
     return i == p->epilogue->tile_input ? call->inner : &call->inputs[call->n_inputs + p->epilogue->operand[i]];
 }
 
@@ -381,7 +384,7 @@ static void put_value(program *p, const int64_t *in) {
 }
 
 static void put_store(program *p, const int64_t *in) {
-    const ln_tensor *t = &p->step->call.outputs[in[3]];
+    const ln_tensor *t = &p->outputs[in[3]];
     int64_t low, high;
     put(&p->w, "%sy%d=", p->prefix, (int)in[3]);
     if (in[0] == LN_MAP_STORE) {
@@ -407,6 +410,21 @@ linnet_status linnet_step_map_source(const linnet_step *step, const linnet_sourc
     program p = {.w = {.text = text, .size = size}, .step = step, .prefix = own.prefix};
     p.epilogue = node ? NULL : call->epilogue;
     p.map = node ? call->attributes : p.epilogue != NULL ? p.epilogue->map : NULL;
+    p.inputs = call->inputs;
+    p.outputs = call->outputs;
+    ln_convert_program made = {0};
+    const int id = call->op->id;
+    if (id == LN_OP_CAST || id == LN_OP_QUANTIZE || id == LN_OP_DEQUANTIZE) {
+        const ln_quant *quant = (id == LN_OP_QUANTIZE ? call->outputs : call->inputs)->quant;
+        const bool axis = id != LN_OP_CAST && !ln_given(call->inputs, call->n_inputs, 1) && quant != NULL &&
+                          quant->scheme == LN_QUANT_AXIS;
+        if ((!axis && !ln_convert_can(call)) || (id == LN_OP_CAST && ln_dtype_bits(call->outputs[0].dtype) < 8))
+            return LINNET_UNSUPPORTED;
+        ln_convert_build(call, &made);
+        p.map = &made.attributes;
+        p.inputs = made.inputs;
+        p.outputs = &made.output;
+    }
     if (p.map == NULL) return LINNET_UNKNOWN_NAME;
     contract_nothing(&p.w, own.language);
     put(&p.w, "{\n");
