@@ -251,7 +251,7 @@ typedef struct linnet_requant {
     int32_t low, high;
 } linnet_requant;
 
-static inline void linnet_requant_init(linnet_requant *requant) { linnet_struct_init(requant, sizeof *requant); }
+static inline void linnet_requant_init(linnet_requant *requant) { linnet_device_struct_init(requant, sizeof *requant); }
 
 /* Fills *out for a conv, conv_transpose or matmul of quantized operands. Errors: UNKNOWN_NAME (any other step),
  * INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (a build without devices). Thread-safe. */
