@@ -16,12 +16,14 @@ OTHERS = {
         "round_to_odd": "ln_d_to_odd", "integer_to_odd": "ln_l_to_odd", "truncate_to_u64": "ln_d_to_u64",
     },
     "simd/simd_scalar.h": {"ln_scalar_clamp": "ln_clamp_i"},
+    "kernel/common/requant.h": {"ln_fixed_multiply_wide": ""},
 }  # fmt: skip
 WORDS = {
     **{f"{sign}int{bits}_t": f"ln_{sign or 'i'}{bits}" for sign in ("u", "") for bits in (8, 16, 32, 64)},
     "INFINITY": "ln_inf", "NAN": "ln_nan", "LN_TRIG_LIMIT": "1048576.0f", "INT32_MAX": "2147483647",
     "half": "halved", "INT32_MIN": "(-2147483647-1)", "INT64_MAX": "0x7fffffffffffffff", "INT64_MIN": "(-0x7fffffffffffffff-1)",
     "UINT64_MAX": "0xffffffffffffffffu", "float_of_bits": "ln_from_bits_f", "bits_of_float": "ln_bits_f",
+    "ln_clamp_i32": "ln_clamp_l",
     **{theirs: ours for names in OTHERS.values() for theirs, ours in names.items() if ours},
 }  # fmt: skip
 # Functions of f32 for which a target may have its own: linnet computes them in f64.

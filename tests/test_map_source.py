@@ -16,7 +16,8 @@ import pytest
 import linnet
 from linnet import ops
 from linnet._generated.op_table import OPCODES
-from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.dtypes import Quantization, numpy_dtype
+from linnet.ir.function import emit
 from linnet.ir.program import Instruction, Program, Store
 from linnet.session.device import Device
 from tests.capi import Failure, check, ffi, lib, new_struct, text
@@ -445,3 +446,82 @@ def test_names_and_sizes() -> None:
 
     planned(made, look)
     assert seen
+
+
+# ---- casts and quantization ------------------------------------------------------------------------------------------
+
+
+def every_conversion_op() -> Batch:
+    """cast between all element types, and quantize and dequantize per tensor, per axis and with operands."""
+    made = Batch()
+
+    def node(op: str, inputs: list[Any], attributes: dict[str, Any], grid: Any = None) -> None:
+        y = emit(op, inputs, attributes)[0]
+        y.name, y.quantization = f"y{len(made.main.outputs)}", grid
+        made.main.outputs.append(y)
+
+    with np.errstate(all="ignore"):
+        for source, to in itertools.permutations(ALL, 2):
+            if not (source == "u64" and to in ("f32", "f64", "f16", "bf16")):
+                node("cast", [made.feed(elements(source), source)], {"dtype": to})
+        for dtype in ("i8", "u8", "i16", "u16"):
+            for of in ("f32", "f16"):
+                values = elements(of)
+                n = len(values)
+                scale = np.linspace(0.01, 40, n).astype(np.float32)
+                zero = (np.arange(n) % 5).astype(np.int32)
+                for grid in (Quantization(scale[:1], zero[3:4]), Quantization(scale, zero, 0)):
+                    node("quantize", [made.feed(values, of)], {"dtype": dtype}, grid)
+                    stored_values = np.resize(elements(dtype), n)
+                    x = made.feed(stored_values, dtype)
+                    x.quantization = grid
+                    node("dequantize", [x], {"dtype": of})
+                stored_zero = zero.astype(numpy_dtype(dtype))
+                for zeros in ([], [stored_zero]):
+                    more = [made.feed(scale, "f32"), *[made.feed(z, dtype) for z in zeros]]
+                    node("quantize", [made.feed(values, of), *more], {"dtype": dtype, "axis": 0})
+                    more = [made.feed(scale, "f32"), *[made.feed(z, dtype) for z in zeros]]
+                    node("dequantize", [made.feed(stored_values, dtype), *more], {"dtype": of, "axis": 0})
+    return made
+
+
+class Converting(Reading):
+    def _cost(self, step: Any) -> float:
+        if op_of(step) in ("cast", "quantize", "dequantize"):
+            self.look(step)
+        return -1.0
+
+
+def test_conversions_have_the_same_bits_in_opencl() -> None:
+    need_opencl()
+    batch, kernels, calls = every_conversion_op(), dict[str, str](), list[tuple[str, list[Any]]]()
+    graph, feeds = finished(batch)
+
+    def pointed(tensor: Any) -> list[np.ndarray | None]:
+        n = tensor.quant_count
+        scale = np.frombuffer(ffi.buffer(tensor.scale, 4 * n), np.float32).copy() if n else None
+        zero = np.frombuffer(ffi.buffer(tensor.zero, 4 * n), np.int32).copy() if n and tensor.zero else None
+        return [scale, zero]
+
+    def look(step: Any) -> None:
+        y = tensor_of(step, 0, output=True)
+        if text(y.name) in kernels:
+            return
+        kernels[text(y.name)] = kernel(step, len(kernels), "opencl", native=False)
+        inputs = [tensor_of(step, i) for i in range(lib().linnet_step_input_count(step))]
+        calls.append(
+            (text(y.name), [a for x in inputs for a in (feeds[text(x.name)], *pointed(x))] + [None, *pointed(y)])
+        )
+
+    device = Converting(look)
+    expected = linnet.Session(graph, devices=[device]).run(feeds)
+    assert not device.faults, device.faults
+    ours = "".join(kernels.values())
+    program = OpenCL(text_of(lib().linnet_map_prelude, options("opencl")[0], ours.encode()) + ours)
+    assert len(calls) == len(expected)
+    for number, (name, arguments) in enumerate(calls):
+        want = expected[name]
+        got = np.zeros_like(want)
+        arguments[-3] = got
+        program.run(f"k{number}", arguments, [len(arguments) - 3], got.size)
+        same(got, want, kernels[name])

@@ -53,8 +53,9 @@ typedef struct lg_step {
     int n_extra;  /* operands of the epilogue, which follow them in `inputs` */
     int n_outputs;
     linnet_device_tensor inputs[LG_MOST_OPERANDS], outputs[LG_MOST_OPERANDS];
-    bool has_map;      /* a `map` step, or an epilogue */
-    bool has_epilogue; /* `result` is what the op computes, and the map's output is stored */
+    bool has_map;       /* a `map` step, an epilogue, or a conversion: elements are computed by a block of the host */
+    bool is_conversion; /* cast, quantize or dequantize; inputs 1 and 2 are the scale and the zero point */
+    bool has_epilogue;  /* `result` is what the op computes, and the map's output is stored */
     linnet_map map;
     linnet_device_tensor result; /* outputs[0] without an epilogue */
 } lg_step;

@@ -1,6 +1,6 @@
 /* launch.c - builds launches: definitions, arguments, ranges, and how a kernel stores the result of its op
  * (kernels_gpu/common/gpu.h). */
-#include "kernels_gpu/common/gpu.h"
+#include "kernels_gpu/common/product.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,77 +150,95 @@ static void put_quantization(lg_plan *plan, lg_text *text, const char *block, ch
     free(zeros);
 }
 
-/* The function lg_finish: the block of a map or an epilogue, for the element `at`. */
-static void put_map(lg_plan *plan, lg_launch *launch, const lg_step *s) {
-    lg_text names = {0}, body = {0};
-    char name[32];
-    char *block = block_of(s, s->machine->host->step_map_source);
-    if (block == NULL) {
-        plan->failed = true;
-        return;
+/* What follows the last '*' or blank of each parameter. */
+static void put_names(lg_text *text, const char *parameters) {
+    for (const char *at = parameters; at != NULL && *at != 0;) {
+        const char *end = strchr(at + 1, ',');
+        if (end == NULL) end = at + strlen(at);
+        const char *from = end;
+        while (from > at && from[-1] != '*' && from[-1] != ' ') --from;
+        lg_put(text, ",%.*s", (int)(end - from), from);
+        at = end;
     }
+}
+
+/* Inputs and outputs of a map or an epilogue: their parameters, and in `body` the element of each. */
+static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, const char *block, lg_text *parameters,
+                         lg_text *body) {
+    char name[32];
     const int skipped = s->has_epilogue ? s->map.result : -1;
     for (int n = 0, extra = s->has_epilogue ? s->n_inputs : 0; n < s->map.input_count; ++n) {
+        const linnet_device_tensor *x = n == skipped ? &s->result : &s->inputs[extra];
+        put_quantization(plan, body, block, 'x', n, x);
         if (n == skipped) continue;
-        const linnet_device_tensor *x = &s->inputs[extra];
-        const char *type = lg_type_of(x->dtype);
-        lg_put(&launch->source, "#define LG_E%d_T %s\n", n, type);
-        lg_put(&names, ",LG_GLOBAL const LG_E%d_T *lg_e%d", n, n);
+        lg_put(&launch->source, "#define LG_E%d_T %s\n", n, lg_type_of(x->dtype));
+        lg_put(parameters, ",LG_GLOBAL const LG_E%d_T *lg_e%d", n, n);
         snprintf(name, sizeof name, "x%d_table", n);
         if (lg_has_word(block, name)) {
-            lg_put(&body, "LG_GLOBAL const LG_E%d_T *const x%d_table=lg_e%d;\n", n, n, n);
+            lg_put(body, "LG_GLOBAL const LG_E%d_T *const x%d_table=lg_e%d;\n", n, n, n);
         } else {
-            lg_put(&body, "const LG_E%d_T x%d=lg_e%d[", n, n, n);
-            put_offset(&body, x, &s->outputs[0]);
-            lg_put(&body, "];\n");
+            lg_put(body, "const LG_E%d_T x%d=lg_e%d[", n, n, n);
+            if (s->is_conversion && n > 0 && lg_count(x) > 1)
+                lg_put(body, "i%d", lg_axis(lg_integer(s, "axis", 1), s->outputs[0].rank));
+            else
+                put_offset(body, x, &s->outputs[0]);
+            lg_put(body, "];\n");
         }
-        put_quantization(plan, &body, block, 'x', n, x);
         lg_pass(launch, LG_INPUT, extra++);
     }
     for (int n = 0; n < s->n_outputs; ++n) {
         lg_put(&launch->source, "#define LG_Y%d_T %s\n", n, lg_type_of(s->outputs[n].dtype));
         if (n > 0) {
-            lg_put(&names, ",LG_GLOBAL LG_Y%d_T *lg_y%d", n, n);
+            lg_put(parameters, ",LG_GLOBAL LG_Y%d_T *lg_y%d", n, n);
             lg_pass(launch, LG_OUTPUT, n);
         }
-        lg_put(&body, "LG_Y%d_T y%d;\n", n, n);
-        put_quantization(plan, &body, block, 'y', n, &s->outputs[n]);
+        lg_put(body, "LG_Y%d_T y%d;\n", n, n);
+        put_quantization(plan, body, block, 'y', n, &s->outputs[n]);
+    }
+}
+
+/* The function lg_finish: it converts a sum, runs the block of a map or an epilogue, and stores element `at`. */
+static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool converts) {
+    const linnet_host *host = s->machine->host;
+    lg_text parameters = {0}, body = {0}, *out = &launch->source;
+    char *convert = converts ? block_of(s, host->step_result_source) : NULL;
+    char *block = s->has_map ? block_of(s, host->step_map_source) : NULL;
+    const char *stored = lg_type_of(s->result.dtype);
+    if ((converts && convert == NULL) || (s->has_map && block == NULL)) plan->failed = true;
+    if (convert != NULL) /* the tables come first: both blocks may use packed memory */
+        lg_put(&body, "LG_TABLES\nconst ACC sum=lg_value;\n%s result;\n%s", stored, convert);
+    if (block != NULL) {
+        const char *type = lg_is_float(s->result.dtype) && !converts ? "float" : stored;
+        if (s->has_epilogue)
+            lg_put(&body, "const %s x%d=%s;\n", type, (int)s->map.result, converts ? "result" : "lg_value");
+        put_operands(plan, launch, s, block, &parameters, &body);
+        lg_put_text(&body, block);
+        for (int n = 0; n < s->n_outputs; ++n) lg_put(&body, "lg_y%d[at]=y%d;\n", n, n);
+    } else {
+        lg_put(out, "#define LG_Y0_T %s\n", lg_type_of(s->outputs[0].dtype));
+        lg_put(&body, "lg_y0[at]=result;\n");
     }
     if (plan->packed.length > 0) {
-        lg_put(&names, ",LG_GLOBAL const char *lg_packed");
+        lg_put(&parameters, ",LG_GLOBAL const char *lg_packed");
         lg_pass(launch, LG_PACKED, 0);
     }
-    lg_put(&launch->source, "#define LG_EXTRAS %s\n", names.at != NULL ? names.at : "");
-    lg_put(&launch->source, "#define LG_EXTRA_NAMES ");
-    /* The names alone: what follows the last '*' or blank of each parameter. */
-    for (const char *at = names.at; at != NULL && *at != 0;) {
-        const char *end = strchr(at + 1, ',');
-        if (end == NULL) end = at + strlen(at);
-        const char *from = end;
-        while (from > at && from[-1] != '*' && from[-1] != ' ') --from;
-        lg_put(&launch->source, ",%.*s", (int)(end - from), from);
-        at = end;
+    lg_put(out, "#define LG_EXTRAS %s\n#define LG_EXTRA_NAMES ", parameters.at != NULL ? parameters.at : "");
+    put_names(out, parameters.at);
+    lg_put(out,
+           "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *lg_y0,const int at,const int channel "
+           "LG_EXTRAS){\n",
+           converts                       ? "ACC"
+           : !s->has_epilogue             ? "int"
+           : lg_is_float(s->result.dtype) ? "float"
+                                          : stored);
+    if (body.at != NULL) {
+        put_coordinates(out, &s->outputs[0], body.at);
+        lg_put_text(out, body.at);
     }
-    const char *value = lg_type_of(s->result.dtype);
-    if (s->has_epilogue && lg_is_float(s->result.dtype)) value = "float";
-    lg_put(&launch->source,
-           "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *lg_y0,const int at LG_EXTRAS){\n",
-           s->has_epilogue ? value : "int");
-    lg_text uses = {0};
-    lg_put_text(&uses, block);
-    if (body.at != NULL) lg_put_text(&uses, body.at);
-    if (uses.at != NULL) put_coordinates(&launch->source, &s->outputs[0], uses.at);
-    if (skipped >= 0) {
-        lg_put(&launch->source, "const %s x%d=lg_value;\n", value, skipped);
-        put_quantization(plan, &launch->source, block, 'x', skipped, &s->result);
-    }
-    if (body.at != NULL) lg_put_text(&launch->source, body.at);
-    lg_put_text(&launch->source, block);
-    for (int n = 0; n < s->n_outputs; ++n) lg_put(&launch->source, "lg_y%d[at]=y%d;\n", n, n);
-    lg_put(&launch->source, "}\n");
-    plan->failed |= names.failed || body.failed || uses.failed;
-    lg_free(&names), lg_free(&body), lg_free(&uses);
-    free(block);
+    lg_put(out, "}\n");
+    plan->failed |= parameters.failed || body.failed;
+    lg_free(&parameters), lg_free(&body);
+    free(convert), free(block);
 }
 
 bool lg_can_store(const lg_step *s) {
@@ -238,9 +256,10 @@ bool lg_can_store(const lg_step *s) {
 }
 
 void lg_put_store(lg_plan *plan, lg_launch *launch, const lg_step *s) {
-    if (s->has_map) {
-        put_map(plan, launch, s);
-        lg_put(&launch->source, "#define LG_STORE(value,at,channel) lg_finish(value,y,at LG_EXTRA_NAMES)\n");
+    const bool converts = lg_converts_sums(s);
+    if (s->has_map || converts) {
+        put_finish(plan, launch, s, converts);
+        lg_put(&launch->source, "#define LG_STORE(value,at,channel) lg_finish(value,y,at,channel LG_EXTRA_NAMES)\n");
     } else {
         lg_put(&launch->source, "#define LG_EXTRAS\n#define LG_STORE(value,at,channel) LG_PUT_%s(y,at,value)\n",
                lg_word_of(s->outputs[0].dtype));

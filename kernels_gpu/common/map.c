@@ -1,8 +1,18 @@
-/* map.c - maps: the block of the program, for each element. */
+/* map.c - maps, cast, quantize and dequantize: the block of the host, for each element. */
 #include "kernels_gpu/common/gpu.h"
 
 bool lg_can_map(const lg_step *s) {
     return s->has_map && !s->has_epilogue && s->machine->host->step_map_source != NULL && lg_can_store(s);
+}
+
+bool lg_can_convert(const lg_step *s) {
+    linnet_source_options options;
+    size_t length = 0;
+    linnet_source_options_init(&options);
+    options.language = s->machine->language;
+    options.native = 1;
+    return s->is_conversion && lg_can_map(s) &&
+           s->machine->host->step_map_source(s->step, &options, NULL, 0, &length) == LINNET_OK;
 }
 
 void lg_build_map(const lg_step *s, lg_plan *plan) {

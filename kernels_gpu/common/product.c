@@ -1,22 +1,85 @@
-/* product.c - the dtypes of products and sums (kernels_gpu/common/product.h). */
+/* product.c - the dtypes of products and sums, and the conversion of integer sums (kernels_gpu/common/product.h). */
 #include "kernels_gpu/common/product.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_integer(int dtype) { return dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16; }
+
+/* Whether the host knows how the sums of this step are converted. */
+static bool has_requant(const lg_step *s, linnet_requant *out) {
+    const linnet_host *host = s->machine->host;
+    linnet_requant_init(out);
+    return host->struct_size >= sizeof *host && host->step_get_requant(s->step, out) == LINNET_OK;
+}
+
+bool lg_converts_sums(const lg_step *s) {
+    return s->n_inputs >= 2 && is_integer(s->inputs[0].dtype) && is_integer(s->inputs[1].dtype) &&
+           (strcmp(s->op, "conv") == 0 || strcmp(s->op, "conv_transpose") == 0 || strcmp(s->op, "matmul") == 0);
+}
 
 bool lg_can_multiply(const lg_step *s) {
     const linnet_device_tensor *x = &s->inputs[0], *w = &s->inputs[1], *y = &s->result;
+    linnet_requant requant;
     if (s->n_inputs < 2 || !lg_can_store(s) || lg_count(x) > INT32_MAX || lg_count(w) > INT32_MAX) return false;
+    if (is_integer(x->dtype)) return lg_converts_sums(s) && has_requant(s, &requant);
     return lg_is_float(x->dtype) && w->dtype == x->dtype && y->dtype == x->dtype &&
            (lg_absent(s, 2) || s->inputs[2].dtype == x->dtype);
 }
 
+/* Packs the tables of a conversion and defines their names. */
+static void put_tables(lg_plan *plan, lg_launch *launch, const lg_step *s) {
+    linnet_requant r;
+    if (!has_requant(s, &r) || r.channels < 1) {
+        plan->failed = true;
+        return;
+    }
+    const size_t n = (size_t)r.channels;
+    int32_t *numbers = calloc(4 * n, sizeof *numbers);
+    float *scales = calloc(n, sizeof *scales);
+    if (numbers != NULL && scales != NULL) {
+        r.capacity = r.channels;
+        r.scale = scales, r.fixed = numbers, r.shift = numbers + n, r.w_zero = numbers + 2 * n;
+        plan->failed |= s->machine->host->step_get_requant(s->step, &r) != LINNET_OK;
+        bool zeros = false;
+        for (size_t i = 0; i < n; ++i) zeros = zeros || r.w_zero[i] != 0;
+        lg_define(launch, "X_ZERO", r.x_zero);
+        if (zeros)
+            lg_put(&launch->source, "#define W_ZERO(channel) ((LG_GLOBAL const int *)(lg_packed+%zu))[channel]\n",
+                   lg_pack(plan, r.w_zero, n * sizeof *r.w_zero));
+        else
+            lg_put(&launch->source, "#define W_ZERO(channel) 0\n");
+        lg_define(launch, "WIDE", r.wide);
+        if (r.table == LINNET_REQUANT_SCALE)
+            lg_put(&launch->source,
+                   "#define LG_TABLES LG_GLOBAL const float *const result_scale="
+                   "(LG_GLOBAL const float *)(lg_packed+%zu);\n",
+                   lg_pack(plan, scales, n * sizeof *scales));
+        else if (r.table == LINNET_REQUANT_FIXED)
+            lg_put(&launch->source,
+                   "#define LG_TABLES LG_GLOBAL const int *const result_fixed=(LG_GLOBAL const int *)(lg_packed+%zu);"
+                   "LG_GLOBAL const int *const result_shift=(LG_GLOBAL const int *)(lg_packed+%zu);\n",
+                   lg_pack(plan, r.fixed, n * sizeof *r.fixed), lg_pack(plan, r.shift, n * sizeof *r.shift));
+        else
+            lg_put(&launch->source, "#define LG_TABLES\n");
+    } else {
+        plan->failed = true;
+    }
+    free(numbers);
+    free(scales);
+}
+
 void lg_define_product(lg_plan *plan, lg_launch *launch, const lg_step *s) {
-    (void)plan;
-    const bool bias = !lg_absent(s, 2);
+    const bool bias = !lg_absent(s, 2), floats = lg_is_float(s->inputs[0].dtype);
     lg_define_operand(launch, "X", s->inputs[0].dtype);
     lg_define_operand(launch, "W", s->inputs[1].dtype);
     lg_define_operand(launch, "B", s->inputs[bias ? 2 : 1].dtype);
     lg_define_operand(launch, "Y", s->outputs[0].dtype);
     lg_define(launch, "BIAS", bias);
-    lg_define(launch, "FLOATS", 1);
-    lg_put_text(&launch->source, "#define ACC float\n#define ACC4 LG_FLOAT4\n#define MAKE_ACC4 LG_MAKE_FLOAT4\n"
-                                 "#define MULTIPLY_ADD(w,zero,v,sum) LG_FMA((LG_FLOAT4)(w),v,sum)\n#define X_ZERO 0\n");
+    lg_define(launch, "FLOATS", floats);
+    if (floats)
+        lg_define(launch, "X_ZERO", 0);
+    else
+        put_tables(plan, launch, s);
+    lg_put_file(launch, "product");
 }

@@ -21,12 +21,19 @@ bool lg_step_open(lg_step *out, const lg_machine *machine, const linnet_step *st
     }
     linnet_map_init(&out->map);
     out->has_map = host->step_get_map(step, &out->map) == LINNET_OK;
+    out->is_conversion =
+        strcmp(out->op, "cast") == 0 || strcmp(out->op, "quantize") == 0 || strcmp(out->op, "dequantize") == 0;
     out->has_epilogue = out->has_map && out->map.result >= 0;
     out->n_inputs = out->has_epilogue ? out->map.first : n;
     out->n_extra = n - out->n_inputs;
     while (out->n_inputs > 0 && out->n_extra == 0 && out->inputs[out->n_inputs - 1].dtype == LINNET_NONE)
         out->n_inputs--;
     out->result = out->outputs[0];
+    if (out->is_conversion) {
+        out->has_map = true;
+        out->map.result = -1;
+        out->map.input_count = out->n_inputs;
+    }
     if (!out->has_epilogue) return true;
     linnet_device_tensor_init(&out->result);
     return host->step_get_result(step, &out->result) == LINNET_OK;

@@ -105,7 +105,8 @@ LINNET_API int linnet_step_output_count(const linnet_step *step);
 LINNET_API linnet_status linnet_step_get_input(const linnet_step *step, int i, linnet_device_tensor *out);
 LINNET_API linnet_status linnet_step_get_output(const linnet_step *step, int i, linnet_device_tensor *out);
 /* Returns the values of an integer, bool, enum, dtype or integer-list attribute, and their number in *count; NULL if
- * the step does not have the attribute. docs/ops.md lists the attributes of each op. */
+ * the step does not have the attribute. docs/ops.md lists the attributes of each op, with the number of each value of
+ * an enum. */
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
 /* Returns the linnet_precision of the plan: what the device may compute the step's sums of floats in. It may always
@@ -201,8 +202,9 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
     linnet_device_struct_init(options, sizeof *options);
 }
 
-/* Writes a block of statements, { ... }, for a map or an epilogue. The block computes one element of each output from
- * one element of each input of the program. The code around the block defines these names, as variables or macros:
+/* Writes a block of statements, { ... }, for a map, an epilogue, or a step of cast, quantize or dequantize. The block
+ * computes one element of each output from one element of each input of the program. The code around the block defines
+ * these names, as variables or macros:
  *  - xN: the element of input N of the program, as it is stored. f16 and bf16 are their 16 bits (ln_u16), and bool is
  *    ln_u8. Under an epilogue, the result of the op is a float if its dtype is a float of at most 32 bits.
  *  - xN_table: input N as an array, if it is a look-up table.
@@ -212,14 +214,59 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
  * Names that the program does not need are not in the block. The block reads all inputs before it assigns the first
  * output. All other names in it begin with ln_; linnet_map_prelude defines them. `options` NULL: all defaults.
  *
+ * A cast, quantize or dequantize has the inputs and the output of the op, and iN are coordinates of its output. x1 and
+ * x2, if the step has them, are the scale and the zero point for the element: the only element of the operand, or the
+ * element at the coordinate along the attribute `axis`. Elements of i4 and u4 are ln_i8 and ln_u8. UNSUPPORTED are
+ * quantization per block, casts to i4 and u4, and casts of u64 to floats.
+ *
  * At most `size` bytes of text are written, with a NUL at the end; `text` may be NULL if size is 0. *length is the
  * length of the whole text, without the NUL. Errors: UNKNOWN_NAME (the step has no program), INVALID_ARGUMENT,
- * UNSUPPORTED (a build without devices). Thread-safe. */
+ * UNSUPPORTED (as above, or a build without devices). Thread-safe. */
 LINNET_API linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options,
                                                 char *text, size_t size, size_t *length);
+
+/* What converts the sums of a product of quantized operands to results. */
+typedef enum linnet_requant_table {
+    LINNET_REQUANT_NONE = 0,  /* i32 and i64 results are the sums */
+    LINNET_REQUANT_SCALE = 1, /* one float per channel: result_scale */
+    LINNET_REQUANT_FIXED = 2  /* an integer and a shift per channel: result_fixed, result_shift */
+} linnet_requant_table;
+
+/* How a conv, conv_transpose or matmul of quantized operands computes: the sum of (x - x_zero) * (w - w_zero[channel])
+ * and of the bias, exact in 64 bits if the sums are wide, wrapping in 32 bits otherwise. The caller sets the arrays and
+ * their capacity; the library fills the first `capacity` entries of those that are not NULL and that `table` needs. */
+typedef struct linnet_requant {
+    size_t struct_size;
+    int64_t capacity; /* entries of each array of the caller */
+    float *scale;     /* LINNET_REQUANT_SCALE; NULL: not wanted */
+    int32_t *fixed;   /* LINNET_REQUANT_FIXED */
+    int32_t *shift;
+    int32_t *w_zero; /* always filled */
+    int64_t channels;
+    int32_t table;  /* linnet_requant_table */
+    int32_t mode;   /* the attribute `requant` of the op */
+    int32_t wide;   /* 1: sums are 64-bit, because x is i16 */
+    int32_t x_zero; /* zero point of input 0 */
+    int32_t y_zero; /* zero point and range of an integer result; 0 if the table is NONE or the result f32 */
+    int32_t low, high;
+} linnet_requant;
+
+static inline void linnet_requant_init(linnet_requant *requant) { linnet_device_struct_init(requant, sizeof *requant); }
+
+/* Fills *out for a conv, conv_transpose or matmul of quantized operands. Errors: UNKNOWN_NAME (any other step),
+ * INVALID_ARGUMENT, OUT_OF_MEMORY, UNSUPPORTED (a build without devices). Thread-safe. */
+LINNET_API linnet_status linnet_step_get_requant(const linnet_step *step, linnet_requant *out);
+/* Writes a block of statements that converts the sum of such a step to the stored result, which is the step's output,
+ * or under an epilogue linnet_step_get_result. The code around the block defines these names, each after the prefix:
+ *  - sum: the sum, ln_i64 if sums are wide and otherwise ln_i32. channel: number of the output channel.
+ *  - result_scale, or result_fixed and result_shift: arrays as linnet_step_get_requant fills them.
+ *  - result: the variable to which the block assigns the result.
+ * Otherwise like linnet_step_map_source. Errors: those of linnet_step_get_requant. Thread-safe. */
+LINNET_API linnet_status linnet_step_result_source(const linnet_step *step, const linnet_source_options *options,
+                                                   char *text, size_t size, size_t *length);
 /* Writes the types ln_i8, ln_u8, ... ln_u64 and the functions that `uses` calls. `uses` is one or more blocks of
- * linnet_step_map_source, or text of the device's own. The prelude must come before them, once.
- * ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
+ * linnet_step_map_source and linnet_step_result_source, or text of the device's own. The prelude must come before them,
+ * once. ln_f16_to_f32(ln_u16), ln_f32_to_f16(float) and the same functions for bf16 convert elements. Errors:
  * INVALID_ARGUMENT, UNSUPPORTED. Thread-safe. */
 LINNET_API linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text,
                                             size_t size, size_t *length);
@@ -442,6 +489,9 @@ typedef struct linnet_host {
                                      size_t size, size_t *length);
     linnet_status (*map_prelude)(const linnet_source_options *options, const char *uses, char *text, size_t size,
                                  size_t *length);
+    linnet_status (*step_result_source)(const linnet_step *step, const linnet_source_options *options, char *text,
+                                        size_t size, size_t *length);
+    linnet_status (*step_get_requant)(const linnet_step *step, linnet_requant *out);
 } linnet_host;
 
 /* The table of this liblinnet, for a program that loads devices without linnet_device_open. Never NULL. */

@@ -8,18 +8,7 @@
 
 #include <string.h>
 
-#define MOST_STEPS 20
-
-typedef struct builder {
-    int64_t program[MOST_STEPS * LN_MAP_WORDS];
-    double floats[2];
-    int n;
-    ln_map_attributes attributes;
-    ln_tensor inputs[3], output;
-    ln_quant quant;
-    float scale;
-    int32_t zero;
-} builder;
+typedef ln_convert_program builder;
 
 static int emit(builder *m, int opcode, int type, int64_t a, int64_t b, int64_t c) {
     int64_t row[LN_MAP_WORDS] = {opcode, type, a, b, c};
@@ -115,6 +104,10 @@ static void build_quantize(builder *m, const ln_call *call) {
     int64_t low, high;
     int v = emit(m, LN_MAP_LOAD, LINNET_F32, 0, 0, 0), s;
     bool plain = true;
+    if (!operands && y->quant->scheme == LN_QUANT_AXIS) { /* only source text: ln_convert_can refuses it */
+        emit(m, LN_MAP_STORE_QUANTIZED, LINNET_F32, v, 0, 0);
+        return;
+    }
     if (operands) {
         s = emit(m, LN_MAP_LOAD, LINNET_F32, 1, 0, 0);
         plain = one_zero(call, &m->zero);
@@ -150,8 +143,7 @@ static void build_quantize(builder *m, const ln_call *call) {
     emit(m, LN_MAP_STORE, LINNET_I32, v, 0, 0);
 }
 
-linnet_status ln_convert_configure(ln_call *call) {
-    builder made = {0}, *m = &made;
+void ln_convert_build(const ln_call *call, ln_convert_program *m) {
     int axis = call->op->id == LN_OP_CAST ? 0 : ln_axis(axis_of(call), call->inputs[0].rank);
     m->output = call->outputs[0];
     m->inputs[0] = call->inputs[0];
@@ -167,6 +159,11 @@ linnet_status ln_convert_configure(ln_call *call) {
     }
     m->attributes.program = (ln_ints){m->program, (int64_t)m->n * LN_MAP_WORDS};
     m->attributes.floats = (ln_floats){m->floats, 2};
+}
+
+linnet_status ln_convert_configure(ln_call *call) {
+    builder made = {0}, *m = &made;
+    ln_convert_build(call, m);
     ln_map_source source = {.map = &m->attributes,
                             .inputs = m->inputs,
                             .n_inputs = call->n_inputs,

@@ -116,6 +116,19 @@ linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin
                          ln_map_strip strip);
 /* cast, quantize and dequantize as map programs (map/map_convert.c). ln_map_run runs them. */
 bool ln_convert_can(const ln_call *call);
+/* cast, quantize or dequantize as a map. Pointers in it refer to the struct itself and to the call's tensors. */
+typedef struct ln_convert_program {
+    int64_t program[100];
+    double floats[2];
+    int n;
+    ln_map_attributes attributes;
+    ln_tensor inputs[3], output;
+    ln_quant quant;
+    float scale;
+    int32_t zero;
+} ln_convert_program;
+/* Writes the program into *m, which is zeroed. */
+void ln_convert_build(const ln_call *call, ln_convert_program *m);
 linnet_status ln_convert_configure(ln_call *call);
 
 #endif

@@ -5,7 +5,10 @@
 #include "kernel/common/convert.h"
 #include "kernel/map.h"
 #include "kernel/step.h"
+#include "kernel/common/quant_operands.h"
+#include "map/map_program.h"
 #include "map/map_shape.h"
+#include "map/source_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,8 +128,8 @@ static void expand(writer *w, const char *text, int64_t a, int64_t b) {
     }
 }
 
-static linnet_status take(const linnet_source_options *options, linnet_source_options *own, const char *text,
-                          size_t size, const size_t *length) {
+linnet_status ln_source_take(const linnet_source_options *options, linnet_source_options *own, const char *text,
+                             size_t size, const size_t *length) {
     static const linnet_source_options defaults = {.struct_size = sizeof defaults};
     linnet_status status = LN_TAKE(linnet_source_options, prefix, own, options != NULL ? options : &defaults, NULL);
     if (status != LINNET_OK) return status;
@@ -135,6 +138,15 @@ static linnet_status take(const linnet_source_options *options, linnet_source_op
         return LINNET_INVALID_ARGUMENT;
     if (own->prefix == NULL) own->prefix = "";
     return strlen(own->prefix) <= LONGEST_PREFIX ? LINNET_OK : LINNET_INVALID_ARGUMENT;
+}
+
+void ln_source_block(int language, const char *statement, char *text, size_t size, size_t *length) {
+    writer w = {.text = text, .size = size};
+    contract_nothing(&w, language);
+    put_all(&w, "{\n");
+    put_all(&w, statement);
+    put_all(&w, ";\n}\n");
+    finish(&w, length);
 }
 
 /* ---- the prelude ------------------------------------------------------------------------------------------------- */
@@ -154,7 +166,7 @@ static bool mentions(const char *text, const char *name) {
 linnet_status linnet_map_prelude(const linnet_source_options *options, const char *uses, char *text, size_t size,
                                  size_t *length) {
     linnet_source_options own;
-    linnet_status status = take(options, &own, text, size, length);
+    linnet_status status = ln_source_take(options, &own, text, size, length);
     if (status != LINNET_OK || uses == NULL) return status != LINNET_OK ? status : LINNET_INVALID_ARGUMENT;
     writer w = {.text = text, .size = size};
     bool needed[FUNCTIONS] = {false};
@@ -200,6 +212,7 @@ typedef struct program {
     const linnet_step *step;
     const ln_map_attributes *map;
     const ln_epilogue *epilogue; /* NULL: the step is a map */
+    const ln_tensor *inputs, *outputs;
     const char *prefix;
     bool unknown; /* an opcode has no row */
 } program;
@@ -208,8 +221,7 @@ static const char *register_name(int type) {
     return type == LINNET_F32 ? "float" : type == LINNET_F64 ? "double" : type == LINNET_I32 ? "ln_i32" : "ln_i64";
 }
 
-/* The type of a stored element. */
-static const char *element_name(int dtype) {
+const char *ln_source_element(int dtype) {
     static const char names[] = "float\0ln_u16\0ln_u16\0double\0ln_i8\0ln_i16\0ln_i32\0ln_i64\0"
                                 "ln_u8\0ln_u16\0ln_u32\0ln_u64\0ln_u8\0ln_i8\0ln_u8";
     return nth(names, dtype - 1);
@@ -217,7 +229,7 @@ static const char *element_name(int dtype) {
 
 static const ln_tensor *input_of(const program *p, int i) {
     const ln_call *call = &p->step->call;
-    if (p->epilogue == NULL) return &call->inputs[i];
+    if (p->epilogue == NULL) return &p->inputs[i];
     return i == p->epilogue->tile_input ? call->inner : &call->inputs[call->n_inputs + p->epilogue->operand[i]];
 }
 
@@ -262,7 +274,7 @@ static void put_stored(program *p, int from, int to, int64_t register_) {
     } else if (from == to) {
         put(&p->w, "ln_%lld", r);
     } else if (!real || to == LINNET_F32 || to == LINNET_F64) {
-        put(&p->w, "(%s)ln_%lld", element_name(to), r);
+        put(&p->w, "(%s)ln_%lld", ln_source_element(to), r);
     } else if (to == LINNET_U64) {
         put(&p->w, "ln_d_to_u64((double)ln_%lld)", r);
     } else if (to == LINNET_I32 || to == LINNET_I64) {
@@ -270,7 +282,7 @@ static void put_stored(program *p, int from, int to, int64_t register_) {
     } else {
         const char width = to == LINNET_U32 ? 'l' : 'i';
         ln_quant_range(to, 0, &low, &high);
-        put(&p->w, "(%s)ln_clamp_%c(ln_%c_to_%c(ln_%lld),%lld,%lld)", element_name(to), width, kind, width, r,
+        put(&p->w, "(%s)ln_clamp_%c(ln_%c_to_%c(ln_%lld),%lld,%lld)", ln_source_element(to), width, kind, width, r,
             (long long)low, (long long)high);
     }
 }
@@ -372,14 +384,14 @@ static void put_value(program *p, const int64_t *in) {
 }
 
 static void put_store(program *p, const int64_t *in) {
-    const ln_tensor *t = &p->step->call.outputs[in[3]];
+    const ln_tensor *t = &p->outputs[in[3]];
     int64_t low, high;
     put(&p->w, "%sy%d=", p->prefix, (int)in[3]);
     if (in[0] == LN_MAP_STORE) {
         put_stored(p, ln_map_result_type(p->map->program.v + in[2] * LN_MAP_WORDS), t->dtype, in[2]);
     } else {
         ln_quant_range(t->dtype, t->quant->bits, &low, &high);
-        put(&p->w, "(%s)ln_quantize_f(ln_%d,", element_name(t->dtype), (int)in[2]);
+        put(&p->w, "(%s)ln_quantize_f(ln_%d,", ln_source_element(t->dtype), (int)in[2]);
         put_quant(p, t, 'y', (int)in[3], false);
         put_char(&p->w, ',');
         put_quant(p, t, 'y', (int)in[3], true);
@@ -391,13 +403,28 @@ static void put_store(program *p, const int64_t *in) {
 linnet_status linnet_step_map_source(const linnet_step *step, const linnet_source_options *options, char *text,
                                      size_t size, size_t *length) {
     linnet_source_options own;
-    linnet_status status = take(options, &own, text, size, length);
+    linnet_status status = ln_source_take(options, &own, text, size, length);
     if (status != LINNET_OK) return status;
     const ln_call *call = &step->call;
     const bool node = call->op->family == LN_FAMILY_MAP;
     program p = {.w = {.text = text, .size = size}, .step = step, .prefix = own.prefix};
     p.epilogue = node ? NULL : call->epilogue;
     p.map = node ? call->attributes : p.epilogue != NULL ? p.epilogue->map : NULL;
+    p.inputs = call->inputs;
+    p.outputs = call->outputs;
+    ln_convert_program made = {0};
+    const int id = call->op->id;
+    if (id == LN_OP_CAST || id == LN_OP_QUANTIZE || id == LN_OP_DEQUANTIZE) {
+        const ln_quant *quant = (id == LN_OP_QUANTIZE ? call->outputs : call->inputs)->quant;
+        const bool axis = id != LN_OP_CAST && !ln_given(call->inputs, call->n_inputs, 1) && quant != NULL &&
+                          quant->scheme == LN_QUANT_AXIS;
+        if ((!axis && !ln_convert_can(call)) || (id == LN_OP_CAST && ln_dtype_bits(call->outputs[0].dtype) < 8))
+            return LINNET_UNSUPPORTED;
+        ln_convert_build(call, &made);
+        p.map = &made.attributes;
+        p.inputs = made.inputs;
+        p.outputs = &made.output;
+    }
     if (p.map == NULL) return LINNET_UNKNOWN_NAME;
     contract_nothing(&p.w, own.language);
     put(&p.w, "{\n");

@@ -21,6 +21,8 @@ const linnet_host *linnet_device_host(void) {
         .map_get_opcode = linnet_map_get_opcode,
         .step_map_source = linnet_step_map_source,
         .map_prelude = linnet_map_prelude,
+        .step_result_source = linnet_step_result_source,
+        .step_get_requant = linnet_step_get_requant,
     };
     return &table;
 }

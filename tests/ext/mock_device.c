@@ -91,6 +91,18 @@ static void inspect(const linnet_step *step) {
     if (!(counts.macs >= 0 && counts.operations >= 0 && counts.read >= 0 && counts.written >= 0 && counts.cpu_ns >= 0))
         mock_misused();
     if (linnet_step_get_result(step, &result) == LINNET_OK) sum += (double)count_of(&result);
+    float scales[4] = {0};
+    size_t length = 0;
+    linnet_requant requant;
+    linnet_requant_init(&requant);
+    requant.scale = scales;
+    requant.capacity = 4;
+    if (linnet_step_get_requant(step, &requant) == LINNET_OK) {
+        char block[16];
+        sum += requant.x_zero + (double)scales[0];
+        if (linnet_step_result_source(step, NULL, block, sizeof block, &length) != LINNET_OK || length < sizeof block)
+            mock_misused();
+    }
     if (linnet_step_get_map(step, &program) != LINNET_OK) return;
     for (int i = 0; i < program.instruction_count; i++)
         if (linnet_map_get_opcode((int)program.program[5 * i], &opcode) == LINNET_OK) sum += opcode.arity;

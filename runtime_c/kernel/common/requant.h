@@ -89,7 +89,7 @@ static inline int32_t ln_fixed_multiply_single(int32_t x, int32_t fixed, int shi
    2^47; a larger x is saturated to this range. shift is in [-31, 7]. */
 static inline int32_t ln_fixed_multiply_wide(int64_t x, int32_t fixed, int shift) {
     const int64_t limit = ((int64_t)1 << 47) - 1;
-    int64_t reduced = fixed < 0x7FFF0000 ? (fixed + (1 << 15)) >> 16 : 0x7FFF;
+    int64_t reduced = fixed < 0x7fff0000 ? (fixed + (1 << 15)) >> 16 : 0x7fff;
     int total = 15 - shift;
     x = x > limit ? limit : x < -limit ? -limit : x;
     int64_t rounded = x * reduced + ((int64_t)1 << (total - 1));

@@ -1,0 +1,15 @@
+/* source_text.h - what the writers of source text for devices share (map_source.c). */
+#ifndef LN_SOURCE_TEXT_H
+#define LN_SOURCE_TEXT_H
+
+#include "linnet_device.h"
+
+/* Copies the options of a caller, and checks them and the buffer for the text. Errors: INVALID_ARGUMENT. */
+linnet_status ln_source_take(const linnet_source_options *options, linnet_source_options *own, const char *text,
+                             size_t size, const size_t *length);
+/* Writes a block of one statement, which has no semicolon yet. */
+void ln_source_block(int language, const char *statement, char *text, size_t size, size_t *length);
+/* The type of a stored element. */
+const char *ln_source_element(int dtype);
+
+#endif
