@@ -267,3 +267,82 @@ def test_indices_of_pools() -> None:
             for attributes in POOLS[:3]:
                 cases.add(x, "f32", kind="max", outputs=2, storage_order=order, channel_axis=axis, **attributes)
     cases.check()
+
+
+# ---- resampling ------------------------------------------------------------------------------------------------------
+
+COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+def test_resized_floats_agree() -> None:
+    cases = Cases("resize")
+    x = values("f32", 2, 3, 7, 5)
+    for coordinates in COORDINATES:
+        for sizes in ([13, 3], [7, 11], [1, 1]):
+            for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+                cases.add(x, "f32", mode="nearest", nearest=nearest, coordinates=coordinates, sizes=sizes, axes=[2, 3])
+            for mode in ("linear", "cubic"):
+                cases.add(x, "f32", mode=mode, coordinates=coordinates, sizes=sizes, axes=[-2, -1])
+        cases.add(x, "f32", None, np.array([3, 4, 13], np.int64), mode="linear", coordinates=coordinates, axes=[0, 1, 3])
+        cases.add(x, "f32", np.array([1, 1, 0.6, 2.3], np.float32), mode="cubic", coordinates=coordinates)
+    for mode in ("linear", "cubic"):
+        for flags in ({"exclude_outside": True}, {"antialias": True}, {"aspect": "not_larger"}):
+            cases.add(x, "f32", mode=mode, sizes=[4, 9], axes=[2, 3], **flags)
+        cases.add(values("f32", 1, 129), "f32", mode=mode, scales=[1.0, 0.37], antialias=True)
+    cases.add(x, "f32", mode="cubic", sizes=[4, 9], axes=[3, 2], cubic_coefficient=-0.5)
+    cases.add(values("f32", 3, 4, 5, 6, 2), "f32", mode="linear", sizes=[7, 3, 9], axes=[1, 2, 3])
+    cases.check()
+
+
+def test_resized_regions_agree() -> None:
+    cases = Cases("resize")
+    roi = np.array([0.2, -0.3, 0.9, 1.4], np.float32)
+    for mode in ("nearest", "linear", "cubic"):
+        cases.add(values("f32", 2, 7, 5, 3), "f32", None, np.array([9, 4], np.int64), roi, mode=mode, axes=[1, 2],
+                  coordinates="tf_crop_and_resize", extrapolation_value=2.5)  # fmt: skip
+    cases.check()
+
+
+def test_resized_integers_are_exact() -> None:
+    cases = Cases("resize")
+    for mode in ("nearest", "linear", "cubic"):
+        cases.add(values("u8", 1, 9, 11, 3), "u8", mode=mode, sizes=[17, 6], axes=[1, 2])
+        cases.add(values("i32", 1, 9, 11, 3, most=2**30), "i32", mode=mode, sizes=[17, 6], axes=[1, 2])
+    cases.add(values("i16", 33, 2, most=40000), "i16", mode="cubic", sizes=[100], axes=[0])
+    cases.check()
+
+
+# ---- lines -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["", "kernel=cumsum_group"], ids=["items", "groups"])
+def test_running_sums_agree(options: str) -> None:
+    cases = Cases("cumsum")
+    for shape, axis in (((1,), 0), ((3, 63), 1), ((64, 2), 0), ((2, 65, 3), 1), ((2, 1001), -1)):
+        for exclusive in (False, True):
+            for reverse in (False, True):
+                at = np.array(axis, np.int64)
+                cases.add(values("f32", *shape), "f32", at, exclusive=exclusive, reverse=reverse)
+                cases.add(values("u32", *shape, most=2**32 - 1), "u32", at, exclusive=exclusive, reverse=reverse, product=True)
+    cases.check(options)
+
+
+def test_largest_elements_are_those_of_the_cpu() -> None:
+    cases = Cases("top_k")
+    x = values("f32", 3, 65, 2)
+    x[0, 3] = x[1, 60] = np.nan
+    x[2] = np.round(x[2])  # ties
+    for k in (5, 8):
+        for largest in (True, False):
+            cases.add(x, "f32", np.array([k], np.int64), outputs=2, axis=1, largest=largest)
+    cases.add(values("f32", 1, 7), "f32", np.array([7], np.int64), outputs=2)
+    cases.add(values("u8", 5, 300), "u8", np.array([64], np.int64), outputs=2)
+    cases.check()
+
+
+def test_what_is_too_much_for_a_work_item_runs_on_the_cpu() -> None:
+    cases = Cases("top_k")
+    cases.add(values("f32", 2, 100), "f32", np.array([65], np.int64), outputs=2)
+    cases.graph.signature("infer", cases.main)
+    session = linnet.Session(cases.graph, devices=[opencl_device()])
+    assert [(step.op, step.placed) for step in session.steps] == [("top_k", "cannot")]

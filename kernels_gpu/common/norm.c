@@ -120,7 +120,6 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     }
     lg_pass_real(launch, lg_real(s, "epsilon", 1e-5));
     lg_range_lines(launch, s, z.lines, z.length, grouped);
-    lg_put_store(plan, launch, s);
     lg_put_file(launch, "norm");
 }
 
@@ -146,7 +145,6 @@ void lg_build_batch_norm(const lg_step *s, lg_plan *plan) {
     lg_pass_integer(launch, has_axis ? x->shape[axis] : 1);
     lg_pass_integer(launch, has_axis ? lg_shape_product(x, axis + 1, x->rank) : lg_count(x));
     lg_pass_real(launch, lg_real(s, "epsilon", 1e-5));
-    lg_put_store(plan, launch, s);
     lg_put_file(launch, "batch_norm");
     lg_range(launch, lg_count(x), 1, 1);
 }

@@ -149,7 +149,6 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_pass_real(launch, whole ? (double)x->scale[0] : 1);
     lg_pass_integer(launch, kind);
     lg_range_lines(launch, s, r.results, r.count, grouped);
-    lg_put_store(plan, launch, s);
     lg_put_file(launch, "reduce");
 }
 

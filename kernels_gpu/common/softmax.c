@@ -40,7 +40,6 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_pass_integer(launch, z.length);
     lg_pass_integer(launch, z.inner);
     lg_range_lines(launch, s, z.lines, z.length, grouped);
-    lg_put_store(plan, launch, s);
     lg_put_file(launch, "softmax");
 }
 
