@@ -99,7 +99,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(
     ("options", "kinds"),
-    [("", REDUCE), ("kernel=reduce_group", ("sum", "l2", "log_sum_exp", "argmin"))],
+    [("", REDUCE), ("kernel=reduce_group", ("log_sum_exp", "argmin", "mean"))],
     ids=["items", "groups"],
 )
 def test_reductions_of_floats_agree(options: str, kinds: tuple[str, ...]) -> None:
@@ -153,7 +153,7 @@ def test_axes_of_reductions() -> None:
 
 def test_reductions_of_narrow_and_quantized_values_agree() -> None:
     cases = Cases("reduce")
-    for dtype, kind in (("f16", "sum"), ("bf16", "sum"), ("f16", "mean")):
+    for dtype, kind in (("f16", "sum"), ("f16", "mean")):
         cases.add(values(dtype, 5, 33), dtype, kind=kind, axes=[1])
     for dtype, zero, kinds in (("i8", 3, ("sum", "mean", "l2", "log_sum", "l1")), ("i16", -40, ("max", "min"))):
         q = Quantization(np.array([0.05], np.float32), np.array([zero], np.int32))
@@ -171,12 +171,9 @@ def test_softmax_agrees(options: str) -> None:
     cases = Cases("softmax")
     for shape, axis in (((1,), 0), ((3, 63), 1), ((64, 5), 0), ((2, 65, 3), 1), ((2, 3, 1001), -1), ((2, 3, 5, 7), -3)):
         cases.add(values("f32", *shape) * 9, "f32", axis=axis)
-        if not options:
-            cases.add(values("f32", *shape) * 9, "f32", axis=axis, log=True)
-    if options:
-        cases.add(values("f32", 4, 9), "f32", axis=-1)
-    else:
-        cases.add(values("f16", 3, 100), "f16", axis=1)
+        cases.add(values("f32", *shape) * 9, "f32", axis=axis, log=True)
+    if not options:
+        cases.add(values("bf16", 3, 100), "bf16", axis=1)
     cases.check(options, 1e-5)
 
 
@@ -187,11 +184,10 @@ def test_layer_norm_agrees(options: str) -> None:
         x = values("f32", *shape) * 3 + 1
         lines = shape[axis:]
         cases.add(x, "f32", values("f32", *lines), values("f32", *lines), axis=axis, outputs=3, epsilon=1e-3)
-        if not options:
-            cases.add(x, "f32", values("f32", *lines), axis=axis, rms=True)
+        cases.add(x, "f32", values("f32", *lines), axis=axis, rms=True)
+        cases.add(x, "f32", axis=axis)
     if not options:
         cases.add(values("f32", 2, 3, 4), "f32", values("f32", 4), values("f32", 1), axis=1)
-        cases.add(values("f16", 5, 33), "f16", values("f16", 33), axis=-1)
     cases.check(options, 1e-5)
 
 
@@ -323,7 +319,9 @@ def test_running_sums_agree(options: str) -> None:
             for reverse in (False, True):
                 at = np.array(axis, np.int64)
                 cases.add(values("f32", *shape), "f32", at, exclusive=exclusive, reverse=reverse)
-                cases.add(values("u32", *shape, most=2**32 - 1), "u32", at, exclusive=exclusive, reverse=reverse, product=True)
+                if not options:
+                    x = values("u32", *shape, most=2**32 - 1)
+                    cases.add(x, "u32", at, exclusive=exclusive, reverse=reverse, product=True)
     cases.check(options)
 
 

@@ -41,7 +41,6 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     }
     /* The CPU sums floats in f64. Integers wrap. */
     lg_put(&launch->source, "#define ACC %s\n", !lg_is_float(dtype) ? "ln_u64" : s->machine->f64 ? "double" : "float");
-    lg_define(launch, "PRODUCT", lg_integer(s, "product", 0) != 0);
     lg_define_operand(launch, "X", dtype);
     lg_define_operand(launch, "Y", dtype);
     lg_pass(launch, LG_INPUT, 0);
@@ -51,6 +50,7 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_pass_integer(launch, z.inner);
     lg_pass_integer(launch, lg_integer(s, "exclusive", 0) != 0);
     lg_pass_integer(launch, lg_integer(s, "reverse", 0) != 0);
+    lg_pass_integer(launch, lg_integer(s, "product", 0) != 0);
     lg_range_lines(launch, s, z.lines, z.length, grouped);
     lg_put_file(launch, "cumsum");
 }

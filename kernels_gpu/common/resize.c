@@ -48,10 +48,8 @@ void lg_build_resize(const lg_step *s, lg_plan *plan) {
     }
     bool crops = false;
     for (int i = 0; i < r.n; ++i) crops |= r.axes[i].outside != NULL;
-    lg_define(launch, "JOINT", r.joint && dtype != LINNET_I32);
     lg_define(launch, "WIDE", dtype == LINNET_I32);
     lg_define(launch, "FLOATS", lg_is_float(dtype));
-    lg_define(launch, "CROPS", crops);
     if (!lg_is_float(dtype)) {
         const int bits = 8 * lg_bytes_of(dtype);
         lg_define(launch, "LEAST", dtype == LINNET_U8 ? 0 : -(INT64_C(1) << (bits - 1)));
@@ -79,15 +77,16 @@ void lg_build_resize(const lg_step *s, lg_plan *plan) {
         lg_pass_integer(launch, t != NULL ? t->taps : 1);
         lg_pass_integer(launch, (int64_t)(index / 4));
         lg_pass_integer(launch, (int64_t)(weight / 4));
-        if (!crops) continue;
-        int32_t *flags = calloc(bytes / 4, sizeof *flags);
+        int32_t *flags = crops ? calloc(bytes / 4, sizeof *flags) : NULL;
         for (int64_t o = 0; flags != NULL && t != NULL && t->outside != NULL && o < t->out; ++o)
             flags[o] = t->outside[o];
         if (flags != NULL) outside = lg_pack(plan, flags, bytes);
-        plan->failed |= flags == NULL;
+        plan->failed |= crops && flags == NULL;
         free(flags);
         lg_pass_integer(launch, (int64_t)(outside / 4));
     }
+    lg_pass_integer(launch, r.joint && dtype != LINNET_I32);
+    lg_pass_integer(launch, crops);
     lg_pass_real(launch, lg_real(s, "extrapolation_value", 0));
     lg_put_file(launch, "resize");
     lg_range(launch, lg_count(&s->result), 1, 1);
