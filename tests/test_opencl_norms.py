@@ -78,10 +78,9 @@ class Cases:
             if dtype not in FLOATS:
                 np.testing.assert_array_equal(a, b, err_msg=note)
                 continue
-            finite = b[np.isfinite(b)]
-            span = float(np.abs(finite.astype(np.float64)).max()) if finite.size else 1.0
-            most = (tolerance or FLOATS[dtype]) * max(span, 1e-6)
-            np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=0, atol=most, err_msg=note)
+            a, b = a.astype(np.float64), b.astype(np.float64)
+            span = float(np.abs(b[np.isfinite(b)]).max(initial=1e-6))
+            np.testing.assert_allclose(a, b, rtol=0, atol=(tolerance or FLOATS[dtype]) * span, err_msg=note)
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
@@ -127,8 +126,8 @@ def test_reductions_of_floats_agree(options: str, kinds: tuple[str, ...]) -> Non
     [
         ("i8", "sum mean max min l1 sum_square argmax argmin"),
         ("i64", "sum mean l1 sum_square l2"),
-        ("u64", "max min"),
-        ("bool", "sum"),
+        pytest.param("u64", "sum max min", marks=pytest.mark.more),
+        pytest.param("bool", "sum", marks=pytest.mark.more),
     ],
 )
 def test_reductions_of_integers_are_exact(dtype: str, kinds: str) -> None:
@@ -155,11 +154,10 @@ def test_reductions_of_narrow_and_quantized_values_agree() -> None:
     cases = Cases("reduce")
     for dtype, kind in (("f16", "sum"), ("f16", "mean")):
         cases.add(values(dtype, 5, 33), dtype, kind=kind, axes=[1])
-    for dtype, zero, kinds in (("i8", 3, ("sum", "mean", "l2", "log_sum", "l1")), ("i16", -40, ("max", "min"))):
-        q = Quantization(np.array([0.05], np.float32), np.array([zero], np.int32))
-        for kind in kinds:
-            x = np.abs(values(dtype, 4, 20) // 2) + 5
-            cases.add(x.astype(numpy_dtype(dtype)), dtype, kind=kind, axes=[1], quantization=q, dtypes=("f32",))
+    for kind in ("sum", "mean", "l2", "log_sum", "l1"):
+        q = Quantization(np.array([0.05], np.float32), np.array([3], np.int32))
+        x = np.abs(values("i8", 4, 20) // 2) + 5
+        cases.add(x.astype(np.int8), "i8", kind=kind, axes=[1], quantization=q, dtypes=("f32",))
     cases.check()
 
 
@@ -191,7 +189,9 @@ def test_layer_norm_agrees(options: str) -> None:
     cases.check(options, 1e-5)
 
 
-@pytest.mark.parametrize("options", ["", "kernel=norm_group"], ids=["items", "groups"])
+@pytest.mark.parametrize(
+    "options", ["", pytest.param("kernel=norm_group", marks=pytest.mark.more)], ids=["items", "groups"]
+)
 def test_group_norm_agrees(options: str) -> None:
     cases = Cases("group_norm")
     for shape in ((1, 6, 3), (2, 6, 5, 7), (3, 12, 64), (1, 6, 3, 3, 11)):
@@ -279,7 +279,9 @@ def test_resized_floats_agree() -> None:
                 cases.add(x, "f32", mode="nearest", nearest=nearest, coordinates=coordinates, sizes=sizes, axes=[2, 3])
             for mode in ("linear", "cubic"):
                 cases.add(x, "f32", mode=mode, coordinates=coordinates, sizes=sizes, axes=[-2, -1])
-        cases.add(x, "f32", None, np.array([3, 4, 13], np.int64), mode="linear", coordinates=coordinates, axes=[0, 1, 3])
+        cases.add(
+            x, "f32", None, np.array([3, 4, 13], np.int64), mode="linear", coordinates=coordinates, axes=[0, 1, 3]
+        )
         cases.add(x, "f32", np.array([1, 1, 0.6, 2.3], np.float32), mode="cubic", coordinates=coordinates)
     for mode in ("linear", "cubic"):
         for flags in ({"exclude_outside": True}, {"antialias": True}, {"aspect": "not_larger"}):
@@ -304,7 +306,6 @@ def test_resized_integers_are_exact() -> None:
     for mode in ("nearest", "linear", "cubic"):
         cases.add(values("u8", 1, 9, 11, 3), "u8", mode=mode, sizes=[17, 6], axes=[1, 2])
         cases.add(values("i32", 1, 9, 11, 3, most=2**30), "i32", mode=mode, sizes=[17, 6], axes=[1, 2])
-    cases.add(values("i16", 33, 2, most=40000), "i16", mode="cubic", sizes=[100], axes=[0])
     cases.check()
 
 
@@ -334,7 +335,7 @@ def test_largest_elements_are_those_of_the_cpu() -> None:
         for largest in (True, False):
             cases.add(x, "f32", np.array([k], np.int64), outputs=2, axis=1, largest=largest)
     cases.add(values("f32", 1, 7), "f32", np.array([7], np.int64), outputs=2)
-    cases.add(values("u8", 5, 300), "u8", np.array([64], np.int64), outputs=2)
+    cases.add(values("f32", 5, 300), "f32", np.array([64], np.int64), outputs=2)
     cases.check()
 
 

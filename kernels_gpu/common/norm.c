@@ -121,6 +121,7 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     }
     lg_pass_real(launch, lg_real(s, "epsilon", 1e-5));
     lg_range_lines(launch, s, z.lines, z.length, grouped);
+    lg_put_file(launch, "lines");
     lg_put_file(launch, "norm");
 }
 

@@ -149,6 +149,7 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_pass_integer(launch, kind);
     lg_pass_integer(launch, lg_integer(s, "select_last_index", 0) != 0);
     lg_range_lines(launch, s, r.results, r.count, grouped);
+    lg_put_file(launch, "lines");
     lg_put_file(launch, "reduce");
 }
 

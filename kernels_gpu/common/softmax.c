@@ -40,6 +40,7 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_pass_integer(launch, z.inner);
     lg_pass_integer(launch, lg_integer(s, "log", 0) != 0);
     lg_range_lines(launch, s, z.lines, z.length, grouped);
+    lg_put_file(launch, "lines");
     lg_put_file(launch, "softmax");
 }
 
