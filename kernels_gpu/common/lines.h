@@ -1,5 +1,5 @@
-/* lines.h - what kernels share that combine many elements to one result: whole numbers of work items per line, and
- * whether a line is one work item's or a work group's. */
+/* lines.h - what kernels share that combine the elements of lines (reduce, softmax, norms, cumsum, top_k): whether a
+ * line is computed by a work item or by a work group, and their ranges. lines.inc is the part in the kernels. */
 #ifndef LG_LINES_H
 #define LG_LINES_H
 

@@ -1,6 +1,8 @@
 /* norm.c - layer_norm, group_norm and batch_norm: the kernels of norm.inc. */
 #include "kernels_gpu/common/lines.h"
 
+enum { SCALED = 1, BIASED = 2, CENTRED = 4, MEANS = 8, DEVIATIONS = 16 }; /* as in norm.inc */
+
 /* Lines that are normalised each by itself. */
 typedef struct sizes {
     int64_t lines, length;
@@ -84,9 +86,8 @@ static void put_places(lg_launch *launch, const lg_step *s, const sizes *z) {
     lg_put_text(text, "#define BIAS_AT(k) SCALE_AT(k)\n");
 }
 
-static void pass_parameter(lg_launch *launch, const lg_step *s, int input, const char *name, const char *present) {
+static void pass_parameter(lg_launch *launch, const lg_step *s, int input, const char *name) {
     const int at = lg_absent(s, input) ? 0 : input;
-    lg_define(launch, present, at != 0);
     lg_define_operand(launch, name, s->inputs[at].dtype);
     lg_pass(launch, LG_INPUT, at);
 }
@@ -100,18 +101,18 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
         plan->failed = true;
         return;
     }
+    const bool centred = !is_layer(s) || lg_integer(s, "rms", 0) == 0;
+    const int uses = (lg_absent(s, 1) ? 0 : SCALED) | (lg_absent(s, 2) ? 0 : BIASED) | (centred ? CENTRED : 0) |
+                     (has_output(s, 1) ? MEANS : 0) | (has_output(s, 2) ? DEVIATIONS : 0);
     put_places(launch, s, &z);
-    lg_define(launch, "CENTRED", !is_layer(s) || lg_integer(s, "rms", 0) == 0);
     lg_define_operand(launch, "X", s->inputs[0].dtype);
     lg_define_operand(launch, "Y", s->outputs[0].dtype);
     lg_pass(launch, LG_INPUT, 0);
-    pass_parameter(launch, s, 1, "S", "SCALED");
-    pass_parameter(launch, s, 2, "B", "BIASED");
+    pass_parameter(launch, s, 1, "S");
+    pass_parameter(launch, s, 2, "B");
     lg_pass(launch, LG_OUTPUT, 0);
-    for (int i = 1; i < 3; ++i) {
-        lg_define(launch, i == 1 ? "MEANS" : "DEVIATIONS", has_output(s, i));
-        if (has_output(s, i)) lg_pass(launch, LG_OUTPUT, i);
-    }
+    for (int i = 1; i < 3; ++i) lg_pass(launch, LG_OUTPUT, has_output(s, i) ? i : 0);
+    lg_pass_integer(launch, uses);
     const int64_t numbers[] = {z.lines, z.length, z.channels, z.groups, z.size, z.positions};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
     for (int i = 1; i < 3; ++i) {
@@ -120,7 +121,7 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     }
     lg_pass_real(launch, lg_real(s, "epsilon", 1e-5));
     lg_range_lines(launch, s, z.lines, z.length, grouped);
-    lg_put_store(plan, launch, s);
+    lg_put_file(launch, "lines");
     lg_put_file(launch, "norm");
 }
 
@@ -146,7 +147,6 @@ void lg_build_batch_norm(const lg_step *s, lg_plan *plan) {
     lg_pass_integer(launch, has_axis ? x->shape[axis] : 1);
     lg_pass_integer(launch, has_axis ? lg_shape_product(x, axis + 1, x->rank) : lg_count(x));
     lg_pass_real(launch, lg_real(s, "epsilon", 1e-5));
-    lg_put_store(plan, launch, s);
     lg_put_file(launch, "batch_norm");
     lg_range(launch, lg_count(x), 1, 1);
 }

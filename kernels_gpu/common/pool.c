@@ -58,15 +58,13 @@ void lg_build_pool(const lg_step *s, lg_plan *plan) {
     lg_define(launch, "LARGEST", kind == MAX);
     lg_define(launch, "POWERS", kind == LP);
     lg_define(launch, "FLOATS", floats);
-    lg_define(launch, "INDICES", indices);
-    lg_define(launch, "LAST", p.w.last);
     lg_define_operand(launch, "X", x->dtype);
     lg_define_operand(launch, "Y", s->outputs[0].dtype);
     lg_pass(launch, LG_INPUT, 0);
     lg_pass(launch, LG_OUTPUT, 0);
-    if (indices) lg_pass(launch, LG_OUTPUT, 1);
+    lg_pass(launch, LG_OUTPUT, indices ? 1 : 0);
     lg_pass_integer(launch, lg_count(&s->result));
-    lg_pass_integer(launch, p.w.channels);
+    lg_pass_integer(launch, p.w.last ? p.w.channels : 1);
     lg_pass_space(launch, p.w.in);
     lg_pass_space(launch, p.w.out);
     lg_pass_space(launch, p.w.kernel);
@@ -74,12 +72,12 @@ void lg_build_pool(const lg_step *s, lg_plan *plan) {
     lg_pass_space(launch, p.w.dilation);
     lg_pass_space(launch, p.w.pad);
     lg_pass_space(launch, p.end);
+    lg_pass_integer(launch, indices);
     lg_pass_integer(launch, lg_integer(s, "count_include_pad", 0) != 0);
     lg_pass_integer(launch, lg_integer(s, "p", 2));
     lg_pass_integer(launch, lg_integer(s, "storage_order", 0) != 0);
     lg_pass_integer(launch, floats ? 0 : least);
     lg_pass_integer(launch, !floats && x->zero != NULL ? x->zero[0] : 0); /* padding has the real value 0 */
-    lg_put_store(plan, launch, s);
     lg_put_file(launch, "pool");
     lg_range(launch, lg_count(&s->result), 1, 1);
 }

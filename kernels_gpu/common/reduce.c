@@ -123,15 +123,14 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_define(launch, "MULTIPLIES", kind == PROD);
     lg_define(launch, "ADDS_EXPONENTIALS", kind == LOG_SUM_EXP);
     lg_define(launch, "FINDS", is_arg(kind));
-    lg_define(launch, "ROOTS", kind == L2 && !floats);
     lg_define(launch, "FLOATS", floats);
     lg_define(launch, "SCALED", scaled);
     lg_define(launch, "X_FLOAT", lg_is_float(x->dtype));
     lg_define(launch, "X_U64", x->dtype == LINNET_U64);
     lg_define(launch, "Y_BOOL", s->result.dtype == LINNET_BOOL);
-    lg_define(launch, "LAST_INDEX", lg_integer(s, "select_last_index", 0) != 0);
     lg_define(launch, "ONE_DIM", r.n_reduced <= 1);
-    if (kind == L2 && !floats) put_limits(launch, s->result.dtype);
+    lg_define(launch, "ROOTS", adds && !floats && s->machine->f64);
+    if (adds && !floats) put_limits(launch, s->result.dtype);
     lg_define_operand(launch, "X", x->dtype);
     lg_define_operand(launch, "Y", s->outputs[0].dtype);
     lg_pass(launch, LG_INPUT, 0);
@@ -148,8 +147,9 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_pass_integer(launch, scaled && x->zero != NULL ? x->zero[0] : 0);
     lg_pass_real(launch, whole ? (double)x->scale[0] : 1);
     lg_pass_integer(launch, kind);
+    lg_pass_integer(launch, lg_integer(s, "select_last_index", 0) != 0);
     lg_range_lines(launch, s, r.results, r.count, grouped);
-    lg_put_store(plan, launch, s);
+    lg_put_file(launch, "lines");
     lg_put_file(launch, "reduce");
 }
 

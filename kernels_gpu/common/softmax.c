@@ -31,7 +31,6 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
         plan->failed = true;
         return;
     }
-    lg_define(launch, "LOGARITHM", lg_integer(s, "log", 0) != 0);
     lg_define_operand(launch, "X", s->inputs[0].dtype);
     lg_define_operand(launch, "Y", s->outputs[0].dtype);
     lg_pass(launch, LG_INPUT, 0);
@@ -39,8 +38,9 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_pass_integer(launch, z.lines);
     lg_pass_integer(launch, z.length);
     lg_pass_integer(launch, z.inner);
+    lg_pass_integer(launch, lg_integer(s, "log", 0) != 0);
     lg_range_lines(launch, s, z.lines, z.length, grouped);
-    lg_put_store(plan, launch, s);
+    lg_put_file(launch, "lines");
     lg_put_file(launch, "softmax");
 }
 

@@ -1,0 +1,237 @@
+/* resize_tables.c - the tables of resize (kernels_gpu/common/resize.h). Coordinates are computed in f32 in the CPU's
+ * order, so the tables are the same. */
+#include "kernels_gpu/common/resize.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SCALES = 1, SIZES = 2, ROI = 3 };                                  /* operands, docs/ops.md */
+enum { NEAREST, LINEAR, CUBIC };                                          /* mode */
+enum { HALF_PIXEL, SYMMETRIC, PYTORCH, ALIGN_CORNERS, ASYMMETRIC, CROP }; /* coordinates */
+enum { PREFER_FLOOR, PREFER_CEIL, FLOOR, CEIL };                          /* nearest */
+enum { STRETCH, NOT_LARGER, NOT_SMALLER };                                /* aspect */
+enum { MOST_TABLE = 1 << 22 };                                            /* entries */
+
+/* The attributes, and the scale of each axis of x. */
+typedef struct settings {
+    int64_t mode, coordinates, nearest;
+    bool exclude_outside, antialias, by_scale;
+    float cubic;
+    int n_axes, axes[LINNET_MAX_RANK];
+    float scale[LINNET_MAX_RANK];
+    double begin[LINNET_MAX_RANK], end[LINNET_MAX_RANK]; /* the region, by axis of x */
+} settings;
+
+static const linnet_device_tensor *operand(const lg_step *s, int i) {
+    return lg_absent(s, i) || lg_count(&s->inputs[i]) == 0 ? NULL : &s->inputs[i];
+}
+
+/* Element i of a constant; false if the value or the dtype is not known here. */
+static bool load(const linnet_device_tensor *t, int64_t i, double *out) {
+    if (t->data == NULL || i >= lg_count(t)) return false;
+    switch (t->dtype) {
+    case LINNET_F32: *out = (double)((const float *)t->data)[i]; return true;
+    case LINNET_F64: *out = ((const double *)t->data)[i]; return true;
+    case LINNET_I32: *out = (double)((const int32_t *)t->data)[i]; return true;
+    case LINNET_I64: *out = (double)((const int64_t *)t->data)[i]; return true;
+    default: return false;
+    }
+}
+
+static bool take_sizes(const lg_step *s, settings *z) {
+    const linnet_device_tensor *x = &s->inputs[0];
+    const int64_t aspect = lg_integer(s, "aspect", STRETCH);
+    float common = 0;
+    for (int i = 0; i < z->n_axes; ++i) {
+        const int axis = z->axes[i];
+        double size = 0;
+        if (lg_items(s, "sizes") > 0)
+            size = (double)lg_item(s, "sizes", i, 0);
+        else if (!load(operand(s, SIZES), i, &size))
+            return false;
+        const float scale = z->scale[axis] = (float)size / (float)x->shape[axis];
+        if (i == 0 || (aspect == NOT_LARGER ? scale < common : scale > common)) common = scale;
+    }
+    for (int i = 0; i < z->n_axes && aspect != STRETCH; ++i) z->scale[z->axes[i]] = common;
+    z->by_scale = aspect != STRETCH;
+    return true;
+}
+
+static bool take_scales(const lg_step *s, settings *z) {
+    int n = 0;
+    const double *scales = s->machine->host->step_floats(s->step, "scales", &n);
+    for (int i = 0; i < z->n_axes; ++i) {
+        double scale = 1;
+        if (n > 0)
+            scale = scales[i < n ? i : n - 1];
+        else if (operand(s, SCALES) == NULL || !load(operand(s, SCALES), i, &scale))
+            return false;
+        z->scale[z->axes[i]] = (float)scale;
+    }
+    z->by_scale = true;
+    return true;
+}
+
+static bool read_settings(const lg_step *s, settings *z) {
+    const int rank = s->inputs[0].rank, n = lg_items(s, "axes");
+    *z = (settings){.mode = lg_integer(s, "mode", NEAREST),
+                    .coordinates = lg_integer(s, "coordinates", HALF_PIXEL),
+                    .nearest = lg_integer(s, "nearest", PREFER_FLOOR),
+                    .exclude_outside = lg_integer(s, "exclude_outside", 0) != 0,
+                    .antialias = lg_integer(s, "antialias", 0) != 0,
+                    .cubic = (float)lg_real(s, "cubic_coefficient", -0.75),
+                    .n_axes = n > 0 ? n : rank};
+    if (z->n_axes > rank) return false;
+    for (int i = 0; i < rank; ++i) z->scale[i] = 1, z->end[i] = 1;
+    for (int i = 0; i < z->n_axes; ++i) {
+        z->axes[i] = n > 0 ? lg_axis(lg_item(s, "axes", i, 0), rank) : i;
+        if (z->axes[i] < 0 || z->axes[i] >= rank) return false;
+    }
+    for (int i = 0; i < z->n_axes && z->coordinates == CROP; ++i) {
+        const linnet_device_tensor *roi = operand(s, ROI);
+        if (roi == NULL || !load(roi, i, &z->begin[z->axes[i]]) || !load(roi, i + z->n_axes, &z->end[z->axes[i]]))
+            return false;
+    }
+    return lg_items(s, "sizes") > 0 || operand(s, SIZES) != NULL ? take_sizes(s, z) : take_scales(s, z);
+}
+
+static bool plain_linear(const settings *z) { return z->mode == LINEAR && !z->antialias && !z->exclude_outside; }
+
+static bool moves(const lg_step *s, const settings *z, int axis) {
+    const bool whole = z->coordinates != CROP || (z->begin[axis] == 0 && z->end[axis] == 1);
+    return s->inputs[0].shape[axis] != s->result.shape[axis] || !whole || (z->by_scale && z->scale[axis] != 1);
+}
+
+/* Images are interpolated linearly along height and width together, even if only one of them changes. */
+static bool is_active(const lg_step *s, const settings *z, int axis) {
+    const int rank = s->inputs[0].rank;
+    const bool image = (rank == 4 || rank == 2) && axis >= rank - 2 && plain_linear(z);
+    bool beside = false;
+    if (moves(s, z, axis)) return true;
+    for (int i = 0; i < z->n_axes && image; ++i) {
+        if (!moves(s, z, z->axes[i])) continue;
+        if (z->axes[i] < rank - 2) return false;
+        beside = true;
+    }
+    return beside;
+}
+
+/* Taps go from `first` to first + taps - 1, from the left neighbour of a coordinate. */
+static void extent(const settings *z, float scale, int *first, int *taps) {
+    const float radius = z->mode == CUBIC ? 2 : 1, shrink = z->antialias ? fminf(scale, 1) : 1;
+    *first = (int)floorf(-radius / shrink) + 1;
+    *taps = 2 - 2 * *first;
+    if (z->mode == NEAREST) *first = 0, *taps = 1;
+}
+
+bool lg_resize_open(lg_resize *out, const lg_step *s) {
+    settings z;
+    *out = (lg_resize){0};
+    if (!read_settings(s, &z)) return false;
+    for (int axis = 0; axis < s->inputs[0].rank; ++axis) {
+        bool listed = false;
+        int first, taps;
+        for (int i = 0; i < z.n_axes; ++i) listed |= z.axes[i] == axis;
+        if (!listed || !is_active(s, &z, axis)) continue;
+        if (out->n == LG_MOST_ACTIVE || (z.antialias && !(z.scale[axis] > 0x1p-12f))) return false;
+        extent(&z, z.scale[axis], &first, &taps);
+        const int64_t size = s->result.shape[axis];
+        if (size * taps > MOST_TABLE) return false;
+        out->axes[out->n++] = (lg_resize_axis){.axis = axis, .in = s->inputs[0].shape[axis], .out = size, .taps = taps};
+    }
+    out->joint = plain_linear(&z) && out->n > 1;
+    return true;
+}
+
+static float source(const settings *z, int64_t o, const lg_resize_axis *t) {
+    const float scale = z->scale[t->axis], at = (float)o, size = (float)t->in;
+    const float resized = z->by_scale ? scale * size : (float)t->out;
+    switch (z->coordinates) {
+    case ALIGN_CORNERS: return resized == 1 ? 0 : at * (size - 1) / (resized - 1);
+    case ASYMMETRIC: return at / scale;
+    case PYTORCH: return resized > 1 ? (at + 0.5f) / scale - 0.5f : 0;
+    case SYMMETRIC: return size / 2 * (1 - (float)t->out / (scale * size)) + (at + 0.5f) / scale - 0.5f;
+    case CROP: {
+        const float start = (float)z->begin[t->axis], end = (float)z->end[t->axis];
+        return t->out > 1 ? start * (size - 1) + at * (end - start) * (size - 1) / (float)(t->out - 1)
+                          : 0.5f * (start + end) * (size - 1);
+    }
+    default: return (at + 0.5f) / scale - 0.5f;
+    }
+}
+
+static float cubic(float x, float a) {
+    x = fabsf(x);
+    if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+}
+
+static int32_t clamped(int64_t i, int64_t in) { return (int32_t)(i < 0 ? 0 : i < in ? i : in - 1); }
+
+/* The left neighbour of a coordinate is strictly below it, so that the ratio is in (0, 1]. */
+static int64_t nearest(float at, int64_t mode) {
+    const float left = ceilf(at) - 1, ratio = at - left;
+    const bool right =
+        ratio == 1 || mode == CEIL || (mode == PREFER_FLOOR && ratio > 0.5f) || (mode == PREFER_CEIL && ratio >= 0.5f);
+    return (int64_t)left + right;
+}
+
+static void fill_weights(const settings *z, float at, float scale, const lg_resize_axis *t, int32_t *index,
+                         float *weight) {
+    const float left = ceilf(at) - 1, shrink = z->antialias ? fminf(scale, 1) : 1;
+    int first, taps;
+    double sum = 0;
+    extent(z, scale, &first, &taps);
+    for (int k = 0; k < taps; ++k) {
+        const int64_t i = (int64_t)left + first + k;
+        const float distance = ((float)(first + k) - (at - left)) * shrink;
+        weight[k] = z->mode == CUBIC ? cubic(distance, z->cubic) : fmaxf(0, 1 - fabsf(distance));
+        if (z->exclude_outside && (i < 0 || i >= t->in)) weight[k] = 0;
+        sum += (double)weight[k];
+        index[k] = clamped(i, t->in);
+    }
+    const bool normalise = (z->exclude_outside || shrink < 1) && sum != 0;
+    for (int k = 0; k < taps && normalise; ++k) weight[k] = (float)((double)weight[k] / sum);
+}
+
+static void fill_linear(float at, int64_t in, int32_t *index, float *weight) {
+    const float c = fmaxf(0, fminf(at, (float)(in - 1)));
+    index[0] = (int32_t)c;
+    index[1] = clamped(index[0] + 1, in);
+    weight[0] = index[0] == index[1] ? 0.5f : fabsf(c - (float)index[1]);
+    weight[1] = index[0] == index[1] ? 0.5f : fabsf(c - (float)index[0]);
+}
+
+bool lg_resize_fill(lg_resize *r, const lg_step *s) {
+    settings z;
+    if (!read_settings(s, &z)) return false;
+    for (int i = 0; i < r->n; ++i) {
+        lg_resize_axis *t = &r->axes[i];
+        const size_t entries = (size_t)(t->out * t->taps);
+        t->index = calloc(entries + 1, sizeof *t->index), t->weight = calloc(entries + 1, sizeof *t->weight);
+        if (z.coordinates == CROP) t->outside = calloc((size_t)t->out + 1, sizeof *t->outside);
+        if (t->index == NULL || t->weight == NULL || (z.coordinates == CROP && t->outside == NULL)) return false;
+        for (int64_t o = 0; o < t->out; ++o) {
+            int32_t *index = t->index + o * t->taps;
+            float *weight = t->weight + o * t->taps, at = source(&z, o, t);
+            if (t->outside != NULL) t->outside[o] = !(at >= 0 && at <= (float)(t->in - 1));
+            at = !(at > -1e9f) ? -1e9f : at < 1e9f ? at : 1e9f; /* keeps extreme regions within the integers */
+            if (z.mode == NEAREST)
+                index[0] = clamped(nearest(at, z.nearest), t->in), weight[0] = 1;
+            else if (plain_linear(&z))
+                fill_linear(at, t->in, index, weight);
+            else
+                fill_weights(&z, at, z.scale[t->axis], t, index, weight);
+        }
+    }
+    return true;
+}
+
+void lg_resize_free(lg_resize *r) {
+    for (int i = 0; i < r->n; ++i) {
+        free(r->axes[i].index);
+        free(r->axes[i].weight);
+        free(r->axes[i].outside);
+    }
+    *r = (lg_resize){0};
+}
