@@ -304,7 +304,9 @@ def ops_page(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         if op.attributes:
             out += ["| id | attribute | type | default | |", "|---|---|---|---|---|"]
             for a in op.attributes:
-                kind = a["type"] if a["type"] != "enum" else " / ".join(f"{n} {name}" for name, n in a["values"].items())
+                kind = (
+                    a["type"] if a["type"] != "enum" else " / ".join(f"{n} {name}" for name, n in a["values"].items())
+                )
                 out.append(f"| {a['id']} | {a['name']} | {kind} | `{default_of(a)}` | {a.get('doc', '')} |")
     out += ["", "## Map opcodes", "", "| id | opcode | operands | types | derivative | |", "|---|---|---|---|---|---|"]
     for name, row in opcodes.items():
