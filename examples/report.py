@@ -18,11 +18,13 @@ DTYPES = ("f32", "f16", "i16", "i8")
 
 @dataclass(frozen=True)
 class Options:
-    """The user's options: output folder, seconds of timing per row, threads (None: linnet's choice)."""
+    """The user's options: output folder, seconds of timing per row, threads (None: linnet's choice), and the device that
+    runs what it can (None: the CPU)."""
 
     out: Path
     seconds: float
     threads: int | None
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for .lnt files and pictures")
     made.add_argument("--seconds", type=float, default=3.0, help="seconds of timing per row (default: 3)")
     made.add_argument("--threads", type=int, default=None, help="threads per session (default: linnet's choice)")
+    made.add_argument("--device", help='device that runs what it can, for example "opencl" (default: the CPU)')
     return made
 
 
@@ -55,7 +58,7 @@ def options(args: argparse.Namespace) -> Options:
         raise SystemExit(
             f"cannot make the folder {args.out}: {error.strerror}; give another folder with --out"
         ) from None
-    return Options(args.out, args.seconds, args.threads)
+    return Options(args.out, args.seconds, args.threads, args.device)
 
 
 def median_ms(work: Callable[[], object], seconds: float, least: int = 3) -> float:

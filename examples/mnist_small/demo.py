@@ -37,7 +37,7 @@ def run(options: report.Options) -> list[report.Row]:
     for dtype in report.DTYPES:
         path = options.out / f"mnist_small-{dtype}.lnt"
         (graph if dtype == "f32" else linnet.quantize(graph, calibration, dtype=dtype)).save(path)
-        session = linnet.Session(path, threads=options.threads)
+        session = linnet.Session(path, threads=options.threads, device=options.device)
         guesses = np.array([int(session.run(feeds(image))[OUTPUT].argmax()) for image in images])
         wrong = int((guesses != labels).sum())
         milliseconds = report.median_ms(partial(session.run, feeds(images[0])), options.seconds)

@@ -64,7 +64,9 @@ def run(options: report.Options) -> list[report.Row]:
         for name, graph in graphs.items():
             made = graph if dtype == "f32" else linnet.quantize(graph, calibration[name], dtype=dtype)
             made.save(paths[name])
-        sessions = {name: linnet.Session(path, threads=options.threads) for name, path in paths.items()}
+        sessions = {
+            name: linnet.Session(path, threads=options.threads, device=options.device) for name, path in paths.items()
+        }
         reader = pipeline.Reader(**sessions, characters=characters_known)
         if dtype == "f32":
             calibration = calibration_feeds(reader)
