@@ -96,6 +96,8 @@ typedef struct lg_argument {
 /* One kernel: its text without the dialect and the prelude, its name, its arguments and its range. */
 typedef struct lg_launch {
     lg_text source;
+    lg_text extras; /* parameters of LG_EXTRAS, each after a comma */
+    int n_numbers;  /* of lg_number */
     const char *kernel;
     lg_argument arguments[LG_MOST_ARGUMENTS];
     int n_arguments;
@@ -124,6 +126,9 @@ void lg_local(lg_launch *launch, size_t x, size_t y, size_t z);
 void lg_pass(lg_launch *launch, lg_kind kind, int index); /* an operand, scratch or packed memory */
 void lg_pass_integer(lg_launch *launch, int64_t value);   /* fits 32 bits: `can` has seen to it */
 void lg_pass_real(lg_launch *launch, double value);
+/* Passes an integer as a parameter of LG_EXTRAS and returns its number k: its name is lg_n<k>. So the text is the same
+ * for other values. After the kernel's own arguments. */
+int lg_number(lg_launch *launch, int64_t value);
 /* #define NAME value */
 void lg_define(lg_launch *launch, const char *name, int64_t value);
 /* #define NAME_T type, NAME_GET(p, i), which gives a float or an integer, and NAME_PUT(p, i, value). */

@@ -7,7 +7,10 @@
 #include <string.h>
 
 void lg_plan_free(lg_plan *plan) {
-    for (int i = 0; i < plan->n; ++i) lg_free(&plan->launches[i].source);
+    for (int i = 0; i < plan->n; ++i) {
+        lg_free(&plan->launches[i].source);
+        lg_free(&plan->launches[i].extras);
+    }
     free(plan->launches);
     lg_free(&plan->packed);
     *plan = (lg_plan){0};
@@ -46,6 +49,12 @@ static lg_argument *argument(lg_launch *launch, lg_kind kind) {
 void lg_pass(lg_launch *launch, lg_kind kind, int index) { argument(launch, kind)->index = index; }
 void lg_pass_integer(lg_launch *launch, int64_t value) { argument(launch, LG_INTEGER)->integer = (int32_t)value; }
 void lg_pass_real(lg_launch *launch, double value) { argument(launch, LG_REAL)->real = (float)value; }
+
+int lg_number(lg_launch *launch, int64_t value) {
+    lg_put(&launch->extras, ",const int lg_n%d", launch->n_numbers);
+    lg_pass_integer(launch, value);
+    return launch->n_numbers++;
+}
 
 void lg_define(lg_launch *launch, const char *name, int64_t value) {
     lg_put(&launch->source, "#define %s %lld\n", name, (long long)value);
@@ -100,29 +109,40 @@ static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step
     return NULL;
 }
 
-/* The offset of an operand that is broadcast to the shape: an expression of the coordinates, or `at`. */
-static void put_offset(lg_text *text, const linnet_device_tensor *x, const linnet_device_tensor *shape) {
+/* The offset of an operand that is broadcast to the shape. Usually its axes are neighbours, such as the channels alone:
+ * it is then at / inner % count. Else it is a sum over the coordinates i0, i1, ... */
+static void put_offset(lg_launch *launch, lg_text *text, const linnet_device_tensor *x,
+                       const linnet_device_tensor *shape) {
+    const int ahead = shape->rank - x->rank;
+    int first = 0, last = x->rank - 1;
+    while (first < x->rank && x->shape[first] == 1) ++first;
+    while (last >= 0 && x->shape[last] == 1) --last;
+    bool block = true;
+    for (int d = first; d <= last; ++d) block = block && x->shape[d] == shape->shape[ahead + d];
     if (lg_count(x) == 1) {
         lg_put(text, "0");
     } else if (lg_count(x) == lg_count(shape)) {
         lg_put(text, "at");
+    } else if (block) {
+        lg_put(text, "at/lg_n%d", lg_number(launch, lg_shape_product(shape, ahead + last + 1, shape->rank)));
+        lg_put(text, "%%lg_n%d", lg_number(launch, lg_count(x)));
     } else {
         lg_put(text, "0");
         for (int d = 0; d < x->rank; ++d)
             if (x->shape[d] != 1)
-                lg_put(text, "+i%d*%lld", shape->rank - x->rank + d, (long long)lg_shape_product(x, d + 1, x->rank));
+                lg_put(text, "+i%d*lg_n%d", ahead + d, lg_number(launch, lg_shape_product(x, d + 1, x->rank)));
     }
 }
 
-static void put_coordinates(lg_text *text, const linnet_device_tensor *shape, const char *uses) {
+static void put_coordinates(lg_launch *launch, lg_text *text, const linnet_device_tensor *shape, const char *uses) {
     char name[32];
     int64_t inner = 1;
     for (int d = shape->rank - 1; d >= 0; --d) {
         snprintf(name, sizeof name, "i%d", d);
         if (lg_has_word(uses, name)) {
             lg_put(text, "const int i%d=at", d);
-            if (inner > 1) lg_put(text, "/%lld", (long long)inner);
-            if (d > 0) lg_put(text, "%%%lld", (long long)shape->shape[d]);
+            if (d + 1 < shape->rank) lg_put(text, "/lg_n%d", lg_number(launch, inner));
+            if (d > 0) lg_put(text, "%%lg_n%d", lg_number(launch, shape->shape[d]));
             lg_put(text, ";\n");
         }
         inner *= shape->shape[d];
@@ -130,13 +150,13 @@ static void put_coordinates(lg_text *text, const linnet_device_tensor *shape, co
 }
 
 /* Packs the quantization of an operand that the block uses, and defines its names. */
-static void put_quantization(lg_plan *plan, lg_text *text, const char *block, char side, int n,
+static void put_quantization(lg_plan *plan, lg_launch *launch, lg_text *text, const char *block, char side, int n,
                              const linnet_device_tensor *t) {
     char name[32];
     snprintf(name, sizeof name, "%c%d_scale", side, n);
     if (lg_has_word(block, name) && t->scale != NULL)
-        lg_put(text, "LG_GLOBAL const float *const %s=(LG_GLOBAL const float *)(lg_packed+%zu);\n", name,
-               lg_pack(plan, t->scale, t->quant_count * sizeof *t->scale));
+        lg_put(text, "LG_GLOBAL const float *const %s=(LG_GLOBAL const float *)(lg_packed+lg_n%d);\n", name,
+               lg_number(launch, (int64_t)lg_pack(plan, t->scale, t->quant_count * sizeof *t->scale)));
     snprintf(name, sizeof name, "%c%d_zero", side, n);
     if (!lg_has_word(block, name)) return;
     int32_t *zeros = calloc(t->quant_count, sizeof *zeros);
@@ -145,8 +165,8 @@ static void put_quantization(lg_plan *plan, lg_text *text, const char *block, ch
         return;
     }
     for (uint32_t i = 0; i < t->quant_count && t->zero != NULL; ++i) zeros[i] = t->zero[i];
-    lg_put(text, "LG_GLOBAL const ln_i32 *const %s=(LG_GLOBAL const ln_i32 *)(lg_packed+%zu);\n", name,
-           lg_pack(plan, zeros, t->quant_count * sizeof *zeros));
+    lg_put(text, "LG_GLOBAL const ln_i32 *const %s=(LG_GLOBAL const ln_i32 *)(lg_packed+lg_n%d);\n", name,
+           lg_number(launch, (int64_t)lg_pack(plan, zeros, t->quant_count * sizeof *zeros)));
     free(zeros);
 }
 
@@ -163,16 +183,16 @@ static void put_names(lg_text *text, const char *parameters) {
 }
 
 /* Inputs and outputs of a map or an epilogue: their parameters, and in `body` the element of each. */
-static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, const char *block, lg_text *parameters,
-                         lg_text *body) {
+static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, const char *block, lg_text *body) {
     char name[32];
     const int skipped = s->has_epilogue ? s->map.result : -1;
     for (int n = 0, extra = s->has_epilogue ? s->n_inputs : 0; n < s->map.input_count; ++n) {
         const linnet_device_tensor *x = n == skipped ? &s->result : &s->inputs[extra];
-        put_quantization(plan, body, block, 'x', n, x);
+        put_quantization(plan, launch, body, block, 'x', n, x);
         if (n == skipped) continue;
         lg_put(&launch->source, "#define LG_E%d_T %s\n", n, lg_type_of(x->dtype));
-        lg_put(parameters, ",LG_GLOBAL const LG_E%d_T *lg_e%d", n, n);
+        lg_put(&launch->extras, ",LG_GLOBAL const LG_E%d_T *lg_e%d", n, n);
+        lg_pass(launch, LG_INPUT, extra++);
         snprintf(name, sizeof name, "x%d_table", n);
         if (lg_has_word(block, name)) {
             lg_put(body, "LG_GLOBAL const LG_E%d_T *const x%d_table=lg_e%d;\n", n, n, n);
@@ -181,26 +201,34 @@ static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, con
             if (s->is_conversion && n > 0 && lg_count(x) > 1)
                 lg_put(body, "i%d", lg_axis(lg_integer(s, "axis", 1), s->outputs[0].rank));
             else
-                put_offset(body, x, &s->outputs[0]);
+                put_offset(launch, body, x, &s->outputs[0]);
             lg_put(body, "];\n");
         }
-        lg_pass(launch, LG_INPUT, extra++);
     }
     for (int n = 0; n < s->n_outputs; ++n) {
         lg_put(&launch->source, "#define LG_Y%d_T %s\n", n, lg_type_of(s->outputs[n].dtype));
         if (n > 0) {
-            lg_put(parameters, ",LG_GLOBAL LG_Y%d_T *lg_y%d", n, n);
+            lg_put(&launch->extras, ",LG_GLOBAL LG_Y%d_T *lg_y%d", n, n);
             lg_pass(launch, LG_OUTPUT, n);
         }
         lg_put(body, "LG_Y%d_T y%d;\n", n, n);
-        put_quantization(plan, body, block, 'y', n, &s->outputs[n]);
+        put_quantization(plan, launch, body, block, 'y', n, &s->outputs[n]);
     }
+}
+
+/* LG_EXTRAS, with packed memory if the step has any. */
+static void put_extras(lg_plan *plan, lg_launch *launch) {
+    if (plan->packed.length > 0) {
+        lg_put(&launch->extras, ",LG_GLOBAL const char *lg_packed");
+        lg_pass(launch, LG_PACKED, 0);
+    }
+    lg_put(&launch->source, "#define LG_EXTRAS %s\n", launch->extras.at != NULL ? launch->extras.at : "");
 }
 
 /* The function lg_finish: it converts a sum, runs the block of a map or an epilogue, and stores element `at`. */
 static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool converts) {
     const linnet_host *host = s->machine->host;
-    lg_text parameters = {0}, body = {0}, *out = &launch->source;
+    lg_text coordinates = {0}, body = {0}, *out = &launch->source;
     char *convert = converts ? block_of(s, host->step_result_source) : NULL;
     char *block = s->has_map ? block_of(s, host->step_map_source) : NULL;
     const char *stored = lg_type_of(s->result.dtype);
@@ -211,19 +239,17 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
         const char *type = lg_is_float(s->result.dtype) && !converts ? "float" : stored;
         if (s->has_epilogue)
             lg_put(&body, "const %s x%d=%s;\n", type, (int)s->map.result, converts ? "result" : "lg_value");
-        put_operands(plan, launch, s, block, &parameters, &body);
+        put_operands(plan, launch, s, block, &body);
         lg_put_text(&body, block);
         for (int n = 0; n < s->n_outputs; ++n) lg_put(&body, "lg_y%d[at]=y%d;\n", n, n);
     } else {
         lg_put(out, "#define LG_Y0_T %s\n", lg_type_of(s->outputs[0].dtype));
         lg_put(&body, "lg_y0[at]=result;\n");
     }
-    if (plan->packed.length > 0) {
-        lg_put(&parameters, ",LG_GLOBAL const char *lg_packed");
-        lg_pass(launch, LG_PACKED, 0);
-    }
-    lg_put(out, "#define LG_EXTRAS %s\n#define LG_EXTRA_NAMES ", parameters.at != NULL ? parameters.at : "");
-    put_names(out, parameters.at);
+    if (body.at != NULL) put_coordinates(launch, &coordinates, &s->outputs[0], body.at);
+    put_extras(plan, launch);
+    lg_put(out, "#define LG_EXTRA_NAMES ");
+    put_names(out, launch->extras.at);
     lg_put(out,
            "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *lg_y0,const int at,const int channel "
            "LG_EXTRAS){\n",
@@ -231,13 +257,11 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
            : !s->has_epilogue             ? "int"
            : lg_is_float(s->result.dtype) ? "float"
                                           : stored);
-    if (body.at != NULL) {
-        put_coordinates(out, &s->outputs[0], body.at);
-        lg_put_text(out, body.at);
-    }
+    if (coordinates.at != NULL) lg_put_text(out, coordinates.at);
+    if (body.at != NULL) lg_put_text(out, body.at);
     lg_put(out, "}\n");
-    plan->failed |= parameters.failed || body.failed;
-    lg_free(&parameters), lg_free(&body);
+    plan->failed |= coordinates.failed || body.failed || launch->extras.failed;
+    lg_free(&coordinates), lg_free(&body);
     free(convert), free(block);
 }
 
@@ -261,7 +285,8 @@ void lg_put_store(lg_plan *plan, lg_launch *launch, const lg_step *s) {
         put_finish(plan, launch, s, converts);
         lg_put(&launch->source, "#define LG_STORE(value,at,channel) lg_finish(value,y,at,channel LG_EXTRA_NAMES)\n");
     } else {
-        lg_put(&launch->source, "#define LG_EXTRAS\n#define LG_STORE(value,at,channel) LG_PUT_%s(y,at,value)\n",
+        put_extras(plan, launch);
+        lg_put(&launch->source, "#define LG_STORE(value,at,channel) LG_PUT_%s(y,at,value)\n",
                lg_word_of(s->outputs[0].dtype));
     }
     plan->failed |= launch->source.failed;

@@ -43,23 +43,25 @@ static void put_tables(lg_plan *plan, lg_launch *launch, const lg_step *s) {
         plan->failed |= s->machine->host->step_get_requant(s->step, &r) != LINNET_OK;
         bool zeros = false;
         for (size_t i = 0; i < n; ++i) zeros = zeros || r.w_zero[i] != 0;
-        lg_define(launch, "X_ZERO", r.x_zero);
+        lg_put(&launch->source, "#define X_ZERO lg_n%d\n", lg_number(launch, r.x_zero));
         if (zeros)
-            lg_put(&launch->source, "#define W_ZERO(channel) ((LG_GLOBAL const int *)(lg_packed+%zu))[channel]\n",
-                   lg_pack(plan, r.w_zero, n * sizeof *r.w_zero));
+            lg_put(&launch->source, "#define W_ZERO(channel) ((LG_GLOBAL const int *)(lg_packed+lg_n%d))[channel]\n",
+                   lg_number(launch, (int64_t)lg_pack(plan, r.w_zero, n * sizeof *r.w_zero)));
         else
             lg_put(&launch->source, "#define W_ZERO(channel) 0\n");
         lg_define(launch, "WIDE", r.wide);
         if (r.table == LINNET_REQUANT_SCALE)
             lg_put(&launch->source,
                    "#define LG_TABLES LG_GLOBAL const float *const result_scale="
-                   "(LG_GLOBAL const float *)(lg_packed+%zu);\n",
-                   lg_pack(plan, scales, n * sizeof *scales));
+                   "(LG_GLOBAL const float *)(lg_packed+lg_n%d);\n",
+                   lg_number(launch, (int64_t)lg_pack(plan, scales, n * sizeof *scales)));
         else if (r.table == LINNET_REQUANT_FIXED)
-            lg_put(&launch->source,
-                   "#define LG_TABLES LG_GLOBAL const int *const result_fixed=(LG_GLOBAL const int *)(lg_packed+%zu);"
-                   "LG_GLOBAL const int *const result_shift=(LG_GLOBAL const int *)(lg_packed+%zu);\n",
-                   lg_pack(plan, r.fixed, n * sizeof *r.fixed), lg_pack(plan, r.shift, n * sizeof *r.shift));
+            lg_put(
+                &launch->source,
+                "#define LG_TABLES LG_GLOBAL const int *const result_fixed=(LG_GLOBAL const int *)(lg_packed+lg_n%d);"
+                "LG_GLOBAL const int *const result_shift=(LG_GLOBAL const int *)(lg_packed+lg_n%d);\n",
+                lg_number(launch, (int64_t)lg_pack(plan, r.fixed, n * sizeof *r.fixed)),
+                lg_number(launch, (int64_t)lg_pack(plan, r.shift, n * sizeof *r.shift)));
         else
             lg_put(&launch->source, "#define LG_TABLES\n");
     } else {
