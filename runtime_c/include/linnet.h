@@ -382,7 +382,7 @@ typedef struct linnet_plan_config {
  * its own arena and threads allocate: activations + scratch + packed_weights + constants + variables + io + snapshot +
  * committed + bookkeeping + devices. Planning frees all other memory that it uses. If shapes depend on data, a run
  * allocates more, up to max_bytes. A second plan of the same model adds less than its total, because the two plans
- * share the model, the store and some packed weights. */
+ * share the model, the store, some packed weights and the constants on devices. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations; /* the arena of intermediate tensors, as planned */

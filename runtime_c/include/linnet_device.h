@@ -6,8 +6,8 @@
  *  - While a plan is made, the library asks `limits`, then `cost` for each step and `offer` for runs of steps, and
  *    places steps on devices. It asks `claim` how a device groups its consecutive steps, and `propose` and `accept` for
  *    the layouts of the values between them.
- *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes constants, and
- *    calls `prepare` once per claim.
+ *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes the constants that
+ *    no other session of the model has on the device, and calls `prepare` once per claim.
  *  - A run calls `upload`, `run`, `download`, `copy` and `record`. These functions submit work to the queue and return
  *    at once; the device runs the work of one queue in the order of submission. The library calls `wait` only when a
  *    CPU kernel or the caller needs a result.
@@ -358,8 +358,9 @@ struct linnet_device {
     /* Queues and events */
     int (*open)(void *context, linnet_handle *queue);
     void (*close)(void *context, linnet_handle queue); /* frees the queue; no work is in it */
-    /* Waits until all work in the queue has ended, failed work included. After a failure the queue must accept new
-     * work, or report the failure again. */
+    /* Waits until all work in the queue has ended, failed work included. Work of other queues that is submitted
+     * afterwards sees what this queue has written, such as constants. After a failure the queue must accept new work,
+     * or report the failure again. */
     int (*finish)(void *context, linnet_handle queue);
     int (*create_event)(void *context, linnet_handle *event);
     void (*free_event)(void *context, linnet_handle event);
@@ -484,8 +485,10 @@ LINNET_API linnet_status linnet_device_find(const char *name, linnet_device_list
 
 /* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 
-/* Bytes on one device: exactly those that a session allocates there. linnet_plan_info.total contains the total of all
- * devices. All numbers contain the bodies of loops and branches, whose nodes are placed like others. */
+/* Bytes on one device: exactly those that the first session of the model allocates there. A later session allocates no
+ * constants that sessions of the model have there already, and the last of them releases each. linnet_plan_info.total
+ * contains the total of all devices. All numbers contain the bodies of loops and branches, whose nodes are placed like
+ * others. */
 typedef struct linnet_plan_device_info {
     size_t struct_size;
     const char *name;
@@ -494,7 +497,7 @@ typedef struct linnet_plan_device_info {
     uint64_t activations; /* the arena of values between steps */
     uint64_t scratch;
     uint64_t packed;
-    uint64_t constants;
+    uint64_t constants; /* shared by the sessions of the model */
     uint64_t variables; /* copies of variables, which stay on the device between runs */
     uint64_t total;
 } linnet_plan_device_info;

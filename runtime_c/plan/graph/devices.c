@@ -34,6 +34,7 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
         ln_expected(error, "version %d, and all functions that are not optional", LINNET_DEVICE_VERSION);
         return ln_hint(error, "build the device with the linnet_device.h of this library");
     }
+    to->origin = from;
     to->limits.struct_size = sizeof to->limits;
     const int code = to->is.limits(to->is.context, &to->limits);
     if (code != 0) return ln_device_failed(to, code, "tell its limits", "", error);
@@ -41,6 +42,13 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
     to->limits.host_visible = to->limits.host_visible && to->is.map != NULL;
     to->limits.shared = to->limits.shared && to->is.import != NULL;
     return LINNET_OK;
+}
+
+linnet_status ln_device_allocate(const ln_device *device, uint64_t bytes, linnet_handle *buffer, linnet_error *error) {
+    const int code = device->is.allocate(device->is.context, bytes, buffer);
+    if (code == 0) return LINNET_OK;
+    ln_device_failed(device, code, "allocate memory", "", error);
+    return ln_expected(error, "%llu bytes", (unsigned long long)bytes);
 }
 
 static bool matches(const char *pattern, const char *text) {
