@@ -254,9 +254,7 @@ def test_threads_that_create_sessions_at_once_write_each_constant_once(visible: 
         faults: list[BaseException] = []
         gate = threading.Barrier(len(shapes))
 
-        def work(
-            rows: int, signature: str, sessions: Any = sessions, faults: Any = faults, gate: Any = gate
-        ) -> None:
+        def work(rows: int, signature: str, sessions: Any = sessions, faults: Any = faults, gate: Any = gate) -> None:
             try:
                 gate.wait()
                 sessions[rows, signature] = session_of(of, device, rows, signature)

@@ -16,7 +16,8 @@
  * Conventions:
  *  - Each function receives the `context` of the device. Functions that return int return 0 for success, and otherwise
  *    a code of the device's own. The session then fails with LINNET_DEVICE_FAILED; the record names the device and
- *    the step, and has the text of `explain`. After a failure the session can be freed, or run again.
+ *    the step, and has the text of `explain`. After a failure the session can be freed, or run again. The codes of
+ *    linnet_device_code have a meaning for the library, and a device must not give them another one.
  *  - `limits`, `cost`, `offer`, `claim`, `propose`, `accept`, `layout_bytes` and `describe` may be called by several
  *    threads at once, and must give the same answers for the same steps. A queue is used by one thread at a time; other
  *    functions may be called by several threads for different queues.
@@ -44,6 +45,13 @@ static inline void linnet_device_struct_init(void *address, size_t size) {
 /* An object of a device: a buffer, a queue, an event, or the state of a claim. The device chooses the number (an
  * address, an index); the library only stores it. 0: none. */
 typedef uint64_t linnet_handle;
+
+/* Codes that functions of a device may return besides its own. */
+typedef enum linnet_device_code {
+    LINNET_DEVICE_FULL = 1000001 /* the device has too little memory. The session fails with LINNET_OUT_OF_MEMORY, and
+                                  * the record has the numbers of `about`. For `allocate`, and for other functions of
+                                  * a device that allocates late */
+} linnet_device_code;
 
 /* Bytes in a buffer. The library never computes addresses on a device: each operand is a buffer and an offset. */
 typedef struct linnet_span {
