@@ -11,6 +11,8 @@ typedef struct lg_event {
 
 static const lg_cl *functions_of(void *context) { return ((lg_device *)context)->cl; }
 
+enum { ALLOCATION_FAILURE = -4, OUT_OF_RESOURCES = -5, OUT_OF_HOST_MEMORY = -6 };
+
 static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
     lg_device *d = context;
     cl_int code = CL_SUCCESS;
@@ -20,8 +22,8 @@ static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
     cl_mem memory = d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE, (size_t)bytes, NULL, &code);
     *buffer = (uintptr_t)memory;
     if (code == CL_SUCCESS) return 0;
-    return lg_failure(d, "%s: a buffer of %llu bytes; the device has %llu bytes in all", lg_cl_error(code),
-                      (unsigned long long)bytes, (unsigned long long)d->memory);
+    return code == ALLOCATION_FAILURE || code == OUT_OF_RESOURCES || code == OUT_OF_HOST_MEMORY ? LINNET_DEVICE_FULL
+                                                                                                : code;
 }
 
 static void release(void *context, linnet_handle buffer, uint64_t bytes) {
@@ -98,8 +100,10 @@ static int follow(void *context, linnet_handle queue, const linnet_device *of, l
 static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
                   const void *from) {
     if (tensor->bytes == 0) return 0;
-    return functions_of(context)->EnqueueWriteBuffer(lg_queue_of(queue)->queue, lg_buffer(to->buffer), CL_FALSE,
-                                                     (size_t)to->offset, (size_t)tensor->bytes, from, 0, NULL, NULL);
+    const int code =
+        functions_of(context)->EnqueueWriteBuffer(lg_queue_of(queue)->queue, lg_buffer(to->buffer), CL_FALSE,
+                                                  (size_t)to->offset, (size_t)tensor->bytes, from, 0, NULL, NULL);
+    return code == ALLOCATION_FAILURE ? LINNET_DEVICE_FULL : code; /* many drivers allocate at the first use */
 }
 
 static int download(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,

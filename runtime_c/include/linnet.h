@@ -370,19 +370,21 @@ typedef struct linnet_plan_config {
                                 * the fetches then still need are inputs too. A rank of -1 stands for the shape in the
                                 * file (linnet_model_get_tensor, linnet_ext.h) */
     int32_t feed_count;
-    int32_t separate_outputs; /* 1: no output shares its memory with another tensor, so that linnet_session_bind_output
-                               * (linnet_ext.h) can replace it. An output that would share memory is copied */
-    int32_t passes;           /* 1: the plan keeps what each pass of planning changed, for linnet_plan_get_pass
-                               * (linnet_ext.h). Planning then takes longer */
-    int32_t reserved;         /* ignored: it was padding */
-    int32_t precision;        /* linnet_precision: what kernels and devices may compute sums of floats in */
+    int32_t separate_outputs;  /* 1: no output shares its memory with another tensor, so that linnet_session_bind_output
+                                * (linnet_ext.h) can replace it. An output that would share memory is copied */
+    int32_t passes;            /* 1: the plan keeps what each pass of planning changed, for linnet_plan_get_pass
+                                * (linnet_ext.h). Planning then takes longer */
+    int32_t reserved;          /* ignored: it was padding */
+    int32_t precision;         /* linnet_precision: what kernels and devices may compute sums of floats in */
+    uint64_t max_device_bytes; /* TOO_LARGE if the plan needs more on one of its devices; 0: no limit. Segments that are
+                                * planned in a run are not counted. max_bytes limits all memory together */
 } linnet_plan_config;
 
 /* Exact number of bytes by region. `total` counts all bytes that the model, this plan, one store and one session with
  * its own arena and threads allocate: activations + scratch + packed_weights + constants + variables + io + snapshot +
  * committed + bookkeeping + devices. Planning frees all other memory that it uses. If shapes depend on data, a run
  * allocates more, up to max_bytes. A second plan of the same model adds less than its total, because the two plans
- * share the model, the store and some packed weights. */
+ * share the model, the store, some packed weights and the constants on devices. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations; /* the arena of intermediate tensors, as planned */

@@ -6,8 +6,8 @@
  *  - While a plan is made, the library asks `limits`, then `cost` for each step and `offer` for runs of steps, and
  *    places steps on devices. It asks `claim` how a device groups its consecutive steps, and `propose` and `accept` for
  *    the layouts of the values between them.
- *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes constants, and
- *    calls `prepare` once per claim.
+ *  - When a session is created, the library calls `open` (one queue per session), `allocate`, writes the constants that
+ *    no other session of the model has on the device, and calls `prepare` once per claim.
  *  - A run calls `upload`, `run`, `download`, `copy` and `record`. These functions submit work to the queue and return
  *    at once; the device runs the work of one queue in the order of submission. The library calls `wait` only when a
  *    CPU kernel or the caller needs a result.
@@ -16,7 +16,8 @@
  * Conventions:
  *  - Each function receives the `context` of the device. Functions that return int return 0 for success, and otherwise
  *    a code of the device's own. The session then fails with LINNET_DEVICE_FAILED; the record names the device and
- *    the step, and has the text of `explain`. After a failure the session can be freed, or run again.
+ *    the step, and has the text of `explain`. After a failure the session can be freed, or run again. The codes of
+ *    linnet_device_code have a meaning for the library, and a device must not give them another one.
  *  - `limits`, `cost`, `offer`, `claim`, `propose`, `accept`, `layout_bytes` and `describe` may be called by several
  *    threads at once, and must give the same answers for the same steps. A queue is used by one thread at a time; other
  *    functions may be called by several threads for different queues.
@@ -44,6 +45,13 @@ static inline void linnet_device_struct_init(void *address, size_t size) {
 /* An object of a device: a buffer, a queue, an event, or the state of a claim. The device chooses the number (an
  * address, an index); the library only stores it. 0: none. */
 typedef uint64_t linnet_handle;
+
+/* Codes that functions of a device may return besides its own. */
+typedef enum linnet_device_code {
+    LINNET_DEVICE_FULL = 1000001 /* the device has too little memory. The session fails with LINNET_OUT_OF_MEMORY, and
+                                  * the record has the numbers of `about`. For `allocate`, and for other functions of
+                                  * a device that allocates late */
+} linnet_device_code;
 
 /* Bytes in a buffer. The library never computes addresses on a device: each operand is a buffer and an offset. */
 typedef struct linnet_span {
@@ -405,8 +413,9 @@ struct linnet_device {
     /* Queues and events */
     int (*open)(void *context, linnet_handle *queue);
     void (*close)(void *context, linnet_handle queue); /* frees the queue; no work is in it */
-    /* Waits until all work in the queue has ended, failed work included. After a failure the queue must accept new
-     * work, or report the failure again. */
+    /* Waits until all work in the queue has ended, failed work included. Work of other queues that is submitted
+     * afterwards sees what this queue has written, such as constants. After a failure the queue must accept new work,
+     * or report the failure again. */
     int (*finish)(void *context, linnet_handle queue);
     int (*create_event)(void *context, linnet_handle *event);
     void (*free_event)(void *context, linnet_handle event);
@@ -534,8 +543,10 @@ LINNET_API linnet_status linnet_device_find(const char *name, linnet_device_list
 
 /* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 
-/* Bytes on one device: exactly those that a session allocates there. linnet_plan_info.total contains the total of all
- * devices. All numbers contain the bodies of loops and branches, whose nodes are placed like others. */
+/* Bytes on one device: exactly those that the first session of the model allocates there. A later session allocates no
+ * constants that sessions of the model have there already, and the last of them releases each. linnet_plan_info.total
+ * contains the total of all devices. All numbers contain the bodies of loops and branches, whose nodes are placed like
+ * others. */
 typedef struct linnet_plan_device_info {
     size_t struct_size;
     const char *name;
@@ -544,7 +555,7 @@ typedef struct linnet_plan_device_info {
     uint64_t activations; /* the arena of values between steps */
     uint64_t scratch;
     uint64_t packed;
-    uint64_t constants;
+    uint64_t constants; /* shared by the sessions of the model */
     uint64_t variables; /* copies of variables, which stay on the device between runs */
     uint64_t total;
 } linnet_plan_device_info;

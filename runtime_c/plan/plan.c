@@ -333,6 +333,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     plan->model = ln_model_retain(model);
     status = resolve(plan, config, error);
     if (status == LINNET_OK) status = fit(plan, config, error);
+    if (status == LINNET_OK && LN_HAS_DEVICES) status = ln_check_devices(plan, config->max_device_bytes, error);
     if (status != LINNET_OK) {
         linnet_plan_free(plan);
         return status;

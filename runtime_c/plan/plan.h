@@ -38,6 +38,8 @@ struct linnet_plan {
 /* config.c: INVALID_ARGUMENT for a value that is out of range. */
 linnet_status ln_check_plan_config(const linnet_plan_config *config, linnet_error *error);
 linnet_plan *ln_plan_retain(linnet_plan *plan);
+/* plan_devices.c: TOO_LARGE if the plan needs more than `most` bytes on a device; 0: no limit. */
+linnet_status ln_check_devices(const linnet_plan *plan, uint64_t most, linnet_error *error);
 /* plan_devices.c: logs how many steps, in bodies too, run on the CPU because no device took them. */
 void ln_report_fallback(const linnet_plan *plan);
 /* candidates.c: logs for how many steps the tuning file names a kernel that cannot run them. */

@@ -41,7 +41,7 @@ typedef struct ln_queue {
 
 /* The objects of devices that belong to an instance. Everything is 0 until it exists. */
 typedef struct ln_device_objects {
-    linnet_handle *chunks;  /* program->n_chunks allocations */
+    linnet_handle *chunks;  /* program->n_chunks allocations; those of constants are shared (run/constants.c) */
     linnet_handle *events;  /* program->n_events */
     linnet_handle *imports; /* per device: the io memory as a buffer of the device */
     bool *has_chunk, *has_event, *has_import;
@@ -87,6 +87,7 @@ typedef struct ln_instance {
     int64_t *next_key; /* space for the key of the following segment */
     char *io, *arena;
     ln_device_objects on_devices;
+    struct ln_instance *also; /* the next one in the model's list of instances with constants on devices */
     /* Later segments only */
     struct ln_instance *parent, *children, *sibling;
     ln_segment_key key;

@@ -67,17 +67,15 @@ static linnet_span span_of(const ln_instance *instance, uint8_t place, const ln_
     return span;
 }
 
+/* Allocates everything except constants. */
 static linnet_status allocate(linnet_session *s, ln_instance *instance, uint8_t place, linnet_error *error) {
     const ln_device *device = device_of(s, place);
     const ln_device_memory *m = &instance->program->devices[place];
     ln_device_objects *d = &instance->on_devices;
-    for (int32_t i = 0; i < m->n_chunks; ++i) {
+    for (int32_t i = 0; i < ln_own_chunks(m); ++i) {
         const int32_t at = m->first_chunk + i;
-        const int code = device->is.allocate(device->is.context, m->chunks[i], &d->chunks[at]);
-        if (code != 0) {
-            ln_device_failed(device, code, "allocate memory", "", error);
-            return ln_expected(error, "%llu bytes", (unsigned long long)m->chunks[i]);
-        }
+        const linnet_status status = ln_device_allocate(device, m->chunks[i], &d->chunks[at], error);
+        if (status != LINNET_OK) return status;
         d->has_chunk[at] = true;
     }
     const uint64_t io = instance->program->io;
@@ -91,42 +89,6 @@ static linnet_status allocate(linnet_session *s, ln_instance *instance, uint8_t 
 static void describe(const ln_tensor *t, const ln_step_value *value, linnet_device_tensor *out) {
     out->struct_size = sizeof *out;
     ln_device_tensor(t, value, out);
-}
-
-/* Writes the constants of one allocation through a mapping. */
-static linnet_status write_mapped(const ln_device *device, const ln_device_memory *m, int32_t chunk,
-                                  linnet_handle buffer, linnet_error *error) {
-    void *host;
-    int code = device->is.map(device->is.context, buffer, m->chunks[chunk], &host);
-    if (code != 0) return ln_device_failed(device, code, "map a buffer", "", error);
-    for (int32_t i = 0; i < m->n_residents; ++i) {
-        const ln_resident *r = &m->residents[i];
-        if (r->chunk == chunk && r->host != NULL)
-            memcpy((char *)host + r->offset, r->host, (size_t)ln_known_bytes(&r->tensor));
-    }
-    code = device->is.unmap(device->is.context, buffer, host);
-    return code != 0 ? ln_device_failed(device, code, "unmap a buffer", "", error) : LINNET_OK;
-}
-
-static linnet_status write_constants(linnet_session *s, ln_instance *instance, uint8_t place, linnet_error *error) {
-    const ln_device *device = device_of(s, place);
-    const ln_device_memory *m = &instance->program->devices[place];
-    const linnet_handle *chunks = instance->on_devices.chunks + m->first_chunk;
-    linnet_status status = LINNET_OK;
-    if (device->limits.host_visible)
-        for (int32_t c = m->first_resident; c < m->n_chunks && m->constants > 0 && status == LINNET_OK; ++c)
-            status = write_mapped(device, m, c, chunks[c], error);
-    for (int32_t i = 0; i < m->n_residents && !device->limits.host_visible; ++i) {
-        const ln_resident *r = &m->residents[i];
-        if (r->host == NULL) continue;
-        linnet_device_tensor tensor;
-        const linnet_span to = {.buffer = chunks[r->chunk], .offset = r->offset, .bytes = ln_known_bytes(&r->tensor)};
-        describe(&r->tensor, &(ln_step_value){.name = r->name, .bytes = to.bytes}, &tensor);
-        queue_of(s, place)->busy = true;
-        const int code = device->is.upload(device->is.context, queue_of(s, place)->queue, &tensor, &to, r->host);
-        if (code != 0) return ln_device_failed(device, code, "upload a constant", r->name, error);
-    }
-    return status;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
@@ -191,10 +153,9 @@ static void bind_transfer(const linnet_session *s, const ln_instance *instance, 
 linnet_status ln_device_prepare(linnet_session *s, ln_instance *instance, linnet_error *error) {
     const ln_program *p = instance->program;
     linnet_status status = LINNET_OK;
-    for (uint8_t place = 1; place <= p->n_devices && status == LINNET_OK; ++place) {
+    for (uint8_t place = 1; place <= p->n_devices && status == LINNET_OK; ++place)
         status = allocate(s, instance, place, error);
-        if (status == LINNET_OK) status = write_constants(s, instance, place, error);
-    }
+    if (status == LINNET_OK) status = ln_constants_take(s, instance, error);
     for (int32_t i = 0; i < p->n_events && status == LINNET_OK; ++i) {
         const ln_device *device = device_of(s, p->event_devices[i]);
         const int code = device->is.create_event(device->is.context, &instance->on_devices.events[i]);
@@ -212,7 +173,7 @@ linnet_status ln_device_prepare(linnet_session *s, ln_instance *instance, linnet
         if (!queue_of(s, place)->busy) continue;
         const int code = device->is.finish(device->is.context, queue_of(s, place)->queue);
         queue_of(s, place)->busy = false;
-        if (code != 0) return ln_device_failed(device, code, "write its constants", "", error);
+        if (code != 0) return ln_device_failed(device, code, "prepare its steps", "", error);
     }
     for (int32_t i = 0; i < p->n_bodies && status == LINNET_OK; ++i)
         status = ln_device_prepare(s, &instance->bodies[i], error);
@@ -237,11 +198,13 @@ void ln_device_release(linnet_session *s, ln_instance *instance) {
         const linnet_device *device = &device_of(s, p->event_devices[i])->is;
         if (d->has_event[i]) device->free_event(device->context, d->events[i]);
     }
+    ln_constants_give(instance);
     for (uint8_t place = 1; place <= p->n_devices; ++place) {
         const linnet_device *device = &device_of(s, place)->is;
         const ln_device_memory *m = &p->devices[place];
-        for (int32_t i = m->first_chunk; i < m->first_chunk + m->n_chunks; ++i)
-            if (d->has_chunk[i]) device->release(device->context, d->chunks[i], m->chunks[i - m->first_chunk]);
+        for (int32_t i = 0; i < ln_own_chunks(m); ++i)
+            if (d->has_chunk[m->first_chunk + i])
+                device->release(device->context, d->chunks[m->first_chunk + i], m->chunks[i]);
         if (d->has_import[place - 1]) device->release(device->context, d->imports[place - 1], p->io);
     }
 }

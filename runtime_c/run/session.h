@@ -76,6 +76,15 @@ void ln_queues_finish(linnet_session *session, ln_instance *last);
 /* Makes the instance's objects on devices, and frees them. */
 linnet_status ln_device_prepare(linnet_session *session, ln_instance *instance, linnet_error *error);
 void ln_device_release(linnet_session *session, ln_instance *instance);
+/* The allocations of the program that it does not share: those before the constants. */
+static inline int32_t ln_own_chunks(const ln_device_memory *m) {
+    return m->n_chunks - (m->n_residents - m->first_constant);
+}
+/* constants.c: gives the instance its constants on devices. It shares those that other instances of the model have, and
+ * writes the others. After an error it has none. Errors: DEVICE_FAILED, OUT_OF_MEMORY. */
+linnet_status ln_constants_take(linnet_session *session, ln_instance *instance, linnet_error *error);
+/* Releases the constants that no other instance has. */
+void ln_constants_give(ln_instance *instance);
 /* Submits a transfer or a claim, or waits. */
 linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_bound *bound,
                              linnet_error *error);

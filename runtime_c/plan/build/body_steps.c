@@ -6,8 +6,25 @@ uint64_t ln_body_size(const ln_program *body, int threads) {
     return ln_round_up((size_t)body->io, LN_ALIGNMENT) + body->arena + ln_program_scratch(body, threads);
 }
 
+/* The outermost program counts a constant of a body if no program before the body has it. Returns the bytes of the
+ * others, which the session does not allocate again. */
+static uint64_t join_constants(ln_device_memory *sum, const ln_device_memory *m) {
+    uint64_t twice = 0;
+    for (ln_resident *r = m->distinct, *next; r != NULL; r = next) {
+        next = r->next;
+        if (ln_same_constant(sum->distinct, r) != NULL) {
+            twice += r->key[3];
+        } else {
+            r->next = sum->distinct;
+            sum->distinct = r;
+        }
+    }
+    sum->constants += m->constants - twice;
+    return twice;
+}
+
 /* A plan counts what all of its programs have on devices, so the outermost program has the sums. A body has allocations
- * of its own. */
+ * of its own, except that it shares constants. */
 static void count_devices(ln_program *program, const ln_program *body) {
     for (int32_t d = 1; d <= ln_device_count(program->n_devices); ++d) {
         ln_device_memory *sum = &program->devices[d];
@@ -17,7 +34,7 @@ static void count_devices(ln_program *program, const ln_program *body) {
         sum->activations += m->activations;
         sum->scratch += m->scratch;
         sum->packed += m->packed;
-        sum->constants += m->constants;
+        program->device_bytes -= join_constants(sum, m);
         sum->variables += m->variables;
     }
     program->device_bytes += body->device_bytes;

@@ -5,8 +5,21 @@
 
 #include <string.h>
 
+static linnet_status is_full(const ln_device *device, const char *doing, const char *step, linnet_error *error) {
+    linnet_device_about about = {.struct_size = sizeof about};
+    if (device->is.about != NULL && device->is.about(device->is.context, &about) != 0) about.memory = 0;
+    const uint64_t bytes = about.memory_free > 0 ? about.memory_free : about.memory;
+    ln_fail(error, LINNET_OUT_OF_MEMORY, "device %s has too little memory to %s", device->is.name, doing);
+    ln_at_node(error, -1, step);
+    if (bytes > 0)
+        ln_got(error, "%llu bytes%s", (unsigned long long)bytes, about.memory_free > 0 ? " that are free" : " in all");
+    ln_hint(error, "free other sessions on this device, use smaller shapes, or make the plan without this device");
+    return LINNET_OUT_OF_MEMORY;
+}
+
 linnet_status ln_device_failed(const ln_device *device, int code, const char *doing, const char *step,
                                linnet_error *error) {
+    if (code == LINNET_DEVICE_FULL) return is_full(device, doing, step, error);
     const char *text = device->is.explain != NULL ? device->is.explain(device->is.context, code) : NULL;
     ln_fail(error, LINNET_DEVICE_FAILED, "device %s failed to %s", device->is.name, doing);
     ln_at_node(error, -1, step);
@@ -34,6 +47,7 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
         ln_expected(error, "version %d, and all functions that are not optional", LINNET_DEVICE_VERSION);
         return ln_hint(error, "build the device with the linnet_device.h of this library");
     }
+    to->origin = from;
     to->limits.struct_size = sizeof to->limits;
     const int code = to->is.limits(to->is.context, &to->limits);
     if (code != 0) return ln_device_failed(to, code, "tell its limits", "", error);
@@ -41,6 +55,14 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
     to->limits.host_visible = to->limits.host_visible && to->is.map != NULL;
     to->limits.shared = to->limits.shared && to->is.import != NULL;
     return LINNET_OK;
+}
+
+linnet_status ln_device_allocate(const ln_device *device, uint64_t bytes, linnet_handle *buffer, linnet_error *error) {
+    const int code = device->is.allocate(device->is.context, bytes, buffer);
+    if (code == 0) return LINNET_OK;
+    const linnet_status status = ln_device_failed(device, code, "allocate memory", "", error);
+    ln_expected(error, "%llu bytes", (unsigned long long)bytes);
+    return status;
 }
 
 static bool matches(const char *pattern, const char *text) {

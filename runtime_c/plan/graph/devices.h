@@ -29,14 +29,17 @@ enum ln_reason {
 /* A device as a plan keeps it: its functions (NULL beyond the struct_size of an older device) and its limits. */
 typedef struct ln_device {
     linnet_device is;
+    const linnet_device *origin; /* the struct of the plan's config, which identifies the device */
     linnet_device_limits limits;
 } ln_device;
 
 /* Copies a device's table and asks for its limits. Errors: INVALID_ARGUMENT, DEVICE_FAILED. */
 linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_error *error);
-/* DEVICE_FAILED, with the device's text for the code. `step` may be "". */
+/* DEVICE_FAILED, with the device's text for the code, or OUT_OF_MEMORY for LINNET_DEVICE_FULL. `step` may be "". */
 linnet_status ln_device_failed(const ln_device *device, int code, const char *doing, const char *step,
                                linnet_error *error);
+/* Allocates memory of the device. Errors: DEVICE_FAILED, OUT_OF_MEMORY. */
+linnet_status ln_device_allocate(const ln_device *device, uint64_t bytes, linnet_handle *buffer, linnet_error *error);
 
 /* Consecutive nodes that one device runs as one step. */
 typedef struct ln_work_claim {

@@ -5,6 +5,8 @@
 
 #include "kernel/kernel.h"
 
+#include "linnet_device.h"
+
 enum ln_region {
     LN_REGION_NONE = 0, /* absent operand */
     LN_REGION_HOST,     /* constant: `pointer`, into the file or a folded blob */
@@ -23,18 +25,27 @@ typedef struct ln_resident {
     uint64_t offset;
     ln_tensor tensor;
     const char *name;
+    uint64_t key[4]; /* of a constant: residents of the model's programs with equal keys share their memory. It contains
+                        the address in the file or a digest of folded bytes, the number of bytes, and the size of the
+                        allocation */
+    struct ln_resident *next; /* of the outermost program: the next constant that differs from those before */
 } ln_resident;
 
-/* Memory on one device. `chunks` are the sizes of its allocations: the arenas, the scratch (if any), the residents. */
+/* Memory on one device. `chunks` are the sizes of its allocations: the arenas, the scratch (if any), the copies of
+ * variables and the packed memory, and one for each constant. `residents` has the constants at its end. */
 typedef struct ln_device_memory {
+    const linnet_device *device;
     uint64_t *chunks;
-    int32_t n_chunks, scratch_chunk, first_resident;
-    int32_t first_chunk;     /* number of its first allocation among those of all devices */
-    int32_t resident_number; /* number of its first resident among those of all devices */
-    ln_resident *residents;
+    int32_t n_chunks, scratch_chunk, first_constant; /* first_constant: number of the resident */
+    int32_t first_chunk;                             /* number of its first allocation among those of all devices */
+    int32_t resident_number;                         /* number of its first resident among those of all devices */
+    ln_resident *residents, *distinct;               /* distinct: list of the constants, also of those of bodies */
     int32_t n_residents, steps, nodes;
     uint64_t activations, scratch, packed, constants, variables;
 } ln_device_memory;
+
+/* The resident of the list `first` that has the same constant; NULL: none. */
+ln_resident *ln_same_constant(ln_resident *first, const ln_resident *constant);
 
 /* Bytes and counts of all memory besides scratch and constants. */
 typedef struct ln_needs {

@@ -1,5 +1,6 @@
 /* device_memory.c - the memory on devices, which is the allocations that a session makes there: arenas, scratch, and
  * what stays from run to run. */
+#include "base/digest.h"
 #include "plan/graph/planner.h"
 #include "plan/passes/passes.h"
 
@@ -49,45 +50,82 @@ static linnet_status plan_arenas(ln_work *w, arenas *a, int32_t count, uint64_t 
 }
 
 /* Makes room for bytes that stay for the whole session: in the last buffer if there is room, else in a new one. */
-static void add_resident(ln_device_memory *m, uint64_t room, uint64_t align, uint64_t bytes, int32_t *chunk,
+static void add_resident(ln_device_memory *m, int32_t first, uint64_t room, uint64_t bytes, int32_t *chunk,
                          uint64_t *offset) {
-    bytes = ln_round_up((size_t)bytes, (size_t)align);
-    if (m->n_chunks == m->first_resident || (room > 0 && m->chunks[m->n_chunks - 1] + bytes > room))
-        m->chunks[m->n_chunks++] = 0;
+    if (m->n_chunks == first || (room > 0 && m->chunks[m->n_chunks - 1] + bytes > room)) m->chunks[m->n_chunks++] = 0;
     *chunk = m->n_chunks - 1;
     *offset = m->chunks[*chunk];
     m->chunks[*chunk] += bytes;
 }
 
-static linnet_status find_residents(ln_work *w, uint8_t place, uint64_t room) {
+ln_resident *ln_same_constant(ln_resident *first, const ln_resident *constant) {
+    while (first != NULL && memcmp(first->key, constant->key, sizeof first->key) != 0) first = first->next;
+    return first;
+}
+
+/* Sets the key of a constant. Data of the file is compared by its address, folded data by its content. */
+static void set_key(const linnet_model *model, ln_resident *r, uint64_t size) {
+    r->key[2] = ln_known_bytes(&r->tensor);
+    r->key[3] = size;
+    if ((uintptr_t)r->host - (uintptr_t)model->file < model->file_size)
+        r->key[0] = (uintptr_t)r->host;
+    else
+        ln_digest(r->host, (size_t)r->key[2], r->key);
+}
+
+/* Adds the constants (or the copies of variables) that steps of the device read. Each constant has an allocation of its
+ * own, because sessions share constants one by one. */
+static void add_values(ln_work *w, uint8_t place, int32_t first, bool constants) {
     ln_device_memory *m = &w->needs->devices[place];
-    const uint64_t align = ln_device_at(w, place)->limits.alignment;
-    int32_t n = 0;
-    for (int32_t i = 0; i < w->buffers.count; ++i)
-        n += ln_buffer_at(w, i)->kind == LN_REGION_RESIDENT && ln_buffer_at(w, i)->device == place;
-    m->residents = ln_pool_array(w->lasting, n, sizeof *m->residents);
-    if (m->residents == NULL) return ln_work_no_memory(w);
+    const ln_device *d = ln_device_at(w, place);
     for (int32_t i = 0; i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
         const int32_t buffer = ln_home_of(w, i).buffer;
         if (v->device != place || buffer < 0) continue;
         ln_work_buffer *b = ln_buffer_at(w, buffer);
-        if (b->kind != LN_REGION_RESIDENT || (v->host == NULL && v->variable < 0)) continue;
-        add_resident(m, room, align, b->size, &b->chunk, &b->offset);
-        *(v->host != NULL ? &m->constants : &m->variables) += ln_round_up((size_t)b->size, (size_t)align);
-        m->residents[m->n_residents++] = (ln_resident){.host = v->host,
-                                                       .variable = v->variable,
-                                                       .chunk = b->chunk,
-                                                       .offset = b->offset,
-                                                       .tensor = v->tensor,
-                                                       .name = v->name};
+        if (b->kind != LN_REGION_RESIDENT || (v->host != NULL) != constants || (!constants && v->variable < 0))
+            continue;
+        const uint64_t size = ln_round_up((size_t)ln_max((int64_t)b->size, 1), (size_t)d->limits.alignment);
+        ln_resident *r = &m->residents[m->n_residents];
+        *r = (ln_resident){.host = v->host, .variable = v->variable, .tensor = v->tensor, .name = v->name};
+        if (constants) {
+            set_key(w->model, r, size);
+            const ln_resident *same = ln_same_constant(m->distinct, r);
+            b->offset = 0;
+            b->chunk = same != NULL ? same->chunk : m->n_chunks;
+            if (same != NULL) continue;
+            m->chunks[m->n_chunks++] = size;
+            r->next = m->distinct;
+            m->distinct = r;
+        } else {
+            add_resident(m, first, d->limits.largest_buffer, size, &b->chunk, &b->offset);
+        }
+        *(constants ? &m->constants : &m->variables) += size;
+        r->chunk = b->chunk;
+        r->offset = b->offset;
+        ++m->n_residents;
     }
+}
+
+static linnet_status find_residents(ln_work *w, uint8_t place) {
+    ln_device_memory *m = &w->needs->devices[place];
+    const ln_device *d = ln_device_at(w, place);
+    const int32_t first = m->n_chunks;
+    int32_t n = 0;
+    for (int32_t i = 0; i < w->buffers.count; ++i)
+        n += ln_buffer_at(w, i)->kind == LN_REGION_RESIDENT && ln_buffer_at(w, i)->device == place;
+    m->residents = ln_pool_array(w->lasting, n, sizeof *m->residents);
+    if (m->residents == NULL) return ln_work_no_memory(w);
+    add_values(w, place, first, false);
     for (int32_t i = 0; i < w->claims.count; ++i) {
         ln_work_claim *c = ((ln_work_claim **)w->claims.items)[i];
         if (c->nodes[0]->device != place || c->is.packed_bytes == 0) continue;
-        add_resident(m, room, align, c->is.packed_bytes, &c->packed_chunk, &c->packed_offset);
-        m->packed += ln_round_up((size_t)c->is.packed_bytes, (size_t)align);
+        const uint64_t size = ln_round_up((size_t)c->is.packed_bytes, (size_t)d->limits.alignment);
+        add_resident(m, first, d->limits.largest_buffer, size, &c->packed_chunk, &c->packed_offset);
+        m->packed += size;
     }
+    m->first_constant = m->n_residents;
+    add_values(w, place, first, true);
     return LINNET_OK;
 }
 
@@ -134,8 +172,8 @@ static linnet_status plan_device(ln_work *w, uint8_t place) {
     for (int32_t i = 0; i < m->n_chunks; ++i) m->activations += m->chunks[i];
     m->scratch_chunk = m->scratch > 0 ? m->n_chunks : -1;
     if (m->scratch > 0) m->chunks[m->n_chunks++] = m->scratch;
-    m->first_resident = m->n_chunks;
-    const linnet_status status = find_residents(w, place, room);
+    m->device = d->origin;
+    const linnet_status status = find_residents(w, place);
     if (status != LINNET_OK) return status;
     uint64_t *chunks = ln_pool_array(w->lasting, m->n_chunks, sizeof *chunks);
     if (chunks == NULL) return ln_work_no_memory(w);
