@@ -104,6 +104,5 @@ def test_the_limit_holds_for_each_device_alone() -> None:
     assert totals[0] > totals[1] > 0
     with Chain(layers().to_bytes()) as chain:
         chain.make_plan(devices=both, device_count=2, max_device_bytes=totals[0])
-    with Chain(layers().to_bytes()) as chain:
-        with pytest.raises(Failure, match="on device first"):
-            chain.make_plan(devices=both, device_count=2, max_device_bytes=totals[1])
+    with Chain(layers().to_bytes()) as chain, pytest.raises(Failure, match="on device first"):
+        chain.make_plan(devices=both, device_count=2, max_device_bytes=totals[1])

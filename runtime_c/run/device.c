@@ -125,6 +125,7 @@ static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_
     if (device->is.prepare != NULL) {
         queue_of(s, step->device)->busy = true;
         const int code = device->is.prepare(device->is.context, queue_of(s, step->device)->queue, work, &bound->state);
+        if (code == LINNET_DEVICE_REFUSES) s->refused = step;
         if (code != 0) return ln_device_failed(device, code, "prepare a step", step->name, error);
     }
     work->cache = NULL;
