@@ -60,14 +60,6 @@ static linnet_status follow(linnet_session *s, const linnet_session_config *conf
     return LINNET_OK;
 }
 
-linnet_status ln_note_refused(linnet_session *s, ln_refusals *refusals, linnet_status status, linnet_error *error) {
-    const ln_step *step = LN_HAS_DEVICES ? s->refused : NULL;
-    s->refused = NULL;
-    if (step == NULL || ln_refuse_steps(refusals, step->claim->graph, step->claim->steps, step->claim->n, step->device))
-        return status;
-    return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a session");
-}
-
 static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet_session_config *config,
                             ln_refusals *refusals, linnet_session **out, linnet_error *error) {
     ln_memory memory;

@@ -19,10 +19,6 @@ static inline const ln_port *ln_port_at(const ln_program *p, int32_t i) {
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error);
 /* Resolves the operands of the instance and of all later segments again. */
 void ln_instance_rebind(linnet_session *session, ln_instance *instance);
-/* session.c: if a device has refused to prepare a step, notes that, so that the plan is made again. Returns `status`,
- * or OUT_OF_MEMORY. */
-linnet_status ln_note_refused(linnet_session *session, struct ln_refusals *refusals, linnet_status status,
-                              linnet_error *error);
 /* segment.c: bytes that later segments may still allocate within max_bytes; UINT64_MAX without a limit. */
 uint64_t ln_session_free(const linnet_session *session);
 /* segment.c: makes room for `bytes` more bytes. It drops later segments on which the run up to `last` does not depend.
@@ -89,6 +85,10 @@ static inline int32_t ln_own_chunks(const ln_device_memory *m) {
 linnet_status ln_constants_take(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* Releases the constants that no other instance has. */
 void ln_constants_give(ln_instance *instance);
+/* If a device has refused to prepare a step, notes that, so that the plan is made again. Returns `status`,
+ * or OUT_OF_MEMORY. */
+linnet_status ln_note_refused(linnet_session *session, struct ln_refusals *refusals, linnet_status status,
+                              linnet_error *error);
 /* Submits a transfer or a claim, or waits. */
 linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_bound *bound,
                              linnet_error *error);
