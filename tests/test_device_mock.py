@@ -60,7 +60,9 @@ class Mock:
 
     def reset(self, kind: str = "plain", seed: int = 1, **more: int) -> list[Device]:
         """Returns the devices that the kind uses; each takes the same share of the nodes."""
-        names = "delay visible shared epilogues padding largest claims layouts reaches refuses in_place fail_at failed"
+        names = (
+            "delay visible shared epilogues padding largest claims layouts reaches refuses late in_place fail_at failed"
+        )
         names += " misuse uploads variables downloads copies runs fused private overwritten waits overlaps"
         self.set(**dict.fromkeys(names.split(), 0))
         two = kind == "two devices"
@@ -134,11 +136,11 @@ def _compare(got: dict[str, np.ndarray], want: dict[str, np.ndarray], exact: boo
             )
 
 
-def _halves(mock: Mock, name: str, dtype: str, kind: str, seed: int) -> int:
+def _halves(mock: Mock, name: str, dtype: str, kind: str, seed: int, **more: int) -> int:
     """Returns the number of steps that ran on a device. A model may be one step: a loop, or what its shapes depend on."""
     model, feeds = _model(name, dtype)
     alone = linnet.Session(model, threads=2).run(feeds)
-    session = linnet.Session(model, threads=2, devices=mock.reset(kind, seed))
+    session = linnet.Session(model, threads=2, devices=mock.reset(kind, seed, **more))
     where = [step.device for step in session.steps]
     used = set(where)
     assert len(where) < 8 or len(used) > 1, where
@@ -150,6 +152,14 @@ def _halves(mock: Mock, name: str, dtype: str, kind: str, seed: int) -> int:
     del session
     mock.nothing_left()
     return runs
+
+
+@pytest.mark.parametrize("kind", ["claims", "layouts", "two devices"])
+def test_claims_that_are_refused_when_they_are_prepared(kind: str, mock: Mock) -> None:
+    """The session makes a plan of its own, in which the other steps are still on the device."""
+    for name in list(nets.NETS)[:3]:
+        for seed in range(2):
+            _halves(mock, name, "f32", kind, seed, late=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

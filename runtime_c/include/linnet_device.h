@@ -48,9 +48,12 @@ typedef uint64_t linnet_handle;
 
 /* Codes that functions of a device may return besides its own. */
 typedef enum linnet_device_code {
-    LINNET_DEVICE_FULL = 1000001 /* the device has too little memory. The session fails with LINNET_OUT_OF_MEMORY, and
-                                  * the record has the numbers of `about`. For `allocate`, and for other functions of
-                                  * a device that allocates late */
+    LINNET_DEVICE_FULL = 1000001,   /* the device has too little memory. The session fails with LINNET_OUT_OF_MEMORY,
+                                     * and the record has the numbers of `about`. For `allocate`, and for other
+                                     * functions of a device that allocates late */
+    LINNET_DEVICE_REFUSES = 1000002 /* for `prepare`: the device cannot run the claim after all. The session is created
+                                     * again with a plan of its own, in which the steps of the claim are not on this
+                                     * device (linnet_session_plan) */
 } linnet_device_code;
 
 /* Bytes in a buffer. The library never computes addresses on a device: each operand is a buffer and an offset. */
@@ -443,7 +446,7 @@ struct linnet_device {
     int (*copy)(void *context, linnet_handle queue, const linnet_span *to, const linnet_device *of,
                 const linnet_span *from);
     /* Optional, both or none. Compiles kernels, packs constants (it may submit work to the queue), and captures graphs.
-     */
+     * LINNET_DEVICE_REFUSES: the device cannot run the claim. `unprepare` is not called after a failure. */
     int (*prepare)(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *state);
     void (*unprepare)(void *context, linnet_handle state);
     int (*run)(void *context, linnet_handle queue, const linnet_work *work, linnet_handle state);

@@ -90,6 +90,10 @@ LINNET_API size_t linnet_model_mapped_bytes(const linnet_model *model);
  * function plans those segments with the plan's allocator and frees them again. Errors: UNKNOWN_SHAPE (names the node
  * whose size has no upper bound), TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
+/* The plan that the session runs. It is the one of linnet_session_create, unless a device has refused steps while the
+ * session was created (linnet_device.h): the session then has made a plan of its own. Valid until the session is freed.
+ * NULL for NULL. */
+LINNET_API linnet_plan *linnet_session_plan(const linnet_session *session);
 /* Takes references to the packed weights that this plan shares with other plans of the model. The weights then stay in
  * memory when other plans are freed. Returns the bytes that this plan's first session must still pack; 0 for NULL. */
 LINNET_API uint64_t linnet_plan_share(linnet_plan *plan);

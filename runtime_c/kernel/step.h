@@ -22,6 +22,7 @@ typedef struct ln_step_value {
 struct linnet_step {
     ln_call call;
     const char *name;
+    int32_t number;              /* of its node (ln_work_node.number) */
     const ln_step_value *values; /* inputs, operands of the epilogue, outputs */
 };
 

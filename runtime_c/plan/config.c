@@ -1,6 +1,8 @@
-/* config.c - refuses a linnet_plan_config with a value that is out of range.
+/* config.c - refuses a linnet_plan_config with a value that is out of range, and copies one.
  */
 #include "plan/plan.h"
+
+#include <string.h>
 
 linnet_status ln_check_plan_config(const linnet_plan_config *c, linnet_error *error) {
     const char *wrong = NULL;
@@ -29,4 +31,44 @@ linnet_status ln_check_plan_config(const linnet_plan_config *c, linnet_error *er
     ln_expected(error, "0 (f32), 1 (f16), 2 (bf16) or 3 (tf32)");
     ln_got(error, "%d", (int)c->precision);
     return ln_hint(error, "use a linnet_precision of linnet.h");
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
+
+/* Memory that cannot be allocated marks the pool as failed. */
+static const char *copy_text(ln_pool *pool, const char *from) {
+    return from != NULL ? ln_pool_text(pool, from, strlen(from)) : NULL;
+}
+
+static void *copy_array(ln_pool *pool, const void *from, int32_t n, size_t size) {
+    void *to = from != NULL ? ln_pool_array(pool, n, size) : NULL;
+    if (to != NULL && n > 0) memcpy(to, from, (size_t)n * size);
+    return to;
+}
+
+static const linnet_shape *copy_shapes(ln_pool *pool, const linnet_shape *from, int32_t n) {
+    linnet_shape *to = copy_array(pool, from, n, sizeof *to);
+    for (int32_t i = 0; to != NULL && i < n; ++i) to[i].input = copy_text(pool, from[i].input);
+    return to;
+}
+
+const linnet_plan_config *ln_copy_plan_config(ln_pool *pool, const linnet_plan_config *from) {
+    linnet_plan_config *to = copy_array(pool, from, 1, sizeof *to);
+    if (to == NULL) return NULL;
+    const char **fetches = copy_array(pool, from->fetches, from->fetch_count, sizeof *fetches);
+    for (int32_t i = 0; fetches != NULL && i < from->fetch_count; ++i) fetches[i] = copy_text(pool, from->fetches[i]);
+    linnet_placement *hints = copy_array(pool, from->placement, from->placement_count, sizeof *hints);
+    for (int32_t i = 0; hints != NULL && i < from->placement_count; ++i)
+        hints[i] = (linnet_placement){copy_text(pool, hints[i].node), copy_text(pool, hints[i].device)};
+    to->fetches = fetches;
+    to->placement = hints;
+    to->signature = copy_text(pool, from->signature);
+    to->isa_max = copy_text(pool, from->isa_max);
+    to->tuning = copy_text(pool, from->tuning);
+    to->shapes = copy_shapes(pool, from->shapes, from->shape_count);
+    to->bounds = copy_shapes(pool, from->bounds, from->bound_count);
+    to->feeds = copy_shapes(pool, from->feeds, from->feed_count);
+    to->devices = copy_array(pool, from->devices, from->device_count, sizeof(const linnet_device *));
+    to->allocator = NULL; /* the plan has a copy of it */
+    return pool->failed ? NULL : to;
 }

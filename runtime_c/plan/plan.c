@@ -80,6 +80,7 @@ static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config
         return ln_left_out("linnet_plan_config.devices", "LINNET_DEVICES", error);
     plan->devices = ln_pool_array(&plan->pool, c->device_count, sizeof *plan->devices);
     plan->hints = ln_pool_array(&plan->pool, c->placement_count, sizeof *plan->hints);
+    if (c->device_count > 0) plan->config = ln_copy_plan_config(&plan->pool, c);
     if (plan->pool.failed) return no_memory(error);
     linnet_status status = LINNET_OK;
     for (; plan->n_devices < ln_device_count(c->device_count) && status == LINNET_OK; ++plan->n_devices)
@@ -259,6 +260,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     ln_refusals refusals;
     linnet_status status;
     ln_refusals_init(&refusals, &plan->memory.allocator);
+    if (LN_HAS_DEVICES && plan->refusals != NULL) refusals.first = plan->refusals->first;
     do status = build_once(plan, c, target, frame, &refusals, error);
     while (ln_build_again(&refusals));
     ln_refusals_free(&refusals);
@@ -310,17 +312,8 @@ static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_
     return status;
 }
 
-linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
-                                 linnet_error *error) {
-    linnet_plan_config taken;
-    const linnet_plan_config *config = &taken;
-    if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `out` must not be NULL");
-    *out = NULL;
-    if (model == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `model` must not be NULL");
-    linnet_plan_config_init(&taken);
-    linnet_status status = given != NULL ? LN_TAKE(linnet_plan_config, snapshot, &taken, given, error) : LINNET_OK;
-    if (status == LINNET_OK) status = ln_check_plan_config(config, error);
-    if (status != LINNET_OK) return status;
+static linnet_status create(linnet_model *model, const linnet_plan_config *config, ln_refusals *refusals,
+                            linnet_plan **out, linnet_error *error) {
     const uint64_t start = ln_now_ns();
     ln_memory memory;
     ln_memory_init(&memory, config->allocator ? config->allocator : &model->memory.allocator);
@@ -331,13 +324,15 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     ln_pool_init(&plan->pool, &plan->memory);
     atomic_init(&plan->references.count, 1);
     plan->model = ln_model_retain(model);
-    status = resolve(plan, config, error);
+    plan->refusals = refusals;
+    linnet_status status = resolve(plan, config, error);
     if (status == LINNET_OK) status = fit(plan, config, error);
     if (status == LINNET_OK && LN_HAS_DEVICES) status = ln_check_devices(plan, config->max_device_bytes, error);
     if (status != LINNET_OK) {
         linnet_plan_free(plan);
         return status;
     }
+    plan->refusals = NULL;
     plan->info.plan_ns = ln_now_ns() - start;
     if (ln_device_count(plan->n_devices) > 0) ln_report_fallback(plan);
     ln_report_tuning(plan);
@@ -346,6 +341,25 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
                (int)plan->info.recomputed, (int)plan->info.steps, (unsigned long long)plan->max_bytes);
     *out = plan;
     return LINNET_OK;
+}
+
+linnet_status ln_plan_again(const linnet_plan *plan, ln_refusals *refusals, linnet_plan **out, linnet_error *error) {
+    linnet_plan_config config = *plan->config;
+    config.allocator = &plan->memory.allocator;
+    return create(plan->model, &config, refusals, out, error);
+}
+
+linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *given, linnet_plan **out,
+                                 linnet_error *error) {
+    linnet_plan_config taken;
+    const linnet_plan_config *config = &taken;
+    if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `out` must not be NULL");
+    *out = NULL;
+    if (model == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_create: `model` must not be NULL");
+    linnet_plan_config_init(&taken);
+    linnet_status status = given != NULL ? LN_TAKE(linnet_plan_config, snapshot, &taken, given, error) : LINNET_OK;
+    if (status == LINNET_OK) status = ln_check_plan_config(config, error);
+    return status == LINNET_OK ? create(model, config, NULL, out, error) : status;
 }
 
 uint64_t linnet_plan_share(linnet_plan *plan) { return plan != NULL ? ln_program_share(&plan->program) : 0; }

@@ -32,11 +32,19 @@ struct linnet_plan {
     const struct ln_machine *machine;
     ln_pass_change *changes; /* per pass; NULL: nobody asks */
     uint64_t max_bytes;
+    const linnet_plan_config *config; /* a copy, with which a session can make the plan again; NULL without devices */
+    struct ln_refusals *refusals;     /* while the plan is made: what devices have refused in sessions; may be NULL */
     linnet_plan_info info;
 };
 
 /* config.c: INVALID_ARGUMENT for a value that is out of range. */
 linnet_status ln_check_plan_config(const linnet_plan_config *config, linnet_error *error);
+/* config.c: copies the config and all that it points to, except the devices and the allocator; NULL without memory. */
+const linnet_plan_config *ln_copy_plan_config(ln_pool *pool, const linnet_plan_config *from);
+/* Makes the plan again without the steps that devices have refused while a session was created. Errors: those of
+ * linnet_plan_create. */
+linnet_status ln_plan_again(const linnet_plan *plan, struct ln_refusals *refusals, linnet_plan **out,
+                            linnet_error *error);
 linnet_plan *ln_plan_retain(linnet_plan *plan);
 /* plan_devices.c: TOO_LARGE if the plan needs more than `most` bytes on a device; 0: no limit. */
 linnet_status ln_check_devices(const linnet_plan *plan, uint64_t most, linnet_error *error);

@@ -129,6 +129,7 @@ struct linnet_session {
     char **bound;               /* per input, then per output of the first program: the caller's memory, or NULL */
     bool binds;                 /* any is not NULL */
     const linnet_program_cache *program_cache;
+    const ln_step *refused; /* the step whose claim a device has refused to prepare; NULL: none */
     void *block, *io, *arena;
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
     size_t first_bytes;  /* bytes that `memory` counted when the session was created; any further bytes belong to later

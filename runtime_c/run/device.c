@@ -2,6 +2,7 @@
    queue; only LN_STEP_WAIT blocks. plan/passes/ decides what runs on a device (places.c) and when to wait (waits.c). */
 #include "model/snapshot.h"
 #include "model/store.h"
+#include "plan/graph/refusals.h"
 #include "run/session.h"
 
 #include <string.h>
@@ -125,11 +126,20 @@ static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_
     if (device->is.prepare != NULL) {
         queue_of(s, step->device)->busy = true;
         const int code = device->is.prepare(device->is.context, queue_of(s, step->device)->queue, work, &bound->state);
+        if (code == LINNET_DEVICE_REFUSES) s->refused = step;
         if (code != 0) return ln_device_failed(device, code, "prepare a step", step->name, error);
     }
     work->cache = NULL;
     bound->prepared = true;
     return LINNET_OK;
+}
+
+linnet_status ln_note_refused(linnet_session *s, ln_refusals *refusals, linnet_status status, linnet_error *error) {
+    const ln_step *step = LN_HAS_DEVICES ? s->refused : NULL;
+    s->refused = NULL;
+    if (step == NULL || ln_refuse_steps(refusals, step->claim->graph, step->claim->steps, step->claim->n, step->device))
+        return status;
+    return ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a session");
 }
 
 static void bind_transfer(const linnet_session *s, const ln_instance *instance, const ln_step *step) {

@@ -37,14 +37,19 @@ static int32_t write_key(const linnet_session *s, const ln_instance *instance, i
     return n;
 }
 
-static void free_instance(linnet_session *s, ln_instance *instance) {
-    ln_segments_free(s, instance);
+/* Frees what `make` has made. */
+static void clear(linnet_session *s, ln_instance *instance) {
     if (instance->program != NULL) ln_instance_unbind(s, instance);
     s->packed_bytes -= (size_t)ln_min((int64_t)s->packed_bytes, (int64_t)ln_program_unpack(&instance->own));
     ln_program_free(&instance->own);
     ln_memory_free(&s->memory, instance->memory, instance->memory_size);
-    ln_memory_free(&s->memory, instance->key.words, (size_t)instance->key.count * sizeof(int64_t));
     ln_memory_free(&s->memory, instance->block, instance->block_size);
+}
+
+static void free_instance(linnet_session *s, ln_instance *instance) {
+    ln_segments_free(s, instance);
+    clear(s, instance);
+    ln_memory_free(&s->memory, instance->key.words, (size_t)instance->key.count * sizeof(int64_t));
     ln_memory_free(&s->memory, instance, sizeof *instance);
 }
 
@@ -156,17 +161,6 @@ static linnet_status plan_once(linnet_session *s, ln_instance *parent, ln_instan
     return status;
 }
 
-static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean,
-                                  linnet_error *error) {
-    ln_refusals refusals;
-    linnet_status status;
-    ln_refusals_init(&refusals, &s->memory.allocator);
-    do status = plan_once(s, parent, child, lean, &refusals, error);
-    while (ln_build_again(&refusals));
-    ln_refusals_free(&refusals);
-    return status;
-}
-
 /* Allocates packed weights and memory for a planned segment, after making room for them. */
 static linnet_status allocate(linnet_session *s, ln_instance *child, linnet_error *error) {
     ln_program *p = child->program;
@@ -190,8 +184,22 @@ static linnet_status allocate(linnet_session *s, ln_instance *child, linnet_erro
 }
 
 static linnet_status make(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean, linnet_error *error) {
-    linnet_status status = plan_segment(s, parent, child, lean, error);
-    if (status == LINNET_OK) status = allocate(s, child, error);
+    const ln_instance empty = *child;
+    ln_refusals refusals;
+    linnet_status status;
+    bool again;
+    ln_refusals_init(&refusals, &s->memory.allocator);
+    do {
+        status = plan_once(s, parent, child, lean, &refusals, error);
+        if (status == LINNET_OK) status = allocate(s, child, error);
+        status = ln_note_refused(s, &refusals, status, error);
+        again = ln_build_again(&refusals);
+        if (again) {
+            clear(s, child);
+            *child = empty;
+        }
+    } while (again);
+    ln_refusals_free(&refusals);
     return status;
 }
 

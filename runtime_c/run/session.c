@@ -4,6 +4,7 @@
 
 #include "base/structs.h"
 #include "model/store.h"
+#include "plan/graph/refusals.h"
 #include "linnet_ext.h"
 
 #include <string.h>
@@ -59,22 +60,12 @@ static linnet_status follow(linnet_session *s, const linnet_session_config *conf
     return LINNET_OK;
 }
 
-linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *given,
-                                    linnet_session **out, linnet_error *error) {
-    linnet_session_config taken;
-    const linnet_session_config *config = &taken;
-    if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `out` must not be NULL");
-    *out = NULL;
-    if (plan == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `plan` must not be NULL");
-    linnet_session_config_init(&taken);
-    linnet_status status = given != NULL ? LN_TAKE(linnet_session_config, max_bytes, &taken, given, error) : LINNET_OK;
-    if (status != LINNET_OK) return status;
-    if (store != NULL && ln_store_model(store) != plan->model)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store and the plan belong to different models");
+static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet_session_config *config,
+                            ln_refusals *refusals, linnet_session **out, linnet_error *error) {
     ln_memory memory;
     ln_memory_init(&memory, config->allocator ? config->allocator : &plan->memory.allocator);
     const uint64_t arena = config->arena == NULL ? plan->info.activations + plan->info.scratch : 0;
-    status = check_arena(plan, config, error);
+    linnet_status status = check_arena(plan, config, error);
     if (status == LINNET_OK)
         status = ln_memory_check(&memory, arena + plan->program.io + linnet_plan_share(plan), error);
     if (status == LINNET_OK) status = ln_program_pack(&plan->program, error);
@@ -119,6 +110,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
         status = ln_instance_bind(s, &s->root, block + at.instance, error);
     }
     if (status != LINNET_OK) {
+        status = ln_note_refused(s, refusals, status, error);
         linnet_session_free(s);
         return status;
     }
@@ -134,6 +126,35 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     *out = s;
     return LINNET_OK;
 }
+
+linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *given,
+                                    linnet_session **out, linnet_error *error) {
+    linnet_session_config taken;
+    const linnet_session_config *config = &taken;
+    if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `out` must not be NULL");
+    *out = NULL;
+    if (plan == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: `plan` must not be NULL");
+    linnet_session_config_init(&taken);
+    linnet_status status = given != NULL ? LN_TAKE(linnet_session_config, max_bytes, &taken, given, error) : LINNET_OK;
+    if (status != LINNET_OK) return status;
+    if (store != NULL && ln_store_model(store) != plan->model)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store and the plan belong to different models");
+    ln_refusals refusals;
+    linnet_plan *own = NULL; /* made because a device has refused steps of the given one */
+    ln_refusals_init(&refusals, &plan->memory.allocator);
+    status = create(plan, store, config, &refusals, out, error);
+    while (ln_build_again(&refusals)) {
+        linnet_plan_free(own);
+        own = NULL;
+        status = ln_plan_again(plan, &refusals, &own, error);
+        if (status == LINNET_OK) status = create(own, store, config, &refusals, out, error);
+    }
+    linnet_plan_free(own); /* the session has a reference */
+    ln_refusals_free(&refusals);
+    return status;
+}
+
+linnet_plan *linnet_session_plan(const linnet_session *s) { return s != NULL ? s->plan : NULL; }
 
 void linnet_session_free(linnet_session *s) {
     if (s == NULL) return;

@@ -85,6 +85,10 @@ static inline int32_t ln_own_chunks(const ln_device_memory *m) {
 linnet_status ln_constants_take(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* Releases the constants that no other instance has. */
 void ln_constants_give(ln_instance *instance);
+/* If a device has refused to prepare a step, notes that, so that the plan is made again. Returns `status`,
+ * or OUT_OF_MEMORY. */
+linnet_status ln_note_refused(linnet_session *session, struct ln_refusals *refusals, linnet_status status,
+                              linnet_error *error);
 /* Submits a transfer or a claim, or waits. */
 linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_bound *bound,
                              linnet_error *error);

@@ -164,16 +164,17 @@ static int list_steps(bench *b) {
     linnet_session_config config;
     int status;
     double end = tool_now() + 0.5 * b->seconds;
+    linnet_plan *plan = linnet_session_plan(b->session); /* the session's own, if a device has refused steps */
     b->memory.struct_size = sizeof b->memory;
-    if (linnet_plan_get_info(b->plan, &b->memory))
+    if (linnet_plan_get_info(plan, &b->memory))
         return tool_fail(b->common.tool, "cannot read the memory figures of the plan; please report this");
-    linnet_plan_bound(b->plan, &b->most, &b->unbounded);
+    linnet_plan_bound(plan, &b->most, &b->unbounded);
     b->steps = calloc((size_t)b->memory.steps + 1, sizeof *b->steps);
     if (!b->steps) return tool_no_memory(b->common.tool);
     if (b->ops || b->json) {
         linnet_session_config_init(&config);
         config.trace = 1;
-        if (linnet_session_create(b->plan, NULL, &config, &traced, &error))
+        if (linnet_session_create(plan, NULL, &config, &traced, &error))
             return tool_fail_record(b->common.tool, &error);
         fill(b, traced);
         for (int i = 0; i < FEWEST_RUNS || (i < TRACED_RUNS && tool_now() < end); i++)
@@ -184,8 +185,7 @@ static int list_steps(bench *b) {
     }
     for (int i = 0; i < b->memory.steps; i++) {
         b->steps[i].struct_size = sizeof *b->steps;
-        if (traced ? linnet_session_get_step(traced, i, &b->steps[i])
-                   : linnet_plan_get_step(b->plan, i, &b->steps[i])) {
+        if (traced ? linnet_session_get_step(traced, i, &b->steps[i]) : linnet_plan_get_step(plan, i, &b->steps[i])) {
             linnet_session_free(traced);
             return tool_fail(b->common.tool, "cannot read the facts about step %d; please report this", i);
         }

@@ -474,6 +474,8 @@ static int prepare(void *context, linnet_handle handle, const linnet_work *work,
     for (int s = 0; s < work->count; ++s) read_source(work->steps[s]);
     mock_queue *queue = mock_get(MOCK_QUEUE, handle);
     const int code = mock_fails(MOCK_PREPARE);
+    if (code == 0 && mock(late) && mock_hash(linnet_step_name(work->steps[0]), 7) % 8 == 0)
+        return LINNET_DEVICE_REFUSES;
     state *made = code == 0 && queue != NULL ? calloc(1, sizeof *made) : NULL;
     if (made == NULL) return code != 0 ? code : MOCK_MISUSED;
     if (work->packed.bytes > 0) mock_submit(queue, pack, &(launch){.work = work}, sizeof(launch));

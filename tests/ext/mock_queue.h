@@ -23,6 +23,7 @@
     X(layouts)  /* 1: private layouts */                                                                               \
     X(in_place) /* 1: a map may overwrite an operand */                                                                \
     X(refuses)  /* 1: some steps that `cost` took are refused by `offer`, some by `claim` */                           \
+    X(late)     /* 1: some claims are refused by `prepare` */                                                          \
     X(reaches)  /* 1: copies between devices */                                                                        \
     X(hostile)  /* 1: models are hostile: a step may fail, and what the device may read of steps is read */            \
     X(fail_at)  /* the call of the callback `fail` that fails, from 1; 0: none */                                      \

@@ -47,12 +47,14 @@ class Step:
 
 
 class Planned:
-    """A plan and its session for one set of shapes and fetches, with NumPy views of the input and output buffers."""
+    """A session for one set of shapes and fetches, with NumPy views of the input and output buffers. plan: the plan that
+    it runs, which lives as long as the session."""
 
     __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "segmented", "session", "snapshot")
 
-    def __init__(self, plan: Any, session: Any, key: Any) -> None:
+    def __init__(self, session: Any, key: Any) -> None:
         lib = library()
+        plan = lib.linnet_session_plan(session)
         self.plan, self.session, self.key = plan, session, key
         self.error = ffi.new("linnet_error *")
         sizes = info_of(plan)

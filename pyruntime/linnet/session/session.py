@@ -387,7 +387,7 @@ class Session:
         session_out = ffi.new("linnet_session **")
         if lib.linnet_session_create(plan, self.variables.pointer, session_config, session_out, error):
             raise exception(error)
-        return Planned(plan, ffi.gc(session_out[0], lib.linnet_session_free), key)
+        return Planned(ffi.gc(session_out[0], lib.linnet_session_free), key)
 
     def _current(self) -> Planned:
         if self._last is None:

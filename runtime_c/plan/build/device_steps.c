@@ -24,6 +24,7 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
     const int32_t n = from->is.count;
     if (c == NULL) return ln_work_no_memory(w);
     c->n = n;
+    c->graph = w->graph;
     c->number = program->n_claims++;
     c->first_member = program->n_members;
     c->first_span = program->n_spans;

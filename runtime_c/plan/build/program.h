@@ -27,6 +27,7 @@ enum ln_step_kind {
 /* Steps that a device executes as one. In a session, their spans begin at first_span, in the order of the operands. */
 typedef struct ln_claim {
     int32_t n, number, first_member, first_span;
+    int32_t graph; /* number of the graph of its nodes (ln_work.graph) */
     linnet_step *steps;
     ln_operand **operands; /* per step: inputs, operands of the epilogue, outputs */
     uint64_t scratch_bytes, packed_bytes, packed_offset;

@@ -122,6 +122,7 @@ linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t pl
         if (values[k].token != 0) values[k].bytes = ln_device_bytes(w, at) - ln_device_at(w, place)->limits.padding;
     }
     out->name = node->name;
+    out->number = node->number;
     out->values = values;
     return LINNET_OK;
 }

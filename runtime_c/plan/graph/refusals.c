@@ -12,14 +12,23 @@ bool ln_is_refused(const ln_work *w, const ln_work_node *node, uint8_t place) {
     return at != NULL;
 }
 
-linnet_status ln_refuse(ln_work *w, const ln_work_node *node, uint8_t place) {
-    ln_refusals *r = w->refusals;
+static bool add(ln_refusals *r, int32_t graph, int32_t number, uint8_t place) {
     ln_refusal *made = ln_pool_alloc(&r->pool, sizeof *made);
     r->again = made != NULL; /* without memory the build ends with its error */
-    if (made == NULL) return ln_work_no_memory(w);
-    *made = (ln_refusal){r->first, w->graph, r->builds < MOST_BUILDS ? node->number : ALL_NODES, place};
+    if (made == NULL) return false;
+    *made = (ln_refusal){r->first, graph, r->builds < MOST_BUILDS ? number : ALL_NODES, place};
     r->first = made;
-    return LINNET_OK;
+    return true;
+}
+
+linnet_status ln_refuse(ln_work *w, const ln_work_node *node, uint8_t place) {
+    return add(w->refusals, w->graph, node->number, place) ? LINNET_OK : ln_work_no_memory(w);
+}
+
+bool ln_refuse_steps(ln_refusals *r, int32_t graph, const linnet_step *steps, int32_t n, uint8_t place) {
+    for (int32_t i = 0; i < n; ++i)
+        if (!add(r, graph, steps[i].number, place)) return false;
+    return true;
 }
 
 linnet_status ln_end_if_refused(const ln_work *w) { return w->refusals->again ? LINNET_CANCELLED : LINNET_OK; }

@@ -42,6 +42,8 @@ static inline bool ln_build_again(ln_refusals *r) {
     return again;
 }
 
+/* Notes that the device refuses n steps of a graph, after their program was built. False without memory. */
+bool ln_refuse_steps(ln_refusals *refusals, int32_t graph, const linnet_step *steps, int32_t n, uint8_t place);
 /* Notes that the device refuses the node. After many builds, the device gets no node at all. Errors: OUT_OF_MEMORY. */
 linnet_status ln_refuse(ln_work *w, const ln_work_node *node, uint8_t place);
 /* For the end of a pass that asks devices: fails with CANCELLED, which ends the build, if one has refused a node. */
