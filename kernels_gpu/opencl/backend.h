@@ -10,7 +10,6 @@
 
 /* Options of a device: the text after the first comma of its name. */
 typedef struct lg_options {
-    bool profile;      /* profile=on: times of kernels, which linnet bench shows */
     bool f16;          /* f16=on: sums of floats may be f16 */
     bool modelled;     /* place=cost: costs are those of a model; else the device gets all that it can run */
     bool cached;       /* cache=off clears it */

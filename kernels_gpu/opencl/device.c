@@ -98,8 +98,6 @@ static bool read_options(const char *text, lg_options *out, char *why, size_t si
         const bool on = value != NULL && strcmp(value, "on") == 0, off = value != NULL && strcmp(value, "off") == 0;
         if (strcmp(item, "f16") == 0 && (on || off)) {
             out->f16 = on;
-        } else if (strcmp(item, "profile") == 0 && (on || off)) {
-            out->profile = on;
         } else if (strcmp(item, "place") == 0 && value != NULL &&
                    (strcmp(value, "cost") == 0 || strcmp(value, "all") == 0)) {
             out->modelled = value[0] == 'c';
@@ -110,7 +108,7 @@ static bool read_options(const char *text, lg_options *out, char *why, size_t si
             snprintf(out->prefer, sizeof out->prefer, "%s", value);
         } else {
             snprintf(why, size,
-                     "the OpenCL device has no option '%s%s%.200s'; it has f16=on|off, profile=on|off, place=all|cost, "
+                     "the OpenCL device has no option '%s%s%.200s'; it has f16=on|off, place=all|cost, "
                      "cache=on|off|FOLDER and kernel=NAME",
                      item, value != NULL ? "=" : "", value != NULL ? value : "");
             return false;

@@ -31,12 +31,11 @@ static void release(void *context, linnet_handle buffer, uint64_t bytes) {
     functions_of(context)->ReleaseMemObject(lg_buffer(buffer));
 }
 
-static int open_queue(void *context, linnet_handle *out) {
-    lg_device *d = context;
+static int make_queue(lg_device *d, bool measures, linnet_handle *out) {
     cl_int code = CL_SUCCESS;
     lg_queue *q = calloc(1, sizeof *q);
     if (q == NULL) return LG_NO_MEMORY;
-    q->queue = d->cl->CreateCommandQueue(d->context, d->id, d->options.profile ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+    q->queue = d->cl->CreateCommandQueue(d->context, d->id, measures ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
     if (code != CL_SUCCESS) {
         free(q);
         return code;
@@ -44,6 +43,9 @@ static int open_queue(void *context, linnet_handle *out) {
     *out = (uintptr_t)q;
     return 0;
 }
+
+static int open_queue(void *context, linnet_handle *out) { return make_queue(context, false, out); }
+static int open_traced(void *context, linnet_handle *out) { return make_queue(context, true, out); }
 
 static void close_queue(void *context, linnet_handle queue) {
     lg_queue *q = lg_queue_of(queue);
@@ -128,6 +130,7 @@ void lg_memory_functions(linnet_device *table) {
     table->allocate = allocate;
     table->release = release;
     table->open = open_queue;
+    table->open_traced = open_traced;
     table->close = close_queue;
     table->finish = finish;
     table->create_event = create_event;

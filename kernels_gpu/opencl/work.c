@@ -198,7 +198,7 @@ static void unprepare(void *context, linnet_handle state) { free_state(context, 
 static int run(void *context, linnet_handle queue, const linnet_work *work, linnet_handle handle) {
     const lg_device *d = context;
     lg_state *state = (lg_state *)(uintptr_t)handle;
-    const bool timed = work->trace && d->options.profile;
+    const bool timed = work->trace;
     for (int i = 0; i < state->n_launches; ++i) {
         lg_ready *l = &state->launches[i];
         if (l->event != NULL) d->cl->ReleaseEvent(l->event);

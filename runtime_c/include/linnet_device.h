@@ -471,6 +471,10 @@ struct linnet_device {
 
     /* Optional: says what hardware this is, for `linnet devices`. The library zeroes `about` and sets struct_size. */
     int (*about)(void *context, linnet_device_about *about);
+
+    /* Optional: `open` for a session that traces its runs, which asks for `elapsed`. A queue that measures may be
+     * slower. NULL: `open`. */
+    int (*open_traced)(void *context, linnet_handle *queue);
 };
 
 /* ---- libraries of devices ---------------------------------------------------------------------------------------- */

@@ -16,7 +16,8 @@ linnet_status ln_queues_open(linnet_session *s, linnet_error *error) {
     for (uint8_t d = 1; d <= s->plan->n_devices; ++d) {
         const ln_device *device = device_of(s, d);
         ln_queue *q = queue_of(s, d);
-        int code = device->is.open(device->is.context, &q->queue);
+        const bool traced = s->trace && device->is.open_traced != NULL;
+        int code = (traced ? device->is.open_traced : device->is.open)(device->is.context, &q->queue);
         if (code != 0) return ln_device_failed(device, code, "open a queue", "", error);
         q->open = true;
         code = device->is.create_event(device->is.context, &q->event);

@@ -313,14 +313,28 @@ static void print_json(const bench *b) {
             printf(", \"ms\": %.6f", 1e-6 * (double)s->total_ns / (double)s->runs);
         else
             printf(", \"ms\": null");
+        if (s->device_ns > 0) printf(", \"device_ms\": %.6f", 1e-6 * (double)s->device_ns / (double)s->runs);
         printf(", \"bytes\": %llu, \"flops\": %llu}", (unsigned long long)s->bytes, (unsigned long long)s->flops);
     }
     printf("]}\n");
 }
 
+/* Nanoseconds per run of a step: the device's own, if it measures. A device runs steps after they have been submitted,
+ * so its time is also in the waits: `left` of it is taken off them. */
+static double own_ns(const linnet_step_info *s, double *left) {
+    if (s->runs == 0) return 0;
+    double ns = (double)(s->device_ns > 0 ? s->device_ns : s->total_ns) / (double)s->runs;
+    if (s->kernel && strcmp(s->kernel, "wait") == 0) {
+        const double off = ns < *left ? ns : *left;
+        *left -= off;
+        ns -= off;
+    }
+    return ns;
+}
+
 static void print_text(const bench *b) {
     const linnet_plan_info *m = &b->memory;
-    double kb = 1e-3, traced = 0;
+    double kb = 1e-3, traced = 0, device = 0, left;
     printf("%s: %s, %d thread%s, %s, %d steps\n", b->common.model, arithmetic_dtype(b), (int)m->threads,
            m->threads == 1 ? "" : "s", m->isa, (int)m->steps);
     if (b->common.n_devices > 0) print_places(b);
@@ -342,10 +356,13 @@ static void print_text(const bench *b) {
     if (!b->ops) return;
     printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "kB", "layout", "kernel", "step");
     for (int i = 0; i < m->steps; i++)
-        traced += b->steps[i].runs ? (double)b->steps[i].total_ns / (double)b->steps[i].runs : 0;
+        device += b->steps[i].runs ? (double)b->steps[i].device_ns / (double)b->steps[i].runs : 0;
+    left = device;
+    for (int i = 0; i < m->steps; i++) traced += own_ns(&b->steps[i], &left);
+    left = device;
     for (int i = 0; i < m->steps; i++) {
         const linnet_step_info *s = &b->steps[i];
-        double ns = s->runs ? (double)s->total_ns / (double)s->runs : 0;
+        double ns = own_ns(s, &left);
         printf("%10.1f %6.1f %9.2f %9.1f  %-14s %-40s %s%s%s\n", 1e-3 * ns, traced > 0 ? 100 * ns / traced : 0,
                ns > 0 ? (double)s->flops / ns : 0, kb * (double)s->bytes, s->layout, s->kernel, s->name,
                s->fused && s->fused[0] ? " + " : "", s->fused ? s->fused : "");

@@ -94,6 +94,7 @@ def measure(
                 "device": s.device,
                 "fused": s.fused,
                 "ms": s.ms,
+                "device_ms": s.device_ms,
                 "bytes": s.bytes,
                 "flops": s.flops,
             }
