@@ -14,6 +14,8 @@ from linnet.ir.dtypes import Quantization, numpy_dtype
 from linnet.ir.function import emit
 from tests.opencl_device import opencl_device
 
+pytestmark = pytest.mark.more  # 40 programs, which take half a minute to compile
+
 REDUCE = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp", "argmax", "argmin")
 FLOATS = {"f32": 1e-5, "f16": 2e-3, "bf16": 1.6e-2}
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")

@@ -1,5 +1,9 @@
-/* matmul.c - matrix products: the kernels of matmul.inc. */
+/* matmul.c - matrix products: the kernels of matmul.inc and matmul_local.inc. */
 #include "kernels_gpu/common/product.h"
+
+#include <string.h>
+
+enum { LOCAL_TILE = 64, LOCAL_DEPTH = 16, LOCAL_ITEMS = 256 }; /* of matmul_local.inc */
 
 typedef struct sizes {
     int64_t m, n, depth, matrices;
@@ -41,6 +45,15 @@ bool lg_can_matmul_dot(const lg_step *s) {
     return lg_can_matmul(s) && open(s, &z) && z.a_k == 1 && z.b_k == 1 && z.depth >= 4;
 }
 
+/* Large products of floats. On a processor only if it is asked for: there local memory is a copy like any other. */
+bool lg_can_matmul_local(const lg_step *s) {
+    sizes z;
+    const lg_machine *m = s->machine;
+    if (!lg_can_matmul(s) || !lg_is_float(s->inputs[0].dtype) || !open(s, &z)) return false;
+    if (m->most_items < LOCAL_ITEMS || m->local_bytes < 2 * LOCAL_DEPTH * LOCAL_TILE * sizeof(float)) return false;
+    return strcmp(m->prefer, "matmul_local") == 0 || (!m->is_cpu && z.m >= LOCAL_TILE && z.n >= LOCAL_TILE);
+}
+
 /* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. */
 static void put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
                       const linnet_device_tensor *y, int y_outer) {
@@ -61,7 +74,10 @@ static void put_batch(lg_launch *launch, const char *name, const linnet_device_t
     lg_put(text, ")\n");
 }
 
-static void build(const lg_step *s, lg_plan *plan, const char *kernel, bool dot) {
+typedef enum method { GENERAL, DOT, LOCAL } method;
+
+static void build(const lg_step *s, lg_plan *plan, const char *kernel, method how) {
+    const bool dot = how == DOT;
     sizes z;
     lg_launch *launch = lg_add(plan, kernel);
     if (launch == NULL || !open(s, &z)) {
@@ -85,10 +101,17 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, bool dot)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
     lg_define_product(plan, launch, s);
     lg_put_store(plan, launch, s);
-    lg_put_file(launch, "matmul");
+    lg_put_file(launch, how == LOCAL ? "matmul_local" : "matmul");
+    if (how == LOCAL) {
+        const int64_t columns = (z.n + LOCAL_TILE - 1) / LOCAL_TILE, tiles = (z.m + LOCAL_TILE - 1) / LOCAL_TILE;
+        lg_range(launch, columns * LOCAL_ITEMS, tiles, z.matrices);
+        lg_local(launch, LOCAL_ITEMS, 1, 1);
+        return;
+    }
     lg_range(launch, dot ? z.n : (z.n + 3) / 4, (z.m + rows - 1) / rows, z.matrices);
     lg_local(launch, 16, 4, 1);
 }
 
-void lg_build_matmul(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul", false); }
-void lg_build_matmul_dot(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_dot", true); }
+void lg_build_matmul(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul", GENERAL); }
+void lg_build_matmul_dot(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_dot", DOT); }
+void lg_build_matmul_local(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_local", LOCAL); }
