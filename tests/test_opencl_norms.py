@@ -128,8 +128,8 @@ def test_reductions_of_floats_agree(options: str, kinds: tuple[str, ...]) -> Non
     [
         ("i8", "sum mean max min l1 sum_square argmax argmin"),
         ("i64", "sum mean l1 sum_square l2"),
-        pytest.param("u64", "sum max min", marks=pytest.mark.more),
-        pytest.param("bool", "sum", marks=pytest.mark.more),
+        ("u64", "sum max min"),
+        ("bool", "sum"),
     ],
 )
 def test_reductions_of_integers_are_exact(dtype: str, kinds: str) -> None:
@@ -191,9 +191,7 @@ def test_layer_norm_agrees(options: str) -> None:
     cases.check(options, 1e-5)
 
 
-@pytest.mark.parametrize(
-    "options", ["", pytest.param("kernel=norm_group", marks=pytest.mark.more)], ids=["items", "groups"]
-)
+@pytest.mark.parametrize("options", ["", "kernel=norm_group"], ids=["items", "groups"])
 def test_group_norm_agrees(options: str) -> None:
     cases = Cases("group_norm")
     for shape in ((1, 6, 3), (2, 6, 5, 7), (3, 12, 64), (1, 6, 3, 3, 11)):
