@@ -1,0 +1,93 @@
+"""linnet.check_device: runs the cases on a device, compares them with the CPU, and checks the device's interface."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from linnet._generated.op_table import OPS
+from linnet.clib.errors import UsageError
+from linnet.conformance.case import Case
+from linnet.conformance.cases import all_cases
+from linnet.conformance.interface import check_interface
+from linnet.conformance.report import CheckReport, Result
+from linnet.conformance.running import run_cases
+from linnet.session.device import Device, load_device
+
+_TOGETHER = 64  # cases in one graph
+_OF_INTERFACE = 12  # cases on which the interface is checked
+
+
+def check_device(
+    device: str | Path | Device,
+    *,
+    ops: Sequence[str] | None = None,
+    seconds: float | None = None,
+    quick: bool = False,
+    case: str | None = None,
+) -> CheckReport:
+    """Compares a device with the CPU: every op, dtype and shape of the lists that the device takes.
+
+    device: a device, or its name as for load_device.
+    ops: names of ops (docs/ops.md); None: all of them.
+    seconds: no further cases begin after this time; None: all cases run.
+    quick: only about a fifth of the cases.
+    case: the id of one case, which runs alone.
+    Raises FileError if there is no such device, and UsageError.
+    """
+    begun = time.monotonic()
+    cases = _chosen(ops, quick, case, seconds)
+    opened = device if isinstance(device, Device) else load_device(device)
+    report = CheckReport(opened.name, opened.name if isinstance(device, Device) else os.fspath(device), [], [])
+    taken: list[Case] = []
+    by_id: dict[str, Result] = {}
+    for together in _batches(cases):
+        if seconds is not None and time.monotonic() - begun >= seconds:
+            report.left_out += len(together)
+            continue
+        results = run_cases(opened, together)
+        by_id |= {result.id: result for result in results}
+        good = [c for c, result in zip(together, results, strict=True) if result.status == "agrees"]
+        taken += good[:2] if len(taken) < _OF_INTERFACE else []
+    report.results = [by_id[c.id] for c in cases if c.id in by_id]
+    if case is None:
+        report.findings = check_interface(opened, taken[:_OF_INTERFACE])
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+def _chosen(ops: Sequence[str] | None, quick: bool, case: str | None, seconds: float | None) -> list[Case]:
+    if isinstance(ops, str):
+        raise UsageError("'ops' is one name", code=101, expected="a list of names of ops", got=repr(ops), hint=f"give [{ops!r}]")
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
+        raise UsageError("'seconds' is out of range", code=101, expected="a number above 0, or None", got=repr(seconds))
+    cases = all_cases()
+    known = dict.fromkeys(c.op for c in cases)
+    for name in ops or ():
+        if name not in known:
+            raise UsageError(
+                "the check has no cases of this op" if name in OPS else "there is no op of this name", code=102,
+                expected="one of " + ", ".join(known), got=repr(name),
+            )  # fmt: skip
+    if case is not None:
+        found = [c for c in cases if c.id == case]
+        if not found:
+            raise UsageError(
+                "there is no case with this id", code=102, expected="OP.DTYPE.NUMBER, such as matmul.f32.0", got=repr(case),
+                hint="take the id from the output of `linnet check-device`",
+            )  # fmt: skip
+        return found
+    return [c for c in cases if (ops is None or c.op in ops) and (c.quick or not quick)]
+
+
+def _batches(cases: Sequence[Case]) -> Iterator[list[Case]]:
+    """Cases of one op and dtype, which share kernels. The first batch of each comes before the second of any."""
+    groups: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        groups.setdefault((case.op, case.dtype), []).append(case)
+    for start in range(0, max((len(group) for group in groups.values()), default=0), _TOGETHER):
+        for group in groups.values():
+            if group[start:]:
+                yield group[start : start + _TOGETHER]
