@@ -77,8 +77,8 @@ def stored(array: Array, dtype: str) -> Array:
 @dataclasses.dataclass(frozen=True)
 class Case:
     """operands: None for an operand that is left out. body: the expression of a map. quantization, dtypes: of the
-    outputs. epilogue: a key of EPILOGUES, the map after the op. depth: how many numbers a sum of the op has. quick:
-    whether `--quick` runs the case. note: what the operands and attributes do not say."""
+    outputs. epilogue: a key of EPILOGUES, the map after the op. depth: how many numbers a sum of the op has. usual:
+    whether `--usual` runs the case. note: what the operands and attributes do not say."""
 
     op: str
     dtype: str
@@ -90,7 +90,7 @@ class Case:
     epilogue: str = ""
     body: Callable[..., Any] | None = None
     depth: int = 1
-    quick: bool = False
+    usual: bool = False
     note: str = ""
     id: str = ""
 

@@ -22,7 +22,7 @@ def copies() -> Iterator[Case]:
 
 def _copy(of: str, x: tuple[int, ...], kind: str, outputs: int = 1, times: int = 1, **attributes: Any) -> Case:
     operands = tuple(fed(of, *x) for _ in range(times))
-    return Case("copy", of, operands, {"kind": kind, **attributes}, outputs, quick=of in ("f32", "i8"))
+    return Case("copy", of, operands, {"kind": kind, **attributes}, outputs, usual=of in ("f32", "i8"))
 
 
 def _copies_of(dtype: str) -> Iterator[Case]:
@@ -66,35 +66,35 @@ def _indices(dtype: str, size: int, shape: tuple[int, ...], constant: bool = Fal
 
 def gathers() -> Iterator[Case]:
     for dtype in _ALL:
-        quick = dtype in ("f32", "i8")
+        usual = dtype in ("f32", "i8")
         for index in ("i32", "i64"):
             for size in (1, 5, 17, 64, 65):
                 x = fed(dtype, size, 7)
                 for shape in ((3,), (2, 5), ()):
-                    yield Case("gather", dtype, (x, _indices(index, size, shape)), {"axis": 0}, quick=quick)
-                yield Case("gather", dtype, (x, _indices(index, 7, (4,), True)), {"axis": 1}, quick=quick)
-                yield Case("gather", dtype, (x, _indices(index, size, (3, 7))), {"kind": "elements", "axis": 0}, quick=quick)
+                    yield Case("gather", dtype, (x, _indices(index, size, shape)), {"axis": 0}, usual=usual)
+                yield Case("gather", dtype, (x, _indices(index, 7, (4,), True)), {"axis": 1}, usual=usual)
+                yield Case("gather", dtype, (x, _indices(index, size, (3, 7))), {"kind": "elements", "axis": 0}, usual=usual)
                 pairs = np.stack([np.arange(6) % size, np.arange(6)], -1)
-                yield Case("gather", dtype, (x, given(pairs, index, constant=False)), {"kind": "nd"}, quick=quick)
+                yield Case("gather", dtype, (x, given(pairs, index, constant=False)), {"kind": "nd"}, usual=usual)
         x = fed(dtype, 3, 4, 5)
-        yield Case("gather", dtype, (x, _indices("i64", 4, (3, 2, 1))), {"kind": "nd", "batch_dims": 1}, quick=quick)
-        yield Case("gather", dtype, (x, _indices("i64", 5, (3, 4, 9))), {"kind": "elements", "axis": 2}, quick=quick)
+        yield Case("gather", dtype, (x, _indices("i64", 4, (3, 2, 1))), {"kind": "nd", "batch_dims": 1}, usual=usual)
+        yield Case("gather", dtype, (x, _indices("i64", 5, (3, 4, 9))), {"kind": "elements", "axis": 2}, usual=usual)
     table = fed("i8", 9, 5, values="full", quantization=per_tensor(0.05, 3))
     yield Case("gather", "i8", (table, _indices("i32", 9, (4,))), {"dtype": "f32"}, note="real values")
 
 
 def scatters() -> Iterator[Case]:
     for dtype in _ALL:
-        quick = dtype in ("f32", "i32")
+        usual = dtype in ("f32", "i32")
         for size in (4, 5, 17, 64, 65):
             x, once = fed(dtype, size, 7), given(np.arange(size - 1, -1, -1)[:, None].repeat(3, 1), "i64", constant=False)
-            yield Case("scatter", dtype, (x, once, fed(dtype, size, 3)), {"axis": 0}, quick=quick, note="each index once")
+            yield Case("scatter", dtype, (x, once, fed(dtype, size, 3)), {"axis": 0}, usual=usual, note="each index once")
             rows = given(np.arange(0, size, 2)[:, None], "i32" if size % 2 else "i64", constant=False)
-            yield Case("scatter", dtype, (x, rows, fed(dtype, -(-size // 2), 7)), {"kind": "nd"}, quick=quick)
+            yield Case("scatter", dtype, (x, rows, fed(dtype, -(-size // 2), 7)), {"kind": "nd"}, usual=usual)
         if dtype == "bool":
             continue
         for reduction in ("add", "mul", "max", "min"):
             values = "near_one" if dtype in ("f32", "f16", "bf16") else "-3..4" if dtype != "u8" else "0..4"
             x, many = fed(dtype, 9, 5, values=values), _indices("i64", 9, (20, 5))
             yield Case("scatter", dtype, (x, many, fed(dtype, 20, 5, values=values)), {"axis": 0, "reduction": reduction},
-                       depth=20, quick=quick and reduction == "add")  # fmt: skip
+                       depth=20, usual=usual and reduction == "add")  # fmt: skip

@@ -16,17 +16,17 @@ def pools() -> Iterator[Case]:
             for kind in ("max", "average", "lp"):
                 if axis == -1 and dtype != "f32" and kind == "lp":
                     continue
-                quick = dtype == "f32" and (axis == 1 or kind == "max")
-                yield from _pools_of(dtype, kind, axis, quick)
+                usual = dtype == "f32" and (axis == 1 or kind == "max")
+                yield from _pools_of(dtype, kind, axis, usual)
         yield Case("pool", dtype, (fed(dtype, 2, 3, 9, 8),), {"kind": "max", "kernel": [2, 3], "strides": [2, 2]}, 2,
-                   quick=dtype == "f32")  # fmt: skip
+                   usual=dtype == "f32")  # fmt: skip
     for dtype, zero in (("i8", -3), ("u8", 120), ("i16", 0)):
         for axis in (1, -1):
             for kind in ("max", "average"):
                 yield from _pools_of(dtype, kind, axis, dtype == "i8" and axis == -1, zero)
 
 
-def _pools_of(dtype: str, kind: str, axis: int, quick: bool, zero: int = 0) -> Iterator[Case]:
+def _pools_of(dtype: str, kind: str, axis: int, usual: bool, zero: int = 0) -> Iterator[Case]:
     integer = dtype not in FLOATS
     scheme = per_tensor(0.05, zero) if integer else None
 
@@ -38,7 +38,7 @@ def _pools_of(dtype: str, kind: str, axis: int, quick: bool, zero: int = 0) -> I
             depth *= size
         kept = (scheme,) if integer else ()
         return Case("pool", dtype, (x,), {"kind": kind, "kernel": kernel, "channel_axis": axis, **attributes},
-                    quantization=kept, depth=depth, quick=quick)  # fmt: skip
+                    quantization=kept, depth=depth, usual=usual)  # fmt: skip
 
     for channels, side in ((1, 4), (3, 7), (16, 8), (17, 9), (65, 5)):
         yield case((side, side + 1), [2, 2], channels, strides=[2, 2])
@@ -58,17 +58,17 @@ def _pools_of(dtype: str, kind: str, axis: int, quick: bool, zero: int = 0) -> I
 
 
 def resizes() -> Iterator[Case]:
-    def case(dtype: str, shape: tuple[int, ...], quick: bool = False, **attributes: Any) -> Case:
-        return Case("resize", dtype, (fed(dtype, *shape),), attributes, depth=16, quick=quick)
+    def case(dtype: str, shape: tuple[int, ...], usual: bool = False, **attributes: Any) -> Case:
+        return Case("resize", dtype, (fed(dtype, *shape),), attributes, depth=16, usual=usual)
 
     for dtype in (*FLOATS, "i8", "u8", "i16", "i32"):
-        quick = dtype in ("f32", "i8")
+        usual = dtype in ("f32", "i8")
         for sizes in ([6, 10], [17, 3], [5, 64], [2, 2], [65, 7]):
-            yield case(dtype, (1, 3, 5, 7), quick, mode="nearest", coordinates="asymmetric", nearest="floor", axes=[2, 3], sizes=sizes)
-            yield case(dtype, (1, 3, 5, 7), quick, mode="linear", axes=[2, 3], sizes=sizes)
-            yield case(dtype, (1, 5, 7, 3), quick, mode="linear", axes=[1, 2], sizes=sizes)
+            yield case(dtype, (1, 3, 5, 7), usual, mode="nearest", coordinates="asymmetric", nearest="floor", axes=[2, 3], sizes=sizes)
+            yield case(dtype, (1, 3, 5, 7), usual, mode="linear", axes=[2, 3], sizes=sizes)
+            yield case(dtype, (1, 5, 7, 3), usual, mode="linear", axes=[1, 2], sizes=sizes)
             if dtype in ("f32", "f16", "u8"):
-                yield case(dtype, (1, 3, 5, 7), quick, mode="cubic", axes=[2, 3], sizes=sizes)
+                yield case(dtype, (1, 3, 5, 7), usual, mode="cubic", axes=[2, 3], sizes=sizes)
     for mode in ("nearest", "linear", "cubic"):
         for coordinates in ("half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"):
             yield case("f32", (2, 3, 5, 7), True, mode=mode, coordinates=coordinates, axes=[2, 3], sizes=[9, 4])
@@ -96,7 +96,7 @@ def recurrents() -> Iterator[Case]:
             given([5, 3, 1], "i32", constant=False) if lengths else None,
         )
         made = {"kind": kind, "direction": direction, **attributes}
-        return Case("recurrent", dtype, operands, made, 3 if kind == "lstm" else 2, depth=hidden * time, quick=dtype == "f32")
+        return Case("recurrent", dtype, operands, made, 3 if kind == "lstm" else 2, depth=hidden * time, usual=dtype == "f32")
 
     for dtype in FLOATS:
         for kind in _GATES:
@@ -113,16 +113,16 @@ def recurrents() -> Iterator[Case]:
 def refused() -> Iterator[Case]:
     """Ops whose sizes depend on data, and ops that no device takes yet: a device may take them."""
     boxes = given([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3]]], "f32", constant=False)
-    yield Case("nms", "f32", (boxes, fed("f32", 1, 1, 3, values="positive"), given([3]), given(0.5, "f32")), quick=True)
+    yield Case("nms", "f32", (boxes, fed("f32", 1, 1, 3, values="positive"), given([3]), given(0.5, "f32")), usual=True)
     for dtype in ("f32", "i32", "bool"):
-        yield Case("nonzero", dtype, (Operand(dtype, (3, 17), "0..2"),), quick=True)
+        yield Case("nonzero", dtype, (Operand(dtype, (3, 17), "0..2"),), usual=True)
     for dtype in ("f32", "i32", "i64"):
         ends = [given(value, dtype, constant=False) for value in (1, 18, 2)]
-        yield Case("range", dtype, tuple(ends), quick=True)
+        yield Case("range", dtype, tuple(ends), usual=True)
     counter = given(3, constant=False)
     for kind in ("bits", "uniform", "normal"):
-        yield Case("random", "u32" if kind == "bits" else "f32", (counter,), {"kind": kind, "shape": [3, 17], "seed": 5}, quick=True)
+        yield Case("random", "u32" if kind == "bits" else "f32", (counter,), {"kind": kind, "shape": [3, 17], "seed": 5}, usual=True)
     rois = given([[0, 0, 5, 5], [1, 1, 3, 6]], "f32", constant=False)
     for kind in ("avg", "max"):
         operands = (fed("f32", 1, 3, 8, 9), rois, given([0, 0], constant=False))
-        yield Case("roi_align", "f32", operands, {"kind": kind, "height": 3, "width": 2, "sampling_ratio": 2}, quick=True)
+        yield Case("roi_align", "f32", operands, {"kind": kind, "height": 3, "width": 2, "sampling_ratio": 2}, usual=True)

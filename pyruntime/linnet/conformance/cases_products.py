@@ -27,24 +27,24 @@ _BATCHES = (
 
 def matmuls() -> Iterator[Case]:
     for dtype in FLOATS:
-        quick = dtype == "f32"
+        usual = dtype == "f32"
         for m, k, n in _TILES:
             for ta, tb in ((False, False), (True, False), (False, True), (True, True)):
                 a, b = (k, m) if ta else (m, k), (n, k) if tb else (k, n)
                 turned = {"transpose_a": ta, "transpose_b": tb} if ta or tb else {}
-                yield Case("matmul", dtype, (fed(dtype, *a), const(dtype, *b)), turned, depth=k, quick=quick)
-            yield Case("matmul", dtype, (fed(dtype, m, k), fed(dtype, k, n)), depth=k, quick=quick, note="both fed")
+                yield Case("matmul", dtype, (fed(dtype, *a), const(dtype, *b)), turned, depth=k, usual=usual)
+            yield Case("matmul", dtype, (fed(dtype, m, k), fed(dtype, k, n)), depth=k, usual=usual, note="both fed")
             biased = (fed(dtype, m, k), const(dtype, k, n), const(dtype, n))
-            yield Case("matmul", dtype, biased, depth=k, quick=quick)
+            yield Case("matmul", dtype, biased, depth=k, usual=usual)
         for left, right in _BATCHES:
             turned = {"transpose_b": True} if left[-1] != right[-2 if len(right) > 1 else -1] else {}
-            yield Case("matmul", dtype, (fed(dtype, *left), fed(dtype, *right)), turned, depth=left[-1], quick=quick)
+            yield Case("matmul", dtype, (fed(dtype, *left), fed(dtype, *right)), turned, depth=left[-1], usual=usual)
         biased = (fed(dtype, 5, 7), const(dtype, 7, 6), const(dtype, 1))
-        yield Case("matmul", dtype, biased, depth=7, quick=quick)
+        yield Case("matmul", dtype, biased, depth=7, usual=usual)
         for epilogue in _epilogues(dtype):
             for m, k, n in ((5, 3, 9), (16, 64, 64), (65, 129, 67)):
                 biased = (fed(dtype, m, k), const(dtype, k, n), const(dtype, n))
-                yield Case("matmul", dtype, biased, depth=k, epilogue=epilogue, quick=quick and epilogue in _QUICK)
+                yield Case("matmul", dtype, biased, depth=k, epilogue=epilogue, usual=usual and epilogue in _QUICK)
 
 
 _QUICK = ("relu", "residual", "sigmoid")
@@ -56,7 +56,7 @@ def _epilogues(dtype: str) -> Sequence[str]:
 
 def _window(
     op: str, dtype: str, x: tuple[int, ...], out: int, kernel: tuple[int, ...], bias: bool = True, epilogue: str = "",
-    quick: bool = False, **attributes: Any,
+    usual: bool = False, **attributes: Any,
 ) -> Case:  # fmt: skip
     """x: [n, c, d...], given with channels in front also if they are last."""
     group, channels = attributes.get("group", 1), x[1]
@@ -67,7 +67,7 @@ def _window(
     for size in kernel:
         depth *= size
     operands = (fed(dtype, *shape), const(dtype, *weights), const(dtype, out) if bias else None)
-    return Case(op, dtype, operands, attributes, depth=depth, epilogue=epilogue, quick=quick)
+    return Case(op, dtype, operands, attributes, depth=depth, epilogue=epilogue, usual=usual)
 
 
 def convs() -> Iterator[Case]:
@@ -77,13 +77,13 @@ def convs() -> Iterator[Case]:
         for epilogue in _epilogues(dtype):
             for axis in (1, -1):
                 q = dtype == "f32" and axis == 1 and epilogue in _QUICK
-                yield _window("conv", dtype, (2, 5, 9, 7), 17, (3, 3), epilogue=epilogue, quick=q, channel_axis=axis)
+                yield _window("conv", dtype, (2, 5, 9, 7), 17, (3, 3), epilogue=epilogue, usual=q, channel_axis=axis)
                 yield _window("conv", dtype, (1, 16, 8, 9), 65, (1, 1), epilogue=epilogue, channel_axis=axis)
 
 
-def _convs_of(dtype: str, axis: dict[str, Any], quick: bool) -> Iterator[Case]:
+def _convs_of(dtype: str, axis: dict[str, Any], usual: bool) -> Iterator[Case]:
     def case(x: tuple[int, ...], out: int, kernel: tuple[int, ...], bias: bool = True, **attributes: Any) -> Case:
-        return _window("conv", dtype, x, out, kernel, bias, quick=quick, **attributes, **axis)
+        return _window("conv", dtype, x, out, kernel, bias, usual=usual, **attributes, **axis)
 
     for channels, out, side in ((1, 1, 5), (3, 4, 7), (4, 5, 8), (7, 8, 9), (8, 16, 11), (16, 17, 13), (5, 63, 4), (17, 64, 3), (9, 65, 5)):
         yield case((1, channels, side, side + 1), out, (3, 3), pads=[1, 1, 1, 1])
@@ -112,12 +112,12 @@ def transposed() -> Iterator[Case]:
             yield from _transposed_of(dtype, {} if axis == 1 else {"channel_axis": axis}, dtype == "f32" and axis == 1)
         for epilogue in _epilogues(dtype):
             yield _window("conv_transpose", dtype, (2, 5, 4, 7), 6, (3, 3), epilogue=epilogue, strides=[2, 2],
-                          quick=dtype == "f32" and epilogue == "relu")  # fmt: skip
+                          usual=dtype == "f32" and epilogue == "relu")  # fmt: skip
 
 
-def _transposed_of(dtype: str, axis: dict[str, Any], quick: bool) -> Iterator[Case]:
+def _transposed_of(dtype: str, axis: dict[str, Any], usual: bool) -> Iterator[Case]:
     def case(x: tuple[int, ...], out: int, kernel: tuple[int, ...], bias: bool = True, **attributes: Any) -> Case:
-        return _window("conv_transpose", dtype, x, out, kernel, bias, quick=quick, **attributes, **axis)
+        return _window("conv_transpose", dtype, x, out, kernel, bias, usual=usual, **attributes, **axis)
 
     for channels, out, side in ((1, 1, 3), (3, 4, 5), (4, 5, 4), (8, 17, 7), (17, 16, 3), (5, 65, 4)):
         yield case((1, channels, side, side + 1), out, (3, 3), pads=[1, 1, 1, 1])

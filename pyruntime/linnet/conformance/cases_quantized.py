@@ -17,7 +17,7 @@ _EPILOGUES = ("relu", "clip", "residual", "scale", "sigmoid")
 def _case(
     op: str, dtype: str, shape: tuple[int, ...], weights: tuple[int, ...], axis: int, *, channels: bool, depth: int,
     requant: str = "float_rne", output: str = "", zeros: bool = False, bias: bool = True, w: str = "i8", epilogue: str = "",
-    quick: bool = False, **attributes: Any,
+    usual: bool = False, **attributes: Any,
 ) -> Case:  # fmt: skip
     """axis: of the output channels in the weights. channels: scales per channel. zeros: zero points of the weights."""
     output = output or dtype
@@ -33,11 +33,11 @@ def _case(
         const("i64" if dtype == "i16" else "i32", count, values="-3000..3000") if bias else None,
     ]
     given = {"requant": requant, **({"output_dtype": output} if output != dtype else {}), **attributes}
-    return Case(op, dtype, tuple(operands), given, quantization=kept, epilogue=epilogue, depth=depth, quick=quick)
+    return Case(op, dtype, tuple(operands), given, quantization=kept, epilogue=epilogue, depth=depth, usual=usual)
 
 
 def _schemes() -> Iterator[tuple[str, str, bool, bool]]:
-    """dtype of x, requant mode, scales per channel, whether the quick list has it."""
+    """dtype of x, requant mode, scales per channel, whether the usual list has it."""
     for dtype in _X:
         for mode in _MODES:
             for channels in (False, True):
@@ -48,23 +48,23 @@ def matmuls() -> Iterator[Case]:
     def case(dtype: str, m: int, k: int, n: int, *lead: int, **more: Any) -> Case:
         return _case("matmul", dtype, (*lead, m, k), (k, n), 1, depth=k, **more)
 
-    for dtype, mode, channels, quick in _schemes():
+    for dtype, mode, channels, usual in _schemes():
         for m, k, n in ((1, 1, 1), (3, 5, 7), (4, 4, 4), (8, 17, 15), (17, 64, 65), (65, 129, 63), (1, 127, 67)):
-            yield case(dtype, m, k, n, requant=mode, channels=channels, quick=quick)
-        yield case(dtype, 5, 9, 4, 2, 3, requant=mode, channels=channels, quick=quick)
-        yield case(dtype, 5, 9, 7, requant=mode, channels=channels, bias=False, quick=quick)
+            yield case(dtype, m, k, n, requant=mode, channels=channels, usual=usual)
+        yield case(dtype, 5, 9, 4, 2, 3, requant=mode, channels=channels, usual=usual)
+        yield case(dtype, 5, 9, 7, requant=mode, channels=channels, bias=False, usual=usual)
         if mode == "float_rne":
-            yield case(dtype, 5, 19, 7, requant=mode, channels=channels, zeros=True, quick=quick)
+            yield case(dtype, 5, 19, 7, requant=mode, channels=channels, zeros=True, usual=usual)
     for dtype in _X:
         for output in ("f32", "i32" if dtype != "i16" else "i64", "i16" if dtype != "i16" else "i8"):
             for m, k, n in ((3, 5, 7), (17, 64, 65)):
-                yield case(dtype, m, k, n, channels=True, output=output, quick=dtype == "i8" and output == "f32")
+                yield case(dtype, m, k, n, channels=True, output=output, usual=dtype == "i8" and output == "f32")
         if dtype != "i16":
-            yield case(dtype, 9, 33, 8, channels=False, w="u8", quick=False)
+            yield case(dtype, 9, 33, 8, channels=False, w="u8", usual=False)
         for epilogue in _EPILOGUES:
             for m, k, n in ((5, 3, 9), (17, 64, 65)):
-                quick = dtype == "i8" and epilogue == "residual"
-                yield case(dtype, m, k, n, channels=True, epilogue=epilogue, quick=quick)
+                usual = dtype == "i8" and epilogue == "residual"
+                yield case(dtype, m, k, n, channels=True, epilogue=epilogue, usual=usual)
 
 
 def _window(op: str, dtype: str, x: tuple[int, ...], out: int, kernel: tuple[int, ...], **more: Any) -> Case:
@@ -79,11 +79,11 @@ def _window(op: str, dtype: str, x: tuple[int, ...], out: int, kernel: tuple[int
 
 
 def convs() -> Iterator[Case]:
-    for dtype, mode, channels, quick in _schemes():
+    for dtype, mode, channels, usual in _schemes():
         if mode == "tflite_single" and not channels:
             continue
         for axis in (1, -1):
-            more: dict[str, Any] = {"requant": mode, "channels": channels, "channel_axis": axis, "quick": quick and axis == -1}
+            more: dict[str, Any] = {"requant": mode, "channels": channels, "channel_axis": axis, "usual": usual and axis == -1}
             for count, out, side in ((1, 1, 5), (3, 5, 7), (8, 16, 9), (17, 65, 4)):
                 yield _window("conv", dtype, (1, count, side, side + 1), out, (3, 3), pads=[1, 1, 1, 1], **more)
                 yield _window("conv", dtype, (2, count, side, side), out, (1, 1), **more)
@@ -97,18 +97,18 @@ def convs() -> Iterator[Case]:
         yield _window("conv", dtype, (1, 5, 17), 6, (3,), channels=True)
         yield _window("conv", dtype, (1, 3, 5, 6, 7), 4, (2, 3, 3), channels=True)
         for epilogue in _EPILOGUES:
-            quick = dtype == "i8" and epilogue == "relu"
-            yield _window("conv", dtype, (2, 5, 9, 7), 17, (3, 3), channels=True, epilogue=epilogue, quick=quick)
+            usual = dtype == "i8" and epilogue == "relu"
+            yield _window("conv", dtype, (2, 5, 9, 7), 17, (3, 3), channels=True, epilogue=epilogue, usual=usual)
             yield _window("conv", dtype, (2, 5, 9, 7), 17, (1, 1), channels=True, epilogue=epilogue, channel_axis=-1)
 
 
 def transposed() -> Iterator[Case]:
-    for dtype, mode, channels, quick in _schemes():
+    for dtype, mode, channels, usual in _schemes():
         if dtype == "u8" or (mode == "tflite_single" and not channels):
             continue
         for axis in (1, -1):
             more: dict[str, Any] = {
-                "requant": mode, "channels": channels, "channel_axis": axis, "quick": quick and axis == -1 and mode == "tflite",
+                "requant": mode, "channels": channels, "channel_axis": axis, "usual": usual and axis == -1 and mode == "tflite",
             }  # fmt: skip
             for count, out, side in ((1, 1, 3), (3, 5, 4), (8, 17, 5)):
                 yield _window("conv_transpose", dtype, (1, count, side, side + 1), out, (3, 3), strides=[2, 2], **more)

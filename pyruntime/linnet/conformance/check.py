@@ -13,7 +13,7 @@ from linnet.conformance.case import Case
 from linnet.conformance.cases import all_cases
 from linnet.conformance.interface import check_interface
 from linnet.conformance.report import CheckReport, Result
-from linnet.conformance.running import run_cases
+from linnet.conformance.running import quiet, run_cases
 from linnet.session.device import Device, load_device
 
 _TOGETHER = 64  # cases in one graph
@@ -43,17 +43,18 @@ def check_device(
     report = CheckReport(opened.name, opened.name if isinstance(device, Device) else os.fspath(device), [], [])
     taken: list[Case] = []
     by_id: dict[str, Result] = {}
-    for together in _batches(cases):
-        if seconds is not None and time.monotonic() - begun >= seconds:
-            report.left_out += len(together)
-            continue
-        results = run_cases(opened, together)
-        by_id |= {result.id: result for result in results}
-        good = [c for c, result in zip(together, results, strict=True) if result.status == "agrees"]
-        taken += good[:2] if len(taken) < _OF_INTERFACE else []
+    with quiet():
+        for together in _batches(cases):
+            if seconds is not None and time.monotonic() - begun >= seconds:
+                report.left_out += len(together)
+                continue
+            results = run_cases(opened, together)
+            by_id |= {result.id: result for result in results}
+            good = [c for c, result in zip(together, results, strict=True) if result.status == "agrees"]
+            taken += good[:2] if len(taken) < _OF_INTERFACE else []
+        if case is None:
+            report.findings = check_interface(opened, taken[:_OF_INTERFACE])
     report.results = [by_id[c.id] for c in cases if c.id in by_id]
-    if case is None:
-        report.findings = check_interface(opened, taken[:_OF_INTERFACE])
     report.seconds = time.monotonic() - begun
     return report
 

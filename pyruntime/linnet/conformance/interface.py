@@ -50,7 +50,7 @@ def check_interface(device: Device, taken: Sequence[Case]) -> list[Finding]:
 
 
 def _same(a: dict[str, Array], b: dict[str, Array]) -> bool:
-    return all(np.array_equal(a[name].view(np.uint8), b[name].view(np.uint8)) for name in a)
+    return all(a[name].tobytes() == b[name].tobytes() for name in a)
 
 
 def _threads(device: Device, batch: Batch) -> str:
