@@ -78,7 +78,7 @@ def stored(array: Array, dtype: str) -> Array:
 class Case:
     """operands: None for an operand that is left out. body: the expression of a map. quantization, dtypes: of the
     outputs. epilogue: a key of EPILOGUES, the map after the op. depth: how many numbers a sum of the op has. usual:
-    whether `--usual` runs the case. note: what the operands and attributes do not say."""
+    whether the case is in the list that runs by default. note: what the operands and attributes do not say."""
 
     op: str
     dtype: str

@@ -11,7 +11,7 @@ from linnet.conformance.cases_maps import SIZES
 
 _KINDS = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp", "argmax", "argmin")
 _INTEGER_KINDS = ("sum", "mean", "max", "min", "prod", "l1", "sum_square", "argmax", "argmin")
-_SHAPES = (
+_SHAPES: tuple[tuple[tuple[int, ...], list[int]], ...] = (
     ((1,), [0]), ((63,), []), ((64, 3), [0]), ((3, 65), [1]), ((2, 5, 7), [1]), ((2, 3, 129), [-1]), ((2000,), [0]),
     ((17, 1, 16), [2]), ((4, 257, 2), [1]),
 )  # fmt: skip
@@ -25,12 +25,17 @@ def _values(kind: str) -> str:
 def reductions() -> Iterator[Case]:
     for dtype in FLOATS:
         for kind in _KINDS if dtype == "f32" else ("sum", "mean", "max", "log_sum_exp", "argmin"):
-            usual = (dtype == "f32" and kind in ("sum", "max", "argmax", "log_sum_exp")) or (dtype, kind) == ("f16", "mean")
+            usual = (dtype == "f32" and kind in ("sum", "max", "argmax", "log_sum_exp")) or (dtype, kind) == (
+                "f16",
+                "mean",
+            )
             for shape, axes in _SHAPES:
                 count = shape[axes[0]] if axes else math.prod(shape)
                 at = axes or ([0] if kind.startswith("arg") else [])
                 attributes: dict[str, Any] = {"kind": kind, "axes": at, "keep_dims": len(shape) == 3}
-                yield Case("reduce", dtype, (fed(dtype, *shape, values=_values(kind)),), attributes, depth=count, usual=usual)
+                yield Case(
+                    "reduce", dtype, (fed(dtype, *shape, values=_values(kind)),), attributes, depth=count, usual=usual
+                )
             if kind in ("sum", "max", "min", "argmax", "argmin", "log_sum_exp"):
                 x = fed(dtype, 6, 70, values="special")
                 yield Case("reduce", dtype, (x,), {"kind": kind, "axes": [1]}, depth=70, usual=usual)
@@ -38,9 +43,13 @@ def reductions() -> Iterator[Case]:
     for axes in ([0, 2, 4], [1, 3, 5], [0, 1], [-1, -2], [], [0, 1, 2, 3, 4, 5], [2]):
         yield Case("reduce", "f32", (x,), {"kind": "mean", "axes": axes, "keep_dims": False}, depth=120, usual=True)
         if axes:
-            yield Case("reduce", "f32", (x, given(axes)), {"kind": "sum"}, depth=120, usual=True, note="axes are an operand")
+            yield Case(
+                "reduce", "f32", (x, given(axes)), {"kind": "sum"}, depth=120, usual=True, note="axes are an operand"
+            )
     for dtype in ("i8", "u8", "i16", "i32", "i64", "bool"):
-        for kind in ("sum", "max", "min") if dtype == "bool" else _INTEGER_KINDS if dtype != "i16" else _INTEGER_KINDS[:4]:
+        for kind in (
+            ("sum", "max", "min") if dtype == "bool" else _INTEGER_KINDS if dtype != "i16" else _INTEGER_KINDS[:4]
+        ):
             usual = dtype == "i8" and kind in ("sum", "max")
             if dtype in ("u8", "i64") and kind in ("prod", "sum_square", "argmin", "min"):
                 continue
@@ -53,7 +62,9 @@ def reductions() -> Iterator[Case]:
     for dtype, scale in (("i8", 0.05), ("i16", 0.001)):
         q = fed(dtype, 5, 33, values="full", quantization=per_tensor(scale, -3 if dtype == "i8" else 0))
         for kind in ("mean", "max"):
-            yield Case("reduce", dtype, (q,), {"kind": kind, "axes": [1]}, depth=33, dtypes=("f32",), note="real values")
+            yield Case(
+                "reduce", dtype, (q,), {"kind": kind, "axes": [1]}, depth=33, dtypes=("f32",), note="real values"
+            )
 
 
 def softmaxes() -> Iterator[Case]:
@@ -71,7 +82,12 @@ def layer_norms() -> Iterator[Case]:
         for size in SIZES[1:]:
             affine = (fed(dtype, 5, size), const(dtype, size), const(dtype, size))
             yield Case("layer_norm", dtype, affine, depth=size, usual=dtype == "f32")
-        for scaled, biased, rms in ((True, False, True), (False, False, False), (True, True, True), (False, False, True)):
+        for scaled, biased, rms in (
+            (True, False, True),
+            (False, False, False),
+            (True, True, True),
+            (False, False, True),
+        ):
             operands = (fed(dtype, 5, 67), const(dtype, 67) if scaled else None, const(dtype, 67) if biased else None)
             yield Case("layer_norm", dtype, operands, {"rms": rms}, depth=67, usual=dtype == "f32" and scaled)
         both = (fed(dtype, 2, 5, 13), const(dtype, 5, 13), const(dtype, 5, 13))
@@ -98,7 +114,12 @@ def other_norms() -> Iterator[Case]:
 
 def running_sums() -> Iterator[Case]:
     for dtype in (*FLOATS, "i32", "i64"):
-        for exclusive, reverse, product in ((False, False, False), (True, False, False), (False, True, False), (True, True, True)):
+        for exclusive, reverse, product in (
+            (False, False, False),
+            (True, False, False),
+            (False, True, False),
+            (True, True, True),
+        ):
             attributes = {"exclusive": exclusive, "reverse": reverse, "product": product}
             attributes = {name: True for name, on in attributes.items() if on}
             for shape, axis in (((1,), 0), ((5, 7), 1), ((64, 3), 0), ((3, 65, 2), 1), ((2, 257), -1)):

@@ -82,9 +82,7 @@ def _binary(dtype: str, opcodes: list[str], values: str, usual: bool, other: str
         return made if len(made) > 1 else made[0]
 
     operands = (fed(dtype, 3, 37, values=values), fed(dtype, 37, values=other or values))
-    return Case(
-        "map", dtype, operands, body=body, dtypes=_dtypes(dtype, opcodes), usual=usual, note=" ".join(opcodes)
-    )
+    return Case("map", dtype, operands, body=body, dtypes=_dtypes(dtype, opcodes), usual=usual, note=" ".join(opcodes))
 
 
 def _integers() -> Iterator[Case]:
@@ -119,16 +117,16 @@ def _integers() -> Iterator[Case]:
 def _others() -> Iterator[Case]:
     """select, iota, table, immediates, several outputs, and quantized operands."""
     where = (fed("bool", 4, 1, 9), fed("f32", 5, 1), fed("f32", 9))
-    yield Case(
-        "map", "f32", where, body=lambda c, a, b: c.select(a, b), dtypes=("f32",), note="select", usual=True
-    )
+    yield Case("map", "f32", where, body=lambda c, a, b: c.select(a, b), dtypes=("f32",), note="select", usual=True)
     for axis in (0, 1, 2):
         yield Case(
             "map", "i64", (fed("i64", 3, 5, 7),), body=lambda a, d=axis: a + a.iota(d), dtypes=("i64",),
             note=f"iota axis {axis}", usual=axis == 1,
         )  # fmt: skip
     for dtype in ("f32", "i32"):
-        yield Case("map", dtype, (fed("i32", 41, values="-3..20"), const(dtype, 17)), note="table", usual=dtype == "f32")
+        yield Case(
+            "map", dtype, (fed("i32", 41, values="-3..20"), const(dtype, 17)), note="table", usual=dtype == "f32"
+        )
     yield Case(
         "map", "f32", (fed("f32", 19),), body=lambda a: (a * 2.5, a.exp() + a, a < 0.25), dtypes=("f32", "f16", "bool"),
         note="three outputs", usual=True,

@@ -16,8 +16,7 @@ _SHAPES = ((3, 5, 7), (4, 8, 16), (1, 17, 63), (5, 1, 64), (2, 65, 3))
 
 def copies() -> Iterator[Case]:
     for dtype in _ALL:
-        for case in _copies_of(dtype):
-            yield case
+        yield from _copies_of(dtype)
 
 
 def _copy(of: str, x: tuple[int, ...], kind: str, outputs: int = 1, times: int = 1, **attributes: Any) -> Case:
@@ -73,7 +72,9 @@ def gathers() -> Iterator[Case]:
                 for shape in ((3,), (2, 5), ()):
                     yield Case("gather", dtype, (x, _indices(index, size, shape)), {"axis": 0}, usual=usual)
                 yield Case("gather", dtype, (x, _indices(index, 7, (4,), True)), {"axis": 1}, usual=usual)
-                yield Case("gather", dtype, (x, _indices(index, size, (3, 7))), {"kind": "elements", "axis": 0}, usual=usual)
+                yield Case(
+                    "gather", dtype, (x, _indices(index, size, (3, 7))), {"kind": "elements", "axis": 0}, usual=usual
+                )
                 pairs = np.stack([np.arange(6) % size, np.arange(6)], -1)
                 yield Case("gather", dtype, (x, given(pairs, index, constant=False)), {"kind": "nd"}, usual=usual)
         x = fed(dtype, 3, 4, 5)
@@ -87,8 +88,13 @@ def scatters() -> Iterator[Case]:
     for dtype in _ALL:
         usual = dtype in ("f32", "i32")
         for size in (4, 5, 17, 64, 65):
-            x, once = fed(dtype, size, 7), given(np.arange(size - 1, -1, -1)[:, None].repeat(3, 1), "i64", constant=False)
-            yield Case("scatter", dtype, (x, once, fed(dtype, size, 3)), {"axis": 0}, usual=usual, note="each index once")
+            x, once = (
+                fed(dtype, size, 7),
+                given(np.arange(size - 1, -1, -1)[:, None].repeat(3, 1), "i64", constant=False),
+            )
+            yield Case(
+                "scatter", dtype, (x, once, fed(dtype, size, 3)), {"axis": 0}, usual=usual, note="each index once"
+            )
             rows = given(np.arange(0, size, 2)[:, None], "i32" if size % 2 else "i64", constant=False)
             yield Case("scatter", dtype, (x, rows, fed(dtype, -(-size // 2), 7)), {"kind": "nd"}, usual=usual)
         if dtype == "bool":

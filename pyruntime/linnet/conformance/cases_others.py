@@ -64,7 +64,16 @@ def resizes() -> Iterator[Case]:
     for dtype in (*FLOATS, "i8", "u8", "i16", "i32"):
         usual = dtype in ("f32", "i8")
         for sizes in ([6, 10], [17, 3], [5, 64], [2, 2], [65, 7]):
-            yield case(dtype, (1, 3, 5, 7), usual, mode="nearest", coordinates="asymmetric", nearest="floor", axes=[2, 3], sizes=sizes)
+            yield case(
+                dtype,
+                (1, 3, 5, 7),
+                usual,
+                mode="nearest",
+                coordinates="asymmetric",
+                nearest="floor",
+                axes=[2, 3],
+                sizes=sizes,
+            )
             yield case(dtype, (1, 3, 5, 7), usual, mode="linear", axes=[2, 3], sizes=sizes)
             yield case(dtype, (1, 5, 7, 3), usual, mode="linear", axes=[1, 2], sizes=sizes)
             if dtype in ("f32", "f16", "u8"):
@@ -75,7 +84,9 @@ def resizes() -> Iterator[Case]:
     for nearest in ("round_prefer_floor", "round_prefer_ceil", "ceil"):
         yield case("f32", (1, 2, 5, 8), True, mode="nearest", nearest=nearest, axes=[2, 3], sizes=[10, 4])
     yield case("f32", (1, 2, 9, 8), True, mode="linear", antialias=True, axes=[2, 3], sizes=[4, 3])
-    yield case("f32", (1, 2, 9, 8), True, mode="cubic", antialias=True, exclude_outside=True, axes=[2, 3], sizes=[4, 17])
+    yield case(
+        "f32", (1, 2, 9, 8), True, mode="cubic", antialias=True, exclude_outside=True, axes=[2, 3], sizes=[4, 17]
+    )
     yield case("f32", (2, 9, 4), True, mode="linear", axes=[1], scales=[1.7])
     yield case("f32", (1, 2, 3, 4, 5), True, mode="linear", axes=[2, 3, 4], sizes=[5, 7, 3])
 
@@ -96,7 +107,9 @@ def recurrents() -> Iterator[Case]:
             given([5, 3, 1], "i32", constant=False) if lengths else None,
         )
         made = {"kind": kind, "direction": direction, **attributes}
-        return Case("recurrent", dtype, operands, made, 3 if kind == "lstm" else 2, depth=hidden * time, usual=dtype == "f32")
+        return Case(
+            "recurrent", dtype, operands, made, 3 if kind == "lstm" else 2, depth=hidden * time, usual=dtype == "f32"
+        )
 
     for dtype in FLOATS:
         for kind in _GATES:
@@ -121,8 +134,16 @@ def refused() -> Iterator[Case]:
         yield Case("range", dtype, tuple(ends), usual=True)
     counter = given(3, constant=False)
     for kind in ("bits", "uniform", "normal"):
-        yield Case("random", "u32" if kind == "bits" else "f32", (counter,), {"kind": kind, "shape": [3, 17], "seed": 5}, usual=True)
+        yield Case(
+            "random",
+            "u32" if kind == "bits" else "f32",
+            (counter,),
+            {"kind": kind, "shape": [3, 17], "seed": 5},
+            usual=True,
+        )
     rois = given([[0, 0, 5, 5], [1, 1, 3, 6]], "f32", constant=False)
     for kind in ("avg", "max"):
         operands = (fed("f32", 1, 3, 8, 9), rois, given([0, 0], constant=False))
-        yield Case("roi_align", "f32", operands, {"kind": kind, "height": 3, "width": 2, "sampling_ratio": 2}, usual=True)
+        yield Case(
+            "roi_align", "f32", operands, {"kind": kind, "height": 3, "width": 2, "sampling_ratio": 2}, usual=True
+        )

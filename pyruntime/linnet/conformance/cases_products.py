@@ -85,7 +85,17 @@ def _convs_of(dtype: str, axis: dict[str, Any], usual: bool) -> Iterator[Case]:
     def case(x: tuple[int, ...], out: int, kernel: tuple[int, ...], bias: bool = True, **attributes: Any) -> Case:
         return _window("conv", dtype, x, out, kernel, bias, usual=usual, **attributes, **axis)
 
-    for channels, out, side in ((1, 1, 5), (3, 4, 7), (4, 5, 8), (7, 8, 9), (8, 16, 11), (16, 17, 13), (5, 63, 4), (17, 64, 3), (9, 65, 5)):
+    for channels, out, side in (
+        (1, 1, 5),
+        (3, 4, 7),
+        (4, 5, 8),
+        (7, 8, 9),
+        (8, 16, 11),
+        (16, 17, 13),
+        (5, 63, 4),
+        (17, 64, 3),
+        (9, 65, 5),
+    ):
         yield case((1, channels, side, side + 1), out, (3, 3), pads=[1, 1, 1, 1])
         yield case((1, channels, side, side + 1), out, (1, 1))
         yield case((2, channels, side, side), out, (3, 2), False, strides=[2, 1])

@@ -83,7 +83,12 @@ def convs() -> Iterator[Case]:
         if mode == "tflite_single" and not channels:
             continue
         for axis in (1, -1):
-            more: dict[str, Any] = {"requant": mode, "channels": channels, "channel_axis": axis, "usual": usual and axis == -1}
+            more: dict[str, Any] = {
+                "requant": mode,
+                "channels": channels,
+                "channel_axis": axis,
+                "usual": usual and axis == -1,
+            }
             for count, out, side in ((1, 1, 5), (3, 5, 7), (8, 16, 9), (17, 65, 4)):
                 yield _window("conv", dtype, (1, count, side, side + 1), out, (3, 3), pads=[1, 1, 1, 1], **more)
                 yield _window("conv", dtype, (2, count, side, side), out, (1, 1), **more)
@@ -115,5 +120,7 @@ def transposed() -> Iterator[Case]:
             yield _window("conv_transpose", dtype, (1, 3, 4, 5), 4, (2, 3), pads=[0, 1, 1, 0], **more)
     for dtype in ("i8", "i16"):
         for epilogue in ("relu", "residual"):
-            yield _window("conv_transpose", dtype, (1, 5, 4, 3), 6, (3, 3), channels=True, epilogue=epilogue, strides=[2, 1])
+            yield _window(
+                "conv_transpose", dtype, (1, 5, 4, 3), 6, (3, 3), channels=True, epilogue=epilogue, strides=[2, 1]
+            )
         yield _window("conv_transpose", dtype, (1, 5, 4, 3), 6, (3, 3), channels=True, output="f32")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from linnet._generated.op_table import OPS
 from linnet.clib.errors import UsageError
 from linnet.conformance.case import Case
-from linnet.conformance.cases import all_cases
+from linnet.conformance.cases import all_cases, is_quick
 from linnet.conformance.interface import check_interface
 from linnet.conformance.report import CheckReport, Result
 from linnet.conformance.running import quiet, run_cases
@@ -18,6 +18,11 @@ from linnet.session.device import Device, load_device
 
 _TOGETHER = 64  # cases in one graph
 _OF_INTERFACE = 12  # cases on which the interface is checked
+_LISTS: dict[str, Callable[[Case], bool]] = {
+    "quick": is_quick,
+    "usual": lambda case: case.usual,
+    "all": lambda case: True,
+}
 
 
 def check_device(
@@ -25,7 +30,7 @@ def check_device(
     *,
     ops: Sequence[str] | None = None,
     seconds: float | None = None,
-    quick: bool = False,
+    cases: str = "usual",
     case: str | None = None,
 ) -> CheckReport:
     """Compares a device with the CPU: every op, dtype and shape of the lists that the device takes.
@@ -33,18 +38,18 @@ def check_device(
     device: a device, or its name as for load_device.
     ops: names of ops (docs/ops.md); None: all of them.
     seconds: no further cases begin after this time; None: all cases run.
-    quick: only about a fifth of the cases.
+    cases: which list: "quick" (of most ops one dtype), "usual" (about a fifth of all cases), or "all".
     case: the id of one case, which runs alone.
     Raises FileError if there is no such device, and UsageError.
     """
     begun = time.monotonic()
-    cases = _chosen(ops, quick, case, seconds)
+    chosen = _chosen(ops, cases, case, seconds)
     opened = device if isinstance(device, Device) else load_device(device)
     report = CheckReport(opened.name, opened.name if isinstance(device, Device) else os.fspath(device), [], [])
     taken: list[Case] = []
     by_id: dict[str, Result] = {}
     with quiet():
-        for together in _batches(cases):
+        for together in _batches(chosen):
             if seconds is not None and time.monotonic() - begun >= seconds:
                 report.left_out += len(together)
                 continue
@@ -54,14 +59,16 @@ def check_device(
             taken += good[:2] if len(taken) < _OF_INTERFACE else []
         if case is None:
             report.findings = check_interface(opened, taken[:_OF_INTERFACE])
-    report.results = [by_id[c.id] for c in cases if c.id in by_id]
+    report.results = [by_id[c.id] for c in chosen if c.id in by_id]
     report.seconds = time.monotonic() - begun
     return report
 
 
-def _chosen(ops: Sequence[str] | None, quick: bool, case: str | None, seconds: float | None) -> list[Case]:
+def _chosen(ops: Sequence[str] | None, which: str, case: str | None, seconds: float | None) -> list[Case]:
     if isinstance(ops, str):
-        raise UsageError("'ops' is one name", code=101, expected="a list of names of ops", got=repr(ops), hint=f"give [{ops!r}]")
+        raise UsageError(
+            "'ops' is one name", code=101, expected="a list of names of ops", got=repr(ops), hint=f"give [{ops!r}]"
+        )
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
         raise UsageError("'seconds' is out of range", code=101, expected="a number above 0, or None", got=repr(seconds))
     cases = all_cases()
@@ -80,7 +87,10 @@ def _chosen(ops: Sequence[str] | None, quick: bool, case: str | None, seconds: f
                 hint="take the id from the output of `linnet check-device`",
             )  # fmt: skip
         return found
-    return [c for c in cases if (ops is None or c.op in ops) and (c.quick or not quick)]
+    if which not in _LISTS:
+        raise UsageError("there is no such list of cases", code=101, expected=" or ".join(_LISTS), got=repr(which))
+    wanted = _LISTS[which]
+    return [c for c in cases if (ops is None or c.op in ops) and wanted(c)]
 
 
 def _batches(cases: Sequence[Case]) -> Iterator[list[Case]]:

@@ -86,7 +86,9 @@ class CheckReport:
         """The largest difference of floats, divided by the largest result, and the largest one of integers."""
         ran = [r for r in self.results if r.op == op and r.status in ("agrees", "differs")]
         floats = [r.worst for r in ran if r.dtype in ("f32", "f16", "bf16")]
-        return max(floats, default=0.0), max((r.worst for r in ran if r.dtype not in ("f32", "f16", "bf16")), default=0.0)
+        return max(floats, default=0.0), max(
+            (r.worst for r in ran if r.dtype not in ("f32", "f16", "bf16")), default=0.0
+        )
 
     def how(self, result: Result) -> str:
         """The command that runs a case alone."""
