@@ -24,7 +24,7 @@ _LISTS: tuple[Callable[[], Iterator[Case]], ...] = (
 
 # The quick list: those cases of the usual list whose op and dtype are here, for which the function returns true.
 _QUICK: dict[str, Callable[[Case], bool]] = {
-    "map.f32": lambda c: c.note in ("exp", "lt", "three outputs") or (c.note == "add" and len(_shape(c)) < 3),
+    "map.f32": lambda c: c.note in ("exp", "three outputs") or (c.note == "add" and len(_shape(c)) < 3),
     "map.i8": lambda c: c.note == "quantized add",
     "map.i32": lambda c: c.note.startswith(("add sub", "div mod")),
     "cast.f32": lambda c: c.attributes["dtype"] == "i8",
@@ -37,7 +37,7 @@ _QUICK: dict[str, Callable[[Case], bool]] = {
     "matmul.i8": lambda c: c.attributes == {"requant": "float_rne"} and not c.epilogue and c.operands[-1] is not None,
     "conv.f32": lambda c: "channel_axis" not in c.attributes and not c.epilogue and _shape(c)[1] > 1,
     "conv.i8": lambda c: c.attributes["requant"] == "float_rne" and not c.epilogue and _shape(c)[-1] > 1,
-    "conv_transpose.f32": lambda c: not c.epilogue and len(_shape(c)) == 4 and _shape(c)[1] in (3, 8),
+    "conv_transpose.f32": lambda c: not c.epilogue and len(_shape(c)) == 4 and _shape(c)[1] == 3,
     "pool.f32": lambda c: c.attributes["kind"] != "lp",
     "softmax.f32": bool,
     "layer_norm.f32": bool,

@@ -18,6 +18,7 @@ from linnet.session.device import Device, load_device
 
 _TOGETHER = 64  # cases in one graph
 _OF_INTERFACE = 12  # cases on which the interface is checked
+_REPEATED = 8  # of the cases of one graph that differ
 _LISTS: dict[str, Callable[[Case], bool]] = {
     "quick": is_quick,
     "usual": lambda case: case.usual,
@@ -54,6 +55,7 @@ def check_device(
                 report.left_out += len(together)
                 continue
             results = run_cases(opened, together)
+            _repeat_alone(opened, together, results)
             by_id |= {result.id: result for result in results}
             good = [c for c, result in zip(together, results, strict=True) if result.status == "agrees"]
             taken += good[:2] if len(taken) < _OF_INTERFACE else []
@@ -62,6 +64,15 @@ def check_device(
     report.results = [by_id[c.id] for c in chosen if c.id in by_id]
     report.seconds = time.monotonic() - begun
     return report
+
+
+def _repeat_alone(device: Device, cases: Sequence[Case], results: Sequence[Result]) -> None:
+    """Notes if a case differs only beside others, because the command that is printed for it then finds nothing."""
+    bad = [(case, result) for case, result in zip(cases, results, strict=True) if result.status == "differs"]
+    for case, result in bad[:_REPEATED] if len(cases) > 1 else ():
+        (alone,) = run_cases(device, [case])
+        if not alone.bad:
+            result.why += f"; alone the case agrees, so run it with the others: --ops {case.op}"
 
 
 def _chosen(ops: Sequence[str] | None, which: str, case: str | None, seconds: float | None) -> list[Case]:

@@ -23,7 +23,7 @@ _LONG = 256  # numbers in a sum, from which on the tolerance grows with the root
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """worst: the largest difference; of floats, divided by the largest result. where: an index of a result that differs
-    most, () if the shapes or dtypes differ. wrong: how many results are outside of the tolerance."""
+    most, () if the shapes or dtypes differ. wrong: how many of the results are outside of the tolerance."""
 
     worst: float
     wrong: int = 0
@@ -34,7 +34,8 @@ class Difference:
     @property
     def text(self) -> str:
         at = ", ".join(map(str, self.where))
-        return f"{self.wrong} results differ, most at [{at}]: got {self.got}, expected {self.expected}"
+        many = "1 result differs" if self.wrong == 1 else f"{self.wrong} results differ, most"
+        return f"{many} at [{at}]: got {self.got}, expected {self.expected}"
 
 
 def compared(case: Case, dtype: str, got: Array, want: Array) -> Difference:

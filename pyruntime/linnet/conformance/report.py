@@ -98,17 +98,16 @@ class CheckReport:
     def summary(self) -> str:
         """The last line of the command, in plain words."""
         ran = self.count("agrees") + self.count("differs") + self.count("failed")
+        left = f"; {self.left_out} cases were left out because the time was over" if self.left_out else ""
         if not ran and self.ok:
-            return f"{self.device} took none of the {len(self.results)} cases, so nothing was compared"
+            return f"{self.device} took none of the {len(self.results)} cases, so nothing was compared{left}"
         bad = len(self.failures)
         checks = [finding for finding in self.findings if finding.status == "failed"]
         text = f"{self.device} ran {ran} of {len(self.results)} cases"
         text += f" and {bad} of them differ or fail" if bad else " and all of them agree with the CPU"
         if checks:
             text += f"; {len(checks)} of {len(self.findings)} checks of its interface failed"
-        if self.left_out:
-            text += f"; {self.left_out} cases were left out because the time was over"
-        return text
+        return text + left
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
