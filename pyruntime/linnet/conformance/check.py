@@ -99,7 +99,7 @@ def _chosen(ops: Sequence[str] | None, which: str, case: str | None, seconds: fl
             )  # fmt: skip
         return found
     if which not in _LISTS:
-        raise UsageError("there is no such list of cases", code=101, expected=" or ".join(_LISTS), got=repr(which))
+        raise UsageError("cases is not the name of a list", code=101, expected=" or ".join(_LISTS), got=repr(which))
     wanted = _LISTS[which]
     return [c for c in cases if (ops is None or c.op in ops) and wanted(c)]
 
