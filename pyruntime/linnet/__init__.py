@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from linnet.builder.mapping import pointwise
     from linnet.builder.straight_through import stop_gradient
     from linnet.clib.library import include_dir
+    from linnet.conformance import check_device
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
@@ -112,6 +113,7 @@ _LAZY = {
     "Store": "linnet.session.model",
     "include_dir": "linnet.clib.library",
     "isa_names": "linnet.session.model",
+    "check_device": "linnet.conformance",
     "devices": "linnet.session.device",
     "load_device": "linnet.session.device",
     "UserOp": "linnet.ir.user_op",
@@ -187,6 +189,7 @@ __all__ = [
     "Variable",
     "autodiff",
     "check",
+    "check_device",
     "clip",
     "cond",
     "converters",

@@ -1,0 +1,126 @@
+"""Cases of matmul, conv and conv_transpose of quantized operands. Their integers must be those of the CPU, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from linnet.conformance.case import Case, Operand, const, fed, per_axis, per_tensor
+from linnet.ir.dtypes import Quantization
+
+_MODES = ("float_rne", "tflite", "tflite_single")
+_X = {"i8": (0.05, -3), "u8": (0.04, 120), "i16": (0.0007, 0)}
+_Y = {"i8": (0.3, 5), "u8": (0.35, 100), "i16": (0.004, 0)}
+_EPILOGUES = ("relu", "clip", "residual", "scale", "sigmoid")
+
+
+def _case(
+    op: str, dtype: str, shape: tuple[int, ...], weights: tuple[int, ...], axis: int, *, channels: bool, depth: int,
+    requant: str = "float_rne", output: str = "", zeros: bool = False, bias: bool = True, w: str = "i8", epilogue: str = "",
+    usual: bool = False, **attributes: Any,
+) -> Case:  # fmt: skip
+    """axis: of the output channels in the weights. channels: scales per channel. zeros: zero points of the weights."""
+    output = output or dtype
+    count = weights[axis] * (attributes.get("group", 1) if op == "conv_transpose" else 1)
+    kept: tuple[Quantization | None, ...] = (per_tensor(*_Y[output]),) if output in _Y else ()
+    scheme = per_axis(weights[axis], axis, 0.01, zeros) if channels else per_tensor(0.02, 2 if zeros else 0)
+    if w == "u8":
+        scheme = per_tensor(0.02, 130)
+    values = "full" if dtype != "i16" else "-4000..4000"
+    operands: list[Operand | None] = [
+        fed(dtype, *shape, values=values, quantization=per_tensor(*_X[dtype])),
+        const(w, *weights, values="full", quantization=scheme),
+        const("i64" if dtype == "i16" else "i32", count, values="-3000..3000") if bias else None,
+    ]
+    given = {"requant": requant, **({"output_dtype": output} if output != dtype else {}), **attributes}
+    return Case(op, dtype, tuple(operands), given, quantization=kept, epilogue=epilogue, depth=depth, usual=usual)
+
+
+def _schemes() -> Iterator[tuple[str, str, bool, bool]]:
+    """dtype of x, requant mode, scales per channel, whether the usual list has it."""
+    for dtype in _X:
+        for mode in _MODES:
+            for channels in (False, True):
+                yield dtype, mode, channels, dtype == "i8" and channels and mode != "tflite_single"
+
+
+def matmuls() -> Iterator[Case]:
+    def case(dtype: str, m: int, k: int, n: int, *lead: int, **more: Any) -> Case:
+        return _case("matmul", dtype, (*lead, m, k), (k, n), 1, depth=k, **more)
+
+    for dtype, mode, channels, usual in _schemes():
+        for m, k, n in ((1, 1, 1), (3, 5, 7), (4, 4, 4), (8, 17, 15), (17, 64, 65), (65, 129, 63), (1, 127, 67)):
+            yield case(dtype, m, k, n, requant=mode, channels=channels, usual=usual)
+        yield case(dtype, 5, 9, 4, 2, 3, requant=mode, channels=channels, usual=usual)
+        yield case(dtype, 5, 9, 7, requant=mode, channels=channels, bias=False, usual=usual)
+        if mode == "float_rne":
+            yield case(dtype, 5, 19, 7, requant=mode, channels=channels, zeros=True, usual=usual)
+    for dtype in _X:
+        for output in ("f32", "i32" if dtype != "i16" else "i64", "i16" if dtype != "i16" else "i8"):
+            for m, k, n in ((3, 5, 7), (17, 64, 65)):
+                yield case(dtype, m, k, n, channels=True, output=output, usual=dtype == "i8" and output == "f32")
+        if dtype != "i16":
+            yield case(dtype, 9, 33, 8, channels=False, w="u8", usual=False)
+        for epilogue in _EPILOGUES:
+            for m, k, n in ((5, 3, 9), (17, 64, 65)):
+                usual = dtype == "i8" and epilogue == "residual"
+                yield case(dtype, m, k, n, channels=True, epilogue=epilogue, usual=usual)
+
+
+def _window(op: str, dtype: str, x: tuple[int, ...], out: int, kernel: tuple[int, ...], **more: Any) -> Case:
+    group, channels = more.get("group", 1), x[1]
+    last = more.get("channel_axis", 1) == -1
+    weights = (out, channels // group, *kernel) if op == "conv" else (channels, out // group, *kernel)
+    depth = channels // group
+    for size in kernel:
+        depth *= size
+    shape = (x[0], *x[2:], x[1]) if last else x
+    return _case(op, dtype, shape, weights, 0 if op == "conv" else 1, depth=depth, **more)
+
+
+def convs() -> Iterator[Case]:
+    for dtype, mode, channels, usual in _schemes():
+        if mode == "tflite_single" and not channels:
+            continue
+        for axis in (1, -1):
+            more: dict[str, Any] = {
+                "requant": mode,
+                "channels": channels,
+                "channel_axis": axis,
+                "usual": usual and axis == -1,
+            }
+            for count, out, side in ((1, 1, 5), (3, 5, 7), (8, 16, 9), (17, 65, 4)):
+                yield _window("conv", dtype, (1, count, side, side + 1), out, (3, 3), pads=[1, 1, 1, 1], **more)
+                yield _window("conv", dtype, (2, count, side, side), out, (1, 1), **more)
+            yield _window("conv", dtype, (1, 5, 9, 8), 7, (3, 2), strides=[2, 1], auto_pad="same_upper", **more)
+            yield _window("conv", dtype, (1, 6, 8, 7), 9, (3, 3), group=3, dilations=[2, 1], **more)
+            yield _window("conv", dtype, (1, 17, 8, 9), 17, (3, 3), group=17, pads=[1, 1, 1, 1], **more)
+    for dtype in _X:
+        for output in ("f32", "i32" if dtype != "i16" else "i64"):
+            yield _window("conv", dtype, (1, 5, 9, 7), 6, (3, 3), channels=True, output=output)
+        yield _window("conv", dtype, (1, 5, 9, 7), 6, (3, 3), channels=True, zeros=True, pads=[1, 1, 1, 1])
+        yield _window("conv", dtype, (1, 5, 17), 6, (3,), channels=True)
+        yield _window("conv", dtype, (1, 3, 5, 6, 7), 4, (2, 3, 3), channels=True)
+        for epilogue in _EPILOGUES:
+            usual = dtype == "i8" and epilogue == "relu"
+            yield _window("conv", dtype, (2, 5, 9, 7), 17, (3, 3), channels=True, epilogue=epilogue, usual=usual)
+            yield _window("conv", dtype, (2, 5, 9, 7), 17, (1, 1), channels=True, epilogue=epilogue, channel_axis=-1)
+
+
+def transposed() -> Iterator[Case]:
+    for dtype, mode, channels, usual in _schemes():
+        if dtype == "u8" or (mode == "tflite_single" and not channels):
+            continue
+        for axis in (1, -1):
+            more: dict[str, Any] = {
+                "requant": mode, "channels": channels, "channel_axis": axis, "usual": usual and axis == -1 and mode == "tflite",
+            }  # fmt: skip
+            for count, out, side in ((1, 1, 3), (3, 5, 4), (8, 17, 5)):
+                yield _window("conv_transpose", dtype, (1, count, side, side + 1), out, (3, 3), strides=[2, 2], **more)
+            yield _window("conv_transpose", dtype, (1, 3, 4, 5), 4, (2, 3), pads=[0, 1, 1, 0], **more)
+    for dtype in ("i8", "i16"):
+        for epilogue in ("relu", "residual"):
+            yield _window(
+                "conv_transpose", dtype, (1, 5, 4, 3), 6, (3, 3), channels=True, epilogue=epilogue, strides=[2, 1]
+            )
+        yield _window("conv_transpose", dtype, (1, 5, 4, 3), 6, (3, 3), channels=True, output="f32")
