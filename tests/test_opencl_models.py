@@ -1,5 +1,5 @@
-"""Whole models on the OpenCL device against the CPU: how many nodes fall back, and how far the results are apart.
-`make test` and `make test-more` run a small one; `make soak` runs every model of tests/zoo.py and tests/nets.py at four number formats."""
+"""Whole models on the OpenCL device against the CPU: how many nodes fall back, and how far the results are apart. `make test`
+and `make test-more` run a small one; `make soak` runs every model of tests/zoo.py and tests/nets.py at four formats."""
 
 from __future__ import annotations
 
