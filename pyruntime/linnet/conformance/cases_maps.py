@@ -28,7 +28,6 @@ _UNARY = {
 _BINARY = "add sub mul div min max mod fmod atan2 eq ne lt le gt ge"
 _INTEGER = "add sub mul div min max mod fmod and or xor eq ne lt le gt ge"
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "is_nan", "is_inf")
-_REGISTER_OF_ITS_OWN = ("i32", "i64")
 
 
 def maps() -> Iterator[Case]:
@@ -159,7 +158,7 @@ _CASTS = {
 def casts() -> Iterator[Case]:
     for source, targets in _CASTS.items():
         for target in targets.split():
-            usual = target in ("f16", "bf16", "i8") and source in ("f32", "i32")
+            usual = (source, target) in (("f32", "f16"), ("f32", "i8"), ("i32", "i8"))
             values = "full" if source.startswith(("i", "u")) else "special" if source != "bool" else "normal"
             for size in (1, 17, 64, 67):
                 yield Case("cast", source, (fed(source, size, values=values),), {"dtype": target}, usual=usual)

@@ -91,7 +91,8 @@ def _number(value: Any) -> str:
 
 
 def real(array: Array, dtype: str) -> Array:
-    """Floats of any dtype as f64."""
-    if dtype == "bf16":
-        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
-    return array.astype(np.float64)
+    """Floats of any dtype as f64. NumPy would warn of some NaN."""
+    with np.errstate(invalid="ignore"):
+        if dtype == "bf16":
+            return (array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+        return array.astype(np.float64)
