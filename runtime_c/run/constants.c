@@ -32,8 +32,8 @@ static linnet_status write_mapped(const ln_device *device, const ln_resident *r,
     return code != 0 ? ln_device_failed(device, code, "unmap a buffer", "", error) : LINNET_OK;
 }
 
-static linnet_status write(const ln_device *device, ln_queue *queue, const ln_resident *r, linnet_handle buffer,
-                           linnet_error *error) {
+static linnet_status write_constant(const ln_device *device, ln_queue *queue, const ln_resident *r,
+                                    linnet_handle buffer, linnet_error *error) {
     if (device->limits.host_visible) return write_mapped(device, r, buffer, error);
     linnet_device_tensor tensor = {.struct_size = sizeof tensor};
     const linnet_span to = {.buffer = buffer, .bytes = r->key[2]};
@@ -56,7 +56,7 @@ static linnet_status take(const ln_device *device, ln_queue *queue, ln_instance 
         else
             status = ln_device_allocate(device, r->key[3], &d->chunks[at], error);
         d->has_chunk[at] = status == LINNET_OK;
-        if (shared == NULL && status == LINNET_OK) status = write(device, queue, r, d->chunks[at], error);
+        if (shared == NULL && status == LINNET_OK) status = write_constant(device, queue, r, d->chunks[at], error);
     }
     if (!queue->busy) return status;
     const int code = device->is.finish(device->is.context, queue->queue); /* after an error too */
