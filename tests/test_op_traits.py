@@ -25,6 +25,11 @@ C_FREE = ("runtime_c/ops/", "runtime_c/fast/", "runtime_c/generated/")  # and wh
 C_NAMES: dict[tuple[str, str], tuple[int, str]] = {
     ("runtime_c/map/map_convert.c", "cast"): (3, "fast kernels of the three conversions, made of map programs"),
     ("runtime_c/map/map_convert.c", "quantize"): (3, "fast kernels of the three conversions, made of map programs"),
+    ("runtime_c/map/map_source.c", "cast"): (3, "the text of the three conversions, made of map programs"),
+    ("runtime_c/map/map_source.c", "quantize"): (2, "the text of the three conversions, made of map programs"),
+    ("runtime_c/map/map_source.c", "dequantize"): (1, "the text of the three conversions, made of map programs"),
+    ("runtime_c/map/result_source.c", "matmul"): (1, "where the channels of the three products are"),
+    ("runtime_c/map/result_source.c", "conv_transpose"): (1, "where the channels of the three products are"),
     ("runtime_c/model/structure_nodes.c", "while"): (1, "how a loop hands on carried values is checked once, at load"),
     ("runtime_c/plan/graph/evaluate.c", "map"): (1, "the epilogue of a step is a map, computed after its op"),
     ("runtime_c/model/user.c", "user"): (1, "the rows of registered ops are copies of its row"),
@@ -66,7 +71,10 @@ def test_the_layout_pass_knows_no_op_and_no_kind() -> None:
 
 # ---- Python ------------------------------------------------------------------------------------------------------------
 
-PYTHON_FREE = ("pyruntime/linnet/_generated/", "pyruntime/linnet/builder/generated.py")
+# Generated files, and the cases by which devices are checked, which are about single ops as tests are.
+PYTHON_FREE = (
+    "pyruntime/linnet/_generated/", "pyruntime/linnet/builder/generated.py", "pyruntime/linnet/conformance/",
+)  # fmt: skip
 RULE_TABLES = {
     ("pyruntime/linnet/autodiff/indexing.py", "RULES"): "gradient rules, one function per op",
     ("pyruntime/linnet/autodiff/quantized.py", "RULES"): "gradient rules, one function per op",

@@ -457,7 +457,11 @@ static int pack(const void *argument) {
 static void read_source(const linnet_step *step) {
     size_t length = 0, whole = 0;
     const linnet_status status = linnet_step_map_source(step, NULL, NULL, 0, &length);
+    linnet_map map;
+    linnet_map_init(&map);
     if (status == LINNET_UNKNOWN_NAME) return;
+    /* A conversion that linnet_device.h excludes, such as quantization per block. A map always has a text. */
+    if (status == LINNET_UNSUPPORTED && linnet_step_get_map(step, &map) == LINNET_UNKNOWN_NAME) return;
     for (size_t size = length / 2; status == LINNET_OK && size <= length + 1; size += length + 1 - length / 2) {
         char *text = malloc(size);
         if (text == NULL) return;

@@ -125,10 +125,11 @@ static void run_session(fuzz *f, linnet_model *model, linnet_plan *plan, const l
         config.share_snapshot = session;
         check_record(second, &error, linnet_session_create(plan, store, &config, &second, &error));
     }
-    if (session && mutant_below(&f->m, 2)) bind_some(f, session, plan, &b);
+    /* A device that refuses a step at `prepare` gives the session a plan of its own. */
+    if (session && mutant_below(&f->m, 2)) bind_some(f, session, linnet_session_plan(session), &b);
     for (int round = 0; session && round < 2; round++) {
-        run_once(f, session, plan, stage);
-        if (second) run_once(f, second, plan, stage);
+        run_once(f, session, linnet_session_plan(session), stage);
+        if (second) run_once(f, second, linnet_session_plan(second), stage);
         if (store && mutant_below(&f->m, 2)) use_store(f, model, store);
     }
     linnet_session_free(second);
