@@ -39,8 +39,11 @@ static const char *explain(void *context, int code) {
     lg_device *d = context;
     if (code < 0) return lg_cl_error(code);
     if (code == LG_BAD_STEP) return "the step is not one that the device has claimed";
-    if (code < LG_FIRST_TEXT || code - LG_FIRST_TEXT >= d->n_failures) return "there is no host memory";
-    return d->failures[code - LG_FIRST_TEXT];
+    pthread_mutex_lock(&d->lock); /* other queues may add texts */
+    const bool known = code >= LG_FIRST_TEXT && code - LG_FIRST_TEXT < d->n_failures;
+    const char *text = known ? d->failures[code - LG_FIRST_TEXT] : "there is no host memory";
+    pthread_mutex_unlock(&d->lock);
+    return text;
 }
 
 static int limits(void *context, linnet_device_limits *out) {

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_VIEWS = LG_MOST_OPERANDS + 2 };
-
 typedef struct lg_ready { /* a launch that is ready to run */
     cl_kernel kernel;
     size_t global[3], local[3];
