@@ -52,6 +52,7 @@ enum {
     CL_PROGRAM_BINARY_SIZES = 0x1165,
     CL_PROGRAM_BINARIES = 0x1166,
     CL_PROGRAM_BUILD_LOG = 0x1183,
+    CL_COMPLETE = 0, /* as the status of an event */
     CL_PROFILING_COMMAND_START = 0x1282,
     CL_PROFILING_COMMAND_END = 0x1283
 };
@@ -84,6 +85,7 @@ enum {
     F(cl_int, Flush, (cl_command_queue))                                                                               \
     F(cl_int, Finish, (cl_command_queue))                                                                              \
     F(cl_int, WaitForEvents, (cl_uint, const cl_event *))                                                              \
+    F(cl_int, SetEventCallback, (cl_event, cl_int, void (*)(cl_event, cl_int, void *), void *))                        \
     F(cl_int, ReleaseEvent, (cl_event))                                                                                \
     F(cl_int, GetEventProfilingInfo, (cl_event, cl_uint, size_t, void *, size_t *))                                    \
     F(cl_program, CreateProgramWithSource, (cl_context, cl_uint, const char **, const size_t *, cl_int *))             \

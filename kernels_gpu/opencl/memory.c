@@ -1,12 +1,24 @@
 /* memory.c - buffers, queues, events and transfers of the OpenCL backend. Buffers are cl_mem, queues and events objects
  * of this file. */
+#define _POSIX_C_SOURCE 200809L
 #include "kernels_gpu/opencl/backend.h"
 
 #include <stdlib.h>
+#include <time.h>
+
+/* What a driver's thread tells when an event is complete. The event and the driver's call both use it; the last of them
+ * frees it. */
+typedef struct lg_signal {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int users;
+    bool complete;
+} lg_signal;
 
 typedef struct lg_event {
     cl_event event;
     lg_queue *queue;
+    lg_signal *signal; /* of the last record, from the first wait that has a limit */
 } lg_event;
 
 static const lg_cl *functions_of(void *context) { return ((lg_device *)context)->cl; }
@@ -64,9 +76,21 @@ static int create_event(void *context, linnet_handle *out) {
     return e != NULL ? 0 : LG_NO_MEMORY;
 }
 
+static void leave(lg_signal *signal) {
+    pthread_mutex_lock(&signal->lock);
+    const int left = --signal->users;
+    pthread_mutex_unlock(&signal->lock);
+    if (left > 0) return;
+    pthread_cond_destroy(&signal->changed);
+    pthread_mutex_destroy(&signal->lock);
+    free(signal);
+}
+
 static void forget(const lg_cl *cl, lg_event *e) {
     if (e->event != NULL) cl->ReleaseEvent(e->event);
+    if (e->signal != NULL) leave(e->signal);
     e->event = NULL;
+    e->signal = NULL;
 }
 
 static void free_event(void *context, linnet_handle event) {
@@ -89,6 +113,53 @@ static int wait_for(void *context, linnet_handle event) {
     if (e->event == NULL) return 0;
     const int code = functions_of(context)->WaitForEvents(1, &e->event);
     return code != 0 ? code : lg_check(context, e->queue);
+}
+
+static void completed(cl_event event, cl_int status, void *argument) {
+    lg_signal *signal = argument;
+    (void)event;
+    (void)status; /* WaitForEvents reports a failure */
+    pthread_mutex_lock(&signal->lock);
+    signal->complete = true;
+    pthread_cond_broadcast(&signal->changed);
+    pthread_mutex_unlock(&signal->lock);
+    leave(signal);
+}
+
+/* Asks the driver to tell when the event is complete. False: it cannot. */
+static bool watch(const lg_cl *cl, lg_event *e) {
+    if (e->signal != NULL) return true;
+    lg_signal *signal = calloc(1, sizeof *signal);
+    pthread_condattr_t clock;
+    if (signal == NULL) return false;
+    signal->users = 2;
+    pthread_mutex_init(&signal->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&signal->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    e->signal = signal;
+    if (cl->SetEventCallback(e->event, CL_COMPLETE, completed, signal) == CL_SUCCESS) return true;
+    signal->users = 1;
+    leave(signal);
+    e->signal = NULL;
+    return false;
+}
+
+static int wait_until(void *context, linnet_handle event, uint64_t ns) {
+    lg_event *e = (lg_event *)(uintptr_t)event;
+    struct timespec until;
+    if (e->event == NULL || !watch(functions_of(context), e)) return wait_for(context, event);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    ns += (uint64_t)until.tv_nsec;
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_mutex_lock(&e->signal->lock);
+    while (!e->signal->complete)
+        if (pthread_cond_timedwait(&e->signal->changed, &e->signal->lock, &until) != 0) break;
+    const bool complete = e->signal->complete;
+    pthread_mutex_unlock(&e->signal->lock);
+    return complete ? wait_for(context, event) : LINNET_DEVICE_PENDING;
 }
 
 static int follow(void *context, linnet_handle queue, const linnet_device *of, linnet_handle event) {
@@ -137,6 +208,7 @@ void lg_memory_functions(linnet_device *table) {
     table->free_event = free_event;
     table->record = record;
     table->wait = wait_for;
+    table->wait_until = wait_until;
     table->follow = follow;
     table->upload = upload;
     table->download = download;

@@ -48,12 +48,13 @@ typedef uint64_t linnet_handle;
 
 /* Codes that functions of a device may return besides its own. */
 typedef enum linnet_device_code {
-    LINNET_DEVICE_FULL = 1000001,   /* the device has too little memory. The session fails with LINNET_OUT_OF_MEMORY,
-                                     * and the record has the numbers of `about`. For `allocate`, and for other
-                                     * functions of a device that allocates late */
-    LINNET_DEVICE_REFUSES = 1000002 /* for `prepare`: the device cannot run the claim after all. The session is created
-                                     * again with a plan of its own, in which the steps of the claim are not on this
-                                     * device (linnet_session_plan) */
+    LINNET_DEVICE_FULL = 1000001,    /* the device has too little memory. The session fails with LINNET_OUT_OF_MEMORY,
+                                      * and the record has the numbers of `about`. For `allocate`, and for other
+                                      * functions of a device that allocates late */
+    LINNET_DEVICE_REFUSES = 1000002, /* for `prepare`: the device cannot run the claim after all. The session is created
+                                      * again with a plan of its own, in which the steps of the claim are not on this
+                                      * device (linnet_session_plan) */
+    LINNET_DEVICE_PENDING = 1000003  /* for `wait_until`: the event is not complete yet */
 } linnet_device_code;
 
 /* Bytes in a buffer. The library never computes addresses on a device: each operand is a buffer and an offset. */
@@ -423,7 +424,8 @@ struct linnet_device {
     int (*create_event)(void *context, linnet_handle *event);
     void (*free_event)(void *context, linnet_handle event);
     /* Submits a marker to the queue: the event is complete when all work that was submitted before the marker has
-     * ended. Each run records the event again, after every wait for the previous record has returned. */
+     * ended. Each run records the event again, after every wait for the previous record has returned. After a wait that
+     * has returned LINNET_DEVICE_PENDING, a later record may replace one that is not complete. */
     int (*record)(void *context, linnet_handle queue, linnet_handle event);
     /* Blocks the calling thread until the event is complete. Returns the failure of work that was submitted before the
      * event, if any has failed. */
@@ -475,6 +477,11 @@ struct linnet_device {
     /* Optional: `open` for a session that traces its runs, which asks for `elapsed`. A queue that measures may be
      * slower. NULL: `open`. */
     int (*open_traced)(void *context, linnet_handle *queue);
+
+    /* Optional: `wait` for at most `ns` nanoseconds, about. Returns LINNET_DEVICE_PENDING if the event is not complete
+     * then. The timeout, the flag and the poll of linnet_run_config end a wait of this kind. NULL: they take effect
+     * only when `wait` has returned. */
+    int (*wait_until)(void *context, linnet_handle event, uint64_t ns);
 };
 
 /* ---- libraries of devices ---------------------------------------------------------------------------------------- */

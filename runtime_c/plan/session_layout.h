@@ -140,6 +140,7 @@ struct linnet_session {
     struct ln_run_error run_error;
     ln_watch watch;
     bool locks, exclusive, parallel, trace, count_special;
+    bool interrupted; /* the caller has ended a wait for a device: work of the run is still in a queue */
 };
 
 /* Offsets of the parts of a session's block. */

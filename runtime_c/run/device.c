@@ -44,14 +44,58 @@ static void forget_variables(ln_instance *instance) {
     for (int32_t i = 0; i < p->n_bodies; ++i) forget_variables(&instance->bodies[i]);
 }
 
-void ln_queues_finish(linnet_session *s, ln_instance *last) {
+void ln_queues_finish(linnet_session *s) {
     for (uint8_t d = 1; d <= s->plan->n_devices; ++d) {
         const linnet_device *device = &device_of(s, d)->is;
         ln_queue *q = queue_of(s, d);
         if (q->busy) (void)device->finish(device->context, q->queue); /* the first failure has been reported */
         q->busy = false;
     }
+    s->interrupted = false;
+}
+
+void ln_queues_abandon(linnet_session *s, ln_instance *last) {
+    if (!s->interrupted) ln_queues_finish(s);
     for (; last != NULL; last = last->parent) forget_variables(last);
+}
+
+enum { SLICE_NS = 5000000 }; /* of a wait: how late the caller's flag or timeout may be seen */
+
+/* Waits for the event, unless the caller ends the run before. Returns the device's code. */
+static int wait_for(linnet_session *s, const ln_device *device, linnet_handle event, const ln_step *step,
+                    linnet_status *ended, linnet_error *error) {
+    const linnet_device *d = &device->is;
+    int code = LINNET_DEVICE_PENDING;
+    if (!s->watch.on || d->wait_until == NULL) return d->wait(d->context, event);
+    while (code == LINNET_DEVICE_PENDING && s->watch.on) {
+        code = d->wait_until(d->context, event, ln_watch_left(&s->watch, SLICE_NS));
+        if (code == LINNET_DEVICE_PENDING) *ended = ln_watch_look(&s->watch, step, error);
+        if (*ended != LINNET_OK) s->interrupted = true;
+        if (*ended != LINNET_OK) return 0;
+    }
+    return code == LINNET_DEVICE_PENDING ? d->wait(d->context, event) : code;
+}
+
+linnet_status ln_queues_drain(linnet_session *s, linnet_error *error) {
+    for (uint8_t d = 1; d <= s->plan->n_devices; ++d) {
+        const ln_device *device = device_of(s, d);
+        ln_queue *q = queue_of(s, d);
+        linnet_status ended = LINNET_OK;
+        if (!q->busy) continue;
+        int code = device->is.record(device->is.context, q->queue, q->event);
+        if (code == 0) code = wait_for(s, device, q->event, NULL, &ended, error);
+        if (ended != LINNET_OK)
+            return ln_fail(error, ended,
+                           "the caller's limit came while device %s still had earlier work of this session",
+                           device->is.name);
+        if (code != 0) {
+            ln_queues_finish(s);
+            return ln_device_failed(device, code, "complete earlier work", "", error);
+        }
+        q->busy = false;
+    }
+    s->interrupted = false;
+    return LINNET_OK;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -197,7 +241,7 @@ void ln_device_release(linnet_session *s, ln_instance *instance) {
     if (p->n_devices == 0 || d->chunks == NULL) return;
     for (int32_t i = 0; i < p->n_bodies; ++i)
         if (instance->bodies[i].program != NULL) ln_device_release(s, &instance->bodies[i]);
-    ln_queues_finish(s, NULL);
+    ln_queues_finish(s);
     for (int32_t i = 0; i < p->n_steps; ++i) {
         const ln_step *step = &p->steps[i];
         const ln_bound_claim *bound = step->claim != NULL ? &d->claims[step->claim->number] : NULL;
@@ -262,6 +306,7 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
     const ln_device_objects *objects = &instance->on_devices;
     const ln_bound_transfer *t = &objects->transfers[step->number];
     int code = 0;
+    linnet_status ended = LINNET_OK;
     switch (step->kind) {
     case LN_STEP_UPLOAD:
         if (step->resident >= 0 && is_current(s, instance, step)) return LINNET_OK;
@@ -275,12 +320,11 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
         break;
     case LN_STEP_COPY: code = copy(s, instance, step, t); break;
     case LN_STEP_WAIT:
-        if (step->event > 0) {
-            code = d->wait(d->context, objects->events[step->event - 1]);
-            break;
-        }
-        code = d->record(d->context, q->queue, q->event);
-        if (code == 0) code = d->wait(d->context, q->event);
+        if (step->event == 0) code = d->record(d->context, q->queue, q->event);
+        if (code == 0)
+            code =
+                wait_for(s, device, step->event > 0 ? objects->events[step->event - 1] : q->event, step, &ended, error);
+        if (ended != LINNET_OK) return ended;
         break;
     default: {
         const ln_bound_claim *claim = &objects->claims[step->claim->number];

@@ -220,6 +220,7 @@ static linnet_status lock(linnet_session *s, linnet_error *error) {
 linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config, linnet_error *error) {
     if (s == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_run: `session` must not be NULL");
     linnet_status status = ln_watch_begin(&s->watch, config, error);
+    if (LN_HAS_DEVICES && status == LINNET_OK && s->interrupted) status = ln_queues_drain(s, error);
     if (status == LINNET_OK && s->locks) status = lock(s, error);
     if (status != LINNET_OK) return status;
     if (s->snapshot != NULL) ln_snapshot_refresh(s->snapshot);
@@ -244,7 +245,7 @@ linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config
         if (status == LINNET_OK)
             ln_device_commit(s, instance);
         else
-            ln_queues_finish(s, instance);
+            ln_queues_abandon(s, instance);
     }
     if (s->threads != NULL) ln_threads_end(s->threads);
     if (s->locks) ln_store_unlock(s->store);

@@ -56,6 +56,8 @@ linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linne
 linnet_status ln_watch_begin(ln_watch *watch, const linnet_run_config *config, linnet_error *error);
 /* Whether the run ends before `step` (NULL: while it waits for the store). Errors: CANCELLED, DEADLINE_EXCEEDED. */
 linnet_status ln_watch_look(ln_watch *watch, const ln_step *step, linnet_error *error);
+/* Nanoseconds until the deadline, but at most `most`. */
+uint64_t ln_watch_left(const ln_watch *watch, uint64_t most);
 static inline bool ln_watch_cancelled(const ln_watch *watch) {
     return __atomic_load_n(watch->cancel, __ATOMIC_RELAXED) != 0; /* the caller may not use <stdatomic.h> */
 }
@@ -70,9 +72,13 @@ void ln_segments_free(linnet_session *session, ln_instance *instance); /* frees 
 /* device.c. Opens the session's queues; the caller closes them with ln_queues_close, also after an error. */
 linnet_status ln_queues_open(linnet_session *session, linnet_error *error);
 void ln_queues_close(linnet_session *session);
-/* Waits until the queues are empty, after a failed run or before objects are freed. Afterwards no device counts as
- * having a variable, in `last` (may be NULL) and the instances before it. */
-void ln_queues_finish(linnet_session *session, ln_instance *last);
+/* Waits until the queues are empty, after a failed run or before objects are freed. */
+void ln_queues_finish(linnet_session *session);
+/* After a failed run: no device counts as having a variable any more, in `last` and the instances before it. The queues
+ * are empty afterwards, unless the caller has ended a wait: then the next run, or what frees objects, empties them. */
+void ln_queues_abandon(linnet_session *session, ln_instance *last);
+/* Completes what earlier runs have left in the queues. Errors: those of a wait, CANCELLED, DEADLINE_EXCEEDED. */
+linnet_status ln_queues_drain(linnet_session *session, linnet_error *error);
 /* Makes the instance's objects on devices, and frees them. */
 linnet_status ln_device_prepare(linnet_session *session, ln_instance *instance, linnet_error *error);
 void ln_device_release(linnet_session *session, ln_instance *instance);

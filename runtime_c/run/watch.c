@@ -44,6 +44,12 @@ static linnet_status end(ln_watch *w, linnet_status status, const ln_step *step,
     return status;
 }
 
+uint64_t ln_watch_left(const ln_watch *w, uint64_t most) {
+    if (w->deadline == UINT64_MAX) return most;
+    const uint64_t now = ln_now_ns(), left = now < w->deadline ? w->deadline - now : 0;
+    return left < most ? left : most;
+}
+
 linnet_status ln_watch_look(ln_watch *w, const ln_step *step, linnet_error *error) {
     w->quick = 0;
     if (ln_watch_cancelled(w)) return end(w, LINNET_CANCELLED, step, 0, error);

@@ -328,6 +328,15 @@ static int wait_for(void *context, linnet_handle handle) {
     return asked != 0 ? asked : code;
 }
 
+static int wait_until(void *context, linnet_handle handle, uint64_t ns) {
+    (void)context;
+    mock_event *event = mock_get(MOCK_EVENT, handle);
+    if (event == NULL) return MOCK_MISUSED;
+    const int code = mock_event_wait_until(event, ns), asked = mock_fails(MOCK_WAIT);
+    if (code != LINNET_DEVICE_PENDING) mock_count(MOCK_waits, 1);
+    return asked != 0 ? asked : code;
+}
+
 static int follow(void *context, linnet_handle handle, const linnet_device *of, linnet_handle event_handle) {
     (void)context;
     mock_queue *queue = mock_get(MOCK_QUEUE, handle);
@@ -631,9 +640,9 @@ static const char *explain(void *context, int code) {
     .limits = limits, .cost = cost, .offer = offer, .claim = claim, .propose = propose, .accept = accept,              \
     .layout_bytes = layout_bytes, .allocate = allocate, .release = release, .map = map, .unmap = unmap,                \
     .import = import, .open = open_queue, .close = close_queue, .finish = finish, .create_event = create_event,        \
-    .free_event = free_event, .record = record, .wait = wait_for, .follow = follow, .upload = upload,                  \
-    .download = download, .reaches = reaches, .copy = copy, .prepare = prepare, .unprepare = unprepare, .run = run,    \
-    .elapsed = elapsed, .explain = explain
+    .free_event = free_event, .record = record, .wait = wait_for, .wait_until = wait_until, .follow = follow,          \
+    .upload = upload, .download = download, .reaches = reaches, .copy = copy, .prepare = prepare,                      \
+    .unprepare = unprepare, .run = run, .elapsed = elapsed, .explain = explain
 
 /* `context` is the device itself. */
 static linnet_device devices[DEVICES] = {

@@ -264,6 +264,21 @@ int mock_event_wait(mock_event *event) {
     return code;
 }
 
+int mock_event_wait_until(mock_event *event, uint64_t ns) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    ns += (uint64_t)until.tv_nsec;
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_mutex_lock(&lock);
+    if (event->asked == 0) numbers[MOCK_misuse]++;
+    while (event->done < event->asked)
+        if (pthread_cond_timedwait(&changed, &lock, &until) != 0) break;
+    const int code = event->done < event->asked ? LINNET_DEVICE_PENDING : event->code;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
 void mock_follow(mock_queue *queue, mock_event *event) {
     job *made = new_job(0);
     made->follow = event;

@@ -108,6 +108,7 @@ mock_event *mock_event_new(void);
 void mock_event_free(mock_event *event);
 void mock_event_record(mock_queue *queue, mock_event *event);
 int mock_event_wait(mock_event *event);
-void mock_follow(mock_queue *queue, mock_event *event); /* later jobs wait for the event */
+int mock_event_wait_until(mock_event *event, uint64_t ns); /* LINNET_DEVICE_PENDING after that time */
+void mock_follow(mock_queue *queue, mock_event *event);    /* later jobs wait for the event */
 
 #endif
