@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from linnet.report.report import Report, check
     from linnet.session.checkpoint import load_checkpoint
     from linnet.session.device import devices, load_device
+    from linnet.session.device_array import DeviceArray
     from linnet.session.model import Model, Store, isa_names
     from linnet.session.session import Session
     from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
@@ -114,6 +115,7 @@ _LAZY = {
     "include_dir": "linnet.clib.library",
     "isa_names": "linnet.session.model",
     "check_device": "linnet.conformance",
+    "DeviceArray": "linnet.session.device_array",
     "devices": "linnet.session.device",
     "load_device": "linnet.session.device",
     "UserOp": "linnet.ir.user_op",
@@ -158,6 +160,7 @@ __all__ = [
     "Checkpoint",
     "ConversionError",
     "DeadlineExceeded",
+    "DeviceArray",
     "DeviceError",
     "DynamicLossScale",
     "EarlyStopping",

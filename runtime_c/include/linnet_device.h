@@ -555,6 +555,21 @@ LINNET_API linnet_status linnet_device_open(const char *name, const linnet_devic
  * error: list->missing says why. Errors: as above. Thread-safe. */
 LINNET_API linnet_status linnet_device_find(const char *name, linnet_device_list *list, linnet_error *error);
 
+/* ---- inputs and outputs in a device's memory --------------------------------------------------------------------- */
+
+/* Binds input i of the session's plan, or output i if `output` is 1, to memory of a device of the plan: a buffer of its
+ * `allocate` or `import`, an offset that is a multiple of limits.alignment, and exactly the bytes of the tensor, dense.
+ * The memory belongs to the caller, who keeps it until other memory is bound or the session is freed. NULL binds the
+ * session's own memory again. If steps of this device alone use the value, the device copies it, and the host is not
+ * involved; otherwise it goes through host memory. A session on another queue may use an output once
+ * linnet_session_wait or linnet_run has returned. Runs that have been submitted keep what was bound then. The session's
+ * own memory of a bound output has no result. Not during a run. Errors: INVALID_ARGUMENT (index, device, span),
+ * WRONG_SHAPE (bytes), UNSUPPORTED (an output that shares its memory with another tensor, see
+ * linnet_plan_config.separate_outputs; an output whose shape depends on data; a build without devices). */
+LINNET_API linnet_status linnet_session_bind_device(linnet_session *session, int output, int i,
+                                                    const linnet_device *device, const linnet_span *span,
+                                                    linnet_error *error);
+
 /* ---- what a plan says about a device ---------------------------------------------------------------------------- */
 
 /* Bytes on one device: exactly those that the first session of the model allocates there. A later session allocates no

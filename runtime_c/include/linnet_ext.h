@@ -76,6 +76,18 @@ LINNET_API linnet_status linnet_session_bind_input(linnet_session *session, int 
                                                    linnet_error *error);
 LINNET_API linnet_status linnet_session_bind_output(linnet_session *session, int i, void *data, size_t bytes,
                                                     linnet_error *error);
+/* Begins a run. Returns when the host has nothing more to compute, while devices may still work. Inputs must not
+ * change, and outputs are not complete, until linnet_session_wait, linnet_run or linnet_session_free has returned. If
+ * devices run all steps, several runs can be submitted, and other memory bound in between; they run in order. Otherwise
+ * a run begins when the one before it has ended. A session that assigns variables, traces its runs, or has sizes that
+ * depend on data runs to the end. Errors: those of linnet_run. */
+LINNET_API linnet_status linnet_session_submit(linnet_session *session, linnet_error *error);
+/* Waits until all submitted runs have ended. `config` may be NULL. Errors: those of linnet_run, for any of these runs;
+ * INVALID_ARGUMENT; CANCELLED and DEADLINE_EXCEEDED, after which the runs go on and can be waited for again. The
+ * timeout, the flag and the poll end a wait only if the device has `wait_until`. */
+LINNET_API linnet_status linnet_session_wait(linnet_session *session, const linnet_run_config *config,
+                                             linnet_error *error);
+
 /* ---- memory and files, for hosts that account for them ------------------------------------------------------------
  */
 

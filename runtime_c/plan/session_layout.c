@@ -83,6 +83,9 @@ size_t ln_session_measure(const linnet_plan *plan, bool own_threads, ln_session_
     const size_t ports = (size_t)plan->program.n_inputs + (size_t)plan->program.n_outputs;
     carve(&c, ports, sizeof(char *));
     at->bound = c.used - ports * sizeof(char *);
+    const size_t stays = ln_device_count(plan->n_devices) > 0 ? ports : 0;
+    carve(&c, stays, sizeof(ln_stay));
+    at->stays = c.used - stays * sizeof(ln_stay);
     at->threads = ln_round_up(c.used, LN_ALIGNMENT);
     if (own_threads) c.used = at->threads + ln_threads_size(plan->threads - 1);
     at->instance = ln_round_up(c.used, LN_ALIGNMENT);

@@ -26,10 +26,18 @@ typedef struct ln_bound_claim {
     bool prepared;
 } ln_bound_claim;
 
+/* Memory of a device that the caller has bound to an input or output. */
+typedef struct ln_stay {
+    uint8_t place; /* 0: none */
+    bool staged;   /* the value goes through the session's own memory, because others than one transfer use it */
+    linnet_span span;
+} ln_stay;
+
 /* A transfer: what the device must know of its operands. `spans` are the source and the destination. */
 typedef struct ln_bound_transfer {
     linnet_device_tensor tensor;
     linnet_span spans[2];
+    const ln_stay *stay; /* copied from or to this memory instead of the host's; NULL: none */
 } ln_bound_transfer;
 
 /* A session's queue on one device. */
@@ -126,6 +134,7 @@ struct linnet_session {
     ln_instance *last;          /* last instance of the last run's chain */
     ln_session_output *outputs; /* per fetch */
     ln_queue *queues;           /* per device of the plan */
+    ln_stay *stays;             /* per input, then per output of the first program, if the plan has devices */
     char **bound;               /* per input, then per output of the first program: the caller's memory, or NULL */
     bool binds;                 /* any is not NULL */
     const linnet_program_cache *program_cache;
@@ -140,12 +149,17 @@ struct linnet_session {
     struct ln_run_error run_error;
     ln_watch watch;
     bool locks, exclusive, parallel, trace, count_special;
-    bool interrupted; /* the caller has ended a wait for a device: work of the run is still in a queue */
+    bool pending;    /* work may be in queues: of submitted runs, or of a run that the caller has ended */
+    bool staged;     /* any of `stays` is */
+    int32_t waits;   /* waits at the end of the program that a submitted run leaves to linnet_session_wait */
+    int32_t skipped; /* `waits` in a run that is submitted, else 0 */
+    bool stacks;     /* several runs may be in the queues: the host touches nothing that devices read or write */
+    bool refreshed;  /* the run has uploaded a variable */
 };
 
 /* Offsets of the parts of a session's block. */
 typedef struct ln_session_layout {
-    size_t outputs, queues, bound, threads, instance;
+    size_t outputs, queues, bound, stays, threads, instance;
 } ln_session_layout;
 
 /* Whether any step, including those of segments not planned yet, may use more than one thread. */

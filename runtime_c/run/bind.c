@@ -48,6 +48,7 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const ln_port *port
     }
     s->bound[i] = data;
     s->binds = true;
+    if (ln_device_count(s->plan->n_devices) > 0) ln_stay_forget(s, i);
     ln_instance_rebind(s, &s->root);
     ln_instance_publish(s, &s->root);
     return LINNET_OK;

@@ -51,11 +51,14 @@ void ln_queues_finish(linnet_session *s) {
         if (q->busy) (void)device->finish(device->context, q->queue); /* the first failure has been reported */
         q->busy = false;
     }
-    s->interrupted = false;
+    s->pending = false;
 }
 
-void ln_queues_abandon(linnet_session *s, ln_instance *last) {
-    if (!s->interrupted) ln_queues_finish(s);
+void ln_queues_abandon(linnet_session *s, ln_instance *last, bool ended) {
+    if (ended)
+        s->pending = true;
+    else
+        ln_queues_finish(s);
     for (; last != NULL; last = last->parent) forget_variables(last);
 }
 
@@ -70,7 +73,6 @@ static int wait_for(linnet_session *s, const ln_device *device, linnet_handle ev
     while (code == LINNET_DEVICE_PENDING && s->watch.on) {
         code = d->wait_until(d->context, event, ln_watch_left(&s->watch, SLICE_NS));
         if (code == LINNET_DEVICE_PENDING) *ended = ln_watch_look(&s->watch, step, error);
-        if (*ended != LINNET_OK) s->interrupted = true;
         if (*ended != LINNET_OK) return 0;
     }
     return code == LINNET_DEVICE_PENDING ? d->wait(d->context, event) : code;
@@ -89,12 +91,12 @@ linnet_status ln_queues_drain(linnet_session *s, linnet_error *error) {
                            "the caller's limit came while device %s still had earlier work of this session",
                            device->is.name);
         if (code != 0) {
-            ln_queues_finish(s);
+            ln_queues_abandon(s, &s->root, false);
             return ln_device_failed(device, code, "complete earlier work", "", error);
         }
         q->busy = false;
     }
-    s->interrupted = false;
+    s->pending = false;
     return LINNET_OK;
 }
 
@@ -293,6 +295,24 @@ static int copy(linnet_session *s, const ln_instance *instance, const ln_step *s
     return code;
 }
 
+linnet_status ln_device_move(linnet_session *s, const ln_port *port, const ln_stay *stay, void *host, bool to_device,
+                             linnet_error *error) {
+    const ln_device *device = device_of(s, stay->place);
+    const linnet_device *d = &device->is;
+    ln_queue *q = queue_of(s, stay->place);
+    linnet_device_tensor tensor;
+    describe(&port->tensor, &(ln_step_value){.name = port->name, .bytes = port->bytes}, &tensor);
+    q->busy = true;
+    int code = to_device ? d->upload(d->context, q->queue, &tensor, &stay->span, host)
+                         : d->download(d->context, q->queue, &tensor, host, &stay->span);
+    if (code == 0) code = d->record(d->context, q->queue, q->event);
+    if (code == 0) code = d->wait(d->context, q->event);
+    if (code != 0)
+        return ln_device_failed(device, code, to_device ? "store an output" : "fetch an input", port->name, error);
+    q->busy = false;
+    return LINNET_OK;
+}
+
 linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_bound *bound, linnet_error *error) {
     static const char doing[][34] = {[LN_STEP_UPLOAD] = "upload a value",
                                      [LN_STEP_DOWNLOAD] = "download a value",
@@ -310,12 +330,15 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
     switch (step->kind) {
     case LN_STEP_UPLOAD:
         if (step->resident >= 0 && is_current(s, instance, step)) return LINNET_OK;
+        s->refreshed |= step->resident >= 0;
         q->busy = true;
-        code = d->upload(d->context, q->queue, &t->tensor, &t->spans[1], bound->buffers.inputs[0]);
+        code = t->stay != NULL ? d->copy(d->context, q->queue, &t->spans[1], d, &t->stay->span)
+                               : d->upload(d->context, q->queue, &t->tensor, &t->spans[1], bound->buffers.inputs[0]);
         break;
     case LN_STEP_DOWNLOAD:
         q->busy = true;
-        code = d->download(d->context, q->queue, &t->tensor, bound->buffers.outputs[0], &t->spans[0]);
+        code = t->stay != NULL ? d->copy(d->context, q->queue, &t->stay->span, d, &t->spans[0])
+                               : d->download(d->context, q->queue, &t->tensor, bound->buffers.outputs[0], &t->spans[0]);
         if (code == 0 && step->event > 0) code = d->record(d->context, q->queue, objects->events[step->event - 1]);
         break;
     case LN_STEP_COPY: code = copy(s, instance, step, t); break;

@@ -84,7 +84,7 @@ linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_erro
                 memcpy(instance->dims + (size_t)(p->steps[i].dims_slot + o) * LN_MAX_RANK,
                        p->steps[i].call.outputs[o].dims, LN_MAX_RANK * sizeof(int64_t));
     if (s->trace || s->count_special) return run_traced(s, instance, error);
-    ln_bound *bound = instance->steps, *const end = bound + p->n_steps;
+    ln_bound *bound = instance->steps, *const end = bound + p->n_steps - (instance == &s->root ? s->skipped : 0);
     for (; bound < end; ++bound) {
         linnet_status status = ln_watch_step(&s->watch, bound->step, bound->step->slow, error);
         if (status != LINNET_OK) return status;
@@ -217,10 +217,27 @@ static linnet_status lock(linnet_session *s, linnet_error *error) {
     return w.status;
 }
 
-linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config, linnet_error *error) {
-    if (s == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_run: `session` must not be NULL");
+/* What comes after the steps where devices work. */
+static linnet_status end_on_devices(linnet_session *s, ln_instance *instance, linnet_status status,
+                                    linnet_error *error) {
+    if (status != LINNET_OK)
+        ln_queues_abandon(s, instance, status == LINNET_CANCELLED || status == LINNET_DEADLINE_EXCEEDED);
+    else if (s->skipped == 0)
+        ln_device_commit(s, instance);
+    else if (s->refreshed) /* the device may not have read the variable, and others may write it from now on */
+        status = ln_queues_drain(s, error);
+    else
+        s->pending = true;
+    return status;
+}
+
+linnet_status ln_run(linnet_session *s, const linnet_run_config *config, bool submits, linnet_error *error) {
     linnet_status status = ln_watch_begin(&s->watch, config, error);
-    if (LN_HAS_DEVICES && status == LINNET_OK && s->interrupted) status = ln_queues_drain(s, error);
+    if (LN_HAS_DEVICES) {
+        if (status == LINNET_OK && s->pending && !(submits && s->stacks)) status = ln_queues_drain(s, error);
+        s->skipped = submits && !s->staged ? s->waits : 0;
+        s->refreshed = false;
+    }
     if (status == LINNET_OK && s->locks) status = lock(s, error);
     if (status != LINNET_OK) return status;
     if (s->snapshot != NULL) ln_snapshot_refresh(s->snapshot);
@@ -228,8 +245,9 @@ linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config
     if (s->threads != NULL) ln_threads_begin(s->threads);
     ln_instance *instance = &s->root;
     ++s->run_count;
+    if (LN_HAS_DEVICES && s->staged) status = ln_stays_fetch(s, error);
     if (instance->program->keeps) ln_kept_refresh(s, instance);
-    status = ln_run_steps(s, instance, error);
+    if (status == LINNET_OK) status = ln_run_steps(s, instance, error);
     if (instance->program->rest != NULL || instance->program->n_dims > 0) {
         if (status == LINNET_OK) ln_instance_publish(s, instance);
         while (status == LINNET_OK && instance->program->rest != NULL) {
@@ -240,16 +258,17 @@ linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config
         }
         if (status != LINNET_OK) ln_session_no_outputs(s);
     }
+    if (LN_HAS_DEVICES && status == LINNET_OK && s->staged) status = ln_stays_store(s, error);
     if (status == LINNET_OK && s->exclusive) commit(s, instance);
-    if (ln_device_count(s->plan->n_devices) > 0) {
-        if (status == LINNET_OK)
-            ln_device_commit(s, instance);
-        else
-            ln_queues_abandon(s, instance);
-    }
+    if (ln_device_count(s->plan->n_devices) > 0) status = end_on_devices(s, instance, status, error);
     if (s->threads != NULL) ln_threads_end(s->threads);
     if (s->locks) ln_store_unlock(s->store);
     return status;
+}
+
+linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config, linnet_error *error) {
+    if (s == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_run: `session` must not be NULL");
+    return ln_run(s, config, false, error);
 }
 
 linnet_status linnet_run(linnet_session *s, linnet_error *error) { return linnet_run_with(s, NULL, error); }

@@ -90,6 +90,7 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
     s->exclusive = plan->writes_variables;
     s->queues = (ln_queue *)(block + at.queues);
     s->bound = (char **)(block + at.bound);
+    s->stays = (ln_stay *)(block + at.stays);
     s->program_cache = config->program_cache;
     s->max_bytes = config->max_bytes > 0 ? config->max_bytes : plan->max_bytes;
     if (store != NULL) {
@@ -122,6 +123,7 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
                    sizeof step->call.outputs[o].dims);
     }
     ln_session_no_outputs(s);
+    if (ln_device_count(plan->n_devices) > 0) ln_submit_prepare(s);
     s->first_bytes = s->memory.bytes;
     *out = s;
     return LINNET_OK;

@@ -50,7 +50,8 @@ size_t ln_kept_release(linnet_session *session, ln_instance *instance);
 void ln_kept_refresh(linnet_session *session, ln_instance *instance);
 void *ln_kept_content(const ln_instance *instance, const ln_step *step);
 
-/* run.c */
+/* run.c. `submits`: as linnet_session_submit, otherwise as linnet_run_with. */
+linnet_status ln_run(linnet_session *session, const linnet_run_config *config, bool submits, linnet_error *error);
 linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* watch.c: takes the configuration of a run (NULL: nothing ends it). Errors: INVALID_ARGUMENT. */
 linnet_status ln_watch_begin(ln_watch *watch, const linnet_run_config *config, linnet_error *error);
@@ -75,10 +76,21 @@ void ln_queues_close(linnet_session *session);
 /* Waits until the queues are empty, after a failed run or before objects are freed. */
 void ln_queues_finish(linnet_session *session);
 /* After a failed run: no device counts as having a variable any more, in `last` and the instances before it. The queues
- * are empty afterwards, unless the caller has ended a wait: then the next run, or what frees objects, empties them. */
-void ln_queues_abandon(linnet_session *session, ln_instance *last);
+ * are empty afterwards, unless the caller has ended the run: then the next run, or what frees objects, empties them. */
+void ln_queues_abandon(linnet_session *session, ln_instance *last, bool ended);
 /* Completes what earlier runs have left in the queues. Errors: those of a wait, CANCELLED, DEADLINE_EXCEEDED. */
 linnet_status ln_queues_drain(linnet_session *session, linnet_error *error);
+/* submit.c: whether and how runs can be submitted; the session has its queues. */
+void ln_submit_prepare(linnet_session *session);
+/* bind_device.c: fetches bound inputs of devices into the session's memory before a run, and stores outputs after it.
+ * Only of those that are staged. Errors: DEVICE_FAILED. */
+linnet_status ln_stays_fetch(linnet_session *session, linnet_error *error);
+linnet_status ln_stays_store(linnet_session *session, linnet_error *error);
+/* Nothing of a device is bound to port i any more. */
+void ln_stay_forget(linnet_session *session, int32_t i);
+/* device.c: a transfer of the caller's between the host and the memory of a device, which it waits for. */
+linnet_status ln_device_move(linnet_session *session, const ln_port *port, const ln_stay *stay, void *host,
+                             bool to_device, linnet_error *error);
 /* Makes the instance's objects on devices, and frees them. */
 linnet_status ln_device_prepare(linnet_session *session, ln_instance *instance, linnet_error *error);
 void ln_device_release(linnet_session *session, ln_instance *instance);

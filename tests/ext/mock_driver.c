@@ -4,6 +4,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "mock_queue.h"
 
+#include "linnet_ext.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,29 @@ static void fill(linnet_session *session, const linnet_plan *plan) {
     }
 }
 
+static uint64_t room_of(const linnet_tensor_info *info) { return info->bytes + 1024; } /* more than the padding */
+
+/* Gives the input a buffer of the device, with its value. Returns the buffer. */
+static linnet_handle stay(linnet_session *session, const linnet_device *device, int i, const linnet_tensor_info *info) {
+    linnet_error error;
+    linnet_device_tensor tensor;
+    linnet_span span = {.offset = 256, .bytes = info->bytes};
+    linnet_handle queue;
+    linnet_device_tensor_init(&tensor);
+    tensor.dtype = LINNET_U8;
+    tensor.rank = 1;
+    tensor.shape[0] = (int64_t)info->bytes;
+    tensor.strides[0] = 1;
+    tensor.bytes = info->bytes;
+    if (device->allocate(device->context, room_of(info), &span.buffer) || device->open(device->context, &queue))
+        exit(1);
+    if (device->upload(device->context, queue, &tensor, &span, linnet_session_input(session, i))) exit(1);
+    if (device->finish(device->context, queue)) exit(1);
+    device->close(device->context, queue);
+    check(linnet_session_bind_device(session, 0, i, device, &span, &error), &error);
+    return span.buffer;
+}
+
 /* Runs and appends all outputs to a new block. */
 static unsigned char *results(linnet_model *model, const char *signature, int runs, bool mocked, size_t *size) {
     linnet_error error;
@@ -51,9 +76,20 @@ static unsigned char *results(linnet_model *model, const char *signature, int ru
     check(linnet_store_create(model, NULL, &store, &error), &error);
     check(linnet_plan_create(model, &config, &plan, &error), &error);
     check(linnet_session_create(plan, store, NULL, &session, &error), &error);
+    linnet_tensor_info first;
+    linnet_handle kept = 0;
+    linnet_tensor_info_init(&first);
     for (int r = 0; r < runs; r++) {
         fill(session, plan);
-        check(linnet_run(session, &error), &error);
+        if (mocked && r == 1 && linnet_plan_get_input(plan, 0, &first) == LINNET_OK && first.bytes > 0)
+            kept = stay(session, device, 0, &first);
+        if (r % 2 == 0) {
+            check(linnet_run(session, &error), &error);
+        } else {
+            check(linnet_session_submit(session, &error), &error);
+            check(linnet_session_submit(session, &error), &error);
+            check(linnet_session_wait(session, NULL, &error), &error);
+        }
         for (int i = 0; i < linnet_plan_output_count(plan); i++) {
             linnet_tensor_info info;
             linnet_tensor_info_init(&info);
@@ -64,6 +100,7 @@ static unsigned char *results(linnet_model *model, const char *signature, int ru
         }
     }
     linnet_session_free(session);
+    if (kept != 0) device->release(device->context, kept, room_of(&first));
     linnet_plan_free(plan);
     linnet_store_free(store);
     return all;

@@ -87,8 +87,15 @@ static void run_once(fuzz *f, linnet_session *session, const linnet_plan *plan, 
     if (mutant_below(&f->m, 4) == 0) how.cancel = mutant_below(&f->m, 4) ? &goes_on : &ended;
     if (mutant_below(&f->m, 32) == 0) how.timeout_ns = 1;
     give_inputs(f, session, plan);
-    const linnet_status status = stage != AT_LOOP && mutant_below(&f->m, 2) ? linnet_run(session, &error)
-                                                                            : linnet_run_with(session, &how, &error);
+    const bool loops = stage == AT_LOOP;
+    linnet_status status;
+    if (!loops && mutant_below(&f->m, 4) == 0) {
+        status = linnet_session_submit(session, &error);
+        if (status == LINNET_OK) status = linnet_session_wait(session, NULL, &error);
+    } else {
+        status =
+            !loops && mutant_below(&f->m, 2) ? linnet_run(session, &error) : linnet_run_with(session, &how, &error);
+    }
     check_record(NULL, &error, status);
     f->codes[status < 600 ? status : 599]++;
     f->ran += status == LINNET_OK;

@@ -1,5 +1,5 @@
-"""Runs on memory of the caller, without copies: what Session.bind makes. NumPy arrays are taken as they are, and arrays of
-other libraries through DLPack (memory.py)."""
+"""Runs on memory of the caller, without copies: what Session.bind makes. NumPy arrays are taken as they are, arrays of
+other libraries through DLPack (memory.py), and arrays on a device as DeviceArray."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from linnet.clib.errors import UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library
 from linnet.ir.dtypes import bits_of, numpy_dtype
+from linnet.session.device_array import DeviceArray
 from linnet.session.memory import ALIGNMENT, Memory, memory_of
 from linnet.session.model import Array, TensorSpec, wrong_shape
 from linnet.session.planned import Planned, Step, steps_of
@@ -39,7 +40,9 @@ class Binding:
     """Runs of a Session on the caller's arrays. `outputs` has them by name; `run` computes into them. The arrays stay alive
     with the binding, and must not be resized."""
 
-    def __init__(self, session: Bound, planned: Planned, feeds: list[Memory], outputs: dict[str, Any]) -> None:
+    def __init__(
+        self, session: Bound, planned: Planned, feeds: list[Memory | DeviceArray], outputs: dict[str, Any]
+    ) -> None:
         self._session, self._planned, self._feeds = session, planned, feeds
         self.outputs = outputs
 
@@ -47,6 +50,25 @@ class Binding:
         """Runs once and returns `outputs`. timeout, and what ends a run: as for Session.run, also the exceptions."""
         with self._session._lock:
             return self._planned.run(self._session._runner, timeout, self.outputs)
+
+    def submit(self) -> None:
+        """Begins a run, and returns while devices still compute it. Inputs must not change, and outputs are not complete,
+        until `wait` or `run` has returned. Several runs may be submitted; they run in order. Where the CPU computes a
+        part, or a variable is assigned, the call takes as long as that part. Exceptions: as for Session.run."""
+        with self._session._lock:
+            error = ffi.new("linnet_error *")
+            if library().linnet_session_submit(self._planned.session, error):
+                raise self._session._runner.failure(error)
+
+    def wait(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """Waits until all submitted runs have ended, and returns `outputs`. timeout: at most this many seconds. After
+        DeadlineExceeded, Cancelled or KeyboardInterrupt the runs go on, and can be waited for again. Exceptions: as for
+        Session.run, for any of these runs."""
+        with self._session._lock:
+            runner, error = self._session._runner, ffi.new("linnet_error *")
+            if runner.waits(self._planned.session, error, timeout):
+                raise runner.failure(error)
+            return self.outputs
 
     @property
     def steps(self) -> list[Step]:
@@ -77,10 +99,10 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def bind(session: Bound, feeds: Mapping[str, Any], wanted: Mapping[str, Any] | Sequence[str] | None) -> Binding:
     """A plan of its own for these feeds and outputs, bound to their memory. Raises UsageError, GraphError."""
-    given: dict[str, Memory] = {}
+    given: dict[str, Memory | DeviceArray] = {}
     for name, value in feeds.items():
         spec = _whole(session._spec(name))
-        given[name] = _checked(spec, memory_of(value, name), name)
+        given[name] = _taken(spec, value, name)
         session._check_shape(spec, given[name].shape)
     names = [spec.name for spec in session.outputs] if wanted is None else list(wanted)
     shapes = {name: memory.shape for name, memory in given.items()}
@@ -98,10 +120,10 @@ def bind(session: Bound, feeds: Mapping[str, Any], wanted: Mapping[str, Any] | S
                 got="a shape that depends on data", hint="fetch it with Session.run",
             )  # fmt: skip
         outputs[name] = wanted[name] if isinstance(wanted, Mapping) else _aligned(view.shape, view.dtype)
-        memory = _checked(spec, memory_of(outputs[name], name), name)
+        memory = _taken(spec, outputs[name], name)
         if memory.shape != view.shape:
             raise wrong_shape(TensorSpec(name, spec.dtype, view.shape), memory.shape, "output")
-        if not memory.writable:
+        if isinstance(memory, Memory) and not memory.writable:
             raise UsageError(
                 f"the memory for {name!r} is read-only", code=101, tensor=name, hint="give an array that can be written"
             )
@@ -120,13 +142,20 @@ def _whole(spec: TensorSpec) -> TensorSpec:
     return spec
 
 
-def _checked(spec: TensorSpec, memory: Memory, name: str) -> Memory:
+def _taken(spec: TensorSpec, value: Any, name: str) -> Memory | DeviceArray:
+    """The memory of an array, if it can be the tensor. Raises UsageError."""
+    return _checked(spec, value if isinstance(value, DeviceArray) else memory_of(value, name), name)
+
+
+def _checked(spec: TensorSpec, memory: Memory | DeviceArray, name: str) -> Memory | DeviceArray:
     """The memory, if a kernel can use it as the tensor. Raises UsageError."""
     if memory.dtype != spec.dtype and not (spec.dtype == "bf16" and memory.dtype == "u16"):
         raise UsageError(
             f"the memory for {name!r} has the wrong dtype", code=103, tensor=name, expected=spec.dtype,
             got=memory.dtype, hint="a binding converts nothing: convert the array, or use Session.run",
         )  # fmt: skip
+    if isinstance(memory, DeviceArray):
+        return memory
     if not memory.dense:
         raise UsageError(
             f"the memory for {name!r} is not contiguous", code=101, tensor=name,
@@ -142,8 +171,14 @@ def _checked(spec: TensorSpec, memory: Memory, name: str) -> Memory:
     return memory
 
 
-def _give(role: str, planned: Planned, i: int, memory: Memory) -> None:
+def _give(role: str, planned: Planned, i: int, memory: Memory | DeviceArray) -> None:
     error = ffi.new("linnet_error *")
+    if isinstance(memory, DeviceArray):
+        if library().linnet_session_bind_device(
+            planned.session, role == "output", i, memory.device.pointer, memory._span(), error
+        ):
+            raise exception(error)
+        return
     call = getattr(library(), f"linnet_session_bind_{role}")
     if call(planned.session, i, ffi.cast("void *", memory.address), memory.size, error):
         raise exception(error)

@@ -66,6 +66,14 @@ class Runner:
         self._flag[0] = 1
         self.cancelled = True
 
+    def waits(self, session: Any, error: Any, timeout: float | None) -> int:
+        """The status of a wait for submitted runs, with a time limit in seconds."""
+        config = self.config()
+        config.timeout_ns = 0 if timeout is None else nanoseconds(timeout)
+        code = library().linnet_session_wait(session, config, error)
+        config.timeout_ns = 0
+        return int(code)
+
     def within(self, session: Any, error: Any, timeout: float) -> int:
         """The status of a run with a time limit in seconds."""
         config = self.config()

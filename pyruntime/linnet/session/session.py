@@ -273,7 +273,8 @@ class Session:
         that moment, into the arrays in `outputs`, and copies nothing.
 
         feeds: as for `run`, but NumPy arrays, or objects of other libraries with `__dlpack__` (torch.Tensor), in memory
-            of the CPU.
+            of the CPU; or DeviceArray, in the memory of one of the session's devices, which then copies the values
+            without the host.
         outputs: for each output or tensor, writable memory of the same kinds; or names, for which new arrays are made.
             None: all outputs of the session. They must not overlap other arrays of the binding.
         Arrays are dense, aligned to 64 bytes (see `empty`), and of exactly the declared dtype. The binding has its own

@@ -1,0 +1,129 @@
+/* bind_device.c - memory of a device in place of a session's inputs and outputs. If the device's own transfer is all
+ * that uses the value, the device copies it. Otherwise it is staged: it goes through the session's memory, before the
+ * steps or after them. */
+#include "run/session.h"
+
+static bool uses(const ln_operand *o, const ln_port *port) {
+    return o->region == LN_REGION_IO && o->offset - port->operand.offset < port->bytes;
+}
+
+static bool any_uses(const ln_port *ports, int32_t n, const ln_port *port) {
+    for (int32_t i = 0; i < n; ++i)
+        if (&ports[i] != port && uses(&ports[i].operand, port)) return true;
+    return false;
+}
+
+/* Uses of the value by the step, besides the transfer between it and the device. */
+static bool others_use(const ln_step *step, const ln_port *port, uint8_t place, ln_bound_transfer *transfers,
+                       ln_bound_transfer **found) {
+    bool used = false;
+    const int n_in = step->call.n_inputs + step->call.n_extra;
+    for (int k = 0; k < n_in; ++k) used |= uses(&step->inputs[k], port);
+    for (int k = 0; k < step->call.n_outputs; ++k) used |= uses(&step->outputs[k], port);
+    for (int32_t c = 0; step->claim != NULL && c < step->claim->n; ++c) { /* in place, where memory is shared */
+        const linnet_step *seen = &step->claim->steps[c];
+        const int n = linnet_step_input_count(seen) + linnet_step_output_count(seen);
+        for (int k = 0; k < n; ++k) used |= uses(&step->claim->operands[c][k], port);
+    }
+    if (!used || step->kind == LN_STEP_WAIT) return false; /* a wait only keeps memory */
+    if ((step->kind != LN_STEP_UPLOAD && step->kind != LN_STEP_DOWNLOAD) || step->device != place || step->token != 0 ||
+        *found != NULL)
+        return true;
+    *found = &transfers[step->number];
+    return false;
+}
+
+void ln_stay_forget(linnet_session *s, int32_t i) {
+    const ln_program *p = &s->plan->program;
+    ln_stay *stay = &s->stays[i];
+    for (int32_t t = 0; t < p->n_transfers; ++t)
+        if (s->root.on_devices.transfers[t].stay == stay) s->root.on_devices.transfers[t].stay = NULL;
+    *stay = (ln_stay){0};
+    s->staged = false;
+    for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k) s->staged |= s->stays[k].place != 0 && s->stays[k].staged;
+}
+
+static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device *device, const linnet_span *span,
+                               linnet_error *error) {
+    const ln_program *p = &s->plan->program;
+    const ln_port *port = i >= 0 ? ln_port_at(p, i) : NULL;
+    const bool output = i >= p->n_inputs;
+    uint8_t place = 1;
+    linnet_status status = LINNET_INVALID_ARGUMENT;
+    const char *what = NULL;
+    while (place <= s->plan->n_devices && s->plan->devices[place - 1].origin != device) ++place;
+    if (port == NULL || port->operand.region != LN_REGION_IO || port->dims_slot >= 0)
+        status = LINNET_UNSUPPORTED, what = "the shape of this output depends on data, so it cannot be bound";
+    else if (output && !s->plan->separate)
+        status = LINNET_UNSUPPORTED,
+        what = "outputs may share memory, unless the plan is made with linnet_plan_config.separate_outputs";
+    else if (place > s->plan->n_devices)
+        what = "the device is none of linnet_plan_config.devices";
+    else if (span != NULL && span->bytes != port->bytes)
+        status = LINNET_WRONG_SHAPE, what = "the size of the memory differs from the plan";
+    else if (span != NULL && (span->buffer == 0 || span->offset % s->plan->devices[place - 1].limits.alignment != 0))
+        what = "the span has no buffer, or its offset is no multiple of limits.alignment";
+    if (what != NULL) {
+        ln_fail(error, status, "%s", what);
+        if (port != NULL) ln_at_tensor(error, port->name);
+        if (status == LINNET_WRONG_SHAPE) {
+            ln_expected(error, "%llu bytes", (unsigned long long)port->bytes);
+            ln_got(error, "%llu bytes", (unsigned long long)span->bytes);
+        }
+        return status;
+    }
+    ln_stay_forget(s, i);
+    if (s->bound[i] != NULL) { /* a staged value must not be written to memory that the caller lets the session read */
+        s->bound[i] = NULL;
+        ln_instance_rebind(s, &s->root);
+        ln_instance_publish(s, &s->root);
+    }
+    if (span == NULL) return LINNET_OK;
+    ln_stay *stay = &s->stays[i];
+    *stay = (ln_stay){.place = place, .span = *span};
+    ln_bound_transfer *found = NULL;
+    stay->staged = s->plan->devices[place - 1].is.copy == NULL || any_uses(p->exports, p->n_exports, port) ||
+                   any_uses(p->commits, p->n_commits, port) || any_uses(p->outputs, p->n_outputs, port);
+    for (int32_t k = 0; k < p->n_steps && !stay->staged; ++k)
+        stay->staged = others_use(&p->steps[k], port, place, s->root.on_devices.transfers, &found);
+    stay->staged |= output && found == NULL;
+    if (!stay->staged && found != NULL) found->stay = stay;
+    s->staged |= stay->staged;
+    return LINNET_OK;
+}
+
+linnet_status linnet_session_bind_device(linnet_session *s, int output, int i, const linnet_device *device,
+                                         const linnet_span *span, linnet_error *error) {
+    if (!LN_HAS_DEVICES) return ln_fail(error, LINNET_UNSUPPORTED, "this build has no devices");
+    if (s == NULL || device == NULL || i < 0 || i >= (output ? s->plan->n_outputs : s->plan->program.n_inputs))
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "the plan has no input or output of this number");
+    const ln_program *p = &s->plan->program;
+    if (!output) return bind_port(s, i, device, span, error);
+    int32_t k = 0;
+    while (k < p->n_outputs && p->outputs[k].index != i) ++k;
+    return bind_port(s, k < p->n_outputs ? p->n_inputs + k : -1, device, span, error);
+}
+
+linnet_status ln_stays_fetch(linnet_session *s, linnet_error *error) {
+    const ln_program *p = &s->plan->program;
+    linnet_status status = LINNET_OK;
+    for (int32_t i = 0; i < p->n_inputs && status == LINNET_OK; ++i) {
+        const ln_port *port = &p->inputs[i];
+        if (s->stays[i].place == 0 || !s->stays[i].staged) continue;
+        void *host = ln_instance_pointer(s, &s->root, &port->operand);
+        status = ln_device_move(s, port, &s->stays[i], host, false, error);
+    }
+    return status;
+}
+
+linnet_status ln_stays_store(linnet_session *s, linnet_error *error) {
+    const ln_program *p = &s->plan->program;
+    linnet_status status = LINNET_OK;
+    for (int32_t i = 0; i < p->n_outputs && status == LINNET_OK; ++i) {
+        const ln_stay *stay = &s->stays[p->n_inputs + i];
+        if (stay->place == 0 || !stay->staged) continue;
+        void *host = ln_instance_pointer(s, &s->root, &p->outputs[i].operand);
+        status = ln_device_move(s, &p->outputs[i], stay, host, true, error);
+    }
+    return status;
+}

@@ -1,0 +1,29 @@
+/* submit.c - runs whose end the caller waits for later. A submitted run leaves out the waits at the end of its program;
+ * what comes before them is as in any run. */
+#include "run/session.h"
+
+#include "linnet_ext.h"
+
+void ln_submit_prepare(linnet_session *s) {
+    const ln_program *p = &s->plan->program;
+    int32_t last = p->n_steps;
+    while (last > 0 && p->steps[last - 1].kind == LN_STEP_WAIT) --last;
+    /* The host has work after the last wait: it measures, stores variables, or plans the rest of the graph. */
+    if (s->trace || s->count_special || s->exclusive || p->rest != NULL || p->n_dims > 0 || p->n_moves > 0) return;
+    s->waits = p->n_steps - last;
+    s->stacks = true;
+    for (int32_t i = 0; i < last; ++i)
+        s->stacks &= p->steps[i].kind >= LN_STEP_UPLOAD && p->steps[i].kind <= LN_STEP_DEVICE &&
+                     p->steps[i].kind != LN_STEP_WAIT;
+}
+
+linnet_status linnet_session_submit(linnet_session *s, linnet_error *error) {
+    if (s == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_submit: `session` must not be NULL");
+    return ln_run(s, NULL, true, error);
+}
+
+linnet_status linnet_session_wait(linnet_session *s, const linnet_run_config *config, linnet_error *error) {
+    if (s == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_wait: `session` must not be NULL");
+    const linnet_status status = ln_watch_begin(&s->watch, config, error);
+    return LN_HAS_DEVICES && status == LINNET_OK && s->pending ? ln_queues_drain(s, error) : status;
+}
