@@ -30,6 +30,7 @@ KINDS: dict[str, dict[str, int]] = {
     "claims": {"claims": 1, "epilogues": 1, "padding": 96, "in_place": 1},
     "layouts": {"layouts": 1, "claims": 1, "visible": 1, "in_place": 1},
     "shared": {"shared": 1, "epilogues": 1, "largest": 1 << 22},
+    "in turns": {"shared": 1, "lends": 1, "pinned": 1, "in_file": 1, "epilogues": 1, "padding": 32},
     "refusals": {"refuses": 1, "claims": 1, "epilogues": 1},
     "two devices": {"reaches": 1, "layouts": 1, "claims": 1, "padding": 32, "refuses": 1},
 }
@@ -61,9 +62,12 @@ class Mock:
     def reset(self, kind: str = "plain", seed: int = 1, **more: int) -> list[Device]:
         """Returns the devices that the kind uses; each takes the same share of the nodes."""
         names = (
-            "delay visible shared epilogues padding largest claims layouts reaches refuses late in_place fail_at failed"
+            "delay visible shared epilogues padding largest claims layouts reaches refuses late in_place in_file lends"
         )
-        names += " misuse uploads variables downloads copies runs fused private overwritten waits overlaps"
+        names += (
+            " pinned fail_at failed turns pinned_bytes misuse uploads variables downloads copies runs fused private"
+        )
+        names += " overwritten waits overlaps"
         self.set(**dict.fromkeys(names.split(), 0))
         two = kind == "two devices"
         self.set(seed=seed, share=5 if two else 8, delay=40, **KINDS[kind])
@@ -72,7 +76,7 @@ class Mock:
 
     def nothing_left(self) -> None:
         gc.collect()
-        assert (self["live"], self["live_bytes"], self["misuse"]) == (0, 0, 0)
+        assert (self["live"], self["live_bytes"], self["pinned_bytes"], self["misuse"]) == (0, 0, 0, 0)
 
 
 def _sources(*names: str) -> list[Path]:
@@ -272,9 +276,10 @@ def test_random_halves_of_bodies(kind: str, mock: Mock) -> None:
                 allocator=allocator.struct, devices=pointers, device_count=len(devices), shapes=shapes
             )
             chain.make_session()
-            assert allocator.bytes + mock["live_bytes"] == chain.info().total and mock["live_bytes"] > 0
+            held = mock["live_bytes"] + mock["pinned_bytes"]
+            assert allocator.bytes + held == chain.info().total and mock["live_bytes"] > 0
             chain.set(feeds).run()
-            assert allocator.bytes + mock["live_bytes"] == chain.info().total
+            assert allocator.bytes + held == chain.info().total
         mock.nothing_left()
 
 
@@ -302,6 +307,58 @@ def test_failures_in_bodies_are_errors(kind: str, mock: Mock) -> None:
             del session
             mock.nothing_left()
     assert {"ALLOCATE", "RUN", "WORK", "UPLOAD", "WAIT", "RECORD"} <= seen
+
+
+def test_constants_are_read_in_the_file(mock: Mock, tmp_path: Path) -> None:
+    """The device has no copy of those whose place in the file it can use, and no plan counts them."""
+    rng = np.random.default_rng(0)
+    graph = linnet.Graph()
+    x = y = graph.placeholder("x", (4, 64))
+    for _ in range(6):
+        y = ops.tanh(y @ graph.constant(rng.standard_normal((64, 64)).astype(np.float32)))
+    graph.signature("infer", {"x": x}, {"y": y})
+    graph.save(tmp_path / "model.lnt")  # a mapped file begins at a page
+    model, feeds = linnet.Model(tmp_path / "model.lnt"), {"x": rng.standard_normal((4, 64)).astype(np.float32)}
+    alone = linnet.Session(model).run(feeds)
+    held = []
+    for in_file in (0, 1):
+        devices = mock.reset(share=16, in_file=in_file, padding=64)
+        sessions = [linnet.Session(model, devices=devices) for _ in range(2)]
+        for session in sessions:
+            _compare(session.run(feeds), alone, exact=False)
+        held.append(sessions[0].memory["devices"])
+        del session, sessions
+        mock.nothing_left()
+    assert held[1] <= held[0] - 2 * 64 * 64 * 4
+    devices = mock.reset(share=16, in_file=1, fail=mock.callbacks.index("IMPORT_CONSTANTS"))
+    mock.set(fail_at=1)  # a device that cannot is no error
+    _compare(linnet.Session(model, devices=devices).run(feeds), alone, exact=False)
+    assert mock["failed"] == 1
+    mock.nothing_left()
+
+
+def test_inputs_and_outputs_in_place_take_turns(mock: Mock) -> None:
+    """All nodes are the device's, so it has the memory of inputs and outputs during a run, and the host before and after."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (4, 8))
+    graph.signature("infer", {"x": x}, {"y": ops.softmax(ops.tanh(x @ graph.constant(np.eye(8, 8, dtype=np.float32))))})
+    model, feeds = linnet.Model(graph), {"x": np.arange(32, dtype=np.float32).reshape(4, 8)}
+    alone = linnet.Session(model).run(feeds)
+    session = linnet.Session(model, devices=mock.reset("in turns", share=16))
+    constants = mock["uploads"]
+    for runs in (1, 2):
+        _compare(session.run(feeds), alone, exact=True)
+        assert (mock["turns"], mock["uploads"], mock["downloads"]) == (2 * runs, constants, 0) and mock[
+            "pinned_bytes"
+        ] > 0
+    mock.set(fail=mock.callbacks.index("WORK"), fail_at=2)  # after the memory has changed hands
+    with pytest.raises(linnet.DeviceError):
+        session.run(feeds)
+    mock.set(fail_at=0)
+    _compare(session.run(feeds), alone, exact=True)
+    assert mock["turns"] % 2 == 0
+    del session
+    mock.nothing_left()
 
 
 def test_variables_stay_on_the_device(mock: Mock) -> None:
@@ -346,9 +403,9 @@ def test_a_plan_counts_what_is_allocated(kind: str, mock: Mock) -> None:
         chain.make_store().make_plan(allocator=allocator.struct, devices=pointers, device_count=len(devices))
         chain.make_session()
         assert mock["live_bytes"] > 0
-        assert allocator.bytes + mock["live_bytes"] == chain.info().total
+        assert allocator.bytes + mock["live_bytes"] + mock["pinned_bytes"] == chain.info().total
         chain.set(feeds).run()
-        assert allocator.bytes + mock["live_bytes"] == chain.info().total
+        assert allocator.bytes + mock["live_bytes"] + mock["pinned_bytes"] == chain.info().total
     assert not allocator.live and not allocator.faults
     mock.nothing_left()
 

@@ -1,5 +1,6 @@
 /* backend.h - the OpenCL backend: a device per GPU of the machine and per text of options, its programs, and the work
- * of sessions. device.c has the table of functions, memory.c buffers and queues, program.c programs, work.c claims. */
+ * of sessions. device.c has the table of functions, memory.c buffers and queues, host_memory.c memory of the host,
+ * program.c programs, work.c claims. */
 #ifndef LG_BACKEND_H
 #define LG_BACKEND_H
 
@@ -8,12 +9,18 @@
 
 #include <pthread.h>
 
+/* Inputs and outputs in memory of the host: copied to and from the device (memory=copied), through memory that the
+ * driver has pinned (memory=pinned), or used in place (memory=shared). */
+enum { LG_MEMORY_DEFAULT, LG_COPIED, LG_PINNED, LG_SHARED };
+enum { LG_PAGE = 4096 }; /* drivers use memory in place if it consists of whole pages */
+
 /* Options of a device: the text after the first comma of its name. */
 typedef struct lg_options {
     bool f16;          /* f16=on: sums of floats may be f16 */
     bool modelled;     /* place=cost: costs are those of a model; else the device gets all that it can run */
     bool cached;       /* cache=off clears it */
     char folder[1024]; /* cache=DIR */
+    int memory;        /* memory=... */
     char prefer[48];   /* kernel=NAME: the kernel of this name runs what it can. For tests */
 } lg_options;
 
@@ -32,6 +39,7 @@ typedef struct lg_device {
     bool rounds_divisions, unified;
     pthread_mutex_t lock; /* of programs and of texts */
     lg_program *programs;
+    struct lg_pinned *pinned; /* host_memory.c */
     const char *failures[64]; /* texts of failures with codes from LG_FIRST_TEXT on */
     int n_failures;
 } lg_device;
@@ -61,6 +69,7 @@ typedef struct lg_queue {
 /* After work has ended: a failure if a claim of the queue has found an index that is out of range. */
 int lg_check(lg_device *device, lg_queue *queue);
 void lg_memory_functions(linnet_device *table);
+void lg_host_memory_functions(linnet_device *table, int memory);
 void lg_work_functions(linnet_device *table);
 static inline cl_mem lg_buffer(linnet_handle handle) { return (cl_mem)(uintptr_t)handle; }
 static inline lg_queue *lg_queue_of(linnet_handle handle) { return (lg_queue *)(uintptr_t)handle; }

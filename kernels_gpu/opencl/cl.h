@@ -48,6 +48,11 @@ enum {
     CL_DEVICE_TYPE_GPU = 1 << 2,
     CL_QUEUE_PROFILING_ENABLE = 1 << 1,
     CL_MEM_READ_WRITE = 1 << 0,
+    CL_MEM_READ_ONLY = 1 << 2,
+    CL_MEM_USE_HOST_PTR = 1 << 3,
+    CL_MEM_ALLOC_HOST_PTR = 1 << 4,
+    CL_MAP_READ = 1 << 0,
+    CL_MAP_WRITE = 1 << 1,
     CL_BUFFER_CREATE_TYPE_REGION = 0x1220,
     CL_PROGRAM_BINARY_SIZES = 0x1165,
     CL_PROGRAM_BINARIES = 0x1166,
@@ -77,6 +82,10 @@ enum {
       (cl_command_queue, cl_mem, cl_uint, size_t, size_t, const void *, cl_uint, const cl_event *, cl_event *))        \
     F(cl_int, EnqueueCopyBuffer,                                                                                       \
       (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, cl_uint, const cl_event *, cl_event *))               \
+    F(void *, EnqueueMapBuffer,                                                                                        \
+      (cl_command_queue, cl_mem, cl_uint, cl_bitfield, size_t, size_t, cl_uint, const cl_event *, cl_event *,          \
+       cl_int *))                                                                                                      \
+    F(cl_int, EnqueueUnmapMemObject, (cl_command_queue, cl_mem, void *, cl_uint, const cl_event *, cl_event *))        \
     F(cl_int, EnqueueNDRangeKernel,                                                                                    \
       (cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, const size_t *, cl_uint,                  \
        const cl_event *, cl_event *))                                                                                  \

@@ -53,6 +53,8 @@ static int limits(void *context, linnet_device_limits *out) {
     out->largest_buffer = d->largest;
     out->epilogues = 1;
     out->in_place = 1;
+    out->import_alignment = LG_PAGE;
+    out->shared = d->options.memory == LG_SHARED;
     out->transfer_ns = d->options.modelled ? 20000 : 0;
     out->transfer_rate = d->options.modelled ? (d->unified ? 8000 : 6000) : 0;
     return 0;
@@ -82,6 +84,13 @@ static int about(void *context, linnet_device_about *out) {
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
+static int memory_of(const char *name) {
+    return strcmp(name, "copied") == 0   ? LG_COPIED
+           : strcmp(name, "pinned") == 0 ? LG_PINNED
+           : strcmp(name, "shared") == 0 ? LG_SHARED
+                                         : LG_MEMORY_DEFAULT;
+}
+
 /* Reads "f16=on,cache=DIR". Returns false with the reason in `why`. */
 static bool read_options(const char *text, lg_options *out, char *why, size_t size) {
     *out = (lg_options){.cached = true};
@@ -107,12 +116,14 @@ static bool read_options(const char *text, lg_options *out, char *why, size_t si
         } else if (strcmp(item, "cache") == 0 && value != NULL && value[0] != 0) {
             out->cached = !off;
             if (!off && !(on && out->folder[0] != 0)) snprintf(out->folder, sizeof out->folder, "%s", value);
+        } else if (strcmp(item, "memory") == 0 && value != NULL && memory_of(value) != LG_MEMORY_DEFAULT) {
+            out->memory = memory_of(value);
         } else if (strcmp(item, "kernel") == 0 && value != NULL) {
             snprintf(out->prefer, sizeof out->prefer, "%s", value);
         } else {
             snprintf(why, size,
                      "the OpenCL device has no option '%s%s%.200s'; it has f16=on|off, place=all|cost, "
-                     "cache=on|off|FOLDER and kernel=NAME",
+                     "cache=on|off|FOLDER, memory=copied|pinned|shared and kernel=NAME",
                      item, value != NULL ? "=" : "", value != NULL ? value : "");
             return false;
         }
@@ -183,7 +194,9 @@ static bool describe(lg_device *d, const linnet_host *host, cl_device_id id, int
                                .cost = cost,
                                .explain = explain,
                                .about = about};
+    if (d->options.memory == LG_MEMORY_DEFAULT) d->options.memory = d->unified ? LG_COPIED : LG_PINNED;
     lg_memory_functions(&d->table);
+    lg_host_memory_functions(&d->table, d->options.memory);
     lg_work_functions(&d->table);
     return true;
 }

@@ -301,6 +301,9 @@ typedef struct linnet_device_limits {
     int32_t in_place; /* 1: a `map` may get the memory of an operand for its output. The operand has the same shape,
                        * layout and size of elements, and no later step reads it. Each element must be read before the
                        * same element is written. Not in fused claims. 0: outputs have memory of their own */
+    uint64_t import_alignment; /* of addresses and sizes for `import` and `import_constants`: a power of two; 0: 64.
+                                * With more than 64, inputs and outputs are imported only if the device has
+                                * `allocate_host`, and those of bodies of loops and branches are copied */
 } linnet_device_limits;
 
 /* A run of consecutive steps that the device executes as one: one kernel, a CUDA graph, a sub-graph of an NPU. The
@@ -482,6 +485,23 @@ struct linnet_device {
      * then. The timeout, the flag and the poll of linnet_run_config end a wait of this kind. NULL: they take effect
      * only when `wait` has returned. */
     int (*wait_until)(void *context, linnet_handle event, uint64_t ns);
+
+    /* Optional: like `import`, for constants in a model's file, which nobody writes while the buffer exists. Needed if
+     * kernels can read memory of the host as fast as their own. Steps then read constants where they are, and plans
+     * count no memory for them, except for those whose offset is no multiple of limits.alignment. A result other than 0
+     * is no error: constants are then copied. May be called by several threads at once. */
+    int (*import_constants)(void *context, const void *host, uint64_t bytes, linnet_handle *buffer);
+    /* Optional, both or none; for buffers of `import`, where the two processors do not see each other's writes by
+     * themselves. Both are submitted to the queue. `host_release`: later work of the queue sees what the host has
+     * written to the memory, which the host does not touch until it has it back. `host_acquire`: the host may read and
+     * write it once an event that is recorded later is complete. The host has new buffers. */
+    int (*host_acquire)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
+    int (*host_release)(void *context, linnet_handle queue, linnet_handle buffer, void *host, uint64_t bytes);
+    /* Optional, both or none: memory of the host for a session's inputs and outputs, from and to which transfers are
+     * fastest, such as pinned memory. Its address is a multiple of 64 and of limits.import_alignment, and it has room
+     * for `bytes` rounded up to that. */
+    int (*allocate_host)(void *context, uint64_t bytes, void **host);
+    void (*release_host)(void *context, void *host, uint64_t bytes);
 };
 
 /* ---- libraries of devices ---------------------------------------------------------------------------------------- */

@@ -61,10 +61,11 @@ struct linnet_model {
     ln_memory memory; /* the allocator, and the bytes allocated through it */
     ln_log_target log;
     ln_references references;
-    ln_lock lock;                       /* protects the next three fields */
+    ln_lock lock;                       /* protects the next four fields */
     ln_memory packed;                   /* the allocator of packed weights, which plans share */
     struct ln_program *packed_programs; /* the programs that hold packed weights */
     struct ln_instance *on_devices;     /* the instances of sessions that have constants on devices */
+    struct ln_device *file_imports;     /* the devices of plans that read constants in the file */
     ln_pool pool;                       /* holds everything below */
     const void *file;                   /* mapped, owned by the caller, or our own copy */
     size_t file_size;

@@ -26,6 +26,7 @@ static void destroy(linnet_plan *plan) {
     ln_memory memory = plan->memory;
     linnet_model *model = plan->model;
     ln_program_free(&plan->program);
+    for (int32_t d = 0; d < ln_device_count(plan->n_devices); ++d) ln_device_give_file(model, &plan->devices[d]);
     ln_pool_free(&plan->pool);
     memory.allocator.free(memory.allocator.context, plan, ln_round_up(sizeof *plan, LN_ALIGNMENT));
     linnet_model_free(model);
@@ -85,6 +86,8 @@ static linnet_status resolve_devices(linnet_plan *plan, const linnet_plan_config
     linnet_status status = LINNET_OK;
     for (; plan->n_devices < ln_device_count(c->device_count) && status == LINNET_OK; ++plan->n_devices)
         status = ln_device_open(c->devices[plan->n_devices], &plan->devices[plan->n_devices], error);
+    for (int32_t d = 0; d < plan->n_devices && status == LINNET_OK; ++d)
+        ln_device_take_file(plan->model, &plan->devices[d]);
     for (; plan->n_hints < c->placement_count && status == LINNET_OK; ++plan->n_hints) {
         const linnet_placement *from = &c->placement[plan->n_hints];
         if (from->node == NULL || from->device == NULL)

@@ -46,6 +46,10 @@ const linnet_plan_config *ln_copy_plan_config(ln_pool *pool, const linnet_plan_c
 linnet_status ln_plan_again(const linnet_plan *plan, struct ln_refusals *refusals, linnet_plan **out,
                             linnet_error *error);
 linnet_plan *ln_plan_retain(linnet_plan *plan);
+/* file_import.c: makes the model's file a buffer of the device if the device can read memory of the host, and gives it
+ * up. */
+void ln_device_take_file(linnet_model *model, ln_device *device);
+void ln_device_give_file(linnet_model *model, ln_device *device);
 /* plan_devices.c: TOO_LARGE if the plan needs more than `most` bytes on a device; 0: no limit. */
 linnet_status ln_check_devices(const linnet_plan *plan, uint64_t most, linnet_error *error);
 /* plan_devices.c: logs how many steps, in bodies too, run on the CPU because no device took them. */

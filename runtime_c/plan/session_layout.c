@@ -31,6 +31,7 @@ static void carve_devices(carver *c, const ln_program *p, ln_device_objects *d) 
     d->has_chunk = carve(c, (size_t)p->n_chunks, sizeof *d->has_chunk);
     d->has_event = carve(c, (size_t)p->n_events, sizeof *d->has_event);
     d->has_import = carve(c, (size_t)p->n_devices, sizeof *d->has_import);
+    d->lent = carve(c, (size_t)p->n_devices, sizeof *d->lent);
     d->versions = carve(c, (size_t)p->n_residents, sizeof *d->versions);
     d->claims = carve(c, (size_t)p->n_claims, sizeof *d->claims);
     d->transfers = carve(c, (size_t)p->n_transfers, sizeof *d->transfers);

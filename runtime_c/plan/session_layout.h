@@ -53,6 +53,7 @@ typedef struct ln_device_objects {
     linnet_handle *events;  /* program->n_events */
     linnet_handle *imports; /* per device: the io memory as a buffer of the device */
     bool *has_chunk, *has_event, *has_import;
+    bool *lent;         /* per device: the import is the device's; the host has not got it back */
     uint64_t *versions; /* program->n_residents: 1 + the version of a variable that the device has; 0: none */
     ln_bound_claim *claims;
     ln_bound_transfer *transfers;
@@ -140,6 +141,7 @@ struct linnet_session {
     const linnet_program_cache *program_cache;
     const ln_step *refused; /* the step whose claim a device has refused to prepare; NULL: none */
     void *block, *io, *arena;
+    const ln_device *io_owner;              /* allocated `io`; NULL: the session's allocator */
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
     size_t first_bytes;  /* bytes that `memory` counted when the session was created; any further bytes belong to later
                             segments */
@@ -154,6 +156,7 @@ struct linnet_session {
     int32_t waits;   /* waits at the end of the program that a submitted run leaves to linnet_session_wait */
     int32_t skipped; /* `waits` in a run that is submitted, else 0 */
     bool stacks;     /* several runs may be in the queues: the host touches nothing that devices read or write */
+    bool lends;      /* a device shares memory, and must be told when the host has written or will read it */
     bool refreshed;  /* the run has uploaded a variable */
 };
 

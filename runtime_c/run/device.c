@@ -44,6 +44,45 @@ static void forget_variables(ln_instance *instance) {
     for (int32_t i = 0; i < p->n_bodies; ++i) forget_variables(&instance->bodies[i]);
 }
 
+linnet_status ln_device_lend(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    ln_device_objects *o = &instance->on_devices;
+    for (uint8_t place = 1; place <= instance->program->n_devices; ++place) {
+        const ln_device *device = device_of(s, place);
+        const linnet_device *d = &device->is;
+        if (!o->has_import[place - 1] || o->lent[place - 1] || d->host_release == NULL) continue;
+        queue_of(s, place)->busy = true;
+        const int code = d->host_release(d->context, queue_of(s, place)->queue, o->imports[place - 1], instance->io,
+                                         instance->program->io);
+        if (code != 0) return ln_device_failed(device, code, "take the memory of inputs and outputs", "", error);
+        o->lent[place - 1] = true;
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_device_reclaim(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    ln_device_objects *o = &instance->on_devices;
+    for (uint8_t place = 1; place <= instance->program->n_devices; ++place) {
+        const ln_device *device = device_of(s, place);
+        const linnet_device *d = &device->is;
+        const ln_queue *q = queue_of(s, place);
+        if (!o->lent[place - 1]) continue;
+        o->lent[place - 1] = false;
+        int code = d->host_acquire(d->context, q->queue, o->imports[place - 1], instance->io, instance->program->io);
+        if (code == 0) code = d->record(d->context, q->queue, q->event);
+        if (code == 0) code = d->wait(d->context, q->event);
+        if (code != 0) return ln_device_failed(device, code, "give back the memory of inputs and outputs", "", error);
+    }
+    return LINNET_OK;
+}
+
+/* After a run that has not reached its end. The host then has all memory. */
+static void reclaim_all(linnet_session *s, ln_instance *instance) {
+    if (!s->lends || instance->program == NULL || instance->on_devices.lent == NULL) return;
+    (void)ln_device_reclaim(s, instance, NULL);
+    for (int32_t i = 0; i < instance->program->n_bodies; ++i) reclaim_all(s, &instance->bodies[i]);
+    for (ln_instance *child = instance->children; child != NULL; child = child->sibling) reclaim_all(s, child);
+}
+
 void ln_queues_finish(linnet_session *s) {
     for (uint8_t d = 1; d <= s->plan->n_devices; ++d) {
         const linnet_device *device = &device_of(s, d)->is;
@@ -51,6 +90,7 @@ void ln_queues_finish(linnet_session *s) {
         if (q->busy) (void)device->finish(device->context, q->queue); /* the first failure has been reported */
         q->busy = false;
     }
+    reclaim_all(s, &s->root);
     s->pending = false;
 }
 
@@ -96,6 +136,7 @@ linnet_status ln_queues_drain(linnet_session *s, linnet_error *error) {
         }
         q->busy = false;
     }
+    reclaim_all(s, &s->root);
     s->pending = false;
     return LINNET_OK;
 }
@@ -103,11 +144,14 @@ linnet_status ln_queues_drain(linnet_session *s, linnet_error *error) {
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* The memory of an operand that a device sees. */
-static linnet_span span_of(const ln_instance *instance, uint8_t place, const ln_operand *o, uint64_t bytes) {
+static linnet_span span_of(const linnet_session *s, const ln_instance *instance, uint8_t place, const ln_operand *o,
+                           uint64_t bytes) {
     const ln_device_objects *d = &instance->on_devices;
     linnet_span span = {.offset = o->offset, .bytes = bytes};
     if (o->region == LN_REGION_IO)
         span.buffer = d->imports[place - 1];
+    else if (o->region == LN_REGION_RESIDENT && o->index == LN_CHUNK_FILE)
+        span.buffer = device_of(s, place)->file;
     else if ((o->region == LN_REGION_ARENA || o->region == LN_REGION_RESIDENT) && o->device == place)
         span.buffer = d->chunks[instance->program->devices[place].first_chunk + o->index];
     else
@@ -127,8 +171,12 @@ static linnet_status allocate(linnet_session *s, ln_instance *instance, uint8_t 
         d->has_chunk[at] = true;
     }
     const uint64_t io = instance->program->io;
-    if (!device->limits.shared || io == 0 || instance->program->n_claims == 0) return LINNET_OK;
-    const int code = device->is.import(device->is.context, instance->io, io, &d->imports[place - 1]);
+    if (!device->limits.shared || io == 0 || instance->program->n_claims == 0 ||
+        (device->limits.import_alignment > LN_ALIGNMENT && instance != &s->root))
+        return LINNET_OK;
+    const int code =
+        device->is.import(device->is.context, instance->io,
+                          ln_round_up((size_t)io, (size_t)device->limits.import_alignment), &d->imports[place - 1]);
     if (code != 0) return ln_device_failed(device, code, "import the memory of inputs and outputs", "", error);
     d->has_import[place - 1] = true;
     return LINNET_OK;
@@ -155,7 +203,7 @@ static linnet_status prepare(linnet_session *s, ln_instance *instance, const ln_
         d->inputs[c->first_member + i] = spans;
         d->outputs[c->first_member + i] = spans + n_in;
         for (int k = 0; k < n; ++k)
-            spans[k] = span_of(instance, step->device, &c->operands[i][k], seen->values[k].bytes);
+            spans[k] = span_of(s, instance, step->device, &c->operands[i][k], seen->values[k].bytes);
         spans += n;
     }
     linnet_work *work = &bound->work;
@@ -203,7 +251,7 @@ static void bind_transfer(const linnet_session *s, const ln_instance *instance, 
              &t->tensor);
     for (int k = 0; k < 2; ++k) {
         const ln_operand *o = k == 0 ? step->inputs : step->outputs;
-        t->spans[k] = ln_on_cpu(o->device) ? (linnet_span){0} : span_of(instance, o->device, o, t->tensor.bytes);
+        t->spans[k] = ln_on_cpu(o->device) ? (linnet_span){0} : span_of(s, instance, o->device, o, t->tensor.bytes);
     }
 }
 
@@ -262,7 +310,9 @@ void ln_device_release(linnet_session *s, ln_instance *instance) {
         for (int32_t i = 0; i < ln_own_chunks(m); ++i)
             if (d->has_chunk[m->first_chunk + i])
                 device->release(device->context, d->chunks[m->first_chunk + i], m->chunks[i]);
-        if (d->has_import[place - 1]) device->release(device->context, d->imports[place - 1], p->io);
+        if (d->has_import[place - 1])
+            device->release(device->context, d->imports[place - 1],
+                            ln_round_up((size_t)p->io, (size_t)device_of(s, place)->limits.import_alignment));
     }
 }
 
@@ -368,7 +418,7 @@ void ln_device_commit(linnet_session *s, ln_instance *instance) {
         const ln_device_memory *m = &p->devices[place];
         const ln_resident *r = &m->residents[move->resident];
         const linnet_device *device = &device_of(s, place)->is;
-        const linnet_span from = span_of(instance, place, &move->from, move->bytes);
+        const linnet_span from = span_of(s, instance, place, &move->from, move->bytes);
         const linnet_span to = {.buffer = instance->on_devices.chunks[m->first_chunk + r->chunk],
                                 .offset = r->offset,
                                 .bytes = move->bytes};

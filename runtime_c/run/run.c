@@ -76,14 +76,8 @@ static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet
                                                                          : LINNET_OK;
 }
 
-linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_error *error) {
+static linnet_status run_plain(linnet_session *s, ln_instance *instance, linnet_error *error) {
     const ln_program *p = instance->program;
-    if (p->n_dims > 0) /* kernels overwrite the bounds with true dims, so the bounds are set again */
-        for (int32_t i = 0; i < p->n_steps; ++i)
-            for (int o = 0; p->steps[i].dims_slot >= 0 && o < p->steps[i].call.n_outputs; ++o)
-                memcpy(instance->dims + (size_t)(p->steps[i].dims_slot + o) * LN_MAX_RANK,
-                       p->steps[i].call.outputs[o].dims, LN_MAX_RANK * sizeof(int64_t));
-    if (s->trace || s->count_special) return run_traced(s, instance, error);
     ln_bound *bound = instance->steps, *const end = bound + p->n_steps - (instance == &s->root ? s->skipped : 0);
     for (; bound < end; ++bound) {
         linnet_status status = ln_watch_step(&s->watch, bound->step, bound->step->slow, error);
@@ -92,6 +86,19 @@ linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_erro
         if (status != LINNET_OK) return status;
     }
     return LINNET_OK;
+}
+
+linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    const ln_program *p = instance->program;
+    if (p->n_dims > 0) /* kernels overwrite the bounds with true dims, so the bounds are set again */
+        for (int32_t i = 0; i < p->n_steps; ++i)
+            for (int o = 0; p->steps[i].dims_slot >= 0 && o < p->steps[i].call.n_outputs; ++o)
+                memcpy(instance->dims + (size_t)(p->steps[i].dims_slot + o) * LN_MAX_RANK,
+                       p->steps[i].call.outputs[o].dims, LN_MAX_RANK * sizeof(int64_t));
+    const bool traced = s->trace || s->count_special, lends = LN_HAS_DEVICES && s->lends;
+    linnet_status status = lends ? ln_device_lend(s, instance, error) : LINNET_OK;
+    if (status == LINNET_OK) status = traced ? run_traced(s, instance, error) : run_plain(s, instance, error);
+    return status == LINNET_OK && lends ? ln_device_reclaim(s, instance, error) : status;
 }
 
 static void take(const linnet_session *s, const ln_instance *body, const ln_port *from, void *to) {

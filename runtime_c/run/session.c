@@ -28,11 +28,47 @@ size_t linnet_session_bytes(const linnet_session *s) {
     return s->memory.bytes + s->plan->memory.bytes + (s->snapshot != NULL ? (size_t)s->plan->info.snapshot : 0);
 }
 
+static linnet_status no_memory(const linnet_session *s, size_t arena, linnet_error *error) {
+    ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a session");
+    return ln_expected(error, "%zu bytes for tensors, %zu for inputs and outputs", arena, s->io_size);
+}
+
+/* Allocates the memory of inputs and outputs: by a device if one has memory for transfers. One that shares memory with
+ * the host comes first. */
+static linnet_status allocate_io(linnet_session *s, linnet_error *error) {
+    const linnet_plan *plan = s->plan;
+    int32_t owner = -1;
+    s->io_size = (size_t)plan->program.io;
+    if (s->io_size == 0) return LINNET_OK;
+    for (int32_t d = ln_device_count(plan->n_devices); d-- > 0;)
+        if (plan->devices[d].is.allocate_host != NULL && (owner < 0 || plan->devices[d].limits.shared)) owner = d;
+    if (owner < 0) {
+        s->io = ln_memory_alloc(&s->memory, s->io_size);
+        return s->io != NULL ? LINNET_OK : no_memory(s, 0, error);
+    }
+    const ln_device *device = &plan->devices[owner];
+    const int code = device->is.allocate_host(device->is.context, s->io_size, &s->io);
+    if (code != 0) {
+        s->io = NULL;
+        return ln_device_failed(device, code, "allocate host memory", "", error);
+    }
+    s->io_owner = device;
+    s->memory.bytes += ln_round_up(s->io_size, LN_ALIGNMENT);
+    return LINNET_OK;
+}
+
+static void free_io(linnet_session *s) {
+    if (s->io_owner == NULL)
+        ln_memory_free(&s->memory, s->io, s->io_size);
+    else
+        s->io_owner->is.release_host(s->io_owner->is.context, s->io, s->io_size);
+}
+
 static linnet_status allocate(linnet_session *s, const linnet_session_config *config, linnet_error *error) {
     const linnet_plan *plan = s->plan;
     const size_t arena = (size_t)(plan->info.activations + plan->info.scratch);
-    s->io_size = (size_t)plan->program.io;
-    s->io = s->io_size ? ln_memory_alloc(&s->memory, s->io_size) : NULL;
+    const linnet_status status = allocate_io(s, error);
+    if (status != LINNET_OK) return status;
     if (s->io != NULL) memset(s->io, 0, s->io_size);
     if (config->arena != NULL) {
         s->arena = config->arena;
@@ -40,11 +76,7 @@ static linnet_status allocate(linnet_session *s, const linnet_session_config *co
         s->arena_size = arena;
         s->arena = ln_memory_alloc(&s->memory, arena);
     }
-    if ((s->io_size && s->io == NULL) || (arena && s->arena == NULL)) {
-        ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a session");
-        return ln_expected(error, "%zu bytes for tensors, %zu for inputs and outputs", arena, s->io_size);
-    }
-    return LINNET_OK;
+    return arena > 0 && s->arena == NULL ? no_memory(s, arena, error) : LINNET_OK;
 }
 
 static linnet_status follow(linnet_session *s, const linnet_session_config *config, linnet_error *error) {
@@ -164,7 +196,7 @@ void linnet_session_free(linnet_session *s) {
     if (s->root.program != NULL) ln_instance_unbind(s, &s->root);
     if (LN_HAS_DEVICES) ln_queues_close(s);
     if (s->threads != NULL) ln_threads_free(s->threads);
-    if (s->io_size) ln_memory_free(&s->memory, s->io, s->io_size);
+    if (s->io != NULL) free_io(s);
     if (s->arena_size) ln_memory_free(&s->memory, s->arena, s->arena_size);
     ln_snapshot_free(s->snapshot);
     linnet_store_free(s->store);

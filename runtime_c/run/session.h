@@ -80,6 +80,10 @@ void ln_queues_finish(linnet_session *session);
 void ln_queues_abandon(linnet_session *session, ln_instance *last, bool ended);
 /* Completes what earlier runs have left in the queues. Errors: those of a wait, CANCELLED, DEADLINE_EXCEEDED. */
 linnet_status ln_queues_drain(linnet_session *session, linnet_error *error);
+/* Gives the memory of the instance's inputs and outputs to the devices that read it in place, and gets it back after
+ * all work that was submitted before. For sessions with `lends`. Errors: DEVICE_FAILED. */
+linnet_status ln_device_lend(linnet_session *session, ln_instance *instance, linnet_error *error);
+linnet_status ln_device_reclaim(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* submit.c: whether and how runs can be submitted; the session has its queues. */
 void ln_submit_prepare(linnet_session *session);
 /* bind_device.c: fetches bound inputs of devices into the session's memory before a run, and stores outputs after it.

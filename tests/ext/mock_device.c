@@ -14,7 +14,8 @@ enum { REVERSED = 0x7E1, CANARY = 64, PACKING = 64, DEVICES = 2 };
 typedef struct buffer {
     unsigned char *memory; /* between two canaries, unless it is imported */
     uint64_t bytes;
-    bool imported, mapped;
+    bool imported, mapped, constant;
+    bool lent; /* imported, and the host has released it */
 } buffer;
 
 typedef struct state {
@@ -61,6 +62,7 @@ static int limits(void *context, linnet_device_limits *out) {
     out->host_visible = (int32_t)mock(visible);
     out->shared = (int32_t)mock(shared);
     out->in_place = (int32_t)mock(in_place);
+    out->import_alignment = mock(pinned) ? 256 : 0;
     return mock_fails(MOCK_LIMITS);
 }
 
@@ -255,12 +257,71 @@ static int import(void *context, void *host, uint64_t bytes, linnet_handle *out)
     return 0;
 }
 
+static int import_constants(void *context, const void *host, uint64_t bytes, linnet_handle *out) {
+    (void)context;
+    const int code = mock_fails(MOCK_IMPORT_CONSTANTS);
+    buffer *b = code == 0 ? calloc(1, sizeof *b) : NULL;
+    if (b == NULL) return MOCK_MISUSED;
+    if ((uintptr_t)host % 64 != 0 || bytes % 64 != 0 || bytes == 0) mock_misused();
+    *b = (buffer){.memory = (unsigned char *)(uintptr_t)host, .bytes = bytes, .imported = true, .constant = true};
+    *out = mock_add(MOCK_BUFFER, b);
+    return 0;
+}
+
+typedef struct turn {
+    linnet_handle buffer;
+    bool to_device;
+} turn;
+
+static int do_turn(const void *argument) {
+    const turn *t = argument;
+    buffer *b = mock_get(MOCK_BUFFER, t->buffer);
+    if (b == NULL || !b->imported || b->lent == t->to_device) return mock_misused();
+    b->lent = t->to_device;
+    mock_count(MOCK_turns, 1);
+    return 0;
+}
+
+static int take_turns(linnet_handle handle, linnet_handle of, bool to_device, enum mock_callback callback) {
+    mock_queue *queue = mock_get(MOCK_QUEUE, handle);
+    const int code = mock_fails(callback);
+    if (queue == NULL) return MOCK_MISUSED;
+    if (code == 0) mock_submit(queue, do_turn, &(turn){of, to_device}, sizeof(turn));
+    return code;
+}
+
+static int host_acquire(void *context, linnet_handle queue, linnet_handle of, void *host, uint64_t bytes) {
+    (void)context, (void)host, (void)bytes;
+    return take_turns(queue, of, false, MOCK_HOST_ACQUIRE);
+}
+
+static int host_release(void *context, linnet_handle queue, linnet_handle of, void *host, uint64_t bytes) {
+    (void)context, (void)host, (void)bytes;
+    return take_turns(queue, of, true, MOCK_HOST_RELEASE);
+}
+
+static int allocate_host(void *context, uint64_t bytes, void **host) {
+    (void)context;
+    const int code = mock_fails(MOCK_ALLOCATE_HOST);
+    if (code != 0) return code;
+    mock_count(MOCK_pinned_bytes, (int64_t)bytes);
+    return (*host = aligned_alloc(256, (bytes + 255) / 256 * 256)) == NULL;
+}
+
+static void release_host(void *context, void *host, uint64_t bytes) {
+    (void)context;
+    mock_count(MOCK_pinned_bytes, -(int64_t)bytes);
+    free(host);
+}
+
 /* The memory of a span with `padding` bytes behind it; NULL for a wrong one. */
 static unsigned char *padded(const linnet_span *span, uint64_t bytes, uint64_t padding) {
     const buffer *b = mock_get(MOCK_BUFFER, span->buffer);
     if (b == NULL) return NULL;
-    if (b->imported) padding = 0;
-    if (span->offset + bytes + padding > b->bytes || b->mapped || (!b->imported && span->offset % 256 != 0)) {
+    if (b->imported && !b->constant) padding = 0;
+    if (b->imported && !b->constant && mock(lends) && !b->lent) mock_misused();
+    if (span->offset + bytes + padding > b->bytes || b->mapped ||
+        ((!b->imported || b->constant) && span->offset % 256 != 0)) {
         mock_misused();
         return NULL;
     }
@@ -649,6 +710,17 @@ static linnet_device devices[DEVICES] = {
     {sizeof(linnet_device), LINNET_DEVICE_VERSION, "mock", &devices[0], FUNCTIONS},
     {sizeof(linnet_device), LINNET_DEVICE_VERSION, "mock2", &devices[1], FUNCTIONS},
 };
+
+/* Called when a setting has changed: functions that a test may switch off. */
+void mock_changed(void) {
+    for (int i = 0; i < DEVICES; i++) {
+        devices[i].import_constants = mock(in_file) ? import_constants : NULL;
+        devices[i].host_acquire = mock(lends) ? host_acquire : NULL;
+        devices[i].host_release = mock(lends) ? host_release : NULL;
+        devices[i].allocate_host = mock(pinned) ? allocate_host : NULL;
+        devices[i].release_host = mock(pinned) ? release_host : NULL;
+    }
+}
 
 static const linnet_device *device_of(void *context) { return context != NULL ? context : &devices[0]; }
 

@@ -107,7 +107,8 @@ static unsigned char *results(linnet_model *model, const char *signature, int ru
 }
 
 int main(int argc, char **argv) {
-    static const char *const kinds[] = {"claims", "layouts", "epilogues", "shared", "visible", "refuses", "late"};
+    static const char *const kinds[] = {"claims",  "layouts", "epilogues", "shared", "visible",
+                                        "refuses", "late",    "in_file",   "lends",  "pinned"};
     linnet_error error;
     linnet_model *model = NULL;
     size_t size, other;
@@ -116,9 +117,9 @@ int main(int argc, char **argv) {
     mock_number("share", 1, 8);
     mock_number("delay", 1, 100);
     unsigned char *alone = results(model, argv[2], atoi(argv[3]), false, &size);
-    for (int kind = 0; kind < 1 << 7; kind += 11) {
+    for (int kind = 0; kind < 1 << 10; kind += 91) {
         mock_number("seed", 1, kind);
-        for (int k = 0; k < 7; k++) mock_number(kinds[k], 1, kind >> k & 1);
+        for (int k = 0; k < 10; k++) mock_number(kinds[k], 1, kind >> k & 1);
         linnet_extension_device(); /* the two devices come in turn: always the first */
         unsigned char *got = results(model, argv[2], atoi(argv[3]), true, &other);
         if (other != size) return printf("mock_driver: %zu bytes of results, not %zu\n", other, size), 1;

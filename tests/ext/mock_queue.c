@@ -76,6 +76,7 @@ EXPORT int64_t mock_number(const char *name, int set, int64_t value) {
     if (set) numbers[i] = value;
     if (set && i == MOCK_fail_at) memset(calls, 0, sizeof calls);
     pthread_mutex_unlock(&lock);
+    if (set && (i == MOCK_in_file || i == MOCK_lends || i == MOCK_pinned)) mock_changed();
     return before;
 }
 

@@ -25,14 +25,19 @@
     X(refuses)  /* 1: some steps that `cost` took are refused by `offer`, some by `claim` */                           \
     X(late)     /* 1: some claims are refused by `prepare` */                                                          \
     X(reaches)  /* 1: copies between devices */                                                                        \
+    X(in_file)  /* 1: constants are read in the model's file */                                                        \
+    X(lends)    /* 1: with `shared`, the host and the device take turns with memory that is imported */                \
+    X(pinned)   /* 1: memory for inputs and outputs is the device's */                                                 \
     X(hostile)  /* 1: models are hostile: a step may fail, and what the device may read of steps is read */            \
     X(fail_at)  /* the call of the callback `fail` that fails, from 1; 0: none */                                      \
     X(fail)     /* enum mock_callback */                                                                               \
     /* counters */                                                                                                     \
     X(live)       /* buffers, queues, events and states that exist */                                                  \
     X(live_bytes) /* of buffers */                                                                                     \
-    X(misuse)     /* wrong handles, spans outside their buffer, calls out of order */                                  \
-    X(failed)     /* failures made */                                                                                  \
+    X(turns)      /* memory that was given to the device and back */                                                   \
+    X(pinned_bytes)                                                                                                    \
+    X(misuse) /* wrong handles, spans outside their buffer, calls out of order */                                      \
+    X(failed) /* failures made */                                                                                      \
     X(uploads)                                                                                                         \
     X(variables) /* uploads of variables */                                                                            \
     X(downloads)                                                                                                       \
@@ -52,6 +57,7 @@ enum mock_number {
 };
 #define mock(name) mock_value(MOCK_##name)
 int64_t mock_value(enum mock_number number);
+void mock_changed(void); /* of mock_device.c */
 void mock_count(enum mock_number number, int64_t by);
 
 /* Callbacks that can fail; WORK is the execution of work on the queue's thread. */
@@ -63,6 +69,10 @@ void mock_count(enum mock_number number, int64_t by);
     X(MAP)                                                                                                             \
     X(UNMAP)                                                                                                           \
     X(IMPORT)                                                                                                          \
+    X(IMPORT_CONSTANTS)                                                                                                \
+    X(ALLOCATE_HOST)                                                                                                   \
+    X(HOST_ACQUIRE)                                                                                                    \
+    X(HOST_RELEASE)                                                                                                    \
     X(OPEN)                                                                                                            \
     X(FINISH)                                                                                                          \
     X(CREATE_EVENT)                                                                                                    \

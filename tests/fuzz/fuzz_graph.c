@@ -27,7 +27,8 @@ int64_t mock_number(const char *name, int set, int64_t value);
 
 /* Random nodes on the device, in one of the ways in which devices differ. Some calls of the device fail. */
 static void change_devices(fuzz *f) {
-    static const char *const kinds[] = {"claims", "layouts", "epilogues", "shared", "visible", "reaches", "refuses"};
+    static const char *const kinds[] = {"claims",  "layouts", "epilogues", "shared", "visible",
+                                        "reaches", "refuses", "in_file",   "lends",  "pinned"};
     mock_number("hostile", 1, 1);
     mock_number("seed", 1, (int64_t)mutant_below(&f->m, 1000));
     mock_number("share", 1, mutant_below(&f->m, 2) ? 16 : 8);

@@ -22,7 +22,7 @@ from linnet._generated.op_table import OPS, VERSIONS
 from linnet.clib.errors import GraphError
 from linnet.file.atomic import write_atomic
 from linnet.file.digests import CRC32C, crc32c
-from linnet.file.layout import ALIGNMENT, HEADER, INLINE_LIMIT, MAGIC
+from linnet.file.layout import ALIGNMENT, HEADER, INLINE_LIMIT, LARGE, LARGE_ALIGNMENT, MAGIC
 from linnet.file.node_names import node_names
 from linnet.ir.dtypes import DTYPE_IDS, Quantization, bits_of, dtype_of, numpy_dtype, packed
 from linnet.ir.encode import encode_attributes
@@ -70,7 +70,7 @@ def chunks(graph: Graph) -> Iterator[bytes | bytearray | memoryview]:
     position = HEADER.size + len(structure)
     places = []
     for i, piece in enumerate(segments.pieces):
-        position = _round_up(position, ALIGNMENT)
+        position = _round_up(position, ALIGNMENT if len(piece.content) < LARGE else LARGE_ALIGNMENT)
         table = model.Segments(i)._tab
         struct.pack_into("<Q", structure, table.Pos + table.Offset(4), position)
         places.append(position)

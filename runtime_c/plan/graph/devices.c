@@ -40,7 +40,8 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
         good = d->name != NULL && d->limits && d->cost && d->allocate && d->release && d->open && d->close &&
                d->finish && d->create_event && d->free_event && d->record && d->wait && d->upload && d->download &&
                d->run && !d->prepare == !d->unprepare && !d->propose == !d->accept &&
-               !d->propose == !(d->layout_bytes || d->describe) && !d->map == !d->unmap;
+               !d->propose == !(d->layout_bytes || d->describe) && !d->map == !d->unmap &&
+               !d->host_acquire == !d->host_release && !d->allocate_host == !d->release_host;
     }
     if (!good) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices has an incomplete device");
@@ -52,8 +53,10 @@ linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_er
     const int code = to->is.limits(to->is.context, &to->limits);
     if (code != 0) return ln_device_failed(to, code, "tell its limits", "", error);
     if (to->limits.alignment < LN_ALIGNMENT) to->limits.alignment = LN_ALIGNMENT;
+    if (to->limits.import_alignment < LN_ALIGNMENT) to->limits.import_alignment = LN_ALIGNMENT;
     to->limits.host_visible = to->limits.host_visible && to->is.map != NULL;
-    to->limits.shared = to->limits.shared && to->is.import != NULL;
+    to->limits.shared = to->limits.shared && to->is.import != NULL &&
+                        (to->limits.import_alignment <= LN_ALIGNMENT || to->is.allocate_host != NULL);
     return LINNET_OK;
 }
 

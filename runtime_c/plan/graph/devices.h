@@ -31,7 +31,21 @@ typedef struct ln_device {
     linnet_device is;
     const linnet_device *origin; /* the struct of the plan's config, which identifies the device */
     linnet_device_limits limits;
+    /* The model's file as a buffer of the device (file_import.c): */
+    linnet_handle file;
+    uintptr_t file_at;      /* the address where the buffer begins */
+    uint64_t file_bytes;    /* 0: the device has no such buffer */
+    struct ln_device *next; /* in the model's list of them */
 } ln_device;
+
+/* Offset of a constant in the buffer of the model's file, if the device can read it there; UINT64_MAX: it cannot. */
+static inline uint64_t ln_in_file(const ln_device *device, const void *host, uint64_t bytes) {
+    const uint64_t offset = (uint64_t)((uintptr_t)host - device->file_at), left = device->file_bytes - offset;
+    const bool inside = offset < device->file_bytes && left >= bytes && left - bytes >= device->limits.padding;
+    return inside && offset % device->limits.alignment == 0 ? offset : UINT64_MAX;
+}
+/* In place of the number of an allocation: the buffer of the model's file. */
+enum { LN_CHUNK_FILE = -1 };
 
 /* Copies a device's table and asks for its limits. Errors: INVALID_ARGUMENT, DEVICE_FAILED. */
 linnet_status ln_device_open(const linnet_device *from, ln_device *to, linnet_error *error);

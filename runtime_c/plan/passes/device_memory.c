@@ -89,6 +89,9 @@ static void add_values(ln_work *w, uint8_t place, int32_t first, bool constants)
         ln_resident *r = &m->residents[m->n_residents];
         *r = (ln_resident){.host = v->host, .variable = v->variable, .tensor = v->tensor, .name = v->name};
         if (constants) {
+            b->offset = ln_in_file(d, v->host, ln_known_bytes(&v->tensor));
+            b->chunk = LN_CHUNK_FILE;
+            if (b->offset != UINT64_MAX) continue;
             set_key(w->model, r, size);
             const ln_resident *same = ln_same_constant(m->distinct, r);
             b->offset = 0;

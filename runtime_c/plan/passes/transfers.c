@@ -7,6 +7,7 @@
 typedef struct transfers {
     ln_work *w;
     int32_t *copies; /* per value and place: the value's copy there; -1: none */
+    int32_t only;    /* the place of all nodes that touch inputs and outputs of the graph; -1: there are several */
 } transfers;
 
 static int32_t *copy_at(const transfers *p, int32_t value, uint8_t place) {
@@ -64,17 +65,27 @@ static linnet_status bring(transfers *p, int32_t *value, uint8_t place) {
     return LINNET_OK;
 }
 
-/* Whether a device that shares memory with the host reads or writes the value in place: inputs and outputs of the
- * session. */
-static bool shared_input(const ln_work *w, const ln_work_node *node, int32_t value) {
-    const ln_work_value *v = ln_value_at(w, value);
-    return v->input >= 0 && !v->imported && v->host == NULL && ln_device_at(w, node->device)->limits.shared &&
-           !ln_is_family(node, LN_FAMILY_COPY);
+/* Whether the device can use the memory of inputs and outputs. The memory of bodies and later segments begins at
+ * multiples of 64 only. A device that must be told of the host's accesses has all of the memory or none, because the
+ * host cannot touch a part of it in between. */
+static bool shares(const transfers *p, const ln_work_node *node) {
+    const ln_device *device = ln_device_at(p->w, node->device);
+    return device->limits.shared && (device->is.host_release == NULL || p->only == node->device) &&
+           (device->limits.import_alignment <= LN_ALIGNMENT || (p->w->signature != NULL && !p->w->resumes));
 }
 
-static bool shared_output(const ln_work *w, const ln_work_node *node, int32_t value) {
+/* Whether a device that shares memory with the host reads or writes the value in place: inputs and outputs of the
+ * session. */
+static bool shared_input(const transfers *p, const ln_work_node *node, int32_t value) {
+    const ln_work *w = p->w;
     const ln_work_value *v = ln_value_at(w, value);
-    return v->fetched && !v->exported && v->uses == 0 && ln_device_at(w, node->device)->limits.shared &&
+    return v->input >= 0 && !v->imported && v->host == NULL && shares(p, node) && !ln_is_family(node, LN_FAMILY_COPY);
+}
+
+static bool shared_output(const transfers *p, const ln_work_node *node, int32_t value) {
+    const ln_work *w = p->w;
+    const ln_work_value *v = ln_value_at(w, value);
+    return v->fetched && !v->exported && v->uses == 0 && shares(p, node) &&
            !ln_is_family(node, LN_FAMILY_COPY); /* a view lies in its operand's memory */
 }
 
@@ -88,13 +99,13 @@ static linnet_status give_operands(transfers *p, ln_work_node *node) {
         *move = (ln_work_move){.value = node->inputs[1], .variable = node->inputs[0]};
     }
     for (int k = ln_is_assign(node); k < node->n_inputs; ++k) {
-        if (node->inputs[k] < 0 || (ln_on_device(node) && shared_input(w, node, node->inputs[k]))) continue;
+        if (node->inputs[k] < 0 || (ln_on_device(node) && shared_input(p, node, node->inputs[k]))) continue;
         if ((status = bring(p, &node->inputs[k], place)) != LINNET_OK) return status;
     }
     if ((status = ln_work_append(w, node)) != LINNET_OK || !ln_on_device(node)) return status;
     for (int o = 0; o < node->n_outputs; ++o) {
         const int32_t value = node->outputs[o];
-        if (value < 0 || shared_output(w, node, value)) continue;
+        if (value < 0 || shared_output(p, node, value)) continue;
         if (!ln_value_at(w, value)->fetched && !ln_value_at(w, value)->exported) {
             ln_value_at(w, value)->device = place;
             continue;
@@ -140,6 +151,32 @@ static void find_moves(transfers *p) {
     w->moves.count = kept;
 }
 
+/* The place of all nodes that use inputs and outputs of the graph, if none of these is transferred; else -1. */
+static int32_t place_of_ports(const ln_work *w, ln_work_node *const *order, int32_t n) {
+    int32_t only = LN_CPU;
+    for (int32_t i = 0; i < n; ++i) {
+        const ln_work_node *node = order[i];
+        bool touches = false, moved = ln_is_family(node, LN_FAMILY_COPY);
+        for (int k = 0; k < ln_slots(node); ++k) {
+            const ln_work_value *v = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k]) : NULL;
+            if (v == NULL || v->input < 0) continue;
+            touches = true;
+            moved |= v->imported;
+        }
+        for (int o = 0; o < node->n_outputs; ++o) {
+            const ln_work_value *v = node->outputs[o] >= 0 ? ln_value_at(w, node->outputs[o]) : NULL;
+            if (v == NULL || !v->fetched) continue;
+            touches = true;
+            moved |= v->exported || v->uses > 0;
+        }
+        if (!touches) continue;
+        if (moved || node->state != LN_NODE_READY || !ln_on_device(node) || (only != LN_CPU && only != node->device))
+            return -1;
+        only = node->device;
+    }
+    return only;
+}
+
 linnet_status ln_pass_transfers(ln_work *w) {
     if (ln_device_count(w->n_devices) == 0) return LINNET_OK;
     transfers p = {.w = w};
@@ -149,6 +186,7 @@ linnet_status ln_pass_transfers(ln_work *w) {
     ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
     if (w->pool.failed) return ln_work_no_memory(w);
     for (int64_t i = 0; i < slots; ++i) p.copies[i] = -1;
+    p.only = place_of_ports(w, order, n_nodes);
     for (int32_t i = 0; i < n_nodes; ++i) {
         const linnet_status status =
             order[i]->state == LN_NODE_READY ? give_operands(&p, order[i]) : ln_work_append(w, order[i]);
