@@ -54,7 +54,8 @@ bool lg_can_matmul_local(const lg_step *s) {
     return strcmp(m->prefer, "matmul_local") == 0 || (!m->is_cpu && z.m >= LOCAL_TILE && z.n >= LOCAL_TILE);
 }
 
-/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. */
+/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. Sizes are
+ * arguments, so the kernel's own ones have been passed. */
 static void put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
                       const linnet_device_tensor *y, int y_outer) {
     lg_text *text = &launch->source;
@@ -63,12 +64,14 @@ static void put_batch(lg_launch *launch, const char *name, const linnet_device_t
     int64_t inner = 1;
     bool whole = outer == y_outer;
     for (int d = 0; d < outer && whole; ++d) whole = t->shape[d] == y->shape[d];
-    if (whole && outer > 0) lg_put(text, "+(i)*%lld", (long long)matrix);
+    if (whole && outer > 0) lg_put(text, "+(i)*lg_n%d", lg_number(launch, matrix));
     for (int d = y_outer - 1; d >= 0 && !whole; --d) {
         const int own = d - (y_outer - outer);
-        if (own >= 0 && t->shape[own] != 1)
-            lg_put(text, "+(i)/%lld%%%lld*%lld", (long long)inner, (long long)y->shape[d],
-                   (long long)(matrix * lg_shape_product(t, own + 1, outer)));
+        if (own >= 0 && t->shape[own] != 1) {
+            lg_put(text, "+(i)/lg_n%d", lg_number(launch, inner));
+            lg_put(text, "%%lg_n%d", lg_number(launch, y->shape[d]));
+            lg_put(text, "*lg_n%d", lg_number(launch, matrix * lg_shape_product(t, own + 1, outer)));
+        }
         inner *= y->shape[d];
     }
     lg_put(text, ")\n");
@@ -88,8 +91,6 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, method ho
     const int a_rank = s->inputs[0].rank, b_rank = s->inputs[1].rank;
     const int y_outer = z.matrices == 1 ? 0 : s->result.rank - (a_rank > 1) - (b_rank > 1);
     const bool bias = !lg_absent(s, 2);
-    put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
-    put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
     lg_put(&launch->source, "#define BIAS_AT(i) %s\n", bias && lg_count(&s->inputs[2]) == 1 ? "0" : "(i)");
     lg_define(launch, "ROWS", rows);
     lg_define(launch, "DOT", dot);
@@ -99,6 +100,8 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, method ho
     lg_pass(launch, LG_OUTPUT, 0);
     const int64_t numbers[] = {z.m, z.n, z.depth, z.a_m, z.a_k, z.b_k, z.b_n};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
+    put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
+    put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
     lg_define_product(plan, launch, s);
     lg_put_store(plan, launch, s);
     lg_put_file(launch, how == LOCAL ? "matmul_local" : "matmul");
