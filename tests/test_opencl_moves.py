@@ -1,5 +1,5 @@
-"""Gather and scatter of single elements on the OpenCL device, compared with the CPU's reference. The cases are those of `linnet
-check-device`."""
+"""Gather and scatter of single elements, and random numbers, on the OpenCL device, compared with the CPU's reference. The
+cases are those of `linnet check-device`."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def test_indices_that_are_shorter_along_other_axes_too(dtype: str) -> None:
     assert {(result.status, result.kernel) for result in results} == {("agrees", "gather"), ("agrees", "scatter")}, (
         results
     )
+
+
+def test_random_numbers() -> None:
+    """Bits and uniform numbers are those of the CPU."""
+    cases = [case for case in all_cases() if case.op == "random"]
+    with quiet():
+        results = run_cases(opencl_device(), cases)
+    assert {(result.status, result.kernel) for result in results} == {("agrees", "random")}, results
+    exact = [result.worst for case, result in zip(cases, results, strict=True) if case.attributes["kind"] != "normal"]
+    assert len(exact) > 10 and max(exact) == 0
