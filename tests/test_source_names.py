@@ -103,6 +103,21 @@ def test_quantize_and_dequantize() -> None:
         assert "x0_scale" in named and "x0_zero" in named
 
 
+def test_quantize_with_operands_has_no_names() -> None:
+    """Its scale and zero points are operands, not the output's quantization."""
+    made = Batch()
+    x, scale = made.feed(np.linspace(-3, 3, 9).astype(np.float32), "f32"), made.feed(np.ones(1, np.float32), "f32")
+    y = emit("quantize", [x, scale, made.main.constant(np.full(1, 5, np.int8))], {"dtype": "i8"})[0]
+    y.name = "y"
+    made.main.outputs.append(y)
+    graph, feeds = finished(made)
+    device = Texts("quantize")
+    linnet.Session(graph, devices=[device]).run(feeds)
+    assert not device.faults and device.seen, device.faults
+    for plain, named, _ in device.seen:
+        assert plain == named and "1.0f" not in named and ",5,-128,127)" in named
+
+
 def test_results_of_products() -> None:
     for mode in ("float_rne", "tflite", "tflite_single"):
         made = Batch()
