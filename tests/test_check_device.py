@@ -132,6 +132,17 @@ def test_a_fault_is_found_and_found_again(
     assert command in alone.stdout and "1 of 1 cases and 1 of them differ or fail" in alone.stdout
 
 
+def test_a_refusal_names_the_nearest_case_that_is_taken(toy: Path) -> None:
+    report = linnet.check_device(toy, ops=["matmul", "softmax", "nonzero"])
+    why = {(result.dtype, result.about): result.why for result in report.results if result.status == "refused"}
+    no = "its cost is negative; it takes"
+    assert why["f32", "f32[1,1] f32[1,1] transpose_a=True transpose_b=False"] == f"{no} no case with transpose_a=True"
+    assert why["f32", "f32[5] f32[5,7]"] == f"{no} no case with operand 0 of rank 1"
+    assert all(text == f"{no} f32" for (dtype, about), text in why.items() if dtype == "i8" and about.startswith("i8["))
+    assert {r.why for r in report.results if r.op == "softmax"} == {f"{no} no case of this op"}
+    assert {r.why for r in report.results if r.op == "nonzero"} == {"its sizes depend on data, so no device is asked"}
+
+
 def test_the_faulty_device_without_a_fault_agrees(faulty: Path) -> None:
     report = linnet.check_device(faulty, ops=["matmul"], cases="all")
     assert report.ok, report.failures

@@ -12,11 +12,11 @@ static bool is_index(const linnet_device_tensor *t) {
     return (t->dtype == LINNET_I32 || t->dtype == LINNET_I64) && lg_count(t) <= INT32_MAX;
 }
 
-/* Whether the shapes agree except along the axis. */
-static bool agree(const linnet_device_tensor *a, const linnet_device_tensor *b, int axis) {
+/* Whether the shapes agree except along the axis; with `shorter`, whether the second is no longer than the first. */
+static bool agree(const linnet_device_tensor *a, const linnet_device_tensor *b, int axis, bool shorter) {
     if (a->rank != b->rank) return false;
     for (int d = 0; d < a->rank; ++d)
-        if (d != axis && a->shape[d] != b->shape[d]) return false;
+        if (d != axis && (shorter ? a->shape[d] < b->shape[d] : a->shape[d] != b->shape[d])) return false;
     return true;
 }
 
@@ -26,7 +26,7 @@ bool lg_can_gather(const lg_step *s) {
     const int axis = lg_axis(lg_integer(s, "axis", 0), x->rank);
     if (s->has_map || !fits(x) || !fits(y) || !is_index(indices) || lg_count(x) == 0 || lg_count(y) == 0) return false;
     if (kind == TUPLE) return x->dtype == y->dtype;
-    if (kind == BY_ELEMENT && !agree(x, indices, axis)) return false;
+    if (kind == BY_ELEMENT && !agree(x, indices, axis, true)) return false;
     if (x->dtype == y->dtype) return true;
     return kind == TAKE && lg_is_float(y->dtype) && (x->dtype == LINNET_I8 || x->dtype == LINNET_U8) &&
            x->scale != NULL &&
@@ -42,6 +42,29 @@ static size_t pack_axes(lg_plan *plan, const linnet_device_tensor *x, int first,
         numbers[2 * k + 1] = (int32_t)lg_shape_product(x, first + k + 1, x->rank);
     }
     return lg_pack(plan, numbers, 2 * (size_t)depth * sizeof *numbers);
+}
+
+/* Passes the sizes of lines along the axis, as the kernels name them; `lines` is a tensor that has as many lines. */
+static void pass_lines(lg_plan *plan, lg_launch *launch, const linnet_device_tensor *x,
+                       const linnet_device_tensor *lines, int axis, int64_t count) {
+    const bool shorter = !agree(x, lines, axis, false);
+    int32_t axes[2 * LINNET_MAX_RANK];
+    int n = 0;
+    for (int d = x->rank - 1; d >= 0 && shorter; --d) {
+        if (d == axis) continue;
+        axes[2 * n] = (int32_t)lines->shape[d];
+        axes[2 * n++ + 1] = (int32_t)lg_shape_product(x, d + 1, x->rank);
+    }
+    const int64_t at = n > 0 ? (int64_t)lg_pack(plan, axes, 2 * (size_t)n * sizeof *axes) : 0;
+    const int64_t numbers[] = {lg_shape_product(lines, 0, axis),
+                               x->shape[axis],
+                               count,
+                               lg_shape_product(lines, axis + 1, lines->rank),
+                               lg_shape_product(x, axis + 1, x->rank),
+                               at,
+                               n};
+    lg_define(launch, "SHORTER", shorter);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
 }
 
 static void define_types(lg_launch *launch, const linnet_device_tensor *x, const linnet_device_tensor *indices,
@@ -93,10 +116,8 @@ void lg_build_gather(const lg_step *s, lg_plan *plan) {
                                    lg_shape_product(x, batch, x->rank),       block};
         for (int i = 0; i < 6; ++i) lg_pass_integer(launch, numbers[i]);
     } else {
-        const int64_t count = kind == TAKE ? lg_count(indices) : indices->shape[axis];
-        const int64_t numbers[] = {lg_shape_product(x, 0, axis), x->shape[axis], count,
-                                   lg_shape_product(x, axis + 1, x->rank)};
-        for (int i = 0; i < 4; ++i) lg_pass_integer(launch, numbers[i]);
+        const bool take = kind == TAKE;
+        pass_lines(plan, launch, x, take ? x : indices, axis, take ? lg_count(indices) : indices->shape[axis]);
     }
     lg_put_file(launch, "gather");
     lg_range(launch, lg_count(y), 1, 1);
@@ -109,7 +130,8 @@ bool lg_can_scatter(const lg_step *s) {
     if (s->has_map || s->n_inputs < 3 || !fits(x) || !fits(updates) || !is_index(indices) || lg_count(updates) == 0 ||
         (x->dtype == LINNET_F64 && !s->machine->f64) || x->dtype != updates->dtype)
         return false;
-    return lg_integer(s, "kind", 0) == SCATTER_TUPLES || (agree(x, indices, axis) && lg_same_shape(indices, updates));
+    return lg_integer(s, "kind", 0) == SCATTER_TUPLES ||
+           (agree(x, indices, axis, true) && lg_same_shape(indices, updates));
 }
 
 void lg_build_scatter(const lg_step *s, lg_plan *plan) {
@@ -146,10 +168,8 @@ void lg_build_scatter(const lg_step *s, lg_plan *plan) {
         for (int i = 0; i < 4; ++i) lg_pass_integer(launch, numbers[i]);
         lg_range(launch, block, 1, 1);
     } else {
-        const int64_t outer = lg_shape_product(x, 0, axis), inner = lg_shape_product(x, axis + 1, x->rank);
-        const int64_t numbers[] = {outer, x->shape[axis], indices->shape[axis], inner};
-        for (int i = 0; i < 4; ++i) lg_pass_integer(launch, numbers[i]);
-        lg_range(launch, outer * inner, 1, 1);
+        pass_lines(plan, launch, x, indices, axis, indices->shape[axis]);
+        lg_range(launch, lg_count(indices) / indices->shape[axis], 1, 1);
     }
     lg_put_file(launch, "gather");
     plan->failed |= launch->source.failed;

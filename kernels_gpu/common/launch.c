@@ -56,6 +56,13 @@ int lg_number(lg_launch *launch, int64_t value) {
     return launch->n_numbers++;
 }
 
+/* Likewise a real, whose name is lg_r<k>. */
+static int lg_real_number(lg_launch *launch, double value) {
+    lg_put(&launch->extras, ",const float lg_r%d", launch->n_numbers);
+    lg_pass_real(launch, value);
+    return launch->n_numbers++;
+}
+
 void lg_define(lg_launch *launch, const char *name, int64_t value) {
     lg_put(&launch->source, "#define %s %lld\n", name, (long long)value);
 }
@@ -102,7 +109,11 @@ static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step
     linnet_source_options_init(&options);
     options.language = s->machine->language;
     options.native = 1;
-    if (write(s->step, &options, NULL, 0, &length) != LINNET_OK) return NULL;
+    options.quantization_names = 1;
+    if (write(s->step, &options, NULL, 0, &length) != LINNET_OK) {
+        options.quantization_names = 0; /* an older library */
+        if (write(s->step, &options, NULL, 0, &length) != LINNET_OK) return NULL;
+    }
     char *text = malloc(length + 1);
     if (text != NULL && write(s->step, &options, text, length + 1, &length) == LINNET_OK) return text;
     free(text);
@@ -149,16 +160,22 @@ static void put_coordinates(lg_launch *launch, lg_text *text, const linnet_devic
     }
 }
 
-/* Packs the quantization of an operand that the block uses, and defines its names. */
+/* Passes the quantization of an operand that the block uses, as numbers or in packed memory, and defines its names. */
 static void put_quantization(lg_plan *plan, lg_launch *launch, lg_text *text, const char *block, char side, int n,
                              const linnet_device_tensor *t) {
     char name[32];
     snprintf(name, sizeof name, "%c%d_scale", side, n);
-    if (lg_has_word(block, name) && t->scale != NULL)
+    if (lg_has_word(block, name) && t->scale != NULL && t->quant_count == 1)
+        lg_put(text, "const float %s=lg_r%d;\n", name, lg_real_number(launch, t->scale[0]));
+    else if (lg_has_word(block, name) && t->scale != NULL)
         lg_put(text, "LG_GLOBAL const float *const %s=(LG_GLOBAL const float *)(lg_packed+lg_n%d);\n", name,
                lg_number(launch, (int64_t)lg_pack(plan, t->scale, t->quant_count * sizeof *t->scale)));
     snprintf(name, sizeof name, "%c%d_zero", side, n);
     if (!lg_has_word(block, name)) return;
+    if (t->quant_count == 1) {
+        lg_put(text, "const int %s=lg_n%d;\n", name, lg_number(launch, t->zero != NULL ? t->zero[0] : 0));
+        return;
+    }
     int32_t *zeros = calloc(t->quant_count, sizeof *zeros);
     if (zeros == NULL) {
         plan->failed = true;

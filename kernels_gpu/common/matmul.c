@@ -1,6 +1,7 @@
-/* matmul.c - matrix products: the kernels of matmul.inc and matmul_local.inc. */
+/* matmul.c - matrix products: the kernels of matmul.inc, matmul_weights.inc and matmul_local.inc. */
 #include "kernels_gpu/common/product.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { LOCAL_TILE = 64, LOCAL_DEPTH = 16, LOCAL_ITEMS = 256 }; /* of matmul_local.inc */
@@ -46,15 +47,86 @@ bool lg_can_matmul_dot(const lg_step *s) {
 }
 
 /* Large products of floats. On a processor only if it is asked for: there local memory is a copy like any other. */
-bool lg_can_matmul_local(const lg_step *s) {
+static bool can_local(const lg_step *s, const char *name) {
     sizes z;
     const lg_machine *m = s->machine;
-    if (!lg_can_matmul(s) || !lg_is_float(s->inputs[0].dtype) || !open(s, &z)) return false;
+    if (!lg_is_float(s->inputs[0].dtype) || !open(s, &z)) return false;
     if (m->most_items < LOCAL_ITEMS || m->local_bytes < 2 * LOCAL_DEPTH * LOCAL_TILE * sizeof(float)) return false;
-    return strcmp(m->prefer, "matmul_local") == 0 || (!m->is_cpu && z.m >= LOCAL_TILE && z.n >= LOCAL_TILE);
+    return strcmp(m->prefer, name) == 0 || (!m->is_cpu && z.m >= LOCAL_TILE && z.n >= LOCAL_TILE);
 }
 
-/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. */
+bool lg_can_matmul_local(const lg_step *s) { return lg_can_matmul(s) && can_local(s, "matmul_local"); }
+
+/* ---- quantized weights ------------------------------------------------------------------------------------------- */
+
+static bool is_narrow(int dtype) {
+    return dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I4 || dtype == LINNET_U4;
+}
+
+bool lg_can_matmul_weights(const lg_step *s) {
+    const linnet_device_tensor *x = &s->inputs[0], *w = &s->inputs[1];
+    sizes z;
+    if (s->n_inputs < 2 || !lg_can_store(s) || lg_count(x) > INT32_MAX || lg_count(w) > INT32_MAX) return false;
+    return lg_is_float(x->dtype) && s->result.dtype == x->dtype && is_narrow(w->dtype) && w->scale != NULL &&
+           (w->quant_scheme == LINNET_QUANT_TENSOR || w->rank <= 2) &&
+           (lg_absent(s, 2) || s->inputs[2].dtype == x->dtype) && open(s, &z);
+}
+
+bool lg_can_matmul_weights_dot(const lg_step *s) {
+    sizes z;
+    return lg_can_matmul_weights(s) && open(s, &z) && z.a_k == 1 && z.b_k == 1 && z.depth >= 4;
+}
+
+bool lg_can_matmul_weights_local(const lg_step *s) {
+    return lg_can_matmul_weights(s) && s->inputs[1].rank <= 2 && can_local(s, "matmul_weights_local");
+}
+
+/* Packs the scales and zero points of b and defines LG_RUN, SCALE and ZERO(run, column): the entry of element (k, n) is
+ * k / run * along + n / columns * across. */
+static void put_scales(lg_plan *plan, lg_launch *launch, const lg_step *s, const sizes *z) {
+    const linnet_device_tensor *w = &s->inputs[1];
+    const bool block = w->quant_scheme == LINNET_QUANT_BLOCK, single = w->quant_count == 1;
+    const int axis = lg_axis(w->quant_axis, w->rank), last = w->rank - 1;
+    const int sum_axis = w->rank == 1 || lg_integer(s, "transpose_b", 0) != 0 ? last : last - 1;
+    const int64_t size = single ? 1 : w->shape[axis], blocks = block ? (size + w->quant_block - 1) / w->quant_block : 1;
+    int64_t run = z->depth, columns = 1, along = 0, across = 0;
+    if (!single && !block) {
+        if (axis == sum_axis)
+            run = 1, along = 1;
+        else
+            across = 1;
+    } else if (!single) { /* the scales have the shape of b, with blocks along the axis */
+        const int64_t inner = w->rank == 1 ? 1 : last == axis ? blocks : w->shape[last];
+        along = sum_axis == last ? 1 : inner, across = sum_axis == last ? inner : 1;
+        run = axis == sum_axis ? w->quant_block : 1;
+        columns = axis == sum_axis ? 1 : w->quant_block;
+    }
+    bool zeros = false;
+    int32_t *zero = calloc(w->quant_count, sizeof *zero);
+    if (zero == NULL) {
+        plan->failed = true;
+        return;
+    }
+    for (uint32_t i = 0; i < w->quant_count && w->zero != NULL; ++i) zeros |= (zero[i] = w->zero[i]) != 0;
+    lg_text *text = &launch->source;
+    lg_put(text, "#define LG_RUN lg_n%d\n", lg_number(launch, run > 0 ? run : 1));
+    lg_put(text, "#define LG_ENTRY(run,column) ((run)*lg_n%d", lg_number(launch, along));
+    lg_put(text, "+(column)/lg_n%d", lg_number(launch, columns));
+    lg_put(text, "*lg_n%d)\n", lg_number(launch, across));
+    lg_put(text, "#define SCALE(run,column) ((LG_GLOBAL const float *)(lg_packed+lg_n%d))[LG_ENTRY(run,column)]\n",
+           lg_number(launch, (int64_t)lg_pack(plan, w->scale, w->quant_count * sizeof *w->scale)));
+    if (zeros)
+        lg_put(text, "#define ZERO(run,column) ((LG_GLOBAL const int *)(lg_packed+lg_n%d))[LG_ENTRY(run,column)]\n",
+               lg_number(launch, (int64_t)lg_pack(plan, zero, w->quant_count * sizeof *zero)));
+    else
+        lg_put(text, "#define ZERO(run,column) 0\n");
+    free(zero);
+}
+
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
+
+/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. Sizes are
+ * arguments, so the kernel's own ones have been passed. */
 static void put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
                       const linnet_device_tensor *y, int y_outer) {
     lg_text *text = &launch->source;
@@ -63,12 +135,14 @@ static void put_batch(lg_launch *launch, const char *name, const linnet_device_t
     int64_t inner = 1;
     bool whole = outer == y_outer;
     for (int d = 0; d < outer && whole; ++d) whole = t->shape[d] == y->shape[d];
-    if (whole && outer > 0) lg_put(text, "+(i)*%lld", (long long)matrix);
+    if (whole && outer > 0) lg_put(text, "+(i)*lg_n%d", lg_number(launch, matrix));
     for (int d = y_outer - 1; d >= 0 && !whole; --d) {
         const int own = d - (y_outer - outer);
-        if (own >= 0 && t->shape[own] != 1)
-            lg_put(text, "+(i)/%lld%%%lld*%lld", (long long)inner, (long long)y->shape[d],
-                   (long long)(matrix * lg_shape_product(t, own + 1, outer)));
+        if (own >= 0 && t->shape[own] != 1) {
+            lg_put(text, "+(i)/lg_n%d", lg_number(launch, inner));
+            lg_put(text, "%%lg_n%d", lg_number(launch, y->shape[d]));
+            lg_put(text, "*lg_n%d", lg_number(launch, matrix * lg_shape_product(t, own + 1, outer)));
+        }
         inner *= y->shape[d];
     }
     lg_put(text, ")\n");
@@ -76,7 +150,7 @@ static void put_batch(lg_launch *launch, const char *name, const linnet_device_t
 
 typedef enum method { GENERAL, DOT, LOCAL } method;
 
-static void build(const lg_step *s, lg_plan *plan, const char *kernel, method how) {
+static void build(const lg_step *s, lg_plan *plan, const char *kernel, method how, bool weights) {
     const bool dot = how == DOT;
     sizes z;
     lg_launch *launch = lg_add(plan, kernel);
@@ -88,20 +162,22 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, method ho
     const int a_rank = s->inputs[0].rank, b_rank = s->inputs[1].rank;
     const int y_outer = z.matrices == 1 ? 0 : s->result.rank - (a_rank > 1) - (b_rank > 1);
     const bool bias = !lg_absent(s, 2);
-    put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
-    put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
     lg_put(&launch->source, "#define BIAS_AT(i) %s\n", bias && lg_count(&s->inputs[2]) == 1 ? "0" : "(i)");
     lg_define(launch, "ROWS", rows);
     lg_define(launch, "DOT", dot);
+    lg_define(launch, "WEIGHTS", weights);
     lg_pass(launch, LG_INPUT, 0);
     lg_pass(launch, LG_INPUT, 1);
     lg_pass(launch, LG_INPUT, bias ? 2 : 1);
     lg_pass(launch, LG_OUTPUT, 0);
     const int64_t numbers[] = {z.m, z.n, z.depth, z.a_m, z.a_k, z.b_k, z.b_n};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
+    put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
+    put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
+    if (weights) put_scales(plan, launch, s, &z);
     lg_define_product(plan, launch, s);
     lg_put_store(plan, launch, s);
-    lg_put_file(launch, how == LOCAL ? "matmul_local" : "matmul");
+    lg_put_file(launch, how == LOCAL ? "matmul_local" : weights ? "matmul_weights" : "matmul");
     if (how == LOCAL) {
         const int64_t columns = (z.n + LOCAL_TILE - 1) / LOCAL_TILE, tiles = (z.m + LOCAL_TILE - 1) / LOCAL_TILE;
         lg_range(launch, columns * LOCAL_ITEMS, tiles, z.matrices);
@@ -112,6 +188,11 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, method ho
     lg_local(launch, 16, 4, 1);
 }
 
-void lg_build_matmul(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul", GENERAL); }
-void lg_build_matmul_dot(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_dot", DOT); }
-void lg_build_matmul_local(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_local", LOCAL); }
+void lg_build_matmul(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul", GENERAL, false); }
+void lg_build_matmul_dot(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_dot", DOT, false); }
+void lg_build_matmul_local(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_local", LOCAL, false); }
+void lg_build_matmul_weights(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_weights", GENERAL, true); }
+void lg_build_matmul_weights_dot(const lg_step *s, lg_plan *plan) {
+    build(s, plan, "lg_matmul_weights_dot", DOT, true);
+}
+void lg_build_matmul_weights_local(const lg_step *s, lg_plan *plan) { build(s, plan, "lg_matmul_local", LOCAL, true); }

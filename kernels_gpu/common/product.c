@@ -50,20 +50,22 @@ static void put_tables(lg_plan *plan, lg_launch *launch, const lg_step *s) {
         else
             lg_put(&launch->source, "#define W_ZERO(channel) 0\n");
         lg_define(launch, "WIDE", r.wide);
+        lg_put(&launch->source, "#define LG_TABLES ");
+        if (is_integer(s->result.dtype) && r.table != LINNET_REQUANT_NONE)
+            lg_put(&launch->source, "const int result_zero=lg_n%d;", lg_number(launch, r.y_zero));
         if (r.table == LINNET_REQUANT_SCALE)
             lg_put(&launch->source,
-                   "#define LG_TABLES LG_GLOBAL const float *const result_scale="
+                   "LG_GLOBAL const float *const result_scale="
                    "(LG_GLOBAL const float *)(lg_packed+lg_n%d);\n",
                    lg_number(launch, (int64_t)lg_pack(plan, scales, n * sizeof *scales)));
         else if (r.table == LINNET_REQUANT_FIXED)
-            lg_put(
-                &launch->source,
-                "#define LG_TABLES LG_GLOBAL const int *const result_fixed=(LG_GLOBAL const int *)(lg_packed+lg_n%d);"
-                "LG_GLOBAL const int *const result_shift=(LG_GLOBAL const int *)(lg_packed+lg_n%d);\n",
-                lg_number(launch, (int64_t)lg_pack(plan, r.fixed, n * sizeof *r.fixed)),
-                lg_number(launch, (int64_t)lg_pack(plan, r.shift, n * sizeof *r.shift)));
+            lg_put(&launch->source,
+                   "LG_GLOBAL const int *const result_fixed=(LG_GLOBAL const int *)(lg_packed+lg_n%d);"
+                   "LG_GLOBAL const int *const result_shift=(LG_GLOBAL const int *)(lg_packed+lg_n%d);\n",
+                   lg_number(launch, (int64_t)lg_pack(plan, r.fixed, n * sizeof *r.fixed)),
+                   lg_number(launch, (int64_t)lg_pack(plan, r.shift, n * sizeof *r.shift)));
         else
-            lg_put(&launch->source, "#define LG_TABLES\n");
+            lg_put(&launch->source, "\n");
     } else {
         plan->failed = true;
     }

@@ -91,4 +91,9 @@ static bool is_known(int dtype) {
 }
 int lg_bytes_of(int dtype) { return is_known(dtype) ? dtypes[dtype].bytes : 0; }
 const char *lg_type_of(int dtype) { return is_known(dtype) ? dtypes[dtype].type : NULL; }
-const char *lg_word_of(int dtype) { return is_known(dtype) ? dtypes[dtype].word : "none"; }
+const char *lg_word_of(int dtype) {
+    return is_known(dtype)      ? dtypes[dtype].word
+           : dtype == LINNET_I4 ? "i4" /* two elements in a byte: only kernels that say so read them */
+           : dtype == LINNET_U4 ? "u4"
+                                : "none";
+}

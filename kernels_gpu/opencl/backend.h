@@ -50,8 +50,9 @@ enum { LG_NO_MEMORY = 1, LG_BAD_STEP = 2, LG_FIRST_TEXT = 100 };
 /* Keeps a text and returns its code. */
 int lg_failure(lg_device *device, const char *format, ...);
 
-/* program.c: a built program of the text, compiled once per device and kept in the cache. `host_cache` may be NULL. */
-int lg_build(lg_device *device, const char *text, const linnet_program_cache *host_cache, cl_program *out);
+/* program.c: the built program of a launch, compiled once per device and kept in the cache. `host_cache` may be NULL.
+ */
+int lg_build(lg_device *device, const lg_launch *launch, const linnet_program_cache *host_cache, cl_program *out);
 /* cache.c: programs in files, by a hash of the key. Both do nothing if the folder cannot be used. */
 size_t lg_cache_load(const char *folder, const char *key, unsigned char **data); /* the caller frees it; 0: none */
 void lg_cache_store(const char *folder, const char *key, const void *data, size_t size);

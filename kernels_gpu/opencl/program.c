@@ -22,6 +22,37 @@ void lg_hash(const char *text, uint64_t out[2]) {
     out[0] = a, out[1] = b;
 }
 
+/* The text that the compiler gets. The caller frees it; NULL: no memory, or the host refuses. */
+static char *whole_text(const lg_device *d, const lg_launch *launch) {
+    enum { USUAL = 32768 }; /* longer than the prelude: the host writes it once */
+    linnet_source_options options;
+    const linnet_host *host = d->machine.host;
+    size_t length = 0;
+    lg_text uses = {0}, text = {0};
+    char *prelude = malloc(USUAL);
+    linnet_source_options_init(&options);
+    options.language = LINNET_SOURCE_OPENCL;
+    options.native = 1;
+    lg_put_text(&uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n"); /* of the dialect */
+    lg_put_bytes(&uses, launch->source.at, launch->source.length);
+    bool written =
+        prelude != NULL && !uses.failed && host->map_prelude(&options, uses.at, prelude, USUAL, &length) == LINNET_OK;
+    if (written && length >= USUAL) {
+        free(prelude);
+        prelude = malloc(length + 1);
+        written = prelude != NULL && host->map_prelude(&options, uses.at, prelude, length + 1, &length) == LINNET_OK;
+    }
+    if (written) {
+        lg_put_text(&text, prelude);
+        lg_put_text(&text, lg_files[0].text);
+        lg_put_bytes(&text, launch->source.at, launch->source.length);
+    }
+    free(prelude);
+    lg_free(&uses);
+    if (text.failed) lg_free(&text);
+    return text.at;
+}
+
 static const char *build_options(const lg_device *d) {
     return d->rounds_divisions ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt" : "-cl-std=CL1.2";
 }
@@ -68,15 +99,15 @@ static unsigned char *binary_of(const lg_device *d, cl_program program, size_t *
     return data;
 }
 
-static int make(lg_device *d, const char *text, const uint64_t hash[2], const linnet_program_cache *host,
-                cl_program *out) {
+static int make(lg_device *d, const char *text, const linnet_program_cache *host, cl_program *out) {
     char key[200];
-    uint64_t driver[2];
+    uint64_t hash[2], driver[2]; /* of the whole text: another version of linnet writes another one */
     unsigned char *data = NULL;
     size_t size = 0;
     lg_text all = {0};
     lg_put(&all, "%s\n%s\n%s", d->hardware, d->driver, build_options(d));
     if (all.failed) return LG_NO_MEMORY;
+    lg_hash(text, hash);
     lg_hash(all.at, driver);
     lg_free(&all);
     snprintf(key, sizeof key, "opencl-%016llx%016llx-%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1],
@@ -105,10 +136,10 @@ static int make(lg_device *d, const char *text, const uint64_t hash[2], const li
     return 0;
 }
 
-int lg_build(lg_device *d, const char *text, const linnet_program_cache *host_cache, cl_program *out) {
+int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *host_cache, cl_program *out) {
     uint64_t hash[2];
-    int code = 0;
-    lg_hash(text, hash);
+    if (launch->source.failed || launch->source.at == NULL) return LG_NO_MEMORY;
+    lg_hash(launch->source.at, hash); /* what comes before it depends on it alone, and takes longer to write */
     pthread_mutex_lock(&d->lock);
     lg_program *p = d->programs;
     while (p != NULL && (p->hash[0] != hash[0] || p->hash[1] != hash[1])) p = p->next;
@@ -117,7 +148,10 @@ int lg_build(lg_device *d, const char *text, const linnet_program_cache *host_ca
         *out = p->program;
         return 0;
     }
-    code = make(d, text, hash, host_cache, out);
+    char *text = whole_text(d, launch);
+    if (text == NULL) return LG_NO_MEMORY;
+    const int code = make(d, text, host_cache, out);
+    free(text);
     if (code != 0) return code;
     p = malloc(sizeof *p);
     if (p == NULL) {

@@ -72,31 +72,6 @@ static int view_of(const lg_device *d, lg_state *state, const linnet_span *span,
     return code;
 }
 
-/* The text that the compiler gets. The caller frees it; NULL: no memory, or the host refuses. */
-static char *whole_text(const lg_device *d, const lg_launch *launch) {
-    linnet_source_options options;
-    const linnet_host *host = d->machine.host;
-    size_t length = 0;
-    lg_text uses = {0}, text = {0};
-    linnet_source_options_init(&options);
-    options.language = LINNET_SOURCE_OPENCL;
-    options.native = 1;
-    lg_put_text(&uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n"); /* of the dialect */
-    lg_put_bytes(&uses, launch->source.at, launch->source.length);
-    if (!uses.failed && host->map_prelude(&options, uses.at, NULL, 0, &length) == LINNET_OK) {
-        char *prelude = malloc(length + 1);
-        if (prelude != NULL && host->map_prelude(&options, uses.at, prelude, length + 1, &length) == LINNET_OK) {
-            lg_put_text(&text, prelude);
-            lg_put_text(&text, lg_files[0].text);
-            lg_put_bytes(&text, launch->source.at, launch->source.length);
-        }
-        free(prelude);
-    }
-    lg_free(&uses);
-    if (text.failed) lg_free(&text);
-    return text.at;
-}
-
 static int set_arguments(lg_device *d, const linnet_work *work, lg_state *state, const lg_launch *launch,
                          cl_kernel kernel, cl_mem *inputs, cl_mem *outputs, cl_mem *others) {
     for (int i = 0; i < launch->n_arguments; ++i) {
@@ -132,10 +107,7 @@ static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan
         lg_ready *ready = &state->launches[i];
         cl_program program = NULL;
         cl_int code = CL_SUCCESS;
-        char *text = whole_text(d, launch);
-        if (text == NULL) return LG_NO_MEMORY;
-        code = lg_build(d, text, work->cache, &program);
-        free(text);
+        code = lg_build(d, launch, work->cache, &program);
         if (code != 0) return code;
         ready->kernel = d->cl->CreateKernel(program, launch->kernel, &code);
         if (code != 0) return code;

@@ -207,7 +207,9 @@ typedef struct linnet_source_options {
     int32_t language; /* linnet_source_language */
     int32_t native; /* 1: f32 functions that linnet computes in f64 (log, pow, sin, ...) become functions of the target.
                      * They are faster on a GPU and need no f64, but their last bits differ */
-    const char *prefix; /* of the names of inputs and outputs, at most 32 characters; NULL: none */
+    const char *prefix;         /* of the names of inputs and outputs, at most 32 characters; NULL: none */
+    int32_t quantization_names; /* 1: scales and zero points per tensor are names too, so that steps which differ in
+                                 * these numbers have the same text; 0: they are numbers in the text */
 } linnet_source_options;
 
 static inline void linnet_source_options_init(linnet_source_options *options) {
@@ -220,7 +222,8 @@ static inline void linnet_source_options_init(linnet_source_options *options) {
  *  - xN: the element of input N of the program, as it is stored. f16 and bf16 are their 16 bits (ln_u16), and bool is
  *    ln_u8. Under an epilogue, the result of the op is a float if its dtype is a float of at most 32 bits.
  *  - xN_table: input N as an array, if it is a look-up table.
- *  - xN_scale, xN_zero: the quantization of input N per axis, as arrays of float and ln_i32.
+ *  - xN_scale, xN_zero: the quantization of input N per axis, as arrays of float and ln_i32. With `quantization_names`
+ *    also that of an input with one scale (quant_count is 1), as a float and an integer. A missing zero point is 0.
  *  - yN: the variable to which the block assigns output N, as it is stored. yN_scale and yN_zero are as above.
  *  - iN: the coordinate along axis N of the iteration shape, an integer.
  * Names that the program does not need are not in the block. The block reads all inputs before it assigns the first
@@ -272,6 +275,7 @@ LINNET_API linnet_status linnet_step_get_requant(const linnet_step *step, linnet
  * or under an epilogue linnet_step_get_result. The code around the block defines these names, each after the prefix:
  *  - sum: the sum, ln_i64 if sums are wide and otherwise ln_i32. channel: number of the output channel.
  *  - result_scale, or result_fixed and result_shift: arrays as linnet_step_get_requant fills them.
+ *  - result_zero: with `quantization_names`, the number `y_zero` of linnet_step_get_requant.
  *  - result: the variable to which the block assigns the result.
  * Otherwise like linnet_step_map_source. Errors: those of linnet_step_get_requant. Thread-safe. */
 LINNET_API linnet_status linnet_step_result_source(const linnet_step *step, const linnet_source_options *options,

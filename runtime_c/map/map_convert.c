@@ -98,13 +98,13 @@ static void build_dequantize(builder *m, const ln_call *call) {
     emit(m, LN_MAP_STORE, LINNET_F32, v, 0, 0);
 }
 
-static void build_quantize(builder *m, const ln_call *call) {
+static void build_quantize(builder *m, const ln_call *call, bool quantizes) {
     const ln_tensor *y = &call->outputs[0];
     bool operands = ln_given(call->inputs, call->n_inputs, 1);
     int64_t low, high;
     int v = emit(m, LN_MAP_LOAD, LINNET_F32, 0, 0, 0), s;
     bool plain = true;
-    if (!operands && y->quant->scheme == LN_QUANT_AXIS) { /* only source text: ln_convert_can refuses it */
+    if (!operands && quantizes) {
         emit(m, LN_MAP_STORE_QUANTIZED, LINNET_F32, v, 0, 0);
         return;
     }
@@ -143,7 +143,7 @@ static void build_quantize(builder *m, const ln_call *call) {
     emit(m, LN_MAP_STORE, LINNET_I32, v, 0, 0);
 }
 
-void ln_convert_build(const ln_call *call, ln_convert_program *m) {
+void ln_convert_build(const ln_call *call, ln_convert_program *m, bool quantizes) {
     int axis = call->op->id == LN_OP_CAST ? 0 : ln_axis(axis_of(call), call->inputs[0].rank);
     m->output = call->outputs[0];
     m->inputs[0] = call->inputs[0];
@@ -153,7 +153,7 @@ void ln_convert_build(const ln_call *call, ln_convert_program *m) {
         int type = register_of(call->inputs[0].dtype);
         emit(m, LN_MAP_STORE, type, emit(m, LN_MAP_LOAD, type, 0, 0, 0), 0, 0);
     } else if (call->op->id == LN_OP_QUANTIZE) {
-        build_quantize(m, call);
+        build_quantize(m, call, quantizes);
     } else {
         build_dequantize(m, call);
     }
@@ -163,7 +163,7 @@ void ln_convert_build(const ln_call *call, ln_convert_program *m) {
 
 linnet_status ln_convert_configure(ln_call *call) {
     builder made = {0}, *m = &made;
-    ln_convert_build(call, m);
+    ln_convert_build(call, m, false);
     ln_map_source source = {.map = &m->attributes,
                             .inputs = m->inputs,
                             .n_inputs = call->n_inputs,

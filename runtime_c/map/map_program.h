@@ -127,8 +127,9 @@ typedef struct ln_convert_program {
     float scale;
     int32_t zero;
 } ln_convert_program;
-/* Writes the program into *m, which is zeroed. */
-void ln_convert_build(const ln_call *call, ln_convert_program *m);
+/* Writes the program into *m, which is zeroed. `quantizes`, for source text: a quantize of the output's own
+ * quantization stores with it, also per axis, instead of dividing by a constant before. */
+void ln_convert_build(const ln_call *call, ln_convert_program *m, bool quantizes);
 linnet_status ln_convert_configure(ln_call *call);
 
 #endif

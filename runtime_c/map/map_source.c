@@ -214,6 +214,7 @@ typedef struct program {
     const ln_epilogue *epilogue; /* NULL: the step is a map */
     const ln_tensor *inputs, *outputs;
     const char *prefix;
+    bool names;   /* of scales and zero points per tensor (linnet_source_options.quantization_names) */
     bool unknown; /* an opcode has no row */
 } program;
 
@@ -287,11 +288,19 @@ static void put_stored(program *p, int from, int to, int64_t register_) {
     }
 }
 
-/* Writes the scale (or the zero point) for the element: a number, or an entry of the array `xN_scale`. */
+/* Whether the operand has the quantization that the device sees: conversions have some of their own (map_convert.c). */
+static bool has_names(const program *p, const ln_tensor *t, char operand, int number) {
+    const ln_call *call = &p->step->call;
+    return p->names && t->quant->count == 1 && (operand == 'x' || t->quant == call->outputs[number].quant);
+}
+
+/* Writes the scale (or the zero point) for the element: a number, its name, or an entry of the array `xN_scale`. */
 static void put_quant(program *p, const ln_tensor *t, char operand, int number, bool zero) {
     const int rank = p->step->call.outputs[0].rank, axis = ln_axis(t->quant->axis, t->rank);
     uint32_t bits;
-    if (zero && t->quant->zero == NULL) {
+    if (has_names(p, t, operand, number)) {
+        put(&p->w, "%s%c%d_%s", p->prefix, operand, number, zero ? "zero" : "scale");
+    } else if (zero && t->quant->zero == NULL) {
         put(&p->w, "0");
     } else if (t->quant->scheme == LN_QUANT_AXIS && axis >= 0 && t->dims[axis] != 1) {
         put(&p->w, "%s%c%d_%s[%si%d]", p->prefix, operand, number, zero ? "zero" : "scale", p->prefix,
@@ -407,7 +416,8 @@ linnet_status linnet_step_map_source(const linnet_step *step, const linnet_sourc
     if (status != LINNET_OK) return status;
     const ln_call *call = &step->call;
     const bool node = call->op->family == LN_FAMILY_MAP;
-    program p = {.w = {.text = text, .size = size}, .step = step, .prefix = own.prefix};
+    program p = {
+        .w = {.text = text, .size = size}, .step = step, .prefix = own.prefix, .names = own.quantization_names != 0};
     p.epilogue = node ? NULL : call->epilogue;
     p.map = node ? call->attributes : p.epilogue != NULL ? p.epilogue->map : NULL;
     p.inputs = call->inputs;
@@ -420,7 +430,7 @@ linnet_status linnet_step_map_source(const linnet_step *step, const linnet_sourc
                           quant->scheme == LN_QUANT_AXIS;
         if ((!axis && !ln_convert_can(call)) || (id == LN_OP_CAST && ln_dtype_bits(call->outputs[0].dtype) < 8))
             return LINNET_UNSUPPORTED;
-        ln_convert_build(call, &made);
+        ln_convert_build(call, &made, axis || p.names);
         p.map = &made.attributes;
         p.inputs = made.inputs;
         p.outputs = &made.output;

@@ -93,7 +93,11 @@ linnet_status linnet_step_result_source(const linnet_step *step, const linnet_so
     if (status == LINNET_OK) status = linnet_step_get_requant(step, &r);
     if (status != LINNET_OK) return status;
     const char *p = own.prefix, *type = ln_source_element(step->call.inner->dtype);
-    char part[512];
+    char part[512], zero[48];
+    if (own.quantization_names)
+        snprintf(zero, sizeof zero, "%sresult_zero", p);
+    else
+        snprintf(zero, sizeof zero, "%d", (int)r.y_zero);
     if (step->call.inner->dtype == LINNET_F32) {
         snprintf(part, sizeof part, "%sresult=(float)%ssum*%sresult_scale[%schannel]", p, p, p, p);
     } else if (r.table == LINNET_REQUANT_NONE) {
@@ -101,16 +105,16 @@ linnet_status linnet_step_result_source(const linnet_step *step, const linnet_so
         snprintf(part, sizeof part,
                  saturates ? "%sresult=(ln_i32)ln_clamp_l(%ssum,-2147483647-1,2147483647)" : "%sresult=%ssum", p, p);
     } else if (r.table == LINNET_REQUANT_SCALE) { /* a scale of 1 leaves the product as it is */
-        snprintf(part, sizeof part, "%sresult=(%s)ln_quantize_f((float)%ssum*%sresult_scale[%schannel],1.0f,%d,%d,%d)",
-                 p, type, p, p, p, (int)r.y_zero, (int)r.low, (int)r.high);
+        snprintf(part, sizeof part, "%sresult=(%s)ln_quantize_f((float)%ssum*%sresult_scale[%schannel],1.0f,%s,%d,%d)",
+                 p, type, p, p, p, zero, (int)r.low, (int)r.high);
     } else {
         static const char *const functions[] = {"map_fixed_multiply", "map_fixed_multiply_single",
                                                 "fixed_multiply_wide"};
         snprintf(part, sizeof part,
                  "%sresult=(%s)ln_clamp_l((ln_i64)ln_%s(%ssum,%sresult_fixed[%schannel],%s%sresult_shift[%schannel])"
-                 "+(%d),%d,%d)",
-                 p, type, functions[r.wide ? 2 : r.mode - 1], p, p, p, r.wide ? "" : "-", p, p, (int)r.y_zero,
-                 (int)r.low, (int)r.high);
+                 "+(%s),%d,%d)",
+                 p, type, functions[r.wide ? 2 : r.mode - 1], p, p, p, r.wide ? "" : "-", p, p, zero, (int)r.low,
+                 (int)r.high);
     }
     ln_source_block(own.language, part, text, size, length);
     return LINNET_OK;

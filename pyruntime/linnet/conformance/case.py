@@ -115,12 +115,14 @@ def _value(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A case in a graph: the names of its nodes, of its feeds and of its outputs, and the dtypes of these."""
+    """A case in a graph: the names of its nodes and of its outputs, the dtypes of these, and whether their sizes depend on
+    data."""
 
     case: Case
     nodes: tuple[str, ...]
     outputs: tuple[str, ...]
     dtypes: tuple[str, ...]
+    open: bool
 
 
 def add(case: Case, main: Function, feeds: dict[str, Array], number: int) -> Placed:
@@ -159,7 +161,8 @@ def add(case: Case, main: Function, feeds: dict[str, Array], number: int) -> Pla
         nodes.append(f"{name}_e")
         made = [_epilogue(case, made[0], main, feeds, nodes[1], seed + 100)]
     main.outputs += made
-    return Placed(case, tuple(nodes), tuple(t.name for t in made), tuple(t.dtype for t in made))
+    sizes_open = any(t.shape is None or None in t.shape for t in made)
+    return Placed(case, tuple(nodes), tuple(t.name for t in made), tuple(t.dtype for t in made), sizes_open)
 
 
 def _operand(x: Operand, main: Function, feeds: dict[str, Array], name: str, seed: int) -> Tensor:

@@ -12,13 +12,14 @@ from linnet.conformance import cases_moves as moves
 from linnet.conformance import cases_others as others
 from linnet.conformance import cases_products as products
 from linnet.conformance import cases_quantized as quantized
+from linnet.conformance import cases_weights as weights
 from linnet.conformance.case import Case
 
 _LISTS: tuple[Callable[[], Iterator[Case]], ...] = (
     maps.maps, maps.casts, maps.quantizations, maps.dequantizations, moves.copies, lines.reductions, products.matmuls,
     quantized.matmuls, products.convs, quantized.convs, products.transposed, quantized.transposed, others.pools,
     lines.softmaxes, lines.layer_norms, lines.other_norms, moves.gathers, moves.scatters, others.resizes,
-    lines.running_sums, lines.largest, others.recurrents, others.refused,
+    lines.running_sums, lines.largest, others.recurrents, others.refused, weights.weights,
 )  # fmt: skip
 
 

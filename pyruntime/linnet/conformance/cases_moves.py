@@ -63,6 +63,21 @@ def _indices(dtype: str, size: int, shape: tuple[int, ...], constant: bool = Fal
     return Operand(dtype, shape, f"{-size}..{size}", constant)
 
 
+# dtype, shape of the indices, axis: x is [7, 9, 5].
+_SHORTER = [
+    (dtype, shape, axis)
+    for dtype in ("f32", "f16", "i8", "i64")
+    for shape, axis in (
+        ((4, 9, 3), 0),
+        ((3, 16, 4), 1),
+        ((7, 8, 17), 2),
+        ((1, 1, 1), 1),
+        ((5, 13, 5), 1),
+        ((6, 9, 64), 2),
+    )
+]
+
+
 def gathers() -> Iterator[Case]:
     for dtype in _ALL:
         for index in ("i32", "i64"):
@@ -83,6 +98,10 @@ def gathers() -> Iterator[Case]:
         yield Case("gather", dtype, (x, _indices("i64", 5, (3, 4, 9))), {"kind": "elements", "axis": 2}, usual=usual)
     table = fed("i8", 9, 5, values="full", quantization=per_tensor(0.05, 3))
     yield Case("gather", "i8", (table, _indices("i32", 9, (4,))), {"dtype": "f32"}, note="real values")
+    for dtype, lengths, axis in _SHORTER:
+        indices = _indices("i64", (7, 9, 5)[axis], lengths)
+        yield Case("gather", dtype, (fed(dtype, 7, 9, 5), indices), {"kind": "elements", "axis": axis}, usual=dtype == "f32",
+                   note="shorter indices")  # fmt: skip
 
 
 def scatters() -> Iterator[Case]:
@@ -105,3 +124,19 @@ def scatters() -> Iterator[Case]:
             x, many = fed(dtype, 9, 5, values=values), _indices("i64", 9, (20, 5))
             yield Case("scatter", dtype, (x, many, fed(dtype, 20, 5, values=values)), {"axis": 0, "reduction": reduction},
                        depth=20, usual=usual and reduction == "add")  # fmt: skip
+    for dtype, shape, axis in _SHORTER:
+        size, numbers = (7, 9, 5)[axis], np.arange(shape[axis])
+        turned = numbers.reshape([-1 if d == axis else 1 for d in range(3)]) % size
+        operands = (
+            fed(dtype, 7, 9, 5),
+            given(np.broadcast_to(turned, shape), "i64", constant=False),
+            fed(dtype, *shape),
+        )
+        yield Case(
+            "scatter",
+            dtype,
+            operands,
+            {"axis": axis},
+            usual=dtype == "f32",
+            note="shorter indices, the last update wins",
+        )

@@ -141,6 +141,10 @@ def refused() -> Iterator[Case]:
             {"kind": kind, "shape": [3, 17], "seed": 5},
             usual=True,
         )
+    for count in (1, 3, 4, 5, 127):
+        for kind in ("bits", "uniform", "normal"):
+            dtype, how = "u32" if kind == "bits" else "f32", {"kind": kind, "shape": [count], "seed": -7, "stream": 2}
+            yield Case("random", dtype, (given(2**40 + 1, constant=False),), how, usual=count == 5)
     rois = given([[0, 0, 5, 5], [1, 1, 3, 6]], "f32", constant=False)
     for kind in ("avg", "max"):
         operands = (fed("f32", 1, 3, 8, 9), rois, given([0, 0], constant=False))

@@ -12,6 +12,7 @@ from linnet.clib.errors import UsageError
 from linnet.conformance.case import Case
 from linnet.conformance.cases import all_cases, is_quick
 from linnet.conformance.interface import check_interface
+from linnet.conformance.refusals import explain
 from linnet.conformance.report import CheckReport, Result
 from linnet.conformance.running import quiet, run_cases
 from linnet.session.device import Device, load_device
@@ -62,6 +63,7 @@ def check_device(
         if case is None:
             report.findings = check_interface(opened, taken[:_OF_INTERFACE])
     report.results = [by_id[c.id] for c in chosen if c.id in by_id]
+    explain([c for c in chosen if c.id in by_id], report.results)
     report.seconds = time.monotonic() - begun
     return report
 

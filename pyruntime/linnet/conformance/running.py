@@ -20,7 +20,7 @@ from linnet.session.planned import Step
 from linnet.session.session import Session
 
 _WHY = {
-    "cannot": "its cost is negative, or its sizes depend on data",
+    "cannot": "its cost is negative",
     "refused": "its claim or offer refused the step",
     "cost": "the CPU is faster",
 }
@@ -76,8 +76,8 @@ def _judged(
     case = placed.case
     result = Result(case.id, case.op, case.dtype, case.about, "agrees")
     mine = [step for step in steps if placed.nodes[0] in (step.name, *re.split(r"[\s,]+", step.fused))]
-    if not mine and case.op == "range":  # planned in the run, because sizes depend on data
-        result.status, result.why = "refused", _WHY["cannot"]
+    if placed.open and not any(step.device == device.name for step in mine):
+        result.status, result.why = "refused", "its sizes depend on data, so no device is asked"
         return result
     if not mine:
         result.status = "no step"
