@@ -364,3 +364,17 @@ def test_what_is_too_much_for_a_work_item_runs_on_the_cpu() -> None:
     cases.graph.signature("infer", cases.main)
     session = linnet.Session(cases.graph, devices=[opencl_device()])
     assert [(step.op, step.placed) for step in session.steps] == [("top_k", "cannot")]
+
+
+def test_pads_with_a_constant_of_the_dtype() -> None:
+    """Max pools and masks pad with minus infinity, which is an attribute, a double."""
+    cases = Cases("copy")
+    for dtype, numbers in (
+        ("f16", (-np.inf, 1.5, -65504.0, 2.0**-24, 2.0**-14)),
+        ("bf16", (-np.inf, -3.0)),
+        ("f64", (0.1,)),
+    ):
+        for number in numbers:
+            x = RNG.standard_normal((2, 3)) if dtype == "f64" else values(dtype, 2, 3)
+            cases.add(x, dtype, kind="pad", pads=[0, 1, 2, 0], value=number)
+    cases.check(tolerance=1e-30)
