@@ -122,6 +122,23 @@ def test_programs_are_kept_in_the_users_folder_and_damaged_ones_are_compiled_aga
     assert not (empty / "linnet").exists()
 
 
+def test_constants_of_layers_are_no_part_of_a_program(tmp_path: Path) -> None:
+    """Scales, zero points and factors are arguments: models that differ in these alone share all programs."""
+    opencl_device()
+    counts = []
+    for factor in (0.3, 1.7):
+        graph = Graph()
+        x = graph.placeholder("x", X.shape)
+        kernel = graph.constant(np.random.default_rng(1).standard_normal((8, 3, 1, 1)).astype(np.float32), "kernel")
+        y = ops.sigmoid(ops.conv(x, kernel) * np.float32(factor) + np.float32(factor + 0.01))
+        graph.signature("infer", {"x": x}, {"y": y * y})
+        model = linnet.Model(linnet.quantize(graph, [{"x": X * np.float32(factor) + np.float32(factor)}], dtype="i8"))
+        session = linnet.Session(model, device=f"opencl,cache={tmp_path}")
+        np.testing.assert_array_equal(session.run({"x": X})["y"], linnet.Session(model).run({"x": X})["y"])
+        counts.append(len(list(tmp_path.iterdir())))
+    assert counts[0] == counts[1] > 0
+
+
 def test_without_opencl_everything_runs_on_the_cpu_and_a_gpu_is_refused_with_one_message(
     linnet_command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,8 @@ from tests.opencl_device import opencl_device
 pytestmark = pytest.mark.more  # 40 programs, which take half a minute to compile
 
 REDUCE = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp", "argmax", "argmin")
-FLOATS = {"f32": 1e-5, "f16": 2e-3, "bf16": 1.6e-2}
+RNG = np.random.default_rng(4)
+FLOATS = {"f32": 1e-5, "f16": 2e-3, "bf16": 1.6e-2, "f64": 1e-14}
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
 
 
@@ -138,6 +139,24 @@ def test_reductions_of_integers_are_exact(dtype: str, kinds: str) -> None:
         for x in (values(dtype, 3, 17, 2, most=2**62), values(dtype, 1, 1, 1)):
             cases.add(x, dtype, kind=kind, axes=[1], select_last_index=True)
     cases.check("kernel=reduce_group" if dtype == "i64" else "")
+
+
+def test_lines_of_f64_agree() -> None:
+    """Attention and exporters of PyTorch have softmax, sums and running sums of f64."""
+    for op in ("softmax", "reduce", "cumsum"):
+        cases = Cases(op)
+        x = RNG.standard_normal((3, 70))
+        if op == "softmax":
+            x[1] = 700 * x[1]
+            cases.add(x, "f64", axis=1)
+            cases.add(x, "f64", axis=0, log=True)
+        elif op == "cumsum":
+            cases.add(x, "f64", np.array(1, np.int64), exclusive=True)
+            cases.add(x, "f64", np.array(0, np.int64), product=True)
+        else:
+            for kind in ("sum", "mean", "l2", "max", "log_sum_exp", "argmax"):
+                cases.add(x, "f64", kind=kind, axes=[1])
+        cases.check()
 
 
 def test_axes_of_reductions() -> None:
@@ -345,3 +364,17 @@ def test_what_is_too_much_for_a_work_item_runs_on_the_cpu() -> None:
     cases.graph.signature("infer", cases.main)
     session = linnet.Session(cases.graph, devices=[opencl_device()])
     assert [(step.op, step.placed) for step in session.steps] == [("top_k", "cannot")]
+
+
+def test_pads_with_a_constant_of_the_dtype() -> None:
+    """Max pools and masks pad with minus infinity, which is an attribute, a double."""
+    cases = Cases("copy")
+    for dtype, numbers in (
+        ("f16", (-np.inf, 1.5, -65504.0, 2.0**-24, 2.0**-14)),
+        ("bf16", (-np.inf, -3.0)),
+        ("f64", (0.1,)),
+    ):
+        for number in numbers:
+            x = RNG.standard_normal((2, 3)) if dtype == "f64" else values(dtype, 2, 3)
+            cases.add(x, dtype, kind="pad", pads=[0, 1, 2, 0], value=number)
+    cases.check(tolerance=1e-30)

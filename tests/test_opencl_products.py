@@ -112,3 +112,17 @@ def test_batches_are_broadcast() -> None:
         outputs[f"y{i}"] = ops.matmul(inputs[f"a{i}"], inputs[f"b{i}"])
     graph.signature("infer", inputs, outputs)
     check(graph, feeds, "matmul", "matmul", "kernel=matmul")
+
+
+def test_maps_behind_products_of_f16_are_fused() -> None:
+    """The map reads the f32 sum, as on the CPU, so results differ by the last bit of the f16 that is stored."""
+    graph = Graph()
+    x = graph.placeholder("x", (2, 8, 5, 6))
+    hidden = ops.relu(ops.conv(x, graph.constant(floats(6, 8, 1, 1), "w"), graph.constant(floats(6), "bias")))
+    rows = ops.reshape(hidden, (2, 180))
+    graph.signature("infer", {"x": x}, {"y": ops.tanh(ops.matmul(rows, graph.constant(0.1 * floats(180, 4), "v")))})
+    half, feeds = linnet.quantize(graph, None, dtype="f16"), {"x": floats(2, 8, 5, 6)}
+    session = linnet.Session(half, device=opencl_device())
+    steps = [step for step in session.steps if step.op in ("conv", "matmul")]
+    assert len(steps) == 2 and all(step.device == "opencl" and step.fused for step in steps), steps
+    np.testing.assert_allclose(session.run(feeds)["y"], linnet.Session(half).run(feeds)["y"], rtol=0, atol=2e-3)

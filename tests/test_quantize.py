@@ -372,3 +372,18 @@ def test_weights_beyond_f16_keep_their_layer_in_f32() -> None:
     half = linnet.quantize(graph, None, dtype="f16")
     assert [n.inputs[0].dtype for n in half.functions[0].nodes if n.op == "conv" and n.inputs[0] is not None] == ["f32"]
     assert np.abs(linnet.Session(half).run(feeds)["y"] - want).max() <= 1e-3 * np.abs(want).max()
+
+
+def test_products_with_computed_weights_stay_in_f32() -> None:
+    """Weights that a node makes from smaller constants are f32: so is a product with them, since its operands have one dtype."""
+    graph, feeds = linnet.Graph(), {"x": RNG.standard_normal((2, 160)).astype(np.float32)}
+    function = graph.function()
+    x = function.placeholder("x", "f32", (2, 160))
+    rows, columns = (RNG.standard_normal(shape).astype(np.float32) for shape in ((160, 1), (475,)))
+    weights = ops.sin(function.constant(rows) * function.constant(columns))
+    assert weights.data is None, "it is too large to be computed when the graph is made"
+    function.outputs.append(ops.tanh(x) @ weights)
+    graph.signature("infer", function, ["x"], ["y"])
+    want = linnet.Session(graph).run(feeds)["y"]
+    half = linnet.quantize(graph, None, dtype="f16")
+    np.testing.assert_allclose(linnet.Session(half).run(feeds)["y"], want, rtol=0, atol=2e-3 * np.abs(want).max())

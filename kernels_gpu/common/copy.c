@@ -2,6 +2,7 @@
  * sides (copy.inc). Reshapes and their kin move nothing and are views of the planner. */
 #include "kernels_gpu/common/gpu.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -206,13 +207,45 @@ static bool pads_of(const lg_step *s, int64_t *begin, int64_t *end) {
     return true;
 }
 
+/* The bits of f16. False: the number is not one of f16. */
+static bool half_of(double v, uint64_t *bits) {
+    int exponent = 0;
+    const uint64_t sign = signbit(v) ? 0x8000 : 0;
+    if (isinf(v)) {
+        *bits = sign | 0x7c00;
+        return true;
+    }
+    const double part = frexp(fabs(v), &exponent); /* 0.5 <= part < 1 */
+    const bool small = exponent < -13;             /* below the normal numbers */
+    const double digits = ldexp(part, small ? exponent + 24 : 11);
+    if (v != v || exponent > 16 || digits != floor(digits)) return false;
+    *bits = sign | (small ? (uint64_t)digits : ((uint64_t)(exponent + 14) << 10) + ((uint64_t)digits - 1024));
+    return true;
+}
+
+/* The element that the attribute `value` gives, a double. False: the dtype rounds it. */
+static bool constant_of(const lg_step *s, uint64_t *bits) {
+    const double value = lg_real(s, "value", 0);
+    const float single = (float)value;
+    uint32_t word;
+    *bits = 0;
+    memcpy(&word, &single, sizeof word);
+    if (value == 0) return true;
+    switch (s->inputs[0].dtype) {
+    case LINNET_F32: *bits = word; return true;
+    case LINNET_F16: return half_of(value, bits);
+    case LINNET_BF16: *bits = word >> 16; return (double)single == value && (word & 0xffff) == 0;
+    case LINNET_F64: memcpy(bits, &value, sizeof value); return true;
+    default: return false;
+    }
+}
+
 bool lg_can_pad(const lg_step *s) {
     int64_t begin[LINNET_MAX_RANK], end[LINNET_MAX_RANK];
-    const int dtype = s->inputs[0].dtype;
+    uint64_t bits;
     if (!fits(s) || lg_integer(s, "kind", 0) != PAD || s->inputs[0].rank > KERNEL_DIMS || !pads_of(s, begin, end))
         return false;
-    /* The constant of an attribute is a double, which other dtypes round as the CPU does only if it is 0. */
-    return !lg_absent(s, 2) || dtype == LINNET_F32 || lg_real(s, "value", 0) == 0;
+    return !lg_absent(s, 2) || constant_of(s, &bits);
 }
 
 void lg_build_pad(const lg_step *s, lg_plan *plan) {
@@ -224,17 +257,14 @@ void lg_build_pad(const lg_step *s, lg_plan *plan) {
         plan->failed = true;
         return;
     }
-    union {
-        float real;
-        uint64_t bits;
-    } value = {.bits = 0};
-    if (x->dtype == LINNET_F32) value.real = (float)lg_real(s, "value", 0);
+    uint64_t value = 0;
     define_elements(launch, lg_bytes_of(x->dtype));
     lg_define(launch, "RANK", 0);
     lg_define(launch, "MODE", mode);
     lg_pass(launch, LG_INPUT, 0);
     if (lg_absent(s, 2)) {
-        lg_pack(plan, &value, sizeof value);
+        plan->failed |= !constant_of(s, &value);
+        lg_pack(plan, &value, sizeof value); /* little-endian, as all devices are */
         lg_pass(launch, LG_PACKED, 0);
     } else {
         lg_pass(launch, LG_INPUT, 2);

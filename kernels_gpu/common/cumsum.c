@@ -21,8 +21,8 @@ static bool open(const lg_step *s, sizes *z) {
 bool lg_can_cumsum(const lg_step *s) {
     sizes z;
     const int dtype = s->inputs[0].dtype;
-    const bool wide =
-        dtype == LINNET_I32 || dtype == LINNET_U32 || dtype == LINNET_I64 || dtype == LINNET_U64 || lg_is_float(dtype);
+    const bool wide = dtype == LINNET_I32 || dtype == LINNET_U32 || dtype == LINNET_I64 || dtype == LINNET_U64 ||
+                      dtype == LINNET_F64 || lg_is_float(dtype);
     return lg_can_store(s) && wide && s->result.dtype == dtype && open(s, &z);
 }
 
@@ -39,8 +39,9 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
         plan->failed = true;
         return;
     }
+    const bool floats = lg_is_float(dtype) || dtype == LINNET_F64;
     /* The CPU sums floats in f64. Integers wrap. */
-    lg_put(&launch->source, "#define ACC %s\n", !lg_is_float(dtype) ? "ln_u64" : s->machine->f64 ? "double" : "float");
+    lg_put(&launch->source, "#define ACC %s\n", !floats ? "ln_u64" : s->machine->f64 ? "double" : "float");
     lg_define_operand(launch, "X", dtype);
     lg_define_operand(launch, "Y", dtype);
     lg_pass(launch, LG_INPUT, 0);

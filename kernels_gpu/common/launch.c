@@ -99,6 +99,71 @@ void lg_put_file(lg_launch *launch, const char *name) {
         launch->source.failed = true;
 }
 
+/* ---- constants of blocks ----------------------------------------------------------------------------------------- */
+
+/* A constant in a block: its digits are [from, to). */
+typedef struct constant {
+    const char *from, *to;
+    int64_t value;
+} constant;
+
+/* Whether the text is PREFIX, a decimal integer, and SUFFIX. */
+static bool match_integer(const char *at, const char *prefix, const char *suffix, constant *found) {
+    char *end = NULL;
+    if (strncmp(at, prefix, strlen(prefix)) != 0) return false;
+    found->from = at + strlen(prefix);
+    if (strchr("-0123456789", *found->from) == NULL) return false;
+    found->value = strtoll(found->from, &end, 10);
+    found->to = end;
+    return end > found->from && strncmp(end, suffix, strlen(suffix)) == 0;
+}
+
+/* Whether the text is PREFIX and a hexadecimal integer with a u. */
+static bool match_bits(const char *at, const char *prefix, constant *found) {
+    char *end = NULL;
+    if (strncmp(at, prefix, strlen(prefix)) != 0) return false;
+    found->from = at + strlen(prefix);
+    found->value = (int64_t)strtoull(found->from, &end, 16);
+    found->to = end + 1;
+    return *end == 'u';
+}
+
+/* Whether a constant that differs between layers begins behind the next characters. `factors` counts the numbers of a
+ * multiplication in fixed point. */
+static bool match_constant(const char *at, int *factors, constant *found) {
+    constant low, high;
+    if (strncmp(at, "ln_map_fixed_multiply", 21) == 0) *factors = 2;
+    switch (*at) {
+    case 'l': /* a float of more than 8 bits: one that a model has learnt, not a 0.5 or a 6 of a formula */
+        return match_bits(at, "ln_from_bits_f(", found) && (found->value & 0xffff) != 0;
+    case '=': return match_bits(at, "=(ln_i32)", found);
+    case '-': return match_integer(at, "-(ln_u32)", ")", found); /* zero points */
+    case '+': return match_integer(at, "+(", "),", found);
+    case ',':
+        if (*factors > 0 && match_integer(at, ",", "", found)) return (*factors)-- > 0;
+        return match_integer(at, ",", ",", found) && match_integer(found->to, ",", ",", &low) &&
+               match_integer(low.to, ",", ")", &high);
+    default: return false;
+    }
+}
+
+/* Appends a block of the host whose scales, zero points and other constants are arguments, so that layers that differ
+ * in these alone share a program. */
+static void put_block(lg_launch *launch, lg_text *out, const char *block) {
+    enum { LATER = 2 * LINNET_MAX_RANK + 4 }; /* arguments of coordinates and of packed memory */
+    const char *copied = block;
+    int factors = 0;
+    constant found;
+    for (const char *at = block; *at != 0 && launch->n_arguments + LATER < LG_MOST_ARGUMENTS; ++at) {
+        if (!match_constant(at, &factors, &found)) continue;
+        lg_put_bytes(out, copied, (size_t)(found.from - copied));
+        lg_put(out, "lg_n%d", lg_number(launch, found.value));
+        copied = found.to;
+        at = copied - 1;
+    }
+    lg_put_text(out, copied);
+}
+
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* A text of the host; NULL if it fails. The caller frees it. */
@@ -250,14 +315,16 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
     char *block = s->has_map ? block_of(s, host->step_map_source) : NULL;
     const char *stored = lg_type_of(s->result.dtype);
     if ((converts && convert == NULL) || (s->has_map && block == NULL)) plan->failed = true;
-    if (convert != NULL) /* the tables come first: both blocks may use packed memory */
-        lg_put(&body, "LG_TABLES\nconst ACC sum=lg_value;\n%s result;\n%s", stored, convert);
+    if (convert != NULL) { /* the tables come first: both blocks may use packed memory */
+        lg_put(&body, "LG_TABLES\nconst ACC sum=lg_value;\n%s result;\n", stored);
+        put_block(launch, &body, convert);
+    }
     if (block != NULL) {
         const char *type = lg_is_float(s->result.dtype) && !converts ? "float" : stored;
         if (s->has_epilogue)
             lg_put(&body, "const %s x%d=%s;\n", type, (int)s->map.result, converts ? "result" : "lg_value");
         put_operands(plan, launch, s, block, &body);
-        lg_put_text(&body, block);
+        put_block(launch, &body, block);
         for (int n = 0; n < s->n_outputs; ++n) lg_put(&body, "lg_y%d[at]=y%d;\n", n, n);
     } else {
         lg_put(out, "#define LG_Y0_T %s\n", lg_type_of(s->outputs[0].dtype));

@@ -23,7 +23,9 @@ bool lg_can_multiply(const lg_step *s) {
     linnet_requant requant;
     if (s->n_inputs < 2 || !lg_can_store(s) || lg_count(x) > INT32_MAX || lg_count(w) > INT32_MAX) return false;
     if (is_integer(x->dtype)) return lg_converts_sums(s) && has_requant(s, &requant);
-    return lg_is_float(x->dtype) && w->dtype == x->dtype && y->dtype == x->dtype &&
+    /* Under an epilogue, the result of f16 or bf16 operands is the f32 sum. */
+    return lg_is_float(x->dtype) && w->dtype == x->dtype &&
+           (y->dtype == x->dtype || (s->has_epilogue && y->dtype == LINNET_F32)) &&
            (lg_absent(s, 2) || s->inputs[2].dtype == x->dtype);
 }
 

@@ -62,6 +62,7 @@ static bool open(const lg_step *s, reduction *r) {
     return true;
 }
 
+static bool is_float(int dtype) { return lg_is_float(dtype) || dtype == LINNET_F64; }
 static bool is_arg(int64_t kind) { return kind == ARGMAX || kind == ARGMIN; }
 
 static bool dequantizes(const lg_step *s) {
@@ -72,12 +73,13 @@ bool lg_can_reduce(const lg_step *s) {
     reduction r;
     const linnet_device_tensor *x = &s->inputs[0], *y = &s->result;
     const int64_t kind = lg_integer(s, "kind", SUM);
-    if (!lg_can_store(s) || lg_type_of(x->dtype) == NULL || x->dtype == LINNET_F64) return false;
+    if (!lg_can_store(s) || lg_type_of(x->dtype) == NULL) return false;
+    if (x->dtype == LINNET_F64 && !s->machine->f64) return false;
     if (!lg_lines_fit(s) || !open(s, &r) || r.results != lg_count(y)) return false;
     if (is_arg(kind)) return y->dtype == LINNET_I64;
     if (dequantizes(s)) return x->quant_count == 1 && x->scale != NULL;
     if (y->dtype != x->dtype) return false;
-    if (lg_is_float(x->dtype)) return true;
+    if (is_float(x->dtype)) return true;
     /* The CPU takes the roots of integers in f64, and their logarithms, whose fraction is cut off. */
     return kind != LOG_SUM && kind != LOG_SUM_EXP && (kind != L2 || s->machine->f64);
 }
@@ -115,7 +117,7 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
         plan->failed = true;
         return;
     }
-    const bool scaled = dequantizes(s), floats = lg_is_float(x->dtype) || scaled;
+    const bool scaled = dequantizes(s), floats = is_float(x->dtype) || scaled;
     const bool adds = kind != MAX && kind != MIN && kind != PROD && kind != LOG_SUM_EXP && !is_arg(kind);
     const bool whole = scaled && (kind == SUM || kind == MEAN || kind == LOG_SUM);
     lg_define(launch, "ADDS", adds);
@@ -125,7 +127,8 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
     lg_define(launch, "FINDS", is_arg(kind));
     lg_define(launch, "FLOATS", floats);
     lg_define(launch, "SCALED", scaled);
-    lg_define(launch, "X_FLOAT", lg_is_float(x->dtype));
+    lg_define(launch, "X_FLOAT", is_float(x->dtype));
+    lg_define(launch, "X_F64", x->dtype == LINNET_F64);
     lg_define(launch, "X_U64", x->dtype == LINNET_U64);
     lg_define(launch, "Y_BOOL", s->result.dtype == LINNET_BOOL);
     lg_define(launch, "ONE_DIM", r.n_reduced <= 1);

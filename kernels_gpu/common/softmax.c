@@ -16,7 +16,8 @@ static bool open(const lg_step *s, sizes *z) {
 
 bool lg_can_softmax(const lg_step *s) {
     sizes z;
-    return lg_can_store(s) && lg_is_float(s->inputs[0].dtype) && s->result.dtype == s->inputs[0].dtype && open(s, &z);
+    const int dtype = s->inputs[0].dtype;
+    return lg_can_store(s) && (lg_is_float(dtype) || dtype == LINNET_F64) && s->result.dtype == dtype && open(s, &z);
 }
 
 bool lg_can_softmax_group(const lg_step *s) {
@@ -31,6 +32,7 @@ static void build(const lg_step *s, lg_plan *plan, bool grouped) {
         plan->failed = true;
         return;
     }
+    lg_define(launch, "WIDE", s->inputs[0].dtype == LINNET_F64);
     lg_define_operand(launch, "X", s->inputs[0].dtype);
     lg_define_operand(launch, "Y", s->outputs[0].dtype);
     lg_pass(launch, LG_INPUT, 0);
