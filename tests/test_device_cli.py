@@ -63,6 +63,13 @@ def test_a_plan_counts_the_steps_on_each_device(toy: Path, model: Path, cli: Cli
     assert {choice["step"]["op"]: choice["step"]["device"] for choice in why}["matmul"] == "toy"
 
 
+@pytest.mark.parametrize("command", [("plan",), ("run", "--random"), ("bench", "--seconds", "0.01")])
+def test_the_memory_on_a_device_has_a_limit(command: tuple[str, ...], toy: Path, model: Path, cli: Cli) -> None:
+    limited = (*command, model, "--device", toy, "--max-device-bytes")
+    cli(*limited, 100_000)
+    assert "at most 100 bytes" in cli(*limited, 100, status=1)
+
+
 def test_a_run_with_a_device_agrees_with_the_cpu(toy: Path, model: Path, cli: Cli, tmp_path: Path) -> None:
     x = np.random.default_rng(5).standard_normal((4, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import linnet
 from tests.capi import Chain, Failure, ffi
 from tests.py_device import PyDevice
 from tests.test_device_callbacks import Visible
@@ -106,3 +107,13 @@ def test_the_limit_holds_for_each_device_alone() -> None:
         chain.make_plan(devices=both, device_count=2, max_device_bytes=totals[0])
     with Chain(layers().to_bytes()) as chain, pytest.raises(Failure, match="on device first"):
         chain.make_plan(devices=both, device_count=2, max_device_bytes=totals[1])
+
+
+def test_a_session_takes_a_limit() -> None:
+    device, graph = PyDevice(ALL), layers()
+    with pytest.raises(linnet.GraphError, match="max_device_bytes") as caught:
+        linnet.Session(graph, device=device, max_device_bytes=1000)
+    assert "at most 1000 bytes" in caught.value.expected and caught.value.got.endswith("bytes")
+    assert linnet.Session(graph, device=device, max_device_bytes=10**7).memory["devices"] > 0
+    with pytest.raises(linnet.UsageError):
+        linnet.Session(graph, device=device, max_device_bytes=-1)

@@ -17,6 +17,7 @@ from linnet.cli.options import (
     devices_option,
     isa_max_option,
     json_option,
+    max_device_bytes_option,
     note_batches,
     precision_option,
     shapes_of,
@@ -44,6 +45,7 @@ from linnet.report.tables import table as _table
 @threads_option
 @isa_max_option
 @precision_option
+@max_device_bytes_option
 @user_ops_option
 @devices_option
 @tuning_option
@@ -56,6 +58,7 @@ def bench(
     threads: int | None,
     isa_max: str | None,
     precision: str,
+    max_device_bytes: int,
     user_ops: Sequence[str],
     devices: Sequence[str],
     tuning: Path | None,
@@ -74,6 +77,7 @@ def bench(
         threads=threads,
         isa_max=isa_max,
         precision=precision,
+        max_device_bytes=max_device_bytes,
         seconds=seconds,
         input_shapes=shapes_of(inputs),
         user_ops=user_ops_of(user_ops),

@@ -80,6 +80,14 @@ devices_option = click.option(
     "library. May be repeated, in order of preference. `linnet devices` lists names.",
 )
 
+max_device_bytes_option = click.option(
+    "--max-device-bytes",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Fail if the plan needs more bytes than this on one of the devices. 0: no limit.",
+)
+
 
 def devices_of(names: Sequence[str]) -> list[Device]:
     """The devices of --device, in the order given."""

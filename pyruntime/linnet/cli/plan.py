@@ -19,6 +19,7 @@ from linnet.cli.options import (
     devices_option,
     isa_max_option,
     json_option,
+    max_device_bytes_option,
     pairs,
     precision_option,
     shapes_option,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 @threads_option
 @isa_max_option
 @precision_option
+@max_device_bytes_option
 @user_ops_option
 @devices_option
 @tuning_option
@@ -69,6 +71,7 @@ def plan(
     threads: int | None,
     isa_max: str | None,
     precision: str,
+    max_device_bytes: int,
     user_ops: Sequence[str],
     devices: Sequence[str],
     tuning: Path | None,
@@ -89,6 +92,7 @@ def plan(
         threads=threads,
         isa_max=isa_max,
         precision=precision,
+        max_device_bytes=max_device_bytes,
         strict_dims=strict_dims,
         snapshot=snapshot,
         user_ops=user_ops_of(user_ops),

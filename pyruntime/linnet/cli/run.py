@@ -19,6 +19,7 @@ from linnet.cli.options import (
     isa_max_option,
     json_option,
     known,
+    max_device_bytes_option,
     note_batches,
     pairs,
     precision_option,
@@ -86,6 +87,7 @@ _SHOWN = 1000  # elements; --json has the values of smaller outputs
 @threads_option
 @isa_max_option
 @precision_option
+@max_device_bytes_option
 @user_ops_option
 @devices_option
 @tuning_option
@@ -105,6 +107,7 @@ def run(
     threads: int | None,
     isa_max: str | None,
     precision: str,
+    max_device_bytes: int,
     user_ops: Sequence[str],
     devices: Sequence[str],
     tuning: Path | None,
@@ -156,6 +159,7 @@ def run(
         threads=threads,
         isa_max=isa_max,
         precision=precision,
+        max_device_bytes=max_device_bytes,
         fetches=list(fetches) or None,
         input_shapes=planned if trace_file is not None or random else None,
         trace=trace_file is not None,

@@ -30,6 +30,7 @@ class Made(Protocol):
     _strict_dims: bool | None
     _reference: bool
     _max_bytes: int
+    _max_device_bytes: int
     _keeps_changes: bool
 
     def _spec(self, name: str) -> TensorSpec: ...
@@ -86,6 +87,7 @@ def plan(
     config.passes = int(session._keeps_changes)
     config.strict_dims = bool(session._strict_dims)
     config.reference, config.max_bytes = 2 if frame is not None else int(session._reference), session._max_bytes
+    config.max_device_bytes = session._max_device_bytes
     out = ffi.new("linnet_plan **")
     if lib.linnet_plan_create(session.model.pointer, config, out, error):
         failure = exception(error)

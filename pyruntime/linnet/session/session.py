@@ -60,6 +60,7 @@ class Session:
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
         instead of storing them (same bits, more time), if that is enough.
+    max_device_bytes: limit for what a plan needs on each of its devices; one that needs more is rejected (GraphError).
     device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless by
         its costs the CPU is faster. devices: several devices instead, in order of preference.
     placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrules the costs; of
@@ -99,6 +100,7 @@ class Session:
         trace: bool = False,
         reference: bool = False,
         max_bytes: int = 0,
+        max_device_bytes: int = 0,
         device: str | Device | None = None,
         devices: Sequence[str | Device] = (),
         placement: Mapping[str, str] | None = None,
@@ -132,6 +134,7 @@ class Session:
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
         self._precision = precision_number(precision)
         self._reference, self._max_bytes = reference, at_least("max_bytes", max_bytes, 0)
+        self._max_device_bytes = at_least("max_device_bytes", max_device_bytes, 0)
         self._devices = chosen(device, devices)
         self._placement = dict(placement or {})
         self.variables = store if store is not None else Store(self.model)
