@@ -16,8 +16,9 @@ from tests.opencl_device import opencl_device
 # difference in its last bit becomes a step of the integer.
 ALLOWED = {"f32": 1e-3, "f16": 2e-2, "i16": 2e-3, "i8": 5e-2}
 DTYPES = tuple(ALLOWED)
-# swift_f0 rounds the f32 sums of a Fourier transform to i16 and takes logarithms of powers near 0, where one step is much.
-MORE_ALLOWED = {("swift_f0", "i16"): 2e-2}
+# Where rounding to the format changes a result by more than that, the device may be as far from the float model as this
+# multiple of the CPU's own distance.
+OF_THE_CPUS_ERROR = 1.25
 
 
 @functools.lru_cache(maxsize=1)
@@ -31,6 +32,7 @@ def float_graph(name: str) -> tuple[linnet.Graph, dict[str, np.ndarray]]:
 def compare(name: str, dtype: str) -> None:
     device = opencl_device()
     graph, feeds = float_graph(name)
+    floats = graph
     if dtype != "f32":
         if len(graph.functions) > 1:
             pytest.skip("graphs with branches or loops are not quantized")
@@ -57,8 +59,14 @@ def compare(name: str, dtype: str) -> None:
             wide, held = value.astype(np.float64), got[output].astype(np.float64)
             span = max(float(np.ptp(wide)), float(np.abs(wide).max()), 1e-6)
             worst = float(np.abs(held - wide).max())
-            allowed = MORE_ALLOWED.get((name, dtype), ALLOWED[dtype])
-            assert worst <= allowed * span, f"{output} differs by {worst / span:.1e} of its range"
+            if worst > ALLOWED[dtype] * span and dtype != "f32":
+                truth = linnet.Session(floats).run(feeds)[output].astype(np.float64)
+                ours, cpus = float(np.abs(held - truth).max()), float(np.abs(wide - truth).max())
+                assert ours <= OF_THE_CPUS_ERROR * cpus, (
+                    f"{output}: {ours / span:.1e} from f32, the CPU {cpus / span:.1e}"
+                )
+                continue
+            assert worst <= ALLOWED[dtype] * span, f"{output} differs by {worst / span:.1e} of its range"
 
 
 @pytest.mark.parametrize("dtype", ["f32", pytest.param("i8", marks=pytest.mark.more)])
