@@ -32,7 +32,7 @@ linnet_status linnet_map_prelude(const linnet_source_options *options, const cha
 
 #include "generated/map_source.inc"
 
-enum { FIRST_FUNCTION = 128, FUNCTIONS = 110, LONGEST_PREFIX = 32 };
+enum { FIRST_FUNCTION = 128, FUNCTIONS = 110 };
 
 /* What the languages spell differently: the types ln_i8 to ln_i64, then ln_u8 to ln_u64, and definitions. A function of
  * source_functions that is defined here is not written again. */
@@ -126,18 +126,6 @@ static void expand(writer *w, const char *text, int64_t a, int64_t b) {
         else
             put_char(w, *text);
     }
-}
-
-linnet_status ln_source_take(const linnet_source_options *options, linnet_source_options *own, const char *text,
-                             size_t size, const size_t *length) {
-    static const linnet_source_options defaults = {.struct_size = sizeof defaults};
-    linnet_status status = LN_TAKE(linnet_source_options, prefix, own, options != NULL ? options : &defaults, NULL);
-    if (status != LINNET_OK) return status;
-    if (own->language < LINNET_SOURCE_C || own->language > LINNET_SOURCE_CUDA || length == NULL ||
-        (text == NULL && size > 0))
-        return LINNET_INVALID_ARGUMENT;
-    if (own->prefix == NULL) own->prefix = "";
-    return strlen(own->prefix) <= LONGEST_PREFIX ? LINNET_OK : LINNET_INVALID_ARGUMENT;
 }
 
 void ln_source_block(int language, const char *statement, char *text, size_t size, size_t *length) {

@@ -4,7 +4,8 @@
 
 #include "linnet_device.h"
 
-/* Copies the options of a caller, and checks them and the buffer for the text. Errors: INVALID_ARGUMENT. */
+/* source_text.c: copies the options of a caller, and checks them and the buffer for the text. Errors: INVALID_ARGUMENT.
+ */
 linnet_status ln_source_take(const linnet_source_options *options, linnet_source_options *own, const char *text,
                              size_t size, const size_t *length);
 /* Writes a block of one statement, which has no semicolon yet. */

@@ -40,7 +40,8 @@ void ln_stay_forget(linnet_session *s, int32_t i) {
         if (s->root.on_devices.transfers[t].stay == stay) s->root.on_devices.transfers[t].stay = NULL;
     *stay = (ln_stay){0};
     s->staged = false;
-    for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k) s->staged |= s->stays[k].place != 0 && s->stays[k].staged;
+    for (int32_t k = 0; k < p->n_inputs + p->n_outputs; ++k)
+        s->staged |= !ln_on_cpu(s->stays[k].place) && s->stays[k].staged;
 }
 
 static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device *device, const linnet_span *span,
@@ -58,7 +59,7 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device
         status = LINNET_UNSUPPORTED,
         what = "outputs may share memory, unless the plan is made with linnet_plan_config.separate_outputs";
     else if (place > s->plan->n_devices)
-        what = "the device is none of linnet_plan_config.devices";
+        what = "linnet_plan_config.devices does not have the device";
     else if (span != NULL && span->bytes != port->bytes)
         status = LINNET_WRONG_SHAPE, what = "the size of the memory differs from the plan";
     else if (span != NULL && (span->buffer == 0 || span->offset % s->plan->devices[place - 1].limits.alignment != 0))
@@ -109,7 +110,7 @@ linnet_status ln_stays_fetch(linnet_session *s, linnet_error *error) {
     linnet_status status = LINNET_OK;
     for (int32_t i = 0; i < p->n_inputs && status == LINNET_OK; ++i) {
         const ln_port *port = &p->inputs[i];
-        if (s->stays[i].place == 0 || !s->stays[i].staged) continue;
+        if (ln_on_cpu(s->stays[i].place) || !s->stays[i].staged) continue;
         void *host = ln_instance_pointer(s, &s->root, &port->operand);
         status = ln_device_move(s, port, &s->stays[i], host, false, error);
     }
@@ -121,7 +122,7 @@ linnet_status ln_stays_store(linnet_session *s, linnet_error *error) {
     linnet_status status = LINNET_OK;
     for (int32_t i = 0; i < p->n_outputs && status == LINNET_OK; ++i) {
         const ln_stay *stay = &s->stays[p->n_inputs + i];
-        if (stay->place == 0 || !stay->staged) continue;
+        if (ln_on_cpu(stay->place) || !stay->staged) continue;
         void *host = ln_instance_pointer(s, &s->root, &p->outputs[i].operand);
         status = ln_device_move(s, &p->outputs[i], stay, host, true, error);
     }

@@ -28,11 +28,6 @@ size_t linnet_session_bytes(const linnet_session *s) {
     return s->memory.bytes + s->plan->memory.bytes + (s->snapshot != NULL ? (size_t)s->plan->info.snapshot : 0);
 }
 
-static linnet_status no_memory(const linnet_session *s, size_t arena, linnet_error *error) {
-    ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a session");
-    return ln_expected(error, "%zu bytes for tensors, %zu for inputs and outputs", arena, s->io_size);
-}
-
 /* Allocates the memory of inputs and outputs: by a device if one has memory for transfers. One that shares memory with
  * the host comes first. */
 static linnet_status allocate_io(linnet_session *s, linnet_error *error) {
@@ -44,7 +39,7 @@ static linnet_status allocate_io(linnet_session *s, linnet_error *error) {
         if (plan->devices[d].is.allocate_host != NULL && (owner < 0 || plan->devices[d].limits.shared)) owner = d;
     if (owner < 0) {
         s->io = ln_memory_alloc(&s->memory, s->io_size);
-        return s->io != NULL ? LINNET_OK : no_memory(s, 0, error);
+        return LINNET_OK; /* the caller looks whether there is memory */
     }
     const ln_device *device = &plan->devices[owner];
     const int code = device->is.allocate_host(device->is.context, s->io_size, &s->io);
@@ -76,7 +71,9 @@ static linnet_status allocate(linnet_session *s, const linnet_session_config *co
         s->arena_size = arena;
         s->arena = ln_memory_alloc(&s->memory, arena);
     }
-    return arena > 0 && s->arena == NULL ? no_memory(s, arena, error) : LINNET_OK;
+    if ((s->io_size == 0 || s->io != NULL) && (arena == 0 || s->arena != NULL)) return LINNET_OK;
+    ln_fail(error, LINNET_OUT_OF_MEMORY, "cannot allocate a session");
+    return ln_expected(error, "%zu bytes for tensors, %zu for inputs and outputs", arena, s->io_size);
 }
 
 static linnet_status follow(linnet_session *s, const linnet_session_config *config, linnet_error *error) {

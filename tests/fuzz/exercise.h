@@ -57,6 +57,12 @@ static void bind_some(fuzz *f, linnet_session *session, const linnet_plan *plan,
         f->bound += status == LINNET_OK;
     }
     if (mutant_below(&f->m, 4) == 0) check_record(NULL, &error, linnet_session_bind_input(session, 0, NULL, 0, &error));
+    if (f->devices != NULL && mutant_below(&f->m, 4) == 0) { /* tests/ext/mock_driver.c binds memory that exists */
+        const linnet_span wrong = {.buffer = 1, .offset = 32, .bytes = 1 + (uint64_t)mutant_below(&f->m, 64)};
+        const int output = (int)mutant_below(&f->m, 2), at = (int)mutant_below(&f->m, 3) - 1;
+        const linnet_span *span = mutant_below(&f->m, 2) ? &wrong : NULL;
+        check_record(NULL, &error, linnet_session_bind_device(session, output, at, f->devices[0], span, &error));
+    }
     if (mutant_below(&f->m, 4) == 0)
         check_record(NULL, &error, linnet_session_bind_output(session, 0, NULL, 0, &error));
 }

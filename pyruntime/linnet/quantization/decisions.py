@@ -76,7 +76,7 @@ class Decisions:
         constants = [t.data for t in node.inputs if t is not None and t.data is not None and t.dtype == "f32"]
         if wanted == "f16" and node.op != "map" and not all(map(fits_f16, constants)):
             return "f32"  # maps decide per operand
-        if wanted == "f16" and node.op not in ("map", "resize") and any(t in self.fixed for t in node.inputs):
+        if wanted == "f16" and node.op != "map" and node.op != "resize" and any(t in self.fixed for t in node.inputs):
             return "f32"  # such as weights that a node widens: the operands of an op have one dtype
         if wanted in LIMITS and node.op in INTEGER_OPS and not self._integer_possible(node, wanted):
             return "f32"

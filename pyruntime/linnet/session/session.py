@@ -59,8 +59,7 @@ class Session:
     reference: use only scalar kernels, without fusion.
     max_bytes: limit for everything that the session holds (memory_kept). Plans of earlier shapes are dropped to make
         room, and a plan that needs more by itself is rejected (GraphError). A training step first recomputes values
-        instead of storing them (same bits, more time), if that is enough.
-    max_device_bytes: limit for what a plan needs on each of its devices; one that needs more is rejected (GraphError).
+        instead of storing them (same bits, more time), if that is enough. max_device_bytes: a limit for each device.
     device: a device, or its name as for load_device ("opencl:1,f16=on"). It runs the nodes that it can run, unless by
         its costs the CPU is faster. devices: several devices instead, in order of preference.
     placement: node name -> device name, or "cpu"; "*" in a name stands for any characters. Overrules the costs; of
@@ -140,14 +139,12 @@ class Session:
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
-        self._snapshot = snapshot
         if tuning is not None and not isinstance(tuning, bytes):
             from linnet.file import tuning as tuning_file
 
             tuning = tuning_file.read(tuning)
-        self._tuning = tuning
-        self._lock = threading.Lock()
-        self._runner = Runner()
+        self._tuning, self._snapshot = tuning, snapshot
+        self._lock, self._runner = threading.Lock(), Runner()
         self._plans: OrderedDict[Any, Planned] = OrderedDict()
         self._last: Planned | None = None
         self._last_fetches: Sequence[str] | None = None
@@ -275,9 +272,8 @@ class Session:
         """Prepares runs on the caller's memory: `run` of the result computes from the arrays in `feeds`, as they are at
         that moment, into the arrays in `outputs`, and copies nothing.
 
-        feeds: as for `run`, but NumPy arrays, or objects of other libraries with `__dlpack__` (torch.Tensor), in memory
-            of the CPU; or DeviceArray, in the memory of one of the session's devices, which then copies the values
-            without the host.
+        feeds: as for `run`, but NumPy arrays, objects of other libraries with `__dlpack__` (torch.Tensor) in memory of the
+            CPU, or DeviceArray in memory of a device of the session, which then copies values without the host.
         outputs: for each output or tensor, writable memory of the same kinds; or names, for which new arrays are made.
             None: all outputs of the session. They must not overlap other arrays of the binding.
         Arrays are dense, aligned to 64 bytes (see `empty`), and of exactly the declared dtype. The binding has its own
