@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import linnet
+from tests.capi import lib
 from tests.opencl_device import opencl_device
 from tests.py_device import PyDevice, ffi
 
-PENDING = 1000003
+PENDING = lib().LINNET_DEVICE_PENDING
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 

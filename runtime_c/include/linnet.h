@@ -518,7 +518,9 @@ LINNET_API linnet_status linnet_run(linnet_session *session, linnet_error *error
 
 /* How to end a run early. A run can end between two steps, between two iterations of a loop, and while it waits for
  * other runs of its store, but not within a step. Once a step has begun to overwrite a variable, the run continues to
- * its end, so a run changes all variables that the signature assigns, or none. The session can run again afterwards. */
+ * its end, so a run changes all variables that the signature assigns, or none. The session can run again afterwards. A
+ * run also ends while it waits for a device, if that has `wait_until` (linnet_device.h). The device's work goes on
+ * then: until the next run has begun, or the session is freed, it may still read inputs and write outputs. */
 typedef struct linnet_run_config {
     size_t struct_size;
     uint64_t timeout_ns; /* DEADLINE_EXCEEDED after this time, measured from the call by a monotonic clock; 0: none */

@@ -431,8 +431,8 @@ struct linnet_device {
     int (*create_event)(void *context, linnet_handle *event);
     void (*free_event)(void *context, linnet_handle event);
     /* Submits a marker to the queue: the event is complete when all work that was submitted before the marker has
-     * ended. Each run records the event again, after every wait for the previous record has returned. After a wait that
-     * has returned LINNET_DEVICE_PENDING, a later record may replace one that is not complete. */
+     * ended. Each run records the event again. It may do so before an earlier record is complete, if runs are
+     * submitted (linnet_session_submit) or the caller has ended a wait; waits are then for the last record. */
     int (*record)(void *context, linnet_handle queue, linnet_handle event);
     /* Blocks the calling thread until the event is complete. Returns the failure of work that was submitted before the
      * event, if any has failed. */

@@ -23,27 +23,25 @@ static bool in_place(const linnet_plan *plan) {
     return false;
 }
 
-/* Binds port i. `port` is NULL if a later segment computes the output. */
-static linnet_status bind_port(linnet_session *s, int32_t i, const ln_port *port, char *data, size_t bytes,
-                               linnet_error *error) {
+static linnet_status bind_port(linnet_session *s, int32_t i, char *data, size_t bytes, linnet_error *error) {
+    const ln_port *port = i >= 0 ? ln_port_at(&s->plan->program, i) : NULL;
     linnet_status status = LINNET_UNSUPPORTED;
-    const char *what = NULL;
-    if (port == NULL || port->operand.region != LN_REGION_IO || port->dims_slot >= 0)
-        what = "the shape of this output depends on data, so it cannot be bound";
-    else if (i >= s->plan->program.n_inputs && !s->plan->separate)
-        what = "outputs may share memory, unless the plan is made with linnet_plan_config.separate_outputs";
-    else if (in_place(s->plan))
+    const char *what = ln_cannot_bind(s, i), *hint = NULL;
+    if (what == NULL && in_place(s->plan)) {
         what = "a device reads the inputs and outputs of this session in place";
-    else if (data != NULL && bytes != port->bytes)
+        hint = "set inputs with linnet_session_set, or bind memory of the device (linnet_session_bind_device)";
+    } else if (what == NULL && data != NULL && bytes != port->bytes) {
         status = LINNET_WRONG_SHAPE, what = "the size of the memory differs from the plan";
-    else if (bytes != 0 && (uintptr_t)data % LN_ALIGNMENT != 0) /* an empty tensor has no address to read */
+    } else if (what == NULL && bytes != 0 && (uintptr_t)data % LN_ALIGNMENT != 0) { /* no elements, no address */
         status = LINNET_INVALID_ARGUMENT, what = "the memory is not aligned to 64 bytes";
-    else if (data != NULL && overlaps(s, i, data))
+    } else if (what == NULL && data != NULL && overlaps(s, i, data)) {
         status = LINNET_INVALID_ARGUMENT, what = "an output overlaps other memory that is bound";
+    }
     if (what != NULL) {
         ln_fail(error, status, "%s", what);
         if (port != NULL) ln_at_tensor(error, port->name);
         if (status == LINNET_WRONG_SHAPE) ln_expected(error, "%llu bytes", (unsigned long long)port->bytes);
+        if (hint != NULL) ln_hint(error, "%s", hint);
         return status;
     }
     s->bound[i] = data;
@@ -60,13 +58,10 @@ static linnet_status no_port(linnet_error *error) {
 
 linnet_status linnet_session_bind_input(linnet_session *s, int i, void *data, size_t bytes, linnet_error *error) {
     if (s == NULL || i < 0 || i >= s->plan->program.n_inputs) return no_port(error);
-    return bind_port(s, i, &s->plan->program.inputs[i], data, bytes, error);
+    return bind_port(s, i, data, bytes, error);
 }
 
 linnet_status linnet_session_bind_output(linnet_session *s, int i, void *data, size_t bytes, linnet_error *error) {
     if (s == NULL || i < 0 || i >= s->plan->n_outputs) return no_port(error);
-    const ln_program *p = &s->plan->program;
-    int32_t k = 0;
-    while (k < p->n_outputs && p->outputs[k].index != i) ++k;
-    return bind_port(s, p->n_inputs + k, k < p->n_outputs ? &p->outputs[k] : NULL, data, bytes, error);
+    return bind_port(s, ln_port_of_output(s, i), data, bytes, error);
 }

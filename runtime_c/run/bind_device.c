@@ -48,30 +48,34 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device
                                linnet_error *error) {
     const ln_program *p = &s->plan->program;
     const ln_port *port = i >= 0 ? ln_port_at(p, i) : NULL;
-    const bool output = i >= p->n_inputs;
     uint8_t place = 1;
-    linnet_status status = LINNET_INVALID_ARGUMENT;
-    const char *what = NULL;
-    while (place <= s->plan->n_devices && s->plan->devices[place - 1].origin != device) ++place;
-    if (port == NULL || port->operand.region != LN_REGION_IO || port->dims_slot >= 0)
-        status = LINNET_UNSUPPORTED, what = "the shape of this output depends on data, so it cannot be bound";
-    else if (output && !s->plan->separate)
-        status = LINNET_UNSUPPORTED,
-        what = "outputs may share memory, unless the plan is made with linnet_plan_config.separate_outputs";
-    else if (place > s->plan->n_devices)
-        what = "linnet_plan_config.devices does not have the device";
-    else if (span != NULL && span->bytes != port->bytes)
-        status = LINNET_WRONG_SHAPE, what = "the size of the memory differs from the plan";
-    else if (span != NULL && (span->buffer == 0 || span->offset % s->plan->devices[place - 1].limits.alignment != 0))
-        what = "the span has no buffer, or its offset is no multiple of limits.alignment";
+    const char *what = ln_cannot_bind(s, i);
     if (what != NULL) {
-        ln_fail(error, status, "%s", what);
+        ln_fail(error, LINNET_UNSUPPORTED, "%s", what);
         if (port != NULL) ln_at_tensor(error, port->name);
-        if (status == LINNET_WRONG_SHAPE) {
-            ln_expected(error, "%llu bytes", (unsigned long long)port->bytes);
-            ln_got(error, "%llu bytes", (unsigned long long)span->bytes);
-        }
-        return status;
+        return LINNET_UNSUPPORTED;
+    }
+    while (place <= s->plan->n_devices && s->plan->devices[place - 1].origin != device) ++place;
+    if (place > s->plan->n_devices) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_config.devices does not have the device");
+        ln_at_tensor(error, port->name);
+        ln_hint(error, "use the device of the plan; the same name with other options is another device");
+        return LINNET_INVALID_ARGUMENT;
+    }
+    const uint64_t alignment = s->plan->devices[place - 1].limits.alignment;
+    if (span != NULL && span->bytes != port->bytes) {
+        ln_fail(error, LINNET_WRONG_SHAPE, "the size of the memory differs from the plan");
+        ln_at_tensor(error, port->name);
+        ln_expected(error, "%llu bytes", (unsigned long long)port->bytes);
+        ln_got(error, "%llu bytes", (unsigned long long)span->bytes);
+        return LINNET_WRONG_SHAPE;
+    }
+    if (span != NULL && (span->buffer == 0 || span->offset % alignment != 0)) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "the span has no buffer, or an offset that the device cannot use");
+        ln_at_tensor(error, port->name);
+        ln_expected(error, "an offset that is a multiple of %llu", (unsigned long long)alignment);
+        ln_got(error, "%llu", (unsigned long long)span->offset);
+        return LINNET_INVALID_ARGUMENT;
     }
     ln_stay_forget(s, i);
     if (s->bound[i] != NULL) { /* a staged value must not be written to memory that the caller lets the session read */
@@ -87,7 +91,7 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device
                    any_uses(p->commits, p->n_commits, port) || any_uses(p->outputs, p->n_outputs, port);
     for (int32_t k = 0; k < p->n_steps && !stay->staged; ++k)
         stay->staged = others_use(&p->steps[k], port, place, s->root.on_devices.transfers, &found);
-    stay->staged |= output && found == NULL;
+    stay->staged |= i >= p->n_inputs && found == NULL;
     if (!stay->staged && found != NULL) found->stay = stay;
     s->staged |= stay->staged;
     return LINNET_OK;
@@ -95,14 +99,10 @@ static linnet_status bind_port(linnet_session *s, int32_t i, const linnet_device
 
 linnet_status linnet_session_bind_device(linnet_session *s, int output, int i, const linnet_device *device,
                                          const linnet_span *span, linnet_error *error) {
-    if (!LN_HAS_DEVICES) return ln_fail(error, LINNET_UNSUPPORTED, "this build has no devices");
-    if (s == NULL || device == NULL || i < 0 || i >= (output ? s->plan->n_outputs : s->plan->program.n_inputs))
+    if (!LN_HAS_DEVICES) return ln_left_out("linnet_session_bind_device", "LINNET_DEVICES", error);
+    if (s == NULL || i < 0 || i >= (output ? s->plan->n_outputs : s->plan->program.n_inputs))
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "the plan has no input or output of this number");
-    const ln_program *p = &s->plan->program;
-    if (!output) return bind_port(s, i, device, span, error);
-    int32_t k = 0;
-    while (k < p->n_outputs && p->outputs[k].index != i) ++k;
-    return bind_port(s, k < p->n_outputs ? p->n_inputs + k : -1, device, span, error);
+    return bind_port(s, output ? ln_port_of_output(s, i) : i, device, span, error);
 }
 
 linnet_status ln_stays_fetch(linnet_session *s, linnet_error *error) {

@@ -126,10 +126,12 @@ linnet_status ln_queues_drain(linnet_session *s, linnet_error *error) {
         if (!q->busy) continue;
         int code = device->is.record(device->is.context, q->queue, q->event);
         if (code == 0) code = wait_for(s, device, q->event, NULL, &ended, error);
-        if (ended != LINNET_OK)
-            return ln_fail(error, ended,
-                           "the caller's limit came while device %s still had earlier work of this session",
-                           device->is.name);
+        if (ended != LINNET_OK) {
+            ln_fail(error, ended, "the caller's limit came while device %s still had earlier work of this session",
+                    device->is.name);
+            ln_hint(error, "the device goes on: wait or run again, with more time");
+            return ended;
+        }
         if (code != 0) {
             ln_queues_abandon(s, &s->root, false);
             return ln_device_failed(device, code, "complete earlier work", "", error);

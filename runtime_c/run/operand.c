@@ -1,5 +1,5 @@
 /* operand.c - where the operand of a step is: in the file, the store, the session's memory, the caller's memory, or the
- * memory of an earlier segment. */
+ * memory of an earlier segment. And which inputs and outputs may have memory of the caller. */
 #include "run/session.h"
 
 #include "model/store.h"
@@ -44,4 +44,20 @@ void *ln_instance_pointer(const linnet_session *session, const ln_instance *inst
                      o->offset);
     default: return NULL;
     }
+}
+
+int32_t ln_port_of_output(const linnet_session *s, int i) {
+    const ln_program *p = &s->plan->program;
+    for (int32_t k = 0; k < p->n_outputs; ++k)
+        if (p->outputs[k].index == i) return p->n_inputs + k;
+    return -1;
+}
+
+const char *ln_cannot_bind(const linnet_session *s, int32_t i) {
+    const ln_port *port = i >= 0 ? ln_port_at(&s->plan->program, i) : NULL;
+    if (port == NULL || port->operand.region != LN_REGION_IO || port->dims_slot >= 0)
+        return "the shape of this output depends on data, so it cannot be bound";
+    if (i >= s->plan->program.n_inputs && !s->plan->separate)
+        return "outputs may share memory, unless the plan is made with linnet_plan_config.separate_outputs";
+    return NULL;
 }

@@ -86,6 +86,10 @@ linnet_status ln_device_lend(linnet_session *session, ln_instance *instance, lin
 linnet_status ln_device_reclaim(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* submit.c: whether and how runs can be submitted; the session has its queues. */
 void ln_submit_prepare(linnet_session *session);
+/* operand.c: the port of output i of the plan, as ln_port_at numbers them; -1: a later segment computes it. */
+int32_t ln_port_of_output(const linnet_session *session, int i);
+/* operand.c: why no memory of the caller can replace that of port i; NULL: it can. */
+const char *ln_cannot_bind(const linnet_session *session, int32_t i);
 /* bind_device.c: fetches bound inputs of devices into the session's memory before a run, and stores outputs after it.
  * Only of those that are staged. Errors: DEVICE_FAILED. */
 linnet_status ln_stays_fetch(linnet_session *session, linnet_error *error);

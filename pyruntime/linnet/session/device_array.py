@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from linnet.clib.errors import DeviceError, Error, ResourceError, UsageError
 from linnet.clib.ffi import ffi
-from linnet.clib.library import new_struct
+from linnet.clib.library import library, new_struct
 from linnet.ir.dtypes import DTYPE_IDS, bits_of, bytes_of, dtype_of, numpy_dtype
 from linnet.session.device import Device, load_device
 
-_FULL = 1000001  # LINNET_DEVICE_FULL
 _MAX_RANK = 8
 
 
@@ -126,7 +125,7 @@ def _call(device: Device, function: str, *arguments: Any) -> None:
 
 
 def _failure(device: Device, function: str, code: int, arguments: tuple[Any, ...]) -> Error:
-    if code == _FULL:
+    if code == library().LINNET_DEVICE_FULL:
         wanted = f"{arguments[0]} bytes" if function == "allocate" else ""
         return ResourceError(f"device {device.name} has too little memory", code=401, expected=wanted)
     explain = device.pointer.explain
