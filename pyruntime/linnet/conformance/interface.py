@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -107,21 +108,41 @@ class _Metered(Device):
         ffi.memmove(made, given, size)
         made.struct_size = size
 
+        imported: set[int] = set()  # handles of memory of the host, which `release` ends but `allocate` did not give
+
         def allocate(context: object, count: int, buffer: object) -> int:
             code = int(given.allocate(context, count, buffer))
             self.live += 0 if code else int(count)
             return code
 
         def release(context: object, buffer: int, count: int) -> None:
-            self.live -= int(count)
+            if buffer in imported:
+                imported.remove(buffer)
+            else:
+                self.live -= int(count)
             given.release(context, buffer, count)
 
-        self._keep = (
+        def importing(name: str) -> Callable[[object, object, int, Any], int]:
+            def function(context: object, host: object, count: int, buffer: Any) -> int:
+                code = int(getattr(given, name)(context, host, count, buffer))
+                if not code:
+                    imported.add(int(buffer[0]))
+                return code
+
+            return function
+
+        self._keep = [
             ffi.callback("int(void *, uint64_t, linnet_handle *)", allocate, error=1),
             ffi.callback("void(void *, linnet_handle, uint64_t)", release),
             device,
-        )
-        made.allocate, made.release = self._keep[0], self._keep[1]
+        ]
+        made.allocate, made.release = self._keep[:2]
+        for name, kind in (("import", "void *"), ("import_constants", "const void *")):
+            end = ffi.offsetof("linnet_device", name) + ffi.sizeof("void *")
+            if size >= end and getattr(given, name) != ffi.NULL:
+                wrapped = ffi.callback(f"int(void *, {kind}, uint64_t, linnet_handle *)", importing(name), error=1)
+                setattr(made, name, wrapped)
+                self._keep.append(wrapped)
         self.pointer = made
 
 
