@@ -1,4 +1,4 @@
-"""`linnet convert`: ONNX and TFLite models to .lnt files, with quantization, or a report of what --check finds.
+"""`linnet convert`: ONNX, TFLite and PyTorch models to .lnt files, with quantization, or a report of what --check finds.
 linnet.cli.main adds it to its group."""
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from linnet.cli.options import CommandLineError, json_option, shapes_of, shapes_option, user_ops_of, user_ops_option
+from linnet.cli.options import (
+    CommandLineError,
+    json_option,
+    shapes_of,
+    shapes_option,
+    trust_pickle_option,
+    user_ops_of,
+    user_ops_option,
+)
+from linnet.clib.errors import FileError
 from linnet.report.tables import show as _show
 from linnet.report.tables import size as _size
 
@@ -22,7 +31,7 @@ _TIMED = 1.0  # seconds that --html measures
 DTYPES = ("f32", "f16", "i8", "i16")
 
 
-@click.command(short_help="Convert an ONNX or TFLite model, or --check it.")
+@click.command(short_help="Convert an ONNX, TFLite or PyTorch model, or --check it.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The .lnt file to write.")
 @click.option(
@@ -45,6 +54,7 @@ DTYPES = ("f32", "f16", "i8", "i16")
     help="With --check: measure the model for a second, and write the report as an HTML page with timings, memory and a "
     "drawing of the graph.",
 )
+@trust_pickle_option
 @user_ops_option
 @json_option
 def convert(
@@ -57,10 +67,15 @@ def convert(
     table_out: Path | None,
     check: bool,
     html: Path | None,
+    trust_pickle: bool,
     user_ops: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Convert the ONNX or TFLite file MODEL to a .lnt file. With --dtype f16, i8 or i16 the model is also quantized."""
+    """Convert MODEL to a .lnt file. With --dtype f16, i8 or i16 the model is also quantized.
+
+    MODEL is an ONNX or TFLite file, a PyTorch module saved by torch.export.save, torch.jit.save or torch.save, or a .lnt
+    file that is to be quantized.
+    """
     from linnet.ir.graph import dtype_of_graph
     from linnet.report.inspect import summary
     from linnet.session.model import Model
@@ -91,15 +106,17 @@ def convert(
         )
     shapes = shapes_of(inputs)
     if check:
-        return _check(model, shapes, dtype, calibration, table, html, user_ops_of(user_ops), as_json)
-    from linnet.converters import onnx, tflite
-    from linnet.converters.formats import importer_of
+        return _check(model, shapes, dtype, calibration, table, html, trust_pickle, user_ops_of(user_ops), as_json)
+    from linnet.converters.formats import load_graph
+    from linnet.converters.recognition import is_linnet
 
+    if dtype == "f32" and table is None and is_linnet(model):
+        raise FileError(
+            "is already a linnet file", tensor=str(model), code=203, hint="use it with linnet run, bench or inspect, or give "
+            "--dtype to quantize it",
+        )  # fmt: skip
     ops = user_ops_of(user_ops)
-    if importer_of(model) is tflite:
-        graph = tflite.from_tflite(model, input_shapes=shapes or None, user_ops=ops)
-    else:
-        graph = onnx.from_onnx(model, input_shapes=shapes or None, user_ops=ops)
+    graph = load_graph(model, shapes, user_ops=ops, trust_pickle=trust_pickle)
     if dtype != "f32" or table is not None:
         from linnet.quantization.entry import quantize
 
@@ -134,7 +151,7 @@ def _batches(calibration: Path | None, graph: Any) -> Any:
 
 def _check(
     model: Path, shapes: dict[str, tuple[int, ...]], dtype: str, calibration: Path | None, table: Path | None,
-    html: Path | None, user_ops: Sequence[UserOp], as_json: bool,
+    html: Path | None, trust_pickle: bool, user_ops: Sequence[UserOp], as_json: bool,
 ) -> int:  # fmt: skip
     """Prints the report of a model. Returns 1 if the model cannot be converted, else 0."""
     from linnet.file.atomic import write_atomic
@@ -144,8 +161,9 @@ def _check(
 
     seconds = 0.0 if html is None else _TIMED
     report = check(
-        model, shapes or None, dtype=dtype, calibration=calibration, table=table, user_ops=user_ops, seconds=seconds
-    )
+        model, shapes or None, dtype=dtype, calibration=calibration, table=table, user_ops=user_ops, seconds=seconds,
+        trust_pickle=trust_pickle,
+    )  # fmt: skip
     if html is not None:
         write_atomic(html, iter([report.to_html().encode()]))
         if not drawing.installed():

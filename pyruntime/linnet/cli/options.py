@@ -71,6 +71,12 @@ user_ops_option = click.option(
     help="User ops that the model names: a shared library, a Python file or a module. May be repeated.",
 )
 
+trust_pickle_option = click.option(
+    "--trust-pickle",
+    is_flag=True,
+    help="Read modules that torch.save pickled, which runs any code that the file names.",
+)
+
 devices_option = click.option(
     "--device",
     "devices",

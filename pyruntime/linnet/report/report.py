@@ -51,14 +51,15 @@ def check(
     user_ops: Iterable[UserOp] = (),
     seconds: float = 0.0,
     device: str | Device | None = None,
+    trust_pickle: bool = False,
 ) -> Report:
-    """Examines an ONNX or TFLite model without writing anything.
+    """Examines an ONNX or TFLite model, or a saved PyTorch module, without writing anything.
 
     input_shapes: {input name: shape}. Sizes that stay open are assumed for the estimates, and the report says which.
     dtype, calibration (batches, or the path of an .npz file), table: as for `linnet.quantize`; memory and placement are
     then those of the quantized graph. device or devices: as for Session, used instead of the CPU for the ops that they
     support. user_ops: for nodes of custom domains of an ONNX model, and custom operators of a TFLite model.
-    seconds: how long to time the model on random input; 0: not at all.
+    seconds: how long to time the model on random input; 0: not at all. trust_pickle: as for `linnet.load_graph`.
     Raises FileError if the file cannot be read, UsageError for bad arguments. Reasons that prevent a conversion are not
     raised; they are in `Report.problems`.
     """
@@ -66,7 +67,7 @@ def check(
     from linnet.session.device import chosen
 
     used = chosen(device, devices)
-    conversion = _convert(model, input_shapes, user_ops)
+    conversion = _convert(model, input_shapes, user_ops, trust_pickle)
     outline, graph, problems = conversion.outline(), conversion.graph, list(conversion.problems)
     dims = _open_dims(graph) if "infer" in graph.signatures else []
     found = concerns.find(graph)
@@ -90,7 +91,7 @@ def check(
         estimate.shapes, estimate.regions, estimate.regions.get("total"), estimate.regions.get("lower_bound"), weights,
         complete=not estimate.note, note=estimate.note,
     )  # fmt: skip
-    cuts, loops = _data_dependent(_at_fixed_sizes(model, conversion, graph, dims, estimate))
+    cuts, loops = _data_dependent(_at_fixed_sizes(model, conversion, graph, dims, estimate, trust_pickle))
     assumed = [dataclasses.replace(d, assumed=_assumed(d, estimate.shapes)) for d in dims]
     return Report(
         model=str(model) if isinstance(model, str | Path) else model.graph.name or "model",
@@ -110,13 +111,13 @@ def check(
 
 
 def _convert(
-    model: Any, input_shapes: Mapping[str, Sequence[int]] | None, user_ops: Iterable[UserOp] = ()
+    model: Any, input_shapes: Mapping[str, Sequence[int]] | None, user_ops: Iterable[UserOp] = (), trust: bool = False
 ) -> Conversion:
     from linnet.converters import formats, onnx
 
-    importer = formats.importer_of(model) if isinstance(model, str | Path) else onnx
-    conversion: Conversion = importer.examine(model, input_shapes or None, user_ops=user_ops)
-    return conversion
+    if isinstance(model, str | Path):
+        return formats.examine(model, input_shapes, user_ops, trust)
+    return onnx.examine(model, input_shapes or None, user_ops=user_ops)
 
 
 def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any) -> Graph:
@@ -156,7 +157,12 @@ def _assumed(dim: OpenDim, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 
 def _at_fixed_sizes(
-    model: Any, conversion: Conversion, graph: Graph, dims: Sequence[OpenDim], estimate: _Estimate
+    model: Any,
+    conversion: Conversion,
+    graph: Graph,
+    dims: Sequence[OpenDim],
+    estimate: _Estimate,
+    trust: bool,
 ) -> Graph | None:
     """The graph with input sizes filled in, so that only data-dependent dimensions stay open. None if that fails."""
     if not dims:
@@ -165,7 +171,7 @@ def _at_fixed_sizes(
     wanted = {name: shape for name, shape in estimate.shapes.items() if name in names}
     if not wanted:
         return None
-    again = _convert(model, wanted)
+    again = _convert(model, wanted, trust=trust)
     return again.graph if len(again.problems) <= len(conversion.problems) else None
 
 

@@ -239,9 +239,9 @@ def _load(
         return trainable(model.copy(), patterns) if patterns else model.copy()
     path = Path(model)
     from linnet.converters import tflite
-    from linnet.converters.formats import importer_of
+    from linnet.converters.formats import format_of_model
 
-    if importer_of(path) is tflite:
+    if format_of_model(path) == "tflite":
         return tflite.from_tflite(path, trainable=patterns, user_ops=user_ops)
     import onnx
 

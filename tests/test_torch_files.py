@@ -1,0 +1,213 @@
+"""Saved PyTorch modules through `linnet.load_graph` and `linnet convert`: the same numbers as from the module itself, and
+one clear line for every file that holds no module."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from tests.with_torch import MISSING, torch
+
+pytest.importorskip("onnxscript", reason=MISSING)
+from torch import nn
+
+SHAPE = {"input": (1, 3, 32, 32)}
+Command = Callable[..., Any]
+
+
+def network() -> Any:
+    """A convolution, a block of a depthwise and a pointwise one, and a classifier, as in torchvision's MobileNet."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU6(),
+        nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8), nn.ReLU6(), nn.Conv2d(8, 16, 1),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 5),
+    ).eval()  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the network in every kind of file."""
+    folder, net, x = tmp_path_factory.mktemp("saved"), network(), torch.zeros(2, 3, 32, 32)
+    torch.export.save(torch.export.export(net, (x[:1],)), folder / "fixed.pt2")
+    batch = ({0: torch.export.Dim("batch")},)
+    torch.export.save(torch.export.export(net, (x,), dynamic_shapes=batch), folder / "open.pt2")
+    torch.jit.script(net).save(str(folder / "script.pt"))
+    torch.jit.trace(net, x[:1]).save(str(folder / "trace.pt"))
+    torch.save(net, folder / "module.pt")
+    torch.save(net, folder / "old.pt", _use_new_zipfile_serialization=False)
+    torch.save(net.train(), folder / "training.pt")
+    torch.save(net.state_dict(), folder / "weights.pt")
+    return folder
+
+
+def outputs(graph: linnet.Graph) -> np.ndarray[Any, Any]:
+    x = np.random.default_rng(1).standard_normal((1, 3, 32, 32), np.float32)
+    return linnet.Session(graph).run({"input": x})["output"]
+
+
+KINDS = {
+    "fixed.pt2": None, "open.pt2": None, "script.pt": SHAPE, "trace.pt": SHAPE, "module.pt": SHAPE, "old.pt": SHAPE,
+    "training.pt": SHAPE,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_has_the_numbers_of_the_module(name: str, saved: Path) -> None:
+    graph = linnet.load_graph(saved / name, KINDS[name], trust_pickle=name in ("module.pt", "old.pt", "training.pt"))
+    expected = outputs(linnet.from_torch(network(), torch.zeros(1, 3, 32, 32)))
+    np.testing.assert_allclose(outputs(graph), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    assert np.ptp(expected) > 1e-3 and graph.metadata["source"] == "torch"
+
+
+def test_shapes_of_a_program(saved: Path) -> None:
+    """Those that it leaves open can be fixed, no others."""
+    shape = linnet.load_graph(saved / "open.pt2").signatures["infer"].function.inputs[0].shape
+    assert shape is not None and isinstance(shape[0], str) and shape[1:] == (3, 32, 32)  # torch's own name of the batch
+    graph = linnet.load_graph(saved / "open.pt2", {"input": (4, 3, 32, 32)})
+    assert graph.signatures["infer"].function.inputs[0].shape == (4, 3, 32, 32)
+    with pytest.raises(linnet.ConversionError, match=r"\[1, 3, 8, 8\].*declares \[1, 3, 32, 32\]"):
+        linnet.load_graph(saved / "fixed.pt2", {"input": (1, 3, 8, 8)})
+
+
+def test_a_program_needs_no_example(saved: Path) -> None:
+    program = torch.export.load(saved / "open.pt2")
+    np.testing.assert_array_equal(outputs(linnet.from_torch(program)), outputs(linnet.load_graph(saved / "open.pt2")))
+    with pytest.raises(linnet.UsageError, match="ExportedProgram has its own inputs"):
+        linnet.from_torch(program, torch.zeros(1, 3, 32, 32))
+    with pytest.raises(linnet.UsageError, match="inputs are missing"):
+        linnet.from_torch(network())
+    with pytest.raises(linnet.UsageError, match=r"linnet\.load_graph"):
+        linnet.from_torch(torch.jit.load(saved / "script.pt"), torch.zeros(1, 3, 32, 32))
+
+
+@pytest.mark.parametrize("name", ["script.pt", "module.pt"])
+def test_wrong_shapes(name: str, saved: Path) -> None:
+    def load(shapes: dict[str, Any] | None) -> None:
+        linnet.load_graph(saved / name, shapes, trust_pickle=True)
+
+    with pytest.raises(linnet.UsageError, match=r"does not record.*--shape input=1,3,224,224"):
+        load(None)
+    with pytest.raises(linnet.UsageError, match=r"no input named 'x'; expected input"):
+        load({"x": (1, 3, 32, 32)})
+    with pytest.raises(linnet.UsageError, match=r"does not take f32 inputs of these shapes.*channels"):
+        load({"input": (1, 4, 32, 32)})
+
+
+def test_a_dictionary_of_outputs_and_an_optional_input(tmp_path: Path) -> None:
+    torch.save(Named(), tmp_path / "named.pt")
+    with pytest.raises(linnet.UsageError, match="expected a shape for x;"):
+        linnet.load_graph(tmp_path / "named.pt", trust_pickle=True)
+    graph = linnet.load_graph(tmp_path / "named.pt", {"x": (2, 3)}, trust_pickle=True)
+    assert graph.signatures["infer"].inputs == ["x"] and graph.signatures["infer"].outputs == ["double", "sum"]
+    torch.save(Optional(), tmp_path / "optional.pt")
+    with pytest.raises(linnet.UsageError, match="one for x too"):
+        linnet.load_graph(tmp_path / "optional.pt", {"y": (1,)}, trust_pickle=True)
+
+
+class Named(nn.Module):
+    def forward(self, x: Any, scale: Any = None) -> dict[str, Any]:
+        return {"double": x * 2 if scale is None else x * scale, "sum": x.sum()}
+
+
+class Optional(nn.Module):
+    def forward(self, x: Any = None, y: Any = None) -> Any:
+        return y if x is None else x
+
+
+class Harmful:
+    """Unpickling it makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_pickles_run_only_when_trusted(tmp_path: Path) -> None:
+    torch.save(Harmful(tmp_path / "made"), tmp_path / "harmful.pt")
+    with pytest.raises(linnet.UsageError, match=r"pickled module.*run any code.*torch\.export\.save.*--trust-pickle"):
+        linnet.load_graph(tmp_path / "harmful.pt", {"x": (1,)})
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(linnet.FileError, match="holds a NoneType"):
+        linnet.load_graph(tmp_path / "harmful.pt", {"x": (1,)}, trust_pickle=True)
+    assert (tmp_path / "made").exists()
+
+
+def test_a_program_cannot_bring_a_pickle(saved: Path, tmp_path: Path) -> None:
+    """torch.export.load unpickles the example inputs that a file has, whatever they are."""
+    import zipfile
+
+    torch.save(Harmful(tmp_path / "made"), tmp_path / "inputs.pt")
+    with zipfile.ZipFile(saved / "fixed.pt2") as old, zipfile.ZipFile(tmp_path / "net.pt2", "w") as new:
+        names = old.namelist()
+        for name in names:
+            harm = name.endswith("sample_inputs/model.pt")
+            new.writestr(name, (tmp_path / "inputs.pt").read_bytes() if harm else old.read(name))
+    assert any(name.endswith("sample_inputs/model.pt") for name in names)
+    before = dict(os.environ)
+    with pytest.raises(linnet.UsageError, match=r"pickled objects.*run any code"):
+        linnet.load_graph(tmp_path / "net.pt2")
+    assert not (tmp_path / "made").exists() and dict(os.environ) == before
+
+
+def test_a_pickle_without_its_source(tmp_path: Path) -> None:
+    torch.save(Named(), tmp_path / "named.pt")
+    content = (tmp_path / "named.pt").read_bytes()
+    (tmp_path / "named.pt").write_bytes(content.replace(b"Named", b"Nomad"))
+    with pytest.raises(linnet.FileError, match=r"unpickled.*Nomad.*PYTHONPATH"):
+        linnet.load_graph(tmp_path / "named.pt", {"x": (2, 3)}, trust_pickle=True)
+
+
+def test_weights_alone_are_refused(saved: Path) -> None:
+    for trust in (False, True):
+        with pytest.raises(linnet.FileError, match=r"state_dict.*load_state_dict.*torch\.export\.save"):
+            linnet.load_graph(saved / "weights.pt", SHAPE, trust_pickle=trust)
+
+
+@pytest.mark.parametrize("name", ["fixed.pt2", "script.pt", "module.pt"])
+def test_damaged_files(name: str, saved: Path, tmp_path: Path) -> None:
+    content = (saved / name).read_bytes()
+    path = tmp_path / name
+    for damaged in (content[: len(content) // 2], content[:4] + bytes(200), b"", b"content"):
+        path.write_bytes(damaged)
+        with pytest.raises(linnet.FileError, match=r"is not a PyTorch file, or is damaged.*linnet\.from_torch"):
+            linnet.load_graph(path, SHAPE, trust_pickle=True)
+
+
+def test_random_damage_ends_in_an_error_or_a_graph(saved: Path, tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(3), tmp_path / "net.pt2"
+    content = (saved / "fixed.pt2").read_bytes()
+    for _ in range(20):
+        changed = bytearray(content)
+        for at in rng.integers(0, len(content), 30):
+            changed[at] = rng.integers(0, 256)
+        path.write_bytes(bytes(changed))
+        try:
+            linnet.load_graph(path)
+        except linnet.Error as error:
+            assert "\n" not in str(error)
+
+
+def test_the_command(saved: Path, tmp_path: Path, linnet_command: Command) -> None:
+    out = tmp_path / "net.lnt"
+    done = linnet_command("convert", saved / "fixed.pt2", "-o", out)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    expected = outputs(linnet.load_graph(saved / "fixed.pt2"))
+    np.testing.assert_array_equal(outputs(linnet.load_graph(out)), expected)
+    done = linnet_command("convert", saved / "module.pt", "-o", out, "--shape", "input=1,3,32,32")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "--trust-pickle" in done.stderr
+    arguments = ("convert", saved / "module.pt", "-o", out, "--shape", "input=1,3,32,32", "--trust-pickle")
+    assert linnet_command(*arguments).returncode == 0
+    np.testing.assert_allclose(outputs(linnet.load_graph(out)), expected, rtol=0, atol=1e-6)
+    done = linnet_command("convert", "--check", saved / "script.pt", "--shape", "input=1,3,32,32", "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and report["converts"] and report["format"] == "torch" and report["nodes"] > 5
