@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import linnet
+from tests.test_preprocess import photo
 from tests.with_torch import MISSING, torch
 
 pytest.importorskip("onnxscript", reason=MISSING)
@@ -211,3 +213,35 @@ def test_the_command(saved: Path, tmp_path: Path, linnet_command: Command) -> No
     done = linnet_command("convert", "--check", saved / "script.pt", "--shape", "input=1,3,32,32", "--json")
     report = json.loads(done.stdout)
     assert done.returncode == 0 and report["converts"] and report["format"] == "torch" and report["nodes"] > 5
+
+
+def test_from_pictures_to_an_i8_model(saved: Path, tmp_path: Path, linnet_command: Command) -> None:
+    """One command takes a saved module and a folder of pictures, and the result takes a picture."""
+    for i in range(20):
+        Image.fromarray(photo(40 + i, 60, i, smooth=True)).save(tmp_path / f"{i}.png")
+    for name in ("open.pt2", "script.pt"):
+        out = tmp_path / "i8.lnt"
+        done = linnet_command(
+            "convert", saved / name, "-o", out, "--shape", "input=1,3,32,32", "--dtype", "i8", "--calibration", tmp_path,
+            "--samples", 10, "--image", "imagenet",
+        )  # fmt: skip
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        done = linnet_command("run", out, "--input", tmp_path / "7.png", "--output-dir", tmp_path)
+        assert done.returncode == 0, done.stderr
+        pixels = transformed(Image.open(tmp_path / "7.png"))
+        with torch.no_grad():
+            expected = network()(pixels).numpy()
+        assert np.abs(np.load(tmp_path / "output.npy") - expected).max() < 0.05 * np.abs(expected).max()
+    done = linnet_command("bench", out, "--signature", "raw", "--seconds", "0.05", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["inputs"][0]["shape"] == [1, 3, 32, 32]
+
+
+def transformed(picture: Any) -> Any:
+    """What torchvision's transforms Resize(37), CenterCrop(32), ToTensor and Normalize make of a picture that is wider than
+    high."""
+    width = int(37 * picture.width / picture.height)
+    sized = picture.resize((width, 37), Image.Resampling.BILINEAR)
+    left, top = round((width - 32) / 2), round((37 - 32) / 2)
+    values = np.asarray(sized.crop((left, top, left + 32, top + 32)), np.float32) / 255
+    normal = (values - np.float32((0.485, 0.456, 0.406))) / np.float32((0.229, 0.224, 0.225))
+    return torch.from_numpy(normal.transpose(2, 0, 1)[None].astype(np.float32))

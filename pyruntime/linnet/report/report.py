@@ -52,13 +52,17 @@ def check(
     seconds: float = 0.0,
     device: str | Device | None = None,
     trust_pickle: bool = False,
+    samples: int | None = None,
+    image: str | None = None,
 ) -> Report:
     """Examines an ONNX or TFLite model, or a saved PyTorch module, without writing anything.
 
     input_shapes: {input name: shape}. Sizes that stay open are assumed for the estimates, and the report says which.
-    dtype, calibration (batches, or the path of an .npz file), table: as for `linnet.quantize`; memory and placement are
-    then those of the quantized graph. device or devices: as for Session, used instead of the CPU for the ops that they
-    support. user_ops: for nodes of custom domains of an ONNX model, and custom operators of a TFLite model.
+    dtype, calibration (batches, or the path of an .npz file or a folder), table: as for `linnet.quantize`; memory and
+        placement are then those of the quantized graph. samples, image: the most samples of a folder, and how its
+        pictures become the model's input, as for `linnet.preprocess.recipe`.
+    device or devices: as for Session, used instead of the CPU for the ops that they support. user_ops: for nodes of
+        custom domains of an ONNX model, and custom operators of a TFLite model.
     seconds: how long to time the model on random input; 0: not at all. trust_pickle: as for `linnet.load_graph`.
     Raises FileError if the file cannot be read, UsageError for bad arguments. Reasons that prevent a conversion are not
     raised; they are in `Report.problems`.
@@ -72,7 +76,7 @@ def check(
     dims = _open_dims(graph) if "infer" in graph.signatures else []
     found = concerns.find(graph)
     if not problems and (dtype != "f32" or table is not None):
-        graph = _quantized(graph, dtype, calibration, table)
+        graph = _quantized(graph, dtype, calibration, table, samples, image)
     elif dtype == "f32":
         dtype = dtype_of_graph(graph)
     closed, note = (True, "") if not problems else _close(graph)
@@ -120,12 +124,12 @@ def _convert(
     return onnx.examine(model, input_shapes or None, user_ops=user_ops)
 
 
-def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any) -> Graph:
-    from linnet.quantization.calibrate import batches_for
+def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any, samples: int | None, image: str | None) -> Graph:
     from linnet.quantization.entry import quantize
+    from linnet.quantization.samples import calibration_samples
 
     if isinstance(calibration, str | Path):
-        calibration = batches_for(calibration, graph)
+        calibration = calibration_samples(graph, calibration, samples, image=image)
     return quantize(graph, calibration, dtype, table=table)
 
 
