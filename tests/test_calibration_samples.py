@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import wave
 from collections.abc import Callable
 from pathlib import Path
@@ -247,8 +248,13 @@ def test_the_command(pictures: Path, tmp_path: Path, linnet_command: Command) ->
     exact = linnet.Session(recipe(network(), "unit")).run({"x": pixels})["y"]
     assert np.abs(np.load(tmp_path / "out" / "y.npy") - exact).max() < 0.05 * np.abs(exact).max()
     assert set(linnet.Graph.load(out).signatures) == {"infer", "raw"}
-    done = linnet_command("convert", "--check", source, *options, "--image", "unit", "--samples", 3)
-    assert done.returncode in (0, 1) and "linnet file" in done.stderr  # --check looks at models of other formats
+    network().to_onnx(tmp_path / "net.onnx")
+    check = ("convert", "--check", tmp_path / "net.onnx", *options, "--samples", 3, "--json")
+    report = json.loads(linnet_command(*check, "--image", "unit").stdout)
+    assert report["converts"] and report["dtype"] == "i8"
+    assert linnet_command(*check).returncode == 1
+    done = linnet_command("convert", source, "-o", out, "--samples", 3, "--dtype", "f16")
+    assert done.returncode == 2 and "--samples has no effect" in done.stderr
     done = linnet_command("convert", source, "-o", tmp_path / "f32.lnt", "--image", "unit")
     assert done.returncode == 0
     done = linnet_command("convert", tmp_path / "f32.lnt", "-o", tmp_path / "again.lnt", *options, "--samples", 5)

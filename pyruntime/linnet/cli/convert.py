@@ -112,6 +112,10 @@ def convert(
         raise CommandLineError(
             "--calibration has no effect because f32 models are not quantized", code=101, hint="add --dtype i8 or i16"
         )
+    if samples is not None and calibration is None:
+        raise CommandLineError(
+            "--samples has no effect without calibration", code=101, hint="add --calibration, or remove --samples"
+        )
     shapes = shapes_of(inputs)
     if check:
         return _check(
