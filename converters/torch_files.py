@@ -218,6 +218,7 @@ def _from_script(
     content = io.BytesIO()
     names = [name for name in _parameters(torch, module)[0] if name in shapes]
     try:
+        torch._C._jit_set_onnx_log_output_stream("stderr")  # when it fails, it prints its graph, by default on stdout
         with torch.no_grad():
             torch.onnx.export(module, arguments, content, dynamo=False, input_names=names)
     except Exception as error:  # as in `export`

@@ -119,6 +119,42 @@ class Named(nn.Module):
         return {"double": x * 2 if scale is None else x * scale, "sum": x.sum()}
 
 
+class Pair(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        return x + y, (x * y, x - y)
+
+
+class Keyed(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"double": x * 2}
+
+
+class Forks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x - 1
+
+
+def test_outputs_of_torchscript(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    torch.jit.script(Pair()).save(str(tmp_path / "pair.pt"))
+    graph = linnet.load_graph(tmp_path / "pair.pt", {"x": (2,), "y": (2,)})
+    found = linnet.Session(graph).run({"x": np.float32([1, 2]), "y": np.float32([3, 5])})
+    assert {name: value.tolist() for name, value in found.items()} == {
+        "output_0": [4, 7], "output_1": [3, 10], "output_2": [-2, -3]
+    }  # fmt: skip
+    torch.jit.script(Keyed()).save(str(tmp_path / "keyed.pt"))
+    capfd.readouterr()
+    with pytest.raises(linnet.ConversionError, match=r"DictConstruct.*\.pt2"):
+        linnet.load_graph(tmp_path / "keyed.pt", {"x": (2,)})
+    assert capfd.readouterr().out == ""
+
+
+def test_the_exporters_message_is_one_line(tmp_path: Path) -> None:
+    torch.save(Forks(), tmp_path / "forks.pt")
+    with pytest.raises(linnet.ConversionError, match="data-dependent") as caught:
+        linnet.load_graph(tmp_path / "forks.pt", {"x": (3,)}, trust_pickle=True)
+    assert "\n" not in str(caught.value) and caught.value.problems[0].op == "torch.onnx.export"
+
+
 class Optional(nn.Module):
     def forward(self, x: Any = None, y: Any = None) -> Any:
         return y if x is None else x
