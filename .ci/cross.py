@@ -10,9 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLCHAINS = ROOT / ".ci" / "toolchains"
@@ -48,13 +49,13 @@ TARGETS = {
 }  # fmt: skip
 
 
-def fail(text: str) -> None:
-    sys.exit(f"make cross: {text}")
+def fail(text: str, who: str = "make cross") -> NoReturn:
+    sys.exit(f"{who}: {text}")
 
 
-def run(*command: str) -> None:
+def run(*command: str, env: Mapping[str, str] | None = None) -> None:
     """Runs a command; prints what it printed, but for ninja's progress, only if it fails."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=env)
     if done.returncode:
         print("\n".join(line for line in done.stdout.splitlines() if not line.startswith("[")), file=sys.stderr)
         fail(f"exit status {done.returncode} of: {' '.join(command)}")
@@ -143,7 +144,9 @@ def main() -> None:
     tools(out / "tools", given.jobs, of_tools, out, given.tests)
     if of_library:
         library(out / "library", given.jobs, of_library, out)
-    for file in sorted([*(out / "bin").glob("*"), *(out / "lib").glob("*.so.*.*.*"), *(out / "lib").glob("*opencl.so")]):
+    for file in sorted(
+        [*(out / "bin").glob("*"), *(out / "lib").glob("*.so.*.*.*"), *(out / "lib").glob("*opencl.so")]
+    ):
         print(f"{os.path.relpath(file)}: {file.stat().st_size:,} bytes")
 
 

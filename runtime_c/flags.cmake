@@ -51,7 +51,7 @@ int main(void) { return 0; }" LINNET_HAS_FORTIFY_3) # else the C library warns t
   add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=${LINNET_FORTIFY})
   foreach(flag stack-protector-strong stack-clash-protection)
     string(MAKE_C_IDENTIFIER "LINNET_HAS_${flag}" has)
-    check_c_compiler_flag(-f${flag} ${has})
+    check_c_compiler_flag("-Werror -f${flag}" ${has}) # clang warns about what a processor lacks
     if(${has})
       add_compile_options(-f${flag})
     endif()

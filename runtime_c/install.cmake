@@ -25,6 +25,10 @@ if(SKBUILD)
     install(TARGETS ${LINNET_TOOL_NAMES} RUNTIME DESTINATION linnet/bin COMPONENT python)
   endif()
   install(FILES ${LINNET_HEADERS} DESTINATION linnet/include COMPONENT python)
+  if(LINNET_TARGETS) # archives of .ci/wheels.py
+    file(GLOB archives ${LINNET_TARGETS}/*.tar.xz)
+    install(FILES ${archives} DESTINATION linnet/targets COMPONENT python)
+  endif()
   return()
 endif()
 

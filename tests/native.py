@@ -75,7 +75,9 @@ _KINDS = {
         ("cmake", "clang"),
     ),
     "thread": _Kind(("-DLINNET_SANITIZE=thread",), ("cmake", "cc")),
-    "aarch64": _Kind((f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/toolchains/gcc.cmake", _QUICK), ("cmake", "aarch64-linux-gnu-gcc")),
+    "aarch64": _Kind(
+        (f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/toolchains/gcc.cmake", _QUICK), ("cmake", "aarch64-linux-gnu-gcc")
+    ),
 }
 # The tests that every change must pass take the first of each; `make test-more` takes the others too. Every sanitizer and every
 # processor finds something that the others do not.

@@ -9,3 +9,10 @@ set(CMAKE_C_ARCHIVE_FINISH "\"${LINNET_ZIG}\" ranlib <TARGET>")
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+# CMake's questions are answered without a link, since zig compiles a C library for each new set of flags. The answers that
+# only a link would give stand here.
+set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+set(CMAKE_HAVE_LIBC_PTHREAD OFF CACHE INTERNAL "")
+set(CMAKE_HAVE_PTHREADS_CREATE OFF CACHE INTERNAL "")
+set(CMAKE_HAVE_PTHREAD_CREATE ON CACHE INTERNAL "")
+set(LINNET_LINKS___Bsymbolic_functions OFF CACHE INTERNAL "") # zig's linker does not know it
