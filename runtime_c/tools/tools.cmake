@@ -9,7 +9,7 @@ function(linnet_tool name library)
   set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)
 endfunction()
 
-linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c values.c)
+linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c system.c system_state.c values.c)
 linnet_tool(linnet-run linnet_static linnet_run.c inputs.c media.c media_bmp.c npy.c
             results.c trace.c values.c)
 linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_keep.c train_loop.c train_nan.c train_order.c
