@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -108,9 +109,9 @@ class Allocator:
 
 
 class Chain:
-    """Model, store, plan and session of one file in memory. Each step may raise Failure."""
+    """Model, store, plan and session of one file in memory, or of the file at a path. Each step may raise Failure."""
 
-    def __init__(self, data: bytes, allocator: Allocator | None = None, *, copy: bool = True) -> None:
+    def __init__(self, data: bytes | Path, allocator: Allocator | None = None, *, copy: bool = True) -> None:
         self.data = data  # kept alive for models that do not copy the data
         self.allocator = allocator
         self.model = self.store = self.plan = self.session = NULL
@@ -120,10 +121,12 @@ class Chain:
         config.allocator = allocator.struct if allocator else NULL
         out = ffi.new("linnet_model **")
         try:
-            check(
-                lib().linnet_model_open_memory(ffi.from_buffer(data), len(data), int(copy), config, out, self.error),
-                self.error,
-            )
+            if isinstance(data, Path):
+                status = lib().linnet_model_open(str(data).encode(), config, out, self.error)
+            else:
+                buffer = ffi.from_buffer(data)
+                status = lib().linnet_model_open_memory(buffer, len(data), int(copy), config, out, self.error)
+            check(status, self.error)
         finally:
             self.model = out[0]
 

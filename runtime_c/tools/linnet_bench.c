@@ -6,6 +6,7 @@
 
 #include "common.h"
 #include "linnet_ext.h"
+#include "system.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "\n"
                            "Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n";
 
-enum { MOST_RUNS = 1 << 20, FEWEST_RUNS = 5, WARM_RUNS = 2, TRACED_RUNS = 50 };
+enum { MOST_RUNS = 1 << 20, FIRST_ROOM = 256, FEWEST_RUNS = 5, WARM_RUNS = 2, TRACED_RUNS = 50, CLOCK_READINGS = 8 };
 
 typedef struct bench {
     tool_options common;
@@ -61,7 +62,10 @@ typedef struct bench {
     linnet_plan_info memory;
     uint64_t most; /* linnet_plan_bound */
     linnet_error unbounded;
-    linnet_step_info *steps; /* with times if --ops or --json is given */
+    linnet_step_info *steps;  /* with times if --ops or --json is given */
+    tool_state before, after; /* of the machine, at the start and at the end of the steady runs */
+    int fastest_mhz;          /* the highest clock that was seen in between */
+    long long peak_rss;
 } bench;
 
 static int parse(bench *b, int argc, char **argv) {
@@ -132,21 +136,40 @@ static int by_size(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+/* Measures the steady runs. Now and then, between two of them, it reads the clock of the machine. */
 static int measure(bench *b) {
-    int status = TOOL_OK;
-    double *times = malloc(MOST_RUNS * sizeof *times), end, total = 0;
+    int status = TOOL_OK, room = FIRST_ROOM;
+    double *times = malloc((size_t)room * sizeof *times), begin, end, read, total = 0;
     if (!times) return tool_no_memory(b->common.tool);
     for (int i = 0; status == TOOL_OK && i < WARM_RUNS; i++) status = tool_run(&b->common, b->session);
-    end = tool_now() + b->seconds;
-    for (b->runs = 0; b->runs < MOST_RUNS && (b->runs < FEWEST_RUNS || tool_now() < end); b->runs++) {
-        double begin = tool_now();
-        if (status == TOOL_OK) status = tool_run(&b->common, b->session);
-        if (status != TOOL_OK) {
-            free(times);
-            return status;
+    tool_state_read(&b->before);
+    begin = tool_now();
+    end = begin + b->seconds;
+    read = begin + b->seconds / CLOCK_READINGS;
+    for (b->runs = 0; status == TOOL_OK && b->runs < MOST_RUNS; b->runs++) {
+        begin = tool_now();
+        if (b->runs >= FEWEST_RUNS && begin >= end) break;
+        if (begin >= read) {
+            const int mhz = tool_fastest_mhz();
+            if (mhz > b->fastest_mhz) b->fastest_mhz = mhz;
+            read += b->seconds / CLOCK_READINGS;
         }
+        if (b->runs == room) {
+            double *larger = realloc(times, 2 * (size_t)room * sizeof *times);
+            if (!larger) break;
+            times = larger;
+            room *= 2;
+        }
+        begin = tool_now();
+        status = tool_run(&b->common, b->session);
         times[b->runs] = tool_now() - begin;
         total += times[b->runs];
+    }
+    tool_state_read(&b->after);
+    b->peak_rss = tool_peak_rss();
+    if (status != TOOL_OK) {
+        free(times);
+        return status;
     }
     qsort(times, (size_t)b->runs, sizeof *times, by_size);
     b->least = times[0];
@@ -288,6 +311,16 @@ static void print_json(const bench *b) {
         }
         printf("}, \"transfers\": %d, \"fallbacks\": %d, ", transfers(b), (int)m->fallbacks);
     }
+    printf("\"machine\": ");
+    tool_print_machine(true);
+    printf(", \"before\": ");
+    tool_print_state("", &b->before, true);
+    printf(", \"after\": ");
+    tool_print_state("", &b->after, true);
+    if (b->peak_rss < 0)
+        printf(", \"peak_rss\": null, ");
+    else
+        printf(", \"peak_rss\": %lld, ", b->peak_rss);
     printf("\"segments\": %d, \"memory\": {", (int)m->segments);
     for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", regions[i].name, (unsigned long long)regions[i].bytes);
@@ -353,6 +386,10 @@ static void print_text(const bench *b) {
                b->unbounded.what);
     else if (b->most > m->total)
         printf("        at most %.1f including later segments\n", kb * (double)b->most);
+    if (b->peak_rss >= 0) printf("        the process needed %.1f at most\n", kb * (double)b->peak_rss);
+    tool_print_machine(false);
+    tool_print_state("before", &b->before, false);
+    tool_print_state("after", &b->after, false);
     if (!b->ops) return;
     printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "kB", "layout", "kernel", "step");
     for (int i = 0; i < m->steps; i++)
@@ -379,6 +416,8 @@ static int run(bench *b) {
         else
             print_text(b);
         status = tool_flush(b->common.tool);
+        tool_note_root(b->common.tool);
+        tool_warn_slow(b->common.tool, &b->before, b->fastest_mhz, &b->after);
     }
     free(b->steps);
     linnet_session_free(b->session);

@@ -5,11 +5,15 @@ function(linnet_tool name library)
   list(TRANSFORM ARGN PREPEND runtime_c/tools/)
   add_executable(${name} runtime_c/tools/common.c ${ARGN})
   target_compile_options(${name} PRIVATE -Wall -Wextra)
+  if(LINNET_OPTIMIZED) # as in the library: nothing here unwinds, and what nothing calls is left out
+    target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-unwind-tables)
+    target_link_options(${name} PRIVATE -Wl,--gc-sections)
+  endif()
   target_link_libraries(${name} PRIVATE ${library} ${CMAKE_DL_LIBS})
   set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)
 endfunction()
 
-linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c values.c)
+linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c system.c system_state.c values.c)
 linnet_tool(linnet-run linnet_static linnet_run.c inputs.c media.c media_bmp.c npy.c
             results.c trace.c values.c)
 linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_keep.c train_loop.c train_nan.c train_order.c

@@ -66,6 +66,7 @@ def bench(
 ) -> None:
     """Time MODEL on random input: load, plan, first run, steady-state runs, and each op."""
     from linnet.session.bench import measure
+    from linnet.session.machine import machine_text, state_text, warnings
 
     if not math.isfinite(seconds):
         raise CommandLineError(
@@ -85,13 +86,12 @@ def bench(
         tuning=tuning,
     )
     note_batches({entry["name"]: entry["shape"] for entry in report["inputs"] if entry["assumed"]})
+    for text in warnings(report["before"], report["after"]):
+        click.echo(f"linnet: warning: {text}", err=True)
     if as_json:
         click.echo(json.dumps(report))
         return
-    machine = report["machine"]
-    click.echo(
-        f"{model}: {report['dtype']}, {_count(report['threads'], 'thread')}, {report['isa']}, on {machine['cpu']}"
-    )
+    click.echo(f"{model}: {report['dtype']}, {_count(report['threads'], 'thread')}, {report['isa']}")
     click.echo(
         f"median {report['median_ms']:.3f} ms, min {report['min_ms']:.3f}, p95 {report['p95_ms']:.3f} "
         f"over {report['runs']} runs; first run {report['first_run_ms']:.3f}, load {report['load_ms']:.3f}, "
@@ -99,6 +99,9 @@ def bench(
     )
     if devices:
         click.echo(_places(report["steps_on"], report["transfers"], report["fallbacks"]))
+    click.echo(f"machine {machine_text(report['machine'])}")
+    click.echo(f"before  {state_text(report['before'])}")
+    click.echo(f"after   {state_text(report['after'])}")
     memory = _table("Memory", "region", ">bytes")
     for name, value in report["memory"].items():
         memory.add_row(_region(name), f"{value:,}")

@@ -4,8 +4,6 @@ The native tool linnet-bench reports the same figures without Python."""
 from __future__ import annotations
 
 import math
-import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +18,7 @@ from linnet.file.reader import read
 from linnet.ir.dtypes import numpy_dtype
 from linnet.ir.graph import Graph, dtype_of_graph
 from linnet.ir.user_op import UserOp
+from linnet.session import machine
 from linnet.session.device import Device
 from linnet.session.model import Model, TensorSpec
 from linnet.session.open_sizes import kind_of, open_batches, usable_shape
@@ -61,7 +60,9 @@ def measure(
     begin_first = time.perf_counter_ns()
     session.run(feeds)
     first = time.perf_counter_ns() - begin_first
+    before = machine.state()
     times = steady_times(session, seconds)
+    after, peak = machine.state(), machine.peak_rss()
     traced = Session(model, signature, store=session.variables, trace=True, **options)
     for _ in range(min(_TRACED_RUNS, len(times))):
         traced.run(feeds)
@@ -84,7 +85,10 @@ def measure(
             for s in specs
         ],
         "memory": session.memory,
-        "machine": machine(),
+        "machine": machine.machine(),
+        "before": before,
+        "after": after,
+        "peak_rss": peak,
         **(_places(traced) if devices else {}),
         "ops": [
             {
@@ -176,19 +180,3 @@ def _bytes_while_made(spec: TensorSpec) -> int:
     """Bytes per element of a random input, with the doubles from which a float is made."""
     size = numpy_dtype(spec.dtype).itemsize
     return size + 8 if spec.dtype == "bf16" or numpy_dtype(spec.dtype).kind == "f" else size
-
-
-def machine() -> dict[str, Any]:
-    """The processor's name, the cores this process may use, and their current frequency if the system reports it."""
-    name, megahertz = platform.processor() or platform.machine(), []
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("model name", "Hardware"):
-                name = value.strip()
-            elif key.strip() == "cpu MHz":
-                megahertz.append(float(value))
-    except (OSError, ValueError):
-        pass
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    return {"cpu": name, "cores": cores, "mhz": max(megahertz, default=None), "system": platform.platform()}

@@ -8,6 +8,7 @@
 enum {
     BLOCK_A_BYTES = 192 << 10, /* rows of A that stay in L2 while the panels are processed */
     BLOCK_C_BYTES = 48 << 10,  /* a block of results that waits for its epilogue */
+    SMALL_C_BYTES = 12 << 10,  /* the same, of a product that is small as a whole */
     ITEM_MACS = 50000,         /* below this amount of work, splitting takes longer than it saves */
     THREAD_MACS = 400000,      /* below this amount of work, waking another thread takes longer than it saves */
     ITEMS_PER_THREAD = 4,
@@ -154,8 +155,10 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->c.direct) {
+        /* Results that would fit one block: a few small blocks take as long, and a third of the memory. */
+        const bool small = g->c.integer && g->m * nb * c_size <= BLOCK_C_BYTES;
         nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
-        mb = ln_min(mb, ln_max(BLOCK_C_BYTES / (nb * c_size), rows));
+        mb = ln_min(mb, ln_max((small ? SMALL_C_BYTES : BLOCK_C_BYTES) / (nb * c_size), rows));
     }
     mb = mb / rows * rows;
     int64_t blocks = ln_ceil_div(g->m, mb);
