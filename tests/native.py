@@ -34,6 +34,10 @@ _PACKAGES = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
     "aarch64-linux-gnu-objdump": "binutils-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
+    "qemu-arm": "qemu-user",
+    "ssh": "openssh-client",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
 }
 # A finding of a sanitizer ends the program; leaks count too.
 SANITIZED = {
