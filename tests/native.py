@@ -79,6 +79,15 @@ _KINDS = {
         ("cmake", "clang"),
     ),
     "thread": _Kind(("-DLINNET_SANITIZE=thread",), ("cmake", "cc")),
+    "deploy-aarch64": _Kind(  # static tools, as `linnet deploy` sends them
+        (
+            f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/aarch64.cmake",
+            _QUICK,
+            "-DCMAKE_EXE_LINKER_FLAGS=-static",
+            *(f"-DLINNET_{part}=OFF" for part in ("TESTS", "OPENCL", "MEDIA")),
+        ),
+        ("cmake", "aarch64-linux-gnu-gcc"),
+    ),
     "aarch64": _Kind((f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/aarch64.cmake", _QUICK), ("cmake", "aarch64-linux-gnu-gcc")),
 }
 # The tests that every change must pass take the first of each; `make test-more` takes the others too. Every sanitizer and every

@@ -70,6 +70,7 @@ class Adb(Target):
     def send(self, data: bytes, path: str) -> Done:
         file = self.scratch / "sent"
         file.write_bytes(data)
+        file.chmod(0o700)  # adb keeps it
         return self._moved("push", str(file), path, file)
 
     def fetch(self, path: str) -> Done:

@@ -27,7 +27,8 @@ def target_of(text: str, ssh_options: Sequence[str] = ()) -> Target:
         return Emulated(text, rest)
     if kind == "adb":
         return Adb(text, rest)
-    found = _HOST.fullmatch(text.removeprefix("ssh://"))
+    name = text.removeprefix("ssh://").removesuffix("/")
+    found = _HOST.fullmatch(name)
     port = int(found["port"]) if found and found["port"] else None
     if found is None or (port is not None and not 0 < port < 65536):
         raise UsageError(
@@ -35,4 +36,4 @@ def target_of(text: str, ssh_options: Sequence[str] = ()) -> Target:
             hint="for example pi@raspberrypi.local",
         )  # fmt: skip
     host = found["host"].strip("[]")
-    return Ssh(host, f"{found['user']}@{host}" if found["user"] else host, port, ssh_options)
+    return Ssh(name, f"{found['user']}@{host}" if found["user"] else host, port, ssh_options)

@@ -39,7 +39,7 @@ for base in BASES; do
   rm -f "$d/probe"
   [ "$order" != keep ] || { rm -rf "$d/.pids"; echo kept; exit 0; }
   n=0
-  while [ -d "$d" ] && [ $n -lt 10 ]; do
+  while [ -d "$d" ] && [ $n -lt 4 ]; do
     [ $n -eq 0 ] || sleep 1
     n=$((n + 1))
     : >"$d/.ended"
@@ -126,11 +126,9 @@ class Folder:
         return self.target.run(self._noted(script), data, timeout)
 
     def send(self, data: bytes, name: str) -> None:
-        """Writes a file of the folder, which may be executed. Raises FileError."""
+        """Writes a file of the folder. Raises FileError."""
         self.target.interrupts.check()
         done = self.target.send(data, f"{self.path}/{name}")
-        if done.status == 0:
-            done = self.run(f"exec chmod 700 {shlex.quote(name)}", timeout=_ANSWER)
         if done.status:
             raise FileError(
                 f"cannot write {self.path}/{name} on {self.target.name}", code=207, expected=f"{len(data)} bytes",

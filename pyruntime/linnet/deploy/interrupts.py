@@ -29,7 +29,7 @@ class Interrupts:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if self.pending else handler)  # after one, the process is about to end
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         first, self.pending = not self.pending, True

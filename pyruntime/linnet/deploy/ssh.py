@@ -33,10 +33,10 @@ class Ssh(Target):
 
     def connect(self) -> None:
         asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-        words = [
+        words = [  # ssh takes the first value of an option: the caller's before the defaults
             "ssh", "-M", "-N", "-f", *self._socket(), "-E", str(self.scratch / "log"), "-o", f"ControlPersist={_IDLE}",
-            "-o", f"ConnectTimeout={_CONNECT}", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
-            "-o", f"BatchMode={'no' if asks else 'yes'}", *self.options, self.host,
+            *self.options, "-o", f"ConnectTimeout={_CONNECT}", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
+            "-o", f"BatchMode={'no' if asks else 'yes'}", self.host,
         ]  # fmt: skip
         none = subprocess.DEVNULL
         try:  # the process that stays keeps its streams, so they cannot be pipes; with a terminal it asks on /dev/tty
@@ -68,18 +68,9 @@ class Ssh(Target):
 
     def command(self, script: str) -> list[str]:
         there = f"exec sh -c {shlex.quote(script)}"  # whatever the login shell is
-        return [
-            "ssh",
-            "-T",
-            *self._socket(),
-            "-o",
-            "ControlMaster=no",
-            "-o",
-            "BatchMode=yes",
-            *self.options,
-            self.host,
-            there,
-        ]
+        # Without the shared connection, ssh would make another one, after the folder has gone with the first.
+        shared = ["-T", *self._socket(), "-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-o", "BatchMode=yes"]
+        return ["ssh", *shared, *self.options, self.host, there]
 
     def by_hand(self, script: str) -> str:
         return shlex.join(["ssh", *self.options, self.host, script])
@@ -90,7 +81,7 @@ class Ssh(Target):
     def _failure(self, log: str) -> Error:
         """What ssh wrote before it gave up, as an error that says what to do."""
         lines = [line.strip() for line in log.splitlines() if line.strip() and "Warning: Permanently added" not in line]
-        got = lines[-1] if lines else "no message"
+        got = lines[-1].rstrip(".") if lines else "no message"
         by_hand = shlex.join(["ssh", *self.options, self.host])
         for part, code, what, hint in (
             ("REMOTE HOST IDENTIFICATION HAS CHANGED", 605, "the host key of {} has changed",

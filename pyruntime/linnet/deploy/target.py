@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import shlex
 import subprocess
+import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from linnet.clib.errors import Error, SyncError
 from linnet.deploy.interrupts import Interrupts
@@ -68,8 +69,8 @@ class Target:
         return False
 
     def send(self, data: bytes, path: str) -> Done:
-        """Writes a file. It ends with the host's process, because its input does."""
-        return self.run(f"exec cat >{shlex.quote(path)}", data)
+        """Writes a file, which may be executed."""
+        return self.run(f"cat >{shlex.quote(path)} && exec chmod 700 {shlex.quote(path)}", data)
 
     def fetch(self, path: str) -> Done:
         """Reads a file into `out`."""
@@ -77,14 +78,19 @@ class Target:
 
     # ---- running
 
-    def start(self, script: str) -> subprocess.Popen[bytes]:
+    def start(self, script: str, stdin: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
         """Starts a script. Its host process has its own session: a Ctrl-C in the terminal does not reach it."""
-        return start(self.command(script))
+        return start(self.command(script), stdin)
 
     def run(self, script: str, data: bytes = b"", timeout: float | None = None) -> Done:
-        """Runs a script to its end. Raises KeyboardInterrupt if a signal arrives, SyncError after `timeout` seconds or if the
-        connection ends."""
-        done = self.wait(self.start(script), data, timeout)
+        """Runs a script to its end, with `data` as its input. Raises KeyboardInterrupt if a signal arrives, SyncError after
+        `timeout` seconds or if the connection ends."""
+        with (
+            tempfile.TemporaryFile() as file
+        ):  # has no name; Popen.communicate loses input that takes longer than its timeout
+            file.write(data)
+            file.seek(0)
+            done = self.wait(self.start(script, file), timeout)
         if self.lost(done):
             raise SyncError(
                 f"the connection to {self.name} was lost", code=607, got=done.last or f"exit status {done.status}",
@@ -92,14 +98,14 @@ class Target:
             )  # fmt: skip
         return done
 
-    def wait(self, process: subprocess.Popen[bytes], data: bytes = b"", timeout: float | None = None) -> Done:
+    def wait(self, process: subprocess.Popen[bytes], timeout: float | None = None) -> Done:
         """Waits for a process, and ends it if a signal arrives or the time is over."""
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
                 self.interrupts.check()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    out, err = process.communicate(data, timeout=_POLL)
+                    out, err = process.communicate(timeout=_POLL)
                     return Done(process.returncode, out, err)
                 if end is not None and time.monotonic() > end:
                     raise SyncError(
@@ -112,15 +118,14 @@ class Target:
                 process.wait()
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+                    pipe.close()
 
 
-def start(words: list[str]) -> subprocess.Popen[bytes]:
+def start(words: list[str], stdin: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Starts a command of the host in its own session, with pipes. Raises Error if it is not installed."""
     pipe = subprocess.PIPE
     try:
-        return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        return subprocess.Popen(words, stdin=stdin, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as error:
         raise not_installed(words[0], error.strerror or "") from None
 
