@@ -111,7 +111,7 @@ def test_fields_of_a_tool_that_reports_more(place: Place) -> None:
     assert done.returncode == 0, done.stderr
     for text in ("41 -> 82", "1500 -> 1000", "5.00 MB"):
         assert text in done.stdout
-    assert "linnet: warning: f32 on 1 threads: the machine was throttled (now: too hot)" in done.stderr
+    assert "linnet: warning: f32 on 1 thread: the machine was throttled (now: too hot)" in done.stderr
 
 
 # ---- wrong command lines and models

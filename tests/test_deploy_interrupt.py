@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import time
@@ -92,6 +93,24 @@ def test_a_host_process_that_is_killed(tmp_path: Path) -> None:
     process.kill()
     process.communicate(timeout=30)
     assert place.left() == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", range(MOMENTS))
+@pytest.mark.parametrize("target", ["local", "ssh"])
+def test_a_host_process_that_is_killed_at_any_moment(target: str, moment: int, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with sshd(place) if target == "ssh" else contextlib.nullcontext() as server:
+        words = ["local"] if server is None else [server.target, *server.options]
+        process = place.start(words[0], place.folder / "mlp.lnt", *words[1:], "--seconds", 5)
+        assert process.stderr is not None and process.stderr.readline().startswith("connecting to ")
+        time.sleep(moments(4, 2.0 if server is None else 4.0)[moment])
+        process.kill()
+        process.communicate(timeout=30)
+        end = time.monotonic() + 30  # a shared connection ends by itself after 10 seconds without a command
+        while (left := place.left()) and time.monotonic() < end:
+            assert not any("linnet-bench" in line for line in left)
+        assert left == []
 
 
 def test_a_removal_that_is_not_confirmed(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +73,29 @@ def test_ssh_that_is_not_installed(place: Place) -> None:
         (place.bin / name).symlink_to(next(p for d in ("/bin", "/usr/bin") if (p := Path(d, name)).exists()))
     for target, package in (("board", "openssh-client"), ("adb", "adb")):
         assert f"apt-get install {package}" in error(place.deploy(target, place.folder / "mlp.lnt"))
+
+
+def test_ssh_asks_in_the_terminal(place: Place, server: Sshd) -> None:
+    """With a terminal, an unknown host key is a question, and Ctrl-C there ends the command."""
+    words = [str(place.folder / "mlp.lnt"), "--verify", "--json"]
+    options = server.with_options(IdentityFile=f"{server.folder}/id", UserKnownHostsFile=f"{place.folder}/new")
+    for answer, status in ((b"yes\r", 0), (b"\x03", 130)):
+        (place.folder / "new").unlink(missing_ok=True)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(
+                sys.executable, [sys.executable, "-m", "linnet", "deploy", server.target, *words, *options], place.env
+            )
+        seen = b""
+        while b"continue connecting" not in seen:
+            seen += os.read(terminal, 4096)
+        os.write(terminal, answer)
+        with contextlib.suppress(OSError):  # the terminal is closed at the end
+            while got := os.read(terminal, 4096):
+                seen += got
+        os.close(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status, seen.decode()
+        assert (b'"good": true' if status == 0 else b"nothing is left on") in seen and place.left() == []
 
 
 def test_a_connection_that_ends_in_the_middle(place: Place, server: Sshd) -> None:

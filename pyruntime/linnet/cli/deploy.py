@@ -71,6 +71,7 @@ def deploy(
     from linnet.deploy.address import target_of
     from linnet.deploy.deployment import Outcome, Request
     from linnet.deploy.deployment import deploy as run
+    from linnet.deploy.interrupts import Interrupted
 
     if not math.isfinite(seconds):
         raise CommandLineError(
@@ -96,7 +97,7 @@ def deploy(
 
     try:
         run(request, outcome, show)
-    except KeyboardInterrupt:
+    except Interrupted:
         left = f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}"
         click.echo(
             f"linnet: error: interrupted; {left if outcome.left else f'nothing is left on {place.name}'}", err=True
@@ -155,7 +156,7 @@ def _threads(text: str | None) -> tuple[int, ...]:
     words = text.split(",") if text else []
     if not all(word.isascii() and word.isdecimal() and 1 <= int(word) <= 1024 for word in words):
         raise CommandLineError(
-            "--threads is no list of numbers", code=101, expected="numbers from 1 to 1024", got=text or "",
+            "--threads is not a list of numbers", code=101, expected="numbers from 1 to 1024", got=text or "",
             hint="for example --threads 1,4",
         )  # fmt: skip
     return tuple(dict.fromkeys(map(int, words)))

@@ -60,7 +60,7 @@ class Outcome:
 def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> None:
     """Deploys, and fills in `outcome` on the way, so that it tells after an error what was done. show: gets lines of progress.
 
-    Raises KeyboardInterrupt after SIGINT and SIGTERM, and Error: UsageError, FileError and ConversionError about the model,
+    Raises Interrupted after SIGINT and SIGTERM, and Error: UsageError, FileError and ConversionError about the model,
     SyncError about the connection, DeviceError if a tool fails or results differ. In each case nothing is left on the target,
     or outcome.left is not "".
     """

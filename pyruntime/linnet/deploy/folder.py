@@ -19,8 +19,9 @@ _ANSWER: Final = 30.0  # seconds that a holder may take to make its folder or to
 
 # NEED and BASES are filled in. A script that runs in the folder notes its process id in .pids before it looks for .ended; the
 # holder creates .ended before it reads the notes, so it sees each process that passes. .pids goes first, then no note can
-# be made. A process id may have been given to another process since: only processes whose current folder is this one are killed.
-_HOLDER: Final = r"""trap "" HUP INT TERM
+# be made. A process id may have been given to another process since: only processes whose current folder is this one are
+# killed. SIGPIPE is ignored because the host may be gone before the holder has said anything.
+_HOLDER: Final = r"""trap "" HUP INT TERM PIPE
 umask 077
 sh=$(command -v sh)
 for base in BASES; do
@@ -70,7 +71,7 @@ class Folder:
 
     def open(self) -> None:
         """Makes the folder. Raises FileError if no place is writable, allows execution and has room, SyncError if the
-        target does not answer, KeyboardInterrupt after a signal. `close` must be called whatever is raised."""
+        target does not answer, Interrupted after a signal. `close` must be called whatever is raised."""
         target = self.target
         target.interrupts.check()
         bases = " ".join(f'"{base}"' for base in target.bases)

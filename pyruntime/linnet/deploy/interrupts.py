@@ -11,8 +11,13 @@ from types import FrameType
 from typing import Any
 
 
+class Interrupted(KeyboardInterrupt):
+    """SIGINT or SIGTERM arrived. Not KeyboardInterrupt itself: if that passes through `exec`, as in a module that is being
+    imported, Python ends by SIGINT later, whatever exit status the program gives."""
+
+
 class Interrupts:
-    """Within `with`, the first signal is kept until `check`, which raises KeyboardInterrupt. Later ones change nothing,
+    """Within `with`, the first signal is kept until `check`, which raises Interrupted. Later ones change nothing,
     because the removal is then under way."""
 
     def __init__(self) -> None:
@@ -34,16 +39,16 @@ class Interrupts:
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         first, self.pending = not self.pending, True
         if first and self._at_once:
-            raise KeyboardInterrupt
+            raise Interrupted
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt if a signal has arrived."""
+        """Raises Interrupted if a signal has arrived."""
         if self.pending:
-            raise KeyboardInterrupt
+            raise Interrupted
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within it, a signal raises KeyboardInterrupt immediately: for computations on the host."""
+        """Within it, a signal raises Interrupted immediately: for computations on the host."""
         self._at_once = True
         try:
             self.check()

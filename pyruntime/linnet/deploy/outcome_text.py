@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linnet.clib.errors import FileError, UsageError
 from linnet.deploy.deployment import Outcome
-from linnet.report.tables import size, table
+from linnet.deploy.verify import Compared
+from linnet.report.tables import count, size, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,9 +60,8 @@ def throttled(outcome: Outcome) -> list[str]:
     for row in outcome.results:
         texts = [(row.get(when) or {}).get("throttled") for when in ("before", "after")]
         if text := next((t for t in reversed(texts) if t), None):
-            lines.append(
-                f"{row['dtype']} on {row['threads']} threads: the machine was throttled ({text}); cool it and measure again"
-            )
+            where = f"{row['dtype']} on {count(row['threads'], 'thread')}"
+            lines.append(f"{where}: the machine was throttled ({text}); cool it and measure again")
     return lines
 
 
@@ -69,9 +70,15 @@ def as_json(outcome: Outcome, name: str, model: Path, error: str = "") -> dict[s
     machine = None if outcome.machine is None else dataclasses.asdict(outcome.machine)
     return {
         "target": name, "model": str(model), "machine": machine, "files": outcome.files, "results": outcome.results,
-        "verified": [{**dataclasses.asdict(row), "good": row.good} for row in outcome.compared], "random_sample": outcome.drawn,
+        "verified": [_row(row) for row in outcome.compared], "random_sample": outcome.drawn,
         "kept": outcome.kept or None, "commands": outcome.commands, "left": outcome.left or None, "error": error or None,
     }  # fmt: skip
+
+
+def _row(row: Compared) -> dict[str, Any]:
+    """JSON has neither NaN nor infinity, so both become None."""
+    values = {**dataclasses.asdict(row), "good": row.good}
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def check_plot() -> None:

@@ -51,6 +51,7 @@ class Ssh(Target):
                 self.interrupts.check()
                 raise self._failure("Connection timed out")
             time.sleep(0.02)
+        self.interrupts.check()  # Ctrl-C in the terminal reaches an ssh that asks for a password, too
         if process.returncode:
             raise self._failure((self.scratch / "log").read_text(errors="replace") if self._logged() else "")
 

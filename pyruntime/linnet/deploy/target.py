@@ -83,7 +83,7 @@ class Target:
         return start(self.command(script), stdin)
 
     def run(self, script: str, data: bytes = b"", timeout: float | None = None) -> Done:
-        """Runs a script to its end, with `data` as its input. Raises KeyboardInterrupt if a signal arrives, SyncError after
+        """Runs a script to its end, with `data` as its input. Raises Interrupted if a signal arrives, SyncError after
         `timeout` seconds or if the connection ends."""
         with (
             tempfile.TemporaryFile() as file
