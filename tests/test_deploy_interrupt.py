@@ -113,6 +113,7 @@ def test_a_host_process_that_is_killed_at_any_moment(target: str, moment: int, t
         assert left == []
 
 
+@pytest.mark.more
 def test_a_removal_that_is_not_confirmed(tmp_path: Path) -> None:
     """Where rm fails, the message names the folder and the command that removes it."""
     place = Place(tmp_path)

@@ -111,6 +111,7 @@ def test_a_connection_that_ends_in_the_middle(place: Place, server: Sshd) -> Non
     assert "median ms" in out and "linnet: warning: " in err and "rm -rf" in err and place.left() == []
 
 
+@pytest.mark.more
 def test_a_host_process_that_is_killed(place: Place, server: Sshd) -> None:
     process = place.start(server.target, place.folder / "mlp.lnt", *server.options, "--bench", "--seconds", 60)
     assert process.stderr is not None

@@ -15,7 +15,6 @@ from linnet.facade import Graph
 
 DTYPES: Final = ("f32", "f16", "i16", "i8")
 _CALIBRATED: Final = ("i16", "i8")
-_KEPT: Final = "the model is already quantized"
 
 Feeds = dict[str, npt.NDArray[Any]]
 
@@ -73,14 +72,14 @@ def prepare(
     from linnet.quantization.entry import quantize
 
     graph = read_graph(path, shapes)
-    own = dtype_of_graph(graph)
+    own = graph.metadata.setdefault("dtype", dtype_of_graph(graph))
     floats = own == "f32"
     if not dtypes:
         dtypes = (own,) if not floats else ("f32", "i8") if calibration is not None else ("f32",)
     for dtype in dtypes:
         if not floats and dtype != own:
             raise UsageError(
-                _KEPT, code=103, tensor=str(path), expected=f"--dtypes {own}, as it is", got=dtype,
+                "the model is already quantized", code=103, tensor=str(path), expected=f"--dtypes {own}, as it is", got=dtype,
                 hint="deploy the float model, from which linnet makes the other dtypes",
             )  # fmt: skip
         if floats and dtype in _CALIBRATED and calibration is None:
@@ -91,7 +90,12 @@ def prepare(
     batches = [] if calibration is None else batches_for(calibration, graph)
     variants = []
     for dtype in dtypes:
-        made = graph if dtype == own else quantize(graph, batches or None, dtype=dtype, progress=progress)
+        if dtype == own:
+            variants.append(
+                Variant(own, graph, path.read_bytes() if is_linnet(path) else graph.to_bytes(), is_exact(graph))
+            )
+            continue
+        made = quantize(graph, batches or None, dtype=dtype, progress=progress)
         made.metadata.setdefault("dtype", dtype)
         variants.append(Variant(dtype, made, made.to_bytes(), is_exact(made)))
     reference = next((v for v in variants if v.dtype == "f32"), None)

@@ -96,6 +96,7 @@ def compare(variant: Variant, models: Models, there: Values, here: Values, refer
                 got="no such output" if got is None else _form(got), hint="deploy tools of this version of linnet",
             )  # fmt: skip
         exact = variant.exact or got.dtype.kind not in "fc"
+        tolerance = 0.0 if exact else TOLERANCES.get(variant.dtype, TOLERANCES["f32"])
         worst, index = distance(got, expected)
         distant = None
         if reference is not None and variant is not models.reference and name in reference:
@@ -103,7 +104,7 @@ def compare(variant: Variant, models: Models, there: Values, here: Values, refer
             distant = distance(got, float_values)[0] if float_values.shape == got.shape else None
         rows.append(
             Compared(
-                variant.dtype, name, got.tobytes() == expected.tobytes(), worst, 0.0 if exact else TOLERANCES[variant.dtype],
+                variant.dtype, name, got.tobytes() == expected.tobytes(), worst, tolerance,
                 [int(i) for i in index], _at(expected, index), _at(got, index), distant,
             )
         )  # fmt: skip
