@@ -3,6 +3,7 @@ Nothing is left behind."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.deploy import tools, verify
+from linnet.deploy import outcome_text, tools, verify
 from linnet.deploy.address import target_of
 from linnet.deploy.folder import Folder
 from linnet.deploy.local import CPUS, Local
@@ -328,3 +329,9 @@ def test_distances() -> None:
     assert of([np.nan, 1.0, np.inf], [np.nan, 1.0, np.inf]) == 0 and of([np.nan, 1.0], [0.0, 1.0]) == np.inf
     assert of([np.inf], [-np.inf]) == np.inf and of([], []) == 0
     assert verify.distance(np.array([[0, 200]], np.uint8), np.array([[100, 200]], np.uint8)) == (1.0, (0, 0))
+
+
+def test_pictures_need_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else object())
+    with pytest.raises(linnet.UsageError, match=r"matplotlib, which is not installed; run pip install linnet\[train\]"):
+        outcome_text.check_plot()
