@@ -90,12 +90,13 @@ generate: $(VENV)/.test-stamp$(EXTRAS) ## writes the generated files and lists
 	$(BIN)/python -m linnet.converters.coverage docs/ops.md
 	$(BIN)/python -m tests.pass_list --write
 
-cross: ## builds the library and native tools for TARGET=aarch64 in build-$(TARGET)/
-	cmake -S . -B build-$(TARGET) $(GENERATOR) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake -DLINNET_WERROR=ON > /dev/null
-	cmake --build build-$(TARGET) -j $(JOBS)
+cross: $(BIN)/python ## builds the library and static tools for TARGET in build-TARGET/: aarch64, armv7, armv6, riscv64, android-arm64, ...
+	@command -v cmake > /dev/null || $(BIN)/python -m pip install --quiet cmake ninja
+	@$(BIN)/python -c "import ziglang" 2> /dev/null || $(BIN)/python -m pip install --quiet -c .ci/constraints.txt ziglang
+	$(BIN)/python .ci/cross.py $(TARGET) --jobs $(JOBS) $(if $(COMPILER),--compiler $(COMPILER)) $(if $(TESTS),--tests)
 
 amalgamate: ## writes the whole runtime (scalar kernels) as one file: build/amalgamation/linnet.c and linnet.h
 	$(PYTHON) .ci/amalgamate.py --out $(BUILD)/amalgamation
 
 clean: ## removes everything that the targets above create
-	rm -rf $(BUILD) build-$(TARGET) build-tests $(VENV) demo-out
+	rm -rf $(BUILD) build-* $(VENV) demo-out

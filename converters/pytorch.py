@@ -3,27 +3,28 @@ Nothing here depends on single torch ops. Needs the extra `linnet[torch]`."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import onnx
 
 from linnet import passes
 from linnet.clib.arguments import check_all
 from linnet.clib.errors import ConversionError, Problem, UsageError
 from linnet.converters.onnx import examine
+from linnet.converters.outline import Conversion
 from linnet.facade import Graph
+from linnet.ir.user_op import UserOp
 
 IN_MEMORY = 1 << 30  # bytes of weights; protobuf holds at most 2 GiB, so larger models go through files
 
 
 def from_torch(
     module: Any,
-    example_inputs: Any,
+    example_inputs: Any = None,
     dynamic_shapes: Any = None,
     *,
     example_kwargs: Mapping[str, Any] | None = None,
@@ -33,88 +34,133 @@ def from_torch(
     optimize: bool = True,
     trainable: str | Sequence[str] | None = None,
 ) -> Graph:
-    """Converts a torch.nn.Module in evaluation mode into a graph with the signature "infer".
+    """Converts a torch.nn.Module in evaluation mode, or a torch.export.ExportedProgram, into a graph with the signature "infer".
+    `linnet.load_graph` reads files with saved modules.
 
     example_inputs: one tensor, or the tuple of forward's positional arguments; example_kwargs: its keyword arguments. Their
-    dtypes and shapes matter, their values do not. dynamic_shapes: dimensions to leave open, in the form of torch.export:
-    ({0: torch.export.Dim("batch")},) or {"x": {0: Dim("batch")}}. Inputs are named after forward's parameters. A single output
-    is "output", a tuple gives "output_0", ..., a dict gives its keys; input_names and output_names override these names.
+    dtypes and shapes matter, their values do not. An ExportedProgram has its own. dynamic_shapes: dimensions to leave open, in
+    the form of torch.export: ({0: torch.export.Dim("batch")},) or {"x": {0: Dim("batch")}}. Inputs are named after forward's
+    parameters. A single output is "output", a tuple gives "output_0", ..., a dict gives its keys; input_names and output_names
+    override these names.
     opset: of the intermediate ONNX model (default: the exporter's). trainable: names of parameters, with `*` and `?`, that
     become variables ("*": all weights): see `linnet.passes.trainable`.
     Raises UsageError if torch is not installed or an argument is wrong. Raises ConversionError with the exporter's message if
     the exporter fails, or with every problem of the ONNX model.
     """
-    torch = _torch()
-    if not isinstance(module, torch.nn.Module):
-        raise UsageError("from_torch needs a torch.nn.Module", code=101, got=type(module).__name__)
+    torch = imported_torch("from_torch")
+    saved = isinstance(module, torch.export.ExportedProgram)
+    if not saved and (not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule)):
+        raise UsageError(
+            "from_torch needs a torch.nn.Module or a torch.export.ExportedProgram", code=101, got=type(module).__name__,
+            hint="for a file of torch.export.save or torch.jit.save, call linnet.load_graph(path)",
+        )  # fmt: skip
+    if saved == (example_inputs is not None):
+        raise UsageError(
+            "an ExportedProgram has its own inputs" if saved else "the module's inputs are missing", code=105,
+            tensor="example_inputs", hint="leave out example_inputs" if saved else "give tensors of their shapes",
+        )  # fmt: skip
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     if isinstance(example_inputs, list):
         arguments = tuple(example_inputs)
-    modes = [(part, part.training) for part in module.modules()]  # submodules may have different modes
-    module.eval()
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # the exporter's warnings about itself
-            program = torch.onnx.export(
-                module, arguments, kwargs=dict(example_kwargs or {}), dynamo=True, verbose=False,
-                dynamic_shapes=dynamic_shapes, input_names=input_names, opset_version=opset,
-            )  # fmt: skip
-    except Exception as error:  # the exporter passes on exceptions of torch.export, onnxscript and the module itself
-        text = re.sub(r"\x1b\[[0-9;]*m", "", f"{type(error).__name__}: {error}")  # remove terminal colours
-        problem = Problem(
-            type(module).__name__, "torch.onnx.export", text,
-            "this is the exporter's message: change the module or dynamic_shapes",
-        )  # fmt: skip
-        raise ConversionError([problem]) from error
-    finally:
-        for part, training in modes:
-            part.training = training
-    graph = _convert(
-        program, sum(p.nbytes for p in (*module.parameters(), *module.buffers())), optimize, trainable is not None
-    )
-    graph.metadata["source"] = "torch"
-    signature = graph.signatures["infer"]
-    names = list(output_names or _names_of(program.exported_program, len(signature.outputs)))
-    if len(names) != len(signature.outputs) or len(set(names)) != len(names):
-        raise UsageError(
-            "the output names do not match the module's outputs", code=101,
-            expected=f"{len(signature.outputs)} different names", got=", ".join(names),
-        )  # fmt: skip
-    signature.outputs[:] = names
-    return graph if trainable is None else passes.trainable(graph, trainable)
+    program = export(
+        module, () if saved else arguments, kwargs=dict(example_kwargs or {}), dynamic_shapes=dynamic_shapes,
+        input_names=input_names, opset_version=opset,
+    )  # fmt: skip
+    conversion = converted(program, optimize=optimize, weights=trainable is None, output_names=output_names)
+    if conversion.problems:
+        raise ConversionError(conversion.problems)
+    return conversion.graph if trainable is None else passes.trainable(conversion.graph, trainable)
 
 
-def _torch() -> Any:
-    """Imports torch and the packages that its exporter needs."""
+def imported_torch(what: str) -> Any:
+    """torch, if it and the package that its exporter needs are installed. what: the subject of the error "... needs torch"."""
     try:
         import onnxscript  # noqa: F401
         import torch
         import torch.onnx
     except ImportError as error:
         raise UsageError(
-            f"from_torch needs torch and onnxscript ({error})", code=101, hint='pip install "linnet[torch]"'
+            f"{what} needs torch and onnxscript ({error})", code=101, hint='pip install "linnet[torch]"'
         ) from None
     return torch
 
 
-def _convert(program: Any, weights: int, optimize: bool, keep: bool) -> Graph:
-    def converted(model: onnx.ModelProto | Path) -> Graph:
-        conversion = examine(model, optimize=optimize, weights=not keep)
-        if conversion.problems:
-            raise ConversionError(conversion.problems)
-        return conversion.graph
+def failed(name: str, error: Exception, hint: str) -> ConversionError:
+    """The error for an exporter that raised this exception."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", f"{type(error).__name__}: {error}")  # remove terminal colours
+    return ConversionError([Problem(name, "torch.onnx.export", text, hint)])
 
-    if weights < IN_MEMORY:
-        return converted(program.model_proto)
-    with tempfile.TemporaryDirectory(prefix="linnet-torch-") as folder:
-        path = Path(folder) / "model.onnx"
-        program.save(str(path), external_data=True)
-        graph = converted(path)
-        for function in graph.functions:
-            for tensor in function.tensors():  # the temporary files will be deleted
-                if tensor.data is not None and not tensor.data.flags.owndata:
-                    tensor.data = tensor.data.copy()
-        return graph
+
+def export(
+    module: Any,
+    arguments: tuple[Any, ...],
+    hint: str = "this is the exporter's message: change the module or dynamic_shapes",
+    **options: Any,
+) -> Any:
+    """The torch.onnx.ONNXProgram of a module in evaluation mode, or of an ExportedProgram. hint: what to do if the exporter
+    fails, which raises ConversionError."""
+    import torch
+    import torch.onnx
+
+    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+    modes = [(part, part.training) for part in parts]  # submodules may have different modes
+    if modes:
+        module.eval()
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the exporter's warnings about itself
+            return torch.onnx.export(module, arguments, dynamo=True, verbose=False, **options)
+    except Exception as error:  # the exporter passes on exceptions of torch.export, onnxscript and the module itself
+        raise failed(type(module).__name__, error, hint) from error
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def converted(
+    program: Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    optimize: bool = True,
+    weights: bool = True,
+    user_ops: Iterable[UserOp] = (),
+    output_names: Sequence[str] | None = None,
+) -> Conversion:
+    """The graph of a torch.onnx.ONNXProgram. shapes: sizes for dimensions that it leaves open. weights: see
+    `linnet.converters.onnx.examine`."""
+    exported = program.exported_program
+    tensors = {**exported.state_dict, **{k: v for k, v in exported.constants.items() if hasattr(v, "nbytes")}}
+    if sum(tensor.nbytes for tensor in tensors.values()) < IN_MEMORY:
+        conversion = examine(program.model_proto, shapes, optimize, weights, user_ops)
+    else:
+        with tempfile.TemporaryDirectory(prefix="linnet-torch-") as folder:
+            path = Path(folder) / "model.onnx"
+            program.save(str(path), external_data=True)
+            conversion = examine(path, shapes, optimize, weights, user_ops)
+            for function in conversion.graph.functions:
+                for tensor in function.tensors():  # the temporary files will be deleted
+                    if tensor.data is not None and not tensor.data.flags.owndata:
+                        tensor.data = tensor.data.copy()
+    if conversion.problems:
+        return as_torch(conversion, ())
+    count = len(conversion.graph.signatures["infer"].outputs)
+    return as_torch(conversion, output_names or _names_of(exported, count))
+
+
+def as_torch(conversion: Conversion, output_names: Sequence[str]) -> Conversion:
+    """The conversion of a module that was exported to ONNX, with these names of outputs. The names stay as they are if the
+    conversion has problems."""
+    conversion.graph.metadata["source"] = "torch"
+    if not conversion.problems:
+        signature, names = conversion.graph.signatures["infer"], list(output_names)
+        if len(names) != len(signature.outputs) or len(set(names)) != len(names):
+            raise UsageError(
+                "the output names do not match the module's outputs", code=101,
+                expected=f"{len(signature.outputs)} different names", got=", ".join(names),
+            )  # fmt: skip
+        signature.outputs[:] = names
+    outline = conversion.outline
+    return dataclasses.replace(conversion, outline=lambda: dataclasses.replace(outline(), format="torch"))
 
 
 def _names_of(exported: Any, count: int) -> list[str]:

@@ -1,8 +1,9 @@
-"""Recognises the format of a file by its first bytes and its name. For a format that linnet does not read, names a tool that
+"""Recognises the format of a file by its content and its name. For a format that linnet does not read, names a tool that
 converts it to ONNX or TFLite. linnet has no importer for a format that another tool already converts well."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +21,7 @@ _PICKLE = (
 EXPORTERS = {
     ".h5": ("a Keras file", _KERAS), ".hdf5": ("a Keras file", _KERAS), ".keras": ("a Keras file", _KERAS),
     ".pb": ("a TensorFlow graph", "convert its folder to a .tflite file with tf.lite.TFLiteConverter.from_saved_model"),
-    ".pt": ("a PyTorch file", _TORCH), ".pth": ("a PyTorch file", _TORCH),
     ".ckpt": ("a checkpoint", _TORCH),
-    ".pt2": ("a torch.export program", "convert it with torch.onnx.export(torch.export.load(file))"),
     ".safetensors": ("a file with weights but no graph", _TORCH),
     ".mlmodel": ("a Core ML model", _COREML), ".mlpackage": ("a Core ML model", _COREML),
     ".pkl": ("a pickle", _PICKLE), ".joblib": ("a pickle", _PICKLE),
@@ -33,6 +32,8 @@ EXPORTERS = {
     ".lnt": ("already a linnet file", "use it with linnet run, bench or inspect"),
 }  # fmt: skip
 
+TORCH = (".pt", ".pth", ".pt2")
+_TORCH_PARTS = ("archive_format", "serialized_exported_program.json", "/constants.pkl", "/data.pkl")  # in its archives
 
 # The first bytes of formats that may have any file name, and the extension whose entry above applies.
 _BEGINNINGS = (
@@ -52,12 +53,38 @@ def is_tflite(path: str | Path) -> bool:
     return Path(path).suffix.lower() in (".tflite", ".lite")
 
 
+def is_linnet(path: str | Path) -> bool:
+    """Whether a file has the first bytes of a .lnt file; if the file cannot be read, whether it has that extension."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(8) == b"LINNET\r\n"
+    except OSError:
+        return Path(path).suffix.lower() == ".lnt"
+
+
+def is_torch(path: str | Path) -> bool:
+    """Whether a file has an extension of PyTorch, or is an archive that torch wrote."""
+    path = Path(path)
+    if path.suffix.lower() in TORCH:
+        return not path.is_dir()
+    try:
+        with open(path, "rb") as file:
+            if file.read(4) != b"PK\x03\x04":
+                return False
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(_TORCH_PARTS) for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return False
+
+
 def format_of(path: str | Path, is_onnx: Callable[[Path], bool]) -> str:
-    """Returns "onnx" or "tflite". is_onnx: whether a .pb file is an ONNX model, because old ONNX models have this extension
-    too. Raises FileError for a folder, or a file of another format."""
+    """Returns "onnx", "tflite" or "torch". is_onnx: whether a .pb file is an ONNX model, because old ONNX models have this
+    extension too. Raises FileError for a folder, or a file of another format."""
     path = Path(path)
     if is_tflite(path):
         return "tflite"
+    if is_torch(path):
+        return "torch"
     suffix = path.suffix.lower()
     if suffix not in EXPORTERS:
         suffix = _suffix_by_content(path) or suffix
@@ -70,7 +97,7 @@ def format_of(path: str | Path, is_onnx: Callable[[Path], bool]) -> str:
         what, hint = EXPORTERS[suffix]
     else:
         return "onnx"
-    raise FileError(f"is {what}", tensor=str(path), code=203, expected="an .onnx or .tflite file", hint=hint)
+    raise FileError(f"is {what}", tensor=str(path), code=203, expected="an .onnx, .tflite, .pt2 or .pt file", hint=hint)
 
 
 def _suffix_by_content(path: Path) -> str:

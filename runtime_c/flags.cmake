@@ -5,6 +5,21 @@ include(CheckCSourceCompiles)
 include(CheckLinkerFlag)
 include(CheckPIESupported)
 
+# The processor that the compiler makes code for. The name of the host's processor does not decide: a kernel of 64 bits runs
+# compilers, and whole systems, of 32 bits.
+set(LINNET_PROCESSOR other)
+set(LINNET_MACRO_x86_64 "defined(__x86_64__) || defined(_M_X64)")
+set(LINNET_MACRO_aarch64 "defined(__aarch64__)")
+foreach(processor x86_64 aarch64)
+  check_c_source_compiles("#if !(${LINNET_MACRO_${processor}})
+#error another processor
+#endif
+int main(void) { return 0; }" LINNET_IS_${processor})
+  if(LINNET_IS_${processor})
+    set(LINNET_PROCESSOR ${processor})
+  endif()
+endforeach()
+
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
@@ -60,7 +75,7 @@ if(LINNET_OPTIMIZED)
   endforeach()
 endif()
 # Symbols are bound at start (-z now), so stubs that bind them at the first call are of no use: 1.1 kB of x86-64.
-if(LINNET_OPTIMIZED AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+if(LINNET_OPTIMIZED AND LINNET_PROCESSOR STREQUAL "x86_64")
   check_c_compiler_flag(-fno-plt LINNET_HAS_NO_PLT)
   if(LINNET_HAS_NO_PLT)
     add_compile_options(-fno-plt)
@@ -79,7 +94,7 @@ endif()
 # For size, GCC copies and clears with rep movs and rep stos, whatever the length; they take 30 cycles to start. Where plans are
 # made, calls of memcpy and memset take 1.1 kB and plan 20 % faster.
 set(LINNET_COPIES "")
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+if(LINNET_PROCESSOR STREQUAL "x86_64")
   check_c_compiler_flag("-Werror -mstringop-strategy=libcall" LINNET_HAS_STRINGOP)
   if(LINNET_HAS_STRINGOP)
     set(LINNET_COPIES -mstringop-strategy=libcall)
@@ -107,15 +122,34 @@ set(LINNET_ISA_neon "")
 set(LINNET_ISA_crc -march=armv8-a+crc)
 set(LINNET_ISA_dotprod -march=armv8.2-a+dotprod)
 set(LINNET_ISA_i8mm -march=armv8.2-a+dotprod+i8mm)
+if(LINNET_ZIG) # zig's spelling of the same
+  set(LINNET_ISA_crc -mcpu=generic+crc)
+  set(LINNET_ISA_dotprod -mcpu=generic+dotprod)
+  set(LINNET_ISA_i8mm -mcpu=generic+dotprod+i8mm)
+endif()
 set(LINNET_KERNELS none)
 set(LINNET_KNOWN_ISAS "")
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+if(LINNET_PROCESSOR STREQUAL "x86_64")
   set(LINNET_KERNELS kernels_x86)
   set(LINNET_KNOWN_ISAS sse2 sse42 avx2 avx512 avx512vnni)
-elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+elseif(LINNET_PROCESSOR STREQUAL "aarch64")
   set(LINNET_KERNELS kernels_arm)
   set(LINNET_KNOWN_ISAS neon crc dotprod i8mm)
 endif()
+
+# How shared libraries are linked: what the linker knows of it.
+set(LINNET_SHARED_LINK "")
+set(options --gc-sections --hash-style=gnu -Bsymbolic-functions)
+if(NOT LINNET_ZIG)
+  list(APPEND options -O1) # zig warns that it is deprecated
+endif()
+foreach(option ${options})
+  string(MAKE_C_IDENTIFIER "LINNET_LINKS_${option}" has)
+  check_linker_flag(C -Wl,${option} ${has})
+  if(${has})
+    list(APPEND LINNET_SHARED_LINK -Wl,${option})
+  endif()
+endforeach()
 
 # linnet_folder(<list> <folder> <flags>...) appends the C files of a folder to the list, to be compiled with these flags.
 # Files named NAME_plan.c run only while a model is planned, so they get LINNET_SMALL too. Builds that are not optimized take none
@@ -173,7 +207,7 @@ endfunction()
 function(linnet_library name objects)
   add_library(${name} SHARED $<TARGET_OBJECTS:${objects}>)
   target_link_libraries(${name} PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
-  target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-O1 -Wl,--hash-style=gnu -Wl,-Bsymbolic-functions)
+  target_link_options(${name} PRIVATE ${LINNET_SHARED_LINK})
   if(NOT SKBUILD) # a wheel holds no symbolic links: there the library has one plain name
     set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
   endif()

@@ -138,7 +138,7 @@ def test_all_problems_of_a_model_at_once(tmp_path: Path, linnet_command: Command
     path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
     done = linnet_command("convert", path, "-o", tmp_path / "odd.lnt", "--json")
     assert done.returncode == 1
-    assert done.stderr.startswith("linnet: error: cannot convert the model: 2 problems\n"), done.stderr
+    assert done.stderr.startswith(f"linnet: error: cannot convert {path}: 2 problems\n"), done.stderr
     for word in ("Mystery", "first", "Enigma", "second"):
         assert word in done.stderr
     assert [problem["node"] for problem in json.loads(done.stdout)["problems"]] == ["first", "second"]

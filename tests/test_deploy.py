@@ -149,6 +149,19 @@ def test_a_quantized_model_is_deployed_as_it_is(place: Place) -> None:
     assert "already quantized; expected --dtypes i8, as it is, got f16; deploy the float model" in error(wrong)
 
 
+def test_a_folder_of_samples(place: Place) -> None:
+    samples = place.folder / "samples"
+    samples.mkdir()
+    with np.load(calibration(place.folder / "c.npz")) as arrays:
+        for i, array in enumerate(arrays["input"]):
+            np.save(samples / f"{i}.npy", array)
+    words = (*DIGIT, "--calibration", samples, "--verify", "--json")
+    done = place.deploy("local", DIGITS / "mnist_small.onnx", *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["dtype"] for row in found["verified"]] == ["f32", "i8"] and not found["random_sample"]
+
+
 def test_forms_of_targets() -> None:
     for text, host, port in [
         ("pi@board.local", "pi@board.local", None), ("board:22", "board", 22), ("ssh://pi@board:2222/", "pi@board", 2222),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import linnet
 from tests.native import ROOT, build, run
@@ -40,13 +41,16 @@ def _name(page: Path) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Files that snippets may use: mnist_small.onnx (also as model.onnx), samples.npz, digit.npy f32 [1,1,28,28], model.lnt,
-    input.f32."""
+    input.f32, photos/CLASS/0.png."""
     digits = ROOT / "examples" / "mnist_small"
     for name in ("mnist_small.onnx", "model.onnx"):
         shutil.copy(digits / "mnist_small.onnx", tmp_path / name)
     shutil.copy(digits / "samples.npz", tmp_path)
     with np.load(digits / "samples.npz") as samples:
         image = (samples["images"][0].astype(np.float32) / 255)[None, None]
+        for name, pixels in zip(("seven", "other", "third"), samples["images"], strict=False):
+            (tmp_path / "photos" / name).mkdir(parents=True)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / "0.png")
     np.save(tmp_path / "digit.npy", image)
     image.tofile(tmp_path / "input.f32")
     linnet.from_onnx(tmp_path / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)}).save(tmp_path / "model.lnt")

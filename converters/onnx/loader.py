@@ -46,8 +46,11 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
 def _other_format(path: Path) -> None:
     """Raises FileError if the file is known to have another format."""
     # .pb is excluded because recognizing it would call `load` again
-    if path.suffix.lower() != ".pb" and format_of(path, lambda _: False) == "tflite":
+    found = "onnx" if path.suffix.lower() == ".pb" else format_of(path, lambda _: False)
+    if found == "tflite":
         raise FileError("is a TFLite model", tensor=str(path), code=203, hint="convert it with linnet.from_tflite")
+    if found == "torch":
+        raise FileError("is a PyTorch file", tensor=str(path), code=203, hint="convert it with linnet.load_graph")
 
 
 def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray[Any], str]:

@@ -13,7 +13,7 @@ typedef struct head {
     char magic[8];
     uint64_t size, hash;
 } head;
-static const char MAGIC[8] = "LNCLPRG1";
+static const char MAGIC[8] = {'L', 'N', 'C', 'L', 'P', 'R', 'G', '1'};
 
 static uint64_t hash_bytes(const unsigned char *data, size_t size) {
     uint64_t a = 0xcbf29ce484222325u;

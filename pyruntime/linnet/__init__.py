@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from linnet.builder.straight_through import stop_gradient
     from linnet.clib.library import include_dir
     from linnet.conformance import check_device
+    from linnet.converters.formats import load_graph
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
@@ -93,6 +94,7 @@ _OPTIMIZERS = (
     "RMSProp",
 )  # fmt: skip
 _LAZY = {
+    "load_graph": "linnet.converters.formats",
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
@@ -210,6 +212,7 @@ __all__ = [
     "isa_names",
     "load_checkpoint",
     "load_device",
+    "load_graph",
     "load_user_ops",
     "losses",
     "metrics",

@@ -18,12 +18,10 @@ const ln_isa_set ln_isa_sets[] = {
     {"avx2", LN_AVX2, LN_ISA_avx2},
     {"avx512", LN_AVX512, LN_ISA_avx512},
     {"avx512vnni", LN_AVX512VNNI, LN_ISA_avx512vnni},
-#elif defined(__aarch64__) || defined(__ARM_NEON)
+#elif defined(__aarch64__)
     {"neon", LN_NEON, LN_ISA_neon},
-#if defined(__aarch64__)
     {"dotprod", LN_DOTPROD, LN_ISA_dotprod | LN_FP16},
     {"i8mm", LN_I8MM, LN_ISA_dotprod | LN_FP16 | LN_I8MM},
-#endif
 #endif
     {"", 0, 0},
 };
@@ -34,8 +32,6 @@ enum {
     BUILT = LN_SSE2 LN_IF_avx2(| LN_AVX2) LN_IF_avx512(| LN_AVX512) LN_IF_avx512vnni(| LN_AVX512VNNI)
 #elif defined(__aarch64__)
     BUILT = LN_NEON LN_IF_dotprod(| LN_DOTPROD) LN_IF_i8mm(| LN_I8MM)
-#elif defined(__ARM_NEON)
-    BUILT = LN_NEON
 #else
     BUILT = 0
 #endif
@@ -69,7 +65,7 @@ ln_features ln_detect_features(void) {
     return LN_NEON | (has & LN_ARM_FP16 ? LN_FP16 : 0u) | (has & LN_ARM_DOTPROD ? LN_DOTPROD : 0u) |
            (has & LN_ARM_I8MM ? LN_I8MM : 0u) | (has & LN_ARM_BF16 ? LN_BF16 : 0u) | (has & LN_ARM_SVE ? LN_SVE : 0u);
 }
-#elif defined(_M_X64) || defined(__ARM_NEON)
+#elif defined(_M_X64)
 ln_features ln_detect_features(void) { return 1; /* the baseline */ }
 #else
 ln_features ln_detect_features(void) { return 0; }

@@ -19,7 +19,7 @@ enum ln_feature {
     LN_AVX512VNNI = 8,  /* integer dot products of 512 bits */
     LN_AVXVNNI = 16,    /* those of 256 bits, which processors without AVX-512 have too */
     LN_AVX512BF16 = 32, /* bf16 dot products */
-#elif defined(__aarch64__) || defined(__ARM_NEON)
+#elif defined(__aarch64__)
     LN_NEON = 1,    /* every ARMv8 */
     LN_FP16 = 2,    /* arithmetic on f16 */
     LN_DOTPROD = 4, /* integer dot products */
@@ -38,7 +38,7 @@ enum ln_isa {
     LN_ISA_avx2 = LN_ISA_sse2 | LN_AVX2,
     LN_ISA_avx512 = LN_ISA_avx2 | LN_AVX512,
     LN_ISA_avx512vnni = LN_ISA_avx512 | LN_AVX512VNNI,
-#elif defined(__aarch64__) || defined(__ARM_NEON)
+#elif defined(__aarch64__)
     LN_ISA_neon = LN_NEON,
     LN_ISA_dotprod = LN_ISA_neon | LN_DOTPROD,
 #endif

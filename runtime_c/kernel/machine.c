@@ -25,7 +25,7 @@ static const struct ln_machine machines[] = {
      1200,
      0.6f},
 };
-#elif defined(__aarch64__) || defined(__ARM_NEON)
+#elif defined(__aarch64__)
 /* From the throughput of instructions in Arm's software optimization guides, at the clock of usual boards, times 0.7,
  * the share of the peak that linnet's products reach. No time of this table was measured. */
 static const struct ln_machine machines[] = {
@@ -84,8 +84,6 @@ const struct ln_machine *ln_machine_of(ln_features features) {
     (void)features;
 #if defined(__aarch64__)
     return &machines[in_order() ? 0 : features & LN_DOTPROD ? 2 : 1];
-#elif defined(__ARM_NEON)
-    return &machines[1];
 #else
     return &machines[0];
 #endif

@@ -161,7 +161,8 @@ static linnet_status configure(ln_call *call) {
         call_of(call->op, call->attributes, call->n_inputs, call->inputs, call->n_outputs, call->outputs, &s);
     user.precision = call->precision;
     if (host->prepare != NULL) host->prepare(&user);
-    if (user.scratch_size > LN_MOST_BYTES || user.items < 0) return LINNET_USER_OP_FAILED;
+    const uint64_t scratch = user.scratch_size; /* size_t is never too much where it has 32 bits */
+    if (scratch > LN_MOST_BYTES || user.items < 0) return LINNET_USER_OP_FAILED;
     p->scratch_size = user.scratch_size;
     p->items = user.items;
     p->grain = ln_max(user.grain, 1);

@@ -3,7 +3,7 @@
 #ifndef LN_SYNC_TRANSPORT_MEDIUM_H
 #define LN_SYNC_TRANSPORT_MEDIUM_H
 
-/* For accept4, memfd_create and SO_PEERCRED. This header must be included first. */
+/* For accept4, syscall and SO_PEERCRED. This header must be included first. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif

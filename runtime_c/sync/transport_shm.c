@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "indices that two processes share must not need a lock");
@@ -222,7 +223,8 @@ static ln_sync_flow give(ln_sync_transport *transport, linnet_error *error) {
     passed passed;
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &passed, .msg_controllen = sizeof passed};
-    int memory = memfd_create("linnet-sync", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    /* A system call, because older C libraries have no function for it. */
+    int memory = (int)syscall(SYS_memfd_create, "linnet-sync", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ssize_t sent;
     memset(&passed, 0, sizeof passed);
     memcpy(greeting.magic, MAGIC, sizeof MAGIC);

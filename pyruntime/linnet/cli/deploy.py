@@ -10,7 +10,17 @@ from pathlib import Path
 
 import click
 
-from linnet.cli.options import CommandLineError, json_option, shapes_of, shapes_option
+from linnet.cli.options import (
+    CommandLineError,
+    calibration_option,
+    image_option,
+    json_option,
+    note,
+    samples_option,
+    shapes_of,
+    shapes_option,
+    trust_pickle_option,
+)
 from linnet.clib.errors import Error
 from linnet.report.tables import show as _show
 
@@ -22,19 +32,16 @@ from linnet.report.tables import show as _show
 @click.option("--verify", is_flag=True, help="Compare results with those of this machine only.")
 @click.option(
     "--dtypes", metavar="NAME,...",
-    help="Dtypes to make and compare, of f32, f16, i16 and i8. Default: f32, and i8 if there is a calibration file; the "
+    help="Dtypes to make and compare, of f32, f16, i16 and i8. Default: f32, and i8 with --calibration; the "
     "model's own if it is already quantized.",
 )  # fmt: skip
 @click.option(
     "--threads", metavar="N,...",
     help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
 )  # fmt: skip
-@click.option(
-    "--calibration",
-    type=click.Path(path_type=Path),
-    metavar="NPZ",
-    help="Sample inputs for i16 and i8, and to verify with.",
-)
+@calibration_option
+@samples_option
+@image_option
 @shapes_option()
 @click.option(
     "--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="How many seconds to measure each."
@@ -46,6 +53,7 @@ from linnet.report.tables import show as _show
 @click.option(
     "--ssh-option", "ssh_options", multiple=True, metavar="NAME=VALUE", help="Option for ssh -o. May be repeated."
 )
+@trust_pickle_option
 @json_option
 def deploy(
     target: str,
@@ -55,23 +63,27 @@ def deploy(
     dtypes: str | None,
     threads: str | None,
     calibration: Path | None,
+    samples: int | None,
+    image: str | None,
     inputs: Sequence[str],
     seconds: float,
     picture: Path | None,
     keep: bool,
     ssh_options: Sequence[str],
+    trust_pickle: bool,
     as_json: bool,
 ) -> int:
     """Send MODEL to TARGET, compare its results with those of this machine, time it there, and remove it again.
 
-    TARGET is [user@]host[:port] for ssh, adb or adb:SERIAL, local, or emulate:CPU such as emulate:cortex-a72. MODEL is an ONNX,
-    TFLite or .lnt file.
+    TARGET is [user@]host[:port] for ssh, adb or adb:SERIAL, local, or emulate:CPU such as emulate:cortex-a72. MODEL is
+    whatever `linnet convert` reads, or a .lnt file.
     """
     from linnet.deploy import outcome_text
     from linnet.deploy.address import target_of
     from linnet.deploy.deployment import Outcome, Request
     from linnet.deploy.deployment import deploy as run
     from linnet.deploy.interrupts import Interrupted
+    from linnet.deploy.models import Source
 
     if not math.isfinite(seconds):
         raise CommandLineError(
@@ -83,10 +95,11 @@ def deploy(
                 "--plot shows times, which --verify alone does not measure", code=101, hint="add --bench"
             )
         outcome_text.check_plot()
+    source = Source(calibration, samples, image, trust_pickle, note)
     place = target_of(target, ssh_options)
     request = Request(
         place, model, bench or not verify, verify or not bench, _dtypes(dtypes), _threads(threads), seconds,
-        shapes_of(inputs), calibration, keep, sys.stderr.isatty(),
+        shapes_of(inputs), source, keep, sys.stderr.isatty(),
     )  # fmt: skip
     outcome = Outcome()
     quiet = as_json and not sys.stderr.isatty()

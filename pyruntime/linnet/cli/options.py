@@ -71,6 +71,31 @@ user_ops_option = click.option(
     help="User ops that the model names: a shared library, a Python file or a module. May be repeated.",
 )
 
+trust_pickle_option = click.option(
+    "--trust-pickle",
+    is_flag=True,
+    help="Read modules that torch.save pickled, which runs any code that the file names.",
+)
+
+image_option = click.option(
+    "--image",
+    metavar="NAME[,KEY=VALUE...]",
+    help="Add the steps from a picture to the model's input: imagenet (as in torchvision and timm), unit (0 to 1), "
+    "symmetric (-1 to 1) or raw (0 to 255). Details: input=x,colour=BGR,fit=letterbox, ... (docs/preprocess.md).",
+)
+calibration_option = click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="NPZ|DIR",
+    help="Sample inputs for quantization to i8 or i16: an .npz file, or a folder of pictures, sounds, .npy or .npz files.",
+)
+samples_option = click.option(
+    "--samples",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of calibration samples, spread evenly over the files. Default: 100 of a folder, all of an .npz file.",
+)
+
 devices_option = click.option(
     "--device",
     "devices",
@@ -171,14 +196,18 @@ def shapes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return {name: shape_of(name, text) for name, text in pairs(items, "--shape x=1,3,224,224")}
 
 
+def note(text: str) -> None:
+    """Says something on stderr that is no error."""
+    click.echo(f"linnet: note: {text}", err=True)
+
+
 def note_batches(assumed: Mapping[str, Sequence[int]]) -> None:
     """Says on stderr which inputs got a batch that nobody gave."""
     for name, shape in assumed.items():
         taken, other = ", ".join(map(str, shape)), ",".join(map(str, (8, *shape[1:])))
-        click.echo(
-            f"linnet: note: input {name!r} leaves its batch open, so it is taken as {shape[0]}: [{taken}]; "
-            f"--shape {name}={other} sets another",
-            err=True,
+        note(
+            f"input {name!r} leaves its batch open, so it is taken as {shape[0]}: [{taken}]; --shape {name}={other} sets "
+            "another"
         )
 
 

@@ -14,7 +14,7 @@ from linnet.deploy.folder import Folder
 from linnet.deploy.interrupts import Interrupts
 from linnet.deploy.local import Local
 from linnet.deploy.machine import Machine, machine_of
-from linnet.deploy.models import Models, Variant, prepare
+from linnet.deploy.models import Models, Source, Variant, prepare
 from linnet.deploy.target import Target
 from linnet.deploy.tool_runs import result_of, try_tool, words_of
 from linnet.deploy.verify import Compared, compare, difference, run_here, run_there, send_sample
@@ -36,7 +36,7 @@ class Request:
     threads: Sequence[int] = ()
     seconds: float = 2.0
     shapes: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    calibration: Path | None = None
+    source: Source = dataclasses.field(default_factory=Source)
     keep: bool = False
     progress: bool = False
 
@@ -100,7 +100,7 @@ def _connected(request: Request, outcome: Outcome, show: Callable[[str], None]) 
     found = {name: tools.find(machine.architecture, name, target.own_tools) for name in wanted}
     with target.interrupts.at_once():
         show(f"preparing {request.model}")
-        models = prepare(request.model, request.dtypes, request.shapes, request.calibration, request.progress)
+        models = prepare(request.model, request.dtypes, request.shapes, request.source, request.progress)
         files = {name: path.read_bytes() for name, path in found.items()}
         files |= {variant.file: variant.content for variant in models.variants}
     outcome.files = {name: len(data) for name, data in files.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,19 @@ from linnet.facade import Graph
 DTYPES: Final = ("f32", "f16", "i16", "i8")
 _CALIBRATED: Final = ("i16", "i8")
 
-Feeds = dict[str, npt.NDArray[Any]]
+Feeds = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """How to read the model and its samples: the options of `linnet convert`. note: gets texts about files that cannot be
+    read."""
+
+    calibration: Path | None = None
+    samples: int | None = None
+    image: str | None = None
+    trust_pickle: bool = False
+    note: Callable[[str], object] = warnings.warn
 
 
 @dataclasses.dataclass
@@ -45,33 +58,19 @@ class Models:
     open: dict[str, tuple[int, ...]]
 
 
-def is_linnet(path: Path) -> bool:
-    """Whether the file is a .lnt file rather than one to convert."""
-    return path.suffix.lower() == ".lnt"
-
-
-def read_graph(path: Path, shapes: Mapping[str, Sequence[int]]) -> Graph:
-    """Reads a .lnt file, or converts a file that `linnet convert` reads. Raises FileError or ConversionError."""
-    if is_linnet(path):
-        return Graph.load(path)
-    from linnet.converters import onnx, tflite
-    from linnet.converters.formats import importer_of
-
-    if importer_of(path) is tflite:
-        return tflite.from_tflite(path, input_shapes=shapes or None)
-    return onnx.from_onnx(path, input_shapes=shapes or None)
-
-
 def prepare(
-    path: Path, dtypes: Sequence[str], shapes: Mapping[str, tuple[int, ...]], calibration: Path | None, progress: bool
+    path: Path, dtypes: Sequence[str], shapes: Mapping[str, tuple[int, ...]], source: Source, progress: bool
 ) -> Models:
     """Makes the model in each of `dtypes`, () for the default: a quantized .lnt file as it is; otherwise f32, and with
     calibration also i8. Raises UsageError, FileError and ConversionError."""
+    from linnet.converters.formats import load_graph
+    from linnet.converters.recognition import is_linnet
     from linnet.ir.graph import dtype_of_graph
-    from linnet.quantization.calibrate import batches_for
     from linnet.quantization.entry import quantize
+    from linnet.quantization.samples import calibration_samples
 
-    graph = read_graph(path, shapes)
+    calibration = source.calibration
+    graph = load_graph(path, None if is_linnet(path) else shapes or None, trust_pickle=source.trust_pickle)
     own = graph.metadata.setdefault("dtype", dtype_of_graph(graph))
     floats = own == "f32"
     if not dtypes:
@@ -87,7 +86,9 @@ def prepare(
                 f"a model in {dtype} needs sample inputs", code=105, tensor=str(path), expected="typical inputs in an .npz file",
                 got="none", hint=f"add --calibration samples.npz, or leave {dtype} out of --dtypes",
             )  # fmt: skip
-    batches = [] if calibration is None else batches_for(calibration, graph)
+    batches: Iterable[Feeds] | None = None
+    if calibration is not None:
+        batches = calibration_samples(graph, calibration, source.samples, image=source.image, note=source.note)
     variants = []
     for dtype in dtypes:
         if dtype == own:
@@ -95,14 +96,15 @@ def prepare(
                 Variant(own, graph, path.read_bytes() if is_linnet(path) else graph.to_bytes(), is_exact(graph))
             )
             continue
-        made = quantize(graph, batches or None, dtype=dtype, progress=progress)
+        made = quantize(graph, batches, dtype=dtype, progress=progress)
         made.metadata.setdefault("dtype", dtype)
         variants.append(Variant(dtype, made, made.to_bytes(), is_exact(made)))
     reference = next((v for v in variants if v.dtype == "f32"), None)
     if reference is None and floats:
         reference = Variant(own, graph, graph.to_bytes(), False)
-    sample, open_shapes = _sample(variants[0], shapes, batches)
-    return Models(variants, reference, sample, not batches, open_shapes)
+    first = None if batches is None else next(iter(batches), None)
+    sample, open_shapes = _sample(variants[0], shapes, first)
+    return Models(variants, reference, sample, first is None, open_shapes)
 
 
 def is_exact(graph: Graph) -> bool:
@@ -119,7 +121,7 @@ def is_exact(graph: Graph) -> bool:
 
 
 def _sample(
-    variant: Variant, shapes: Mapping[str, tuple[int, ...]], batches: Sequence[Mapping[str, npt.NDArray[Any]]]
+    variant: Variant, shapes: Mapping[str, tuple[int, ...]], first: Feeds | None
 ) -> tuple[Feeds, dict[str, tuple[int, ...]]]:
     """The first calibration sample, or else seeded random inputs; and the shapes of inputs that the model leaves open."""
     from linnet.session.bench import random_feeds
@@ -128,8 +130,8 @@ def _sample(
 
     model = Model(variant.content)
     specs = model.inputs("infer")
-    if batches:
-        sample = {spec.name: np.ascontiguousarray(batches[0][spec.name]) for spec in specs}
+    if first is not None:
+        sample = {spec.name: np.ascontiguousarray(first[spec.name]) for spec in specs}
     else:
         given = dict(shapes)
         given |= open_batches(model, "infer", specs, given)

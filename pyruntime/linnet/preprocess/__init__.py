@@ -8,11 +8,12 @@ from linnet.preprocess import boxes
 from linnet.preprocess._audio import Features, audio, librosa_mel, mlperf_tiny_mfcc, whisper_mel
 from linnet.preprocess._edit import copy_signature, keep_outputs
 from linnet.preprocess._image import image
+from linnet.preprocess._recipes import recipe
 from linnet.preprocess._results import ctc, mask, sigmoid, softmax, top_k
 
 __all__ = [
     "Features", "audio", "boxes", "copy_signature", "ctc", "image", "keep_outputs", "librosa_mel", "mask",
-    "mlperf_tiny_mfcc", "sigmoid", "softmax", "top_k", "whisper_mel",
+    "mlperf_tiny_mfcc", "recipe", "sigmoid", "softmax", "top_k", "whisper_mel",
 ]  # fmt: skip
 
 check_all(globals(), __all__)

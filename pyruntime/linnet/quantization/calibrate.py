@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,30 @@ def batches_for(path: str | Path, graph: Graph) -> list[dict[str, npt.NDArray[An
     return batches
 
 
+def load_arrays(path: Path, inputs: Mapping[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
+    """One sample: the array of an .npy file for the only input, or those of an .npz file by the names of the inputs. An axis for
+    a batch of 1 is added where it is missing. Raises UsageError if the file cannot be read or has no array for an input."""
+    try:
+        content = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            "cannot read a sample for calibration", code=101, tensor=str(path), got=str(error).splitlines()[0],
+            expected="an .npy or .npz file", hint="write it with numpy.save or numpy.savez",
+        ) from None  # fmt: skip
+    given = {next(iter(inputs), ""): content} if isinstance(content, np.ndarray) else content
+    missing = [name for name in inputs if name not in given]
+    if missing:
+        raise UsageError(
+            "the sample has no array for an input", code=105, tensor=str(path), expected=", ".join(missing),
+            got=", ".join(given), hint="write it with numpy.savez(path, input=array)",
+        )  # fmt: skip
+    found = {name: _array(given, name) for name in inputs}
+    for name, tensor in inputs.items():
+        if tensor.shape is not None and found[name].ndim == len(tensor.shape) - 1:
+            found[name] = found[name][None]
+    return found
+
+
 def _array(archive: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(archive[name])
@@ -185,5 +209,5 @@ def _with_progress(batches: Iterable[Feeds], progress: bool) -> Iterable[Feeds]:
     from rich.console import Console
     from rich.progress import track
 
-    total = len(batches) if isinstance(batches, Sequence) else None
+    total = len(batches) if isinstance(batches, Sized) else None
     return track(batches, "calibrating", total=total, console=Console(stderr=True), transient=True)

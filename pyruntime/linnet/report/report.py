@@ -51,14 +51,19 @@ def check(
     user_ops: Iterable[UserOp] = (),
     seconds: float = 0.0,
     device: str | Device | None = None,
+    trust_pickle: bool = False,
+    samples: int | None = None,
+    image: str | None = None,
 ) -> Report:
-    """Examines an ONNX or TFLite model without writing anything.
+    """Examines an ONNX or TFLite model, or a saved PyTorch module, without writing anything.
 
     input_shapes: {input name: shape}. Sizes that stay open are assumed for the estimates, and the report says which.
-    dtype, calibration (batches, or the path of an .npz file), table: as for `linnet.quantize`; memory and placement are
-    then those of the quantized graph. device or devices: as for Session, used instead of the CPU for the ops that they
-    support. user_ops: for nodes of custom domains of an ONNX model, and custom operators of a TFLite model.
-    seconds: how long to time the model on random input; 0: not at all.
+    dtype, calibration (batches, or the path of an .npz file or a folder), table: as for `linnet.quantize`; memory and
+        placement are then those of the quantized graph. samples, image: the most samples of a folder, and how its
+        pictures become the model's input, as for `linnet.preprocess.recipe`.
+    device or devices: as for Session, used instead of the CPU for the ops that they support. user_ops: for nodes of
+        custom domains of an ONNX model, and custom operators of a TFLite model.
+    seconds: how long to time the model on random input; 0: not at all. trust_pickle: as for `linnet.load_graph`.
     Raises FileError if the file cannot be read, UsageError for bad arguments. Reasons that prevent a conversion are not
     raised; they are in `Report.problems`.
     """
@@ -66,12 +71,12 @@ def check(
     from linnet.session.device import chosen
 
     used = chosen(device, devices)
-    conversion = _convert(model, input_shapes, user_ops)
+    conversion = _convert(model, input_shapes, user_ops, trust_pickle)
     outline, graph, problems = conversion.outline(), conversion.graph, list(conversion.problems)
     dims = _open_dims(graph) if "infer" in graph.signatures else []
     found = concerns.find(graph)
     if not problems and (dtype != "f32" or table is not None):
-        graph = _quantized(graph, dtype, calibration, table)
+        graph = _quantized(graph, dtype, calibration, table, samples, image)
     elif dtype == "f32":
         dtype = dtype_of_graph(graph)
     closed, note = (True, "") if not problems else _close(graph)
@@ -90,7 +95,7 @@ def check(
         estimate.shapes, estimate.regions, estimate.regions.get("total"), estimate.regions.get("lower_bound"), weights,
         complete=not estimate.note, note=estimate.note,
     )  # fmt: skip
-    cuts, loops = _data_dependent(_at_fixed_sizes(model, conversion, graph, dims, estimate))
+    cuts, loops = _data_dependent(_at_fixed_sizes(model, conversion, graph, dims, estimate, trust_pickle))
     assumed = [dataclasses.replace(d, assumed=_assumed(d, estimate.shapes)) for d in dims]
     return Report(
         model=str(model) if isinstance(model, str | Path) else model.graph.name or "model",
@@ -110,21 +115,21 @@ def check(
 
 
 def _convert(
-    model: Any, input_shapes: Mapping[str, Sequence[int]] | None, user_ops: Iterable[UserOp] = ()
+    model: Any, input_shapes: Mapping[str, Sequence[int]] | None, user_ops: Iterable[UserOp] = (), trust: bool = False
 ) -> Conversion:
     from linnet.converters import formats, onnx
 
-    importer = formats.importer_of(model) if isinstance(model, str | Path) else onnx
-    conversion: Conversion = importer.examine(model, input_shapes or None, user_ops=user_ops)
-    return conversion
+    if isinstance(model, str | Path):
+        return formats.examine(model, input_shapes, user_ops, trust)
+    return onnx.examine(model, input_shapes or None, user_ops=user_ops)
 
 
-def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any) -> Graph:
-    from linnet.quantization.calibrate import batches_for
+def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any, samples: int | None, image: str | None) -> Graph:
     from linnet.quantization.entry import quantize
+    from linnet.quantization.samples import calibration_samples
 
     if isinstance(calibration, str | Path):
-        calibration = batches_for(calibration, graph)
+        calibration = calibration_samples(graph, calibration, samples, image=image)
     return quantize(graph, calibration, dtype, table=table)
 
 
@@ -156,7 +161,12 @@ def _assumed(dim: OpenDim, shapes: Mapping[str, Sequence[int]]) -> int | None:
 
 
 def _at_fixed_sizes(
-    model: Any, conversion: Conversion, graph: Graph, dims: Sequence[OpenDim], estimate: _Estimate
+    model: Any,
+    conversion: Conversion,
+    graph: Graph,
+    dims: Sequence[OpenDim],
+    estimate: _Estimate,
+    trust: bool,
 ) -> Graph | None:
     """The graph with input sizes filled in, so that only data-dependent dimensions stay open. None if that fails."""
     if not dims:
@@ -165,7 +175,7 @@ def _at_fixed_sizes(
     wanted = {name: shape for name, shape in estimate.shapes.items() if name in names}
     if not wanted:
         return None
-    again = _convert(model, wanted)
+    again = _convert(model, wanted, trust=trust)
     return again.graph if len(again.problems) <= len(conversion.problems) else None
 
 

@@ -18,23 +18,18 @@ from linnet import metrics, optimizers, preprocess
 from linnet.clib.errors import ConversionError, UsageError
 from linnet.data.media import read_image
 from linnet.facade import Graph
-from linnet.ir.function import Tensor, emit
+from linnet.ir.function import Tensor
 from linnet.ir.user_op import UserOp
 from linnet.losses import softmax_cross_entropy
 from linnet.passes import replace_head, trainable
 from linnet.passes.heads import apply_head
 from linnet.preprocess._edit import io_key, parse_io
+from linnet.preprocess._recipes import PRESETS, pixels_graph
 from linnet.session.session import Session
 from linnet.training.callbacks import Callback, Run
 from linnet.training.history import History
 from linnet.training.loop import fit
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "imagenet": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},  # torchvision, timm
-    "unit": {},  # [0, 1]
-    "symmetric": {"mean": 0.5, "std": 0.5},  # [-1, 1]: TensorFlow's, MobileNet's, Inception's
-    "raw": {"scale": 1.0},  # [0, 255]
-}
 IMAGE_STEPS = "image_steps"
 """Metadata key. The value is JSON with the arguments of linnet.preprocess.image that turn pixels into the input of
 `train`."""
@@ -239,9 +234,9 @@ def _load(
         return trainable(model.copy(), patterns) if patterns else model.copy()
     path = Path(model)
     from linnet.converters import tflite
-    from linnet.converters.formats import importer_of
+    from linnet.converters.formats import format_of_model
 
-    if importer_of(path) is tflite:
+    if format_of_model(path) == "tflite":
         return tflite.from_tflite(path, trainable=patterns, user_ops=user_ops)
     import onnx
 
@@ -308,14 +303,10 @@ class _Photos(datasets.ImageFolder):
         self.steps = {"fit": "shortest", **chosen, **steps}
         super().__init__(folder, (size[0], size[1]), (name, "labels"))
         if not self.own_steps:
-            plain = Graph()
             sides = [1, *size, 3] if last else [1, 3, *size]
-            x = plain.placeholder("x", sides, tensor.dtype)
-            x.quantization = tensor.quantization
-            y = emit("copy", [x], {"kind": "identity"}, quantization=[tensor.quantization])[0]
-            plain.signature("infer", {"x": x}, {"y": y})
             self.size = (size[0], size[1])
-            self._session = Session(preprocess.image(plain, "x", **self.image_steps()), threads=1)
+            plain = pixels_graph(sides, tensor.dtype, tensor.quantization, self.image_steps())
+            self._session = Session(plain, threads=1)
 
     def image_steps(self) -> dict[str, Any]:
         """The arguments for linnet.preprocess.image."""

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Builds the library and the static tools for another processor: `make cross TARGET=armv7`. zig's C compiler brings the C
+libraries of all targets; COMPILER=gcc takes the compilers of the system. docs/building.md says what comes out."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLCHAINS = ROOT / ".ci" / "toolchains"
+TOOLS = ("linnet-bench", "linnet-run", "linnet-train", "linnet-serve")
+LIBRARIES = ("linnet", "linnet_static", "linnet_sync", "linnet_sync_static", "linnet_opencl")
+ANDROID_API = 30  # the first one with memfd_create; Android 11
+
+
+@dataclass(frozen=True)
+class Target:
+    """What compilers call a target. musl: for tools, which are static and run on any Linux, Android included. glibc: for the
+    library, with the oldest version of the C library that it then runs with. cpu: the least processor, as zig spells it.
+    gcc: the prefix of GCC's programs, and its flags. abi: Android's name of the target."""
+
+    musl: str
+    glibc: str
+    cpu: str
+    gcc: tuple[str, ...] = ()
+    abi: str = ""
+
+
+TARGETS = {
+    "x86_64": Target("x86_64-linux-musl", "x86_64-linux-gnu.2.17", "x86_64", ("x86_64-linux-gnu-",)),
+    "aarch64": Target("aarch64-linux-musl", "aarch64-linux-gnu.2.17", "generic", ("aarch64-linux-gnu-",)),
+    "armv7": Target(  # Cortex-A8: NEON, and neither division nor fused products
+        "arm-linux-musleabihf", "arm-linux-gnueabihf.2.17", "cortex_a8",
+        ("arm-linux-gnueabihf-", "-march=armv7-a", "-mfpu=neon", "-mthumb"),
+    ),
+    "armv6": Target("arm-linux-musleabihf", "arm-linux-gnueabihf.2.17", "arm1176jzf_s"),  # Raspberry Pi 1 and Zero
+    "riscv64": Target("riscv64-linux-musl", "riscv64-linux-gnu.2.27", "baseline_rv64", ("riscv64-linux-gnu-",)),
+    "android-arm64": Target("aarch64-linux-musl", "", "generic", abi="arm64-v8a"),
+    "android-armv7": Target("arm-linux-musleabihf", "", "cortex_a8", abi="armeabi-v7a"),
+}  # fmt: skip
+
+
+def fail(text: str) -> None:
+    sys.exit(f"make cross: {text}")
+
+
+def run(*command: str) -> None:
+    """Runs a command; prints what it printed, but for ninja's progress, only if it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        print("\n".join(line for line in done.stdout.splitlines() if not line.startswith("[")), file=sys.stderr)
+        fail(f"exit status {done.returncode} of: {' '.join(command)}")
+
+
+def build(folder: Path, targets: Sequence[str], jobs: str, *options: str) -> None:
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    run("cmake", "-S", str(ROOT), "-B", str(folder), *generator, "-DLINNET_WERROR=ON", "-DLINNET_LTO=OFF", *options)
+    words = [word for target in targets for word in ("--target", target)]
+    run("cmake", "--build", str(folder), "-j", jobs, *words)
+
+
+def zig(triple: str, cpu: str) -> list[str]:
+    """CMake's options for zig's compiler."""
+    package = importlib.util.find_spec("ziglang")
+    if package is None or package.origin is None:
+        fail("the package ziglang is not installed; run: pip install ziglang")
+    program = Path(package.origin).parent / "zig"
+    words = {"TOOLCHAIN_FILE": TOOLCHAINS / "zig.cmake"}
+    own = {"ZIG": program, "ZIG_TARGET": triple, "ZIG_CPU": cpu}
+    return [f"-DCMAKE_{k}={v}" for k, v in words.items()] + [f"-DLINNET_{k}={v}" for k, v in own.items()]
+
+
+def gcc(name: str) -> list[str]:
+    """CMake's options for GCC of the system."""
+    words = TARGETS[name].gcc
+    if not words:
+        fail(f"no GCC is known that compiles for {name}; leave COMPILER=gcc out, and zig's compiler does")
+    if shutil.which(words[0] + "gcc") is None:
+        fail(f"{words[0]}gcc is not installed; leave COMPILER=gcc out, or run: apt-get install gcc-{words[0][:-1]}")
+    return [f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAINS / 'gcc.cmake'}", f"-DLINNET_GCC={';'.join(words)}"]
+
+
+def ndk(name: str) -> list[str]:
+    """CMake's options for Android's native development kit; none if there is none here."""
+    folder = os.environ.get("ANDROID_NDK", "")
+    file = Path(folder) / "build" / "cmake" / "android.toolchain.cmake"
+    if not folder:
+        print(
+            "make cross: liblinnet.so for Android is not built, because ANDROID_NDK is not set. Unpack Android's NDK "
+            f"(r23 or newer) and run: ANDROID_NDK=FOLDER make cross TARGET={name}. The static tools need no NDK.",
+            file=sys.stderr,
+        )
+        return []
+    if not file.is_file():
+        fail(f"ANDROID_NDK is {folder}, which has no {file.relative_to(folder)}; expected the folder of Android's NDK")
+    return [
+        f"-DCMAKE_TOOLCHAIN_FILE={file}",
+        f"-DANDROID_ABI={TARGETS[name].abi}",
+        f"-DANDROID_PLATFORM=android-{ANDROID_API}",
+    ]
+
+
+def library(folder: Path, jobs: str, options: Sequence[str], out: Path) -> None:
+    """Builds and installs the libraries and headers."""
+    build(folder, LIBRARIES, jobs, "-DLINNET_TOOLS=OFF", "-DLINNET_TESTS=OFF", "-DCMAKE_INSTALL_LIBDIR=lib",
+          "-DCMAKE_SHARED_LINKER_FLAGS=-s", *options)  # fmt: skip
+    run("cmake", "--install", str(folder), "--prefix", str(out))
+
+
+def tools(folder: Path, jobs: str, options: Sequence[str], out: Path, tests: bool) -> None:
+    """Builds the static tools, and the C tests on request. A static program cannot open the library of a device."""
+    build(folder, ["all"] if tests else TOOLS, jobs, f"-DLINNET_TESTS={'ON' if tests else 'OFF'}", "-DLINNET_OPENCL=OFF",
+          "-DLINNET_MEDIA=OFF", "-DCMAKE_EXE_LINKER_FLAGS=-static -s", *options)  # fmt: skip
+    (out / "bin").mkdir(parents=True, exist_ok=True)
+    for tool in TOOLS:
+        shutil.copy2(folder / tool, out / "bin" / tool)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", help=", ".join(TARGETS))
+    parser.add_argument("--compiler", choices=("zig", "gcc"), default="zig")
+    parser.add_argument("--tests", action="store_true", help="build the C tests too, in OUT/tools")
+    parser.add_argument("--jobs", default=str(os.cpu_count() or 2))
+    parser.add_argument("--out", type=Path, help="folder for the results; default: build-TARGET")
+    given = parser.parse_args()
+    if given.target not in TARGETS:
+        fail(f"TARGET={given.target} is not known; expected one of {', '.join(TARGETS)}")
+    target, out = TARGETS[given.target], (given.out or ROOT / f"build-{given.target}").resolve()
+    of_tools = gcc(given.target) if given.compiler == "gcc" else zig(target.musl, target.cpu)
+    if target.abi:
+        of_library = ndk(given.target)
+    else:
+        of_library = of_tools if given.compiler == "gcc" else zig(target.glibc, target.cpu)
+    tools(out / "tools", given.jobs, of_tools, out, given.tests)
+    if of_library:
+        library(out / "library", given.jobs, of_library, out)
+    for file in sorted([*(out / "bin").glob("*"), *(out / "lib").glob("*.so.*.*.*"), *(out / "lib").glob("*opencl.so")]):
+        print(f"{os.path.relpath(file)}: {file.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+# CMake toolchain: a cross compiler of the system. LINNET_GCC is the prefix of its programs and, as further words, its flags,
+# such as arm-linux-gnueabihf-;-march=armv7-a.
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES LINNET_GCC)
+if(NOT LINNET_GCC)
+  set(LINNET_GCC aarch64-linux-gnu-)
+endif()
+set(words ${LINNET_GCC})
+list(POP_FRONT words prefix)
+set(CMAKE_SYSTEM_NAME Linux)
+string(REGEX REPLACE "-.*" "" CMAKE_SYSTEM_PROCESSOR ${prefix})
+set(CMAKE_C_COMPILER ${prefix}gcc)
+list(JOIN words " " CMAKE_C_FLAGS_INIT)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)

@@ -1,0 +1,11 @@
+# CMake toolchain: zig's C compiler (the package `ziglang`), which has the C libraries of all targets with it.
+# LINNET_ZIG is its program, LINNET_ZIG_TARGET the target, such as aarch64-linux-musl, LINNET_ZIG_CPU the least processor.
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES LINNET_ZIG LINNET_ZIG_TARGET LINNET_ZIG_CPU)
+set(CMAKE_SYSTEM_NAME Linux)
+string(REGEX REPLACE "-.*" "" CMAKE_SYSTEM_PROCESSOR ${LINNET_ZIG_TARGET})
+set(CMAKE_C_COMPILER ${LINNET_ZIG} cc -target ${LINNET_ZIG_TARGET} -mcpu=${LINNET_ZIG_CPU})
+set(CMAKE_C_ARCHIVE_CREATE "\"${LINNET_ZIG}\" ar qc <TARGET> <LINK_FLAGS> <OBJECTS>")
+set(CMAKE_C_ARCHIVE_FINISH "\"${LINNET_ZIG}\" ranlib <TARGET>")
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)

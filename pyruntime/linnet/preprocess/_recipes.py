@@ -1,0 +1,157 @@
+"""How pixels become the input of a model, by the names that `--image` and `--pixels` take: one word for the scaling, and details
+such as `fit=stretch` where the model differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.dtypes import Dim, Quantization
+from linnet.ir.function import emit
+from linnet.preprocess._edit import copy_signature
+from linnet.preprocess._image import image
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "imagenet": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},  # torchvision, timm
+    "unit": {},  # [0, 1]
+    "symmetric": {"mean": 0.5, "std": 0.5},  # [-1, 1]: TensorFlow's, MobileNet's, Inception's
+    "raw": {"scale": 1.0},  # [0, 255]
+}
+RECIPES = (
+    "imagenet (torchvision's and timm's: the middle 224 of 256 pixels, minus mean, by std), unit (0 to 1), symmetric (-1 to 1) "
+    "or raw (0 to 255)"
+)
+_SHRINK = 256 / 224  # torchvision resizes to 256 for a crop of 224
+
+
+def _number(text: str) -> float:
+    above, _, below = text.partition("/")
+    return float(above) / float(below or 1)
+
+
+def _numbers(text: str) -> float | tuple[float, ...]:
+    found = tuple(_number(part) for part in text.split(":"))
+    return found[0] if len(found) == 1 else found
+
+
+def _pixels(text: str) -> int | tuple[int, ...]:
+    found = tuple(int(part) for part in text.split(":"))
+    return found[0] if len(found) == 1 else found
+
+
+_DETAILS: dict[str, Callable[[str], Any]] = {
+    "input": str, "colour": str, "fit": str, "resize": _pixels, "crop": _pixels, "pad": _number, "filter": str,
+    "layout": str, "scale": _number, "mean": _numbers, "std": _numbers,
+}  # fmt: skip
+
+
+def recipe(graph: Graph, spec: str, *, signature: str = "infer", keep: str | None = "raw") -> Graph:
+    """A graph whose image input is a photo, u8 [height, width, 3] in RGB, of any size: `image` with arguments that a spec names.
+
+    spec: NAME or NAME,KEY=VALUE,... NAME is "imagenet" (for torchvision and timm: the shorter side becomes 256/224 of the model's
+    size, the middle is cut out, and mean and standard deviation are those of ImageNet), "unit" (values from 0 to 1), "symmetric"
+    (-1 to 1) or "raw" (0 to 255); the last three stretch the photo to the model's size. KEY=VALUE is the input's name, where the
+    model has several inputs that may be pictures (input=x), or an argument of `image`: colour=BGR, fit=letterbox, resize=256,
+    crop=224:192, pad=114, filter=bicubic, layout=NHWC, scale=1/255, mean=0.5:0.4:0.3, std=0.25.
+    keep: name of a signature that keeps the model's own input, for runs without these steps. None: there is none.
+    Raises UsageError for a spec that does not have this form, or that does not fit the model.
+    """
+    name, steps = recipe_steps(graph, spec, signature)
+    if keep is not None and keep not in graph.signatures:
+        graph = copy_signature(graph, signature, keep)
+    return image(graph, name, signature=signature, **steps)
+
+
+def recipe_steps(graph: Graph, spec: str, signature: str = "infer") -> tuple[str, dict[str, Any]]:
+    """The input that becomes a photo, and the arguments of `image` for it."""
+    scaling, details = _parsed(spec)
+    name, channels, size, batch = _picture(graph, signature, details.pop("input", None), details.get("layout"))
+    if isinstance(batch, int) and batch != 1:
+        raise UsageError(
+            f"input {name!r} takes {batch} pictures at a time", code=104, tensor=name, expected="a batch of 1, or an open one",
+            hint="convert the model with a batch of 1",
+        )  # fmt: skip
+    colour = details.get("colour", "grey" if channels == 1 else "RGB")
+    steps = dict(PRESETS[scaling]) | {"colour": colour}
+    for key in ("mean", "std"):
+        values = steps.get(key)
+        if isinstance(values, tuple):  # in the order RGB
+            steps[key] = sum(values) / 3 if colour == "grey" else values[::-1] if colour == "BGR" else values
+    fit = details.get("fit", "shortest" if scaling == "imagenet" else "stretch")
+    sides = [d for d in size if isinstance(d, int)]
+    if len(sides) == 2 and fit == "shortest":
+        steps |= {"resize": round(max(sides) * (_SHRINK if scaling == "imagenet" else 1)), "crop": tuple(sides)}
+    elif len(sides) != 2 and "resize" not in details:
+        raise UsageError(
+            f"input {name!r} leaves its height and width open", code=104, tensor=name, expected="a fixed size",
+            hint=f"give --shape {name}=1,3,224,224 (input_shapes), or a detail such as resize=224",
+        )  # fmt: skip
+    return name, steps | {"fit": fit} | details
+
+
+def _parsed(spec: str) -> tuple[str, dict[str, Any]]:
+    name, *parts = spec.split(",")
+    if name not in PRESETS:
+        raise UsageError("unknown recipe for pictures", code=101, expected=RECIPES, got=repr(name))
+    found: dict[str, Any] = {}
+    for part in parts:
+        key, _, text = part.partition("=")
+        if key not in _DETAILS:
+            expected = ", ".join(f"{k}=..." for k in _DETAILS)
+            raise UsageError("unknown detail of a recipe for pictures", code=101, expected=expected, got=repr(part))
+        try:
+            found[key] = _DETAILS[key](text)
+        except (ValueError, ZeroDivisionError):
+            raise UsageError(
+                f"the detail {key!r} of a recipe for pictures is invalid", code=101, got=repr(text),
+                expected="a number, or one per channel or side, separated by colons",
+            ) from None  # fmt: skip
+    return name, found
+
+
+def _picture(
+    graph: Graph, signature: str, name: str | None, layout: str | None
+) -> tuple[str, int | None, tuple[Dim, ...], Dim]:
+    """The input that may be a picture: its name, channels (None if unknown), (height, width), and batch."""
+    if signature not in graph.signatures:
+        raise UsageError(
+            f"the graph has no signature named {signature!r}", code=102, tensor=signature,
+            expected=" or ".join(graph.signatures) or "a signature",
+        )  # fmt: skip
+    entry = graph.signatures[signature]
+    inputs = dict(zip(entry.inputs, entry.function.inputs, strict=True))
+    if name is not None and name not in inputs:
+        raise UsageError(f"the model has no input named {name!r}", code=102, tensor=name, expected=" or ".join(inputs))
+    for key in inputs:
+        if (name or key) == key and graph.metadata.get(f"io:{signature}:{key}", "").startswith("image "):
+            raise UsageError(
+                f"input {key!r} takes pictures already", code=101, tensor=key, hint="leave out the recipe for pictures"
+            )
+    found = {}
+    for key in inputs if name is None else [name]:
+        shape = inputs[key].shape or ()
+        order = layout or ("NCHW"[-len(shape) :] if shape[-3:-2] in ((1,), (3,)) else "NHWC"[-len(shape) :])
+        channels = shape[order.index("C")] if len(shape) == len(order) and len(shape) in (3, 4) else None
+        if channels in (1, 3):
+            batch = shape[0] if order[0] == "N" else 1
+            found[key] = (key, channels, tuple(shape[order.index(axis)] for axis in "HW"), batch)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    shapes = "; ".join(f"{k}: {'any shape' if t.shape is None else list(t.shape)}" for k, t in inputs.items())
+    raise UsageError(
+        "several inputs may be pictures" if found else "no input can be a picture", code=104, got=shapes,
+        expected="an input with a shape such as [1, 3, H, W] or [1, H, W, 3]",
+        hint=f"add input={next(iter(found))} to the recipe" if found else "give the samples as arrays",
+    )  # fmt: skip
+
+
+def pixels_graph(shape: Sequence[Dim], dtype: str, quantization: Quantization | None, steps: dict[str, Any]) -> Graph:
+    """A graph that only turns a photo "x" into "y", a model's input of this shape and dtype: the steps without the model."""
+    plain = Graph()
+    x = plain.placeholder("x", shape, dtype)
+    x.quantization = quantization
+    y = emit("copy", [x], {"kind": "identity"}, quantization=[quantization])[0]
+    plain.signature("infer", {"x": x}, {"y": y})
+    return image(plain, "x", **steps)
