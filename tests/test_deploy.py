@@ -24,7 +24,7 @@ from linnet.deploy.models import is_exact
 from linnet.deploy.ssh import Ssh
 from linnet.deploy.target import Target
 from tests.deploy_targets import DIGITS, HERE, Place, calibration
-from tests.native import need
+from tests.native import ROOT, need
 
 DIGIT = ("--shape", "input=1,1,28,28")
 
@@ -211,6 +211,8 @@ def test_where_tools_are_looked_for(place: Place, tmp_path: Path, monkeypatch: p
     assert tools.find(HERE, "linnet-run") == place.targets / HERE / "linnet-run"
     with pytest.raises(linnet.FileError, match=r"pip install linnet-targets, or make cross TARGET=vax"):
         tools.find("vax", "linnet-run")
+    places = list(tools._places("armv7", "linnet-run", False))
+    assert places[-1] == ROOT / "build-armv7" / "bin" / "linnet-run", "where make cross puts it"
     package = tmp_path / "linnet_targets"
     (package / "vax").mkdir(parents=True)
     (package / "__init__.py").touch()

@@ -38,4 +38,4 @@ def _places(arch: str, tool: str, own: bool) -> Iterator[Path]:
     if (tree / "CMakeLists.txt").is_file():
         if own:
             yield tree / "build" / tool
-        yield tree / f"build-{arch}" / tool
+        yield tree / f"build-{arch}" / "bin" / tool
