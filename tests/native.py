@@ -34,6 +34,10 @@ _PACKAGES = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
     "aarch64-linux-gnu-objdump": "binutils-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
+    "qemu-arm": "qemu-user",
+    "ssh": "openssh-client",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
 }
 # A finding of a sanitizer ends the program; leaks count too.
 SANITIZED = {
@@ -75,6 +79,15 @@ _KINDS = {
         ("cmake", "clang"),
     ),
     "thread": _Kind(("-DLINNET_SANITIZE=thread",), ("cmake", "cc")),
+    "deploy-aarch64": _Kind(  # static tools, as `linnet deploy` sends them
+        (
+            f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/toolchains/gcc.cmake",
+            _QUICK,
+            "-DCMAKE_EXE_LINKER_FLAGS=-static",
+            *(f"-DLINNET_{part}=OFF" for part in ("TESTS", "OPENCL", "MEDIA")),
+        ),
+        ("cmake", "aarch64-linux-gnu-gcc"),
+    ),
     "aarch64": _Kind(
         (f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/toolchains/gcc.cmake", _QUICK), ("cmake", "aarch64-linux-gnu-gcc")
     ),

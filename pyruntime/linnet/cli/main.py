@@ -1,6 +1,6 @@
-"""The command `linnet` with its subcommands convert, inspect, verify, run, plan, bench, tune, devices, check-device and
-those for training. A failure prints one line to stderr and gives exit status 1, or 2 if the command line itself is wrong.
-Output files are written only after everything has succeeded."""
+"""The command `linnet` with its subcommands convert, inspect, verify, run, plan, bench, tune, devices, check-device, deploy
+and those for training. A failure prints one line to stderr and gives exit status 1, or 2 if the command line itself is
+wrong. Output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from linnet.cli import verify as cli_verify
 from linnet.cli.bench import bench
 from linnet.cli.check_device import check_device
 from linnet.cli.convert import convert
+from linnet.cli.deploy import deploy
 from linnet.cli.devices import devices
 from linnet.cli.inspect import inspect
 from linnet.cli.options import CommandLineError
@@ -35,7 +36,7 @@ def cli() -> None:
     """Convert, inspect, run, plan, benchmark and train models."""
 
 
-for _command in (convert, inspect, run, plan, bench, tune, devices, check_device):
+for _command in (convert, inspect, run, plan, bench, tune, devices, check_device, deploy):
     cli.add_command(_command)
 cli.add_command(cli_verify.verify)
 cli.add_command(cli_training.export)

@@ -85,12 +85,12 @@ class ResourceError(Error):
 
 
 class DeviceError(Error):
-    """An extension's device failed (codes 5xx)."""
+    """An extension's device failed, or the machine of a deployment (codes 5xx)."""
 
 
 class SyncError(Error, ConnectionError):
-    """Training on several machines failed: no server answers, the other side refuses, a timeout expires, the keys do
-    not match, another server owns the shard, or the connection is lost (codes 6xx)."""
+    """Training on several machines, or a deployment to another machine, failed: the other side does not answer or refuses,
+    a timeout expires, the keys do not match, another server owns the shard, or the connection is lost (codes 6xx)."""
 
 
 class Cancelled(Error):

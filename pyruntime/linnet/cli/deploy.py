@@ -1,0 +1,175 @@
+"""`linnet deploy`: runs and times a model on another machine. linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from linnet.cli.options import (
+    CommandLineError,
+    calibration_option,
+    image_option,
+    json_option,
+    note,
+    samples_option,
+    shapes_of,
+    shapes_option,
+    trust_pickle_option,
+)
+from linnet.clib.errors import Error
+from linnet.report.tables import show as _show
+
+
+@click.command(short_help="Run and time a model on another machine.")
+@click.argument("target", metavar="TARGET")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--bench", is_flag=True, help="Measure times only. Without --bench and --verify, both are done.")
+@click.option("--verify", is_flag=True, help="Compare results with those of this machine only.")
+@click.option(
+    "--dtypes", metavar="NAME,...",
+    help="Dtypes to make and compare, of f32, f16, i16 and i8. Default: f32, and i8 with --calibration; the "
+    "model's own if it is already quantized.",
+)  # fmt: skip
+@click.option(
+    "--threads", metavar="N,...",
+    help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
+)  # fmt: skip
+@calibration_option
+@samples_option
+@image_option
+@shapes_option()
+@click.option(
+    "--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="How many seconds to measure each."
+)
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Write the times as a bar chart."
+)
+@click.option("--keep", is_flag=True, help="Leave the files on the target, and print how to run them there.")
+@click.option(
+    "--ssh-option", "ssh_options", multiple=True, metavar="NAME=VALUE", help="Option for ssh -o. May be repeated."
+)
+@trust_pickle_option
+@json_option
+def deploy(
+    target: str,
+    model: Path,
+    bench: bool,
+    verify: bool,
+    dtypes: str | None,
+    threads: str | None,
+    calibration: Path | None,
+    samples: int | None,
+    image: str | None,
+    inputs: Sequence[str],
+    seconds: float,
+    picture: Path | None,
+    keep: bool,
+    ssh_options: Sequence[str],
+    trust_pickle: bool,
+    as_json: bool,
+) -> int:
+    """Send MODEL to TARGET, compare its results with those of this machine, time it there, and remove it again.
+
+    TARGET is [user@]host[:port] for ssh, adb or adb:SERIAL, local, or emulate:CPU such as emulate:cortex-a72. MODEL is
+    whatever `linnet convert` reads, or a .lnt file.
+    """
+    from linnet.deploy import outcome_text
+    from linnet.deploy.address import target_of
+    from linnet.deploy.deployment import Outcome, Request
+    from linnet.deploy.deployment import deploy as run
+    from linnet.deploy.interrupts import Interrupted
+    from linnet.deploy.models import Source
+
+    if not math.isfinite(seconds):
+        raise CommandLineError(
+            "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 2"
+        )
+    if picture is not None:
+        if verify and not bench:
+            raise CommandLineError(
+                "--plot shows times, which --verify alone does not measure", code=101, hint="add --bench"
+            )
+        outcome_text.check_plot()
+    source = Source(calibration, samples, image, trust_pickle, note)
+    place = target_of(target, ssh_options)
+    request = Request(
+        place, model, bench or not verify, verify or not bench, _dtypes(dtypes), _threads(threads), seconds,
+        shapes_of(inputs), source, keep, sys.stderr.isatty(),
+    )  # fmt: skip
+    outcome = Outcome()
+    quiet = as_json and not sys.stderr.isatty()
+
+    def show(line: str) -> None:
+        if not quiet:
+            click.echo(line, err=True)
+
+    try:
+        run(request, outcome, show)
+    except Interrupted:
+        left = f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}"
+        click.echo(
+            f"linnet: error: interrupted; {left if outcome.left else f'nothing is left on {place.name}'}", err=True
+        )
+        return 130
+    except Error as error:
+        if as_json:
+            click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model, str(error))))
+        else:
+            _show(*outcome_text.tables(outcome))
+        if outcome.left:
+            _warn(f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}")
+        raise
+    if outcome.left:
+        _warn(f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}")
+    for line in outcome_text.throttled(outcome):
+        _warn(line)
+    if place.prefix and outcome.results:
+        click.echo("linnet: note: times under emulation say nothing about the real CPU", err=True)
+    if picture is not None:
+        outcome_text.plot(outcome, place.name, picture)
+    if as_json:
+        click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model)))
+        return 0
+    assert outcome.machine is not None
+    click.echo(f"{model} on {place.name}: {outcome.machine.words}")
+    _show(*outcome_text.tables(outcome))
+    if outcome.kept:
+        click.echo(f"kept on {place.name}: {outcome.kept}")
+        for line in outcome.commands:
+            click.echo(f"  {line}")
+    return 0
+
+
+def _warn(line: str) -> None:
+    click.echo(f"linnet: warning: {line}", err=True)
+
+
+def _dtypes(text: str | None) -> tuple[str, ...]:
+    from linnet.deploy.models import DTYPES
+
+    names = tuple(dict.fromkeys(text.split(","))) if text else ()
+    for name in names:
+        if name not in DTYPES:
+            raise CommandLineError(
+                "--dtypes contains an unknown dtype",
+                code=103,
+                expected=", ".join(DTYPES),
+                got=name,
+                hint="for example f32,i8",
+            )
+    return names
+
+
+def _threads(text: str | None) -> tuple[int, ...]:
+    words = text.split(",") if text else []
+    if not all(word.isascii() and word.isdecimal() and 1 <= int(word) <= 1024 for word in words):
+        raise CommandLineError(
+            "--threads is not a list of numbers", code=101, expected="numbers from 1 to 1024", got=text or "",
+            hint="for example --threads 1,4",
+        )  # fmt: skip
+    return tuple(dict.fromkeys(map(int, words)))

@@ -1,0 +1,1 @@
+"""`linnet deploy`: sends models and native tools to another machine, runs and times them there, and leaves nothing behind."""

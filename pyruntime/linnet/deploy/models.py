@@ -1,0 +1,140 @@
+"""The models to deploy: one file, in each dtype that is wanted, and a sample of its inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+
+DTYPES: Final = ("f32", "f16", "i16", "i8")
+_CALIBRATED: Final = ("i16", "i8")
+
+Feeds = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """How to read the model and its samples: the options of `linnet convert`. note: gets texts about files that cannot be
+    read."""
+
+    calibration: Path | None = None
+    samples: int | None = None
+    image: str | None = None
+    trust_pickle: bool = False
+    note: Callable[[str], object] = warnings.warn
+
+
+@dataclasses.dataclass
+class Variant:
+    """The model in one dtype: its graph, and the file that is sent. exact: the results have the same bits on every machine."""
+
+    dtype: str
+    graph: Graph
+    content: bytes
+    exact: bool
+
+    @property
+    def file(self) -> str:
+        return f"{self.dtype}.lnt"
+
+
+@dataclasses.dataclass
+class Models:
+    """variants: in the order wanted. reference: the float model that the others are compared with, if there is one.
+    sample: values of all inputs. drawn: they are random. open: inputs of which the tools must be told the shape."""
+
+    variants: list[Variant]
+    reference: Variant | None
+    sample: Feeds
+    drawn: bool
+    open: dict[str, tuple[int, ...]]
+
+
+def prepare(
+    path: Path, dtypes: Sequence[str], shapes: Mapping[str, tuple[int, ...]], source: Source, progress: bool
+) -> Models:
+    """Makes the model in each of `dtypes`, () for the default: a quantized .lnt file as it is; otherwise f32, and with
+    calibration also i8. Raises UsageError, FileError and ConversionError."""
+    from linnet.converters.formats import load_graph
+    from linnet.converters.recognition import is_linnet
+    from linnet.ir.graph import dtype_of_graph
+    from linnet.quantization.entry import quantize
+    from linnet.quantization.samples import calibration_samples
+
+    calibration = source.calibration
+    graph = load_graph(path, None if is_linnet(path) else shapes or None, trust_pickle=source.trust_pickle)
+    own = graph.metadata.setdefault("dtype", dtype_of_graph(graph))
+    floats = own == "f32"
+    if not dtypes:
+        dtypes = (own,) if not floats else ("f32", "i8") if calibration is not None else ("f32",)
+    for dtype in dtypes:
+        if not floats and dtype != own:
+            raise UsageError(
+                "the model is already quantized", code=103, tensor=str(path), expected=f"--dtypes {own}, as it is", got=dtype,
+                hint="deploy the float model, from which linnet makes the other dtypes",
+            )  # fmt: skip
+        if floats and dtype in _CALIBRATED and calibration is None:
+            raise UsageError(
+                f"a model in {dtype} needs sample inputs", code=105, tensor=str(path), expected="typical inputs in an .npz file",
+                got="none", hint=f"add --calibration samples.npz, or leave {dtype} out of --dtypes",
+            )  # fmt: skip
+    batches: Iterable[Feeds] | None = None
+    if calibration is not None:
+        batches = calibration_samples(graph, calibration, source.samples, image=source.image, note=source.note)
+    variants = []
+    for dtype in dtypes:
+        if dtype == own:
+            variants.append(
+                Variant(own, graph, path.read_bytes() if is_linnet(path) else graph.to_bytes(), is_exact(graph))
+            )
+            continue
+        made = quantize(graph, batches, dtype=dtype, progress=progress)
+        made.metadata.setdefault("dtype", dtype)
+        variants.append(Variant(dtype, made, made.to_bytes(), is_exact(made)))
+    reference = next((v for v in variants if v.dtype == "f32"), None)
+    if reference is None and floats:
+        reference = Variant(own, graph, graph.to_bytes(), False)
+    first = None if batches is None else next(iter(batches), None)
+    sample, open_shapes = _sample(variants[0], shapes, first)
+    return Models(variants, reference, sample, first is None, open_shapes)
+
+
+def is_exact(graph: Graph) -> bool:
+    """Whether no kernel may round differently on another machine: all ops that read floats are exact."""
+    from linnet.ir import traits
+
+    exact = traits.having("exact") | traits.POINTWISE | traits.CONTROL
+    floats = {"f32", "f16", "f64", "bf16"}
+    return all(
+        node.op in exact or not any(t is not None and t.dtype in floats for t in node.inputs)
+        for function in graph.functions
+        for node in function.nodes
+    )
+
+
+def _sample(
+    variant: Variant, shapes: Mapping[str, tuple[int, ...]], first: Feeds | None
+) -> tuple[Feeds, dict[str, tuple[int, ...]]]:
+    """The first calibration sample, or else seeded random inputs; and the shapes of inputs that the model leaves open."""
+    from linnet.session.bench import random_feeds
+    from linnet.session.model import Model
+    from linnet.session.open_sizes import kind_of, open_batches
+
+    model = Model(variant.content)
+    specs = model.inputs("infer")
+    if first is not None:
+        sample = {spec.name: np.ascontiguousarray(first[spec.name]) for spec in specs}
+    else:
+        given = dict(shapes)
+        given |= open_batches(model, "infer", specs, given)
+        sample = random_feeds(specs, given, {spec.name: kind_of(model, "infer", spec.name) for spec in specs})
+    opened = {s.name: sample[s.name].shape for s in specs if s.shape is None or None in s.shape}
+    return sample, opened

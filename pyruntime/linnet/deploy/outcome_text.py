@@ -1,0 +1,130 @@
+"""The results of a deployment as tables, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from linnet.clib.errors import FileError, UsageError
+from linnet.deploy.deployment import Outcome
+from linnet.deploy.verify import Compared
+from linnet.report.tables import count, size, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_ABSENT = "-"
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    """What was compared and what was measured; none for what was not."""
+    found = []
+    if outcome.compared:
+        found.append(_verified(outcome))
+    if outcome.results:
+        found.append(_measured(outcome))
+    return found
+
+
+def _verified(outcome: Outcome) -> Table:
+    sample = "random input" if outcome.drawn else "the first calibration sample"
+    made = table(f"Results on {sample}", "dtype", "output", "=same bits", ">worst difference", ">allowed", ">from f32")
+    for row in outcome.compared:
+        made.add_row(
+            row.dtype, row.output, "yes" if row.equal else "no", f"{row.worst:.2g}", f"{row.tolerance:g}",
+            _ABSENT if row.from_f32 is None else f"{row.from_f32:.2g}",
+        )  # fmt: skip
+    return made
+
+
+def _measured(outcome: Outcome) -> Table:
+    made = table(
+        "Times", "dtype", ">threads", ">median ms", ">p95 ms", ">plan memory", ">peak RSS", ">file", "=°C", "=MHz",
+    )  # fmt: skip
+    for row in sorted(outcome.results, key=lambda r: (r["dtype"] != "f32", r["dtype"], r["threads"])):
+        memory = (row.get("memory") or {}).get("total")
+        made.add_row(
+            row["dtype"], str(row["threads"]), _number(row.get("median_ms")), _number(row.get("p95_ms")),
+            _bytes(memory), _bytes(row.get("peak_rss")), _bytes(row.get("file_bytes")), _change(row, "celsius"),
+            _change(row, "mhz"),
+        )  # fmt: skip
+    return made
+
+
+def throttled(outcome: Outcome) -> list[str]:
+    """A line for each measurement during which the machine was throttled."""
+    lines = []
+    for row in outcome.results:
+        texts = [(row.get(when) or {}).get("throttled") for when in ("before", "after")]
+        if text := next((t for t in reversed(texts) if t), None):
+            where = f"{row['dtype']} on {count(row['threads'], 'thread')}"
+            lines.append(f"{where}: the machine was throttled ({text}); cool it and measure again")
+    return lines
+
+
+def as_json(outcome: Outcome, name: str, model: Path, error: str = "") -> dict[str, Any]:
+    """One object. error: why the deployment ended early, if it did."""
+    machine = None if outcome.machine is None else dataclasses.asdict(outcome.machine)
+    return {
+        "target": name, "model": str(model), "machine": machine, "files": outcome.files, "results": outcome.results,
+        "verified": [_row(row) for row in outcome.compared], "random_sample": outcome.drawn,
+        "kept": outcome.kept or None, "commands": outcome.commands, "left": outcome.left or None, "error": error or None,
+    }  # fmt: skip
+
+
+def _row(row: Compared) -> dict[str, Any]:
+    """JSON has neither NaN nor infinity, so both become None."""
+    values = {**dataclasses.asdict(row), "good": row.good}
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def check_plot() -> None:
+    """Raises UsageError if pictures cannot be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError(
+            "--plot needs the package matplotlib, which is not installed",
+            code=201,
+            hint="run pip install linnet[train]",
+        )
+
+
+def plot(outcome: Outcome, name: str, file: Path) -> None:
+    """Draws the medians, with p95, as bars. Raises FileError."""
+    from matplotlib.figure import Figure
+
+    rows = outcome.results
+    figure = Figure(figsize=(1.5 + 1.1 * max(3, len(rows)), 4), layout="constrained")
+    axes = figure.add_subplot()
+    medians = [row["median_ms"] for row in rows]
+    above = [max(0.0, row.get("p95_ms", m) - m) for row, m in zip(rows, medians, strict=True)]
+    bars = axes.bar(range(len(rows)), medians, yerr=[[0.0] * len(rows), above], capsize=4)
+    axes.bar_label(bars, fmt="%.3g")
+    axes.set_xticks(range(len(rows)), [f"{row['dtype']}\n{row['threads']} thr." for row in rows])
+    axes.set_ylabel("median ms (line: p95)")
+    axes.set_title(name)
+    try:
+        figure.savefig(file)
+    except (OSError, ValueError) as error:
+        raise FileError(
+            "cannot write the picture", code=207, tensor=str(file), got=str(error), hint="give a path such as times.png"
+        ) from None
+
+
+def _number(value: float | None) -> str:
+    return _ABSENT if value is None else f"{value:.3f}"
+
+
+def _bytes(value: int | None) -> str:
+    return _ABSENT if value is None else size(value)
+
+
+def _change(row: dict[str, Any], key: str) -> str:
+    """ "41 -> 63", with the highest of a list."""
+    values = [(row.get(when) or {}).get(key) for when in ("before", "after")]
+    values = [max(v, default=None) if isinstance(v, list) else v for v in values]
+    if all(v is None for v in values):
+        return _ABSENT
+    return " -> ".join(_ABSENT if v is None else f"{v:.0f}" for v in values)

@@ -1,0 +1,149 @@
+"""Compares what a model gives on a target with what it gives on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.clib.errors import DeviceError
+from linnet.deploy.folder import Folder
+from linnet.deploy.models import Feeds, Models, Variant
+from linnet.deploy.tool_runs import result_of
+
+# How far a float output may be from the host's, as a part of the range of its values. Kernels of two ISAs add in another order;
+# in a narrow dtype, that can move a value by one step of the dtype.
+TOLERANCES: Final = {"f32": 1e-3, "f16": 1e-2, "i16": 1e-2, "i8": 5e-2}
+
+Values = dict[str, npt.NDArray[Any]]
+
+
+@dataclasses.dataclass
+class Compared:
+    """One output of a model in one dtype. equal: all bits are. worst: the largest difference, as a part of the range of the
+    host's values; it is at `index`. tolerance: what is allowed, 0 if all bits must be equal. from_f32: the largest distance of
+    the target's values from those of the float model on the host, likewise; None if there is no float model."""
+
+    dtype: str
+    output: str
+    equal: bool
+    worst: float
+    tolerance: float
+    index: list[int]
+    here: float
+    there: float
+    from_f32: float | None
+
+    @property
+    def good(self) -> bool:
+        return self.equal or self.worst <= self.tolerance
+
+
+def send_sample(folder: Folder, sample: Feeds) -> list[str]:
+    """Sends the inputs and returns the options of linnet-run that name them."""
+    words = []
+    for i, (name, value) in enumerate(sample.items()):
+        folder.send(npy(value), f"input{i}.npy")
+        words += ["--input", f"{name}=input{i}.npy"]
+    return words
+
+
+def npy(value: npt.NDArray[Any]) -> bytes:
+    """The bytes of a .npy file."""
+    stream = io.BytesIO()
+    np.save(stream, np.ascontiguousarray(value) if value.ndim else value)
+    return stream.getvalue()
+
+
+def run_there(folder: Folder, variant: Variant, words: list[str], show: Callable[[str], None]) -> Values:
+    """Runs a model on the target's copy of the sample, and fetches its outputs."""
+    show(f"{variant.dtype}: running the sample on {folder.target.name}")
+    found = result_of(
+        folder, "linnet-run", variant.file, [*words, "-o", variant.dtype], {}, f"the sample in {variant.dtype}"
+    )
+    values: Values = {}
+    for output in found["outputs"]:
+        try:
+            values[output["name"]] = np.load(io.BytesIO(folder.fetch(output["file"])), allow_pickle=False)
+        except (ValueError, EOFError, KeyError) as error:
+            raise DeviceError(
+                f"linnet-run wrote no array on {folder.target.name}", code=501, tensor=str(output.get("name", "")),
+                expected="a .npy file", got=str(error), hint="deploy again; the tool must be of this version of linnet",
+            ) from None  # fmt: skip
+    return values
+
+
+def run_here(variant: Variant, sample: Feeds) -> Values:
+    from linnet.session.model import Model
+    from linnet.session.session import Session
+
+    shapes = {name: value.shape for name, value in sample.items()}
+    return {k: np.array(v) for k, v in Session(Model(variant.content), input_shapes=shapes).run(sample).items()}
+
+
+def compare(variant: Variant, models: Models, there: Values, here: Values, reference: Values | None) -> list[Compared]:
+    """Compares all outputs. Raises DeviceError if an output is absent or has another shape or dtype."""
+    rows = []
+    for name, expected in here.items():
+        got = there.get(name)
+        if got is None or got.shape != expected.shape or got.dtype != expected.dtype:
+            raise DeviceError(
+                f"the results in {variant.dtype} differ", code=501, tensor=name, expected=_form(expected),
+                got="no such output" if got is None else _form(got), hint="deploy tools of this version of linnet",
+            )  # fmt: skip
+        exact = variant.exact or got.dtype.kind not in "fc"
+        tolerance = 0.0 if exact else TOLERANCES.get(variant.dtype, TOLERANCES["f32"])
+        worst, index = distance(got, expected)
+        distant = None
+        if reference is not None and variant is not models.reference and name in reference:
+            float_values = reference[name]
+            distant = distance(got, float_values)[0] if float_values.shape == got.shape else None
+        rows.append(
+            Compared(
+                variant.dtype, name, got.tobytes() == expected.tobytes(), worst, tolerance,
+                [int(i) for i in index], _at(expected, index), _at(got, index), distant,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def distance(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> tuple[float, tuple[Any, ...]]:
+    """The largest difference as a part of the range of the finite expected values, and its index. A NaN or an infinity that is
+    not at the same place in both is infinitely far."""
+    if got.size == 0:
+        return 0.0, (0,) * got.ndim
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    finite = b[np.isfinite(b)]
+    span = (np.ptp(finite) or np.abs(finite).max()) if finite.size else 0.0
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        far = np.where(same, 0.0, np.abs(a - b) / (span or 1.0))
+    far = np.where(np.isnan(far), np.inf, far)
+    index = np.unravel_index(int(np.argmax(far)), far.shape)
+    return float(far[index]), index
+
+
+def difference(rows: list[Compared]) -> DeviceError | None:
+    """The error for the output that is furthest off, or None if all are good."""
+    bad = [row for row in rows if not row.good]
+    if not bad:
+        return None
+    row = max(bad, key=lambda r: r.worst)
+    allowed = f"within {row.tolerance:g} of the range" if row.tolerance else "the same bits"
+    return DeviceError(
+        f"the results in {row.dtype} differ from those of the host", code=501, tensor=row.output,
+        expected=f"{row.here!r} ({allowed})", got=f"{row.there!r} at {row.index}, {row.worst:.3g} of the range away",
+        hint="please report this; --keep leaves the files there",
+    )  # fmt: skip
+
+
+def _form(array: npt.NDArray[Any]) -> str:
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def _at(array: npt.NDArray[Any], index: tuple[Any, ...]) -> float:
+    return float(array[index]) if array.size else 0.0
