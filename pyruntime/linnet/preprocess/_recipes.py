@@ -83,7 +83,7 @@ def recipe_steps(graph: Graph, spec: str, signature: str = "infer") -> tuple[str
     sides = [d for d in size if isinstance(d, int)]
     if len(sides) == 2 and fit == "shortest":
         steps |= {"resize": round(max(sides) * (_SHRINK if scaling == "imagenet" else 1)), "crop": tuple(sides)}
-    elif len(sides) != 2 and "resize" not in details:
+    elif len(sides) != 2 and details.get("resize") is None:
         raise UsageError(
             f"input {name!r} leaves its height and width open", code=104, tensor=name, expected="a fixed size",
             hint=f"give --shape {name}=1,3,224,224 (input_shapes), or a detail such as resize=224",
