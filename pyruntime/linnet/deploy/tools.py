@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.resources
-import importlib.util
 import os
+import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from linnet._fetch import cache_dir
 from linnet.clib.errors import FileError
 
 
 def find(arch: str, tool: str, own: bool = False) -> Path:
-    """Returns the file of a tool: in the folder that LINNET_TARGETS names, in the package linnet, in the package
-    linnet_targets, or in a source tree where `make cross TARGET=ARCH` has put it. own: the tools of this installation serve
-    as well. Raises FileError."""
+    """Returns the file of a tool: in the folder that LINNET_TARGETS names, in the package linnet, or in a source tree where
+    `make cross TARGET=ARCH` has put it. own: the tools of this installation serve as well. Raises FileError."""
     for path in _places(arch, tool, own):
         if path.is_file():
             return path
     raise FileError(
         f"there is no {tool} for {arch}", code=201,
-        expected=f"a file {arch}/{tool} of the package linnet-targets or in the folder LINNET_TARGETS",
-        hint=f"run pip install linnet-targets, or make cross TARGET={arch} in a source tree",
+        expected="a file of linnet's wheels for x86-64, or ARCH/TOOL in the folder LINNET_TARGETS",
+        got=os.environ.get("LINNET_TARGETS", "no LINNET_TARGETS"),
+        hint=f"run make cross TARGET={arch} in a source tree, and copy build-{arch}/bin to LINNET_TARGETS/{arch}",
     )  # fmt: skip
 
 
@@ -31,11 +35,26 @@ def _places(arch: str, tool: str, own: bool) -> Iterator[Path]:
     package = Path(str(importlib.resources.files("linnet")))
     if own:
         yield package / "bin" / tool
-    yield package / "targets" / arch / tool
-    if importlib.util.find_spec("linnet_targets") is not None:
-        yield Path(str(importlib.resources.files("linnet_targets")), arch, tool)
     tree = Path(__file__).resolve().parents[3]
     if (tree / "CMakeLists.txt").is_file():
         if own:
             yield tree / "build" / tool
         yield tree / f"build-{arch}" / "bin" / tool
+    archive = package / "targets" / f"{arch}.tar.xz"
+    if archive.is_file():
+        yield _unpacked(archive) / "bin" / tool
+
+
+def _unpacked(archive: Path) -> Path:
+    """The folder in the cache with the archive's files. Its name has their digest, so an update has another folder."""
+    data = archive.read_bytes()
+    arch = archive.name.split(".")[0]
+    folder = cache_dir() / "targets" / f"{arch}-{hashlib.sha256(data).hexdigest()[:16]}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch, tarfile.open(archive) as files:
+        files.extractall(Path(scratch, arch), filter="data")
+        with contextlib.suppress(OSError):  # another process was faster
+            Path(scratch, arch).rename(folder)
+    return folder
