@@ -58,7 +58,7 @@ test: ## installs what is missing and runs the tests that every change must pass
 
 test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and processor, builds of parts (as long again)
 	.ci/packages
-	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch
+	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp
 	$(BIN)/python -m tests.native release address address-clang thread aarch64 baseline inference everything aarch64_everything
 	$(PYTEST_ALL) -m "(more or torch) and not soak" $(PYTEST)
 

@@ -34,6 +34,8 @@ _PACKAGES = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
     "aarch64-linux-gnu-objdump": "binutils-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
+    "qemu-riscv64": "qemu-user",
+    "/lib/ld-musl-x86_64.so.1": "musl",
     "qemu-arm": "qemu-user",
     "ssh": "openssh-client",
     "sshd": "openssh-server",

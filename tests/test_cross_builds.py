@@ -34,7 +34,7 @@ def _net() -> tuple[linnet.Graph, dict[str, np.ndarray]]:
     main = graph.function("infer")
     x = main.placeholder("x", "f32", (1, 3, 20, 20))
     y = ops.relu(ops.conv(x, main.constant(weight(16, 3, 3, 3)), pads=[1] * 4, strides=[2, 2]))
-    z = ops.relu(ops.conv(y, main.constant(weight(16, 1, 3, 3)), pads=[1] * 4, groups=16))
+    z = ops.relu(ops.conv(y, main.constant(weight(16, 1, 3, 3)), pads=[1] * 4, group=16))
     z = ops.add(y, ops.conv(z, main.constant(weight(16, 16, 1, 1))))
     flat = ops.mean(ops.pool(z, kind="max", kernel=[2, 2], strides=[2, 2])[0], [2, 3])
     main.outputs = [ops.softmax(ops.matmul(flat, main.constant(weight(16, 11))))]
