@@ -111,22 +111,27 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-# Records what it was asked for, and compiles with the cross compiler of the system in place of the NDK's.
+# Records what it was asked for, and compiles with zig in place of the NDK's clang.
 STAND_IN = """file(WRITE {seen} "${{ANDROID_ABI}} ${{ANDROID_PLATFORM}}")
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ANDROID_ABI ANDROID_PLATFORM)
-set(CMAKE_SYSTEM_NAME Linux)
-set(CMAKE_SYSTEM_PROCESSOR aarch64)
-set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(LINNET_ZIG {zig})
+set(LINNET_ZIG_TARGET aarch64-linux-musl)
+set(LINNET_ZIG_CPU generic)
+include({root}/.ci/toolchains/zig.cmake)
 """
 
 
+def _zig(made: Path) -> str:
+    """The program with which `make cross` compiled."""
+    return (made / "tools" / "CMakeCache.txt").read_text().partition("LINNET_ZIG:UNINITIALIZED=")[2].split()[0]
+
+
 def test_the_library_for_android_is_built_by_the_ndk(tmp_path: Path) -> None:
-    need("aarch64-linux-gnu-gcc")
-    ndk, seen = tmp_path / "ndk", tmp_path / "seen"
-    (ndk / "build" / "cmake").mkdir(parents=True)
-    (ndk / "build" / "cmake" / "android.toolchain.cmake").write_text(STAND_IN.format(seen=seen))
     need_zig()
-    cross("android-arm64")  # the tools: zig has them in its cache now
+    ndk, seen, zig = tmp_path / "ndk", tmp_path / "seen", _zig(cross("android-arm64"))
+    (ndk / "build" / "cmake").mkdir(parents=True)
+    chain = ndk / "build" / "cmake" / "android.toolchain.cmake"
+    chain.write_text(STAND_IN.format(seen=seen, zig=zig, root=ROOT))
     text = run([sys.executable, SCRIPT, "android-arm64", "--out", str(tmp_path / "out")], env={"ANDROID_NDK": str(ndk)})
     assert seen.read_text() == "arm64-v8a android-30"
     assert "lib/liblinnet.so.0.1.0" in text and "bin/linnet-bench" in text
@@ -144,12 +149,7 @@ def test_without_an_ndk_the_tools_are_built_and_the_message_says_what_is_missing
 def test_the_compiler_decides_the_processor(tmp_path: Path) -> None:
     """A 32-bit system on a 64-bit kernel: the machine is called aarch64, and its compiler makes code for 32 bits."""
     need_zig()
-    zig = (
-        Path(cross("armv7") / "tools" / "CMakeCache.txt")
-        .read_text()
-        .partition("LINNET_ZIG:UNINITIALIZED=")[2]
-        .split()[0]
-    )
+    zig = _zig(cross("armv7"))
     tool = tmp_path / "cc"
     tool.write_text(f'#!/bin/sh\nexec {zig} cc -target arm-linux-musleabihf -mcpu=cortex_a8 "$@"\n')
     tool.chmod(0o755)

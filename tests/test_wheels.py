@@ -1,5 +1,5 @@
-"""The wheels of `make wheels`: auditwheel's verdict is their name, they run under an emulated Python that has nothing but NumPy and
-cffi, and those for x86-64 carry the tools of other processors."""
+"""The wheels of `make wheels`: auditwheel's verdict is their name, they run under an emulated Python that has only NumPy and cffi,
+and those for x86-64 carry the tools of other processors."""
 
 from __future__ import annotations
 
