@@ -78,7 +78,9 @@ def wheel(platform: Platform, jobs: str, targets: Path | None, out: Path) -> Pat
         env={**os.environ, "_PYTHON_HOST_PLATFORM": f"linux-{platform.machine}"},
     )  # fmt: skip
     (raw,) = made.glob("*.whl")
-    cross.run("auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(made / "checked"), str(raw))
+    # musl is "libc.so" to zig, a name that musl's loader takes for itself; auditwheel would look at the host's file of that name.
+    skip = ["--exclude", "libc.so"] if platform.libc == "musl" else []
+    cross.run("auditwheel", "repair", *skip, "--plat", "auto", "--wheel-dir", str(made / "checked"), str(raw))
     (checked,) = (made / "checked").glob("*.whl")
     if platform.policy not in checked.name:
         cross.fail(f"auditwheel found that the wheel is {checked.name}; expected {platform.policy}", "make wheels")

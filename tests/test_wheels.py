@@ -1,4 +1,4 @@
-"""The wheels of `make wheels`: auditwheel's verdict is their name, they run under an emulated Python that has only NumPy and cffi,
+"""The wheels of `make wheels`: auditwheel's verdict is their name, they run under an emulated Python with NumPy and cffi alone,
 and those for x86-64 carry the tools of other processors."""
 
 from __future__ import annotations
