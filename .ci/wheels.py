@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Builds wheels for other processors and C libraries: `make wheels`. zig compiles the library and the tools, and auditwheel checks
-what they need of the system. docs/building.md says which wheels there are."""
+"""Builds wheels for other processors and C libraries: `make wheels`. zig compiles the library and the tools, and auditwheel
+checks what they need of the system. docs/building.md says which wheels there are."""
 
 from __future__ import annotations
 
