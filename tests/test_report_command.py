@@ -20,7 +20,9 @@ import pytest
 
 import linnet
 from linnet.deploy import report_file, standard_models
+from tests import benchmark_page
 from tests.deploy_targets import DIGITS, Place
+from tests.native import ROOT
 from tests.test_tools_system import raspberry
 
 FAST = ("--seconds", 0.02, "--threads", 1)
@@ -319,3 +321,64 @@ def test_texts_of_a_system_become_plain() -> None:
         and report_file.plain("\n/") is None
         and report_file.plain("a" * 200) == "a" * 120
     )
+
+
+# ---- the page
+
+
+def boards() -> list[dict[str, Any]]:
+    """A Raspberry Pi 4 that is throttled at the end, and a phone whose i8 results are wrong."""
+    pi, phone = copy.deepcopy(good()), copy.deepcopy(good())
+    pi["machine"] |= {"name": "Raspberry Pi 4 Model B Rev 1.4", "cpu": "Cortex-A72", "ram": 3978645504}
+    pi["rows"][1]["after"] = {"celsius": 82.3, "mhz": 1000, "throttled": "now: throttled"}
+    phone["target"] = "adb"
+    phone["machine"] |= {"name": "Acme 7", "cpu": "4x Cortex-A55, 4x Cortex-A76", "cores": 8, "ram": None}
+    wrong = {"model": "kws", "dtype": "i8", "same_bits": False, "worst": None, "allowed": 0.0}
+    phone["verified"].append(wrong)
+    return [report_file.checked(report, "made up") for report in (pi, phone)]
+
+
+def test_a_page_of_two_boards() -> None:
+    text = benchmark_page.page(boards())
+    phone, pi = text.index("### Acme 7"), text.index("### Raspberry Pi 4 Model B Rev 1.4")
+    assert phone < pi and "not yet measured" not in text and "## Checks of results" not in text
+    assert "Cortex-A72, 4 cores, 4.0 GB, Linux 6.6 aarch64, neon, linnet 0.1.0, 2026-11-26." in text[pi:]
+    assert "| kws | f32 | 1 | 2.000 | 3.000 | 0.00 | 0.00 | - | 0.00 | 50 to 50 | 1500 to 1500 |" in text[pi:]
+    assert "| 50 to 82 | 1500 to 1000 |" in text[pi:] and "| 50 to 82 |" not in text[phone:pi]
+    assert "**Throttled** in 1 of 2 measurements: now: throttled." in text[pi:] and "Throttled" not in text[phone:pi]
+    assert "**Results differ** from those of scalar kernels: kws in i8." in text[phone:pi]
+    assert "All results agree with those of scalar kernels; the same bits: kws in f32." in text[pi:]
+
+
+@pytest.mark.parametrize("kind", ["emulate", "virtual"])
+def test_what_is_no_hardware_counts_only_as_a_check(kind: str) -> None:
+    report = boards()[1]
+    report |= {"target": "emulate"} if kind == "emulate" else {"machine": report["machine"] | {"virtual": True}}
+    text = benchmark_page.page([report])
+    assert "**not yet measured on hardware**" in text and "1500" not in text and "### " not in text
+    row = "| kws | i8 | no | - | 0 | **differs** |"
+    assert row in text[text.index("## Checks of results") :] and "| kws | f32 | yes | 0 | 0.001 | good |" in text
+    both = benchmark_page.page([report, boards()[0]])
+    assert "not yet measured" not in both and both.index("### Raspberry") < both.index(row)
+
+
+def test_the_page_is_current() -> None:
+    """After a new report: `python -m tests.benchmark_page --write`."""
+    files = benchmark_page.committed()
+    assert benchmark_page.PAGE.read_text() == benchmark_page.page([report_file.read(path) for path in files])
+
+
+def test_the_command_that_makes_the_page(tmp_path: Path) -> None:
+    for i, report in enumerate(boards()):
+        (tmp_path / f"{i}.json").write_text(report_file.text(report))
+
+    def command(*names: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "tests.benchmark_page", *(str(tmp_path / name) for name in names)]
+        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+    done = command("0.json", "1.json")
+    assert done.returncode == 0 and done.stdout == benchmark_page.page(boards())
+    (tmp_path / "1.json").write_text(report_file.text(boards()[1] | {"seconds": "much"}))
+    done = command("0.json", "1.json")
+    assert done.returncode == 1 and "1.json" in done.stderr and "the key seconds of the report" in done.stderr
+    assert "Traceback" not in done.stderr

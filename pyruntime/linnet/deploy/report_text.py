@@ -16,7 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def machine_line(report: Mapping[str, Any]) -> str:
-    """The machine, and a mark if it is none of its own."""
+    """The machine, with a mark if it is emulated or virtual."""
     machine = report["machine"]
     mark = "emulated: " if report["target"] == "emulate" else "virtual machine: " if machine["virtual"] else ""
     return f"{mark}{machine_text(machine)}, {machine['isa']}"
