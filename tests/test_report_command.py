@@ -21,7 +21,7 @@ import pytest
 import linnet
 from linnet.deploy import report_file, standard_models
 from tests import benchmark_page
-from tests.deploy_targets import DIGITS, Place
+from tests.deploy_targets import DIGITS, Place, sshd, stand_in_adb
 from tests.native import ROOT
 from tests.test_tools_system import raspberry
 
@@ -133,6 +133,22 @@ def test_an_emulated_cpu_is_marked(here: Here) -> None:
         (dtype, True) for dtype in ("f32", "f16", "i16", "i8")
     ]
     assert "does not count as hardware" in done.stderr and "emulated: cortex-a53" in done.stdout and here.left() == []
+
+
+@pytest.mark.parametrize("kind", ["adb", "ssh"])
+def test_other_machines(kind: str, here: Here) -> None:
+    """The report tells the kind of connection, but neither the serial number nor the address."""
+    words = ("mlp.lnt", *FAST, "--dtypes", "f32,i8")
+    if kind == "adb":
+        stand_in_adb(here, "A1\tdevice\n")
+        done, private = here.report("adb:A1", *words), "A1"
+    else:
+        with sshd(here) as server:
+            done, private = here.report(server.target, *words, *server.options), "127.0.0.1"
+    assert done.returncode == 0, done.stderr
+    report = report_file.read(here.folder / "report.json")
+    assert report["target"] == kind and [row["dtype"] for row in report["rows"]] == ["f32", "i8"]
+    assert private not in (here.folder / "report.json").read_text() and here.left() == []
 
 
 def test_results_that_differ_are_reported(here: Here) -> None:
