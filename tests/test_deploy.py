@@ -25,6 +25,7 @@ from linnet.deploy.ssh import Ssh
 from linnet.deploy.target import Target
 from tests.deploy_targets import DIGITS, HERE, Place, calibration
 from tests.native import ROOT, need
+from tests.test_tools_system import raspberry
 
 DIGIT = ("--shape", "input=1,1,28,28")
 
@@ -103,16 +104,44 @@ def test_what_is_kept_can_be_run(place: Place) -> None:
     assert place.processes() == {}
 
 
-def test_fields_of_a_tool_that_reports_more(place: Place) -> None:
-    """Temperatures, frequencies and memory of the process are shown where linnet-bench reports them."""
-    more = '"before": {"celsius": 41.0, "mhz": [1500, 600], "throttled": null}, "peak_rss": 5000000, "after": {"celsius": 82.2, '
-    more += '"mhz": [1000, 600], "throttled": "now: too hot"}'
-    place.replace("linnet-bench", f"REAL \"$@\" | sed '1s/{{/{{{more}, /'\n")
+def test_a_throttled_raspberry_pi(place: Place) -> None:
+    """The machine, its temperature and its clock are those that linnet-bench reads; throttling is a warning."""
+    place.env["LINNET_SYSTEM_ROOT"] = str(raspberry(place.folder / "root"))
     done = place.deploy("local", place.folder / "mlp.lnt", "--bench", "--threads", 1, "--seconds", 0.02)
     assert done.returncode == 0, done.stderr
-    for text in ("41 -> 82", "1500 -> 1000", "5.00 MB"):
+    for text in (
+        "82 -> 82",
+        "1000 -> 1000",
+        "2.10 MB",
+        "Raspberry Pi 4 Model B Rev 1.4, Cortex-A72, 4 cores, 4.0 GB, Linux",
+    ):
         assert text in done.stdout
-    assert "linnet: warning: f32 on 1 thread: the machine was throttled (now: too hot)" in done.stderr
+    cause = "now: under-voltage, throttled"
+    assert f"linnet: warning: f32 on 1 thread: the machine was throttled ({cause})" in done.stderr
+    place.env["LINNET_SYSTEM_ROOT"] = str(raspberry(place.folder / "cool", "0"))
+    done = place.deploy("local", place.folder / "mlp.lnt", "--bench", "--threads", 1, "--seconds", 0.02)
+    assert done.returncode == 0 and "throttled" not in done.stderr
+
+
+def test_a_model_with_picture_steps_is_timed_without_them(place: Place) -> None:
+    """`raw` has a fixed shape; only the comparison, which runs `infer`, needs a size for the picture."""
+    graph = linnet.from_onnx(DIGITS / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)})
+    linnet.preprocess.recipe(graph, "unit").save(place.folder / "photo.lnt")
+    words = ("local", place.folder / "photo.lnt", "--threads", 1, "--seconds", 0.02)
+    done = place.deploy(*words, "--bench")
+    assert done.returncode == 0 and "the times are those of the signature raw" in done.stderr, done.stderr
+    assert "Times of the signature raw" in done.stdout
+    assert "input 'input' has no fixed shape" in error(place.deploy(*words))
+    done = place.deploy(*words, "--shape", "input=40,30,3", "--keep", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    [row] = found["results"]
+    assert row["signature"] == "raw" and [i["shape"] for i in row["inputs"]] == [[1, 1, 28, 28]]
+    assert [row["good"] for row in found["verified"]] == [True]
+    bench, run = found["commands"]
+    assert "--signature raw" in bench and "--shape" not in bench and "--shape input=40,30,3" in run
+    for line in found["commands"]:
+        subprocess.run(["sh", "-c", line], check=True, stdout=subprocess.DEVNULL, env=place.env)
 
 
 # ---- wrong command lines and models

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +24,14 @@ from linnet.cli.options import (
 )
 from linnet.clib.errors import Error
 from linnet.report.tables import show as _show
+
+if TYPE_CHECKING:
+    from linnet.deploy.connection import Leftover
+    from linnet.deploy.target import Target
+
+ssh_option = click.option(
+    "--ssh-option", "ssh_options", multiple=True, metavar="NAME=VALUE", help="Option for ssh -o. May be repeated."
+)
 
 
 @click.command(short_help="Run and time a model on another machine.")
@@ -50,9 +59,7 @@ from linnet.report.tables import show as _show
     "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Write the times as a bar chart."
 )
 @click.option("--keep", is_flag=True, help="Leave the files on the target, and print how to run them there.")
-@click.option(
-    "--ssh-option", "ssh_options", multiple=True, metavar="NAME=VALUE", help="Option for ssh -o. May be repeated."
-)
+@ssh_option
 @trust_pickle_option
 @json_option
 def deploy(
@@ -98,7 +105,7 @@ def deploy(
     source = Source(calibration, samples, image, trust_pickle, note)
     place = target_of(target, ssh_options)
     request = Request(
-        place, model, bench or not verify, verify or not bench, _dtypes(dtypes), _threads(threads), seconds,
+        place, model, bench or not verify, verify or not bench, dtypes_of(dtypes), threads_of(threads), seconds,
         shapes_of(inputs), source, keep, sys.stderr.isatty(),
     )  # fmt: skip
     outcome = Outcome()
@@ -111,23 +118,17 @@ def deploy(
     try:
         run(request, outcome, show)
     except Interrupted:
-        left = f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}"
-        click.echo(
-            f"linnet: error: interrupted; {left if outcome.left else f'nothing is left on {place.name}'}", err=True
-        )
-        return 130
+        return interrupted(outcome, place)
     except Error as error:
         if as_json:
             click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model, str(error))))
         else:
             _show(*outcome_text.tables(outcome))
-        if outcome.left:
-            _warn(f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}")
+        warn_of_left(outcome, place)
         raise
-    if outcome.left:
-        _warn(f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}")
+    warn_of_left(outcome, place)
     for line in outcome_text.throttled(outcome):
-        _warn(line)
+        warn(line)
     if place.prefix and outcome.results:
         click.echo("linnet: note: times under emulation say nothing about the real CPU", err=True)
     if picture is not None:
@@ -135,8 +136,7 @@ def deploy(
     if as_json:
         click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model)))
         return 0
-    assert outcome.machine is not None
-    click.echo(f"{model} on {place.name}: {outcome.machine.words}")
+    click.echo(f"{model} on {place.name}: {outcome_text.machine_line(outcome)}")
     _show(*outcome_text.tables(outcome))
     if outcome.kept:
         click.echo(f"kept on {place.name}: {outcome.kept}")
@@ -145,11 +145,30 @@ def deploy(
     return 0
 
 
-def _warn(line: str) -> None:
+def warn(line: str) -> None:
+    """Prints a warning to stderr."""
     click.echo(f"linnet: warning: {line}", err=True)
 
 
-def _dtypes(text: str | None) -> tuple[str, ...]:
+def warn_of_left(outcome: Leftover, place: Target) -> None:
+    """Warns if the removal of the folder on the target could not be confirmed."""
+    if outcome.left:
+        warn(_left(outcome, place))
+
+
+def interrupted(outcome: Leftover, place: Target) -> int:
+    """Says what Ctrl-C has left, and returns the exit status."""
+    left = _left(outcome, place) if outcome.left else f"nothing is left on {place.name}"
+    click.echo(f"linnet: error: interrupted; {left}", err=True)
+    return 130
+
+
+def _left(outcome: Leftover, place: Target) -> str:
+    return f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}"
+
+
+def dtypes_of(text: str | None) -> tuple[str, ...]:
+    """The value of --dtypes."""
     from linnet.deploy.models import DTYPES
 
     names = tuple(dict.fromkeys(text.split(","))) if text else ()
@@ -165,7 +184,8 @@ def _dtypes(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _threads(text: str | None) -> tuple[int, ...]:
+def threads_of(text: str | None) -> tuple[int, ...]:
+    """The value of --threads."""
     words = text.split(",") if text else []
     if not all(word.isascii() and word.isdecimal() and 1 <= int(word) <= 1024 for word in words):
         raise CommandLineError(

@@ -1,5 +1,5 @@
-"""The command `linnet` with its subcommands convert, inspect, verify, run, plan, bench, tune, devices, check-device, deploy
-and those for training. A failure prints one line to stderr and gives exit status 1, or 2 if the command line itself is
+"""The command `linnet` with its subcommands convert, inspect, verify, run, plan, bench, tune, devices, check-device, deploy,
+report and those for training. A failure prints one line to stderr and gives exit status 1, or 2 if the command line itself is
 wrong. Output files are written only after everything has succeeded."""
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from linnet.cli.devices import devices
 from linnet.cli.inspect import inspect
 from linnet.cli.options import CommandLineError
 from linnet.cli.plan import plan
+from linnet.cli.report import report
 from linnet.cli.run import run
 from linnet.cli.tune import tune
 from linnet.clib.errors import ConversionError, Error
@@ -36,7 +37,7 @@ def cli() -> None:
     """Convert, inspect, run, plan, benchmark and train models."""
 
 
-for _command in (convert, inspect, run, plan, bench, tune, devices, check_device, deploy):
+for _command in (convert, inspect, run, plan, bench, tune, devices, check_device, deploy, report):
     cli.add_command(_command)
 cli.add_command(cli_verify.verify)
 cli.add_command(cli_training.export)

@@ -13,6 +13,7 @@ from linnet.deploy.target import Done, Target, not_installed, start
 class Adb(Target):
     """The device with this serial number; "" if there is only one."""
 
+    kind = "adb"
     bases = ("/data/local/tmp",)
 
     def __init__(self, name: str, serial: str = "") -> None:

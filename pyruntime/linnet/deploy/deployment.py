@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from linnet.deploy import tools
+from linnet.deploy.connection import Leftover, connected, opened
 from linnet.deploy.folder import Folder
-from linnet.deploy.interrupts import Interrupts
-from linnet.deploy.local import Local
 from linnet.deploy.machine import Machine, machine_of
 from linnet.deploy.models import Models, Source, Variant, prepare
 from linnet.deploy.target import Target
 from linnet.deploy.tool_runs import result_of, try_tool, words_of
 from linnet.deploy.verify import Compared, compare, difference, run_here, run_there, send_sample
-from linnet.report.tables import count, size
-
-_SPARE = 1 << 20  # bytes of the folder besides the files that are sent: outputs, and blocks of the file system
-_SOCKET = 60  # the longest name of a folder for sockets; their paths are limited to 107 bytes, and ssh adds 21
+from linnet.report.tables import count
 
 
 @dataclasses.dataclass
@@ -42,17 +36,16 @@ class Request:
 
 
 @dataclasses.dataclass
-class Outcome:
-    """What a deployment has found so far. left: the folder that may still be there, and `removal` the command that removes
-    it. kept: the folder that was to be kept, and `commands` what to run in it."""
+class Outcome(Leftover):
+    """What a deployment has found so far. timed: the signature that was timed. kept: the folder that was to be kept, and
+    `commands` what to run in it."""
 
     machine: Machine | None = None
     files: dict[str, int] = dataclasses.field(default_factory=dict)
     results: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     compared: list[Compared] = dataclasses.field(default_factory=list)
     drawn: bool = False
-    left: str = ""
-    removal: str = ""
+    timed: str = "infer"
     kept: str = ""
     commands: list[str] = dataclasses.field(default_factory=list)
 
@@ -65,67 +58,30 @@ def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> N
     or outcome.left is not "".
     """
     target = request.target
-    with Interrupts() as interrupts:
-        target.interrupts = interrupts
-        with _scratch(target):
-            try:
-                _connected(request, outcome, show)
-            finally:
-                target.close()
-
-
-@contextlib.contextmanager
-def _scratch(target: Target) -> Iterator[None]:
-    """A private folder of the host, which a holder removes like those of targets."""
-    host = Local("this machine")
-    host.interrupts = target.interrupts
-    place = tempfile.gettempdir()
-    host.bases = (place, "/tmp", "/var/tmp") if len(place) <= _SOCKET else ("/tmp", "/var/tmp", place)
-    folder = Folder(host)
-    try:
-        folder.open()
-        target.scratch = Path(folder.path)
-        yield
-    finally:
-        folder.close()
-
-
-def _connected(request: Request, outcome: Outcome, show: Callable[[str], None]) -> None:
-    target = request.target
-    show(f"connecting to {target.name}")
-    target.connect()
-    outcome.machine = machine = machine_of(target)
-    show(f"{target.name}: {machine.words}")
-    wanted = [name for name, on in (("linnet-bench", request.bench), ("linnet-run", request.verify)) if on]
-    found = {name: tools.find(machine.architecture, name, target.own_tools) for name in wanted}
-    with target.interrupts.at_once():
-        show(f"preparing {request.model}")
-        models = prepare(request.model, request.dtypes, request.shapes, request.source, request.progress)
-        files = {name: path.read_bytes() for name, path in found.items()}
-        files |= {variant.file: variant.content for variant in models.variants}
-    outcome.files = {name: len(data) for name, data in files.items()}
-    outcome.drawn = models.drawn
-    total = sum(outcome.files.values())
-    folder = Folder(target, total + sum(2 * value.nbytes for value in models.sample.values()) + _SPARE)
-    kept = False
-    try:
-        folder.open()
-        show(f"sending {count(len(files), 'file')}, {size(total)}, to {folder.path}")
-        for name, data in files.items():
-            folder.send(data, name)
-        for name in wanted:
-            try_tool(folder, name, machine.architecture)
-        if request.verify:
-            _verify(folder, models, outcome, show)
-        if request.bench:
-            _bench(request, folder, models, outcome, show)
-        target.interrupts.check()
-        kept = request.keep
-    finally:
-        if not folder.close(kept):
-            outcome.left = folder.path or "linnet-deploy.* in the folder for temporary files"
-            outcome.removal = target.by_hand(f"rm -rf {folder.path or '/tmp/linnet-deploy.*'}")
-        elif kept:
+    with connected(target, show):
+        outcome.machine = machine = machine_of(target)
+        show(f"{target.name}: {machine.words}")
+        wanted = [name for name, on in (("linnet-bench", request.bench), ("linnet-run", request.verify)) if on]
+        found = {name: tools.find(machine.architecture, name, target.own_tools) for name in wanted}
+        with target.interrupts.at_once():
+            show(f"preparing {request.model}")
+            models = prepare(
+                request.model, request.dtypes, request.shapes, request.source, request.progress, request.verify
+            )
+            files = {name: path.read_bytes() for name, path in found.items()}
+            files |= {variant.file: variant.content for variant in models.variants}
+        outcome.files = {name: len(data) for name, data in files.items()}
+        outcome.drawn, outcome.timed = models.drawn, models.timed
+        with opened(target, files, sum(2 * value.nbytes for value in models.sample.values()), outcome, show) as folder:
+            for name in wanted:
+                try_tool(folder, name, machine.architecture)
+            if request.verify:
+                _verify(folder, models, outcome, show)
+            if request.bench:
+                _bench(request, folder, models, outcome, show)
+            target.interrupts.check()
+            folder.keep = request.keep
+        if request.keep and not outcome.left:
             outcome.kept = folder.path
             outcome.commands = _commands(request, folder, models)
 
@@ -148,6 +104,8 @@ def _verify(folder: Folder, models: Models, outcome: Outcome, show: Callable[[st
 
 def _bench(request: Request, folder: Folder, models: Models, outcome: Outcome, show: Callable[[str], None]) -> None:
     """By default on one thread, and on as many as the tool takes by itself: the cores of the largest cluster."""
+    if models.timed != "infer":
+        show(f"the times are those of the signature {models.timed}: the model without the steps that prepare a picture")
     for variant in models.variants:
         if request.threads:
             for number in request.threads:
@@ -164,20 +122,37 @@ def _measure(
 ) -> dict[str, Any]:  # fmt: skip
     what = f"{variant.dtype} on {'all cores' if threads is None else count(threads, 'thread')}"
     show(f"{what}: measuring for {request.seconds:g} s")
-    words = ["--seconds", f"{request.seconds:g}", *([] if threads is None else ["--threads", str(threads)])]
-    found = result_of(folder, "linnet-bench", variant.file, words, models.open, what)
-    found |= {"dtype": variant.dtype, "file_bytes": len(variant.content)}
-    found.setdefault("threads", threads or 1)
-    found.pop("ops", None)
+    found = measure(folder, models, variant, request.seconds, threads, what)
     outcome.results.append(found)
     return found
+
+
+def measure(
+    folder: Folder, models: Models, variant: Variant, seconds: float, threads: int | None, what: str
+) -> dict[str, Any]:
+    """Runs linnet-bench. threads: None for the cores of the largest cluster. what: for messages."""
+    words = [
+        "--seconds",
+        f"{seconds:g}",
+        *([] if threads is None else ["--threads", str(threads)]),
+        *_signature(models),
+    ]
+    found = result_of(folder, "linnet-bench", variant.file, words, models.timed_open, what)
+    found |= {"dtype": variant.dtype, "file_bytes": len(variant.content), "signature": models.timed}
+    found.setdefault("threads", threads or 1)
+    found.pop("ops", None)
+    return found
+
+
+def _signature(models: Models) -> list[str]:
+    return [] if models.timed == "infer" else ["--signature", models.timed]
 
 
 def _commands(request: Request, folder: Folder, models: Models) -> list[str]:
     lines = []
     for variant in models.variants:
         if request.bench:
-            lines.append(words_of(folder, "linnet-bench", variant.file, [], models.open))
+            lines.append(words_of(folder, "linnet-bench", variant.file, _signature(models), models.timed_open))
         if request.verify:
             lines.append(words_of(folder, "linnet-run", variant.file, ["--random"], models.open))
     return [request.target.by_hand(f"cd {folder.path} && {line}") for line in lines]

@@ -61,11 +61,12 @@ echo none
 class Folder:
     """A folder on `target` with room for `need` bytes. `open` makes it and `close` removes it.
 
-    path: "" until it is made. gone: whether the holder has confirmed that nothing is left.
+    path: "" until it is made. gone: whether the holder has confirmed that nothing is left. keep: whether it is to stay at the
+    end, if nothing fails.
     """
 
     def __init__(self, target: Target, need: int = 0) -> None:
-        self.target, self.need, self.path, self.gone = target, need, "", True
+        self.target, self.need, self.path, self.gone, self.keep = target, need, "", True, False
         self._holder: subprocess.Popen[bytes] | None = None
         self._rest = b""
 

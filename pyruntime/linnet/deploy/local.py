@@ -20,6 +20,7 @@ CPUS: Final = {  # as qemu calls them: architecture of the tools, and the progra
 class Local(Target):
     """This machine."""
 
+    kind = "local"
     own_tools = True
 
     def command(self, script: str) -> list[str]:
@@ -32,6 +33,7 @@ class Local(Target):
 class Emulated(Local):
     """This machine, with tools of another CPU. Their results are those of the CPU, their times are not."""
 
+    kind = "emulate"
     own_tools = False
 
     def __init__(self, name: str, cpu: str) -> None:

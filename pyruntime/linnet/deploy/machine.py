@@ -18,6 +18,7 @@ _SCRIPT: Final = r"""echo "machine=$(uname -m)"
 echo "system=$(uname -s) $(uname -r)"
 echo "bits=$(getconf LONG_BIT 2>/dev/null || od -An -tu1 -j4 -N1 /proc/self/exe 2>/dev/null)"
 echo "board=$( (tr -d "\000" </proc/device-tree/model || getprop ro.product.model) 2>/dev/null)"
+{ grep -qsw hypervisor /proc/cpuinfo || grep -qs dummy-virt /proc/device-tree/compatible; } && echo "virtual=yes"
 head -n 60 /proc/cpuinfo 2>/dev/null
 exit 0
 """
@@ -25,7 +26,8 @@ exit 0
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """architecture: of the tools that run there. cpu, board: names if the system tells them, else ""."""
+    """architecture: of the tools that run there. cpu, board: names if the system tells them, else "". virtual: it says that it is
+    a virtual machine."""
 
     architecture: str
     machine: str
@@ -33,6 +35,7 @@ class Machine:
     system: str
     cpu: str
     board: str
+    virtual: bool = False
 
     @property
     def words(self) -> str:
@@ -46,7 +49,7 @@ def machine_of(target: Target) -> Machine:
     cpu: dict[str, str] = {}
     for line in done.out.decode(errors="replace").splitlines():
         name, sign, value = line.strip().partition("=")
-        if sign and name in ("machine", "system", "bits", "board"):
+        if sign and name in ("machine", "system", "bits", "board", "virtual"):
             values.setdefault(name, value.strip())
         elif ":" in line:
             key, _, value = line.partition(":")
@@ -67,7 +70,8 @@ def machine_of(target: Target) -> Machine:
         )  # fmt: skip
     if target.architecture:  # emulated: the system is that of the host
         name = target.prefix[-1]
-    return Machine(found, values["machine"], bits, values.get("system", ""), name, values.get("board", ""))
+    about = values.get("system", ""), name, values.get("board", ""), "virtual" in values
+    return Machine(found, values["machine"], bits, *about)
 
 
 def architecture(machine: str, bits: int, features: str | None = None) -> str:

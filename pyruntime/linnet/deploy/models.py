@@ -15,7 +15,10 @@ from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 
 DTYPES: Final = ("f32", "f16", "i16", "i8")
-_CALIBRATED: Final = ("i16", "i8")
+CALIBRATED: Final = ("i16", "i8")
+_RAW: Final = (
+    "raw"  # the model without picture steps, which `linnet convert --image` keeps; `infer` would time these steps too
+)
 
 Feeds = Mapping[str, npt.NDArray[Any]]
 
@@ -34,44 +37,52 @@ class Source:
 
 @dataclasses.dataclass
 class Variant:
-    """The model in one dtype: its graph, and the file that is sent. exact: the results have the same bits on every machine."""
+    """The model in one dtype: its graph, and the file that is sent. exact: the results have the same bits on every machine.
+    prefix: of the names on the target, where several models are sent."""
 
     dtype: str
     graph: Graph
     content: bytes
     exact: bool
+    prefix: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.prefix + self.dtype
 
     @property
     def file(self) -> str:
-        return f"{self.dtype}.lnt"
+        return f"{self.name}.lnt"
 
 
 @dataclasses.dataclass
 class Models:
     """variants: in the order wanted. reference: the float model that the others are compared with, if there is one.
-    sample: values of all inputs. drawn: they are random. open: inputs of which the tools must be told the shape."""
+    sample: values of all inputs of `infer`. drawn: they are random. open: inputs of which the tools must be told the shape.
+    timed: the signature to time, with the shapes `timed_open` that the tool must be told."""
 
     variants: list[Variant]
     reference: Variant | None
     sample: Feeds
     drawn: bool
     open: dict[str, tuple[int, ...]]
+    timed: str
+    timed_open: dict[str, tuple[int, ...]]
 
 
 def prepare(
-    path: Path, dtypes: Sequence[str], shapes: Mapping[str, tuple[int, ...]], source: Source, progress: bool
-) -> Models:
+    path: Path, dtypes: Sequence[str], shapes: Mapping[str, tuple[int, ...]], source: Source, progress: bool,
+    verify: bool = True,
+) -> Models:  # fmt: skip
     """Makes the model in each of `dtypes`, () for the default: a quantized .lnt file as it is; otherwise f32, and with
-    calibration also i8. Raises UsageError, FileError and ConversionError."""
+    calibration also i8. verify: whether `sample` is needed. Raises UsageError, FileError and ConversionError."""
     from linnet.converters.formats import load_graph
     from linnet.converters.recognition import is_linnet
-    from linnet.ir.graph import dtype_of_graph
-    from linnet.quantization.entry import quantize
     from linnet.quantization.samples import calibration_samples
 
     calibration = source.calibration
     graph = load_graph(path, None if is_linnet(path) else shapes or None, trust_pickle=source.trust_pickle)
-    own = graph.metadata.setdefault("dtype", dtype_of_graph(graph))
+    own, content = own_dtype(graph), path.read_bytes() if is_linnet(path) else graph.to_bytes()
     floats = own == "f32"
     if not dtypes:
         dtypes = (own,) if not floats else ("f32", "i8") if calibration is not None else ("f32",)
@@ -81,7 +92,7 @@ def prepare(
                 "the model is already quantized", code=103, tensor=str(path), expected=f"--dtypes {own}, as it is", got=dtype,
                 hint="deploy the float model, from which linnet makes the other dtypes",
             )  # fmt: skip
-        if floats and dtype in _CALIBRATED and calibration is None:
+        if floats and dtype in CALIBRATED and calibration is None:
             raise UsageError(
                 f"a model in {dtype} needs sample inputs", code=105, tensor=str(path), expected="typical inputs in an .npz file",
                 got="none", hint=f"add --calibration samples.npz, or leave {dtype} out of --dtypes",
@@ -89,22 +100,41 @@ def prepare(
     batches: Iterable[Feeds] | None = None
     if calibration is not None:
         batches = calibration_samples(graph, calibration, source.samples, image=source.image, note=source.note)
+    first = None if batches is None else next(iter(batches), None)
+    return make(graph, content, dtypes, batches, first, shapes, progress, verify)
+
+
+def own_dtype(graph: Graph) -> str:
+    """The dtype that a graph computes in, which is noted in the graph."""
+    from linnet.ir.graph import dtype_of_graph
+
+    return graph.metadata.setdefault("dtype", dtype_of_graph(graph))
+
+
+def make(
+    graph: Graph, content: bytes, dtypes: Sequence[str], batches: Iterable[Feeds] | None, first: Feeds | None,
+    shapes: Mapping[str, tuple[int, ...]], progress: bool, verify: bool = True,
+) -> Models:  # fmt: skip
+    """Makes a graph in each of `dtypes`. content: its file. batches: for the dtypes that are calibrated. first: the sample, None
+    for a random one."""
+    from linnet.quantization.entry import quantize
+
+    own = own_dtype(graph)
     variants = []
     for dtype in dtypes:
         if dtype == own:
-            variants.append(
-                Variant(own, graph, path.read_bytes() if is_linnet(path) else graph.to_bytes(), is_exact(graph))
-            )
+            variants.append(Variant(own, graph, content, is_exact(graph)))
             continue
         made = quantize(graph, batches, dtype=dtype, progress=progress)
         made.metadata.setdefault("dtype", dtype)
         variants.append(Variant(dtype, made, made.to_bytes(), is_exact(made)))
     reference = next((v for v in variants if v.dtype == "f32"), None)
-    if reference is None and floats:
-        reference = Variant(own, graph, graph.to_bytes(), False)
-    first = None if batches is None else next(iter(batches), None)
-    sample, open_shapes = _sample(variants[0], shapes, first)
-    return Models(variants, reference, sample, first is None, open_shapes)
+    if reference is None and own == "f32":
+        reference = Variant(own, graph, content, False)
+    timed = _RAW if _RAW in graph.signatures else "infer"
+    sample, opened = random_sample(content, "infer", shapes, first) if verify or timed == "infer" else ({}, {})
+    timed_open = opened if timed == "infer" else random_sample(content, timed, shapes)[1]
+    return Models(variants, reference, sample, first is None, opened, timed, timed_open)
 
 
 def is_exact(graph: Graph) -> bool:
@@ -120,21 +150,21 @@ def is_exact(graph: Graph) -> bool:
     )
 
 
-def _sample(
-    variant: Variant, shapes: Mapping[str, tuple[int, ...]], first: Feeds | None
+def random_sample(
+    content: bytes, signature: str, shapes: Mapping[str, tuple[int, ...]], first: Feeds | None = None
 ) -> tuple[Feeds, dict[str, tuple[int, ...]]]:
-    """The first calibration sample, or else seeded random inputs; and the shapes of inputs that the model leaves open."""
+    """Seeded random inputs of a model's file, or `first`; and the shapes of inputs that the model leaves open."""
     from linnet.session.bench import random_feeds
     from linnet.session.model import Model
     from linnet.session.open_sizes import kind_of, open_batches
 
-    model = Model(variant.content)
-    specs = model.inputs("infer")
+    model = Model(content)
+    specs = model.inputs(signature)
+    is_open = {spec.name for spec in specs if spec.shape is None or None in spec.shape}
     if first is not None:
         sample = {spec.name: np.ascontiguousarray(first[spec.name]) for spec in specs}
     else:
-        given = dict(shapes)
-        given |= open_batches(model, "infer", specs, given)
-        sample = random_feeds(specs, given, {spec.name: kind_of(model, "infer", spec.name) for spec in specs})
-    opened = {s.name: sample[s.name].shape for s in specs if s.shape is None or None in s.shape}
-    return sample, opened
+        given = {name: shape for name, shape in shapes.items() if signature == "infer" or name in is_open}
+        given |= open_batches(model, signature, specs, given)
+        sample = random_feeds(specs, given, {spec.name: kind_of(model, signature, spec.name) for spec in specs})
+    return sample, {name: sample[name].shape for name in is_open}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,16 +43,27 @@ def _verified(outcome: Outcome) -> Table:
 
 def _measured(outcome: Outcome) -> Table:
     made = table(
-        "Times", "dtype", ">threads", ">median ms", ">p95 ms", ">plan memory", ">peak RSS", ">file", "=°C", "=MHz",
+        "Times" if outcome.timed == "infer" else f"Times of the signature {outcome.timed}", "dtype", ">threads",
+        ">median ms", ">p95 ms", ">plan memory", ">peak RSS", ">file", "=°C", "=MHz",
     )  # fmt: skip
     for row in sorted(outcome.results, key=lambda r: (r["dtype"] != "f32", r["dtype"], r["threads"])):
         memory = (row.get("memory") or {}).get("total")
         made.add_row(
-            row["dtype"], str(row["threads"]), _number(row.get("median_ms")), _number(row.get("p95_ms")),
-            _bytes(memory), _bytes(row.get("peak_rss")), _bytes(row.get("file_bytes")), _change(row, "celsius"),
-            _change(row, "mhz"),
+            row["dtype"], str(row["threads"]), number(row.get("median_ms")), number(row.get("p95_ms")),
+            bytes_of(memory), bytes_of(row.get("peak_rss")), bytes_of(row.get("file_bytes")), change(row, "celsius"),
+            change(row, "mhz"),
         )  # fmt: skip
     return made
+
+
+def machine_line(outcome: Outcome) -> str:
+    """The machine as linnet-bench describes it: board, processor, cores, memory, system. Without its results, the machine as
+    the shell there describes it."""
+    from linnet.session.machine import machine_text
+
+    if outcome.results:
+        return machine_text(outcome.results[0]["machine"])
+    return outcome.machine.words if outcome.machine is not None else ""
 
 
 def throttled(outcome: Outcome) -> list[str]:
@@ -113,15 +125,17 @@ def plot(outcome: Outcome, name: str, file: Path) -> None:
         ) from None
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Milliseconds."""
     return _ABSENT if value is None else f"{value:.3f}"
 
 
-def _bytes(value: int | None) -> str:
+def bytes_of(value: int | None) -> str:
+    """A size, "-" if it is not known."""
     return _ABSENT if value is None else size(value)
 
 
-def _change(row: dict[str, Any], key: str) -> str:
+def change(row: Mapping[str, Any], key: str) -> str:
     """ "41 -> 63", with the highest of a list."""
     values = [(row.get(when) or {}).get(key) for when in ("before", "after")]
     values = [max(v, default=None) if isinstance(v, list) else v for v in values]

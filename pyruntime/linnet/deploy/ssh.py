@@ -21,6 +21,8 @@ _IDLE: Final = 10  # seconds after which a connection without commands ends by i
 class Ssh(Target):
     """`host`, reached by the ssh of this system with its configuration. options: further -o options."""
 
+    kind = "ssh"
+
     def __init__(self, name: str, host: str, port: int | None, options: Sequence[str]) -> None:
         super().__init__(name)
         self.host, self.port = host, port

@@ -33,11 +33,12 @@ class Done:
 class Target:
     """A machine that runs shell scripts. `name` is how messages call it.
 
-    bases: folders in which to try to make a folder, as words of the shell there. prefix: words in front of each tool.
-    architecture: of the tools, if it does not depend on what the machine says. own_tools: whether the tools of this
-    installation run there.
+    kind: the word for it in reports. bases: folders in which to try to make a folder, as words of the shell there. prefix:
+    words in front of each tool. architecture: of the tools, if it does not depend on what the machine says. own_tools:
+    whether the tools of this installation run there.
     """
 
+    kind = ""
     bases: tuple[str, ...] = ("${TMPDIR:-}", "/tmp", "/var/tmp", "${HOME:-}")
     prefix: tuple[str, ...] = ()
     architecture = ""

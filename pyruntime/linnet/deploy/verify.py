@@ -63,7 +63,7 @@ def run_there(folder: Folder, variant: Variant, words: list[str], show: Callable
     """Runs a model on the target's copy of the sample, and fetches its outputs."""
     show(f"{variant.dtype}: running the sample on {folder.target.name}")
     found = result_of(
-        folder, "linnet-run", variant.file, [*words, "-o", variant.dtype], {}, f"the sample in {variant.dtype}"
+        folder, "linnet-run", variant.file, [*words, "-o", variant.name], {}, f"the sample in {variant.dtype}"
     )
     values: Values = {}
     for output in found["outputs"]:
@@ -77,12 +77,14 @@ def run_there(folder: Folder, variant: Variant, words: list[str], show: Callable
     return values
 
 
-def run_here(variant: Variant, sample: Feeds) -> Values:
+def run_here(variant: Variant, sample: Feeds, isa_max: str | None = None) -> Values:
+    """Runs a model on this machine. isa_max: "scalar" for kernels that share no code with the fast ones."""
     from linnet.session.model import Model
     from linnet.session.session import Session
 
     shapes = {name: value.shape for name, value in sample.items()}
-    return {k: np.array(v) for k, v in Session(Model(variant.content), input_shapes=shapes).run(sample).items()}
+    session = Session(Model(variant.content), input_shapes=shapes, isa_max=isa_max)
+    return {k: np.array(v) for k, v in session.run(sample).items()}
 
 
 def compare(variant: Variant, models: Models, there: Values, here: Values, reference: Values | None) -> list[Compared]:

@@ -105,7 +105,7 @@ def check(
         concerns=found,
         dynamic=Dynamic(tuple(assumed), tuple(cuts), tuple(loops)),
         memory=memory,
-        operations=_operations(estimate.steps),
+        operations=operations(estimate.steps),
         placement=_placement(estimate.steps),
         outline=outline,
         timings=timings,
@@ -358,7 +358,8 @@ def _weights(graph: Graph) -> int:
     return sum(arrays.values())
 
 
-def _operations(steps: Sequence[Step]) -> list[OpCount]:
+def operations(steps: Sequence[Step]) -> list[OpCount]:
+    """What the steps of a plan compute, by op."""
     rows: dict[str, list[int]] = {}
     for step in steps:
         row = rows.setdefault(step.op, [0, 0, 0])

@@ -1,0 +1,132 @@
+"""`linnet report`: measures a machine and writes a small file that its owner can send. linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from linnet.cli.deploy import dtypes_of, interrupted, ssh_option, threads_of, warn, warn_of_left
+from linnet.cli.options import CommandLineError, json_option, note, shapes_of, shapes_option, trust_pickle_option
+from linnet.clib.errors import Error, FileError
+from linnet.report.tables import show as _show
+from linnet.report.tables import size
+
+
+@click.command(short_help="Measure a machine and write a file to send back.")
+@click.argument("target", metavar="[TARGET]", default="local")
+@click.argument("files", metavar="[MODEL]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("report.json"), show_default=True,
+    help="The file to write.",
+)  # fmt: skip
+@click.option(
+    "--models", metavar="NAME,...",
+    help="Standard models to measure, of mobilenet_v2, kws, lstm and resnet50. Default: the first three, if no MODEL is given.",
+)  # fmt: skip
+@click.option("--dtypes", metavar="NAME,...", help="Dtypes to measure, of f32, f16, i16 and i8. Default: all.")
+@click.option(
+    "--threads", metavar="N,...",
+    help="Numbers of threads to measure. Default: 1, and the cores of the target's largest cluster.",
+)  # fmt: skip
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 600),
+    default=3.0,
+    show_default=True,
+    help="How many seconds to measure each.",
+)
+@shapes_option()
+@ssh_option
+@trust_pickle_option
+@json_option
+def report(
+    target: str,
+    files: Sequence[Path],
+    output: Path,
+    models: str | None,
+    dtypes: str | None,
+    threads: str | None,
+    seconds: float,
+    inputs: Sequence[str],
+    ssh_options: Sequence[str],
+    trust_pickle: bool,
+    as_json: bool,
+) -> int:
+    """Measure TARGET with standard models, check its results, and write a small file that its owner can send back.
+
+    TARGET is local (the default), or as for `linnet deploy` an ssh host, adb, or emulate:CPU. The standard models have random
+    weights, and ranges for i16 and i8 come from random samples, so the report is about speed and not about accuracy. With
+    MODEL, whatever `linnet convert` reads, these models are measured instead; the report has the names of their files. It has no
+    names of hosts or users, no addresses, no paths and no serial numbers.
+    """
+    from linnet.deploy import report_file, report_run, report_text
+    from linnet.deploy.address import target_of
+    from linnet.deploy.interrupts import Interrupted
+    from linnet.file.atomic import write_atomic
+
+    if not math.isfinite(seconds):
+        raise CommandLineError(
+            "--seconds must be a finite number", code=101, got=str(seconds), hint="for example --seconds 3"
+        )
+    if output.is_dir() or not output.parent.is_dir():
+        raise FileError(
+            "the report cannot be written", code=207, tensor=str(output), expected="a file in an existing folder",
+            hint="give another path with -o",
+        )  # fmt: skip
+    place = target_of(target, ssh_options)
+    request = report_run.Request(
+        place, _models(models, files), dtypes_of(dtypes), threads_of(threads), seconds, shapes_of(inputs), trust_pickle
+    )
+    found = report_run.Found()
+    quiet = as_json and not sys.stderr.isatty()
+
+    def show(line: str) -> None:
+        if not quiet:
+            click.echo(line, err=True)
+
+    try:
+        report_run.measure_all(request, found, show)
+        content = found.report(request)
+    except Interrupted:
+        return interrupted(found, place)
+    except Error:
+        if not as_json:
+            _show(*report_text.tables(found.rows, found.verified))
+        warn_of_left(found, place)
+        raise
+    text = report_file.text(content)
+    write_atomic(output, iter([text.encode()]))
+    warn_of_left(found, place)
+    for line in report_text.throttled(found.rows) + [f"{line}; please send this report" for line in found.bad]:
+        warn(line)
+    if place.prefix:
+        note(
+            "times under emulation say nothing about the real CPU, so the report is marked and does not count as hardware"
+        )
+    if as_json:
+        click.echo(json.dumps(content))
+        return 0
+    click.echo(report_text.machine_line(content))
+    _show(*report_text.tables(found.rows, found.verified))
+    click.echo(
+        f"{output}: {size(len(text.encode()))}. To send it, open an issue and attach it, or add it to docs/reports."
+    )
+    return 0
+
+
+def _models(names: str | None, files: Sequence[Path]) -> list[str | Path]:
+    from linnet.deploy.standard_models import DEFAULT, MODELS
+
+    wanted = tuple(dict.fromkeys(names.split(","))) if names else () if files else DEFAULT
+    for name in wanted:
+        if name not in MODELS:
+            raise CommandLineError(
+                "--models contains an unknown name", code=102, expected=", ".join(MODELS), got=name,
+                hint="for example --models mobilenet_v2,kws",
+            )  # fmt: skip
+    return [*wanted, *files]
