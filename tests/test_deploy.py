@@ -61,6 +61,9 @@ def test_an_emulated_cpu_gives_the_integers_of_this_machine(place: Place) -> Non
     values = linnet.Session(linnet.quantize(graph, batches, dtype="i8")).run(batches[0])["logits"]
     assert i8["there"] == values[tuple(i8["index"])]
     assert place.left() == [] and done.stderr.startswith("linnet: note: times under emulation")
+    table = place.deploy("emulate:cortex-a72", place.folder / "mlp.lnt", "--seconds", 0.02).stdout
+    assert "Times under emulation, which say nothing about the real CPU" in table and "│ yes " in table, table
+    assert "peak RSS" not in table and "MHz" not in table, "they would be those of this machine"
 
 
 @pytest.mark.parametrize(("cpu", "arch"), [("cortex-a7", "armv7"), ("arm1176", "armv6")])
@@ -103,16 +106,18 @@ def test_what_is_kept_can_be_run(place: Place) -> None:
     assert place.processes() == {}
 
 
-def test_fields_of_a_tool_that_reports_more(place: Place) -> None:
+def test_fields_that_a_tool_reports_only_on_some_machines(place: Place) -> None:
     """Temperatures, frequencies and memory of the process are shown where linnet-bench reports them."""
+    own = "; ".join(f's/"{name}":/"own_{name}":/' for name in ("before", "after", "peak_rss"))
     more = '"before": {"celsius": 41.0, "mhz": [1500, 600], "throttled": null}, "peak_rss": 5000000, "after": {"celsius": 82.2, '
     more += '"mhz": [1000, 600], "throttled": "now: too hot"}'
-    place.replace("linnet-bench", f"REAL \"$@\" | sed '1s/{{/{{{more}, /'\n")
+    place.replace("linnet-bench", f"REAL \"$@\" | sed '{own}; 1s/{{/{{{more}, /'\n")
     done = place.deploy("local", place.folder / "mlp.lnt", "--bench", "--threads", 1, "--seconds", 0.02)
     assert done.returncode == 0, done.stderr
     for text in ("41 -> 82", "1500 -> 1000", "5.00 MB"):
         assert text in done.stdout
     assert "linnet: warning: f32 on 1 thread: the machine was throttled (now: too hot)" in done.stderr
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()[1:]) <= 80, "a common terminal has 80 columns"
 
 
 # ---- wrong command lines and models

@@ -120,7 +120,7 @@ def deploy(
         if as_json:
             click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model, str(error))))
         else:
-            _show(*outcome_text.tables(outcome))
+            _show(*outcome_text.tables(outcome, bool(place.prefix)))
         if outcome.left:
             _warn(f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}")
         raise
@@ -128,7 +128,7 @@ def deploy(
         _warn(f"{outcome.left} may be left on {place.name}; remove it with: {outcome.removal}")
     for line in outcome_text.throttled(outcome):
         _warn(line)
-    if place.prefix and outcome.results:
+    if as_json and place.prefix and outcome.results:  # the table's title says so
         click.echo("linnet: note: times under emulation say nothing about the real CPU", err=True)
     if picture is not None:
         outcome_text.plot(outcome, place.name, picture)
@@ -137,7 +137,7 @@ def deploy(
         return 0
     assert outcome.machine is not None
     click.echo(f"{model} on {place.name}: {outcome.machine.words}")
-    _show(*outcome_text.tables(outcome))
+    _show(*outcome_text.tables(outcome, bool(place.prefix)))
     if outcome.kept:
         click.echo(f"kept on {place.name}: {outcome.kept}")
         for line in outcome.commands:

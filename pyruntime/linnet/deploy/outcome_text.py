@@ -19,39 +19,56 @@ if TYPE_CHECKING:
 _ABSENT = "-"
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    """What was compared and what was measured; none for what was not."""
+def tables(outcome: Outcome, emulated: bool = False) -> list[Table]:
+    """What was compared, what was measured, and the state of the machine meanwhile; none for what was not. Each fits in 80
+    columns. emulated: times and memory are those of an emulator."""
     found = []
     if outcome.compared:
         found.append(_verified(outcome))
     if outcome.results:
-        found.append(_measured(outcome))
+        found.append(_measured(outcome, emulated))
+        if not emulated and any(_change(row, key) != _ABSENT for row in outcome.results for key in ("celsius", "mhz")):
+            found.append(_state(outcome))
     return found
 
 
 def _verified(outcome: Outcome) -> Table:
     sample = "random input" if outcome.drawn else "the first calibration sample"
-    made = table(f"Results on {sample}", "dtype", "output", "=same bits", ">worst difference", ">allowed", ">from f32")
+    made = table(
+        f"Results on {sample}, compared with this machine", "dtype", "output", "=agree", ">worst difference", ">allowed",
+        ">from f32",
+    )  # fmt: skip
     for row in outcome.compared:
+        agree = "all bits" if row.equal else "yes" if row.good else "no"
         made.add_row(
-            row.dtype, row.output, "yes" if row.equal else "no", f"{row.worst:.2g}", f"{row.tolerance:g}",
+            row.dtype, row.output, agree, f"{row.worst:.2g}", f"{row.tolerance:g}",
             _ABSENT if row.from_f32 is None else f"{row.from_f32:.2g}",
         )  # fmt: skip
     return made
 
 
-def _measured(outcome: Outcome) -> Table:
-    made = table(
-        "Times", "dtype", ">threads", ">median ms", ">p95 ms", ">plan memory", ">peak RSS", ">file", "=°C", "=MHz",
-    )  # fmt: skip
-    for row in sorted(outcome.results, key=lambda r: (r["dtype"] != "f32", r["dtype"], r["threads"])):
+def _measured(outcome: Outcome, emulated: bool) -> Table:
+    title = "Times under emulation, which say nothing about the real CPU" if emulated else "Times"
+    columns = ["dtype", ">threads", ">median ms", ">p95 ms", ">plan memory", ">file", *([] if emulated else [">peak RSS"])]
+    made = table(title, *columns)
+    for row in _sorted(outcome):
         memory = (row.get("memory") or {}).get("total")
         made.add_row(
             row["dtype"], str(row["threads"]), _number(row.get("median_ms")), _number(row.get("p95_ms")),
-            _bytes(memory), _bytes(row.get("peak_rss")), _bytes(row.get("file_bytes")), _change(row, "celsius"),
-            _change(row, "mhz"),
+            _bytes(memory), _bytes(row.get("file_bytes")), *([] if emulated else [_bytes(row.get("peak_rss"))]),
         )  # fmt: skip
     return made
+
+
+def _state(outcome: Outcome) -> Table:
+    made = table("Before and after each measurement", "dtype", ">threads", "=°C", "=MHz")
+    for row in _sorted(outcome):
+        made.add_row(row["dtype"], str(row["threads"]), _change(row, "celsius"), _change(row, "mhz"))
+    return made
+
+
+def _sorted(outcome: Outcome) -> list[dict[str, Any]]:
+    return sorted(outcome.results, key=lambda r: (r["dtype"] != "f32", r["dtype"], r["threads"]))
 
 
 def throttled(outcome: Outcome) -> list[str]:
