@@ -3,7 +3,9 @@ Nothing here depends on single torch ops. Needs the extra `linnet[torch]`."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import logging
 import re
 import tempfile
 import warnings
@@ -91,6 +93,18 @@ def failed(name: str, error: Exception, hint: str) -> ConversionError:
     return ConversionError([Problem(name, "torch.onnx.export", text, hint)])
 
 
+@contextlib.contextmanager
+def _errors_only() -> Iterator[None]:
+    """Keeps torch's exporter from logging what concerns no module, such as that torchvision is not installed."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(max(before, logging.ERROR))
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def export(
     module: Any,
     arguments: tuple[Any, ...],
@@ -107,7 +121,7 @@ def export(
     if modes:
         module.eval()
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), _errors_only(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # the exporter's warnings about itself
             return torch.onnx.export(module, arguments, dynamo=True, verbose=False, **options)
     except Exception as error:  # the exporter passes on exceptions of torch.export, onnxscript and the module itself

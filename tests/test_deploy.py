@@ -4,9 +4,11 @@ Nothing is left behind."""
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import subprocess
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,9 @@ def test_an_emulated_cpu_gives_the_integers_of_this_machine(place: Place) -> Non
     values = linnet.Session(linnet.quantize(graph, batches, dtype="i8")).run(batches[0])["logits"]
     assert i8["there"] == values[tuple(i8["index"])]
     assert place.left() == [] and done.stderr.startswith("linnet: note: times under emulation")
+    table = place.deploy("emulate:cortex-a72", place.folder / "mlp.lnt", "--seconds", 0.02).stdout
+    assert "Times under emulation, which say nothing about the real CPU" in table and "│ yes " in table, table
+    assert "peak RSS" not in table and "MHz" not in table, "they would be those of this machine"
 
 
 @pytest.mark.parametrize(("cpu", "arch"), [("cortex-a7", "armv7"), ("arm1176", "armv6")])
@@ -121,6 +126,7 @@ def test_a_throttled_raspberry_pi(place: Place) -> None:
     place.env["LINNET_SYSTEM_ROOT"] = str(raspberry(place.folder / "cool", "0"))
     done = place.deploy("local", place.folder / "mlp.lnt", "--bench", "--threads", 1, "--seconds", 0.02)
     assert done.returncode == 0 and "throttled" not in done.stderr
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()[1:]) <= 80, "a common terminal has 80 columns"
 
 
 def test_a_model_with_picture_steps_is_timed_without_them(place: Place) -> None:
@@ -238,16 +244,28 @@ def test_another_processor(place: Place) -> None:
 def test_where_tools_are_looked_for(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINNET_TARGETS", str(place.targets))
     assert tools.find(HERE, "linnet-run") == place.targets / HERE / "linnet-run"
-    with pytest.raises(linnet.FileError, match=r"pip install linnet-targets, or make cross TARGET=vax"):
+    with pytest.raises(linnet.FileError, match=r"run make cross TARGET=vax in a source tree"):
         tools.find("vax", "linnet-run")
     places = list(tools._places("armv7", "linnet-run", False))
     assert places[-1] == ROOT / "build-armv7" / "bin" / "linnet-run", "where make cross puts it"
-    package = tmp_path / "linnet_targets"
-    (package / "vax").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "vax" / "linnet-run").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert tools.find("vax", "linnet-run") == package / "vax" / "linnet-run"
+
+
+def test_tools_that_a_wheel_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are unpacked into the cache once; another archive gets another folder."""
+    monkeypatch.setenv("LINNET_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("LINNET_TARGETS", raising=False)
+    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path / package)
+    (tmp_path / "linnet" / "targets").mkdir(parents=True)
+    found = []
+    for text in (b"one", b"one", b"two"):
+        with tarfile.open(tmp_path / "linnet" / "targets" / "vax.tar.xz", "w:xz") as archive:
+            info = tarfile.TarInfo("bin/linnet-run")
+            info.size, info.mode = len(text), 0o755
+            archive.addfile(info, io.BytesIO(text))
+        found.append(tools.find("vax", "linnet-run"))
+        assert found[-1].read_bytes() == text and os.access(found[-1], os.X_OK)
+    assert found[0] == found[1] != found[2]
+    assert len(list((tmp_path / "cache" / "targets").iterdir())) == 2
 
 
 def test_an_emulator_that_is_not_installed(place: Place) -> None:

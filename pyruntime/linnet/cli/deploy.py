@@ -123,21 +123,21 @@ def deploy(
         if as_json:
             click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model, str(error))))
         else:
-            _show(*outcome_text.tables(outcome))
+            _show(*outcome_text.tables(outcome, bool(place.prefix)))
         warn_of_left(outcome, place)
         raise
     warn_of_left(outcome, place)
     for line in outcome_text.throttled(outcome):
         warn(line)
-    if place.prefix and outcome.results:
+    if as_json and place.prefix and outcome.results:  # the table's title says so
         click.echo("linnet: note: times under emulation say nothing about the real CPU", err=True)
     if picture is not None:
         outcome_text.plot(outcome, place.name, picture)
     if as_json:
         click.echo(json.dumps(outcome_text.as_json(outcome, place.name, model)))
         return 0
-    click.echo(f"{model} on {place.name}: {outcome_text.machine_line(outcome)}")
-    _show(*outcome_text.tables(outcome))
+    click.echo(f"{model} on {place.name}: {outcome_text.machine_line(outcome, bool(place.prefix))}")
+    _show(*outcome_text.tables(outcome, bool(place.prefix)))
     if outcome.kept:
         click.echo(f"kept on {place.name}: {outcome.kept}")
         for line in outcome.commands:

@@ -68,8 +68,8 @@ def machine_of(target: Target) -> Machine:
             got=values["machine"] + (f" with programs of {bits} bits" if bits else ""),
             hint="compile the runtime there, see docs/building.md",
         )  # fmt: skip
-    if target.architecture:  # emulated: the system is that of the host
-        name = target.prefix[-1]
+    if target.architecture:  # emulated: the system and the board are those of the host
+        return Machine(found, values["machine"], bits, "", target.prefix[-1], "", "virtual" in values)
     about = values.get("system", ""), name, values.get("board", ""), "virtual" in values
     return Machine(found, values["machine"], bits, *about)
 

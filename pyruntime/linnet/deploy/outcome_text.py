@@ -20,48 +20,73 @@ if TYPE_CHECKING:
 _ABSENT = "-"
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    """What was compared and what was measured; none for what was not."""
+def tables(outcome: Outcome, emulated: bool = False) -> list[Table]:
+    """What was compared, what was measured, and the state of the machine meanwhile; none for what was not. Each fits in 80
+    columns. emulated: times and memory are those of an emulator."""
     found = []
     if outcome.compared:
         found.append(_verified(outcome))
     if outcome.results:
-        found.append(_measured(outcome))
+        found.append(_measured(outcome, emulated))
+        if not emulated and any(change(row, key) != _ABSENT for row in outcome.results for key in ("celsius", "mhz")):
+            found.append(_state(outcome))
     return found
 
 
 def _verified(outcome: Outcome) -> Table:
     sample = "random input" if outcome.drawn else "the first calibration sample"
-    made = table(f"Results on {sample}", "dtype", "output", "=same bits", ">worst difference", ">allowed", ">from f32")
+    made = table(
+        f"Results on {sample}, compared with this machine", "dtype", "output", "=agree", ">worst difference", ">allowed",
+        ">from f32",
+    )  # fmt: skip
     for row in outcome.compared:
+        agree = "all bits" if row.equal else "yes" if row.good else "no"
         made.add_row(
-            row.dtype, row.output, "yes" if row.equal else "no", f"{row.worst:.2g}", f"{row.tolerance:g}",
+            row.dtype, row.output, agree, f"{row.worst:.2g}", f"{row.tolerance:g}",
             _ABSENT if row.from_f32 is None else f"{row.from_f32:.2g}",
         )  # fmt: skip
     return made
 
 
-def _measured(outcome: Outcome) -> Table:
-    made = table(
-        "Times" if outcome.timed == "infer" else f"Times of the signature {outcome.timed}", "dtype", ">threads",
-        ">median ms", ">p95 ms", ">plan memory", ">peak RSS", ">file", "=°C", "=MHz",
-    )  # fmt: skip
-    for row in sorted(outcome.results, key=lambda r: (r["dtype"] != "f32", r["dtype"], r["threads"])):
+def _measured(outcome: Outcome, emulated: bool) -> Table:
+    title = "Times" if outcome.timed == "infer" else f"Times of the signature {outcome.timed}"
+    title += " under emulation, which say nothing about the real CPU" if emulated else ""
+    columns = [
+        "dtype",
+        ">threads",
+        ">median ms",
+        ">p95 ms",
+        ">plan memory",
+        ">file",
+        *([] if emulated else [">peak RSS"]),
+    ]
+    made = table(title, *columns)
+    for row in _sorted(outcome):
         memory = (row.get("memory") or {}).get("total")
         made.add_row(
             row["dtype"], str(row["threads"]), number(row.get("median_ms")), number(row.get("p95_ms")),
-            bytes_of(memory), bytes_of(row.get("peak_rss")), bytes_of(row.get("file_bytes")), change(row, "celsius"),
-            change(row, "mhz"),
+            bytes_of(memory), bytes_of(row.get("file_bytes")), *([] if emulated else [bytes_of(row.get("peak_rss"))]),
         )  # fmt: skip
     return made
 
 
-def machine_line(outcome: Outcome) -> str:
-    """The machine as linnet-bench describes it: board, processor, cores, memory, system. Without its results, the machine as
-    the shell there describes it."""
+def _state(outcome: Outcome) -> Table:
+    made = table("Before and after each measurement", "dtype", ">threads", "=°C", "=MHz")
+    for row in _sorted(outcome):
+        made.add_row(row["dtype"], str(row["threads"]), change(row, "celsius"), change(row, "mhz"))
+    return made
+
+
+def _sorted(outcome: Outcome) -> list[dict[str, Any]]:
+    return sorted(outcome.results, key=lambda r: (r["dtype"] != "f32", r["dtype"], r["threads"]))
+
+
+def machine_line(outcome: Outcome, emulated: bool) -> str:
+    """The machine as linnet-bench describes it: board, processor, cores, memory, system. Without its results, or if
+    they are those of the host, the machine as the shell there describes it."""
     from linnet.session.machine import machine_text
 
-    if outcome.results:
+    if outcome.results and not emulated:
         return machine_text(outcome.results[0]["machine"])
     return outcome.machine.words if outcome.machine is not None else ""
 
