@@ -98,7 +98,7 @@ def _connected(request: Request, outcome: Outcome, show: Callable[[str], None]) 
     show(f"{target.name}: {machine.words}")
     wanted = [name for name, on in (("linnet-bench", request.bench), ("linnet-run", request.verify)) if on]
     found = {name: tools.find(machine.architecture, name, target.own_tools) for name in wanted}
-    with target.interrupts.at_once():
+    with target.held(), target.interrupts.at_once():
         show(f"preparing {request.model}")
         models = prepare(request.model, request.dtypes, request.shapes, request.source, request.progress)
         files = {name: path.read_bytes() for name, path in found.items()}

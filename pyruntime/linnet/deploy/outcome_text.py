@@ -49,7 +49,15 @@ def _verified(outcome: Outcome) -> Table:
 
 def _measured(outcome: Outcome, emulated: bool) -> Table:
     title = "Times under emulation, which say nothing about the real CPU" if emulated else "Times"
-    columns = ["dtype", ">threads", ">median ms", ">p95 ms", ">plan memory", ">file", *([] if emulated else [">peak RSS"])]
+    columns = [
+        "dtype",
+        ">threads",
+        ">median ms",
+        ">p95 ms",
+        ">plan memory",
+        ">file",
+        *([] if emulated else [">peak RSS"]),
+    ]
     made = table(title, *columns)
     for row in _sorted(outcome):
         memory = (row.get("memory") or {}).get("total")
