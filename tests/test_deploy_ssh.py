@@ -7,12 +7,16 @@ import json
 import os
 import pty
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import linnet
+from linnet.deploy import ssh
+from linnet.deploy.address import target_of
 from tests.deploy_targets import HERE, Place, Sshd, sshd, stand_in_adb
 from tests.test_deploy import error
 
@@ -38,6 +42,30 @@ def test_ssh(place: Place, server: Sshd) -> None:
     kept = place.deploy(server.target, *words, "--keep")
     assert kept.returncode == 0 and f"kept on {server.target}: {place.tmp}/linnet-deploy." in kept.stdout, kept.stderr
     assert len(list(place.tmp.iterdir())) == 1 and "ssh -o IdentitiesOnly=yes" in kept.stdout
+
+
+@pytest.mark.more
+def test_a_connection_lasts_while_a_model_is_prepared(
+    place: Place, server: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PyTorch module can take longer than the time after which a connection without commands ends."""
+    monkeypatch.setattr(ssh, "_IDLE", 4)
+    for held in (True, False):
+        target = target_of(server.target, server.options[1::2])
+        with tempfile.TemporaryDirectory() as folder:
+            target.scratch = Path(folder)
+            target.connect()
+            try:
+                with target.held() if held else contextlib.nullcontext():
+                    time.sleep(9)
+                if held:
+                    assert target.run("echo there").out == b"there\n"
+                else:  # that is what the test is about
+                    with pytest.raises(linnet.SyncError, match="was lost"):
+                        target.run("echo there")
+            finally:
+                target.close()
+    assert place.left() == []
 
 
 @pytest.mark.parametrize(

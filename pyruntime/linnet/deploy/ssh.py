@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from linnet.clib.errors import Error, SyncError
@@ -74,6 +74,15 @@ class Ssh(Target):
         # Without the shared connection, ssh would make another one, after the folder has gone with the first.
         shared = ["-T", *self._socket(), "-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-o", "BatchMode=yes"]
         return ["ssh", *shared, *self.options, self.host, there]
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        process = self.start("exec cat")  # ends with its input, at the latest with the host's process
+        try:
+            yield
+        finally:
+            process.kill()
+            process.communicate()
 
     def by_hand(self, script: str) -> str:
         return shlex.join(["ssh", *self.options, self.host, script])

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -56,6 +57,11 @@ class Target:
 
     def close(self) -> None:
         """Ends the connection. Raises nothing."""
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps the connection while the host runs no command there for long."""
+        yield
 
     def command(self, script: str) -> list[str]:
         """The words of a command on the host that runs a script on the target with its standard input and output."""
