@@ -58,13 +58,12 @@ def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> N
     or outcome.left is not "".
     """
     target = request.target
-<<<<<<< HEAD
     with connected(target, show):
         outcome.machine = machine = machine_of(target)
         show(f"{target.name}: {machine.words}")
         wanted = [name for name, on in (("linnet-bench", request.bench), ("linnet-run", request.verify)) if on]
         found = {name: tools.find(machine.architecture, name, target.own_tools) for name in wanted}
-        with target.interrupts.at_once():
+        with target.held(), target.interrupts.at_once():
             show(f"preparing {request.model}")
             models = prepare(
                 request.model, request.dtypes, request.shapes, request.source, request.progress, request.verify
@@ -83,69 +82,6 @@ def deploy(request: Request, outcome: Outcome, show: Callable[[str], None]) -> N
             target.interrupts.check()
             folder.keep = request.keep
         if request.keep and not outcome.left:
-=======
-    with Interrupts() as interrupts:
-        target.interrupts = interrupts
-        with _scratch(target):
-            try:
-                _connected(request, outcome, show)
-            finally:
-                target.close()
-
-
-@contextlib.contextmanager
-def _scratch(target: Target) -> Iterator[None]:
-    """A private folder of the host, which a holder removes like those of targets."""
-    host = Local("this machine")
-    host.interrupts = target.interrupts
-    place = tempfile.gettempdir()
-    host.bases = (place, "/tmp", "/var/tmp") if len(place) <= _SOCKET else ("/tmp", "/var/tmp", place)
-    folder = Folder(host)
-    try:
-        folder.open()
-        target.scratch = Path(folder.path)
-        yield
-    finally:
-        folder.close()
-
-
-def _connected(request: Request, outcome: Outcome, show: Callable[[str], None]) -> None:
-    target = request.target
-    show(f"connecting to {target.name}")
-    target.connect()
-    outcome.machine = machine = machine_of(target)
-    show(f"{target.name}: {machine.words}")
-    wanted = [name for name, on in (("linnet-bench", request.bench), ("linnet-run", request.verify)) if on]
-    found = {name: tools.find(machine.architecture, name, target.own_tools) for name in wanted}
-    with target.held(), target.interrupts.at_once():
-        show(f"preparing {request.model}")
-        models = prepare(request.model, request.dtypes, request.shapes, request.source, request.progress)
-        files = {name: path.read_bytes() for name, path in found.items()}
-        files |= {variant.file: variant.content for variant in models.variants}
-    outcome.files = {name: len(data) for name, data in files.items()}
-    outcome.drawn = models.drawn
-    total = sum(outcome.files.values())
-    folder = Folder(target, total + sum(2 * value.nbytes for value in models.sample.values()) + _SPARE)
-    kept = False
-    try:
-        folder.open()
-        show(f"sending {count(len(files), 'file')}, {size(total)}, to {folder.path}")
-        for name, data in files.items():
-            folder.send(data, name)
-        for name in wanted:
-            try_tool(folder, name, machine.architecture)
-        if request.verify:
-            _verify(folder, models, outcome, show)
-        if request.bench:
-            _bench(request, folder, models, outcome, show)
-        target.interrupts.check()
-        kept = request.keep
-    finally:
-        if not folder.close(kept):
-            outcome.left = folder.path or "linnet-deploy.* in the folder for temporary files"
-            outcome.removal = target.by_hand(f"rm -rf {folder.path or '/tmp/linnet-deploy.*'}")
-        elif kept:
->>>>>>> refs/heads/docs
             outcome.kept = folder.path
             outcome.commands = _commands(request, folder, models)
 

@@ -49,12 +49,8 @@ def _verified(outcome: Outcome) -> Table:
 
 
 def _measured(outcome: Outcome, emulated: bool) -> Table:
-<<<<<<< HEAD
     title = "Times" if outcome.timed == "infer" else f"Times of the signature {outcome.timed}"
     title += " under emulation, which say nothing about the real CPU" if emulated else ""
-=======
-    title = "Times under emulation, which say nothing about the real CPU" if emulated else "Times"
->>>>>>> refs/heads/docs
     columns = [
         "dtype",
         ">threads",

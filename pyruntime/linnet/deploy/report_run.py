@@ -81,7 +81,7 @@ def measure_all(request: Request, found: Found, show: Callable[[str], None]) -> 
         show(f"{target.name}: {machine.words}")
         files = {name: tools.find(machine.architecture, name, target.own_tools).read_bytes() for name in TOOLS}
         subjects = []
-        with target.interrupts.at_once():
+        with target.held(), target.interrupts.at_once():
             for i, model in enumerate(request.models):
                 show(f"preparing {model}")
                 subjects.append(_prepared(model, f"{i}-", request, found))
