@@ -287,9 +287,10 @@ static inline void compare(test_case *t) {
     for (int o = 0; o < t->n_outputs; o++) guarded_free(&expected[o]), guarded_free(&got[o]);
 }
 
+/* A processor without kernels of its own has nothing to compare with the references. */
 static inline int report(const char *test) {
     printf("%s: %d comparisons, %d failures\n", test, comparisons, failures);
-    return failures > 0 || comparisons == 0;
+    return failures > 0 || (comparisons == 0 && linnet_isa_name(1) != NULL);
 }
 
 #endif

@@ -139,7 +139,8 @@ static void plans_share_packed_weights(void) {
         CHECK_INT(linnet_plan_create(model, &config, &plans[i], NULL), LINNET_OK);
         CHECK_INT(linnet_session_create(plans[i], store, NULL, &sessions[i], NULL), LINNET_OK);
         const linnet_plan_info info = info_of(plans[i]);
-        CHECK(info.packed_weights >= 64 * 64 * 4 && info.packed_weights < 2 * 64 * 64 * 4); /* one for both layers */
+        if (linnet_isa_name(1) != NULL) /* references pack nothing; other kernels pack once for both layers */
+            CHECK(info.packed_weights >= 64 * 64 * 4 && info.packed_weights < 2 * 64 * 64 * 4);
         if (i == 0) packed = (size_t)info.packed_weights;
         CHECK_INT(info.packed_weights, packed);
         expected += (size_t)(info.total - info.packed_weights) - base + (i == 0 ? packed : 0);
