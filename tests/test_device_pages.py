@@ -111,7 +111,7 @@ def test_a_file_that_takes_pictures(place: Place) -> None:
     (place.folder / "photo.jpg").write_bytes((place.folder / "pictures" / "3.jpg").read_bytes())
     [line] = [line for body in snippets(PI, "sh") for line in body.splitlines() if "linnet run" in line]
     found = rows(linnet_of(place, line).stdout)
-    assert [row[:3] for row in found] == [["output", "f32", "[1, 10]"]]
+    assert [row[:3] for row in found] == [["output", "f32", "[1,10]"]]
 
 
 def test_a_phone(place: Place) -> None:
