@@ -85,7 +85,8 @@ def gcc(name: str) -> list[str]:
     if not words:
         fail(f"no GCC is known that compiles for {name}; leave COMPILER=gcc out, and zig's compiler does")
     if shutil.which(words[0] + "gcc") is None:
-        fail(f"{words[0]}gcc is not installed; leave COMPILER=gcc out, or run: apt-get install gcc-{words[0][:-1]}")
+        package = "gcc-" + words[0][:-1].replace("_", "-")
+        fail(f"{words[0]}gcc is not installed; leave COMPILER=gcc out, or run: apt-get install {package}")
     return [f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAINS / 'gcc.cmake'}", f"-DLINNET_GCC={';'.join(words)}"]
 
 
