@@ -25,6 +25,7 @@ from linnet.deploy.machine import ARCHITECTURES, architecture, machine_of
 from linnet.deploy.models import is_exact
 from linnet.deploy.ssh import Ssh
 from linnet.deploy.target import Target
+from tests.cross_builds import cross
 from tests.deploy_targets import DIGITS, HERE, Place, calibration
 from tests.native import ROOT, need
 from tests.test_tools_system import raspberry
@@ -69,14 +70,12 @@ def test_an_emulated_cpu_gives_the_integers_of_this_machine(place: Place) -> Non
     assert "peak RSS" not in table and "MHz" not in table, "they would be those of this machine"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("cpu", "arch"), [("cortex-a7", "armv7"), ("arm1176", "armv6")])
-def test_an_emulated_cpu_of_32_bits(cpu: str, arch: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulated_cpu_of_32_bits(cpu: str, arch: str, place: Place) -> None:
     need("qemu-arm")
     for name in ("linnet-bench", "linnet-run"):
-        try:
-            place.tool(arch, name).symlink_to(tools.find(arch, name))
-        except linnet.Error:
-            pytest.skip(f"missing: {name} for {arch}; get it with: make cross TARGET={arch}")
+        place.tool(arch, name).symlink_to(cross(arch) / "bin" / name)
     samples = calibration(place.folder / "c.npz")
     words = ("--dtypes", "f32,i8", "--calibration", samples, "--verify")
     done = place.deploy(f"emulate:{cpu}", DIGITS / "mnist_small.onnx", *DIGIT, *words, "--json")

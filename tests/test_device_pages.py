@@ -16,8 +16,9 @@ import pytest
 from PIL import Image
 
 from linnet.deploy.local import CPUS
+from tests.cross_builds import cross
 from tests.deploy_targets import TOOLS, Place, sshd, stand_in_adb
-from tests.native import ROOT, build, need, run
+from tests.native import ROOT, need, run
 from tests.test_docs import snippets
 
 PI, ANDROID = ROOT / "docs" / "raspberry-pi.md", ROOT / "docs" / "android.md"
@@ -157,13 +158,10 @@ def alignments(program: Path) -> list[int]:
     return [int(word, 16) for word in found]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("arch", ["aarch64", "armv7", "android-arm64", "android-armv7"])
 def test_tools_start_on_pages_of_16_kb(arch: str) -> None:
     need("readelf")
-    folder = ROOT / f"build-{arch}" / "bin"
-    if arch == "aarch64" and not folder.is_dir():
-        folder = build("deploy-aarch64", *TOOLS)
-    if not folder.is_dir():
-        pytest.skip(f"missing: tools for {arch}; get them with: make cross TARGET={arch}")
+    folder = cross(arch) / "bin"
     for name in TOOLS:
         assert min(alignments(folder / name)) >= PAGE, name
