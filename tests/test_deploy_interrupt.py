@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import signal
 import time
@@ -10,14 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy_targets import Place, sshd
+import linnet
+from tests.deploy_targets import DIGITS, Place, sshd
 
 MOMENTS = 20
 
 
+@functools.cache
+def digits() -> bytes:
+    """A model so slow that linnet-bench does not reach its limit of runs, and end, before the signal."""
+    return linnet.from_onnx(DIGITS / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)}).to_bytes()
+
+
 def interrupt(place: Place, words: list[object], wait: float, number: int) -> None:
     """Sends a signal `wait` seconds after the first line of progress."""
-    process = place.start(words[0], place.folder / "mlp.lnt", *words[1:], "--seconds", 5)
+    model = place.folder / "digits.lnt"
+    model.write_bytes(digits())
+    process = place.start(words[0], model, *words[1:], "--seconds", 5)
     assert process.stderr is not None
     first = process.stderr.readline()
     assert first == f"connecting to {'this machine' if words[0] == 'local' else words[0]}\n"
