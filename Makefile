@@ -60,6 +60,7 @@ test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and 
 	.ci/packages
 	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp
 	$(BIN)/python -m tests.native release address address-clang thread aarch64 baseline inference everything aarch64_everything
+	$(BIN)/python -m tests.cross_builds
 	$(PYTEST_ALL) -m "(more or torch) and not soak" $(PYTEST)
 
 check: $(VENV)/.lint-stamp ## runs what the changes since BASE=main need: linters, C tests, Python tests (90 seconds)

@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("target", help=", ".join(TARGETS))
     parser.add_argument("--compiler", choices=("zig", "gcc"), default="zig")
     parser.add_argument("--tests", action="store_true", help="build the C tests too, in OUT/tools")
+    parser.add_argument("--tools-only", action="store_true", help="leave out the library")
     parser.add_argument("--jobs", default=str(os.cpu_count() or 2))
     parser.add_argument("--out", type=Path, help="folder for the results; default: build-TARGET")
     given = parser.parse_args()
@@ -138,7 +139,9 @@ def main() -> None:
         fail(f"TARGET={given.target} is not known; expected one of {', '.join(TARGETS)}")
     target, out = TARGETS[given.target], (given.out or ROOT / f"build-{given.target}").resolve()
     of_tools = gcc(given.target) if given.compiler == "gcc" else zig(target.musl, target.cpu)
-    if target.abi:
+    if given.tools_only:
+        of_library = []
+    elif target.abi:
         of_library = ndk(given.target)
     else:
         of_library = of_tools if given.compiler == "gcc" else zig(target.glibc, target.cpu)

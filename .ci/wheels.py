@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cross
 
 ROOT = Path(__file__).resolve().parent.parent
-# Whose tools travel in wheels for computers that people convert models on: x86-64.
-CARRIED = ("aarch64", "armv7", "armv6")
+# What travels in wheels for computers that people convert models on: x86-64.
+CARRIED = {"aarch64": ("bin", "lib"), "armv7": ("bin", "lib"), "armv6": ("bin",)}
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,15 @@ PLATFORMS = {
 
 
 def carry(folder: Path, jobs: str) -> None:
-    """Writes the tools and libraries of other processors as FOLDER/TARGET.tar.xz. One archive takes half the bytes of the
+    """Writes tools and libraries for other processors as FOLDER/TARGET.tar.xz. One archive takes half the bytes of the
     files apart, because the tools share most of their code."""
     folder.mkdir(parents=True, exist_ok=True)
-    for target in CARRIED:
+    for target, parts in CARRIED.items():
         built = ROOT / f"build-{target}"
-        subprocess.run([sys.executable, ROOT / ".ci" / "cross.py", target, "--jobs", jobs], check=True)
-        files = [*sorted((built / "bin").glob("linnet-*")), *sorted((built / "lib").glob("*.so"))]
+        words = [] if "lib" in parts else ["--tools-only"]
+        subprocess.run([sys.executable, ROOT / ".ci" / "cross.py", target, "--jobs", jobs, *words], check=True)
+        files = sorted(path for part in parts for path in (built / part).iterdir() if path.suffix in ("", ".so"))
+        files = [path for path in files if path.is_file()]
         with tarfile.open(folder / f"{target}.tar.xz", "w:xz", preset=9) as archive:
             for file in files:
                 info = archive.gettarinfo(file.resolve(), str(file.relative_to(built)))

@@ -1,5 +1,5 @@
 """Builds by `make cross` and `make wheels`, once for all tests that use them, and Pythons of other processors.
-If zig is missing, the skip message says how to get it."""
+If zig is missing, the skip message says how to get it. `python -m tests.cross_builds` builds before the tests start."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,11 +49,11 @@ def _alone(name: str) -> Iterator[None]:
 
 
 @functools.cache
-def cross(target: str) -> Path:
-    """The folder with the results of `make cross`."""
+def cross(target: str, library: bool = False) -> Path:
+    """The folder with the results of `make cross`. library: not only the tools."""
     need_zig()
     with _alone(f"cross-{target}"):
-        run([sys.executable, str(ROOT / ".ci" / "cross.py"), target])
+        run([sys.executable, str(ROOT / ".ci" / "cross.py"), target, *([] if library else ["--tools-only"])])
     return ROOT / f"build-{target}"
 
 
@@ -127,3 +128,15 @@ def foreign_python(machine: str, site: Path, program: str, *arguments: str) -> s
         [*qemu, "-L", str(root), str(root / "usr/bin/python3.11"), "-c", program, *arguments],
         cwd=site, env={"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
     )  # fmt: skip
+
+
+if __name__ == "__main__":  # before the tests start, as tests/native.py does
+    for wanted, whole in {"aarch64": True, "armv7": True, "armv6": False, "riscv64": False}.items():
+        begun = time.monotonic()
+        try:
+            cross(wanted, whole)
+            print(f"built for {wanted} in {time.monotonic() - begun:.0f} s", flush=True)
+        except pytest.skip.Exception as missing:  # the tests that need it say so too
+            print(f"not built for {wanted}: {missing}", flush=True)
+        except pytest.fail.Exception as failure:
+            sys.exit(f"{wanted}: {failure}")

@@ -82,6 +82,7 @@ def test_the_wheel_for_x86_runs_and_carries_tools(tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache" / "targets").iterdir())) == 3
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheel is for x86-64")
 def test_the_wheel_for_musl_runs() -> None:
     need("/lib/ld-musl-x86_64.so.1")
