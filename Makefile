@@ -68,7 +68,7 @@ check: $(VENV)/.lint-stamp ## runs what the changes since BASE=main need: linter
 
 soak: ## runs long fuzzing and parameter sweeps (an hour)
 	.ci/packages
-	$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch
+	$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp
 	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt torchvision "ray>=2.40" "flwr>=1.21"
 	$(BIN)/python -m pytest tests -q -m soak $(PYTEST)
 
@@ -108,4 +108,4 @@ amalgamate: ## writes the whole runtime (scalar kernels) as one file: build/amal
 	$(PYTHON) .ci/amalgamate.py --out $(BUILD)/amalgamation
 
 clean: ## removes everything that the targets above create
-	rm -rf $(BUILD) build-* $(VENV) demo-out
+	rm -rf $(BUILD) build-* dist $(VENV) demo-out

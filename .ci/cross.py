@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLCHAINS = ROOT / ".ci" / "toolchains"
 TOOLS = ("linnet-bench", "linnet-run", "linnet-train", "linnet-serve")
 LIBRARIES = ("linnet", "linnet_static", "linnet_sync", "linnet_sync_static", "linnet_opencl")
-ANDROID_API = 30  # the first one with memfd_create; Android 11
+ANDROID_API = 30  # Android 11; aligned_alloc alone needs 28
 
 
 @dataclass(frozen=True)
