@@ -86,7 +86,9 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
         block->length = merged ? (part.end - part.begin) * unit : g->k.kc;
     }
     block->rows = (const void **)(void *)scratch;
-    if (g->a.gather) {
+    if (g->set->strip != NULL) {
+        ln_gemm_pack_block(g, base, block->first, block->count, part, block->segments, block->length, scratch);
+    } else if (g->a.gather) {
         char *copy = scratch + g->scratch.a;
         ln_gemm_gather(g, base, block->first, block->count, part, copy);
         for (int64_t i = 0; i < block->count; i++) block->rows[i] = copy + i * g->a.copy_stride;
@@ -138,7 +140,6 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
     if (block->chunk == g->k.chunks - 1 && !g->c.turned) tile.low = g->c.low, tile.high = g->c.high;
     for (int64_t at = column; at < column + columns; at += set->width) {
         int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);
-        const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
         tile.columns = ln_min(set->width, g->n - at);
         if (g->b.as_is && tile.columns == set->width) {
             tile.b_step = g->b.step;
@@ -155,6 +156,13 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
             tile.b_step = width * b_size;
         }
         tile.init = block->chunk == 0 ? init + at * c_size : NULL;
+        if (set->strip != NULL) {
+            tile.packed = scratch + g->scratch.packed;
+            tile.c = to.c + (at - column) * c_size;
+            set->strip(&tile, block->count, width);
+            continue;
+        }
+        const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
         for (int64_t done = 0; done < block->count;) {
             int64_t n = ln_gemm_tile_rows(set, block->count - done);
             tile.a = block->rows + done * block->segments;

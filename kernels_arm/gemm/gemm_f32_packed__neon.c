@@ -1,0 +1,288 @@
+/* gemm_f32_packed__neon.c - f32 matmul and conv for every ARMv8, tiles of up to 8 x 12: 24 accumulators, 4 vectors of
+ * A (two steps of K, packed as [k][rows]), and 4 of B. Both are read from packed memory by loads of four vectors, so
+ * that 94 of 100 instructions of the loop are products. Few rows or columns go to gemm_f32__neon.c, which reads A in
+ * place. Assembly, because compilers do not allocate all 32 registers without spilling some. */
+#include "fast/gemm/gemm.h"
+
+#include <arm_neon.h>
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
+
+/* Accumulators of row r and vector j of a tile of V vectors: v(8 + r * V + j). A is in v0 to v3, and B in v4 to v7. */
+#define ACC_3_0 8, 11, 14, 17, 20, 23, 26, 29
+#define ACC_3_1 9, 12, 15, 18, 21, 24, 27, 30
+#define ACC_3_2 10, 13, 16, 19, 22, 25, 28, 31
+#define ACC_2_0 8, 10, 12, 14, 16, 18, 20, 22
+#define ACC_2_1 9, 11, 13, 15, 17, 19, 21, 23
+#define ACC_1_0 8, 9, 10, 11, 12, 13, 14, 15
+
+#define FMA(acc, b, a, lane) "fmla v" #acc ".4s, v" #b ".4s, v" #a ".s[" #lane "]\n"
+#define FMA_4(b, a, c0, c1, c2, c3) FMA(c0, b, a, 0) FMA(c1, b, a, 1) FMA(c2, b, a, 2) FMA(c3, b, a, 3)
+/* FMA_<rows>_<k>: one vector of B times all rows, for step k of 4. */
+#define FMA_8_0(b, c0, c1, c2, c3, c4, c5, c6, c7) FMA_4(b, 0, c0, c1, c2, c3) FMA_4(b, 1, c4, c5, c6, c7)
+#define FMA_8_1(b, c0, c1, c2, c3, c4, c5, c6, c7) FMA_4(b, 2, c0, c1, c2, c3) FMA_4(b, 3, c4, c5, c6, c7)
+#define FMA_8_2 FMA_8_0
+#define FMA_8_3 FMA_8_1
+#define FMA_4_0(b, c0, c1, c2, c3, ...) FMA_4(b, 0, c0, c1, c2, c3)
+#define FMA_4_1(b, c0, c1, c2, c3, ...) FMA_4(b, 1, c0, c1, c2, c3)
+#define FMA_4_2(b, c0, c1, c2, c3, ...) FMA_4(b, 2, c0, c1, c2, c3)
+#define FMA_4_3(b, c0, c1, c2, c3, ...) FMA_4(b, 3, c0, c1, c2, c3)
+#define FMA_2_0(b, c0, c1, ...) FMA(c0, b, 0, 0) FMA(c1, b, 0, 1)
+#define FMA_2_1(b, c0, c1, ...) FMA(c0, b, 0, 2) FMA(c1, b, 0, 3)
+#define FMA_2_2(b, c0, c1, ...) FMA(c0, b, 1, 0) FMA(c1, b, 1, 1)
+#define FMA_2_3(b, c0, c1, ...) FMA(c0, b, 1, 2) FMA(c1, b, 1, 3)
+#define FMA_1_0(b, c0, ...) FMA(c0, b, 0, 0)
+#define FMA_1_1(b, c0, ...) FMA(c0, b, 0, 1)
+#define FMA_1_2(b, c0, ...) FMA(c0, b, 0, 2)
+#define FMA_1_3(b, c0, ...) FMA(c0, b, 0, 3)
+#define CALL(macro, ...) macro(__VA_ARGS__)
+#define FMAS(R, k, V, j, b) CALL(FMA_##R##_##k, b, ACC_##V##_##j)
+
+#define LOAD_A4 "ld1 {v0.4s-v3.4s}, [%[a]], #64\n"
+#define LOAD_A2 "ld1 {v0.4s-v1.4s}, [%[a]], #32\n"
+#define LOAD_A1 "ld1 {v0.4s}, [%[a]], #16\n"
+#define LOAD_B "ld1 {v4.4s-v7.4s}, [%[b]], #64\n"
+/* LOAD_A_<rows>_<k>: the next elements of A, if they are needed before step k. */
+#define LOAD_A_8_0 LOAD_A4
+#define LOAD_A_8_2 LOAD_A4
+#define LOAD_A_4_0 LOAD_A4
+#define LOAD_A_4_2
+#define LOAD_A_2_0 LOAD_A2
+#define LOAD_A_2_2
+#define LOAD_A_1_0 LOAD_A1
+#define LOAD_A_1_2
+/* Four steps of K. */
+#define BODY_3(R)                                                                                                      \
+    LOAD_A_##R##_0 LOAD_B FMAS(R, 0, 3, 0, 4) FMAS(R, 0, 3, 1, 5) FMAS(R, 0, 3, 2, 6) FMAS(R, 1, 3, 0, 7)              \
+        LOAD_B FMAS(R, 1, 3, 1, 4) FMAS(R, 1, 3, 2, 5) LOAD_A_##R##_2 FMAS(R, 2, 3, 0, 6) FMAS(R, 2, 3, 1, 7)          \
+            LOAD_B FMAS(R, 2, 3, 2, 4) FMAS(R, 3, 3, 0, 5) FMAS(R, 3, 3, 1, 6) FMAS(R, 3, 3, 2, 7)
+#define BODY_2(R)                                                                                                      \
+    LOAD_A_##R##_0 LOAD_B FMAS(R, 0, 2, 0, 4) FMAS(R, 0, 2, 1, 5) FMAS(R, 1, 2, 0, 6) FMAS(R, 1, 2, 1, 7)              \
+        LOAD_A_##R##_2 LOAD_B FMAS(R, 2, 2, 0, 4) FMAS(R, 2, 2, 1, 5) FMAS(R, 3, 2, 0, 6) FMAS(R, 3, 2, 1, 7)
+#define BODY_1(R)                                                                                                      \
+    LOAD_A_##R##_0 LOAD_B FMAS(R, 0, 1, 0, 4) FMAS(R, 1, 1, 0, 5) LOAD_A_##R##_2 FMAS(R, 2, 1, 0, 6) FMAS(R, 3, 1, 0, 7)
+/* One step of K. */
+#define LOAD_A_STEP_8 LOAD_A2
+#define LOAD_A_STEP_4 LOAD_A1
+#define LOAD_A_STEP_2 "ldr d0, [%[a]], #8\n"
+#define LOAD_A_STEP_1 "ldr s0, [%[a]], #4\n"
+#define STEP_3(R)                                                                                                      \
+    LOAD_A_STEP_##R "ld1 {v4.4s-v6.4s}, [%[b]], #48\n" FMAS(R, 0, 3, 0, 4) FMAS(R, 0, 3, 1, 5) FMAS(R, 0, 3, 2, 6)
+#define STEP_2(R) LOAD_A_STEP_##R "ld1 {v4.4s-v5.4s}, [%[b]], #32\n" FMAS(R, 0, 2, 0, 4) FMAS(R, 0, 2, 1, 5)
+#define STEP_1(R) LOAD_A_STEP_##R "ld1 {v4.4s}, [%[b]], #16\n" FMAS(R, 0, 1, 0, 4)
+
+/* The rows of a tile, as lists of registers. */
+#define LINES_1_3(M) M("v8.4s-v10.4s")
+#define LINES_2_3(M) LINES_1_3(M) M("v11.4s-v13.4s")
+#define LINES_4_3(M) LINES_2_3(M) M("v14.4s-v16.4s") M("v17.4s-v19.4s")
+#define LINES_8_3(M) LINES_4_3(M) M("v20.4s-v22.4s") M("v23.4s-v25.4s") M("v26.4s-v28.4s") M("v29.4s-v31.4s")
+#define LINES_1_2(M) M("v8.4s-v9.4s")
+#define LINES_2_2(M) LINES_1_2(M) M("v10.4s-v11.4s")
+#define LINES_4_2(M) LINES_2_2(M) M("v12.4s-v13.4s") M("v14.4s-v15.4s")
+#define LINES_8_2(M) LINES_4_2(M) M("v16.4s-v17.4s") M("v18.4s-v19.4s") M("v20.4s-v21.4s") M("v22.4s-v23.4s")
+#define LINES_1_1(M) M("v8.4s")
+#define LINES_2_1(M) LINES_1_1(M) M("v9.4s")
+#define LINES_4_1(M) LINES_2_1(M) M("v10.4s") M("v11.4s")
+#define LINES_8_1(M) LINES_4_1(M) M("v12.4s") M("v13.4s") M("v14.4s") M("v15.4s")
+/* All accumulators of a tile. */
+#define EACH_1_1(M) M(8)
+#define EACH_2_1(M) EACH_1_1(M) M(9)
+#define EACH_1_3(M) EACH_2_1(M) M(10)
+#define EACH_4_1(M) EACH_1_3(M) M(11)
+#define EACH_2_3(M) EACH_4_1(M) M(12) M(13)
+#define EACH_8_1(M) EACH_2_3(M) M(14) M(15)
+#define EACH_4_3(M) EACH_8_1(M) M(16) M(17) M(18) M(19)
+#define EACH_8_2(M) EACH_4_3(M) M(20) M(21) M(22) M(23)
+#define EACH_8_3(M) EACH_8_2(M) M(24) M(25) M(26) M(27) M(28) M(29) M(30) M(31)
+#define EACH_1_2 EACH_2_1
+#define EACH_2_2 EACH_4_1
+#define EACH_4_2 EACH_8_1
+
+#define INIT(line) "ld1 {" line "}, [%[init]], %[init_step]\n"
+#define STORE(line) "st1 {" line "}, [%[c]], %[ldc]\n"
+#define ADD_BLOCKS(v) "ldr q0, [%[n]], #16\n fadd v" #v ".4s, v" #v ".4s, v0.4s\n"
+#define SPILL(v)                                                                                                       \
+    "ldr q0, [%[n]]\n fadd v" #v ".4s, v" #v ".4s, v0.4s\n str q" #v ", [%[n]], #16\n movi v" #v ".4s, #0\n"
+#define MAX(v) "fmax v" #v ".4s, v" #v ".4s, v0.4s\n"
+#define MIN(v) "fmin v" #v ".4s, v" #v ".4s, v1.4s\n"
+
+enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
+
+/* Computes `count` tiles of R rows below each other. %[n] counts steps of a block, %[pairs] groups of four steps. */
+#define TILES(R, V)                                                                                                    \
+    static void tiles_##R##x##V(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,               \
+                                int64_t init_step, float *c, int64_t ldc) {                                            \
+        const int64_t k_all = t->taps * t->kc, block = t->chained ? INT64_MAX : K_BLOCK;                               \
+        const unsigned clamp = (t->low > -INFINITY ? CLAMP_LOW : 0) | (t->high < INFINITY ? CLAMP_HIGH : 0);           \
+        float blocks[R * V * LANES];                                                                                   \
+        for (; count > 0; count--) {                                                                                   \
+            const float *b = t->b, *start = init;                                                                      \
+            int64_t k = k_all, n, fours;                                                                               \
+            if (k > block) memset(blocks, 0, sizeof blocks);                                                           \
+            __asm__ volatile(                                                                                          \
+                LINES_##R##_##V(INIT) /* starts */                                                                     \
+                "1: cmp %[k], %[block]\n"                                                                              \
+                "csel %[n], %[k], %[block], lt\n"                                                                      \
+                "sub %[k], %[k], %[n]\n"                                                                               \
+                "lsr %[fours], %[n], #2\n"                                                                             \
+                "cbz %[fours], 4f\n"                                                                                   \
+                "tbnz %[fours], #0, 3f\n"                                                                              \
+                "2:\n" BODY_##V(R) "3:\n" BODY_##V(                                                                    \
+                    R) "subs %[fours], %[fours], #2\n"                                                                 \
+                       "b.gt 2b\n"                                                                                     \
+                       "4: ands %[n], %[n], #3\n"                                                                      \
+                       "b.eq 6f\n"                                                                                     \
+                       "5:\n" STEP_##V(                                                                                \
+                           R) "subs %[n], %[n], #1\n"                                                                  \
+                              "b.gt 5b\n"                                                                              \
+                              "6: cbz %[k], 7f\n"                                                                      \
+                              "mov %[n], %[blocks]\n" EACH_##R##_##V(                                                  \
+                                  SPILL) "b 1b\n"                                                                      \
+                                         "7: cmp %[all], %[block]\n"                                                   \
+                                         "b.le 8f\n"                                                                   \
+                                         "mov %[n], %[blocks]\n" EACH_##R##_##V(                                       \
+                                             ADD_BLOCKS) "8: tbz %w[clamp], #0, 9f\n"                                  \
+                                                         "ld1r {v0.4s}, [%[low]]\n" EACH_##R##_##V(                    \
+                                                             MAX) "9: tbz %w[clamp], #1, 10f\n"                        \
+                                                                  "ld1r {v1.4s}, [%[high]]\n" EACH_##R##_##V(          \
+                                                                      MIN) "10:\n" LINES_##R##_##V(STORE)              \
+                : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [init] "+&r"(start), [k] "+&r"(k), [n] "=&r"(n),           \
+                  [fours] "=&r"(fours)                                                                                 \
+                : [ldc] "r"(ldc * (int64_t)sizeof *c), [init_step] "r"(init_step * (int64_t)sizeof *c),                \
+                  [block] "r"(block), [all] "r"(k_all), [blocks] "r"(blocks), [clamp] "r"(clamp), [low] "r"(&t->low),  \
+                  [high] "r"(&t->high)                                                                                 \
+                : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",     \
+                  "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",    \
+                  "v27", "v28", "v29", "v30", "v31");                                                                  \
+            init += R * init_step;                                                                                     \
+        }                                                                                                              \
+    }
+TILES(8, 3)
+TILES(8, 2)
+TILES(8, 1)
+TILES(4, 3)
+TILES(4, 2)
+TILES(4, 1)
+TILES(2, 3)
+TILES(2, 2)
+TILES(2, 1)
+TILES(1, 3)
+TILES(1, 2)
+TILES(1, 1)
+
+typedef void (*tiles_function)(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,
+                               int64_t init_step, float *c, int64_t ldc);
+static const tiles_function tiles_of[4][VECTORS] = {{tiles_1x1, tiles_1x2, tiles_1x3},
+                                                    {tiles_2x1, tiles_2x2, tiles_2x3},
+                                                    {tiles_4x1, tiles_4x2, tiles_4x3},
+                                                    {tiles_8x1, tiles_8x2, tiles_8x3}};
+
+/* Tiles of a panel whose last vector is not complete: each is computed as a whole tile on the stack. */
+static void edge_tiles(const ln_gemm_tile *t, tiles_function tiles, int64_t rows, int64_t count, const float *a,
+                       const float *init, float *c, int64_t width) {
+    const int64_t size = (int64_t)sizeof(float);
+    float edge[ROWS * VECTORS * LANES];
+    for (; count > 0; count--, a += rows * t->taps * t->kc, c += rows * t->ldc) {
+        if (init == NULL) {
+            memset(edge, 0, sizeof edge);
+            ln_gemm_copy_rows(edge, width * size, c, t->ldc * size, rows, t->columns * size);
+        }
+        tiles(t, 1, a, init != NULL ? init : edge, init != NULL ? 0 : width, edge, width);
+        ln_gemm_copy_rows(c, t->ldc * size, edge, width * size, rows, t->columns * size);
+    }
+}
+
+static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) {
+    const int64_t k = t->taps * t->kc;
+    const float *a = t->packed, *init = t->init;
+    float *c = t->c;
+    for (int log = 3; rows > 0; log--) {
+        const int64_t count = rows >> log, done = count << log;
+        const tiles_function tiles = tiles_of[log][width / LANES - 1];
+        if (count == 0) continue;
+        if (t->columns < width)
+            edge_tiles(t, tiles, 1 << log, count, a, init, c, width);
+        else
+            tiles(t, count, a, init != NULL ? init : c, init != NULL ? 0 : t->ldc, c, t->ldc);
+        a += done * k, c += done * t->ldc, rows -= done;
+    }
+}
+
+/* Columns 0 and 2, or 1 and 3, of the transpose of four rows. */
+static inline float32x4_t low_halves(float32x4_t a, float32x4_t b) {
+    return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+}
+
+static inline float32x4_t high_halves(float32x4_t a, float32x4_t b) {
+    return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+}
+
+static inline void transpose(float32x4_t v[4]) {
+    const float32x4_t a = vtrn1q_f32(v[0], v[1]), b = vtrn2q_f32(v[0], v[1]);
+    const float32x4_t c = vtrn1q_f32(v[2], v[3]), d = vtrn2q_f32(v[2], v[3]);
+    v[0] = low_halves(a, c), v[1] = low_halves(b, d), v[2] = high_halves(a, c), v[3] = high_halves(b, d);
+}
+
+static inline __attribute__((always_inline)) float *pack_tap(const int rows, const void *const *a, int64_t kc,
+                                                             float *out) {
+    const float *row[ROWS];
+    LN_UNROLL
+    for (int i = 0; i < rows; i++) row[i] = a[i];
+    for (; kc >= 4; kc -= 4, out += 4 * rows) {
+        float32x4_t v[ROWS];
+        LN_UNROLL
+        for (int i = 0; i < rows; i++, row[i - 1] += 4) v[i] = vld1q_f32(row[i]);
+        transpose(v);
+        if (rows == 8) {
+            transpose(v + 4);
+            vst1q_f32_x4(out, (float32x4x4_t){{v[0], v[4], v[1], v[5]}});
+            vst1q_f32_x4(out + 16, (float32x4x4_t){{v[2], v[6], v[3], v[7]}});
+        } else {
+            vst1q_f32_x4(out, (float32x4x4_t){{v[0], v[1], v[2], v[3]}});
+        }
+    }
+    for (; kc > 0; kc--) LN_UNROLL
+    for (int i = 0; i < rows; i++) *out++ = *row[i]++;
+    return out;
+}
+
+static void pack_rows(const void *const *a, int64_t taps, int64_t rows, int64_t kc, void *packed) {
+    float *out = packed;
+    for (; taps > 0; taps--, a += rows) {
+        if (rows == 8) {
+            out = pack_tap(8, a, kc, out);
+        } else if (rows == 4) {
+            out = pack_tap(4, a, kc, out);
+        } else if (rows == 2) {
+            const float *first = a[0], *second = a[1];
+            for (int64_t k = 0; k < kc; k++) *out++ = first[k], *out++ = second[k];
+        } else {
+            memcpy(out, a[0], (size_t)kc * sizeof *out);
+            out += kc;
+        }
+    }
+}
+
+static void convert_packed(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
+    ln_gemm_f32__neon.convert(dst, src, stride, n, src_dtype);
+}
+
+static const ln_gemm_set packed_set = {.a_dtype = LINNET_F32,
+                                       .b_dtype = LINNET_F32,
+                                       .c_dtype = LINNET_F32,
+                                       .halves = true,
+                                       .rows = ROWS,
+                                       .width = VECTORS * LANES,
+                                       .unit = LANES,
+                                       .depth = 1,
+                                       .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+                                       .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+                                       .pack_rows = pack_rows,
+                                       .strip = strip,
+                                       .in_place = &ln_gemm_f32__neon,
+                                       .convert = convert_packed};
+static const ln_gemm_set *const sets[] = {&packed_set};
+
+LN_GEMM_KERNELS(f32__neon, sets)
