@@ -110,67 +110,75 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 
 enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
 
-/* Computes `count` tiles of R rows below each other. %[n] counts steps of a block, %[pairs] groups of four steps. */
-#define TILES(R, V)                                                                                                    \
-    static void tiles_##R##x##V(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,               \
-                                int64_t init_step, float *c, int64_t ldc) {                                            \
+/* Sums all of K in blocks and stores the tile. %[n] counts steps of a block, %[fours] groups of four steps. LOOP(4, 6)
+ * is the loop over these groups, which continues at label 4 with the other steps. */
+#define TILE(STARTS, LOOP, STEP, EACH, STORES)                                                                         \
+    STARTS                                                                                                             \
+    "1: cmp %[k], %[block]\n"                                                                                          \
+    "csel %[n], %[k], %[block], lt\n"                                                                                  \
+    "sub %[k], %[k], %[n]\n"                                                                                           \
+    "lsr %[fours], %[n], #2\n"                                                                                         \
+    "cbz %[fours], 4f\n" LOOP "4: ands %[n], %[n], #3\n"                                                               \
+    "b.eq 6f\n"                                                                                                        \
+    "5:\n" STEP "subs %[n], %[n], #1\n"                                                                                \
+    "b.gt 5b\n"                                                                                                        \
+    "6: cbz %[k], 7f\n"                                                                                                \
+    "mov %[n], %[blocks]\n" EACH(SPILL) "b 1b\n"                                                                       \
+                                        "7: cmp %[all], %[block]\n"                                                    \
+                                        "b.le 8f\n"                                                                    \
+                                        "mov %[n], %[blocks]\n" EACH(                                                  \
+                                            ADD_BLOCKS) "8: tbz %w[clamp], #0, 9f\n"                                   \
+                                                        "ld1r {v0.4s}, [%[low]]\n" EACH(                               \
+                                                            MAX) "9: tbz %w[clamp], #1, 10f\n"                         \
+                                                                 "ld1r {v1.4s}, [%[high]]\n" EACH(MIN) "10:\n" STORES
+/* Two bodies; an odd number of groups starts with the second. */
+#define LOOP_TWICE(BODY)                                                                                               \
+    "tbnz %[fours], #0, 3f\n"                                                                                          \
+    "2:\n" BODY "3:\n" BODY "subs %[fours], %[fours], #2\n"                                                            \
+    "b.gt 2b\n"
+#define VECTOR_REGISTERS                                                                                               \
+    "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",       \
+        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31"
+
+static unsigned clamp_of(const ln_gemm_tile *t) {
+    return (t->low > -INFINITY ? CLAMP_LOW : 0) | (t->high < INFINITY ? CLAMP_HIGH : 0);
+}
+
+/* Computes `count` tiles of R rows below each other. */
+#define TILES(NAME, R, V, LOOP)                                                                                        \
+    static void NAME(const ln_gemm_tile *t, int64_t count, const float *a, const float *init, int64_t init_step,       \
+                     float *c, int64_t ldc) {                                                                          \
         const int64_t k_all = t->taps * t->kc, block = t->chained ? INT64_MAX : K_BLOCK;                               \
-        const unsigned clamp = (t->low > -INFINITY ? CLAMP_LOW : 0) | (t->high < INFINITY ? CLAMP_HIGH : 0);           \
+        const unsigned clamp = clamp_of(t);                                                                            \
         float blocks[R * V * LANES];                                                                                   \
-        for (; count > 0; count--) {                                                                                   \
+        for (; count > 0; count--, init += R * init_step) {                                                            \
             const float *b = t->b, *start = init;                                                                      \
             int64_t k = k_all, n, fours;                                                                               \
             if (k > block) memset(blocks, 0, sizeof blocks);                                                           \
-            __asm__ volatile(                                                                                          \
-                LINES_##R##_##V(INIT) /* starts */                                                                     \
-                "1: cmp %[k], %[block]\n"                                                                              \
-                "csel %[n], %[k], %[block], lt\n"                                                                      \
-                "sub %[k], %[k], %[n]\n"                                                                               \
-                "lsr %[fours], %[n], #2\n"                                                                             \
-                "cbz %[fours], 4f\n"                                                                                   \
-                "tbnz %[fours], #0, 3f\n"                                                                              \
-                "2:\n" BODY_##V(R) "3:\n" BODY_##V(                                                                    \
-                    R) "subs %[fours], %[fours], #2\n"                                                                 \
-                       "b.gt 2b\n"                                                                                     \
-                       "4: ands %[n], %[n], #3\n"                                                                      \
-                       "b.eq 6f\n"                                                                                     \
-                       "5:\n" STEP_##V(                                                                                \
-                           R) "subs %[n], %[n], #1\n"                                                                  \
-                              "b.gt 5b\n"                                                                              \
-                              "6: cbz %[k], 7f\n"                                                                      \
-                              "mov %[n], %[blocks]\n" EACH_##R##_##V(                                                  \
-                                  SPILL) "b 1b\n"                                                                      \
-                                         "7: cmp %[all], %[block]\n"                                                   \
-                                         "b.le 8f\n"                                                                   \
-                                         "mov %[n], %[blocks]\n" EACH_##R##_##V(                                       \
-                                             ADD_BLOCKS) "8: tbz %w[clamp], #0, 9f\n"                                  \
-                                                         "ld1r {v0.4s}, [%[low]]\n" EACH_##R##_##V(                    \
-                                                             MAX) "9: tbz %w[clamp], #1, 10f\n"                        \
-                                                                  "ld1r {v1.4s}, [%[high]]\n" EACH_##R##_##V(          \
-                                                                      MIN) "10:\n" LINES_##R##_##V(STORE)              \
-                : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [init] "+&r"(start), [k] "+&r"(k), [n] "=&r"(n),           \
-                  [fours] "=&r"(fours)                                                                                 \
-                : [ldc] "r"(ldc * (int64_t)sizeof *c), [init_step] "r"(init_step * (int64_t)sizeof *c),                \
-                  [block] "r"(block), [all] "r"(k_all), [blocks] "r"(blocks), [clamp] "r"(clamp), [low] "r"(&t->low),  \
-                  [high] "r"(&t->high)                                                                                 \
-                : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",     \
-                  "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",    \
-                  "v27", "v28", "v29", "v30", "v31");                                                                  \
-            init += R * init_step;                                                                                     \
+            __asm__ volatile(TILE(LINES_##R##_##V(INIT), LOOP(R), STEP_##V(R), EACH_##R##_##V, LINES_##R##_##V(STORE)) \
+                             : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [init] "+&r"(start), [k] "+&r"(k),            \
+                               [n] "=&r"(n), [fours] "=&r"(fours)                                                      \
+                             : [ldc] "r"(ldc * (int64_t)sizeof *c), [init_step] "r"(init_step * (int64_t)sizeof *c),   \
+                               [block] "r"(block), [all] "r"(k_all), [blocks] "r"(blocks), [clamp] "r"(clamp),         \
+                               [low] "r"(&t->low), [high] "r"(&t->high)                                                \
+                             : "cc", "memory", VECTOR_REGISTERS);                                                      \
         }                                                                                                              \
     }
-TILES(8, 3)
-TILES(8, 2)
-TILES(8, 1)
-TILES(4, 3)
-TILES(4, 2)
-TILES(4, 1)
-TILES(2, 3)
-TILES(2, 2)
-TILES(2, 1)
-TILES(1, 3)
-TILES(1, 2)
-TILES(1, 1)
+#define LOOP_3(R) LOOP_TWICE(BODY_3(R))
+#define LOOP_2(R) LOOP_TWICE(BODY_2(R))
+#define LOOP_1(R) LOOP_TWICE(BODY_1(R))
+TILES(tiles_8x3, 8, 3, LOOP_3)
+TILES(tiles_8x2, 8, 2, LOOP_2)
+TILES(tiles_8x1, 8, 1, LOOP_1)
+TILES(tiles_4x3, 4, 3, LOOP_3)
+TILES(tiles_4x2, 4, 2, LOOP_2)
+TILES(tiles_4x1, 4, 1, LOOP_1)
+TILES(tiles_2x3, 2, 3, LOOP_3)
+TILES(tiles_2x2, 2, 2, LOOP_2)
+TILES(tiles_2x1, 2, 1, LOOP_1)
+TILES(tiles_1x3, 1, 3, LOOP_3)
+TILES(tiles_1x2, 1, 2, LOOP_2)
+TILES(tiles_1x1, 1, 1, LOOP_1)
 
 typedef void (*tiles_function)(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,
                                int64_t init_step, float *c, int64_t ldc);
@@ -210,6 +218,49 @@ static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) {
     }
 }
 
+/* One row and four panels: their 12 accumulators hide the latency of the products. Panel p is read through %[bp]. */
+#define ROW_LOAD(p, registers) "ld1 {" registers "}, [%[b" #p "]], #64\n"
+#define ROW_BODY                                                                                                       \
+    LOAD_A1 ROW_LOAD(0, "v4.4s-v7.4s") ROW_LOAD(1, "v20.4s-v23.4s") ROW_LOAD(2, "v24.4s-v27.4s")                       \
+        ROW_LOAD(3, "v28.4s-v31.4s") ROW_FIRST(8, 9, 10, 4, 5, 6, 7) ROW_LOAD(0, "v4.4s-v7.4s")                        \
+            ROW_FIRST(11, 12, 13, 20, 21, 22, 23) ROW_LOAD(1, "v20.4s-v23.4s") ROW_FIRST(14, 15, 16, 24, 25, 26, 27)   \
+                ROW_LOAD(2, "v24.4s-v27.4s") ROW_FIRST(17, 18, 19, 28, 29, 30, 31) ROW_LOAD(3, "v28.4s-v31.4s")        \
+                    ROW_SECOND(8, 9, 10, 4, 5, 6, 7) ROW_LOAD(0, "v4.4s-v7.4s") ROW_SECOND(11, 12, 13, 20, 21, 22, 23) \
+                        ROW_LOAD(1, "v20.4s-v23.4s") ROW_SECOND(14, 15, 16, 24, 25, 26, 27)                            \
+                            ROW_LOAD(2, "v24.4s-v27.4s") ROW_SECOND(17, 18, 19, 28, 29, 30, 31)                        \
+                                ROW_LOAD(3, "v28.4s-v31.4s") ROW_THIRD(8, 9, 10, 4, 5, 6, 7)                           \
+                                    ROW_THIRD(11, 12, 13, 20, 21, 22, 23) ROW_THIRD(14, 15, 16, 24, 25, 26, 27)        \
+                                        ROW_THIRD(17, 18, 19, 28, 29, 30, 31)
+#define ROW_FIRST(c0, c1, c2, b0, b1, b2, b3) FMA(c0, b0, 0, 0) FMA(c1, b1, 0, 0) FMA(c2, b2, 0, 0) FMA(c0, b3, 0, 1)
+#define ROW_SECOND(c0, c1, c2, b0, b1, b2, b3) FMA(c1, b0, 0, 1) FMA(c2, b1, 0, 1) FMA(c0, b2, 0, 2) FMA(c1, b3, 0, 2)
+#define ROW_THIRD(c0, c1, c2, b0, b1, b2, b3) FMA(c2, b0, 0, 2) FMA(c0, b1, 0, 3) FMA(c1, b2, 0, 3) FMA(c2, b3, 0, 3)
+#define ROW_STEP_OF(p, c0, c1, c2)                                                                                     \
+    "ld1 {v4.4s-v6.4s}, [%[b" #p "]], #48\n" FMA(c0, 4, 0, 0) FMA(c1, 5, 0, 0) FMA(c2, 6, 0, 0)
+#define ROW_STEP                                                                                                       \
+    LOAD_A_STEP_1 ROW_STEP_OF(0, 8, 9, 10) ROW_STEP_OF(1, 11, 12, 13) ROW_STEP_OF(2, 14, 15, 16)                       \
+        ROW_STEP_OF(3, 17, 18, 19)
+#define ROW_LINES(op, at)                                                                                              \
+    op " {v8.4s-v11.4s}, [" at "], #64\n" op " {v12.4s-v15.4s}, [" at "], #64\n" op " {v16.4s-v19.4s}, [" at "], "     \
+                                                                                                             "#64\n"
+enum { ROW_PANELS = 4 };
+static void row(const ln_gemm_tile *t, int64_t panel_bytes) {
+    const int64_t all = t->taps * t->kc, block = t->chained ? INT64_MAX : K_BLOCK;
+    const char *b0 = t->b, *b1 = b0 + panel_bytes, *b2 = b1 + panel_bytes, *b3 = b2 + panel_bytes;
+    const float *a = t->packed, *init = t->init != NULL ? t->init : t->c;
+    float *c = t->c, blocks[ROW_PANELS * VECTORS * LANES];
+    int64_t k = all, n, fours;
+    if (k > block) memset(blocks, 0, sizeof blocks);
+    __asm__ volatile(TILE(ROW_LINES("ld1", "%[init]"),
+                          "2:\n" ROW_BODY "subs %[fours], %[fours], #1\n"
+                          "b.gt 2b\n",
+                          ROW_STEP, EACH_4_3, ROW_LINES("st1", "%[c]"))
+                     : [a] "+&r"(a), [b0] "+&r"(b0), [b1] "+&r"(b1), [b2] "+&r"(b2), [b3] "+&r"(b3), [c] "+&r"(c),
+                       [init] "+&r"(init), [k] "+&r"(k), [n] "=&r"(n), [fours] "=&r"(fours)
+                     : [block] "r"(block), [all] "r"(all), [blocks] "r"(blocks), [clamp] "r"(clamp_of(t)),
+                       [low] "r"(&t->low), [high] "r"(&t->high)
+                     : "cc", "memory", VECTOR_REGISTERS);
+}
+
 /* Columns 0 and 2, or 1 and 3, of the transpose of four rows. */
 static inline float32x4_t low_halves(float32x4_t a, float32x4_t b) {
     return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
@@ -237,10 +288,12 @@ static inline __attribute__((always_inline)) float *pack_tap(const int rows, con
         transpose(v);
         if (rows == 8) {
             transpose(v + 4);
-            vst1q_f32_x4(out, (float32x4x4_t){{v[0], v[4], v[1], v[5]}});
-            vst1q_f32_x4(out + 16, (float32x4x4_t){{v[2], v[6], v[3], v[7]}});
+            const float32x4x4_t first = {{v[0], v[4], v[1], v[5]}}, second = {{v[2], v[6], v[3], v[7]}};
+            vst1q_f32_x4(out, first);
+            vst1q_f32_x4(out + 16, second);
         } else {
-            vst1q_f32_x4(out, (float32x4x4_t){{v[0], v[1], v[2], v[3]}});
+            const float32x4x4_t block = {{v[0], v[1], v[2], v[3]}};
+            vst1q_f32_x4(out, block);
         }
     }
     for (; kc > 0; kc--) LN_UNROLL
@@ -281,6 +334,8 @@ static const ln_gemm_set packed_set = {.a_dtype = LINNET_F32,
                                        .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
                                        .pack_rows = pack_rows,
                                        .strip = strip,
+                                       .row = row,
+                                       .row_panels = ROW_PANELS,
                                        .in_place = &ln_gemm_f32__neon,
                                        .convert = convert_packed};
 static const ln_gemm_set *const sets[] = {&packed_set};

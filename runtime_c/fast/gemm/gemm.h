@@ -57,6 +57,8 @@ typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *
 typedef void (*ln_gemm_pack_rows)(const void *const *a, int64_t taps, int64_t rows, int64_t kc, void *packed);
 /* Computes `rows` rows of a panel of `width` columns from packed tiles of A. */
 typedef void (*ln_gemm_strip)(const ln_gemm_tile *tile, int64_t rows, int64_t width);
+/* Computes one row of several panels, which are panel_bytes apart. */
+typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
 
 /* The functions of one ISA for one kind of product. Panels are `width` columns wide; the last panel is half as wide if
    that is enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. They are NULL if there is no kernel for
@@ -75,6 +77,8 @@ typedef struct ln_gemm_set {
     /* Instead of full and half: A is packed in tiles of `rows` rows, and the rest in tiles of powers of two. */
     ln_gemm_pack_rows pack_rows;
     ln_gemm_strip strip;
+    ln_gemm_row row; /* row_panels whole panels at a time */
+    int row_panels;
     const struct ln_gemm_set *in_place; /* the set for products that are too small for packing A */
     ln_gemm_convert convert;
     ln_gemm_row_sums row_sums;        /* NULL for floats */

@@ -159,7 +159,14 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
         if (set->strip != NULL) {
             tile.packed = scratch + g->scratch.packed;
             tile.c = to.c + (at - column) * c_size;
-            set->strip(&tile, block->count, width);
+            const int64_t several = set->row_panels * width;
+            if (block->count == 1 && at + several <= column + columns && g->n - at >= several &&
+                g->b.panel_dtype == set->b_dtype) {
+                set->row(&tile, g->b.panel_bytes);
+                at += several - width;
+            } else {
+                set->strip(&tile, block->count, width);
+            }
             continue;
         }
         const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;

@@ -234,7 +234,7 @@ static void plan_chunks(ln_gemm *g) {
 
 /* Whether packing A takes longer than it saves: few columns use it, or few rows use B. */
 static bool in_place(const ln_gemm *g) {
-    return g->k.chained || g->c.turned || g->n <= g->set->width - g->set->unit || g->m < g->set->rows / 2 ||
+    return g->k.chained || g->c.turned || (g->m > 1 && g->n <= g->set->width - g->set->unit) ||
            (!g->b.constant && g->m <= 2 * g->set->rows);
 }
 
