@@ -167,6 +167,51 @@ static unsigned clamp_of(const ln_gemm_tile *t) {
 #define LOOP_3(R) LOOP_TWICE(BODY_3(R))
 #define LOOP_2(R) LOOP_TWICE(BODY_2(R))
 #define LOOP_1(R) LOOP_TWICE(BODY_1(R))
+
+/* The schedule for cores that execute in order: each load is at least five instructions before the first use of its
+ * result, between two products. A of the next step goes to the other pair of v0 to v3. Loads of the last step are left
+ * out, because they would read beyond the end. */
+#define LOAD(v, p, at) "ldr q" #v ", [%[" #p "], #" #at "]\n"
+#define PRODUCTS(b, a0, a1, load1, load2, load3, c0, c1, c2, c3, c4, c5, c6, c7)                                       \
+    FMA(c0, b, a0, 0)                                                                                                  \
+    load1 FMA(c1, b, a0, 1) FMA(c2, b, a0, 2) load2 FMA(c3, b, a0, 3) FMA(c4, b, a1, 0) load3 FMA(c5, b, a1, 1)        \
+        FMA(c6, b, a1, 2) FMA(c7, b, a1, 3)
+#define NO_LOAD(v, p, at)
+/* Step s of K with A in a0 and a1; n0 and n1 are those of the next step. NEXT is LOAD, or NO_LOAD in the last step. */
+#define ORDERED_3(s, a0, a1, n0, n1, b0, b1, next0, next1, NEXT)                                                       \
+    CALL(PRODUCTS, 4, a0, a1, LOAD(6, b, 48 * s), , NEXT(n0, a, 32 * s), ACC_3_0)                                      \
+    CALL(PRODUCTS, 5, a0, a1, NEXT(4, b, 48 * s + 16), , NEXT(n1, a, 32 * s + 16), ACC_3_1)                            \
+    CALL(PRODUCTS, 6, a0, a1, NEXT(5, b, 48 * s + 32), , , ACC_3_2)
+#define ORDERED_2(s, a0, a1, n0, n1, b0, b1, next0, next1, NEXT)                                                       \
+    CALL(PRODUCTS, b0, a0, a1, NEXT(n0, a, 32 * s), , NEXT(n1, a, 32 * s + 16), ACC_2_0)                               \
+    CALL(PRODUCTS, b1, a0, a1, NEXT(next0, b, 32 * s), , NEXT(next1, b, 32 * s + 16), ACC_2_1)
+#define ORDERED_1(s, a0, a1, n0, n1, b0, b1, next0, next1, NEXT)                                                       \
+    CALL(PRODUCTS, b0, a0, a1, NEXT(next0, b, 16 * s), NEXT(n0, a, 32 * s), NEXT(n1, a, 32 * s + 16), ACC_1_0)
+#define ORDERED_4(V, NEXT)                                                                                             \
+    ORDERED_##V(0, 0, 1, 2, 3, 4, 5, 6, 7, LOAD) ORDERED_##V(1, 2, 3, 0, 1, 6, 7, 4, 5, LOAD)                          \
+        ORDERED_##V(2, 0, 1, 2, 3, 4, 5, 6, 7, LOAD) ORDERED_##V(3, 2, 3, 0, 1, 6, 7, 4, 5, NEXT)
+/* `ahead` vectors of B are loaded before a step. */
+#define ORDERED_LOOP(V, ahead)                                                                                         \
+    "ldr q0, [%[a]]\n"                                                                                                 \
+    "ldp q4, q5, [%[b]]\n"                                                                                             \
+    "ldr q1, [%[a], #16]\n"                                                                                            \
+    "add %[a], %[a], #32\n"                                                                                            \
+    "add %[b], %[b], #" #ahead " * 16\n"                                                                               \
+    "subs %[fours], %[fours], #1\n"                                                                                    \
+    "b.eq 3f\n"                                                                                                        \
+    "2:\n" ORDERED_4(V, LOAD) "subs %[fours], %[fours], #1\n"                                                          \
+                              "add %[a], %[a], #128\n"                                                                 \
+                              "add %[b], %[b], #" #V " * 64\n"                                                         \
+                              "b.gt 2b\n"                                                                              \
+                              "3:\n" ORDERED_4(V, NO_LOAD) "add %[a], %[a], #96\n"                                     \
+                                                           "add %[b], %[b], #" #V " * 64 - " #ahead " * 16\n"
+#define ORDERED_LOOP_3(R) ORDERED_LOOP(3, 2)
+#define ORDERED_LOOP_2(R) ORDERED_LOOP(2, 2)
+#define ORDERED_LOOP_1(R) ORDERED_LOOP(1, 1)
+
+TILES(ordered_8x3, 8, 3, ORDERED_LOOP_3)
+TILES(ordered_8x2, 8, 2, ORDERED_LOOP_2)
+TILES(ordered_8x1, 8, 1, ORDERED_LOOP_1)
 TILES(tiles_8x3, 8, 3, LOOP_3)
 TILES(tiles_8x2, 8, 2, LOOP_2)
 TILES(tiles_8x1, 8, 1, LOOP_1)
@@ -182,10 +227,11 @@ TILES(tiles_1x1, 1, 1, LOOP_1)
 
 typedef void (*tiles_function)(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,
                                int64_t init_step, float *c, int64_t ldc);
-static const tiles_function tiles_of[4][VECTORS] = {{tiles_1x1, tiles_1x2, tiles_1x3},
+static const tiles_function tiles_of[5][VECTORS] = {{tiles_1x1, tiles_1x2, tiles_1x3},
                                                     {tiles_2x1, tiles_2x2, tiles_2x3},
                                                     {tiles_4x1, tiles_4x2, tiles_4x3},
-                                                    {tiles_8x1, tiles_8x2, tiles_8x3}};
+                                                    {tiles_8x1, tiles_8x2, tiles_8x3},
+                                                    {ordered_8x1, ordered_8x2, ordered_8x3}};
 
 /* Tiles of a panel whose last vector is not complete: each is computed as a whole tile on the stack. */
 static void edge_tiles(const ln_gemm_tile *t, tiles_function tiles, int64_t rows, int64_t count, const float *a,
@@ -202,13 +248,13 @@ static void edge_tiles(const ln_gemm_tile *t, tiles_function tiles, int64_t rows
     }
 }
 
-static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) {
+static void strip_of(const ln_gemm_tile *t, int64_t rows, int64_t width, bool in_order) {
     const int64_t k = t->taps * t->kc;
     const float *a = t->packed, *init = t->init;
     float *c = t->c;
     for (int log = 3; rows > 0; log--) {
         const int64_t count = rows >> log, done = count << log;
-        const tiles_function tiles = tiles_of[log][width / LANES - 1];
+        const tiles_function tiles = tiles_of[log + (log == 3 && in_order)][width / LANES - 1];
         if (count == 0) continue;
         if (t->columns < width)
             edge_tiles(t, tiles, 1 << log, count, a, init, c, width);
@@ -217,6 +263,9 @@ static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) {
         a += done * k, c += done * t->ldc, rows -= done;
     }
 }
+
+static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of(t, rows, width, false); }
+static void strip_in_order(const ln_gemm_tile *t, int64_t rows, int64_t width) { strip_of(t, rows, width, true); }
 
 /* One row and four panels: their 12 accumulators hide the latency of the products. Panel p is read through %[bp]. */
 #define ROW_LOAD(p, registers) "ld1 {" registers "}, [%[b" #p "]], #64\n"
@@ -241,7 +290,7 @@ static void strip(const ln_gemm_tile *t, int64_t rows, int64_t width) {
         ROW_STEP_OF(3, 17, 18, 19)
 #define ROW_LINES(op, at)                                                                                              \
     op " {v8.4s-v11.4s}, [" at "], #64\n" op " {v12.4s-v15.4s}, [" at "], #64\n" op " {v16.4s-v19.4s}, [" at "], "     \
-                                                                                                             "#64\n"
+       "#64\n"
 enum { ROW_PANELS = 4 };
 static void row(const ln_gemm_tile *t, int64_t panel_bytes) {
     const int64_t all = t->taps * t->kc, block = t->chained ? INT64_MAX : K_BLOCK;
@@ -322,22 +371,26 @@ static void convert_packed(void *dst, const void *src, int64_t stride, int64_t n
     ln_gemm_f32__neon.convert(dst, src, stride, n, src_dtype);
 }
 
-static const ln_gemm_set packed_set = {.a_dtype = LINNET_F32,
-                                       .b_dtype = LINNET_F32,
-                                       .c_dtype = LINNET_F32,
-                                       .halves = true,
-                                       .rows = ROWS,
-                                       .width = VECTORS * LANES,
-                                       .unit = LANES,
-                                       .depth = 1,
-                                       .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
-                                       .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
-                                       .pack_rows = pack_rows,
-                                       .strip = strip,
-                                       .row = row,
-                                       .row_panels = ROW_PANELS,
-                                       .in_place = &ln_gemm_f32__neon,
-                                       .convert = convert_packed};
+#define PACKED_SET(STRIP, IN_ORDER)                                                                                    \
+    {.a_dtype = LINNET_F32,                                                                                            \
+     .b_dtype = LINNET_F32,                                                                                            \
+     .c_dtype = LINNET_F32,                                                                                            \
+     .halves = true,                                                                                                   \
+     .rows = ROWS,                                                                                                     \
+     .width = VECTORS * LANES,                                                                                         \
+     .unit = LANES,                                                                                                    \
+     .depth = 1,                                                                                                       \
+     .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,                                                 \
+     .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,                                               \
+     .pack_rows = pack_rows,                                                                                           \
+     .strip = STRIP,                                                                                                   \
+     .row = row,                                                                                                       \
+     .row_panels = ROW_PANELS,                                                                                         \
+     .in_place = &ln_gemm_f32__neon,                                                                                   \
+     .convert = convert_packed,                                                                                        \
+     .in_order = IN_ORDER}
+static const ln_gemm_set in_order_set = PACKED_SET(strip_in_order, NULL);
+static const ln_gemm_set packed_set = PACKED_SET(strip, &in_order_set);
 static const ln_gemm_set *const sets[] = {&packed_set};
 
 LN_GEMM_KERNELS(f32__neon, sets)

@@ -79,6 +79,7 @@ typedef struct ln_gemm_set {
     ln_gemm_strip strip;
     ln_gemm_row row; /* row_panels whole panels at a time */
     int row_panels;
+    const struct ln_gemm_set *in_order; /* the same with a schedule for cores that execute in order */
     const struct ln_gemm_set *in_place; /* the set for products that are too small for packing A */
     ln_gemm_convert convert;
     ln_gemm_row_sums row_sums;        /* NULL for floats */

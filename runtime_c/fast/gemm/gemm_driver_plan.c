@@ -247,6 +247,7 @@ static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w
     g->b.dtype = w->dtype;
     g->b.constant = ln_packable(w);
     if (g->set->in_place != NULL && in_place(g)) g->set = g->set->in_place;
+    if (g->set->in_order != NULL && ln_in_order()) g->set = g->set->in_order;
     g->init.constant = g->b.constant && (g->init.operand < 0 || ln_packable(&call->inputs[g->init.operand]));
     g->init.dtype = g->init.operand < 0 ? LINNET_NONE : call->inputs[g->init.operand].dtype;
     linnet_status status = g->c.integer ? plan_integer(call, g, w, w_axis, channels, mode) : LINNET_OK;
