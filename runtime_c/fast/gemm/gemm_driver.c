@@ -115,7 +115,7 @@ typedef struct target {
 
 static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, char *scratch) {
     const ln_gemm_product *p = &g->products[block->product];
-    if (!g->c.direct) return (target){scratch + g->scratch.c, g->blocks.n};
+    if (!g->c.direct) return (target){scratch + g->scratch.c, ln_min(g->blocks.n, g->n - column)};
     int64_t at = (p->row + block->first) * g->c.ldc + p->column + column;
     return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->c.ldc};
 }
