@@ -108,11 +108,29 @@ enum { ROWS = 8, LANES = 4, VECTORS = 3, K_BLOCK = 512 };
 #define MAX(v) "fmax v" #v ".4s, v" #v ".4s, v0.4s\n"
 #define MIN(v) "fmin v" #v ".4s, v" #v ".4s, v1.4s\n"
 
+/* Adds a residual to the rows of a tile. */
+#define ADD(v, from) "fadd v" #v ".4s, v" #v ".4s, v" #from ".4s\n"
+#define ADD_1(a) "ld1 {v0.4s}, [%[residual]], %[ldc]\n" ADD(a, 0)
+#define ADD_2(a, b) "ld1 {v0.4s-v1.4s}, [%[residual]], %[ldc]\n" ADD(a, 0) ADD(b, 1)
+#define ADD_3(a, b, c) "ld1 {v0.4s-v2.4s}, [%[residual]], %[ldc]\n" ADD(a, 0) ADD(b, 1) ADD(c, 2)
+#define RESIDUAL_1_3 ADD_3(8, 9, 10)
+#define RESIDUAL_2_3 RESIDUAL_1_3 ADD_3(11, 12, 13)
+#define RESIDUAL_4_3 RESIDUAL_2_3 ADD_3(14, 15, 16) ADD_3(17, 18, 19)
+#define RESIDUAL_8_3 RESIDUAL_4_3 ADD_3(20, 21, 22) ADD_3(23, 24, 25) ADD_3(26, 27, 28) ADD_3(29, 30, 31)
+#define RESIDUAL_1_2 ADD_2(8, 9)
+#define RESIDUAL_2_2 RESIDUAL_1_2 ADD_2(10, 11)
+#define RESIDUAL_4_2 RESIDUAL_2_2 ADD_2(12, 13) ADD_2(14, 15)
+#define RESIDUAL_8_2 RESIDUAL_4_2 ADD_2(16, 17) ADD_2(18, 19) ADD_2(20, 21) ADD_2(22, 23)
+#define RESIDUAL_1_1 ADD_1(8)
+#define RESIDUAL_2_1 RESIDUAL_1_1 ADD_1(9)
+#define RESIDUAL_4_1 RESIDUAL_2_1 ADD_1(10) ADD_1(11)
+#define RESIDUAL_8_1 RESIDUAL_4_1 ADD_1(12) ADD_1(13) ADD_1(14) ADD_1(15)
+
 enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
 
 /* Sums all of K in blocks and stores the tile. %[n] counts steps of a block, %[fours] groups of four steps. LOOP(4, 6)
  * is the loop over these groups, which continues at label 4 with the other steps. */
-#define TILE(STARTS, LOOP, STEP, EACH, STORES)                                                                         \
+#define TILE(STARTS, LOOP, STEP, EACH, RESIDUAL, STORES)                                                               \
     STARTS                                                                                                             \
     "1: cmp %[k], %[block]\n"                                                                                          \
     "csel %[n], %[k], %[block], lt\n"                                                                                  \
@@ -127,7 +145,7 @@ enum { CLAMP_LOW = 1, CLAMP_HIGH = 2 };
                                         "7: cmp %[all], %[block]\n"                                                    \
                                         "b.le 8f\n"                                                                    \
                                         "mov %[n], %[blocks]\n" EACH(                                                  \
-                                            ADD_BLOCKS) "8: tbz %w[clamp], #0, 9f\n"                                   \
+                                            ADD_BLOCKS) "8:\n" RESIDUAL "tbz %w[clamp], #0, 9f\n"                      \
                                                         "ld1r {v0.4s}, [%[low]]\n" EACH(                               \
                                                             MAX) "9: tbz %w[clamp], #1, 10f\n"                         \
                                                                  "ld1r {v1.4s}, [%[high]]\n" EACH(MIN) "10:\n" STORES
@@ -147,7 +165,7 @@ static unsigned clamp_of(const ln_gemm_tile *t) {
 /* Computes `count` tiles of R rows below each other. */
 #define TILES(NAME, R, V, LOOP)                                                                                        \
     static void NAME(const ln_gemm_tile *t, int64_t count, const float *a, const float *init, int64_t init_step,       \
-                     float *c, int64_t ldc) {                                                                          \
+                     const float *residual, float *c, int64_t ldc) {                                                   \
         const int64_t k_all = t->taps * t->kc, block = t->chained ? INT64_MAX : K_BLOCK;                               \
         const unsigned clamp = clamp_of(t);                                                                            \
         float blocks[R * V * LANES];                                                                                   \
@@ -155,9 +173,10 @@ static unsigned clamp_of(const ln_gemm_tile *t) {
             const float *b = t->b, *start = init;                                                                      \
             int64_t k = k_all, n, fours;                                                                               \
             if (k > block) memset(blocks, 0, sizeof blocks);                                                           \
-            __asm__ volatile(TILE(LINES_##R##_##V(INIT), LOOP(R), STEP_##V(R), EACH_##R##_##V, LINES_##R##_##V(STORE)) \
-                             : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [init] "+&r"(start), [k] "+&r"(k),            \
-                               [n] "=&r"(n), [fours] "=&r"(fours)                                                      \
+            __asm__ volatile(TILE(LINES_##R##_##V(INIT), LOOP(R), STEP_##V(R), EACH_##R##_##V,                         \
+                                  "cbz %[residual], 11f\n" RESIDUAL_##R##_##V "11:\n", LINES_##R##_##V(STORE))         \
+                             : [a] "+&r"(a), [b] "+&r"(b), [c] "+&r"(c), [residual] "+&r"(residual),                   \
+                               [init] "+&r"(start), [k] "+&r"(k), [n] "=&r"(n), [fours] "=&r"(fours)                   \
                              : [ldc] "r"(ldc * (int64_t)sizeof *c), [init_step] "r"(init_step * (int64_t)sizeof *c),   \
                                [block] "r"(block), [all] "r"(k_all), [blocks] "r"(blocks), [clamp] "r"(clamp),         \
                                [low] "r"(&t->low), [high] "r"(&t->high)                                                \
@@ -226,7 +245,7 @@ TILES(tiles_1x2, 1, 2, LOOP_2)
 TILES(tiles_1x1, 1, 1, LOOP_1)
 
 typedef void (*tiles_function)(const ln_gemm_tile *t, int64_t count, const float *a, const float *init,
-                               int64_t init_step, float *c, int64_t ldc);
+                               int64_t init_step, const float *residual, float *c, int64_t ldc);
 static const tiles_function tiles_of[5][VECTORS] = {{tiles_1x1, tiles_1x2, tiles_1x3},
                                                     {tiles_2x1, tiles_2x2, tiles_2x3},
                                                     {tiles_4x1, tiles_4x2, tiles_4x3},
@@ -235,32 +254,38 @@ static const tiles_function tiles_of[5][VECTORS] = {{tiles_1x1, tiles_1x2, tiles
 
 /* Tiles of a panel whose last vector is not complete: each is computed as a whole tile on the stack. */
 static void edge_tiles(const ln_gemm_tile *t, tiles_function tiles, int64_t rows, int64_t count, const float *a,
-                       const float *init, float *c, int64_t width) {
+                       const float *init, const float *residual, float *c, int64_t width) {
     const int64_t size = (int64_t)sizeof(float);
-    float edge[ROWS * VECTORS * LANES];
+    float edge[ROWS * VECTORS * LANES], added[ROWS * VECTORS * LANES] = {0};
     for (; count > 0; count--, a += rows * t->taps * t->kc, c += rows * t->ldc) {
         if (init == NULL) {
             memset(edge, 0, sizeof edge);
             ln_gemm_copy_rows(edge, width * size, c, t->ldc * size, rows, t->columns * size);
         }
-        tiles(t, 1, a, init != NULL ? init : edge, init != NULL ? 0 : width, edge, width);
+        if (residual != NULL) {
+            ln_gemm_copy_rows(added, width * size, residual, t->ldc * size, rows, t->columns * size);
+            residual += rows * t->ldc;
+        }
+        tiles(t, 1, a, init != NULL ? init : edge, init != NULL ? 0 : width, residual != NULL ? added : NULL, edge,
+              width);
         ln_gemm_copy_rows(c, t->ldc * size, edge, width * size, rows, t->columns * size);
     }
 }
 
 static void strip_of(const ln_gemm_tile *t, int64_t rows, int64_t width, bool in_order) {
     const int64_t k = t->taps * t->kc;
-    const float *a = t->packed, *init = t->init;
+    const float *a = t->packed, *init = t->init, *residual = t->residual;
     float *c = t->c;
     for (int log = 3; rows > 0; log--) {
         const int64_t count = rows >> log, done = count << log;
         const tiles_function tiles = tiles_of[log + (log == 3 && in_order)][width / LANES - 1];
         if (count == 0) continue;
         if (t->columns < width)
-            edge_tiles(t, tiles, 1 << log, count, a, init, c, width);
+            edge_tiles(t, tiles, 1 << log, count, a, init, residual, c, width);
         else
-            tiles(t, count, a, init != NULL ? init : c, init != NULL ? 0 : t->ldc, c, t->ldc);
+            tiles(t, count, a, init != NULL ? init : c, init != NULL ? 0 : t->ldc, residual, c, t->ldc);
         a += done * k, c += done * t->ldc, rows -= done;
+        if (residual != NULL) residual += done * t->ldc;
     }
 }
 
@@ -302,7 +327,7 @@ static void row(const ln_gemm_tile *t, int64_t panel_bytes) {
     __asm__ volatile(TILE(ROW_LINES("ld1", "%[init]"),
                           "2:\n" ROW_BODY "subs %[fours], %[fours], #1\n"
                           "b.gt 2b\n",
-                          ROW_STEP, EACH_4_3, ROW_LINES("st1", "%[c]"))
+                          ROW_STEP, EACH_4_3, "", ROW_LINES("st1", "%[c]"))
                      : [a] "+&r"(a), [b0] "+&r"(b0), [b1] "+&r"(b1), [b2] "+&r"(b2), [b3] "+&r"(b3), [c] "+&r"(c),
                        [init] "+&r"(init), [k] "+&r"(k), [n] "=&r"(n), [fours] "=&r"(fours)
                      : [block] "r"(block), [all] "r"(all), [blocks] "r"(blocks), [clamp] "r"(clamp_of(t)),

@@ -37,6 +37,7 @@ typedef struct ln_gemm_tile {
                                c */
     const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: nothing is added */
     bool wide;              /* 64-bit sums: init and c are int64_t */
+    const float *residual;  /* `strip`: added to the sums before the clamp, with the rows of c; NULL: nothing */
     const void *packed;     /* `strip`: A, packed by `pack_rows` */
     bool chained;           /* floats: one sum over all products, not one sum per block */
     float low, high;        /* floats: clamp on store; NaN stays NaN */

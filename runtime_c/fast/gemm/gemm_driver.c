@@ -159,8 +159,11 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
         if (set->strip != NULL) {
             tile.packed = scratch + g->scratch.packed;
             tile.c = to.c + (at - column) * c_size;
+            if (g->c.residual != 0)
+                tile.residual = (const float *)b->inputs[g->c.residual] +
+                                ((const float *)(void *)tile.c - (const float *)b->outputs[0]);
             const int64_t several = set->row_panels * width;
-            if (block->count == 1 && at + several <= column + columns && g->n - at >= several &&
+            if (block->count == 1 && g->c.residual == 0 && at + several <= column + columns && g->n - at >= several &&
                 g->b.panel_dtype == set->b_dtype) {
                 set->row(&tile, g->b.panel_bytes);
                 at += several - width;

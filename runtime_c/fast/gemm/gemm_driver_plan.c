@@ -99,10 +99,12 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
         g->c.apply = e != NULL;
         return;
     }
-    if (clamp && to_f32) g->c.low = e->low, g->c.high = e->high;
-    /* A map operand may share the output's memory, so the result waits in scratch. */
-    g->c.direct = to_f32 && !g->c.turned && (e == NULL || clamp || call->n_extra == 0);
-    g->c.apply = !to_f32 || (e != NULL && !clamp);
+    if (e != NULL && e->residual != 0 && g->set->strip != NULL && g->k.chunks == 1) g->c.residual = e->residual;
+    if ((clamp && to_f32) || g->c.residual != 0) g->c.low = e->low, g->c.high = e->high;
+    /* A map operand may share the output's memory, so the result waits in scratch. A residual is read where the result
+       is then stored. */
+    g->c.direct = to_f32 && !g->c.turned && (e == NULL || clamp || call->n_extra == 0 || g->c.residual != 0);
+    g->c.apply = !to_f32 || (e != NULL && !clamp && g->c.residual == 0);
 }
 
 static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels,
