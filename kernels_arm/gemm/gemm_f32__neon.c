@@ -137,7 +137,5 @@ const ln_gemm_set ln_gemm_f32__neon = {.a_dtype = LINNET_F32,
                                        .full = full,
                                        .half = half,
                                        .convert = convert};
-static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon};
 
-LN_GEMM_KERNELS(f32__neon, sets)
 LN_GEMM_BACKWARD(f32__neon, &ln_gemm_f32__neon)

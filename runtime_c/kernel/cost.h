@@ -39,6 +39,8 @@ enum { LN_OWN_CACHE = 512 << 10, LN_SHARED_CACHE = 24 << 20 };
 
 /* kernel/machine.c: the built-in rates for a processor with these features. */
 const struct ln_machine *ln_machine_of(ln_features features);
+/* Whether this processor executes in order, so that kernels have to keep loads and uses apart. */
+bool ln_in_order(void);
 /* The rates of the call's plan, or the built-in rates if the call belongs to none. */
 const struct ln_machine *ln_machine_for(const ln_call *call);
 /* Sets a rate from the words of a line of a tuning file: "avx2 f32", "memory". Returns false if there is no rate of

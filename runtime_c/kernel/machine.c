@@ -64,11 +64,9 @@ static const struct ln_machine machines[] = {
 };
 #endif
 
-#if defined(__aarch64__)
-/* Whether the processor executes in order, by the part number in its main id register, which Linux lets programs read.
- */
-static bool in_order(void) {
-#if defined(__linux__) && defined(HWCAP_CPUID)
+/* By the part number in the main id register, which Linux lets programs read. */
+bool ln_in_order(void) {
+#if defined(__aarch64__) && defined(__linux__) && defined(HWCAP_CPUID)
     if (!(getauxval(AT_HWCAP) & HWCAP_CPUID)) return false;
     uint64_t id;
     __asm__("mrs %0, midr_el1" : "=r"(id));
@@ -78,12 +76,11 @@ static bool in_order(void) {
     return false;
 #endif
 }
-#endif
 
 const struct ln_machine *ln_machine_of(ln_features features) {
     (void)features;
 #if defined(__aarch64__)
-    return &machines[in_order() ? 0 : features & LN_DOTPROD ? 2 : 1];
+    return &machines[ln_in_order() ? 0 : features & LN_DOTPROD ? 2 : 1];
 #else
     return &machines[0];
 #endif

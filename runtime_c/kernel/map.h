@@ -14,6 +14,9 @@ struct ln_epilogue {
     int n_inputs; /* number of inputs of the map; input i != tile_input is extra operand number operand[i] */
     int operand[LN_MAX_OPERANDS];
     bool clamp_only; /* the map is min(max(x, low), high) to f32, which kernels may do in registers */
+    /* The call's input that is added to the result before the limits, f32 and as large as the result, if the map does
+     * nothing else; 0: none. A kernel may do this in registers. */
+    int residual;
     float low, high; /* -INFINITY or INFINITY where there is no limit */
     void *program;   /* compiled by ln_epilogue_prepare */
 };

@@ -75,14 +75,22 @@ static const ln_tensor *extra(const ln_epilogue *e, const ln_call *call, int64_t
     return &call->inputs[call->n_inputs + e->operand[i]];
 }
 
-/* A clamp is a load, then min and max with constants on the right, then a store of f32. */
+/* Whether an operand of the map is an f32 matrix like the result. */
+static bool is_matrix(const ln_tensor *t, const ln_call *call) {
+    return t->dtype == LINNET_F32 && ln_count(t) > 1 && kind_of(t, call->inner) == LN_EPILOGUE_MATRIX;
+}
+
+/* A clamp is a load, then min and max with constants on the right, then a store of f32. A residual may be added to what
+ * was loaded. */
 void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
     const ln_tensor *output = &call->outputs[0];
     const int64_t *program = e->map->program.v;
-    int64_t n = e->map->program.n / LN_MAP_WORDS, value = -1;
+    int64_t n = e->map->program.n / LN_MAP_WORDS, value = -1, residual = -1;
+    bool added = false;
     e->low = -INFINITY;
     e->high = INFINITY;
     e->clamp_only = false;
+    e->residual = 0;
     for (int64_t k = 0; k < n; k++) {
         const int64_t *in = program + k * LN_MAP_WORDS;
         if (in[1] != LINNET_F32) return;
@@ -90,7 +98,10 @@ void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
         if (in[0] == LN_MAP_LOAD) {
             if (in[2] != e->tile_input) {
                 const ln_tensor *t = extra(e, call, in[2]);
-                if (!t->data || ln_count(t) != 1) return;
+                if (residual < 0 && is_matrix(t, call))
+                    residual = k;
+                else if (!t->data || ln_count(t) != 1)
+                    return;
             } else if (value >= 0) {
                 return;
             } else {
@@ -99,15 +110,23 @@ void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
             continue;
         }
         if (in[0] == LN_MAP_STORE) {
-            e->clamp_only = in[2] == value && k == n - 1 && output->dtype == LINNET_F32;
+            const bool limits = in[2] == value && k == n - 1 && output->dtype == LINNET_F32;
+            e->clamp_only = limits && residual < 0;
+            if (limits && added) e->residual = call->n_inputs + e->operand[program[residual * LN_MAP_WORDS + 2]];
             return;
+        }
+        if (in[0] == LN_MAP_ADD && !added && residual >= 0 && e->low == -INFINITY && e->high == INFINITY &&
+            ((in[2] == value && in[3] == residual) || (in[2] == residual && in[3] == value))) {
+            added = true;
+            value = k;
+            continue;
         }
         if ((in[0] != LN_MAP_MIN && in[0] != LN_MAP_MAX) || in[2] != value) return;
         const int64_t *bound = program + in[3] * LN_MAP_WORDS;
         float c = 0.0f;
         if (bound[0] == LN_MAP_CONST)
             c = (float)e->map->floats.v[bound[2]];
-        else if (bound[0] == LN_MAP_LOAD && bound[2] != e->tile_input)
+        else if (bound[0] == LN_MAP_LOAD && bound[2] != e->tile_input && in[3] != residual)
             c = (float)ln_load_f64(extra(e, call, bound[2])->data, extra(e, call, bound[2])->dtype, 0);
         else
             return;

@@ -37,6 +37,8 @@ typedef struct ln_gemm_tile {
                                c */
     const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: nothing is added */
     bool wide;              /* 64-bit sums: init and c are int64_t */
+    const float *residual;  /* `strip`: added to the sums before the clamp, with the rows of c; NULL: nothing */
+    const void *packed;     /* `strip`: A, packed by `pack_rows` */
     bool chained;           /* floats: one sum over all products, not one sum per block */
     float low, high;        /* floats: clamp on store; NaN stays NaN */
 } ln_gemm_tile;
@@ -52,6 +54,13 @@ typedef void (*ln_gemm_row_sums)(const void *const *a, int64_t taps, int64_t row
 typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
                               int64_t n, void *y, int64_t y_stride);
 
+/* Packs the kc elements at each of taps * rows pointers as [tap][k][row]. rows is the height of a tile. */
+typedef void (*ln_gemm_pack_rows)(const void *const *a, int64_t taps, int64_t rows, int64_t kc, void *packed);
+/* Computes `rows` rows of a panel of `width` columns from packed tiles of A. */
+typedef void (*ln_gemm_strip)(const ln_gemm_tile *tile, int64_t rows, int64_t width);
+/* Computes one row of several panels, which are panel_bytes apart. */
+typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
+
 /* The functions of one ISA for one kind of product. Panels are `width` columns wide; the last panel is half as wide if
    that is enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. They are NULL if there is no kernel for
    r; there always is a kernel for 1. */
@@ -62,9 +71,17 @@ typedef struct ln_gemm_set {
     bool halves; /* constant f16 and bf16 panels are not widened in advance; `convert` is fast enough to widen them at
                     each use */
     uint8_t rows, width, depth;
+    uint8_t unit;            /* the last panel has a multiple of this number of columns; 0: of half the width */
     uint16_t takes, takes_b; /* a bit per linnet_dtype of x (or a), and of w (or b), that this set supports */
     const ln_gemm_ukernel *full;
     const ln_gemm_ukernel *half;
+    /* Instead of full and half: A is packed in tiles of `rows` rows, and the rest in tiles of powers of two. */
+    ln_gemm_pack_rows pack_rows;
+    ln_gemm_strip strip;
+    ln_gemm_row row; /* row_panels whole panels at a time */
+    int row_panels;
+    const struct ln_gemm_set *in_order; /* the same with a schedule for cores that execute in order */
+    const struct ln_gemm_set *in_place; /* the set for products that are too small for packing A */
     ln_gemm_convert convert;
     ln_gemm_row_sums row_sums;        /* NULL for floats */
     ln_gemm_store store;              /* NULL for floats */
@@ -74,7 +91,7 @@ typedef struct ln_gemm_set {
 /* Number of rows of the next tile when `left` rows remain: the largest number for which there is a kernel. */
 static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
     int64_t n = ln_min(left, set->rows);
-    while (set->full[n] == NULL) n--;
+    while (set->full != NULL ? set->full[n] == NULL : (n & (n - 1)) != 0) n--;
     /* A single row takes as long as four, because it has too few sums to hide the latency of the additions. */
     return set->rows > 8 && n > 4 && left - n == 1 ? left / 2 : n;
 }

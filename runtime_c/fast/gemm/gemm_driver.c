@@ -86,7 +86,9 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
         block->length = merged ? (part.end - part.begin) * unit : g->k.kc;
     }
     block->rows = (const void **)(void *)scratch;
-    if (g->a.gather) {
+    if (g->set->strip != NULL) {
+        ln_gemm_pack_block(g, base, block->first, block->count, part, block->segments, block->length, scratch);
+    } else if (g->a.gather) {
         char *copy = scratch + g->scratch.a;
         ln_gemm_gather(g, base, block->first, block->count, part, copy);
         for (int64_t i = 0; i < block->count; i++) block->rows[i] = copy + i * g->a.copy_stride;
@@ -113,7 +115,7 @@ typedef struct target {
 
 static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, char *scratch) {
     const ln_gemm_product *p = &g->products[block->product];
-    if (!g->c.direct) return (target){scratch + g->scratch.c, g->blocks.n};
+    if (!g->c.direct) return (target){scratch + g->scratch.c, ln_min(g->blocks.n, g->n - column)};
     int64_t at = (p->row + block->first) * g->c.ldc + p->column + column;
     return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->c.ldc};
 }
@@ -138,7 +140,6 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
     if (block->chunk == g->k.chunks - 1 && !g->c.turned) tile.low = g->c.low, tile.high = g->c.high;
     for (int64_t at = column; at < column + columns; at += set->width) {
         int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);
-        const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
         tile.columns = ln_min(set->width, g->n - at);
         if (g->b.as_is && tile.columns == set->width) {
             tile.b_step = g->b.step;
@@ -155,6 +156,23 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
             tile.b_step = width * b_size;
         }
         tile.init = block->chunk == 0 ? init + at * c_size : NULL;
+        if (set->strip != NULL) {
+            tile.packed = scratch + g->scratch.packed;
+            tile.c = to.c + (at - column) * c_size;
+            if (g->c.residual != 0)
+                tile.residual = (const float *)b->inputs[g->c.residual] +
+                                ((const float *)(void *)tile.c - (const float *)b->outputs[0]);
+            const int64_t several = set->row_panels * width;
+            if (block->count == 1 && g->c.residual == 0 && at + several <= column + columns && g->n - at >= several &&
+                g->b.panel_dtype == set->b_dtype) {
+                set->row(&tile, g->b.panel_bytes);
+                at += several - width;
+            } else {
+                set->strip(&tile, block->count, width);
+            }
+            continue;
+        }
+        const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
         for (int64_t done = 0; done < block->count;) {
             int64_t n = ln_gemm_tile_rows(set, block->count - done);
             tile.a = block->rows + done * block->segments;

@@ -84,6 +84,7 @@ typedef struct ln_gemm_c {
     bool apply; /* ln_epilogue_apply stores (or finishes in place, with direct) */
     bool flat;  /* the epilogue sees the result as one column, because the innermost axis of the layout has size 1 */
     float low, high;
+    int residual; /* the input that a set with `strip` adds; 0: none */
     bool integer;
     ln_requant requant;
 } ln_gemm_c;
@@ -93,10 +94,10 @@ typedef struct ln_gemm_blocks {
     int64_t m, n, m_count, n_count;
 } ln_gemm_blocks;
 
-/* Offsets in a thread's scratch: row sums, gathered A, a widened panel, the result, the result before it is transposed
- * back. */
+/* Offsets in a thread's scratch: row sums, gathered A, packed A, a widened panel, the result, the result before it is
+ * transposed back. */
 typedef struct ln_gemm_scratch {
-    size_t rows, a, b, c, turned;
+    size_t rows, a, packed, b, c, turned;
 } ln_gemm_scratch;
 
 typedef struct ln_gemm {
@@ -136,12 +137,20 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
 
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     int64_t left = g->n - panel * g->set->width;
-    return left <= g->set->width / 2 ? g->set->width / 2 : g->set->width;
+    const int64_t unit = g->set->unit != 0 ? g->set->unit : g->set->width / 2;
+    return left >= g->set->width ? g->set->width : ln_ceil_div(left, unit) * unit;
 }
 
 /* Whether positions (batch, z, y, x) are evenly spaced. *step: elements from one to the next, or `fallback` if there is
  * only one position. Axes of size 1 do not matter. */
 bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step);
+
+enum { LN_GEMM_GATHERED = 32 }; /* rows that are gathered at a time before they are packed */
+
+/* Bytes of a row of the packed A, of one chunk of K. */
+static inline int64_t ln_gemm_packed_row(const ln_gemm *g) {
+    return (g->k.chunks > 1 ? g->k.chunk * (g->a.plain ? 1 : g->k.kc) : g->k.segments * g->k.length) * g->a.copy_size;
+}
 
 /* gemm_driver_pack.c */
 void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels);
@@ -157,5 +166,8 @@ typedef struct ln_gemm_range {
 void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
                   const void **rows);
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out);
+/* gemm_driver_packed.c: packs rows [first, first + count) tile by tile. segments and length are those of the part. */
+void ln_gemm_pack_block(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part,
+                        int64_t segments, int64_t length, char *scratch);
 
 #endif

@@ -99,10 +99,12 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
         g->c.apply = e != NULL;
         return;
     }
-    if (clamp && to_f32) g->c.low = e->low, g->c.high = e->high;
-    /* A map operand may share the output's memory, so the result waits in scratch. */
-    g->c.direct = to_f32 && !g->c.turned && (e == NULL || clamp || call->n_extra == 0);
-    g->c.apply = !to_f32 || (e != NULL && !clamp);
+    if (e != NULL && e->residual != 0 && g->set->strip != NULL && g->k.chunks == 1) g->c.residual = e->residual;
+    if ((clamp && to_f32) || g->c.residual != 0) g->c.low = e->low, g->c.high = e->high;
+    /* A map operand may share the output's memory, so the result waits in scratch. A residual is read where the result
+       is then stored. */
+    g->c.direct = to_f32 && !g->c.turned && (e == NULL || clamp || call->n_extra == 0 || g->c.residual != 0);
+    g->c.apply = !to_f32 || (e != NULL && !clamp && g->c.residual == 0);
 }
 
 static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels,
@@ -151,7 +153,9 @@ static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *
 
 static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t rows = g->set->rows, width = g->set->width, c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
-    int64_t row_bytes = g->a.gather || g->k.run > 1 ? g->a.copy_stride : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
+    int64_t row_bytes = g->set->strip != NULL         ? ln_gemm_packed_row(g)
+                        : g->a.gather || g->k.run > 1 ? g->a.copy_stride
+                                                      : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->c.direct) {
@@ -207,6 +211,7 @@ static bool must_gather(const ln_gemm *g) {
     int64_t depth = g->set->depth;
     if (!as_it_is(g)) return true;
     if (g->k.run > 1) return false;
+    if (g->set->strip != NULL && (g->a.plain || g->k.taps == 1 || g->k.kc >= 4)) return false; /* packing copies, too */
     if (g->k.taps > 1 && g->k.kc < 8 * depth && g->k.kc % (8 * depth) != 0)
         return true; /* short taps would leave the kernel's loop half empty */
     /* Rows that are a multiple of 2 KiB apart map to one or two sets of the L1 cache and evict each other. */
@@ -229,6 +234,12 @@ static void plan_chunks(ln_gemm *g) {
     g->k.chunks = ln_ceil_div(most, g->k.chunk);
 }
 
+/* Whether packing A takes longer than it saves: few columns use it, or few rows use B. */
+static bool in_place(const ln_gemm *g) {
+    return g->k.chained || g->c.turned || (g->m > 1 && g->n <= g->set->width - g->set->unit) ||
+           (!g->b.constant && g->m <= 2 * g->set->rows);
+}
+
 /* Plans the integer arithmetic, constants and dtypes. Narrows the set if the weights prove that 32 bits hold the sums.
  */
 static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels,
@@ -237,6 +248,8 @@ static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w
     g->k.chained = !g->a.plain && g->k.kc == 1;
     g->b.dtype = w->dtype;
     g->b.constant = ln_packable(w);
+    if (g->set->in_place != NULL && in_place(g)) g->set = g->set->in_place;
+    if (g->set->in_order != NULL && ln_in_order()) g->set = g->set->in_order;
     g->init.constant = g->b.constant && (g->init.operand < 0 || ln_packable(&call->inputs[g->init.operand]));
     g->init.dtype = g->init.operand < 0 ? LINNET_NONE : call->inputs[g->init.operand].dtype;
     linnet_status status = g->c.integer ? plan_integer(call, g, w, w_axis, channels, mode) : LINNET_OK;
@@ -299,7 +312,10 @@ static void plan_memory(ln_call *call, ln_gemm *g) {
     g->scratch.rows = at;
     if (g->b.zero != 0) at += ln_round_up((size_t)g->blocks.m * sizeof(int32_t), LN_ALIGNMENT);
     g->scratch.a = at;
-    if (g->a.gather || g->k.run > 1) at += ln_round_up((size_t)(g->blocks.m * g->a.copy_stride), LN_ALIGNMENT);
+    const int64_t copies = g->set->strip != NULL && g->a.gather ? ln_min(g->blocks.m, LN_GEMM_GATHERED) : g->blocks.m;
+    if (g->a.gather || g->k.run > 1) at += ln_round_up((size_t)(copies * g->a.copy_stride), LN_ALIGNMENT);
+    g->scratch.packed = at;
+    if (g->set->strip != NULL) at += ln_round_up((size_t)(g->blocks.m * ln_gemm_packed_row(g)), LN_ALIGNMENT);
     g->scratch.b = at;
     if (g->b.panel_dtype != g->set->b_dtype) {
         int64_t unit = g->a.plain ? 1 : g->k.kc;
