@@ -141,6 +141,17 @@ int main(int argc, char **argv) {
                     one(integers[d], integers[d], channels[c], height, width, kernel, stride, dilation, pad, 0, true);
                 }
             }
+    /* Rows around the blocks and segments of the kernels for 3 x 3 and 5 x 5, with every kind of padding and output. */
+    static const int widths[] = {5, 6, 7, 8, 9, 11, 55, 56, 57, 58, 59, 113};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+        for (int kernel = 3; kernel <= 5; kernel += 2)
+            for (int stride = 1; stride <= 3; stride++)
+                for (int pad = 0; pad <= kernel / 2 + 1; pad++) {
+                    int x = integers[random_below(2)], y = integers[random_below(2)], mode = random_below(3);
+                    one(x, y, channels[random_below(13)], 6, widths[i], kernel, stride, 1, pad, mode, true);
+                    one(LINNET_F32, LINNET_F32, channels[random_below(13)], 6, widths[i], kernel, stride, 1, pad, 0,
+                        random_below(3) > 0);
+                }
     for (const ln_kernel *k = ln_kernels; k->code != NULL; k++)
         for (int kind = 0; kind < 3 && can_run(k); kind++) {
             if (strncmp(k->name, "conv_float_depthwise", 20) == 0) fused(k, LINNET_F32, kind), fused(k, LINNET_F16, 1);

@@ -44,8 +44,10 @@ typedef struct dw_span {
 /* What a thread keeps between rows: input rows widened to f32, or to i32 minus the zero point. */
 typedef struct dw_cache {
     float *rows;
-    int64_t held[LN_DEPTHWISE_ROWS];
+    int64_t held[LN_DEPTHWISE_ROWS + 1];
 } dw_cache;
+
+#include "fast/tail/depthwise_int8.inc.c"
 
 /* Returns row (n, z, y) of x, which is tap row `tap`. An f32 row is used in place. Rows of other types are widened once
  * for several output rows. */
@@ -178,7 +180,7 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
     ln_depthwise_weights parts = ln_depthwise_weights_of(call, b);
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     dw_cache cache = {.rows = (float *)(void *)(scratch + d->row_bytes)};
-    for (int i = 0; i < LN_DEPTHWISE_ROWS; i++) cache.held[i] = -1;
+    for (int i = 0; i <= LN_DEPTHWISE_ROWS; i++) cache.held[i] = -1;
     int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype);
     for (int64_t item = begin; item < end; item++) {
         int64_t position[3] = {item / w->out[1] / w->out[0], item / w->out[1] % w->out[0], item % w->out[1]};
@@ -186,7 +188,14 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
         char *y = (char *)b->outputs[0] + at * y_size;
         void *out = d->direct ? (void *)y : scratch;
         int64_t out_pixel = d->direct ? d->y.s[2] : d->channels;
-        if (d->transposed)
+#ifdef LN_SIMD_NEON
+        if (d->narrow != LN_NARROW_NONE) {
+            const bool sums = d->narrow == LN_NARROW_SUMS;
+            dw8_row(d, &parts, b->inputs[0], position, &cache, sums ? scratch : y, sums ? d->channels * 4 : d->y.s[2]);
+            if (!sums) continue;
+        } else
+#endif
+            if (d->transposed)
             dwt_row(d, &parts, (const float *)b->inputs[0] + position[0] * d->x.n, position[1], position[2], out,
                     out_pixel);
         else
@@ -208,7 +217,11 @@ const ln_kernel_code LN_SIMD_NAME(ln_depthwise_float) = {.can = ln_depthwise_can
 
 const ln_kernel_code LN_SIMD_NAME(ln_depthwise_integer) = {.can = ln_depthwise_can_integer,
                                                            .cost = ln_depthwise_cost,
+#ifdef LN_SIMD_NEON
+                                                           .configure = ln_depthwise_configure_narrow,
+#else
                                                            .configure = ln_depthwise_configure,
+#endif
                                                            .pack = ln_depthwise_pack,
                                                            .run = dw_run};
 

@@ -5,6 +5,8 @@
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
+static int64_t tap_bytes(const ln_depthwise *d) { return d->narrow == LN_NARROW_NONE ? 4 : 2; }
+
 static const ln_tensor *result_of(const ln_call *call) { return call->inner != NULL ? call->inner : &call->outputs[0]; }
 
 static linnet_status window_of(const ln_call *call, ln_window *g) {
@@ -93,7 +95,23 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     return true;
 }
 
-linnet_status ln_depthwise_configure(ln_call *call) {
+/* What a kernel that multiplies in 16 bits and has vectors of 8 channels can do with a call. */
+static int narrow_of(const ln_depthwise *d, int dtype) {
+    const ln_requant *r = &d->requant;
+    const bool u8 = dtype == LINNET_U8;
+    if (dtype == LINNET_I16 || d->channels < 8 || r->x_zero < (u8 ? 0 : INT8_MIN) || r->x_zero > (u8 ? 255 : INT8_MAX))
+        return LN_NARROW_NONE;
+    for (int64_t c = 0; c < d->channels; c++)
+        if (ln_requant_w_zero(r, c) < -1024 || ln_requant_w_zero(r, c) > 1024) return LN_NARROW_NONE;
+    if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || r->y_zero < -1024 || r->y_zero > 1024)
+        return LN_NARROW_SUMS;
+    if (r->mode == LN_REQUANT_FLOAT_RNE) return LN_NARROW_FLOAT;
+    for (int64_t c = 0; c < d->channels && r->mode == LN_REQUANT_TFLITE; c++)
+        if (r->shift[c] > 0) return LN_NARROW_SUMS;
+    return r->mode == LN_REQUANT_TFLITE ? LN_NARROW_FIXED : LN_NARROW_SUMS;
+}
+
+static linnet_status configure(ln_call *call, bool narrow) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     ln_depthwise *d = call->state = ln_call_state(call, sizeof *d);
     if (d == NULL) return LINNET_OUT_OF_MEMORY;
@@ -119,8 +137,11 @@ linnet_status ln_depthwise_configure(ln_call *call) {
                                     (int)((const ln_conv_attributes *)call->attributes)->requant, &d->requant);
         if (status != LINNET_OK) return status;
         d->sums_fit = sums_fit(call, d);
+        if (narrow) d->narrow = narrow_of(d, x->dtype);
+        d->x_u8 = x->dtype == LINNET_U8;
+        d->padding = (int8_t)(d->requant.x_zero - (d->x_u8 ? 128 : 0));
     }
-    size_t packed = (size_t)((ln_window_taps(g) * 4 + 2 * 8) * d->padded);
+    size_t packed = (size_t)((ln_window_taps(g) * tap_bytes(d) + 2 * 8) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
         call->packed_inputs = 1u << 1 | 1u << 2;
@@ -128,9 +149,20 @@ linnet_status ln_depthwise_configure(ln_call *call) {
         call->scratch_bytes = packed;
         call->phases = 2;
     }
-    d->widen = x->dtype != LINNET_F32;
-    d->row_bytes = d->direct ? 0 : ln_round_up((size_t)(g->out[2] * d->channels) * sizeof(float), LN_ALIGNMENT);
+    d->widen = x->dtype != LINNET_F32 && d->narrow == LN_NARROW_NONE;
+    d->row_bytes = d->direct || d->narrow > LN_NARROW_SUMS
+                       ? 0
+                       : ln_round_up((size_t)(g->out[2] * d->channels) * sizeof(float), LN_ALIGNMENT);
     call->scratch_thread = d->row_bytes;
+    if (d->narrow != LN_NARROW_NONE) {
+        int64_t reach[3];
+        d->in_place = !d->x_u8;
+        for (int i = 0; i < 3; i++) {
+            reach[i] = (g->out[i] - 1) * g->stride[i] + (g->kernel[i] - 1) * g->dilation[i] + 1;
+            if (g->pad_begin[i] > 0 || reach[i] > g->in[i]) d->in_place = false;
+        }
+        if (!d->in_place) call->scratch_thread += (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels);
+    }
     if (d->widen)
         call->scratch_thread += (size_t)(g->kernel[0] * g->kernel[1] * g->in[2] * d->channels) * sizeof(float);
     call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
@@ -138,8 +170,12 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     return LINNET_OK;
 }
 
+linnet_status ln_depthwise_configure(ln_call *call) { return configure(call, false); }
+
+linnet_status ln_depthwise_configure_narrow(ln_call *call) { return configure(call, true); }
+
 static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
-    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * 4;
+    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * tap_bytes(d);
     return (ln_depthwise_weights){packed, bias, (const int64_t *)(const void *)(bias + d->padded * 8)};
 }
 
@@ -169,7 +205,10 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
             int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) -
                                    ln_requant_w_zero(&d->requant, c)
                              : 0;
-            ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
+            if (d->narrow)
+                ((int16_t *)parts.taps)[t * d->padded + c] = (int16_t)v;
+            else
+                ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
         }
         ((int32_t *)parts.bias)[c] = d->sums_fit ? (int32_t)value : 0;
         ((int64_t *)parts.wide_bias)[c] = value;
