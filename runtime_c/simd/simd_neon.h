@@ -48,6 +48,15 @@ static inline vm vi_eq(vi a, vi b) { return vceqq_s32(a, b); }
 static inline vm vi_gt(vi a, vi b) { return vcgtq_s32(a, b); }
 static inline vi vi_min(vi a, vi b) { return vminq_s32(a, b); }
 static inline vi vi_max(vi a, vi b) { return vmaxq_s32(a, b); }
+static inline vi vi_max_i8(vi a, vi b) {
+    return vreinterpretq_s32_s8(vmaxq_s8(vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)));
+}
+static inline vi vi_max_u8(vi a, vi b) {
+    return vreinterpretq_s32_u8(vmaxq_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
+}
+static inline vi vi_max_i16(vi a, vi b) {
+    return vreinterpretq_s32_s16(vmaxq_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)));
+}
 static inline vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
 static inline vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
 static inline vi vi_xor(vi a, vi b) { return veorq_s32(a, b); }
