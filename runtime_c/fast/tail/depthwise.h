@@ -19,6 +19,7 @@ typedef struct ln_depthwise {
     ln_window_strides x, y;
     int64_t channels, padded;
     bool transposed; /* conv_transpose, f32 only */
+    bool swapped;    /* axes y and x are exchanged in `window`, x, y and the weights */
     bool constant;   /* weights and bias are packed; otherwise phase 0 packs them into scratch */
     bool widen;      /* x is not f32, so each thread widens the rows that it needs */
     bool direct;     /* f32 rows are computed directly in the output */

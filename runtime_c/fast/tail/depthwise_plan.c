@@ -72,12 +72,34 @@ static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int
     return c * s->n + kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
 }
 
+/* Strides of the weights, in the order of the axes of d->window. */
+static ln_window_strides weight_strides(const ln_depthwise *d, const ln_tensor *w) {
+    ln_window_strides s = ln_window_strides_of(w, 1);
+    if (d->swapped) s.s[1] = s.s[2], s.s[2] = ln_window_strides_of(w, 1).s[1];
+    return s;
+}
+
+static void swap_last(int64_t *v) {
+    const int64_t kept = v[1];
+    v[1] = v[2];
+    v[2] = kept;
+}
+
+/* A picture of width 1, such as a sound [n, time, 1, channels], is turned by a quarter, so that its rows are long. */
+static void swap_axes(ln_depthwise *d) {
+    ln_window *w = &d->window;
+    if (d->transposed || w->in[2] != 1 || w->out[2] != 1 || w->kernel[2] != 1 || w->pad_begin[2] != 0) return;
+    int64_t *all[] = {w->in, w->out, w->kernel, w->stride, w->dilation, w->pad_begin, w->pad_end, d->x.s, d->y.s};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) swap_last(all[i]);
+    d->swapped = true;
+}
+
 /* Whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
 static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     const ln_tensor *w = &call->inputs[1];
     if (!d->requant.wide) return true; /* 32-bit sums wrap by definition */
     if (w->data == NULL || (has_bias(call) && call->inputs[2].data == NULL)) return false;
-    ln_window_strides ws = ln_window_strides_of(w, 1);
+    ln_window_strides ws = weight_strides(d, w);
     int64_t zero = d->requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
     for (int64_t c = 0; c < d->channels; c++) {
         int64_t bias = has_bias(call)
@@ -124,6 +146,7 @@ static linnet_status configure(ln_call *call, bool narrow) {
     d->padded = (int64_t)ln_round_up((size_t)d->channels, LN_DEPTHWISE_LANES);
     d->constant = ln_packable(w) && (!has_bias(call) || ln_packable(&call->inputs[2]));
     d->transposed = call->op->id != LN_OP_CONV;
+    swap_axes(d);
     d->integer = !ln_dtype_is_float(x->dtype);
     d->low = -INFINITY, d->high = INFINITY;
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
@@ -187,7 +210,7 @@ ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffe
 static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
     const ln_depthwise *d = call->state;
     const ln_tensor *w = &call->inputs[1];
-    ln_window_strides ws = ln_window_strides_of(w, 1);
+    ln_window_strides ws = weight_strides(d, w);
     ln_depthwise_weights parts = parts_of(d, packed);
     int64_t taps = ln_window_taps(&d->window), stride = has_bias(call) ? call->inputs[2].strides[0] : 0;
     for (int64_t c = 0; c < d->padded; c++) {
