@@ -158,15 +158,19 @@ static int64_t interleave_3(const char *s, int64_t s_stride, char *t, int64_t ro
     int64_t p = 0;
     for (; size == 1 && p + 16 <= rows; p += 16) {
         const uint8_t *from = (const uint8_t *)s + p;
-        vst3q_u8((uint8_t *)t + 3 * p,
-                 (uint8x16x3_t){{vld1q_u8(from), vld1q_u8(from + s_stride), vld1q_u8(from + 2 * s_stride)}});
+        uint8x16x3_t planes;
+        planes.val[0] = vld1q_u8(from);
+        planes.val[1] = vld1q_u8(from + s_stride);
+        planes.val[2] = vld1q_u8(from + 2 * s_stride);
+        vst3q_u8((uint8_t *)t + 3 * p, planes);
     }
     for (; size == 4 && p + 4 <= rows; p += 4) {
-        const char *from = s + 4 * p;
-        vst3q_f32((float *)(void *)(t + 12 * p),
-                  (float32x4x3_t){{vld1q_f32((const float *)(const void *)from),
-                                   vld1q_f32((const float *)(const void *)(from + s_stride)),
-                                   vld1q_f32((const float *)(const void *)(from + 2 * s_stride))}});
+        const uint8_t *from = (const uint8_t *)s + 4 * p;
+        uint32x4x3_t planes;
+        planes.val[0] = vreinterpretq_u32_u8(vld1q_u8(from));
+        planes.val[1] = vreinterpretq_u32_u8(vld1q_u8(from + s_stride));
+        planes.val[2] = vreinterpretq_u32_u8(vld1q_u8(from + 2 * s_stride));
+        vst3q_u32((uint32_t *)(void *)(t + 12 * p), planes);
     }
     return p;
 }
