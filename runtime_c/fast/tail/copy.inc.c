@@ -154,7 +154,7 @@ static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t
 
 #if defined(LN_SIMD_NEON)
 /* The planes of a picture to pixels of three values without gaps: whole vectors of the rows. Returns how many rows. */
-static int64_t interleave_3(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
+static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
     int64_t p = 0;
     for (; size == 1 && p + 16 <= rows; p += 16) {
         const uint8_t *from = (const uint8_t *)s + p;
@@ -182,7 +182,7 @@ static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, in
                                     int64_t columns, size_t size) {
 #if defined(LN_SIMD_NEON)
     if (columns == 3 && t_stride == 3 * (int64_t)size) {
-        const int64_t done = interleave_3(s, s_stride, t, rows, size);
+        const int64_t done = LN_SIMD_NAME(interleave_3)(s, s_stride, t, rows, size);
         s += done * (int64_t)size, t += done * t_stride, rows -= done;
         if (rows == 0) return;
     }
