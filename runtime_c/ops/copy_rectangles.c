@@ -50,6 +50,10 @@ void ln_copy_corner(const char *s, int64_t s_stride, char *t, int64_t t_stride, 
                     ln_min(PIECE, rows - p), size);
 }
 
+static void copy_runs(char *t, int64_t t_step, const char *s, int64_t s_step, int64_t bytes, int64_t n) {
+    for (; n > 0; n--, t += t_step, s += s_step) memcpy(t, s, (size_t)bytes);
+}
+
 static void run_rectangle(const ln_copy_plan *plan, const ln_copy_rectangle *r, const char *source, char *target,
                           int64_t begin, int64_t end, ln_copy_transpose transpose) {
     int inner = r->shape == LN_COPY_TRANSPOSE ? 2 : 1, cut = r->rank - inner, last = r->rank - 1;
@@ -61,7 +65,15 @@ static void run_rectangle(const ln_copy_plan *plan, const ln_copy_rectangle *r, 
         from += at[d] * r->dims[d].source;
         to += at[d] * r->dims[d].target;
     }
+    const bool rows = r->shape == LN_COPY_RUN && r->panels == 1 && cut > 0;
     for (int64_t item = begin; item < end; item++) {
+        if (rows) { /* all but the last of the runs along the innermost of the other dims */
+            const ln_copy_dim *d = &r->dims[cut - 1];
+            const int64_t n = ln_min(d->size - at[cut - 1], end - item) - 1;
+            copy_runs(target + to * size, d->target * size, source + from * size, d->source * size,
+                      r->dims[cut].size * size, n);
+            item += n, at[cut - 1] += n, from += n * d->source, to += n * d->target;
+        }
         int64_t first = panel * r->panel, n = ln_min(r->panel, r->dims[cut].size - first);
         const char *s = source + (from + first * r->dims[cut].source) * size;
         char *t = target + (to + first * r->dims[cut].target) * size;

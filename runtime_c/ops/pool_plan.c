@@ -26,10 +26,14 @@ void ln_pool_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
     const ln_tensor *x = &call->inputs[0];
     const int64_t channels = x->dims[a->channel_axis == 1 ? 1 : x->rank - 1];
     const bool floats = ln_dtype_is_float(x->dtype);
-    /* Other dtypes than f32 are converted at each tap. */
-    ln_scale_operations(counts, x->dtype == LINNET_F32 ? 1 : x->dtype == LINNET_I16 ? 28 : 24);
+    const bool bytes = x->dtype == LINNET_I8 || x->dtype == LINNET_U8;
+    const bool lanes = x->dtype == LINNET_F32 || (!floats && a->kind == LN_POOL_KIND_MAX) || bytes;
+    /* Other dtypes are converted at each tap. */
+    ln_scale_operations(counts, !lanes                                   ? (x->dtype == LINNET_I16 ? 28 : 24)
+                                : !floats && a->kind != LN_POOL_KIND_MAX ? 1.5
+                                                                         : 1);
     const double results = (double)ln_count(&call->outputs[0]);
-    counts->work[LN_RATE_MAP] += results * (x->dtype == LINNET_F32 ? 1.5 : 8);
+    counts->work[LN_RATE_MAP] += results * (lanes ? 1.5 : 8);
     counts->work[LN_RATE_MOVE] += 32 * results / (double)ln_max(channels, 1); /* the bounds of each window */
     /* Floats have masked loads and stores, so only a line of less than one vector is slow. */
     if (!floats || channels <= 8) ln_scale_operations(counts, ln_short_lines(kernel, channels));

@@ -48,6 +48,9 @@ static inline vm vi_eq(vi a, vi b) { return _mm256_cmpeq_epi32(a, b); }
 static inline vm vi_gt(vi a, vi b) { return _mm256_cmpgt_epi32(a, b); }
 static inline vi vi_min(vi a, vi b) { return _mm256_min_epi32(a, b); }
 static inline vi vi_max(vi a, vi b) { return _mm256_max_epi32(a, b); }
+static inline vi vi_max_i8(vi a, vi b) { return _mm256_max_epi8(a, b); }
+static inline vi vi_max_u8(vi a, vi b) { return _mm256_max_epu8(a, b); }
+static inline vi vi_max_i16(vi a, vi b) { return _mm256_max_epi16(a, b); }
 static inline vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
 static inline vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 static inline vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }

@@ -53,6 +53,9 @@ static inline vm vi_eq(vi a, vi b) { return _mm512_cmpeq_epi32_mask(a, b); }
 static inline vm vi_gt(vi a, vi b) { return _mm512_cmpgt_epi32_mask(a, b); }
 static inline vi vi_min(vi a, vi b) { return _mm512_min_epi32(a, b); }
 static inline vi vi_max(vi a, vi b) { return _mm512_max_epi32(a, b); }
+static inline vi vi_max_i8(vi a, vi b) { return _mm512_max_epi8(a, b); }
+static inline vi vi_max_u8(vi a, vi b) { return _mm512_max_epu8(a, b); }
+static inline vi vi_max_i16(vi a, vi b) { return _mm512_max_epi16(a, b); }
 static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
 static inline vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 static inline vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }

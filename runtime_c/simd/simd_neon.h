@@ -48,6 +48,15 @@ static inline vm vi_eq(vi a, vi b) { return vceqq_s32(a, b); }
 static inline vm vi_gt(vi a, vi b) { return vcgtq_s32(a, b); }
 static inline vi vi_min(vi a, vi b) { return vminq_s32(a, b); }
 static inline vi vi_max(vi a, vi b) { return vmaxq_s32(a, b); }
+static inline vi vi_max_i8(vi a, vi b) {
+    return vreinterpretq_s32_s8(vmaxq_s8(vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)));
+}
+static inline vi vi_max_u8(vi a, vi b) {
+    return vreinterpretq_s32_u8(vmaxq_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
+}
+static inline vi vi_max_i16(vi a, vi b) {
+    return vreinterpretq_s32_s16(vmaxq_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)));
+}
 static inline vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
 static inline vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
 static inline vi vi_xor(vi a, vi b) { return veorq_s32(a, b); }
@@ -55,6 +64,24 @@ static inline vi vi_shl(vi a, int n) { return vshlq_s32(a, vdupq_n_s32(n)); }
 static inline vi vi_sar(vi a, int n) { return vshlq_s32(a, vdupq_n_s32(-n)); }
 static inline vi vi_shr(vi a, int n) {
     return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), vdupq_n_s32(-n)));
+}
+
+/* ln_fixed_multiply of kernel/common/requant.h for each lane: fixed >= 0, real = fixed * 2^(shift - 31), shift in [-31,
+ * 31]. The high product is never INT32_MIN, so that taking 1 from negative lanes, which makes the rounding shift round
+ * halves away from zero, does not wrap. */
+#define VI_FIXED_MULTIPLY 1
+static inline vi vi_fixed_multiply(vi x, vi fixed, vi shift) {
+    vi right = vminq_s32(shift, vdupq_n_s32(0));
+    x = vqrdmulhq_s32(vshlq_s32(x, vmaxq_s32(shift, vdupq_n_s32(0))), fixed);
+    return vrshlq_s32(vsraq_n_s32(x, vandq_s32(x, right), 31), right);
+}
+/* ln_fixed_multiply_single; shift in [-31, 30]. */
+#define VI_FIXED_MULTIPLY_SINGLE 1
+static inline vi vi_fixed_multiply_single(vi x, vi fixed, vi shift) {
+    vi down = vsubq_s32(shift, vdupq_n_s32(31));
+    int64x2_t low = vrshlq_s64(vmull_s32(vget_low_s32(x), vget_low_s32(fixed)), vmovl_s32(vget_low_s32(down)));
+    int64x2_t high = vrshlq_s64(vmull_high_s32(x, fixed), vmovl_high_s32(down));
+    return vqmovn_high_s64(vqmovn_s64(low), high);
 }
 
 /* Adds the halves, as on x86: (0 + 2) + (1 + 3). */

@@ -51,6 +51,9 @@ static inline vm vi_eq(vi a, vi b) { return _mm_cmpeq_epi32(a, b); }
 static inline vm vi_gt(vi a, vi b) { return _mm_cmpgt_epi32(a, b); }
 static inline vi vi_min(vi a, vi b) { return vi_select(vi_gt(b, a), a, b); }
 static inline vi vi_max(vi a, vi b) { return vi_select(vi_gt(a, b), a, b); }
+static inline vi vi_max_i8(vi a, vi b) { return vi_select(_mm_cmpgt_epi8(a, b), a, b); }
+static inline vi vi_max_u8(vi a, vi b) { return _mm_max_epu8(a, b); }
+static inline vi vi_max_i16(vi a, vi b) { return _mm_max_epi16(a, b); }
 static inline vi vi_and(vi a, vi b) { return _mm_and_si128(a, b); }
 static inline vi vi_or(vi a, vi b) { return _mm_or_si128(a, b); }
 static inline vi vi_xor(vi a, vi b) { return _mm_xor_si128(a, b); }

@@ -48,6 +48,41 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
     quant_free(t.inputs[0].quant), quant_free(t.inputs[1].quant), quant_free(t.outputs[0].quant);
 }
 
+/* A sound: pictures of width 1, with a kernel of width 1. */
+static void column(int dtype, int channels, int height) {
+    int64_t pads[4] = {random_below(3), 0, random_below(3), 0}, strides[2] = {1 + random_below(2), 1},
+            dilations[2] = {1 + random_below(2), 1};
+    int kernel = 1 + random_below(5);
+    if ((kernel - 1) * dilations[0] + 1 > height + pads[0] + pads[2]) return;
+    bool integer = !ln_dtype_is_float(dtype);
+    ln_conv_attributes a = {.strides = {strides, 2},
+                            .dilations = {dilations, 2},
+                            .pads = {pads, 4},
+                            .group = channels,
+                            .channel_axis = 1,
+                            .requant = random_below(3),
+                            .output_dtype = dtype};
+    test_case t = {.name = "depthwise of width 1",
+                   .op = LN_OP_CONV,
+                   .attributes = &a,
+                   .n_inputs = 3,
+                   .n_outputs = 1,
+                   .y_layout = LN_LAYOUT_CHANNELS_LAST,
+                   .tolerance = 1e-5};
+    t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, 1);
+    t.inputs[1] = TENSOR(integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, channels, 1, kernel, 1);
+    t.inputs[2] = TENSOR(dtype == LINNET_I16 ? LINNET_I64 : integer ? LINNET_I32 : dtype, LN_LAYOUT_DENSE, channels);
+    t.constant[1] = t.constant[2] = random_below(2);
+    if (integer) {
+        int zero = dtype == LINNET_I16 ? 0 : 5;
+        t.inputs[0].quant = quant_of(1, 0, 0.01, 0.02, zero, zero);
+        t.inputs[1].quant = quant_of(channels, 0, 0.001, 0.004, 0, 0);
+        t.outputs[0].quant = quant_of(1, 0, 0.05, 0.1, zero, zero);
+    }
+    compare(&t);
+    quant_free(t.inputs[0].quant), quant_free(t.inputs[1].quant), quant_free(t.outputs[0].quant);
+}
+
 /* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp, to f32; 1: residual
  * and a factor, to f32 or f16; 2: dequantized residual, to i8. */
 static void fused(const ln_kernel *kernel, int dtype, int kind) {
@@ -141,6 +176,21 @@ int main(int argc, char **argv) {
                     one(integers[d], integers[d], channels[c], height, width, kernel, stride, dilation, pad, 0, true);
                 }
             }
+    /* Rows around the blocks and segments of the kernels for 3 x 3 and 5 x 5, with every kind of padding and output. */
+    static const int widths[] = {5, 6, 7, 8, 9, 11, 55, 56, 57, 58, 59, 113};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+        for (int kernel = 3; kernel <= 5; kernel += 2)
+            for (int stride = 1; stride <= 3; stride++)
+                for (int pad = 0; pad <= kernel / 2 + 1; pad++) {
+                    int x = integers[random_below(2)], y = integers[random_below(2)], mode = random_below(3);
+                    one(x, y, channels[random_below(13)], 6, widths[i], kernel, stride, 1, pad, mode, true);
+                    one(LINNET_F32, LINNET_F32, channels[random_below(13)], 6, widths[i], kernel, stride, 1, pad, 0,
+                        random_below(3) > 0);
+                }
+    for (int i = 0; i < 12; i++) { /* width 1 */
+        column(LINNET_F32, channels[random_below(13)], 1 + random_below(20));
+        column(integers[random_below(3)], channels[random_below(13)], 1 + random_below(20));
+    }
     for (const ln_kernel *k = ln_kernels; k->code != NULL; k++)
         for (int kind = 0; kind < 3 && can_run(k); kind++) {
             if (strncmp(k->name, "conv_float_depthwise", 20) == 0) fused(k, LINNET_F32, kind), fused(k, LINNET_F16, 1);

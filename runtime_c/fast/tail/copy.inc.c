@@ -152,10 +152,41 @@ static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t
 }
 #endif
 
+#if defined(LN_SIMD_NEON)
+/* The planes of a picture to pixels of three values without gaps: whole vectors of the rows. Returns how many rows. */
+static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
+    int64_t p = 0;
+    for (; size == 1 && p + 16 <= rows; p += 16) {
+        const uint8_t *from = (const uint8_t *)s + p;
+        uint8x16x3_t planes;
+        planes.val[0] = vld1q_u8(from);
+        planes.val[1] = vld1q_u8(from + s_stride);
+        planes.val[2] = vld1q_u8(from + 2 * s_stride);
+        vst3q_u8((uint8_t *)t + 3 * p, planes);
+    }
+    for (; size == 4 && p + 4 <= rows; p += 4) {
+        const uint8_t *from = (const uint8_t *)s + 4 * p;
+        uint32x4x3_t planes;
+        planes.val[0] = vreinterpretq_u32_u8(vld1q_u8(from));
+        planes.val[1] = vreinterpretq_u32_u8(vld1q_u8(from + s_stride));
+        planes.val[2] = vreinterpretq_u32_u8(vld1q_u8(from + 2 * s_stride));
+        vst3q_u32((uint32_t *)(void *)(t + 12 * p), planes);
+    }
+    return p;
+}
+#endif
+
 /* Computes target[p][q] = source[q][p] for p < rows, q < columns; strides are in bytes. Tiles of 16 x 16 fill whole
  * cache lines. */
 static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows,
                                     int64_t columns, size_t size) {
+#if defined(LN_SIMD_NEON)
+    if (columns == 3 && t_stride == 3 * (int64_t)size) {
+        const int64_t done = LN_SIMD_NAME(interleave_3)(s, s_stride, t, rows, size);
+        s += done * (int64_t)size, t += done * t_stride, rows -= done;
+        if (rows == 0) return;
+    }
+#endif
     int step = size == 4 ? LN_TILE_4 : size <= 2 ? 8 : 16;
     int64_t whole_rows = size == 8 ? 0 : rows / step * step, whole_columns = columns / step * step,
             width = (int64_t)size;

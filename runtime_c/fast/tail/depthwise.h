@@ -10,24 +10,33 @@
 #define LN_DEPTHWISE_ROWS 64  /* the largest number of rows of taps (kernel depth * height) */
 #define LN_DEPTHWISE_LANES 16 /* channels are padded to a multiple of this number, the widest vector */
 
+/* What a kernel for 8-bit inputs (ln_depthwise_configure_narrow) stores: sums, for requant_row, or values that it
+ * requantises in registers, by float_rne or by tflite. */
+enum { LN_NARROW_NONE, LN_NARROW_SUMS, LN_NARROW_FLOAT, LN_NARROW_FIXED };
+
 typedef struct ln_depthwise {
     ln_window window;
     ln_window_strides x, y;
     int64_t channels, padded;
     bool transposed; /* conv_transpose, f32 only */
+    bool swapped;    /* axes y and x are exchanged in `window`, x, y and the weights */
     bool constant;   /* weights and bias are packed; otherwise phase 0 packs them into scratch */
     bool widen;      /* x is not f32, so each thread widens the rows that it needs */
     bool direct;     /* f32 rows are computed directly in the output */
     bool apply;      /* ln_epilogue_apply stores (in place, with direct) */
     float low, high; /* clamp range for floats */
     bool integer;
-    bool sums_fit;    /* the constants prove that sum and bias fit in 32 bits; otherwise the bias is added in 64 bits */
+    bool sums_fit; /* the constants prove that sum and bias fit in 32 bits; otherwise the bias is added in 64 bits */
+    int narrow;    /* LN_NARROW_NONE: the kernel widens x to 32 bits; otherwise weights are packed as i16 */
+    bool in_place; /* narrow reads rows of the input itself: they are i8 and without padding */
+    bool x_u8;
+    int8_t padding;   /* the zero point of x as i8 */
     size_t row_bytes; /* of the result row in the thread's scratch; the widened rows follow */
     ln_requant requant;
 } ln_depthwise;
 
-/* Packed: weights [taps][padded] (f32, or i32 with the zero point subtracted), then two rows of `padded` 64-bit cells:
- * the bias (f32, or i32 if sums_fit, else 0), and the bias as i64. */
+/* Packed: weights [taps][padded] (f32, or i32 or, for narrow, i16 with the zero point subtracted), then two rows of
+ * `padded` 64-bit cells: the bias (f32, or i32 if sums_fit, else 0), and the bias as i64. */
 typedef struct ln_depthwise_weights {
     const void *taps, *bias;
     const int64_t *wide_bias;
@@ -51,6 +60,8 @@ bool ln_depthwise_can_float(const ln_call *call);
 bool ln_depthwise_can_integer(const ln_call *call);
 bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */
 linnet_status ln_depthwise_configure(ln_call *call);
+/* The same for kernels that multiply 8-bit inputs in 16 bits where they can. */
+linnet_status ln_depthwise_configure_narrow(ln_call *call);
 void ln_depthwise_pack(const ln_call *call, void *packed);
 /* Phase 0 of calls with weights that are not constant. */
 void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b);

@@ -44,8 +44,10 @@ typedef struct dw_span {
 /* What a thread keeps between rows: input rows widened to f32, or to i32 minus the zero point. */
 typedef struct dw_cache {
     float *rows;
-    int64_t held[LN_DEPTHWISE_ROWS];
+    int64_t held[LN_DEPTHWISE_ROWS + 1];
 } dw_cache;
+
+#include "fast/tail/depthwise_int8.inc.c"
 
 /* Returns row (n, z, y) of x, which is tap row `tap`. An f32 row is used in place. Rows of other types are widened once
  * for several output rows. */
@@ -72,6 +74,8 @@ static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x,
     cache->held[slot] = id;
     return row;
 }
+
+#include "fast/tail/depthwise_f32.inc.c"
 
 /* Computes one output row into `out` (f32, or i32 sums); pixels are out_pixel elements apart. */
 static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, const void *x,
@@ -167,6 +171,15 @@ static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_dept
     }
 }
 
+static void dw_single(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, const void *x,
+                      const int64_t *position, dw_cache *cache, void *out, int64_t out_pixel, void *y) {
+    if (d->transposed)
+        dwt_row(d, parts, (const float *)x + position[0] * d->x.n, position[1], position[2], out, out_pixel);
+    else
+        dw_row(call, d, parts, x, position, cache, out, out_pixel);
+    if (d->integer) dw_requant(call, d, parts, out, y);
+}
+
 static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                             int thread) {
     const ln_depthwise *d = call->state;
@@ -178,24 +191,36 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
     ln_depthwise_weights parts = ln_depthwise_weights_of(call, b);
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     dw_cache cache = {.rows = (float *)(void *)(scratch + d->row_bytes)};
-    for (int i = 0; i < LN_DEPTHWISE_ROWS; i++) cache.held[i] = -1;
+    for (int i = 0; i <= LN_DEPTHWISE_ROWS; i++) cache.held[i] = -1;
     int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype);
-    for (int64_t item = begin; item < end; item++) {
+    for (int64_t item = begin, rows; item < end; item += rows) {
         int64_t position[3] = {item / w->out[1] / w->out[0], item / w->out[1] % w->out[0], item % w->out[1]};
         int64_t at = position[0] * d->y.n + position[1] * d->y.s[0] + position[2] * d->y.s[1];
         char *y = (char *)b->outputs[0] + at * y_size;
         void *out = d->direct ? (void *)y : scratch;
         int64_t out_pixel = d->direct ? d->y.s[2] : d->channels;
-        if (d->transposed)
-            dwt_row(d, &parts, (const float *)b->inputs[0] + position[0] * d->x.n, position[1], position[2], out,
-                    out_pixel);
-        else
-            dw_row(call, d, &parts, b->inputs[0], position, &cache, out, out_pixel);
-        if (d->integer)
-            dw_requant(call, d, &parts, out, y);
-        else if (!d->direct && call->epilogue == NULL)
+        rows = 1;
+#ifdef LN_SIMD_NEON
+        if (d->narrow != LN_NARROW_NONE) {
+            const bool sums = d->narrow == LN_NARROW_SUMS;
+            dw8_row(d, &parts, b->inputs[0], position, &cache, sums ? scratch : y, sums ? d->channels * 4 : d->y.s[2]);
+            if (sums) dw_requant(call, d, &parts, out, y);
+        } else if (!d->integer && !d->transposed) {
+            const bool pair = d->direct && w->stride[1] == 1 && w->dilation[1] == 1 && w->stride[2] == 1 &&
+                              item + 1 < end && position[2] + 1 < w->out[1];
+            void *outs[2] = {out, pair ? y + d->y.s[1] * y_size : NULL};
+            if (!dw4_rows(d, &parts, call->inputs[0].dtype, b->inputs[0], position, &cache, outs, out_pixel))
+                dw_row(call, d, &parts, b->inputs[0], position, &cache, out, out_pixel);
+            else if (pair)
+                rows = 2;
+        } else
+#endif
+            dw_single(call, d, &parts, b->inputs[0], position, &cache, out, out_pixel, y);
+        if (!d->integer && !d->direct && call->epilogue == NULL)
             any_narrow_rows(call->outputs[0].dtype, out, w->out[2], d->channels, y, d->y.s[2]);
-        if (d->apply) ln_epilogue_apply(call, b, item * w->out[2], w->out[2], 0, d->channels, out, out_pixel);
+        for (int64_t r = 0; r < rows && d->apply; r++)
+            ln_epilogue_apply(call, b, (item + r) * w->out[2], w->out[2], 0, d->channels,
+                              r == 0 ? out : (void *)(y + d->y.s[1] * y_size), out_pixel);
     }
     return LINNET_OK;
 }
@@ -208,7 +233,11 @@ const ln_kernel_code LN_SIMD_NAME(ln_depthwise_float) = {.can = ln_depthwise_can
 
 const ln_kernel_code LN_SIMD_NAME(ln_depthwise_integer) = {.can = ln_depthwise_can_integer,
                                                            .cost = ln_depthwise_cost,
+#ifdef LN_SIMD_NEON
+                                                           .configure = ln_depthwise_configure_narrow,
+#else
                                                            .configure = ln_depthwise_configure,
+#endif
                                                            .pack = ln_depthwise_pack,
                                                            .run = dw_run};
 

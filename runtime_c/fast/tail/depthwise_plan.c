@@ -5,6 +5,8 @@
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
+static int64_t tap_bytes(const ln_depthwise *d) { return d->narrow == LN_NARROW_NONE ? 4 : 2; }
+
 static const ln_tensor *result_of(const ln_call *call) { return call->inner != NULL ? call->inner : &call->outputs[0]; }
 
 static linnet_status window_of(const ln_call *call, ln_window *g) {
@@ -70,12 +72,34 @@ static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int
     return c * s->n + kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
 }
 
+/* Strides of the weights, in the order of the axes of d->window. */
+static ln_window_strides weight_strides(const ln_depthwise *d, const ln_tensor *w) {
+    ln_window_strides s = ln_window_strides_of(w, 1);
+    if (d->swapped) s.s[1] = s.s[2], s.s[2] = ln_window_strides_of(w, 1).s[1];
+    return s;
+}
+
+static void swap_last(int64_t *v) {
+    const int64_t kept = v[1];
+    v[1] = v[2];
+    v[2] = kept;
+}
+
+/* A picture of width 1, such as a sound [n, time, 1, channels], is turned by a quarter, so that its rows are long. */
+static void swap_axes(ln_depthwise *d) {
+    ln_window *w = &d->window;
+    if (d->transposed || w->in[2] != 1 || w->out[2] != 1 || w->kernel[2] != 1 || w->pad_begin[2] != 0) return;
+    int64_t *all[] = {w->in, w->out, w->kernel, w->stride, w->dilation, w->pad_begin, w->pad_end, d->x.s, d->y.s};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) swap_last(all[i]);
+    d->swapped = true;
+}
+
 /* Whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
 static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     const ln_tensor *w = &call->inputs[1];
     if (!d->requant.wide) return true; /* 32-bit sums wrap by definition */
     if (w->data == NULL || (has_bias(call) && call->inputs[2].data == NULL)) return false;
-    ln_window_strides ws = ln_window_strides_of(w, 1);
+    ln_window_strides ws = weight_strides(d, w);
     int64_t zero = d->requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
     for (int64_t c = 0; c < d->channels; c++) {
         int64_t bias = has_bias(call)
@@ -93,7 +117,23 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     return true;
 }
 
-linnet_status ln_depthwise_configure(ln_call *call) {
+/* What a kernel that multiplies in 16 bits and has vectors of 8 channels can do with a call. */
+static int narrow_of(const ln_depthwise *d, int dtype) {
+    const ln_requant *r = &d->requant;
+    const bool u8 = dtype == LINNET_U8;
+    if (dtype == LINNET_I16 || d->channels < 8 || r->x_zero < (u8 ? 0 : INT8_MIN) || r->x_zero > (u8 ? 255 : INT8_MAX))
+        return LN_NARROW_NONE;
+    for (int64_t c = 0; c < d->channels; c++)
+        if (ln_requant_w_zero(r, c) < -1024 || ln_requant_w_zero(r, c) > 1024) return LN_NARROW_NONE;
+    if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || r->y_zero < -1024 || r->y_zero > 1024)
+        return LN_NARROW_SUMS;
+    if (r->mode == LN_REQUANT_FLOAT_RNE) return LN_NARROW_FLOAT;
+    for (int64_t c = 0; c < d->channels && r->mode == LN_REQUANT_TFLITE; c++)
+        if (r->shift[c] > 0) return LN_NARROW_SUMS;
+    return r->mode == LN_REQUANT_TFLITE ? LN_NARROW_FIXED : LN_NARROW_SUMS;
+}
+
+static linnet_status configure(ln_call *call, bool narrow) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     ln_depthwise *d = call->state = ln_call_state(call, sizeof *d);
     if (d == NULL) return LINNET_OUT_OF_MEMORY;
@@ -106,6 +146,7 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     d->padded = (int64_t)ln_round_up((size_t)d->channels, LN_DEPTHWISE_LANES);
     d->constant = ln_packable(w) && (!has_bias(call) || ln_packable(&call->inputs[2]));
     d->transposed = call->op->id != LN_OP_CONV;
+    swap_axes(d);
     d->integer = !ln_dtype_is_float(x->dtype);
     d->low = -INFINITY, d->high = INFINITY;
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
@@ -119,8 +160,11 @@ linnet_status ln_depthwise_configure(ln_call *call) {
                                     (int)((const ln_conv_attributes *)call->attributes)->requant, &d->requant);
         if (status != LINNET_OK) return status;
         d->sums_fit = sums_fit(call, d);
+        if (narrow) d->narrow = narrow_of(d, x->dtype);
+        d->x_u8 = x->dtype == LINNET_U8;
+        d->padding = (int8_t)(d->requant.x_zero - (d->x_u8 ? 128 : 0));
     }
-    size_t packed = (size_t)((ln_window_taps(g) * 4 + 2 * 8) * d->padded);
+    size_t packed = (size_t)((ln_window_taps(g) * tap_bytes(d) + 2 * 8) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
         call->packed_inputs = 1u << 1 | 1u << 2;
@@ -128,9 +172,20 @@ linnet_status ln_depthwise_configure(ln_call *call) {
         call->scratch_bytes = packed;
         call->phases = 2;
     }
-    d->widen = x->dtype != LINNET_F32;
-    d->row_bytes = d->direct ? 0 : ln_round_up((size_t)(g->out[2] * d->channels) * sizeof(float), LN_ALIGNMENT);
+    d->widen = x->dtype != LINNET_F32 && d->narrow == LN_NARROW_NONE;
+    d->row_bytes = d->direct || d->narrow > LN_NARROW_SUMS
+                       ? 0
+                       : ln_round_up((size_t)(g->out[2] * d->channels) * sizeof(float), LN_ALIGNMENT);
     call->scratch_thread = d->row_bytes;
+    if (d->narrow != LN_NARROW_NONE) {
+        int64_t reach[3];
+        d->in_place = !d->x_u8;
+        for (int i = 0; i < 3; i++) {
+            reach[i] = (g->out[i] - 1) * g->stride[i] + (g->kernel[i] - 1) * g->dilation[i] + 1;
+            if (g->pad_begin[i] > 0 || reach[i] > g->in[i]) d->in_place = false;
+        }
+        if (!d->in_place) call->scratch_thread += (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels);
+    }
     if (d->widen)
         call->scratch_thread += (size_t)(g->kernel[0] * g->kernel[1] * g->in[2] * d->channels) * sizeof(float);
     call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
@@ -138,8 +193,12 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     return LINNET_OK;
 }
 
+linnet_status ln_depthwise_configure(ln_call *call) { return configure(call, false); }
+
+linnet_status ln_depthwise_configure_narrow(ln_call *call) { return configure(call, true); }
+
 static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
-    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * 4;
+    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * tap_bytes(d);
     return (ln_depthwise_weights){packed, bias, (const int64_t *)(const void *)(bias + d->padded * 8)};
 }
 
@@ -151,7 +210,7 @@ ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffe
 static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
     const ln_depthwise *d = call->state;
     const ln_tensor *w = &call->inputs[1];
-    ln_window_strides ws = ln_window_strides_of(w, 1);
+    ln_window_strides ws = weight_strides(d, w);
     ln_depthwise_weights parts = parts_of(d, packed);
     int64_t taps = ln_window_taps(&d->window), stride = has_bias(call) ? call->inputs[2].strides[0] : 0;
     for (int64_t c = 0; c < d->padded; c++) {
@@ -169,7 +228,10 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
             int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) -
                                    ln_requant_w_zero(&d->requant, c)
                              : 0;
-            ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
+            if (d->narrow)
+                ((int16_t *)parts.taps)[t * d->padded + c] = (int16_t)v;
+            else
+                ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
         }
         ((int32_t *)parts.bias)[c] = d->sums_fit ? (int32_t)value : 0;
         ((int64_t *)parts.wide_bias)[c] = value;

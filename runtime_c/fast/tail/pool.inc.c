@@ -1,6 +1,6 @@
-/* pool.inc.c - max and average pooling, with vectors over channels; f32 inline, other types converted to f32, which
- * holds them exactly. Compiled per ISA by longtail__<isa>.c. Code that does not depend on the ISA is in
- * ops/pool_plan.c. */
+/* pool.inc.c - max and average pooling, with vectors over channels; f32, maxima of integers and averages of i8 and u8
+ * inline, other types converted to f32, which holds them exactly. Compiled per ISA by longtail__<isa>.c. Code that does
+ * not depend on the ISA is in ops/pool_plan.c. */
 #include "ops/pool.h"
 #include "fast/tail/any.inc.c"
 
@@ -43,6 +43,91 @@ static LN_ALWAYS_INLINE void pool_window(const bool single, const bool average, 
         pool_vectors(single, average, 1, s, c, (int)ln_min(VF_WIDTH, channels - c), out);
 }
 
+/* Maxima of integers of one dtype, which is a constant, in lanes of their size: `blocks` vectors from channel c on, or
+ * (with blocks 1) the n channels of less than a vector. */
+static LN_ALWAYS_INLINE void pool_maxima(const int dtype, const int blocks, const pool_span *s, int64_t c, int n,
+                                         void *out) {
+    const int64_t size = dtype == LINNET_I16 ? 2 : 1;
+    const int lanes = (int)(VF_WIDTH * 4 / size);
+    int32_t part[VF_WIDTH] = {0};
+    vi v[4];
+    LN_UNROLL
+    for (int i = 0; i < blocks; i++)
+        v[i] = vi_set1(dtype == LINNET_I8 ? (int32_t)0x80808080u : dtype == LINNET_I16 ? (int32_t)0x80008000u : 0);
+    for (int64_t kz = 0; kz < s->nz; kz++)
+        for (int64_t ky = 0; ky < s->ny; ky++) {
+            const char *tap = (const char *)s->x + (kz * s->xz + ky * s->xy + c) * size;
+            for (int64_t kx = 0; kx < s->nx; kx++, tap += s->xx * size) {
+                if (n < lanes) memcpy(part, tap, (size_t)(n * size));
+                LN_UNROLL
+                for (int i = 0; i < blocks; i++) {
+                    vi x = vi_load(n < lanes ? part : (const int32_t *)(const void *)tap + i * VF_WIDTH);
+                    v[i] = dtype == LINNET_I8   ? vi_max_i8(v[i], x)
+                           : dtype == LINNET_U8 ? vi_max_u8(v[i], x)
+                                                : vi_max_i16(v[i], x);
+                }
+            }
+        }
+    char *to = (char *)out + c * size;
+    LN_UNROLL
+    for (int i = 0; i < blocks; i++) vi_store(n < lanes ? part : (int32_t *)(void *)to + i * VF_WIDTH, v[i]);
+    if (n < lanes) memcpy(to, part, (size_t)(n * size));
+}
+
+static LN_ALWAYS_INLINE void pool_maximum(const int dtype, const pool_span *s, int64_t channels, void *out) {
+    const int64_t lanes = VF_WIDTH * 4 / (dtype == LINNET_I16 ? 2 : 1);
+    int64_t c = 0;
+    for (; c + 4 * lanes <= channels; c += 4 * lanes) pool_maxima(dtype, 4, s, c, (int)lanes, out);
+    for (; c < channels; c += lanes) {
+        if (channels >= lanes)
+            pool_maxima(dtype, 1, s, ln_min(c, channels - lanes), (int)lanes, out); /* the last computes some again */
+        else
+            pool_maxima(dtype, 1, s, 0, (int)channels, out);
+    }
+}
+
+static LN_NEVER_INLINE void pool_maximum_i8(const pool_span *s, int64_t n, void *y) {
+    pool_maximum(LINNET_I8, s, n, y);
+}
+static LN_NEVER_INLINE void pool_maximum_u8(const pool_span *s, int64_t n, void *y) {
+    pool_maximum(LINNET_U8, s, n, y);
+}
+static LN_NEVER_INLINE void pool_maximum_i16(const pool_span *s, int64_t n, void *y) {
+    pool_maximum(LINNET_I16, s, n, y);
+}
+
+/* Averages of i8 or u8: sums of 32 bits, divided as in pool_vectors. */
+static LN_ALWAYS_INLINE void pool_sums(const int blocks, const pool_span *s, int64_t c, void *out) {
+    const bool u8 = s->dtype == LINNET_U8;
+    vi v[4];
+    LN_UNROLL
+    for (int i = 0; i < blocks; i++) v[i] = vi_set1((int32_t)s->start);
+    for (int64_t kz = 0; kz < s->nz; kz++)
+        for (int64_t ky = 0; ky < s->ny; ky++) {
+            const int8_t *tap = (const int8_t *)s->x + kz * s->xz + ky * s->xy + c;
+            for (int64_t kx = 0; kx < s->nx; kx++, tap += s->xx) {
+                LN_UNROLL
+                for (int i = 0; i < blocks; i++)
+                    v[i] = vi_add(v[i], u8 ? vi_load_u8((const uint8_t *)tap + i * VF_WIDTH)
+                                           : vi_load_i8(tap + i * VF_WIDTH));
+            }
+        }
+    LN_UNROLL
+    for (int i = 0; i < blocks; i++) {
+        vi q = vi_from_vf(vf_div(vf_from_vi(v[i]), vf_set1(s->count)));
+        if (u8)
+            vi_store_u8((uint8_t *)out + c + i * VF_WIDTH, q);
+        else
+            vi_store_i8((int8_t *)out + c + i * VF_WIDTH, q);
+    }
+}
+
+static void pool_average(const pool_span *s, int64_t channels, void *out) {
+    int64_t c = 0;
+    for (; c + 4 * VF_WIDTH <= channels; c += 4 * VF_WIDTH) pool_sums(4, s, c, out);
+    for (; c < channels; c += VF_WIDTH) pool_sums(1, s, ln_min(c, channels - VF_WIDTH), out);
+}
+
 static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                               int thread) {
     (void)phase, (void)thread;
@@ -79,8 +164,16 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
                 pool_window(true, true, &s, channels, y);
             else if (dtype == LINNET_F32)
                 pool_window(true, false, &s, channels, y);
+            else if (average && (dtype == LINNET_I8 || dtype == LINNET_U8) && channels >= VF_WIDTH)
+                pool_average(&s, channels, y);
             else if (average)
                 pool_window(false, true, &s, channels, y);
+            else if (dtype == LINNET_I8)
+                pool_maximum_i8(&s, channels, y);
+            else if (dtype == LINNET_U8)
+                pool_maximum_u8(&s, channels, y);
+            else if (dtype == LINNET_I16)
+                pool_maximum_i16(&s, channels, y);
             else
                 pool_window(false, false, &s, channels, y);
         }

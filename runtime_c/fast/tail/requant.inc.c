@@ -25,6 +25,20 @@ static inline int64_t requant_fixed(const ln_requant *r, int64_t channel, const 
 }
 #endif
 
+#ifdef VI_FIXED_MULTIPLY_SINGLE
+/* The same with one rounding. */
+static inline int64_t requant_single(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
+    vi least = vi_set1(r->low - r->y_zero), most = vi_set1(r->high - r->y_zero), zero = vi_set1(r->y_zero);
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) {
+        vi q = vi_fixed_multiply_single(vi_load(sums + i), vi_load(r->fixed + channel + i),
+                                        vi_load(r->shift + channel + i));
+        requant_store(r, vi_add(vi_min(vi_max(q, least), most), zero), y, i);
+    }
+    return i;
+}
+#endif
+
 /* Converts the vector part of a row to integers by float_rne. Returns the number of elements converted. */
 static inline int64_t requant_vectors(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
     vf least = vf_set1((float)(r->low - r->y_zero)), most = vf_set1((float)(r->high - r->y_zero));
@@ -51,6 +65,11 @@ static inline void requant_row(const ln_requant *r, int64_t channel, const int32
 #ifdef VI_FIXED_MULTIPLY
     else if (r->mode == LN_REQUANT_TFLITE && !r->wide && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64)
         i = requant_fixed(r, channel, sums, n, y);
+#endif
+#ifdef VI_FIXED_MULTIPLY_SINGLE
+    else if (r->mode == LN_REQUANT_TFLITE_SINGLE && !r->wide && r->output_dtype != LINNET_I32 &&
+             r->output_dtype != LINNET_I64)
+        i = requant_single(r, channel, sums, n, y);
 #endif
     for (; i < n; i++) ln_requant_store(r, channel + i, sums[i], y, i);
 }
