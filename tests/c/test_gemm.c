@@ -43,6 +43,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
     if ((half ? set->half : set->full)[rows] == NULL) return;
     int64_t width = half ? set->width / 2 : set->width, depth = set->depth;
     int64_t padded = (int64_t)ln_round_up((size_t)kc, (size_t)depth), ldc = columns + 3;
+    if (set->whole) kc = padded;
     size_t a_size = ln_dtype_size(set->a_dtype), c_size = ln_dtype_size(set->c_dtype);
     const void *a[LN_GEMM_MAX_ROWS * MOST_TAPS];
     for (int64_t i = 0; i < taps * rows; i++) {

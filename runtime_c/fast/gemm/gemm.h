@@ -52,6 +52,11 @@ typedef void (*ln_gemm_row_sums)(const void *const *a, int64_t taps, int64_t row
 typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
                               int64_t n, void *y, int64_t y_stride);
 
+/* The same for one tile of 32-bit sums, at most a panel wide. Rows of sums are `width` (a whole or a half panel) apart;
+ * n of them are stored, and those behind them are defined. */
+typedef void (*ln_gemm_store_tile)(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
+                                   int64_t width, int64_t n, void *y, int64_t y_stride);
+
 /* The functions of one ISA for one kind of product. Panels are `width` columns wide; the last panel is half as wide if
    that is enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. They are NULL if there is no kernel for
    r; there always is a kernel for 1. */
@@ -68,6 +73,8 @@ typedef struct ln_gemm_set {
     ln_gemm_convert convert;
     ln_gemm_row_sums row_sums;        /* NULL for floats */
     ln_gemm_store store;              /* NULL for floats */
+    ln_gemm_store_tile store_tile;    /* NULL: blocks are stored by `store` */
+    bool whole;                       /* kc must be a multiple of depth: other rows are gathered, which pads them */
     const struct ln_gemm_set *narrow; /* for 64-bit sums: the set to use if the weights prove that 32 bits are enough */
 } ln_gemm_set;
 
