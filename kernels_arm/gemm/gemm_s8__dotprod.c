@@ -30,14 +30,19 @@
 #define STEP_full(r, op, lane) NEXT_B LEFT_##r(op, lane) NEXT_B RIGHT_##r(op, lane)
 #define STEP_half(r, op, lane) NEXT_B LEFT_##r(op, lane)
 
+#define A_0 "24"
+#define A_1 "25"
+#define A_2 "26"
+#define A_3 "27"
+#define A_4 "28"
+#define A_5 "29"
 #include "kernels_arm/gemm/gemm_tile.inc"
 
 #define GEMM_TILE(r, size, op, name)                                                                                   \
     static void name(const ln_gemm_tile *t) {                                                                          \
         TILE_BEGIN(size)                                                                                               \
         __asm__ volatile(EACH_##r(INIT_##size) "1:\n\t" POINTERS_##r                                                   \
-                         "mov %[k], %[kc]\n\t"                                                                         \
-                         "subs %[k], %[k], #16\n\t"                                                                    \
+                         "subs %[k], %[kc], #16\n\t"                                                                   \
                          "b.lt 3f\n"                                                                                   \
                          "2:\n\t" LOAD_##r("q", "16") "subs %[k], %[k], #16\n\t" STEP_##size(r, op, 0)                 \
                              STEP_##size(r, op, 1) STEP_##size(r, op, 2) STEP_##size(                                  \

@@ -144,46 +144,61 @@ static inline void store_few(uint8_t *y, uint8x16_t v, int64_t n) {
     if (n & 1) *y = vgetq_lane_u8(v, 0);
 }
 
-/* Bytes of a tile that is 16 (or 8) wide. Every step saturates, which replaces the clamp because |zero| < 2^8. */
+/* The bytes of whole rows of 16 (or 8). Every step saturates, which replaces the clamp because |zero| < 2^8. Bytes of
+ * u8 are those of i8 with the highest bit turned. */
 static inline __attribute__((always_inline)) void tile_bytes(const ln_requant *r, const int mode, int64_t channel,
-                                                             const int32_t *sums, int64_t rows, const int64_t width,
-                                                             int64_t n, uint8_t *y, int64_t y_stride) {
-    const int16x8_t zero = vdupq_n_s16((int16_t)r->y_zero);
-    const bool is_signed = r->output_dtype == LINNET_I8;
-    factors f[4];
-    for (int j = 0; j < width / 4; j++) f[j] = factors_of(r, mode, channel + 4 * j);
-    for (; rows > 0; rows--, y += y_stride) {
-        int16x8_t v[2] = {zero, zero};
-        for (int j = 0; j < width / 8; j++, sums += 8) {
-            const int32x4_t low = scaled(vld1q_s32(sums), &f[2 * j], mode);
-            const int32x4_t high = scaled(vld1q_s32(sums + 4), &f[2 * j + 1], mode);
-            v[j] = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(low), high), zero);
+                                                             const int32_t *sums, int64_t rows, const int width,
+                                                             uint8_t *y, int64_t y_stride) {
+    const int turn = r->output_dtype == LINNET_I8 ? 0 : 128;
+    const int16x8_t zero = vdupq_n_s16((int16_t)(r->y_zero - turn));
+    const uint8x16_t highest = vdupq_n_u8((uint8_t)turn);
+    const factors f0 = factors_of(r, mode, channel), f1 = factors_of(r, mode, channel + 4);
+    if (width == 8) {
+        for (; rows > 0; rows--, sums += 8, y += y_stride) {
+            const int32x4_t v0 = scaled(vld1q_s32(sums), &f0, mode), v1 = scaled(vld1q_s32(sums + 4), &f1, mode);
+            const int16x8_t low = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(v0), v1), zero);
+            vst1_u8(y, veor_u8(vreinterpret_u8_s8(vqmovn_s16(low)), vget_low_u8(highest)));
         }
-        const uint8x16_t bytes = is_signed ? vreinterpretq_u8_s8(vqmovn_high_s16(vqmovn_s16(v[0]), v[1]))
-                                           : vqmovun_high_s16(vqmovun_s16(v[0]), v[1]);
-        if (n == 16)
-            vst1q_u8(y, bytes);
-        else if (n == 8)
-            vst1_u8(y, vget_low_u8(bytes));
-        else
-            store_few(y, bytes, n);
+        return;
     }
+    const factors f2 = factors_of(r, mode, channel + 8), f3 = factors_of(r, mode, channel + 12);
+    for (; rows > 0; rows--, sums += 16, y += y_stride) {
+        const int32x4_t v0 = scaled(vld1q_s32(sums), &f0, mode), v1 = scaled(vld1q_s32(sums + 4), &f1, mode);
+        const int32x4_t v2 = scaled(vld1q_s32(sums + 8), &f2, mode), v3 = scaled(vld1q_s32(sums + 12), &f3, mode);
+        const int16x8_t low = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(v0), v1), zero);
+        const int16x8_t high = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(v2), v3), zero);
+        vst1q_u8(y, veorq_u8(vreinterpretq_u8_s8(vqmovn_high_s16(vqmovn_s16(low), high)), highest));
+    }
+}
+
+static void store_bytes_of(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
+                           uint8_t *y, int64_t y_stride) {
+    if (r->mode == LN_REQUANT_TFLITE && width == 16)
+        tile_bytes(r, LN_REQUANT_TFLITE, channel, sums, rows, 16, y, y_stride);
+    else if (r->mode == LN_REQUANT_TFLITE)
+        tile_bytes(r, LN_REQUANT_TFLITE, channel, sums, rows, 8, y, y_stride);
+    else if (r->mode == LN_REQUANT_TFLITE_SINGLE && width == 16)
+        tile_bytes(r, LN_REQUANT_TFLITE_SINGLE, channel, sums, rows, 16, y, y_stride);
+    else if (r->mode == LN_REQUANT_TFLITE_SINGLE)
+        tile_bytes(r, LN_REQUANT_TFLITE_SINGLE, channel, sums, rows, 8, y, y_stride);
+    else if (width == 16)
+        tile_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, rows, 16, y, y_stride);
+    else
+        tile_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, rows, 8, y, y_stride);
 }
 
 void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
                              int64_t n, void *y, int64_t y_stride) {
-    if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || width < 8)
+    enum { MOST_WIDTH = 16 };
+    uint8_t row[MOST_WIDTH], *to = y;
+    if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || width < 8) {
         ln_gemm_store_neon(r, channel, sums, width * (int64_t)sizeof *sums, rows, n, y, y_stride);
-    else if (r->mode == LN_REQUANT_TFLITE_SINGLE && width == 16)
-        tile_bytes(r, LN_REQUANT_TFLITE_SINGLE, channel, sums, rows, 16, n, y, y_stride);
-    else if (r->mode == LN_REQUANT_TFLITE_SINGLE)
-        tile_bytes(r, LN_REQUANT_TFLITE_SINGLE, channel, sums, rows, 8, n, y, y_stride);
-    else if (r->mode == LN_REQUANT_TFLITE && width == 16)
-        tile_bytes(r, LN_REQUANT_TFLITE, channel, sums, rows, 16, n, y, y_stride);
-    else if (r->mode == LN_REQUANT_TFLITE)
-        tile_bytes(r, LN_REQUANT_TFLITE, channel, sums, rows, 8, n, y, y_stride);
-    else if (width == 16)
-        tile_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, rows, 16, n, y, y_stride);
-    else
-        tile_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, rows, 8, n, y, y_stride);
+    } else if (n == width) {
+        store_bytes_of(r, channel, sums, rows, width, y, y_stride);
+    } else {
+        for (; rows > 0; rows--, sums += width, to += y_stride) {
+            store_bytes_of(r, channel, sums, 1, width, row, MOST_WIDTH);
+            store_few(to, vld1q_u8(row), n);
+        }
+    }
 }

@@ -74,6 +74,7 @@ typedef struct ln_gemm_set {
     ln_gemm_row_sums row_sums;        /* NULL for floats */
     ln_gemm_store store;              /* NULL for floats */
     ln_gemm_store_tile store_tile;    /* NULL: blocks are stored by `store` */
+    bool symmetric;                   /* 8-bit weights: none may be -128 */
     bool whole;                       /* kc must be a multiple of depth: other rows are gathered, which pads them */
     const struct ln_gemm_set *narrow; /* for 64-bit sums: the set to use if the weights prove that 32 bits are enough */
 } ln_gemm_set;
@@ -133,16 +134,17 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
 #undef LN_GEMM_UKERNEL
 
 /* Defines the code of the kernels ln_matmul_NAME and ln_conv_NAME over a table of sets. ln_conv_NAME also runs
- * conv_transpose. */
-#define LN_GEMM_KERNELS(NAME, SETS)                                                                                    \
+ * conv_transpose. With a condition, the kernels take only calls for which it is true. */
+#define LN_GEMM_KERNELS(NAME, SETS) LN_GEMM_KERNELS_IF(true, NAME, SETS)
+#define LN_GEMM_KERNELS_IF(CONDITION, NAME, SETS)                                                                      \
     static bool matmul_can_##NAME(const ln_call *call) {                                                               \
-        return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                    \
+        return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0])) && (CONDITION);                     \
     }                                                                                                                  \
     static linnet_status matmul_configure_##NAME(ln_call *call) {                                                      \
         return ln_gemm_matmul_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                              \
     }                                                                                                                  \
     static bool conv_can_##NAME(const ln_call *call) {                                                                 \
-        return ln_gemm_conv_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                      \
+        return ln_gemm_conv_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0])) && (CONDITION);                       \
     }                                                                                                                  \
     static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
         return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
