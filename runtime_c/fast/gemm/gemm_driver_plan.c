@@ -206,10 +206,11 @@ static bool in_lines(const ln_gemm *g) {
 
 /* Whether the rows of A must be copied, or are faster to read after copying. */
 static bool must_gather(const ln_gemm *g) {
-    int64_t depth = g->set->depth;
+    const int64_t depth =
+        g->set->whole ? ln_min(g->set->depth, 4) : g->set->depth; /* how much a tile takes at a time */
     if (!as_it_is(g)) return true;
     if (g->k.run > 1) return false;
-    if (g->set->whole && g->k.kc % depth != 0) return true;
+    if (g->set->whole && g->k.kc % g->set->depth != 0) return true;
     if (g->k.taps > 1 && g->k.kc < 8 * depth && g->k.kc % (8 * depth) != 0)
         return true; /* short taps would leave the kernel's loop half empty */
     /* Rows that are a multiple of 2 KiB apart map to one or two sets of the L1 cache and evict each other. */
