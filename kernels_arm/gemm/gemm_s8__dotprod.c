@@ -94,7 +94,7 @@ const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
                                          .full = full_s,
                                          .half = half_s,
                                          .convert = convert,
-                                         .row_sums = ln_gemm_row_sums_i8,
+                                         .row_sums = ln_gemm_row_sums_i8_neon,
                                          .store = ln_gemm_store_neon,
                                          .store_tile = ln_gemm_store_tile_neon};
 const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
@@ -109,7 +109,7 @@ const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
                                          .full = full_u,
                                          .half = half_u,
                                          .convert = convert,
-                                         .row_sums = ln_gemm_row_sums_u8,
+                                         .row_sums = ln_gemm_row_sums_u8_neon,
                                          .store = ln_gemm_store_neon,
                                          .store_tile = ln_gemm_store_tile_neon};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__dotprod, &ln_gemm_u8__dotprod};

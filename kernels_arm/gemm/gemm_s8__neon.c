@@ -122,7 +122,7 @@ const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .full = full,
                                       .half = half,
                                       .convert = convert,
-                                      .row_sums = ln_gemm_row_sums_i8,
+                                      .row_sums = ln_gemm_row_sums_i8_neon,
                                       .store = ln_gemm_store_neon,
                                       .store_tile = ln_gemm_store_tile_neon};
 static const ln_gemm_set *const sets[] = {&ln_gemm_s8__neon};

@@ -202,3 +202,35 @@ void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t
         }
     }
 }
+
+/* ---- sums of rows of A ------------------------------------------------------------------------------------------- */
+
+/* Sum of n bytes, as i8 if they are those of u8 with the highest bit turned. */
+static int32_t sum_of_bytes(const uint8_t *v, int64_t n, uint8_t turn) {
+    const uint8x16_t highest = vdupq_n_u8(turn);
+    int32x4_t four = vdupq_n_s32(0);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const int8x16_t bytes = vreinterpretq_s8_u8(veorq_u8(vld1q_u8(v + i), highest));
+        four = vpadalq_s16(four, vpaddlq_s8(bytes));
+    }
+    int32_t sum = vaddvq_s32(four);
+    for (; i < n; i++) sum += (int8_t)(v[i] ^ turn);
+    return sum + (int32_t)(uint32_t)(n * turn);
+}
+
+static void sums_of_rows(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums, uint8_t turn) {
+    for (int64_t i = 0; i < rows; i++) {
+        uint32_t sum = 0;
+        for (int64_t t = 0; t < taps; t++) sum += (uint32_t)sum_of_bytes(a[t * rows + i], kc, turn);
+        sums[i] = (int32_t)sum;
+    }
+}
+
+void ln_gemm_row_sums_i8_neon(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {
+    sums_of_rows(a, taps, rows, kc, sums, 0);
+}
+
+void ln_gemm_row_sums_u8_neon(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {
+    sums_of_rows(a, taps, rows, kc, sums, 128);
+}
