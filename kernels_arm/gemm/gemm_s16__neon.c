@@ -1,7 +1,7 @@
 /* gemm_s16__neon.c - integer matmul and conv for every ARMv8, tiles of up to 8 x 8, 16-bit products by lane (smlal).
  * 8-bit activations are widened when they are gathered. With 16-bit activations, 32 bits hold at most 510 products of
  * 2^22. After 510 products the sums are added to 64-bit sums. */
-#include "fast/gemm/gemm.h"
+#include "kernels_arm/gemm/gemm_store.h"
 
 #include <arm_neon.h>
 #include <string.h>
@@ -133,8 +133,6 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
         ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_I16);
 }
 
-#include "kernels_arm/gemm/gemm_store.inc"
-
 const ln_gemm_set ln_gemm_i8__neon = {.a_dtype = LINNET_I16,
                                       .b_dtype = LINNET_I8,
                                       .c_dtype = LINNET_I32,
@@ -147,7 +145,8 @@ const ln_gemm_set ln_gemm_i8__neon = {.a_dtype = LINNET_I16,
                                       .half = half,
                                       .convert = convert,
                                       .row_sums = ln_gemm_row_sums_i16,
-                                      .store = store};
+                                      .store = ln_gemm_store_neon,
+                                      .store_tile = ln_gemm_store_tile_neon};
 const ln_gemm_set ln_gemm_i16__neon = {.a_dtype = LINNET_I16,
                                        .b_dtype = LINNET_I8,
                                        .c_dtype = LINNET_I64,
@@ -161,7 +160,7 @@ const ln_gemm_set ln_gemm_i16__neon = {.a_dtype = LINNET_I16,
                                        .half = half_wide,
                                        .convert = convert,
                                        .row_sums = ln_gemm_row_sums_i16,
-                                       .store = store};
+                                       .store = ln_gemm_store_neon};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__neon, &ln_gemm_i16__neon};
 
 LN_GEMM_KERNELS(int__neon, sets)

@@ -41,6 +41,7 @@ enum ln_isa {
 #elif defined(__aarch64__)
     LN_ISA_neon = LN_NEON,
     LN_ISA_dotprod = LN_ISA_neon | LN_DOTPROD,
+    LN_ISA_i8mm = LN_ISA_dotprod | LN_I8MM,
 #endif
     LN_ISA_SCALAR = 0 /* the references */
 };

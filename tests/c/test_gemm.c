@@ -43,6 +43,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
     if ((half ? set->half : set->full)[rows] == NULL) return;
     int64_t width = half ? set->width / 2 : set->width, depth = set->depth;
     int64_t padded = (int64_t)ln_round_up((size_t)kc, (size_t)depth), ldc = columns + 3;
+    if (set->whole) kc = padded;
     size_t a_size = ln_dtype_size(set->a_dtype), c_size = ln_dtype_size(set->c_dtype);
     const void *a[LN_GEMM_MAX_ROWS * MOST_TAPS];
     for (int64_t i = 0; i < taps * rows; i++) {
@@ -56,6 +57,8 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
     int64_t n_b = taps * padded * width;
     char *b = memory->b.data;
     fill(b, set->b_dtype, n_b, extreme);
+    for (int64_t i = 0; set->symmetric && i < n_b; i++)
+        if ((int8_t)b[i] == INT8_MIN) b[i] = (char)-INT8_MAX;
     for (int64_t t = 0; t < taps; t++)
         for (int64_t k = kc; k < padded; k++)
             for (int64_t n = 0; n < width; n++)
@@ -136,6 +139,10 @@ static void check_set(const char *name, const ln_gemm_set *set) {
 static void fill_operands(gemm_call *g) {
     for (int i = 0; i < 3; i++)
         if (g->in[i].dtype != LINNET_NONE) fill(g->memory[i].data, g->in[i].dtype, span(&g->in[i]), false);
+    if (g->in[1].dtype != LINNET_I8 || between(0, 1)) return;
+    int8_t *weights = g->memory[1].data; /* some kernels take only weights of which none is -128 */
+    for (int64_t i = 0; i < span(&g->in[1]); i++)
+        if (weights[i] == INT8_MIN) weights[i] = -INT8_MAX;
 }
 
 static void quantize_operands(gemm_call *g, int64_t k, int64_t channels, int axis) {

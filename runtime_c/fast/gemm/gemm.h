@@ -60,6 +60,10 @@ typedef void (*ln_gemm_pack_rows)(const void *const *a, int64_t taps, int64_t ro
 typedef void (*ln_gemm_strip)(const ln_gemm_tile *tile, int64_t rows, int64_t width);
 /* Computes one row of several panels, which are panel_bytes apart. */
 typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
+/* The same for one tile of 32-bit sums, at most a panel wide. Rows of sums are `width` (a whole or a half panel) apart;
+ * n of them are stored, and those behind them are defined. */
+typedef void (*ln_gemm_store_tile)(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
+                                   int64_t width, int64_t n, void *y, int64_t y_stride);
 
 /* The functions of one ISA for one kind of product. Panels are `width` columns wide; the last panel is half as wide if
    that is enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. They are NULL if there is no kernel for
@@ -85,6 +89,9 @@ typedef struct ln_gemm_set {
     ln_gemm_convert convert;
     ln_gemm_row_sums row_sums;        /* NULL for floats */
     ln_gemm_store store;              /* NULL for floats */
+    ln_gemm_store_tile store_tile;    /* NULL: blocks are stored by `store` */
+    bool symmetric;                   /* 8-bit weights: none may be -128 */
+    bool whole;                       /* kc must be a multiple of depth: other rows are gathered, which pads them */
     const struct ln_gemm_set *narrow; /* for 64-bit sums: the set to use if the weights prove that 32 bits are enough */
 } ln_gemm_set;
 
@@ -143,16 +150,17 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
 #undef LN_GEMM_UKERNEL
 
 /* Defines the code of the kernels ln_matmul_NAME and ln_conv_NAME over a table of sets. ln_conv_NAME also runs
- * conv_transpose. */
-#define LN_GEMM_KERNELS(NAME, SETS)                                                                                    \
+ * conv_transpose. With a condition, the kernels take only calls for which it is true. */
+#define LN_GEMM_KERNELS(NAME, SETS) LN_GEMM_KERNELS_IF(true, NAME, SETS)
+#define LN_GEMM_KERNELS_IF(CONDITION, NAME, SETS)                                                                      \
     static bool matmul_can_##NAME(const ln_call *call) {                                                               \
-        return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                    \
+        return ln_gemm_matmul_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0])) && (CONDITION);                     \
     }                                                                                                                  \
     static linnet_status matmul_configure_##NAME(ln_call *call) {                                                      \
         return ln_gemm_matmul_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                              \
     }                                                                                                                  \
     static bool conv_can_##NAME(const ln_call *call) {                                                                 \
-        return ln_gemm_conv_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                      \
+        return ln_gemm_conv_can(call, SETS, (int)(sizeof SETS / sizeof SETS[0])) && (CONDITION);                       \
     }                                                                                                                  \
     static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
         return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \

@@ -115,9 +115,33 @@ typedef struct target {
 
 static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, char *scratch) {
     const ln_gemm_product *p = &g->products[block->product];
+    if (g->c.tiled) return (target){scratch + g->scratch.c, 0};
     if (!g->c.direct) return (target){scratch + g->scratch.c, ln_min(g->blocks.n, g->n - column)};
     int64_t at = (p->row + block->first) * g->c.ldc + p->column + column;
     return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->c.ldc};
+}
+
+/* Computes the tiles of one panel of a product whose tiles are stored at once. */
+static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t at, int64_t width,
+                           ln_gemm_tile *tile) {
+    const ln_gemm_set *set = g->set;
+    const ln_gemm_product *p = &g->products[block->product];
+    const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
+    const int64_t y_size = (int64_t)ln_dtype_size(g->c.requant.output_dtype), stride = g->c.ldc * y_size;
+    const int64_t n = tile->columns, channel = p->column + at;
+    char *y = (char *)b->outputs[0] + (p->row + block->first) * stride + channel * y_size;
+    tile->columns = tile->ldc = width;
+    tile->a = block->rows;
+    tile->row_sum = block->sums;
+    for (int64_t left = block->count; left > 0;) {
+        const int64_t rows = ln_gemm_tile_rows(set, left);
+        kernels[rows](tile);
+        set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y, stride);
+        tile->a += rows * block->segments;
+        if (tile->row_sum != NULL) tile->row_sum += rows;
+        y += rows * stride;
+        left -= rows;
+    }
 }
 
 static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, int64_t columns,
@@ -172,6 +196,11 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
             }
             continue;
         }
+        if (g->c.tiled) {
+            tile.c = to.c;
+            compute_stored(g, b, block, at, width, &tile);
+            continue;
+        }
         const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
         for (int64_t done = 0; done < block->count;) {
             int64_t n = ln_gemm_tile_rows(set, block->count - done);
@@ -207,6 +236,7 @@ static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, c
     const ln_gemm_product *p = &g->products[block->product];
     int64_t row = p->row + block->first, at = p->column + column;
     int64_t c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
+    if (g->c.tiled) return;
     if (g->c.integer) {
         int64_t y_size = (int64_t)ln_dtype_size(g->c.requant.output_dtype);
         /* With an epilogue, the f32 values overwrite the sums, which have at least as many bits. */

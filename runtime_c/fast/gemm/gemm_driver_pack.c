@@ -80,20 +80,49 @@ static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int
     }
 }
 
-/* Packs bytes. i8 and u8 differ only by b_shift. Columns and k past the end are 0. */
+/* Writes a column of `count` bytes, from k on, to its place in a panel, `depth` bytes at a time. */
+static inline void place(uint8_t *out, const uint8_t *column, int64_t count, int64_t width, const size_t depth) {
+    int64_t k = 0;
+    for (; k + (int64_t)depth <= count; k += (int64_t)depth, out += width * (int64_t)depth)
+        memcpy(out, column + k, depth);
+    for (int64_t i = 0; k + i < count; i++) out[i] = column[k + i];
+}
+
+static void place_column(uint8_t *out, const uint8_t *column, int64_t count, int64_t width, int64_t depth) {
+    if (depth == 8)
+        place(out, column, count, width, 8);
+    else if (depth == 4)
+        place(out, column, count, width, 4);
+    else if (depth == 2)
+        place(out, column, count, width, 2);
+    else
+        place(out, column, count, width, 1);
+}
+
+/* Packs bytes. i8 and u8 differ only by b_shift. Columns and k past the end are 0. A block of channels at one tap is
+ * collected for each column and then placed, if the taps begin at whole groups of `depth`. */
 static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, int64_t columns, int64_t width,
                        uint8_t *out) {
-    int64_t depth = g->set->depth; /* 1, 2 or 4 */
-    int shift = depth == 4 ? 2 : (int)depth - 1;
+    enum { BLOCK = 256 };
+    const int64_t depth = g->set->depth, taps = g->k.taps, kc = g->k.kc; /* depth: 1, 2, 4 or 8 */
+    const bool as_is = g->b.c == 1 && g->b.shift == 0, aligned = taps == 1 || kc % depth == 0;
+    const int64_t most = aligned ? BLOCK : 1;
+    uint8_t collected[BLOCK];
     memset(out, 0, (size_t)(g->k.segments * g->k.padded * width));
-    for (int64_t block = 0; block < g->k.kc; block += PACK_BLOCK)
-        for (int64_t n = 0; n < columns; n++)
-            for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->k.kc); c++)
-                for (int64_t tap = 0; tap < g->k.taps; tap++) {
-                    int64_t k = panel_k(g, tap, c);
-                    out[(((k >> shift) * width + n) << shift) + (k & (depth - 1))] =
-                        (uint8_t)(source[(first + n) * g->b.n + tap * g->b.tap + c * g->b.c] + g->b.shift);
+    for (int64_t tap = 0; tap < taps; tap++)
+        for (int64_t c = 0; c < kc; c += most) {
+            const int64_t count = ln_min(most, kc - c), k = panel_k(g, tap, c), in_group = k & (depth - 1);
+            uint8_t *to = out + (k - in_group) * width + in_group;
+            const uint8_t *from = source + first * g->b.n + tap * g->b.tap + c * g->b.c;
+            for (int64_t n = 0; n < columns; n++, from += g->b.n, to += depth) {
+                const uint8_t *column = from;
+                if (!as_is) {
+                    for (int64_t i = 0; i < count; i++) collected[i] = (uint8_t)(from[i * g->b.c] + g->b.shift);
+                    column = collected;
                 }
+                place_column(to, column, count, width, depth);
+            }
+        }
 }
 
 void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels) {
@@ -107,17 +136,39 @@ void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, in
         pack_floats(g, from, first, columns, width, out);
 }
 
+/* Sum of n bytes, each of which is turned. Eight bytes are added at a time, as four sums of 16 bits. */
+static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
+    enum { MOST = 128 }; /* words: 2 x 255 each */
+    const uint64_t all = UINT64_C(0x0101010101010101) * (uint64_t)turn, low = UINT64_C(0x00ff00ff00ff00ff);
+    int64_t sum = 0, i = 0;
+    while (i + 8 <= n) {
+        uint64_t four = 0;
+        for (int left = MOST; left > 0 && i + 8 <= n; left--, i += 8) {
+            uint64_t word;
+            memcpy(&word, v + i, sizeof word);
+            word ^= all;
+            four += (word & low) + (word >> 8 & low);
+        }
+        for (; four != 0; four >>= 16) sum += (int64_t)(four & 0xffff);
+    }
+    for (; i < n; i++) sum += v[i] ^ turn;
+    return sum;
+}
+
 /* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a). All terms except the first and the
  * last depend only on the column. */
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
     const uint8_t *from = source + g->b.matrix_offset[matrix] + n * g->b.n;
-    int64_t sum = 0;
-    for (int64_t c = 0; c < g->k.kc; c++)
-        for (int64_t tap = 0; tap < g->k.taps; tap++) {
-            uint8_t v = from[tap * g->b.tap + c * g->b.c];
-            sum += (g->b.dtype == LINNET_I8 ? (int8_t)v : (int)v) + g->b.shift;
-        }
-    int64_t x_zero = g->c.requant.x_zero;
+    const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
+    const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* makes bytes of i8 those of u8 */
+    if (x_zero == 0) return 0;
+    int64_t sum = count * (g->b.shift - turn);
+    if (g->b.c == (g->k.taps == 1 ? 1 : g->k.taps) && g->b.tap == (g->k.taps == 1 ? g->b.tap : 1)) {
+        sum += sum_of_run(from, count, turn);
+    } else {
+        for (int64_t c = 0; c < g->k.kc; c++)
+            for (int64_t tap = 0; tap < g->k.taps; tap++) sum += from[tap * g->b.tap + c * g->b.c] ^ turn;
+    }
     return g->k.taps * g->k.kc * x_zero * g->b.zero - x_zero * sum;
 }
 

@@ -97,6 +97,7 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     g->c.low = -INFINITY, g->c.high = INFINITY;
     if (g->c.integer) {
         g->c.apply = e != NULL;
+        g->c.tiled = !g->c.apply && g->set->store_tile != NULL;
         return;
     }
     if (e != NULL && e->residual != 0 && g->set->strip != NULL && g->k.chunks == 1) g->c.residual = e->residual;
@@ -158,7 +159,7 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
                                                       : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
-    if (!g->c.direct) {
+    if (!g->c.direct && !g->c.tiled) {
         /* Results that would fit one block: a few small blocks take as long, and a third of the memory. */
         const bool small = g->c.integer && g->m * nb * c_size <= BLOCK_C_BYTES;
         nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
@@ -202,16 +203,19 @@ static bool in_lines(const ln_gemm *g) {
     const ln_window *w = &g->a.window;
     if (g->a.plain || !as_it_is(g) || w->kernel[2] == 1 || w->dilation[2] != 1 || g->a.lattice[2] != 1) return false;
     if (g->a.x.s[2] != g->k.kc || g->k.kc > 16 || g->k.taps * g->k.kc > CHUNK_K) return false;
+    if (g->set->whole && w->kernel[2] * g->k.kc % g->set->depth != 0) return false;
     int64_t inside = (w->in[2] - w->kernel[2]) / w->stride[2] + 1;
     return w->in[2] >= w->kernel[2] && inside * 4 >= w->out[2] * 3;
 }
 
 /* Whether the rows of A must be copied, or are faster to read after copying. */
 static bool must_gather(const ln_gemm *g) {
-    int64_t depth = g->set->depth;
+    const int64_t depth =
+        g->set->whole ? ln_min(g->set->depth, 4) : g->set->depth; /* how much a tile takes at a time */
     if (!as_it_is(g)) return true;
     if (g->k.run > 1) return false;
     if (g->set->strip != NULL && (g->a.plain || g->k.taps == 1 || g->k.kc >= 4)) return false; /* packing copies, too */
+    if (g->set->whole && g->k.kc % g->set->depth != 0) return true;
     if (g->k.taps > 1 && g->k.kc < 8 * depth && g->k.kc % (8 * depth) != 0)
         return true; /* short taps would leave the kernel's loop half empty */
     /* Rows that are a multiple of 2 KiB apart map to one or two sets of the L1 cache and evict each other. */
@@ -322,7 +326,10 @@ static void plan_memory(ln_call *call, ln_gemm *g) {
         at += ln_round_up((size_t)(g->k.chunk * unit * g->set->width) * ln_dtype_size(g->set->b_dtype), LN_ALIGNMENT);
     }
     g->scratch.c = at;
-    if (!g->c.direct) at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
+    if (g->c.tiled)
+        at += (size_t)g->set->rows * g->set->width * c_size;
+    else if (!g->c.direct)
+        at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
     g->scratch.turned = at;
     if (g->c.turned) at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
     call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);

@@ -58,7 +58,7 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
                                  int64_t channels, int mode, ln_requant *r) {
     if (!ln_requant_usable(x, w, w_axis, NULL, y, channels, mode)) return LINNET_UNSUPPORTED;
     bool stored = output_is_stored_integer(y->dtype), by_float = mode == LN_REQUANT_FLOAT_RNE;
-    size_t n = (size_t)(channels > 0 ? channels : 1);
+    size_t n = (size_t)(channels > 0 ? channels : 1) + LN_REQUANT_PADDING;
     float *scale = NULL;
     int32_t *fixed = NULL;
     const bool real = stored ? by_float : y->dtype == LINNET_F32;

@@ -8,6 +8,9 @@
 
 #include <math.h>
 
+/* Entries behind the last channel's in every table, so that vectors may read beyond it. */
+enum { LN_REQUANT_PADDING = 15 };
+
 enum ln_requant_mode { LN_REQUANT_FLOAT_RNE = 0, LN_REQUANT_TFLITE = 1, LN_REQUANT_TFLITE_SINGLE = 2 };
 
 /* What an integer conv, conv_transpose or matmul needs besides geometry. Arrays have one entry per output channel, even

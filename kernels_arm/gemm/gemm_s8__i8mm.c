@@ -1,0 +1,133 @@
+/* gemm_s8__i8mm.c - 8-bit matmul and conv with products of matrices, tiles of up to 6 x 16: smmla multiplies 8 elements
+ * of two rows by those of two columns, and usmmla does so for u8 activations. Weights of u8 become those of i8, by
+ * subtracting 128; the driver removes the difference with the help of the row sums. */
+#include "kernels_arm/gemm/gemm_store.h"
+
+#include <arm_neon.h>
+#include <string.h>
+
+/* v0 to v23 hold the sums: 8 registers to a pair of rows, of 2 x 2 sums each. v24 to v26 hold 8 elements of each row of
+ * A, two rows to a register, v27 to v29 the next 8; v30 and v31 pass B, two columns to a register. A last row that has
+ * no partner leaves half of its register 0. */
+#define MAX_ROWS 6
+#define WIDTH 16
+
+#define MMLA(op, c, a, b) op " v" #c ".4s, v" #a ".16b, v" #b ".16b\n\t"
+/* Eight steps for 4 columns: sums c0 and c1 of the first pair of rows, c2 and c3, c4 and c5 of the others. */
+#define FOUR_1(op, c0, c1, c2, c3, c4, c5, a0, a1, a2)                                                                 \
+    "ld1 {v30.16b, v31.16b}, [%[b]], #32\n\t" MMLA(op, c0, a0, 30) MMLA(op, c1, a0, 31)
+#define FOUR_2(op, c0, c1, c2, c3, c4, c5, a0, a1, a2)                                                                 \
+    FOUR_1(op, c0, c1, c2, c3, c4, c5, a0, a1, a2) MMLA(op, c2, a1, 30) MMLA(op, c3, a1, 31)
+#define FOUR_3(op, c0, c1, c2, c3, c4, c5, a0, a1, a2)                                                                 \
+    FOUR_2(op, c0, c1, c2, c3, c4, c5, a0, a1, a2) MMLA(op, c4, a2, 30) MMLA(op, c5, a2, 31)
+#define STEP_half(pairs, op, a0, a1, a2)                                                                               \
+    FOUR_##pairs(op, 0, 1, 8, 9, 16, 17, a0, a1, a2) FOUR_##pairs(op, 2, 3, 10, 11, 18, 19, a0, a1, a2)
+#define STEP_full(pairs, op, a0, a1, a2)                                                                               \
+    STEP_half(pairs, op, a0, a1, a2) FOUR_##pairs(op, 4, 5, 12, 13, 20, 21, a0, a1, a2)                                \
+        FOUR_##pairs(op, 6, 7, 14, 15, 22, 23, a0, a1, a2)
+
+/* Loads 8 elements of each row. */
+#define ROW_LOW(to, p) "ldr d" #to ", [%[" #p "]], #8\n\t"
+#define ROW_HIGH(to, p) "ld1 {v" #to ".d}[1], [%[" #p "]], #8\n\t"
+#define A_1(a0, a1, a2) ROW_LOW(a0, p0)
+#define A_2(a0, a1, a2) A_1(a0, a1, a2) ROW_HIGH(a0, p1)
+#define A_3(a0, a1, a2) A_2(a0, a1, a2) ROW_LOW(a1, p2)
+#define A_4(a0, a1, a2) A_3(a0, a1, a2) ROW_HIGH(a1, p3)
+#define A_5(a0, a1, a2) A_4(a0, a1, a2) ROW_LOW(a2, p4)
+#define A_6(a0, a1, a2) A_5(a0, a1, a2) ROW_HIGH(a2, p5)
+
+/* The first sums: both rows of a pair begin with the same. */
+#define BOTH(c) "ld1r {v" #c ".2d}, [%[init]], #8\n\t"
+#define SAME(c, from) "mov v" #c ".16b, v" #from ".16b\n\t"
+#define SAME_half(c0, c1, c2, c3, c4, c5, c6, c7) SAME(c0, 0) SAME(c1, 1) SAME(c2, 2) SAME(c3, 3)
+#define SAME_full(c0, c1, c2, c3, c4, c5, c6, c7)                                                                      \
+    SAME_half(c0, c1, c2, c3, c4, c5, c6, c7) SAME(c4, 4) SAME(c5, 5) SAME(c6, 6) SAME(c7, 7)
+#define BEGIN_half BOTH(0) BOTH(1) BOTH(2) BOTH(3)
+#define BEGIN_full BEGIN_half BOTH(4) BOTH(5) BOTH(6) BOTH(7)
+#define BEGIN_1(size) BEGIN_##size
+#define BEGIN_2(size) BEGIN_##size SAME_##size(8, 9, 10, 11, 12, 13, 14, 15)
+#define BEGIN_3(size) BEGIN_2(size) SAME_##size(16, 17, 18, 19, 20, 21, 22, 23)
+
+/* Collects 8 or 16 sums of the first (zip1) or the second row of a pair, adds the sum of the row of A and stores them.
+ */
+#define ZIP(op, to, c0, c1) op " v" #to ".2d, v" #c0 ".2d, v" #c1 ".2d\n\t"
+#define ADD_27(c) "add v" #c ".4s, v" #c ".4s, v27.4s\n\t"
+#define ROW_half(op, c0, c1, c2, c3, c4, c5, c6, c7)                                                                   \
+    ZIP(op, 28, c0, c1)                                                                                                \
+    ZIP(op, 29, c2, c3)                                                                                                \
+    "cbz %[sums], 9f\n\t"                                                                                              \
+    "ld1r {v27.4s}, [%[sums]], #4\n\t" ADD_27(28) ADD_27(29) "9:\n\t"                                                  \
+                                                             "st1 {v28.4s, v29.4s}, [%[c]], %[ldc]\n\t"
+#define ROW_full(op, c0, c1, c2, c3, c4, c5, c6, c7)                                                                   \
+    ZIP(op, 28, c0, c1)                                                                                                \
+    ZIP(op, 29, c2, c3)                                                                                                \
+    ZIP(op, 30, c4, c5)                                                                                                \
+    ZIP(op, 31, c6, c7)                                                                                                \
+    "cbz %[sums], 9f\n\t"                                                                                              \
+    "ld1r {v27.4s}, [%[sums]], #4\n\t" ADD_27(28) ADD_27(29) ADD_27(30)                                                \
+        ADD_27(31) "9:\n\t"                                                                                            \
+                   "st1 {v28.4s, v29.4s, v30.4s, v31.4s}, [%[c]], %[ldc]\n\t"
+#define END_1(row) row("zip1", 0, 1, 2, 3, 4, 5, 6, 7)
+#define END_2(row) END_1(row) row("zip2", 0, 1, 2, 3, 4, 5, 6, 7)
+#define END_3(row) END_2(row) row("zip1", 8, 9, 10, 11, 12, 13, 14, 15)
+#define END_4(row) END_3(row) row("zip2", 8, 9, 10, 11, 12, 13, 14, 15)
+#define END_5(row) END_4(row) row("zip1", 16, 17, 18, 19, 20, 21, 22, 23)
+#define END_6(row) END_5(row) row("zip2", 16, 17, 18, 19, 20, 21, 22, 23)
+
+#include "kernels_arm/gemm/gemm_tile.inc"
+
+#define GEMM_TILE(r, pairs, size, op, name)                                                                            \
+    static void name(const ln_gemm_tile *t) {                                                                          \
+        TILE_BEGIN(size)                                                                                               \
+        const void *init = t->init;                                                                                    \
+        __asm__ volatile(                                                                                              \
+            BEGIN_##pairs(size) "1:\n\t" POINTERS_##r                                                                  \
+            "subs %[k], %[kc], #16\n\t"                                                                                \
+            "b.lt 3f\n"                                                                                                \
+            "2:\n\t" A_##r(24, 25, 26) A_##r(27, 28, 29) "subs %[k], %[k], #16\n\t" STEP_##size(pairs, op, 24, 25, 26) \
+                STEP_##size(pairs, op, 27, 28, 29) "b.ge 2b\n"                                                         \
+                                                   "3:\n\t"                                                            \
+                                                   "tbz %[k], #3, 4f\n\t" A_##r(24, 25, 26) STEP_##size(               \
+                                                       pairs, op, 24, 25, 26) "4:\n\t"                                 \
+                                                                              "subs %[taps], %[taps], #1\n\t"          \
+                                                                              "b.ne 1b\n\t" END_##r(ROW_##size)        \
+                                                                                  TILE_OPERANDS_INIT);                 \
+        TILE_FINISH(r)                                                                                                 \
+    }
+#define GEMM_TILES(r, pairs)                                                                                           \
+    GEMM_TILE(r, pairs, full, "smmla", full_s_##r)                                                                     \
+    GEMM_TILE(r, pairs, half, "smmla", half_s_##r)                                                                     \
+    GEMM_TILE(r, pairs, full, "usmmla", full_u_##r)                                                                    \
+    GEMM_TILE(r, pairs, half, "usmmla", half_u_##r)
+GEMM_TILES(1, 1)
+GEMM_TILES(2, 1)
+GEMM_TILES(3, 2)
+GEMM_TILES(4, 2)
+GEMM_TILES(5, 3)
+GEMM_TILES(6, 3)
+#define TABLE(name)                                                                                                    \
+    { NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 }
+static const ln_gemm_ukernel full_s[MAX_ROWS + 1] = TABLE(full_s);
+static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = TABLE(half_s);
+static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = TABLE(full_u);
+static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = TABLE(half_u);
+
+static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
+    if (stride == 1)
+        memcpy(dst, src, (size_t)n);
+    else
+        ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_U8);
+}
+
+#define GEMM_SET(DTYPE, sums_of, s)                                                                                    \
+    {                                                                                                                  \
+        .a_dtype = DTYPE, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = WIDTH, .depth = 8,   \
+        .whole = true, .takes = 1u << DTYPE, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_##s,           \
+        .half = half_##s, .convert = convert, .row_sums = sums_of, .store = ln_gemm_store_neon,                        \
+        .store_tile = ln_gemm_store_tile_neon                                                                          \
+    }
+const ln_gemm_set ln_gemm_i8__i8mm = GEMM_SET(LINNET_I8, ln_gemm_row_sums_i8_neon, s);
+const ln_gemm_set ln_gemm_u8__i8mm = GEMM_SET(LINNET_U8, ln_gemm_row_sums_u8_neon, u);
+static const ln_gemm_set *const sets[] = {&ln_gemm_i8__i8mm, &ln_gemm_u8__i8mm};
+
+LN_GEMM_KERNELS(int8__i8mm, sets)

@@ -1,0 +1,146 @@
+/* gemm_s8__neon.c - 8-bit matmul and conv for every ARMv8, tiles of up to 4 x 16: smull and smlal add two products in
+ * 16 bits, and sadalp adds pairs of these to sums of 32 bits. Two products of at most 128 x 127 fit in 16 bits, so
+ * weights must be in [-127, 127]; gemm_s16__neon.c takes the others. */
+#include "kernels_arm/gemm/gemm_store.h"
+
+#include <arm_neon.h>
+#include <string.h>
+
+/* v0 to v15 hold the sums of 4 x 16, four to a row; v16 to v19 hold 16 elements of each row of A. v20 to v23 pass 4
+ * steps of B: pairs of k for 8 columns, so v20 and v21 are the first pair for columns 0 to 7 and 8 to 15, and v22 and
+ * v23 are the second. v24 to v29 are the pairs of A, repeated for every column, and the products. */
+#define MAX_ROWS 4
+#define WIDTH 16
+
+#define PRODUCTS(op, to, b, a) op " v" #to ".8h, v" #b ".8b, v" #a ".8b\n\t"
+#define PRODUCTS_2(op, to, b, a) op "2 v" #to ".8h, v" #b ".16b, v" #a ".16b\n\t"
+#define ADD_PAIRS(c, from) "sadalp v" #c ".4s, v" #from ".8h\n\t"
+#define REPEAT(to, a, lane) "dup v" #to ".8h, v" #a ".h[" #lane "]\n\t"
+
+/* Four steps of one row: pairs l0 and l1 of register a. */
+#define ROW4_full(c0, c1, c2, c3, a, l0, l1)                                                                           \
+    REPEAT(24, a, l0)                                                                                                  \
+    REPEAT(25, a, l1)                                                                                                  \
+    PRODUCTS("smull", 26, 20, 24)                                                                                      \
+    PRODUCTS_2("smull", 27, 20, 24)                                                                                    \
+    PRODUCTS("smull", 28, 21, 24)                                                                                      \
+    PRODUCTS_2("smull", 29, 21, 24)                                                                                    \
+    PRODUCTS("smlal", 26, 22, 25)                                                                                      \
+    PRODUCTS_2("smlal", 27, 22, 25)                                                                                    \
+    PRODUCTS("smlal", 28, 23, 25)                                                                                      \
+    PRODUCTS_2("smlal", 29, 23, 25)                                                                                    \
+    ADD_PAIRS(c0, 26) ADD_PAIRS(c1, 27) ADD_PAIRS(c2, 28) ADD_PAIRS(c3, 29)
+#define ROW4_half(c0, c1, c2, c3, a, l0, l1)                                                                           \
+    REPEAT(24, a, l0)                                                                                                  \
+    REPEAT(25, a, l1)                                                                                                  \
+    PRODUCTS("smull", 26, 20, 24)                                                                                      \
+    PRODUCTS_2("smull", 27, 20, 24)                                                                                    \
+    PRODUCTS("smlal", 26, 21, 25)                                                                                      \
+    PRODUCTS_2("smlal", 27, 21, 25)                                                                                    \
+    ADD_PAIRS(c0, 26) ADD_PAIRS(c1, 27)
+/* Two steps. */
+#define ROW2_full(c0, c1, c2, c3, a, l0, l1)                                                                           \
+    REPEAT(24, a, 0)                                                                                                   \
+    PRODUCTS("smull", 26, 20, 24)                                                                                      \
+    PRODUCTS_2("smull", 27, 20, 24)                                                                                    \
+    PRODUCTS("smull", 28, 21, 24)                                                                                      \
+    PRODUCTS_2("smull", 29, 21, 24)                                                                                    \
+    ADD_PAIRS(c0, 26) ADD_PAIRS(c1, 27) ADD_PAIRS(c2, 28) ADD_PAIRS(c3, 29)
+#define ROW2_half(c0, c1, c2, c3, a, l0, l1)                                                                           \
+    REPEAT(24, a, 0)                                                                                                   \
+    PRODUCTS("smull", 26, 20, 24)                                                                                      \
+    PRODUCTS_2("smull", 27, 20, 24)                                                                                    \
+    ADD_PAIRS(c0, 26) ADD_PAIRS(c1, 27)
+#define ROWS_1(row, l0, l1) row(0, 1, 2, 3, 16, l0, l1)
+#define ROWS_2(row, l0, l1) ROWS_1(row, l0, l1) row(4, 5, 6, 7, 17, l0, l1)
+#define ROWS_3(row, l0, l1) ROWS_2(row, l0, l1) row(8, 9, 10, 11, 18, l0, l1)
+#define ROWS_4(row, l0, l1) ROWS_3(row, l0, l1) row(12, 13, 14, 15, 19, l0, l1)
+#define NEXT_B_full "ld1 {v20.16b, v21.16b, v22.16b, v23.16b}, [%[b]], #64\n\t"
+#define NEXT_B_half "ld1 {v20.16b, v21.16b}, [%[b]], #32\n\t"
+#define LAST_B_full "ld1 {v20.16b, v21.16b}, [%[b]], #32\n\t"
+#define LAST_B_half "ld1 {v20.16b}, [%[b]], #16\n\t"
+#define STEP(r, size, l0, l1) NEXT_B_##size ROWS_##r(ROW4_##size, l0, l1)
+
+#define A_0 "16"
+#define A_1 "17"
+#define A_2 "18"
+#define A_3 "19"
+#include "kernels_arm/gemm/gemm_tile.inc"
+
+#define GEMM_TILE(r, size, name)                                                                                       \
+    static void name(const ln_gemm_tile *t) {                                                                          \
+        TILE_BEGIN(size)                                                                                               \
+        __asm__ volatile(                                                                                              \
+            EACH_##r(INIT_##size) "1:\n\t" POINTERS_##r                                                                \
+            "subs %[k], %[kc], #16\n\t"                                                                                \
+            "b.lt 3f\n"                                                                                                \
+            "2:\n\t" LOAD_##r("q", "16") "subs %[k], %[k], #16\n\t" STEP(r, size, 0, 1) STEP(r, size, 2,               \
+                                                                                             3) STEP(r, size, 4, 5)    \
+                STEP(r, size, 6, 7) "b.ge 2b\n"                                                                        \
+                                    "3:\n\t"                                                                           \
+                                    "tbz %[k], #3, 4f\n\t" LOAD_##r("d", "8") STEP(r, size, 0, 1)                      \
+                                        STEP(r, size, 2, 3) "4:\n\t"                                                   \
+                                                            "tbz %[k], #2, 5f\n\t" LOAD_##r("s", "4")                  \
+                                                                STEP(r, size, 0,                                       \
+                                                                     1) "5:\n\t"                                       \
+                                                                        "tbz %[k], #1, 6f\n\t" LOAD_##r("h", "2")      \
+                                                                            LAST_B_##size ROWS_##r(                    \
+                                                                                ROW2_##size, 0,                        \
+                                                                                0) "6:\n\t"                            \
+                                                                                   "subs %[taps], %[taps], #1\n\t"     \
+                                                                                   "b.ne 1b\n\t" TILE_END_##size(r)    \
+                                                                                       TILE_OPERANDS);                 \
+        TILE_FINISH(r)                                                                                                 \
+    }
+#define GEMM_TILES(r)                                                                                                  \
+    GEMM_TILE(r, full, full_##r)                                                                                       \
+    GEMM_TILE(r, half, half_##r)
+GEMM_TILES(1)
+GEMM_TILES(2)
+GEMM_TILES(3)
+GEMM_TILES(4)
+static const ln_gemm_ukernel full[MAX_ROWS + 1] = {NULL, full_1, full_2, full_3, full_4};
+static const ln_gemm_ukernel half[MAX_ROWS + 1] = {NULL, half_1, half_2, half_3, half_4};
+
+static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
+    if (stride == 1)
+        memcpy(dst, src, (size_t)n);
+    else
+        ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_U8);
+}
+
+const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
+                                      .b_dtype = LINNET_I8,
+                                      .c_dtype = LINNET_I32,
+                                      .rows = MAX_ROWS,
+                                      .width = WIDTH,
+                                      .depth = 2,
+                                      .whole = true,
+                                      .symmetric = true,
+                                      .takes = 1u << LINNET_I8,
+                                      .takes_b = 1u << LINNET_I8,
+                                      .full = full,
+                                      .half = half,
+                                      .convert = convert,
+                                      .row_sums = ln_gemm_row_sums_i8_neon,
+                                      .store = ln_gemm_store_neon,
+                                      .store_tile = ln_gemm_store_tile_neon};
+static const ln_gemm_set *const sets[] = {&ln_gemm_s8__neon};
+
+/* Whether the weights are known and none is -128. */
+static bool symmetric(const ln_tensor *w) {
+    if (w->dtype != LINNET_I8 || w->data == NULL || !ln_packable(w) || !ln_is_dense(w)) return false;
+    const int8_t *v = w->data;
+    const int64_t n = ln_count(w);
+    int64_t i = 0;
+    int8x16_t least = vdupq_n_s8(0);
+    for (; i + 64 <= n; i += 64) {
+        least = vminq_s8(least, vminq_s8(vld1q_s8(v + i), vld1q_s8(v + i + 16)));
+        least = vminq_s8(least, vminq_s8(vld1q_s8(v + i + 32), vld1q_s8(v + i + 48)));
+    }
+    int lowest = vminvq_s8(least);
+    for (; i < n; i++) lowest = v[i] < lowest ? v[i] : lowest;
+    return lowest > INT8_MIN;
+}
+
+LN_GEMM_KERNELS_IF(symmetric(&call->inputs[1]), s8__neon, sets)

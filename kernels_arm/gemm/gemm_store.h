@@ -1,0 +1,15 @@
+/* gemm_store.h - what the integer products of 64-bit ARM have in common: how sums become stored values, and the sums of
+ * the rows of A. */
+#ifndef GEMM_STORE_H
+#define GEMM_STORE_H
+
+#include "fast/gemm/gemm.h"
+
+void ln_gemm_store_neon(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
+                        int64_t n, void *y, int64_t y_stride);
+void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
+                             int64_t n, void *y, int64_t y_stride);
+void ln_gemm_row_sums_i8_neon(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+void ln_gemm_row_sums_u8_neon(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+
+#endif
