@@ -78,6 +78,10 @@ bench: $(VENV)/.test-stamp$(EXTRAS) native ## measures speed against ONNX Runtim
 	$(BIN)/python -m tests.bench_peers --json $(BUILD)/bench.json
 	$(BIN)/python -m pytest tests/bench_overhead.py -q -s --benchmark-columns=min,median,ops
 
+count: $(VENV)/.test-stamp$(EXTRAS) native ## counts the instructions of MODELS on emulated ARM CPUS, and those of the commit BASE (docs/counting.md)
+	.ci/packages
+	$(BIN)/python -m tests.count $(MODELS) $(if $(CPUS),--cpu $(CPUS)) $(if $(BASE),--base $(BASE)) $(COUNT)
+
 lint: $(VENV)/.lint-stamp ## runs clang-format, ruff and mypy, and checks that generated files are current
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
