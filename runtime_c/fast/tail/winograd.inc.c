@@ -207,6 +207,7 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
 static linnet_status wg_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                             int thread) {
     const ln_winograd *p = call->state;
+    (void)phase;
     const int64_t all = p->window.batch * p->down * p->across;
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     float *in = (float *)(void *)(scratch + p->scratch.in), *out = (float *)(void *)(scratch + p->scratch.out);
