@@ -415,7 +415,7 @@ static void convert_packed(void *dst, const void *src, int64_t stride, int64_t n
      .convert = convert_packed,                                                                                        \
      .in_order = IN_ORDER}
 static const ln_gemm_set in_order_set = PACKED_SET(strip_in_order, NULL);
-static const ln_gemm_set packed_set = PACKED_SET(strip, &in_order_set);
-static const ln_gemm_set *const sets[] = {&packed_set};
+const ln_gemm_set ln_gemm_f32_packed__neon = PACKED_SET(strip, &in_order_set);
+static const ln_gemm_set *const sets[] = {&ln_gemm_f32_packed__neon};
 
 LN_GEMM_KERNELS(f32__neon, sets)

@@ -21,7 +21,8 @@ enum {
     LAST = 1 << LN_LAYOUT_CHANNELS_LAST,
     VIEWS = LN_STRIDED,
     ANY = 0xFF, /* layouts */
-    EPILOGUE = LN_KERNEL_EPILOGUE
+    EPILOGUE = LN_KERNEL_EPILOGUE,
+    LESS = LN_KERNEL_LESS
 };
 
 #define LN_KERNEL(op, method, isa, code, x, w, y, taken, given, rows, columns, flags)                                  \
@@ -121,7 +122,8 @@ const ln_kernel *ln_choose_kernel(const ln_call *call, bool reference_only, doub
         if (!counted) ln_count_call(call, &own);
         counted = true;
         double ns = ln_counts_ns(machine, kernel->needs, &own);
-        if ((best != NULL && ns >= cost) || !covers(kernel, call)) continue;
+        const bool less = (kernel->flags & LN_KERNEL_LESS) != 0;
+        if ((best != NULL && ns >= cost && !less) || !covers(kernel, call)) continue;
         if (kernel->code->cost != NULL) {
             ln_counts counts = own;
             kernel->code->cost(kernel, call, &counts);

@@ -121,8 +121,9 @@ typedef struct ln_buffers {
 linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t index, int64_t low, int64_t high);
 
 enum ln_kernel_flag {
-    LN_KERNEL_EPILOGUE = 1, /* applies call->epilogue */
-    LN_KERNEL_REFERENCE = 2 /* the scalar reference: any strides, any ISA, written for readability */
+    LN_KERNEL_EPILOGUE = 1,  /* applies call->epilogue */
+    LN_KERNEL_REFERENCE = 2, /* the scalar reference: any strides, any ISA, written for readability */
+    LN_KERNEL_LESS = 4       /* computes the result with less than the op's own work */
 };
 
 /* One more bit beside those of the layouts: strides that are those of no layout (views). Bit LN_LAYOUT_CHANNELS_LAST
@@ -134,11 +135,11 @@ enum { LN_STRIDED = 128 };
  * kernel's result for this call is right. It is asked only about calls that agree with the line. If `can` is NULL, the
  * kernel runs all of these calls. `cost` adds to the op's counts what this kernel does besides the op's own work:
  * products with the padding of its tile, conversions, transforms. It only adds, so a kernel that would already take too
- * long for the op's own work is not asked. If `cost` is NULL, the kernel does nothing besides. `configure` (may be
- * NULL) fills the fields of the call marked "Set by configure". `pack` (may be NULL) writes packed_bytes from
- * call->inputs[i].data, which is also set for variables then (ln_packable). `run` computes items [begin, end) of the
- * phase. Items must be independent, and a result must not depend on how the range is split. No kernel reads or writes
- * any byte outside its buffers.
+ * long for the op's own work is not asked, unless it is flagged LN_KERNEL_LESS. If `cost` is NULL, the kernel does
+ * nothing besides. `configure` (may be NULL) fills the fields of the call marked "Set by configure". `pack` (may be
+ * NULL) writes packed_bytes from call->inputs[i].data, which is also set for variables then (ln_packable). `run`
+ * computes items [begin, end) of the phase. Items must be independent, and a result must not depend on how the range is
+ * split. No kernel reads or writes any byte outside its buffers.
  */
 typedef struct ln_kernel ln_kernel;
 typedef struct ln_kernel_code {

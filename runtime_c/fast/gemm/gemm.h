@@ -146,6 +146,7 @@ linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int 
 #include "kernels_x86/gemm/gemm_ukernels.inc"
 #elif defined(__aarch64__)
 #include "kernels_arm/gemm/gemm_ukernels.inc"
+extern const ln_gemm_set ln_gemm_f32_packed__neon; /* with `strip`, not with micro-kernels */
 #endif
 #undef LN_GEMM_UKERNEL
 

@@ -28,4 +28,5 @@
 #include "fast/tail/pool_gradient.inc.c"
 #include "fast/tail/resize.inc.c"
 #include "fast/tail/softmax.inc.c"
+#include "fast/tail/winograd.inc.c"
 #include "fast/tail/recurrent.inc.c" /* uses the exponential of softmax.inc.c */

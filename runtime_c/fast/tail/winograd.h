@@ -1,0 +1,45 @@
+/* winograd.h - a planned 3 x 3 convolution by Winograd's minimal filtering, which the SIMD kernels of every ISA read.
+ * winograd_plan.c computes it and packs the weights; the loops are in winograd.inc.c. */
+#ifndef LN_WINOGRAD_H
+#define LN_WINOGRAD_H
+
+#include "fast/gemm/gemm.h"
+#include "kernel/common/window.h"
+#include "kernel/map.h"
+
+/* Output pixels along a side of a tile. It has two more input pixels, whose 36 transformed values are 36 matrix
+ * products. Tiles of 6 x 6 would take 0.8 of the products, but four times the rounding error. */
+enum { LN_WINOGRAD_TILE = 4, LN_WINOGRAD_PRODUCTS = 36 };
+
+typedef struct ln_winograd {
+    const ln_gemm_set *set;
+    ln_window window;
+    ln_window_strides x, y;
+    int64_t down, across;                      /* tiles of one image */
+    int64_t group, groups;                     /* tiles that are computed at once, and the number of such groups */
+    int64_t columns, parts;                    /* output channels of a work item, and the number of such parts */
+    int64_t panels, panel_bytes, matrix_bytes; /* of the weights for one of the 36 products */
+    int64_t in_step, out_step; /* floats from one product to the next, of transformed inputs and of results */
+    size_t bias;               /* offset in the packed memory */
+    /* Offsets in a thread's scratch: transformed inputs, results, packed rows, a tile with its padding, finished lines.
+     */
+    struct {
+        size_t in, out, packed, edge, lines;
+    } scratch;
+    bool direct; /* results are written directly to the output */
+    float low, high;
+} ln_winograd;
+
+/* Columns of a panel when `left` columns remain. */
+static inline int64_t ln_winograd_width(const ln_gemm_set *set, int64_t left) {
+    const int64_t unit = set->unit != 0 ? set->unit : set->width / 2;
+    return left >= set->width ? set->width : ln_ceil_div(left, unit) * unit;
+}
+
+LN_PLANNING bool ln_winograd_can(const ln_call *call);
+LN_PLANNING void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+LN_PLANNING linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set);
+/* winograd_pack.c */
+void ln_winograd_pack(const ln_call *call, void *packed);
+
+#endif

@@ -1,0 +1,233 @@
+/* winograd.inc.c - 3 x 3 convolutions by Winograd's minimal filtering: tiles of inputs are transformed, multiplied by
+ * transformed weights as side^2 matrix products, and transformed back. Compiled per ISA by longtail__<isa>.c. */
+#include "fast/tail/winograd.h"
+
+enum { WG_TILE = LN_WINOGRAD_TILE, WG_SIDE = LN_WINOGRAD_TILE + 2 };
+
+#if defined(LN_SIMD_NEON)
+#define LN_WINOGRAD_SET ln_gemm_f32_packed__neon
+#define WG_CLAMP(v) vminq_f32(high, vmaxq_f32(low, v))
+#else
+#define LN_WINOGRAD_SET LN_SIMD_NAME(ln_gemm_f32)
+#define WG_CLAMP(v) vf_min(high, vf_max(low, v)) /* keeps NaN */
+#endif
+
+/* ---- transforms of one line ---------------------------------------------------------------------------------------
+ */
+
+#define WG_FMA(a, factor, c) vf_fma(a, vf_set1(factor), c)
+
+/* B^T for points 0, p, -p, q, -q and infinity, with p^2 = 2 and q^2 = 1/2. */
+static LN_ALWAYS_INLINE void wg_in(const vf d[], vf r[]) {
+    const float p = 1.41421356f, q = 0.70710678f;
+    const vf even_p = WG_FMA(d[2], -0.5f, d[4]), odd_p = WG_FMA(d[1], -0.5f, d[3]);
+    const vf even_q = WG_FMA(d[2], -2.0f, d[4]), odd_q = WG_FMA(d[1], -2.0f, d[3]);
+    r[0] = WG_FMA(d[2], -2.5f, vf_add(d[0], d[4]));
+    r[1] = WG_FMA(odd_p, p, even_p), r[2] = WG_FMA(odd_p, -p, even_p);
+    r[3] = WG_FMA(odd_q, q, even_q), r[4] = WG_FMA(odd_q, -q, even_q);
+    r[5] = WG_FMA(d[3], -2.5f, vf_add(d[1], d[5]));
+}
+
+/* A^T for the same points. */
+static LN_ALWAYS_INLINE void wg_out(const vf m[], vf r[]) {
+    const float p = 1.41421356f, q = 0.70710678f;
+    const vf even_p = vf_add(m[1], m[2]), odd_p = vf_sub(m[1], m[2]);
+    const vf even_q = vf_add(m[3], m[4]), odd_q = vf_sub(m[3], m[4]);
+    r[0] = vf_add(m[0], vf_add(even_p, even_q));
+    r[1] = WG_FMA(odd_q, q, vf_mul(odd_p, vf_set1(p)));
+    r[2] = WG_FMA(even_q, 0.5f, vf_add(even_p, even_p));
+    r[3] = WG_FMA(odd_q, 0.5f * q, WG_FMA(odd_p, 2 * p, m[5]));
+}
+
+/* ---- transforms of a tile ------------------------------------------------------------------------------------------
+ */
+
+/* Transforms one tile of inputs, whose lines and pixels are so many floats apart, to out[product * step]. The last
+ * vector of channels overlaps the one before. */
+static LN_ALWAYS_INLINE void wg_in_tile(const float *x, int64_t line, int64_t pixel, int64_t channels, float *out,
+                                        int64_t step) {
+    for (int64_t c = 0; c < channels; c += VF_WIDTH) {
+        if (c + VF_WIDTH > channels) c = channels - VF_WIDTH;
+        vf lines[WG_SIDE][WG_SIDE], from[WG_SIDE], to[WG_SIDE];
+        for (int j = 0; j < WG_SIDE; j++) {
+            LN_UNROLL
+            for (int i = 0; i < WG_SIDE; i++) from[i] = vf_load(x + i * line + j * pixel + c);
+            wg_in(from, to);
+            LN_UNROLL
+            for (int i = 0; i < WG_SIDE; i++) lines[i][j] = to[i];
+        }
+        float *y = out + c;
+        for (int i = 0; i < WG_SIDE; i++, y += WG_SIDE * step) {
+            wg_in(lines[i], to);
+            LN_UNROLL
+            for (int j = 0; j < WG_SIDE; j++) vf_store(y + j * step, to[j]);
+        }
+    }
+}
+
+/* Transforms the products of one tile back, and adds the bias. */
+static LN_ALWAYS_INLINE void wg_out_tile(const ln_winograd *p, const float *m, const float *bias, int64_t channels,
+                                         float *y, int64_t line, int64_t pixel) {
+    const vf low = vf_set1(p->low), high = vf_set1(p->high);
+    const int64_t step = p->out_step;
+    for (int64_t c = 0; c < channels; c += VF_WIDTH) {
+        if (c + VF_WIDTH > channels) c = channels - VF_WIDTH;
+        vf lines[WG_TILE][WG_SIDE], from[WG_SIDE], to[WG_SIDE];
+        for (int j = 0; j < WG_SIDE; j++) {
+            const float *in = m + j * step + c;
+            LN_UNROLL
+            for (int i = 0; i < WG_SIDE; i++) from[i] = vf_load(in + i * WG_SIDE * step);
+            wg_out(from, to);
+            LN_UNROLL
+            for (int i = 0; i < WG_TILE; i++) lines[i][j] = to[i];
+        }
+        const vf add = vf_load(bias + c);
+        for (int i = 0; i < WG_TILE; i++) {
+            wg_out(lines[i], to);
+            LN_UNROLL
+            for (int j = 0; j < WG_TILE; j++) {
+                const vf v = vf_add(to[j], add);
+                vf_store(y + i * line + j * pixel + c, WG_CLAMP(v));
+            }
+        }
+    }
+}
+
+/* Where tile `t` of the call lies. */
+typedef struct wg_place {
+    int64_t image, y, x; /* of its first output */
+} wg_place;
+
+static wg_place wg_place_of(const ln_winograd *p, int64_t t) {
+    const int64_t image = t / (p->down * p->across), rest = t % (p->down * p->across);
+    return (wg_place){image, rest / p->across * WG_TILE, rest % p->across * WG_TILE};
+}
+
+/* Transforms the inputs of tiles [first, first + count). A tile that reaches into the padding is copied first. */
+static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const float *x, int64_t first, int64_t count, float *in,
+                                       float *edge) {
+    const ln_window *w = &p->window;
+    const int64_t channels = w->in_channels, line = p->x.s[1], pixel = p->x.s[2];
+    for (int64_t t = 0; t < count; t++, in += channels) {
+        const wg_place at = wg_place_of(p, first + t);
+        const int64_t y0 = at.y - w->pad_begin[1], x0 = at.x - w->pad_begin[2];
+        const float *image = x + at.image * p->x.n;
+        if (y0 >= 0 && x0 >= 0 && y0 + WG_SIDE <= w->in[1] && x0 + WG_SIDE <= w->in[2]) {
+            wg_in_tile(image + y0 * line + x0 * pixel, line, pixel, channels, in, p->in_step);
+            continue;
+        }
+        float *to = edge;
+        for (int64_t i = y0; i < y0 + WG_SIDE; i++)
+            for (int64_t j = x0; j < x0 + WG_SIDE; j++, to += channels)
+                if (i >= 0 && j >= 0 && i < w->in[1] && j < w->in[2])
+                    memcpy(to, image + i * line + j * pixel, (size_t)channels * sizeof *to);
+                else
+                    memset(to, 0, (size_t)channels * sizeof *to);
+        wg_in_tile(edge, WG_SIDE * channels, channels, channels, in, p->in_step);
+    }
+}
+
+/* The side^2 products of `count` tiles with `columns` output channels from `first` on. */
+static void wg_products(const ln_winograd *p, const char *weights, const float *in, int64_t count, int64_t first,
+                        int64_t columns, float *packed, float *out) {
+    static const float zeros[64];
+    const ln_gemm_set *set = p->set;
+    const int64_t channels = p->window.in_channels;
+    const void *rows[LN_GEMM_MAX_ROWS];
+    ln_gemm_tile tile = {
+        .taps = 1, .kc = channels, .a_step = 1, .ldc = columns, .init = zeros, .low = -INFINITY, .high = INFINITY};
+    for (int64_t i = 0; i < WG_SIDE * WG_SIDE; i++, weights += p->matrix_bytes, in += p->in_step, out += p->out_step) {
+        for (int64_t done = 0, n; done < count && set->strip != NULL; done += n) {
+            n = ln_gemm_tile_rows(set, count - done);
+            for (int64_t r = 0; r < n; r++) rows[r] = in + (done + r) * channels;
+            set->pack_rows(rows, 1, n, channels, packed + done * channels);
+        }
+        tile.packed = packed;
+        for (int64_t at = first; at < first + columns; at += set->width) {
+            const int64_t width = ln_winograd_width(set, p->window.out_channels - at);
+            tile.columns = ln_min(width, first + columns - at);
+            tile.b = weights + at / set->width * p->panel_bytes;
+            tile.b_step = width * (int64_t)sizeof(float);
+            tile.c = out + at - first;
+            if (set->strip != NULL) {
+                set->strip(&tile, count, width);
+                continue;
+            }
+            const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
+            for (int64_t done = 0, n; done < count; done += n) {
+                n = ln_gemm_tile_rows(set, count - done);
+                for (int64_t r = 0; r < n; r++) rows[r] = in + (done + r) * channels;
+                tile.a = rows;
+                tile.c = out + done * columns + at - first;
+                kernels[n](&tile);
+            }
+        }
+    }
+}
+
+/* Stores the results of a tile, all of which are in `from`, so far as they are inside the output. */
+static void wg_store_inside(const ln_winograd *p, wg_place at, const float *from, int64_t columns, float *y) {
+    const ln_window *w = &p->window;
+    const int64_t down = ln_min(WG_TILE, w->out[1] - at.y), across = ln_min(WG_TILE, w->out[2] - at.x);
+    for (int64_t i = 0; i < down; i++)
+        for (int64_t j = 0; j < across; j++)
+            memcpy(y + i * p->y.s[1] + j * p->y.s[2], from + (i * WG_TILE + j) * columns, (size_t)columns * sizeof *y);
+}
+
+/* Transforms the products of tiles [first, first + count) back, and stores `columns` channels from `column` on. */
+static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b, int64_t first, int64_t count,
+                                        int64_t column, int64_t columns, const float *out, float *lines) {
+    const ln_winograd *p = call->state;
+    const ln_window *w = &p->window;
+    const float *bias = (const float *)(const void *)((const char *)b->packed + p->bias) + column;
+    for (int64_t t = 0, n; t < count; t += n) {
+        const wg_place at = wg_place_of(p, first + t);
+        n = 1;
+        if (p->direct) {
+            float *y = (float *)b->outputs[0] + at.image * p->y.n + at.y * p->y.s[1] + at.x * p->y.s[2] + column;
+            if (at.y + WG_TILE <= w->out[1] && at.x + WG_TILE <= w->out[2]) {
+                wg_out_tile(p, out + t * columns, bias, columns, y, p->y.s[1], p->y.s[2]);
+            } else {
+                wg_out_tile(p, out + t * columns, bias, columns, lines, WG_TILE * columns, columns);
+                wg_store_inside(p, at, lines, columns, y);
+            }
+            continue;
+        }
+        /* The epilogue takes lines of pixels: those of the tiles beside each other. */
+        n = ln_min(count - t, (w->out[2] - at.x + WG_TILE - 1) / WG_TILE);
+        const int64_t pixels = ln_min(n * WG_TILE, w->out[2] - at.x), line = n * WG_TILE * columns;
+        for (int64_t i = 0; i < n; i++)
+            wg_out_tile(p, out + (t + i) * columns, bias, columns, lines + i * WG_TILE * columns, line, columns);
+        for (int64_t i = 0; i < ln_min(WG_TILE, w->out[1] - at.y); i++)
+            ln_epilogue_apply(call, b, (at.image * w->out[1] + at.y + i) * w->out[2] + at.x, pixels, column, columns,
+                              lines + i * line, columns);
+    }
+}
+
+static linnet_status wg_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                            int thread) {
+    const ln_winograd *p = call->state;
+    (void)phase;
+    const int64_t all = p->window.batch * p->down * p->across;
+    char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
+    float *in = (float *)(void *)(scratch + p->scratch.in), *out = (float *)(void *)(scratch + p->scratch.out);
+    int64_t held = -1; /* the group whose inputs are transformed */
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t group = item / p->parts, part = item % p->parts;
+        const int64_t first = group * p->group, count = ln_min(p->group, all - first), column = part * p->columns;
+        const int64_t columns = part == p->parts - 1 ? p->window.out_channels - column : p->columns;
+        if (group != held) wg_inputs(p, b->inputs[0], first, count, in, (float *)(void *)(scratch + p->scratch.edge));
+        held = group;
+        wg_products(p, b->packed, in, count, column, columns, (float *)(void *)(scratch + p->scratch.packed), out);
+        wg_outputs(call, b, first, count, column, columns, out, (float *)(void *)(scratch + p->scratch.lines));
+    }
+    return LINNET_OK;
+}
+
+static linnet_status wg_configure(ln_call *call) { return ln_winograd_configure(call, &LN_WINOGRAD_SET); }
+
+const ln_kernel_code LN_SIMD_NAME(ln_winograd) = {.can = ln_winograd_can,
+                                                  .cost = ln_winograd_cost,
+                                                  .configure = wg_configure,
+                                                  .pack = ln_winograd_pack,
+                                                  .run = wg_run};

@@ -1,0 +1,112 @@
+/* winograd_plan.c - shared by the Winograd kernels of all ISAs: which convolutions they take, what they cost, their
+ * memory, and the division into work items. A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks",
+ * 2016.
+ */
+#include "fast/tail/winograd.h"
+#include "kernel/cost.h"
+
+#include <math.h>
+
+enum {
+    LEAST_CHANNELS = 16, /* fewer do not pay for the transforms; the widest vector has as many lanes */
+    IN_BYTES = 256 << 10 /* transformed inputs of a group, which stay in L2 while the products are computed */
+};
+
+static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
+
+bool ln_winograd_can(const ln_call *call) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
+    ln_window g;
+    if (!ln_packable(w) || (has_bias(call) && (call->inputs[2].dtype != LINNET_F32 || !ln_packable(&call->inputs[2]))))
+        return false;
+    if (ln_window_conv(call->attributes, x, w, &g, NULL) != LINNET_OK || g.group != 1 || g.n_spatial != 2) return false;
+    for (int i = 1; i < LN_SPATIAL; i++)
+        if (g.kernel[i] != 3 || g.stride[i] != 1 || g.dilation[i] != 1 || g.out[i] < 2) return false;
+    if (g.batch < 1 || g.in_channels < LEAST_CHANNELS || g.out_channels < LEAST_CHANNELS) return false;
+    if (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1) return false;
+    if (call->epilogue == NULL) return true;
+    /* ln_epilogue_apply needs rows of channels without gaps. */
+    return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
+}
+
+/* From the operands alone, because the window is resolved only when the kernel is chosen. */
+void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    enum { ROWS = 8, TRANSFORM = 8 }; /* of a tile of products; multiply-accumulates that a transformed value takes */
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
+    const ln_conv_attributes *a = call->attributes;
+    const int first = ln_axis(a->channel_axis, x->rank) == 1 ? 2 : 1;
+    const double in = (double)w->dims[1], out = (double)w->dims[0];
+    const int64_t tiles =
+        x->dims[0] * ln_ceil_div(y->dims[first], LN_WINOGRAD_TILE) * ln_ceil_div(y->dims[first + 1], LN_WINOGRAD_TILE);
+    (void)kernel;
+    counts->work[LN_RATE_F32] = LN_WINOGRAD_PRODUCTS * ((double)(ln_ceil_div(tiles, ROWS) * ROWS) * in * out +
+                                                        TRANSFORM * (double)tiles * (in + out));
+    counts->read += (LN_WINOGRAD_PRODUCTS - 9) * in * out * (double)sizeof(float);
+    counts->work[LN_RATE_MOVE] += 1000;
+}
+
+/* Divides tiles and output channels into work items: whole groups of tiles, and if these are too few for the threads,
+   parts of the channels, for which the inputs are transformed again. */
+static void plan_items(const ln_call *call, ln_winograd *p) {
+    enum { UNIT = 48 }; /* a multiple of the width of every set's panels */
+    const int64_t all = p->window.batch * p->down * p->across, rows = p->set->rows;
+    const int64_t in = p->window.in_channels, out = p->window.out_channels, products = LN_WINOGRAD_PRODUCTS;
+    const int64_t fit = IN_BYTES / (products * in * (int64_t)sizeof(float)) / rows * rows;
+    p->group = ln_min(ln_max(ln_min(fit, 64), 2 * rows), ln_ceil_div(all, rows) * rows);
+    if (ln_ceil_div(all, p->group) < call->threads) p->group = ln_min(p->group, rows);
+    p->groups = ln_ceil_div(all, p->group);
+    p->parts = ln_max(1, ln_min(ln_ceil_div(call->threads, p->groups), out / UNIT));
+    p->columns = p->parts == 1 ? out : (int64_t)ln_round_up((size_t)ln_ceil_div(out, p->parts), UNIT);
+    p->parts = ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part also takes a few that remain */
+}
+
+/* The columns of the largest part. */
+static int64_t most_columns(const ln_winograd *p) {
+    return ln_max(p->columns, p->window.out_channels - (p->parts - 1) * p->columns);
+}
+
+linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
+    const ln_tensor *x = &call->inputs[0], *y = call->inner;
+    ln_winograd *p = call->state = ln_call_state(call, sizeof *p);
+    if (p == NULL) return LINNET_OUT_OF_MEMORY;
+    const linnet_status status = ln_window_conv(call->attributes, x, &call->inputs[1], &p->window, NULL);
+    if (status != LINNET_OK) return status;
+    const ln_window *g = &p->window;
+    p->set = set->in_order != NULL && ln_in_order() ? set->in_order : set;
+    p->x = ln_window_strides_of(x, g->channel_axis), p->y = ln_window_strides_of(y, g->channel_axis);
+    p->down = ln_ceil_div(g->out[1], LN_WINOGRAD_TILE), p->across = ln_ceil_div(g->out[2], LN_WINOGRAD_TILE);
+    p->low = -INFINITY, p->high = INFINITY;
+    const bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
+    if (clamp) p->low = call->epilogue->low, p->high = call->epilogue->high;
+    p->direct = call->epilogue == NULL || clamp;
+    plan_items(call, p);
+
+    const int64_t in = g->in_channels, products = LN_WINOGRAD_PRODUCTS, size = (int64_t)sizeof(float);
+    p->panels = ln_ceil_div(g->out_channels, p->set->width);
+    p->panel_bytes = in * p->set->width * size;
+    p->matrix_bytes = (p->panels - 1) * p->panel_bytes +
+                      in * ln_winograd_width(p->set, g->out_channels - (p->panels - 1) * p->set->width) * size;
+    p->matrix_bytes = (int64_t)ln_round_up((size_t)p->matrix_bytes, LN_ALIGNMENT);
+    p->bias = (size_t)(products * p->matrix_bytes);
+    call->packed_bytes = p->bias + (size_t)g->out_channels * sizeof(float);
+    call->packed_inputs = 1u << 1 | 1u << 2;
+    call->packing = (uintptr_t)p->set->width;
+
+    /* 16 floats more from one product to the next, so that they do not all map to the same set of the cache. */
+    p->in_step = (int64_t)ln_round_up((size_t)(p->group * in), 16) + 16;
+    p->out_step = (int64_t)ln_round_up((size_t)(p->group * most_columns(p)), 16) + 16;
+    size_t at = 0;
+    p->scratch.in = at, at += (size_t)(products * p->in_step * size);
+    p->scratch.out = at, at += (size_t)(products * p->out_step * size);
+    p->scratch.packed = at, at += ln_round_up((size_t)(p->group * in * size), LN_ALIGNMENT);
+    p->scratch.edge = at;
+    at += ln_round_up((size_t)(products * in * size), LN_ALIGNMENT);
+    p->scratch.lines = at;
+    at +=
+        ln_round_up((size_t)((p->direct ? 1 : p->group) * LN_WINOGRAD_TILE * LN_WINOGRAD_TILE * most_columns(p) * size),
+                    LN_ALIGNMENT);
+    call->scratch_thread = at;
+    call->work[0] = p->groups * p->parts;
+    call->flops = (uint64_t)(2 * g->batch * g->out_channels * ln_window_positions(g) * 9 * in);
+    return LINNET_OK;
+}
