@@ -73,29 +73,59 @@ static void window_pointers(const ln_gemm *g, const char *base, const position *
 
 static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, ln_gemm_range taps, char *out);
 
-/* The same if a line of the kernel is contiguous. */
-static void line_pointers(const ln_gemm *g, const char *base, const position *p, int64_t count, char *copy,
-                          const void **out, int64_t step) {
+/* A tile of rows: the first one, and their number. */
+typedef struct tile {
+    int64_t first, n;
+} tile;
+
+static tile next_tile(const ln_gemm *g, tile t, int64_t count) {
+    t.first += t.n;
+    return (tile){t.first, t.first < count ? ln_gemm_tile_rows(g->set, count - t.first) : 0};
+}
+
+/* Writes the pointers of rows [row, row + side), which are beside each other in one line of the output, if a line of
+ * the kernel is contiguous. `now` is the tile of the first of them; all tiles have `count` rows. */
+static void line_pointers(const ln_gemm *g, const char *base, const position *p, int64_t row, int64_t side, tile now,
+                          int64_t count, char *copy, const void **rows) {
     const ln_window *w = &g->a.window;
-    for (int64_t l = 0; l < g->k.segments; l++, out += step, copy += g->k.length * g->a.size) {
+    const int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2], pixel = g->a.x.s[2] * g->a.size;
+    const int64_t step = w->stride[2] * pixel, room = w->in[2] - w->kernel[2] - x, end = row + side;
+    /* The rows whose taps are all inside the input. The others get an assembled copy of their line. */
+    const int64_t low = row + (x >= 0 ? 0 : ln_min(side, ln_ceil_div(-x, w->stride[2])));
+    const int64_t high = room < 0 ? low : ln_max(low, row + ln_min(side, room / w->stride[2] + 1));
+    for (int64_t l = 0; l < g->k.segments; l++) {
         const char *line = line_of(g, base, p, l);
-        const int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2], pixel = g->a.x.s[2] * g->a.size;
-        if (line == NULL) {
-            for (int64_t i = 0; i < count; i++) out[i] = g->a.padding;
-            continue;
+        int64_t i = row;
+        for (tile t = now; i < end; t = next_tile(g, t, count)) {
+            const void **out = rows + t.first * g->k.segments + l * t.n - t.first;
+            const int64_t stop = ln_min(end, t.first + t.n);
+            if (line == NULL)
+                for (; i < stop; i++) out[i] = g->a.padding;
+            while (i < stop) {
+                if (i < low || i >= high) {
+                    char *put_together = copy + i * g->a.copy_stride + l * g->k.length * g->a.size;
+                    gather_line(g, line, p->o[2] + i - row, 1, (ln_gemm_range){0, w->kernel[2]}, put_together);
+                    out[i++] = put_together;
+                    continue;
+                }
+                const char *at = line + x * pixel + (i - row) * step;
+                for (const int64_t inside = ln_min(stop, high); i < inside; i++, at += step) out[i] = at;
+            }
         }
-        /* Positions that see padding get an assembled copy of their line. */
-        const int64_t low = x >= 0 ? 0 : ln_min(count, ln_ceil_div(-x, w->stride[2])),
-                      room = w->in[2] - w->kernel[2] - x;
-        const int64_t high = room < 0 ? low : ln_max(low, ln_min(count, room / w->stride[2] + 1));
-        const char *at = line + (x + low * w->stride[2]) * pixel;
-        for (int64_t i = low; i < high; i++, at += w->stride[2] * pixel) out[i] = at;
-        for (int64_t i = 0; i < count; i++) {
-            if (i == low && (i = high) == count) break;
-            char *put_together = copy + i * g->a.copy_stride;
-            gather_line(g, line, p->o[2] + i, 1, (ln_gemm_range){0, w->kernel[2]}, put_together);
-            out[i] = put_together;
-        }
+    }
+}
+
+/* Pointers to the rows of a window, a line of the output at a time. */
+static void line_rows(const ln_gemm *g, const char *base, int64_t first, int64_t count, char *copy, const void **rows) {
+    position p = position_of(&g->a.window, first);
+    tile now = next_tile(g, (tile){0, 0}, count);
+    for (int64_t i = 0; i < count;) {
+        const int64_t side = ln_min(count - i, g->a.window.out[2] - p.o[2]);
+        line_pointers(g, base, &p, i, side, now, count, copy, rows);
+        i += side;
+        p.o[2] += side - 1;
+        advance(&g->a.window, &p);
+        while (now.n > 0 && i >= now.first + now.n) now = next_tile(g, now, count);
     }
 }
 
@@ -106,16 +136,16 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
         for (int64_t i = 0; i < count; i++, at += g->a.row * g->a.size) rows[i] = at;
         return;
     }
+    if (g->k.run > 1) {
+        line_rows(g, base, first, count, copy, rows);
+        return;
+    }
     position p = position_of(&g->a.window, first);
     for (int64_t done = 0; done < count;) {
         int64_t n = ln_gemm_tile_rows(g->set, count - done);
         for (int64_t i = 0; i < n;) {
             int64_t side = ln_min(n - i, g->a.window.out[2] - p.o[2]);
-            if (g->k.run > 1)
-                line_pointers(g, base, &p, side, copy + (done + i) * g->a.copy_stride, rows + done * g->k.segments + i,
-                              n);
-            else
-                window_pointers(g, base, &p, side, part, rows + done * (part.end - part.begin) + i, n);
+            window_pointers(g, base, &p, side, part, rows + done * (part.end - part.begin) + i, n);
             i += side;
             p.o[2] += side - 1;
             advance(&g->a.window, &p);
