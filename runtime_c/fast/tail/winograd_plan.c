@@ -31,15 +31,15 @@ bool ln_winograd_can(const ln_call *call) {
 
 /* From the operands alone, because the window is resolved only when the kernel is chosen. */
 void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
-    enum { ROWS = 8, TRANSFORM = 8 }; /* of a tile of products; multiply-accumulates that a transformed value takes */
+    enum { TRANSFORM = 8 }; /* multiply-accumulates that a transformed value takes */
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
     const ln_conv_attributes *a = call->attributes;
     const int first = ln_axis(a->channel_axis, x->rank) == 1 ? 2 : 1;
     const double in = (double)w->dims[1], out = (double)w->dims[0];
     const int64_t tiles =
         x->dims[0] * ln_ceil_div(y->dims[first], LN_WINOGRAD_TILE) * ln_ceil_div(y->dims[first + 1], LN_WINOGRAD_TILE);
-    (void)kernel;
-    counts->work[LN_RATE_F32] = LN_WINOGRAD_PRODUCTS * ((double)(ln_ceil_div(tiles, ROWS) * ROWS) * in * out +
+    const int64_t rows = kernel->tile[0];
+    counts->work[LN_RATE_F32] = LN_WINOGRAD_PRODUCTS * ((double)(ln_ceil_div(tiles, rows) * rows) * in * out +
                                                         TRANSFORM * (double)tiles * (in + out));
     counts->read += (LN_WINOGRAD_PRODUCTS - 9) * in * out * (double)sizeof(float);
     counts->work[LN_RATE_MOVE] += 1000;
