@@ -4,7 +4,9 @@ do not change results, and a plan's figures about itself."""
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +332,28 @@ def test_threads_share_a_store_without_losing_updates() -> None:
     for thread in threads:
         thread.join()
     np.testing.assert_array_equal(store["total"], np.full(4, 800, np.float32))
+
+
+def test_workers_bind_themselves_to_cores() -> None:
+    """Each worker stays on one core; the thread that runs keeps all of its cores, and so does a session without it."""
+
+    def masks() -> list[int]:
+        return sorted(len(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task"))
+
+    graph = Graph()
+    x = graph.placeholder("x", (64, 256))
+    graph.signature("infer", {"x": x}, {"y": ops.matmul(x, graph.constant(np.ones((256, 256), np.float32)))})
+    before, own = masks(), os.sched_getaffinity(0)
+    plain = linnet.Session(graph, threads=3)
+    assert masks() == sorted([*before, len(own), len(own)])
+    bound = linnet.Session(graph, threads=3, bind_threads=True)
+    feeds = {"x": np.ones((64, 256), np.float32)}
+    until = time.monotonic() + 10  # a worker binds itself when it starts
+    while masks().count(1) < before.count(1) + 2 and len(own) > 1 and time.monotonic() < until:
+        bound.run(feeds)
+    assert masks().count(1) == before.count(1) + (2 if len(own) > 1 else 4)
+    assert os.sched_getaffinity(0) == own
+    np.testing.assert_array_equal(bound.run(feeds)["y"], plain.run(feeds)["y"])
 
 
 def test_one_session_may_be_used_by_threads_in_turn(session: linnet.Session) -> None:

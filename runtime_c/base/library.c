@@ -22,3 +22,16 @@ size_t linnet_dtype_size(int dtype) { return ln_dtype_size(dtype); }
 uint64_t linnet_memory_available(void) { return ln_memory_available(); }
 
 int linnet_default_threads(void) { return ln_default_thread_count(); }
+
+linnet_status linnet_bind_thread(int i, linnet_error *error) {
+    int cores[LN_MOST_CORES];
+    const int count = i < 0 ? 0 : ln_largest_cluster(cores);
+    if (i < -1) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "a thread cannot be bound to a core with a negative number");
+        ln_got(error, "%d", i);
+        return ln_hint(error, "count from 0, or use -1 to end the binding"), LINNET_INVALID_ARGUMENT;
+    }
+    if (ln_bind_thread(count > 0 ? cores[i % count] : -1)) return LINNET_OK;
+    ln_fail(error, LINNET_UNSUPPORTED, "this system does not let threads be bound to cores");
+    return ln_hint(error, "run without it"), LINNET_UNSUPPORTED;
+}

@@ -62,7 +62,8 @@ void ln_unlock(ln_lock *lock);
  * a run), then sleep. */
 typedef struct ln_threads ln_threads;
 size_t ln_threads_size(int workers); /* bytes that ln_threads_init needs in `memory`; it does not allocate */
-linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linnet_error *error);
+/* bind: the workers bind themselves to the cores of the largest cluster, from the second on, as far as they can. */
+linnet_status ln_threads_init(void *memory, int workers, bool bind, ln_threads **out, linnet_error *error);
 void ln_threads_free(ln_threads *threads);
 /* Between these two calls workers may spin for new work; outside them they sleep. */
 void ln_threads_begin(ln_threads *threads);
@@ -75,6 +76,13 @@ enum { LN_ALL_PARTS = -1 };
 void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone);
 
 int ln_default_thread_count(void);
+/* Writes the numbers of the cores that the calling thread may run on, of the cluster with the largest total capacity,
+ * and returns how many they are, at least 1. Where cores have no numbers, these are 0, 1, ... */
+enum { LN_MOST_CORES = 256 };
+int ln_largest_cluster(int cores[LN_MOST_CORES]);
+/* Binds the calling thread to a core; -1: lets it run on all. Returns false if the system has no such call, or refuses.
+ */
+bool ln_bind_thread(int core);
 /* Linux: the number of threads that the control groups of a process grant CPU time for, at least 1; INT_MAX without a
  * quota. `groups` is its /proc/.../cgroup file, `mount` the mount point (both cgroup versions). */
 int ln_cpu_quota(const char *groups, const char *mount);

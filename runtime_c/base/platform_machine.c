@@ -19,6 +19,9 @@
 #if defined(__linux__) && defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 
 uint64_t ln_now_ns(void) {
     struct timespec now;
@@ -177,17 +180,15 @@ static long core_fact(int core, const char *name) {
     return value;
 }
 
-/* Cores that share a capacity (big.LITTLE) form a cluster. The result is the size of the cluster with the largest total
- * capacity. Hyperthreads of one core count once, because they share its arithmetic units. */
-int ln_default_thread_count(void) {
-    enum { MOST = 256 };
-    long capacity[MOST], identity[MOST];
-    int count = 0, best = 1;
-    long best_sum = 0;
+/* Cores that share a capacity (big.LITTLE) form a cluster. Hyperthreads of one core count once, because they share its
+ * arithmetic units. */
+int ln_largest_cluster(int cores[LN_MOST_CORES]) {
+    long capacity[LN_MOST_CORES], identity[LN_MOST_CORES], best_sum = 0, best = -1;
+    int count = 0, members = 0;
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
-    for (int core = 0; core < CPU_SETSIZE && count < MOST; core++) {
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
+    for (int core = 0; core < CPU_SETSIZE && count < LN_MOST_CORES; core++) {
         long package, id, strength;
         bool known = false;
         if (!CPU_ISSET(core, &allowed)) continue;
@@ -198,24 +199,49 @@ int ln_default_thread_count(void) {
         capacity[count] = strength < 0 ? 1024 : strength;
         for (int i = 0; i < count && !known; i++)
             known = identity[i] == identity[count] && capacity[i] == capacity[count];
+        cores[count] = core;
         count += !known;
     }
     for (int i = 0; i < count; i++) {
-        int members = 0;
-        for (int j = 0; j < count; j++) members += capacity[j] == capacity[i];
-        if (members * capacity[i] > best_sum) {
-            best_sum = members * capacity[i];
-            best = members;
-        }
+        long sum = 0;
+        for (int j = 0; j < count; j++) sum += capacity[j] == capacity[i] ? capacity[i] : 0;
+        if (sum > best_sum) best_sum = sum, best = capacity[i];
     }
-    return (int)ln_min(best, ln_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"));
+    for (int i = 0; i < count; i++)
+        if (capacity[i] == best) cores[members++] = cores[i];
+    return members;
+}
+
+bool ln_bind_thread(int core) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (core >= CPU_SETSIZE) return false;
+    for (int i = core < 0 ? 0 : core; i <= (core < 0 ? CPU_SETSIZE - 1 : core); i++) CPU_SET(i, &cores);
+    return sched_setaffinity(0, sizeof cores, &cores) == 0;
 }
 #else
-int ln_default_thread_count(void) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores > 0 && cores < 1024 ? (int)cores : 1;
+int ln_largest_cluster(int cores[LN_MOST_CORES]) {
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const int count = online > 0 && online <= LN_MOST_CORES ? (int)online : 1;
+    for (int i = 0; i < count; i++) cores[i] = i;
+    return count;
+}
+
+bool ln_bind_thread(int core) {
+    (void)core;
+    return false;
 }
 #endif
+
+int ln_default_thread_count(void) {
+    int cores[LN_MOST_CORES];
+    const int count = ln_largest_cluster(cores);
+#if defined(__linux__)
+    return (int)ln_min(ln_max(count, 1), ln_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"));
+#else
+    return count;
+#endif
+}
 
 unsigned ln_arm_features(void) {
 #if defined(__linux__) && defined(__aarch64__)
@@ -224,6 +250,22 @@ unsigned ln_arm_features(void) {
     return (first >> 20 & 1 ? LN_ARM_DOTPROD : 0u) | (first >> 10 & 1 ? LN_ARM_FP16 : 0u) |
            (second >> 13 & 1 ? LN_ARM_I8MM : 0u) | (first >> 7 & 1 ? LN_ARM_CRC : 0u) |
            (second >> 14 & 1 ? LN_ARM_BF16 : 0u) | (first >> 22 & 1 ? LN_ARM_SVE : 0u);
+#elif defined(__APPLE__) && defined(__aarch64__)
+    static const struct {
+        const char *name;
+        unsigned feature;
+    } facts[] = {{"hw.optional.arm.FEAT_DotProd", LN_ARM_DOTPROD},
+                 {"hw.optional.arm.FEAT_FP16", LN_ARM_FP16},
+                 {"hw.optional.arm.FEAT_I8MM", LN_ARM_I8MM},
+                 {"hw.optional.armv8_crc32", LN_ARM_CRC},
+                 {"hw.optional.arm.FEAT_BF16", LN_ARM_BF16}};
+    unsigned found = 0;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        int value = 0;
+        size_t size = sizeof value;
+        if (sysctlbyname(facts[i].name, &value, &size, NULL, 0) == 0 && value != 0) found |= facts[i].feature;
+    }
+    return found;
 #else
     return 0;
 #endif

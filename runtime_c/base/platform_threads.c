@@ -25,6 +25,7 @@ typedef struct ln_worker {
     _Alignas(LINE) ln_event go; /* ticket of the newest work for this worker */
     atomic_uint part; /* the ticket of a part that nobody has begun, or 0: the worker and the caller may take it */
     ln_threads *owner;
+    int core;  /* to which this worker binds itself; -1: none */
     int index; /* index of this worker, which it passes to the task: 1, 2, ... */
     pthread_t thread;
 } ln_worker;
@@ -113,6 +114,7 @@ static void *worker_main(void *argument) {
     ln_worker *worker = argument;
     ln_threads *threads = worker->owner;
     unsigned ticket = 0;
+    if (worker->core >= 0) (void)ln_bind_thread(worker->core);
     for (;;) {
         ticket = event_wait(&worker->go, ticket, &threads->active);
         if (atomic_load(&threads->stop)) return NULL;
@@ -138,8 +140,10 @@ static void stop_workers(ln_threads *threads, int started) {
     event_destroy(&threads->done);
 }
 
-linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linnet_error *error) {
+linnet_status ln_threads_init(void *memory, int workers, bool bind, ln_threads **out, linnet_error *error) {
     ln_threads *threads = memory;
+    int cores[LN_MOST_CORES];
+    const int count = bind ? ln_largest_cluster(cores) : 0;
     *out = NULL;
     workers = workers > 0 ? workers : 0;
     memset(memory, 0, ln_threads_size(workers));
@@ -154,6 +158,7 @@ linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linne
         int failure = EAGAIN;
         worker->owner = threads;
         worker->index = i + 1;
+        worker->core = count > 0 ? cores[(i + 1) % count] : -1;
         if (ready) failure = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (failure) {
             if (ready) event_destroy(&worker->go);

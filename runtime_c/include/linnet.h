@@ -195,6 +195,11 @@ LINNET_API const char *linnet_isa_name(int i);
 /* Number of threads that a plan uses by default: the cores of the largest cluster that this process may run on, or
  * fewer if the quota of its control group (a container's --cpus) is smaller. */
 LINNET_API int linnet_default_threads(void);
+/* Binds the calling thread to one core of the largest cluster, so that a small core does not hold up the others: the
+ * i-th (from 0) of those that it may run on, counted round. -1 lets it run on all cores again. Threads that it creates
+ * inherit this, so call it when the session exists. Errors: INVALID_ARGUMENT (i < -1), UNSUPPORTED (the system has no
+ * such call, or refuses). */
+LINNET_API linnet_status linnet_bind_thread(int i, linnet_error *error);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
 
@@ -483,6 +488,9 @@ typedef struct linnet_session_config {
     const linnet_program_cache *program_cache; /* NULL, or where devices keep compiled programs (linnet_device.h). Its
                                                 * functions are called while the session is created, and when it plans
                                                 * segments. Not copied */
+    int32_t bind_threads; /* 1: the session's workers bind themselves to the cores of the largest cluster, from the
+                           * second on, as far as the system lets them. The calling thread can call
+                           * linnet_bind_thread(0) */
 } linnet_session_config;
 
 static inline void linnet_session_config_init(linnet_session_config *config) {

@@ -131,7 +131,7 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
     s->locks = status == LINNET_OK && s->snapshot == NULL && (plan->reads_variables || plan->writes_variables);
     if (status == LINNET_OK) status = allocate(s, config, error);
     if (status == LINNET_OK && own_threads)
-        status = ln_threads_init(block + at.threads, plan->threads - 1, &s->threads, error);
+        status = ln_threads_init(block + at.threads, plan->threads - 1, config->bind_threads != 0, &s->threads, error);
     if (status == LINNET_OK && ln_device_count(plan->n_devices) > 0) status = ln_queues_open(s, error);
     if (status == LINNET_OK) {
         s->root.program = &plan->program;

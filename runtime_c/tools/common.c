@@ -192,6 +192,12 @@ static void warn(void *context, int32_t level, const char *text) {
     if (level == LINNET_LOG_WARNING) fprintf(stderr, "%s: warning: %s\n", options->tool, text);
 }
 
+int tool_bind(const tool_options *options, bool bound) {
+    linnet_error error;
+    return options->bind && linnet_bind_thread(bound ? 0 : -1, &error) ? tool_fail_record(options->tool, &error)
+                                                                       : TOOL_OK;
+}
+
 int tool_option(tool_options *options, int argc, char **argv, int *i) {
     const char *option = argv[*i], *value;
     long number;
@@ -203,6 +209,10 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
     }
     if (!strcmp(option, "--strict-dims")) {
         options->strict_dims = true;
+        return TOOL_OK;
+    }
+    if (!strcmp(option, "--bind")) {
+        options->bind = true;
         return TOOL_OK;
     }
     if (strcmp(option, "--user-ops") && strcmp(option, "--signature") && strcmp(option, "--isa-max") &&

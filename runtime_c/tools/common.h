@@ -51,7 +51,7 @@ typedef struct tool_options {
     int n_devices;
     unsigned long long seed;
     bool verify; /* check the weights when the model is opened */
-    bool strict_dims;
+    bool strict_dims, bind;
     const char *user_ops; /* NULL: none; the path of a shared library of user ops */
     char *tuning;         /* NULL: none; the text of a tuning file. The tool frees it */
     double timeout;       /* time limit of a run in seconds; 0: none */
@@ -71,6 +71,10 @@ bool tool_seconds(const char *tool, const char *option, const char *text, double
 /* Loads the user ops of a shared library into the config. `path` may be NULL. Returns false after printing an error. */
 bool tool_user_ops(const char *tool, const char *path, linnet_model_config *config);
 /* Opens the model, fills the plan's config, and stores the number of the signature. */
+/* --bind: binds the main thread, or ends that. New threads inherit the binding, so it is ended before a session is
+ * created.
+ */
+int tool_bind(const tool_options *options, bool bound);
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature);
 
 /* inputs.c. tool_take_batches adds a shape for each input whose only open dimension is the batch, and says so: the

@@ -24,6 +24,7 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "                        dimensions of the same name\n"
                            "  --threads N           number of threads; default: the cores of the largest\n"
                            "                        cluster\n"
+                           "  --bind                bind each thread to a core of the largest cluster\n"
                            "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
@@ -109,6 +110,7 @@ static void fill(const bench *b, linnet_session *session) {
 static int start(bench *b) {
     linnet_error error;
     linnet_plan_config config;
+    linnet_session_config session;
     double begin = tool_now(), mark;
     int signature, status = tool_open(&b->common, &b->model, &config, &signature);
     if (status) return status;
@@ -119,8 +121,11 @@ static int start(bench *b) {
         return tool_not_planned(&b->common, b->model, signature, &error);
     b->plan_time = tool_now() - mark;
     mark = tool_now();
-    if (linnet_session_create(b->plan, NULL, NULL, &b->session, &error))
+    linnet_session_config_init(&session);
+    session.bind_threads = b->common.bind;
+    if (linnet_session_create(b->plan, NULL, &session, &b->session, &error))
         return tool_fail_record(b->common.tool, &error);
+    if ((status = tool_bind(&b->common, true)) != TOOL_OK) return status;
     b->session_time = tool_now() - mark;
     fill(b, b->session);
     mark = tool_now();
@@ -197,8 +202,14 @@ static int list_steps(bench *b) {
     if (b->ops || b->json) {
         linnet_session_config_init(&config);
         config.trace = 1;
+        config.bind_threads = b->common.bind;
+        if ((status = tool_bind(&b->common, false)) != TOOL_OK) return status;
         if (linnet_session_create(plan, NULL, &config, &traced, &error))
             return tool_fail_record(b->common.tool, &error);
+        if ((status = tool_bind(&b->common, true)) != TOOL_OK) {
+            linnet_session_free(traced);
+            return status;
+        }
         fill(b, traced);
         for (int i = 0; i < FEWEST_RUNS || (i < TRACED_RUNS && tool_now() < end); i++)
             if ((status = tool_run(&b->common, traced)) != TOOL_OK) {

@@ -44,6 +44,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "                        dimensions of the same name\n"
                            "  --threads N           number of threads; default: the cores of the largest\n"
                            "                        cluster\n"
+                           "  --bind                bind each thread to a core of the largest cluster\n"
                            "  --isa-max NAME        newest instruction set that kernels may use: scalar,\n"
                            "                        sse2, avx2, ... or neon, dotprod, ...; default: the\n"
                            "                        best of this machine\n"
@@ -387,6 +388,7 @@ static int run(run_options *o) {
     int signature, status;
     linnet_session_config_init(&how);
     how.trace = o->trace != NULL;
+    how.bind_threads = o->common.bind;
     trace_phase(&o->spans, "start");
     status = tool_open(&o->common, &model, &config, &signature);
     trace_phase(&o->spans, "load");
@@ -401,6 +403,7 @@ static int run(run_options *o) {
     trace_phase(&o->spans, "plan");
     if (status == TOOL_OK && linnet_session_create(plan, store, &how, &session, &error))
         status = tool_fail_record(o->common.tool, &error);
+    if (status == TOOL_OK) status = tool_bind(&o->common, true);
     trace_phase(&o->spans, "create the session");
     if (status == TOOL_OK) status = fill_inputs(o, plan, session);
     trace_phase(&o->spans, "fill inputs");

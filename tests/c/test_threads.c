@@ -36,7 +36,7 @@ static ln_threads *start(ln_memory *memory, void **block, int workers) {
     linnet_error error;
     *block = ln_memory_alloc(memory, ln_threads_size(workers));
     CHECK(*block != NULL);
-    CHECK_INT(ln_threads_init(*block, workers, &threads, &error), LINNET_OK);
+    CHECK_INT(ln_threads_init(*block, workers, workers % 2 == 1, &threads, &error), LINNET_OK);
     return threads;
 }
 
@@ -62,7 +62,7 @@ static void *many_runs(void *argument) {
     memset(&w, 0, sizeof w);
     *(int *)argument = 0;
     block = ln_memory_alloc(&memory, ln_threads_size(workers));
-    if (!block || ln_threads_init(block, workers, &threads, NULL)) {
+    if (!block || ln_threads_init(block, workers, false, &threads, NULL)) {
         *(int *)argument = 1;
         return NULL;
     }

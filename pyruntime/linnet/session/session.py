@@ -80,6 +80,8 @@ class Session:
         on the same store, and updates do not wait for them. Only for signatures that change no variable.
     user_ops: the user ops that the file names (see Model).
     tuning: a file that `linnet tune` wrote, or its bytes. It overrules the choice of kernels by modelled cost.
+    bind_threads: each worker of the session stays on a core of its own of the largest cluster, where the system can do that.
+        The thread that calls run is left alone; os.sched_setaffinity binds it.
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -111,6 +113,7 @@ class Session:
         snapshot: bool = False,
         user_ops: Iterable[UserOp] = (),
         tuning: str | Path | bytes | None = None,
+        bind_threads: bool = False,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model, verify=verify, user_ops=user_ops)
         if verify and isinstance(model, Model):
@@ -131,7 +134,7 @@ class Session:
         self._bindings: weakref.WeakSet[binding.Binding] = weakref.WeakSet()
         self._fetches = None if fetches is None else tuple(fetches)
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
-        self._precision = precision_number(precision)
+        self._precision, self._bind_threads = precision_number(precision), bind_threads
         self._reference, self._max_bytes = reference, at_least("max_bytes", max_bytes, 0)
         self._max_device_bytes = at_least("max_device_bytes", max_device_bytes, 0)
         self._devices = chosen(device, devices)
@@ -379,6 +382,7 @@ class Session:
         plan, most = bounding.fitting(self, shapes, fetches, separate)
         session_config = new_struct("linnet_session_config")
         session_config.max_bytes = most
+        session_config.bind_threads = int(self._bind_threads)
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
             session_config.arena, session_config.arena_size = self._arena, len(self._arena)
