@@ -83,6 +83,37 @@ static void column(int dtype, int channels, int height) {
     quant_free(t.inputs[0].quant), quant_free(t.inputs[1].quant), quant_free(t.outputs[0].quant);
 }
 
+/* Taps in the padding add nothing, even if their weights are not finite. */
+static void infinite(const ln_kernel *kernel, int channels, int height, int width, int stride) {
+    int64_t strides[2] = {stride, stride}, pads[4] = {1, 1, 1, 1};
+    ln_conv_attributes a = {.strides = {strides, 2}, .pads = {pads, 4}, .group = channels, .channel_axis = 1};
+    test_case t = {.name = "infinite weights",
+                   .op = LN_OP_CONV,
+                   .attributes = &a,
+                   .n_inputs = 2,
+                   .n_outputs = 1,
+                   .tolerance = 1e-5};
+    t.inputs[0] = TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, width);
+    t.inputs[1] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, channels, 1, 3, 3);
+    t.outputs[0] =
+        TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, channels, (height - 1) / stride + 1, (width - 1) / stride + 1);
+    t.constant[1] = random_below(3) > 0;
+    guarded in[2], expected = guarded_new(bytes_of(&t.outputs[0]), false),
+                   got = guarded_new(bytes_of(&t.outputs[0]), false);
+    for (int i = 0; i < 2; i++) {
+        in[i] = guarded_new(bytes_of(&t.inputs[i]), false);
+        fill_random(in[i].data, LINNET_F32, ln_count(&t.inputs[i]));
+    }
+    for (int i = 0; i < channels * 9; i++)
+        if (random_below(5) == 0) ((float *)in[1].data)[i] = random_below(3) == 0 ? NAN : INFINITY;
+    comparisons++;
+    failures += !(run_kernel(reference_of(LN_OP_CONV), &t, NULL, NULL, in, &expected, LN_ISA_SCALAR, 1) &&
+                  run_kernel(kernel, &t, NULL, NULL, in, &got, kernel->needs, 2) &&
+                  outputs_equal(&t, kernel->name, &expected, &got));
+    for (int i = 0; i < 2; i++) guarded_free(&in[i]);
+    guarded_free(&expected), guarded_free(&got);
+}
+
 /* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp, to f32; 1: residual
  * and a factor, to f32 or f16; 2: dequantized residual, to i8. */
 static void fused(const ln_kernel *kernel, int dtype, int kind) {
@@ -193,6 +224,8 @@ int main(int argc, char **argv) {
     }
     for (const ln_kernel *k = ln_kernels; k->code != NULL; k++)
         for (int kind = 0; kind < 3 && can_run(k); kind++) {
+            for (int i = 0; i < 12 && strncmp(k->name, "conv_float_depthwise", 20) == 0; i++)
+                infinite(k, channels[random_below(13)], 1 + random_below(5), 4 + random_below(5), 1 + i % 2);
             if (strncmp(k->name, "conv_float_depthwise", 20) == 0) fused(k, LINNET_F32, kind), fused(k, LINNET_F16, 1);
             if (strncmp(k->name, "conv_integer_depthwise__", 24) == 0)
                 fused(k, LINNET_I8, kind), fused(k, LINNET_I16, kind);
