@@ -46,12 +46,14 @@ static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average,
 
 static LN_ALWAYS_INLINE void pool_window(const bool single, const bool average, const pool_span *s, int64_t channels,
                                          void *out) {
-    const int64_t wide = (single ? POOL_BLOCKS : 4) * VF_WIDTH;
+    const int64_t four = 4 * VF_WIDTH, wide = POOL_BLOCKS * VF_WIDTH;
     int64_t c = 0;
-    for (; c + wide <= channels; c += wide)
-        pool_vectors(single, average, single ? POOL_BLOCKS : 4, s, c, VF_WIDTH, out);
+    for (; single && c + wide <= channels; c += wide) pool_vectors(single, average, POOL_BLOCKS, s, c, VF_WIDTH, out);
+    /* The last vectors begin early and compute some channels again. */
+    for (; channels >= four && c + VF_WIDTH < channels; c += four)
+        pool_vectors(single, average, 4, s, ln_min(c, channels - four), VF_WIDTH, out);
     for (; c < channels; c += VF_WIDTH) {
-        if (channels >= VF_WIDTH) /* the last vector begins early and computes some again */
+        if (channels >= VF_WIDTH)
             pool_vectors(single, average, 1, s, ln_min(c, channels - VF_WIDTH), VF_WIDTH, out);
         else
             pool_vectors(single, average, 1, s, 0, (int)channels, out);
@@ -139,7 +141,8 @@ static LN_ALWAYS_INLINE void pool_sums(const int blocks, const pool_span *s, int
 
 static void pool_average(const pool_span *s, int64_t channels, void *out) {
     int64_t c = 0;
-    for (; c + 4 * VF_WIDTH <= channels; c += 4 * VF_WIDTH) pool_sums(4, s, c, out);
+    for (; channels >= 4 * VF_WIDTH && c + VF_WIDTH < channels; c += 4 * VF_WIDTH)
+        pool_sums(4, s, ln_min(c, channels - 4 * VF_WIDTH), out);
     for (; c < channels; c += VF_WIDTH) pool_sums(1, s, ln_min(c, channels - VF_WIDTH), out);
 }
 
