@@ -101,3 +101,22 @@ def test_nan_is_the_largest_when_values_are_ordered(dtype: type, k: int) -> None
         places = np.argsort(order, axis=1, kind="stable")[:, :k]
         np.testing.assert_array_equal(found[f"{name}_places"], places)
         np.testing.assert_array_equal(found[name], np.take_along_axis(x, places, 1))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size", [(7, 9), (2, 5), (1, 4)])
+def test_padding_is_not_multiplied_with_infinite_weights(size: tuple[int, int], stride: int) -> None:
+    """Depthwise: a tap in the padding adds nothing, even if its weight is not finite."""
+    rng = np.random.default_rng(stride)
+    x = rng.uniform(0.5, 1.5, (1, 8, *size)).astype(np.float32)
+    w = rng.uniform(0.5, 1.5, (8, 1, 3, 3)).astype(np.float32)
+    w[0, 0, 0], w[1, 0, 2, 1], w[2, 0, :, 0], w[3, 0, 1, 2] = np.inf, -np.inf, np.inf, np.nan
+    graph = Graph()
+    a = graph.placeholder("x", x.shape, "f32")
+    y = ops.conv(a, graph.constant(w), strides=[stride, stride], pads=[1, 1, 1, 1], group=8)
+    graph.signature("infer", {"x": a}, {"y": y})
+    expected = linnet.Session(graph, reference=True).run({"x": x})["y"]
+    assert np.isfinite(expected[:, :2]).any() and not np.isnan(expected[:, :3]).any()
+    for isa in isa_names():
+        found = linnet.Session(graph, isa_max=isa).run({"x": x})["y"]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=isa)

@@ -27,7 +27,7 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
                    .n_outputs = 1,
                    .y_layout = LN_LAYOUT_CHANNELS_LAST,
                    .tolerance = 1e-5,
-                   .expect = integer ? "conv_integer_depthwise" : "conv_float_depthwise"};
+                   .expect = integer ? "conv_integer_depthwise__" : "conv_float_depthwise"};
     if (channels == 1 && kernel >= 4)
         t.expect = NULL; /* computed as a matrix product, because one channel would leave
                           * vectors mostly empty */
@@ -81,6 +81,37 @@ static void column(int dtype, int channels, int height) {
     }
     compare(&t);
     quant_free(t.inputs[0].quant), quant_free(t.inputs[1].quant), quant_free(t.outputs[0].quant);
+}
+
+/* Taps in the padding add nothing, even if their weights are not finite. */
+static void infinite(const ln_kernel *kernel, int channels, int height, int width, int stride) {
+    int64_t strides[2] = {stride, stride}, pads[4] = {1, 1, 1, 1};
+    ln_conv_attributes a = {.strides = {strides, 2}, .pads = {pads, 4}, .group = channels, .channel_axis = 1};
+    test_case t = {.name = "infinite weights",
+                   .op = LN_OP_CONV,
+                   .attributes = &a,
+                   .n_inputs = 2,
+                   .n_outputs = 1,
+                   .tolerance = 1e-5};
+    t.inputs[0] = TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, width);
+    t.inputs[1] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, channels, 1, 3, 3);
+    t.outputs[0] =
+        TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, channels, (height - 1) / stride + 1, (width - 1) / stride + 1);
+    t.constant[1] = random_below(3) > 0;
+    guarded in[2], expected = guarded_new(bytes_of(&t.outputs[0]), false),
+                   got = guarded_new(bytes_of(&t.outputs[0]), false);
+    for (int i = 0; i < 2; i++) {
+        in[i] = guarded_new(bytes_of(&t.inputs[i]), false);
+        fill_random(in[i].data, LINNET_F32, ln_count(&t.inputs[i]));
+    }
+    for (int i = 0; i < channels * 9; i++)
+        if (random_below(5) == 0) ((float *)in[1].data)[i] = random_below(3) == 0 ? NAN : INFINITY;
+    comparisons++;
+    failures += !(run_kernel(reference_of(LN_OP_CONV), &t, NULL, NULL, in, &expected, LN_ISA_SCALAR, 1) &&
+                  run_kernel(kernel, &t, NULL, NULL, in, &got, kernel->needs, 2) &&
+                  outputs_equal(&t, kernel->name, &expected, &got));
+    for (int i = 0; i < 2; i++) guarded_free(&in[i]);
+    guarded_free(&expected), guarded_free(&got);
 }
 
 /* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp, to f32; 1: residual
@@ -177,7 +208,7 @@ int main(int argc, char **argv) {
                 }
             }
     /* Rows around the blocks and segments of the kernels for 3 x 3 and 5 x 5, with every kind of padding and output. */
-    static const int widths[] = {5, 6, 7, 8, 9, 11, 55, 56, 57, 58, 59, 113};
+    static const int widths[] = {5, 6, 7, 8, 9, 11, 55, 56, 57, 58, 59, 64, 65, 66, 113, 129, 131};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
         for (int kernel = 3; kernel <= 5; kernel += 2)
             for (int stride = 1; stride <= 3; stride++)
@@ -193,8 +224,10 @@ int main(int argc, char **argv) {
     }
     for (const ln_kernel *k = ln_kernels; k->code != NULL; k++)
         for (int kind = 0; kind < 3 && can_run(k); kind++) {
+            for (int i = 0; i < 12 && strncmp(k->name, "conv_float_depthwise", 20) == 0; i++)
+                infinite(k, channels[random_below(13)], 1 + random_below(5), 4 + random_below(5), 1 + i % 2);
             if (strncmp(k->name, "conv_float_depthwise", 20) == 0) fused(k, LINNET_F32, kind), fused(k, LINNET_F16, 1);
-            if (strncmp(k->name, "conv_integer_depthwise", 22) == 0)
+            if (strncmp(k->name, "conv_integer_depthwise__", 24) == 0)
                 fused(k, LINNET_I8, kind), fused(k, LINNET_I16, kind);
         }
     return report("depthwise");

@@ -36,7 +36,8 @@ typedef struct ln_depthwise {
 } ln_depthwise;
 
 /* Packed: weights [taps][padded] (f32, or i32 or, for narrow, i16 with the zero point subtracted), then two rows of
- * `padded` 64-bit cells: the bias (f32, or i32 if sums_fit, else 0), and the bias as i64. */
+ * `padded` 64-bit cells: the bias (f32, or i32 if sums_fit, else 0), and the bias as i64 or, for floats, a first cell
+ * that says whether all weights are finite, so that taps in the padding may be products with zeros. */
 typedef struct ln_depthwise_weights {
     const void *taps, *bias;
     const int64_t *wide_bias;

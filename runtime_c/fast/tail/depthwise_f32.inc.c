@@ -142,7 +142,8 @@ static bool dw4_rows(const ln_depthwise *d, const ln_depthwise_weights *parts, i
     const int64_t stride = w->stride[2], pad = w->pad_begin[2], pixels = w->out[2];
     const int64_t inside = w->in[2] - 3 + pad < 0 ? 0 : ln_min(pixels, (w->in[2] - 3 + pad) / stride + 1);
     if (w->kernel[0] != 1 || w->kernel[1] != 3 || w->kernel[2] != 3 || w->dilation[2] != 1 || stride > 2 || pad > 1 ||
-        d->channels < 4 || inside < 1 || inside + 1 < pixels || (pixels - 1) * stride - pad + 2 > w->in[2])
+        d->channels < 4 || parts->wide_bias[0] == 0 || inside < 1 || inside + 1 < pixels ||
+        (pixels - 1) * stride - pad + 2 > w->in[2])
         return false;
     dw4_span s = {.d = d,
                   .parts = parts,

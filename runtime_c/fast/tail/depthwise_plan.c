@@ -213,12 +213,16 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
     ln_window_strides ws = weight_strides(d, w);
     ln_depthwise_weights parts = parts_of(d, packed);
     int64_t taps = ln_window_taps(&d->window), stride = has_bias(call) ? call->inputs[2].strides[0] : 0;
+    int64_t *finite = d->integer ? NULL : (int64_t *)parts.wide_bias;
+    if (finite != NULL) *finite = 1;
     for (int64_t c = 0; c < d->padded; c++) {
         bool real = c < d->channels;
         if (!d->integer) {
-            for (int64_t t = 0; t < taps; t++)
-                ((float *)parts.taps)[t * d->padded + c] =
-                    real ? (float)ln_load_f64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) : 0;
+            for (int64_t t = 0; t < taps; t++) {
+                const float v = real ? (float)ln_load_f64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) : 0;
+                ((float *)parts.taps)[t * d->padded + c] = v;
+                if (!isfinite(v)) *finite = 0;
+            }
             ((float *)parts.bias)[c] =
                 real && bias != NULL ? (float)ln_load_f64(bias, call->inputs[2].dtype, c * stride) : 0;
             continue;

@@ -13,23 +13,32 @@ typedef struct pool_span {
     int dtype;
 } pool_span;
 
+/* The larger of a tap, which loses if it is NaN, and of a number. */
+#ifdef LN_SIMD_NEON
+#define POOL_MAX(tap, v) vmaxnmq_f32(tap, v)
+#else
+#define POOL_MAX(tap, v) vf_max(tap, v)
+#endif
+#define POOL_BLOCKS 8
+
 /* Computes `blocks` vectors of channels at once, so that each tap reads a long run of memory. n: number of elements in
  * a single, last vector. */
 static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average, const int blocks, const pool_span *s,
                                           int64_t c, int n, void *out) {
-    vf v[4], divisor = vf_set1(s->count);
+    vf v[POOL_BLOCKS], divisor = vf_set1(s->count);
     LN_UNROLL
     for (int i = 0; i < blocks; i++) v[i] = vf_set1(s->start);
     for (int64_t kz = 0; kz < s->nz; kz++)
-        for (int64_t ky = 0; ky < s->ny; ky++)
-            for (int64_t kx = 0; kx < s->nx; kx++) {
-                int64_t at = kz * s->xz + ky * s->xy + kx * s->xx + c;
+        for (int64_t ky = 0; ky < s->ny; ky++) {
+            int64_t at = kz * s->xz + ky * s->xy + c;
+            for (int64_t kx = s->nx; kx > 0; kx--, at += s->xx) {
                 LN_UNROLL
                 for (int i = 0; i < blocks; i++) {
                     vf tap = any_load(single, s->dtype, s->x, at + i * VF_WIDTH, n);
-                    v[i] = average ? vf_add(v[i], tap) : vf_max(tap, v[i]);
+                    v[i] = average ? vf_add(v[i], tap) : POOL_MAX(tap, v[i]);
                 }
             }
+        }
     LN_UNROLL
     for (int i = 0; i < blocks; i++)
         any_store(single, s->dtype, out, c + i * VF_WIDTH, n, average ? vf_div(v[i], divisor) : v[i]);
@@ -37,10 +46,18 @@ static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average,
 
 static LN_ALWAYS_INLINE void pool_window(const bool single, const bool average, const pool_span *s, int64_t channels,
                                          void *out) {
+    const int64_t four = 4 * VF_WIDTH, wide = POOL_BLOCKS * VF_WIDTH;
     int64_t c = 0;
-    for (; c + 4 * VF_WIDTH <= channels; c += 4 * VF_WIDTH) pool_vectors(single, average, 4, s, c, VF_WIDTH, out);
-    for (; c < channels; c += VF_WIDTH)
-        pool_vectors(single, average, 1, s, c, (int)ln_min(VF_WIDTH, channels - c), out);
+    for (; single && c + wide <= channels; c += wide) pool_vectors(single, average, POOL_BLOCKS, s, c, VF_WIDTH, out);
+    /* The last vectors begin early and compute some channels again. */
+    for (; channels >= four && c + VF_WIDTH < channels; c += four)
+        pool_vectors(single, average, 4, s, ln_min(c, channels - four), VF_WIDTH, out);
+    for (; c < channels; c += VF_WIDTH) {
+        if (channels >= VF_WIDTH)
+            pool_vectors(single, average, 1, s, ln_min(c, channels - VF_WIDTH), VF_WIDTH, out);
+        else
+            pool_vectors(single, average, 1, s, 0, (int)channels, out);
+    }
 }
 
 /* Maxima of integers of one dtype, which is a constant, in lanes of their size: `blocks` vectors from channel c on, or
@@ -124,7 +141,8 @@ static LN_ALWAYS_INLINE void pool_sums(const int blocks, const pool_span *s, int
 
 static void pool_average(const pool_span *s, int64_t channels, void *out) {
     int64_t c = 0;
-    for (; c + 4 * VF_WIDTH <= channels; c += 4 * VF_WIDTH) pool_sums(4, s, c, out);
+    for (; channels >= 4 * VF_WIDTH && c + VF_WIDTH < channels; c += 4 * VF_WIDTH)
+        pool_sums(4, s, ln_min(c, channels - 4 * VF_WIDTH), out);
     for (; c < channels; c += VF_WIDTH) pool_sums(1, s, ln_min(c, channels - VF_WIDTH), out);
 }
 
@@ -136,30 +154,36 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
     int dtype = call->inputs[0].dtype;
     int64_t size = (int64_t)ln_dtype_size(dtype);
     bool average = p->kind == LN_POOL_KIND_AVERAGE;
+    const int64_t beyond = w->in[2] - 1 - (w->kernel[2] - 1) * w->dilation[2] + w->pad_begin[2],
+                  reach = beyond < 0 ? -1 : beyond / w->stride[2]; /* the last pixel without padding behind it */
     for (int64_t item = begin; item < end; item++) {
         int64_t first = item % p->chunks * LN_POOL_CHUNK, row = item / p->chunks, low[3], high[3];
         int64_t oy = row % w->out[1], oz = row / w->out[1] % w->out[0], n = row / w->out[1] / w->out[0];
         int64_t channels = ln_min(LN_POOL_CHUNK, p->channels - first);
         ln_window_valid(w, 0, oz, &low[0], &high[0]);
         ln_window_valid(w, 1, oy, &low[1], &high[1]);
-        for (int64_t ox = 0; ox < w->out[2]; ox++) {
-            ln_window_valid(w, 2, ox, &low[2], &high[2]);
-            pool_span s = {.nz = high[0] - low[0],
-                           .ny = high[1] - low[1],
-                           .nx = high[2] - low[2],
-                           .xz = w->dilation[0] * p->x.s[0],
-                           .xy = w->dilation[1] * p->x.s[1],
-                           .xx = w->dilation[2] * p->x.s[2],
-                           .dtype = dtype};
-            int64_t inside = s.nz * s.ny * s.nx, o[3] = {oz, oy, ox}, at = n * p->x.n + first;
-            for (int i = 0; i < 3 && inside > 0; i++)
-                at += (o[i] * w->stride[i] - w->pad_begin[i] + low[i] * w->dilation[i]) * p->x.s[i];
-            int64_t count = ln_pool_count(p, oz, oy, ox, inside);
-            s.x = (const char *)b->inputs[0] + at * size;
-            s.count = (float)ln_max(1, count);
-            s.start = average ? (float)((count - inside) * p->zero) : p->least;
-            void *y =
-                (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + ox * p->y.s[2] + first) * size;
+        pool_span s = {.nz = high[0] - low[0],
+                       .ny = high[1] - low[1],
+                       .nx = -1,
+                       .xz = w->dilation[0] * p->x.s[0],
+                       .xy = w->dilation[1] * p->x.s[1],
+                       .xx = w->dilation[2] * p->x.s[2],
+                       .dtype = dtype};
+        char *y = (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + first) * size;
+        for (int64_t ox = 0; ox < w->out[2]; ox++, y += p->y.s[2] * size) {
+            if (s.nx == w->kernel[2] && ox <= reach) { /* as the pixel before, without padding */
+                s.x = (const char *)s.x + w->stride[2] * p->x.s[2] * size;
+            } else {
+                ln_window_valid(w, 2, ox, &low[2], &high[2]);
+                s.nx = high[2] - low[2];
+                int64_t inside = s.nz * s.ny * s.nx, o[3] = {oz, oy, ox}, at = n * p->x.n + first;
+                for (int i = 0; i < 3 && inside > 0; i++)
+                    at += (o[i] * w->stride[i] - w->pad_begin[i] + low[i] * w->dilation[i]) * p->x.s[i];
+                int64_t count = ln_pool_count(p, oz, oy, ox, inside);
+                s.x = (const char *)b->inputs[0] + at * size;
+                s.count = (float)ln_max(1, count);
+                s.start = average ? (float)((count - inside) * p->zero) : p->least;
+            }
             if (dtype == LINNET_F32 && average)
                 pool_window(true, true, &s, channels, y);
             else if (dtype == LINNET_F32)
