@@ -134,8 +134,10 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     tile->a = block->rows;
     tile->row_sum = block->sums;
     for (int64_t left = block->count; left > 0;) {
-        const int64_t rows = ln_gemm_tile_rows(set, left);
-        kernels[rows](tile);
+        const int64_t height = ln_gemm_tile_rows(set, left);
+        tile->tiles = ln_max(1, ln_min(left / height, set->tiles));
+        const int64_t rows = height * tile->tiles;
+        kernels[height](tile);
         set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y, stride);
         tile->a += rows * block->segments;
         if (tile->row_sum != NULL) tile->row_sum += rows;

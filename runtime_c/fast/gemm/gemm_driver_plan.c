@@ -327,7 +327,7 @@ static void plan_memory(ln_call *call, ln_gemm *g) {
     }
     g->scratch.c = at;
     if (g->c.tiled)
-        at += (size_t)g->set->rows * g->set->width * c_size;
+        at += (size_t)g->set->rows * ln_max(1, g->set->tiles) * g->set->width * c_size;
     else if (!g->c.direct)
         at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
     g->scratch.turned = at;
