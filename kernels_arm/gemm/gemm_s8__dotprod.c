@@ -97,7 +97,8 @@ const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
                                          .convert = convert,
                                          .row_sums = ln_gemm_row_sums_i8_neon,
                                          .store = ln_gemm_store_neon,
-                                         .store_tile = ln_gemm_store_tile_neon};
+                                         .store_tile = ln_gemm_store_tile_neon,
+                                         .store_sum = ln_gemm_store_sum_neon};
 const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
                                          .b_dtype = LINNET_U8,
                                          .c_dtype = LINNET_I32,
@@ -113,7 +114,8 @@ const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
                                          .convert = convert,
                                          .row_sums = ln_gemm_row_sums_u8_neon,
                                          .store = ln_gemm_store_neon,
-                                         .store_tile = ln_gemm_store_tile_neon};
+                                         .store_tile = ln_gemm_store_tile_neon,
+                                         .store_sum = ln_gemm_store_sum_neon};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__dotprod, &ln_gemm_u8__dotprod};
 
 LN_GEMM_KERNELS(int8__dotprod, sets)

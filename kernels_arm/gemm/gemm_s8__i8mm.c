@@ -134,7 +134,8 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
      .convert = convert,                                                                                               \
      .row_sums = sums_of,                                                                                              \
      .store = ln_gemm_store_neon,                                                                                      \
-     .store_tile = ln_gemm_store_tile_neon}
+     .store_tile = ln_gemm_store_tile_neon,                                                                            \
+     .store_sum = ln_gemm_store_sum_neon}
 const ln_gemm_set ln_gemm_i8__i8mm = GEMM_SET(LINNET_I8, ln_gemm_row_sums_i8_neon, s);
 const ln_gemm_set ln_gemm_u8__i8mm = GEMM_SET(LINNET_U8, ln_gemm_row_sums_u8_neon, u);
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__i8mm, &ln_gemm_u8__i8mm};

@@ -203,6 +203,55 @@ void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t
     }
 }
 
+/* ---- tiles with a residual --------------------------------------------------------------------------------------- */
+
+/* Four sums plus four numbers of the residual, quantized, without the zero point. The quotient is that of a division:
+ * two corrections of the product with the inverse make it exact (map/map_strip.inc.c). */
+static inline __attribute__((always_inline)) int32x4_t summed(const ln_quantized_sum *s, const int32_t *sums,
+                                                              float32x4_t scale, int16x4_t other) {
+    const float32x4_t added = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(other)), s->scale);
+    float32x4_t v = vaddq_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(sums)), scale), added);
+    const float32x4_t inverse = vdupq_n_f32(s->y_inverse), divisor = vdupq_n_f32(s->y_scale);
+    v = vminq_f32(vmaxq_f32(v, vdupq_n_f32(s->low)), vdupq_n_f32(s->high));
+    float32x4_t q = vmulq_f32(v, inverse);
+    q = vfmaq_f32(q, vfmsq_f32(v, q, divisor), inverse);
+    return vcvtnq_s32_f32(vfmaq_f32(q, vfmsq_f32(v, q, divisor), inverse));
+}
+
+/* Rows of 8 sums, which are `width` apart. Limits keep the sum in range, so that nothing saturates. */
+static void sum_bytes(const float *scale, const ln_quantized_sum *all, const int32_t *sums, int64_t rows, int64_t width,
+                      const uint8_t *residual, uint8_t *y, int64_t stride) {
+    const ln_quantized_sum s = *all; /* which no store can change */
+    const float32x4_t scale0 = vld1q_f32(scale), scale1 = vld1q_f32(scale + 4);
+    const uint8x8_t turn = vdup_n_u8(s.dtype == LINNET_I8 ? 0 : 128);
+    const int16x8_t zero = vdupq_n_s16((int16_t)(s.zero - (s.dtype == LINNET_I8 ? 0 : 128)));
+    const int16x8_t y_zero = vdupq_n_s16((int16_t)s.y_zero);
+    for (; rows > 0; rows--, sums += width, residual += stride, y += stride) {
+        const int16x8_t other = vsubq_s16(vmovl_s8(vreinterpret_s8_u8(veor_u8(vld1_u8(residual), turn))), zero);
+        const int32x4_t v0 = summed(&s, sums, scale0, vget_low_s16(other));
+        const int32x4_t v1 = summed(&s, sums + 4, scale1, vget_high_s16(other));
+        const int16x8_t v = vaddq_s16(vuzp1q_s16(vreinterpretq_s16_s32(v0), vreinterpretq_s16_s32(v1)), y_zero);
+        vst1_u8(y, vreinterpret_u8_s8(vmovn_s16(v)));
+    }
+}
+
+void ln_gemm_store_sum_neon(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
+                            int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride) {
+    const uint8_t *from = residual;
+    uint8_t *to = y;
+    int64_t at = 0;
+    for (; at + 8 <= n; at += 8)
+        sum_bytes(r->scale + channel + at, sum, sums + at, rows, width, from + at, to + at, y_stride);
+    for (; rows > 0 && at < n; rows--, sums += width, from += y_stride, to += y_stride) {
+        uint8_t few[8] = {0}, result[16] = {0};
+        int32_t last[8] = {0};
+        memcpy(few, from + at, (size_t)(n - at));
+        memcpy(last, sums + at, (size_t)(n - at) * sizeof *last);
+        sum_bytes(r->scale + channel + at, sum, last, 1, 8, few, result, 0);
+        store_few(to + at, vld1q_u8(result), n - at);
+    }
+}
+
 /* ---- sums of rows of A ------------------------------------------------------------------------------------------- */
 
 /* Sum of n bytes, as i8 if they are those of u8 with the highest bit turned. */

@@ -4,6 +4,7 @@
 #define LN_GEMM_H
 
 #include "kernel/kernel.h"
+#include "kernel/map.h"
 #include "kernel/common/requant.h"
 
 #define LN_GEMM_MAX_ROWS 16
@@ -66,6 +67,11 @@ typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
 typedef void (*ln_gemm_store_tile)(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                                    int64_t width, int64_t n, void *y, int64_t y_stride);
 
+/* The same, with a residual that has the strides of y: the sums become f32, `sum` adds to them and quantizes. */
+typedef void (*ln_gemm_store_sum)(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel,
+                                  const int32_t *sums, int64_t rows, int64_t width, int64_t n, const void *residual,
+                                  void *y, int64_t y_stride);
+
 /* The functions of one ISA for one kind of product. Panels are `width` columns wide; the last panel is half as wide if
    that is enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. They are NULL if there is no kernel for
    r; there always is a kernel for 1. */
@@ -92,6 +98,7 @@ typedef struct ln_gemm_set {
     ln_gemm_row_sums row_sums;        /* NULL for floats */
     ln_gemm_store store;              /* NULL for floats */
     ln_gemm_store_tile store_tile;    /* NULL: blocks are stored by `store` */
+    ln_gemm_store_sum store_sum;      /* with store_tile; NULL: a residual is added by the epilogue */
     bool symmetric;                   /* 8-bit weights: none may be -128 */
     bool whole;                       /* kc must be a multiple of depth: other rows are gathered, which pads them */
     const struct ln_gemm_set *narrow; /* for 64-bit sums: the set to use if the weights prove that 32 bits are enough */

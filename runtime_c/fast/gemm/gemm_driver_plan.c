@@ -96,7 +96,8 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     bool to_f32 = call->outputs[0].dtype == LINNET_F32, clamp = e != NULL && e->clamp_only;
     g->c.low = -INFINITY, g->c.high = INFINITY;
     if (g->c.integer) {
-        g->c.apply = e != NULL;
+        if (e != NULL && e->sum.input != 0 && g->set->store_sum != NULL) g->c.sum = &e->sum;
+        g->c.apply = e != NULL && g->c.sum == NULL;
         g->c.tiled = !g->c.apply && g->set->store_tile != NULL;
         return;
     }
