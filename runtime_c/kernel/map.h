@@ -6,10 +6,10 @@
 
 #include "kernel/kernel.h"
 
-/* A residual of quantized graphs: an integer operand as large as the result is dequantized and added to the f32 result,
- * then the sum is limited and quantized. */
+/* A residual of quantized graphs: an operand as large as the result is dequantized, unless it is f32, and added to the
+ * f32 result, then the sum is limited and quantized. */
 typedef struct ln_quantized_sum {
-    int input; /* the call's input that is added, i8 or u8; 0: the epilogue is something else */
+    int input; /* the call's input that is added, i8, u8 or f32; 0: the epilogue is something else */
     uint8_t dtype;
     int32_t zero, y_zero; /* of the operand; of the stored i8 or u8 */
     float scale, y_scale, y_inverse;

@@ -151,10 +151,10 @@ static float constant_of(const ln_map_program *p, int register_) {
     return v;
 }
 
-/* Recognizes a residual of quantized graphs in the compiled program. Scales are so small that no sum is infinite. */
+/* Recognizes a residual of quantized graphs in the compiled program. NaN becomes the lowest of the stored
+ * numbers, so a higher limit is left to the map. */
 static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *call) {
     static const ln_quantized_sum none;
-    const float most_scale = 1e20f;
     const ln_map_program *p = q->program;
     ln_quantized_sum r = {.low = -INFINITY, .high = INFINITY};
     int tile = -1, other = -1, sum = -1;
@@ -165,12 +165,15 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
         if (s->type != LINNET_F32) return none;
         switch (s->code) {
         case LN_MAP_LOAD:
-            if (q->kinds[s->view] != LN_EPILOGUE_TILE || tile >= 0 || s->y == other) return none;
-            tile = s->y;
-            break;
+            if (q->kinds[s->view] == LN_EPILOGUE_TILE) {
+                if (tile >= 0 || s->y == other) return none;
+                tile = s->y;
+                break;
+            }
+            /* fallthrough */
         case LN_MAP_LOAD_DEQUANTIZED:
-            if (q->kinds[s->view] != LN_EPILOGUE_MATRIX || other >= 0 || s->y == tile || !(s->scale < most_scale) ||
-                (v->dtype != LINNET_I8 && v->dtype != LINNET_U8))
+            if (q->kinds[s->view] != LN_EPILOGUE_MATRIX || other >= 0 || s->y == tile ||
+                (s->code == LN_MAP_LOAD ? v->dtype != LINNET_F32 : v->dtype != LINNET_I8 && v->dtype != LINNET_U8))
                 return none;
             other = s->y, r.input = q->inputs[s->view];
             r.dtype = v->dtype, r.zero = s->zero, r.scale = s->scale;
@@ -196,7 +199,8 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
                 return none;
             const float unit = s->how == LN_MAP_NEAREST ? 1.0f : s->scale; /* a power of two */
             const float least = s->least * unit, most = s->most * unit;
-            r.low = r.low < least ? least : r.low > most ? most : r.low;
+            if (r.low > least) return none;
+            r.low = least;
             r.high = r.high < least ? least : r.high > most ? most : r.high;
             r.y_zero = s->zero, r.y_scale = s->scale, r.y_inverse = s->inverse;
             return r;

@@ -49,28 +49,29 @@ static void compare_fused(gemm_call *g, const char *what) {
 /* Fuses a residual of quantized graphs: an operand of 8 bits is dequantized and added, the sum is limited and
  * quantized. */
 static void compare_quantized_sum(gemm_call *g, const char *what) {
-    static const int64_t program[] = {LN_MAP_LOAD, LINNET_F32,
-                                      0,           0,
-                                      0,           LN_MAP_LOAD_DEQUANTIZED,
-                                      LINNET_F32,  1,
-                                      0,           0,
-                                      LN_MAP_ADD,  LINNET_F32,
-                                      0,           1,
-                                      0,           LN_MAP_CONST,
-                                      LINNET_F32,  0,
-                                      0,           0,
-                                      LN_MAP_MAX,  LINNET_F32,
-                                      2,           3,
-                                      0,           LN_MAP_CONST,
-                                      LINNET_F32,  1,
-                                      0,           0,
-                                      LN_MAP_MIN,  LINNET_F32,
-                                      4,           5,
-                                      0,           LN_MAP_STORE_QUANTIZED,
-                                      LINNET_F32,  6,
-                                      0,           0};
+    int64_t program[] = {LN_MAP_LOAD, LINNET_F32,
+                         0,           0,
+                         0,           LN_MAP_LOAD_DEQUANTIZED,
+                         LINNET_F32,  1,
+                         0,           0,
+                         LN_MAP_ADD,  LINNET_F32,
+                         0,           1,
+                         0,           LN_MAP_CONST,
+                         LINNET_F32,  0,
+                         0,           0,
+                         LN_MAP_MAX,  LINNET_F32,
+                         2,           3,
+                         0,           LN_MAP_CONST,
+                         LINNET_F32,  1,
+                         0,           0,
+                         LN_MAP_MIN,  LINNET_F32,
+                         4,           5,
+                         0,           LN_MAP_STORE_QUANTIZED,
+                         LINNET_F32,  6,
+                         0,           0};
     const int64_t n = span(&g->out), dtype = between(0, 1) ? LINNET_I8 : LINNET_U8;
-    const int other = between(0, 1) ? LINNET_I8 : LINNET_U8;
+    static const int others[] = {LINNET_I8, LINNET_U8, LINNET_F32};
+    const int other = others[between(0, 2)];
     float *inner = g->memory[3].data, most = 0;
     int32_t *expected = malloc((size_t)n * sizeof *expected);
     for (int k = 0; ln_kernels[k].code != NULL; k++)
@@ -85,17 +86,19 @@ static void compare_quantized_sum(gemm_call *g, const char *what) {
         quants[i] = (ln_quant){.scheme = LN_QUANT_TENSOR, .bits = 8, .count = 1};
         quants[i].scale = &scales[i], quants[i].zero = &zeros[i];
     }
-    const double limits[] = {-most / 2, between(0, 1) ? 0.75 * (double)most : 1e30};
+    if (other == LINNET_F32) program[5] = LN_MAP_LOAD, zeros[0] = 0, scales[0] = 1;
+    const double limits[] = {between(0, 3) ? -1e30 : -most / 2, between(0, 1) ? 0.75 * (double)most : 1e30};
     g->outer = g->with_extra[3] = g->out;
     g->outer.dtype = (uint8_t)dtype, g->outer.quant = &quants[1];
-    g->with_extra[3].dtype = (uint8_t)other, g->with_extra[3].quant = &quants[0];
-    g->extra = guarded_alloc((size_t)n, 1);
+    g->with_extra[3].dtype = (uint8_t)other, g->with_extra[3].quant = other == LINNET_F32 ? NULL : &quants[0];
+    g->extra = guarded_alloc((size_t)n * ln_dtype_size(other), ln_dtype_size(other));
     fill(g->extra.data, other, n, false);
     for (int64_t i = 0; i < n; i++) {
-        const float added = (float)(int32_t)(ln_load_i64(g->extra.data, other, i) - zeros[0]) * scales[0];
+        if (other == LINNET_F32 && i % 7 == 0) ((float *)g->extra.data)[i] = i % 2 ? NAN : INFINITY;
+        const float added = (float)(ln_load_f64(g->extra.data, other, i) - zeros[0]) * scales[0];
         float v = inner[i] + added;
-        v = v > (float)limits[0] ? v : (float)limits[0];
-        v = v < (float)limits[1] ? v : (float)limits[1];
+        v = v<(float)limits[0] ? (float)limits[0] : v>(float) limits[1] ? (float)limits[1] : v; /* NaN stays */
+        if (v != v) v = -INFINITY;
         expected[i] =
             ln_round_clamp(v / scales[1], zeros[1], dtype == LINNET_I8 ? -128 : 0, dtype == LINNET_I8 ? 127 : 255);
     }

@@ -142,7 +142,8 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
         const int64_t rows = height * tile->tiles;
         kernels[height](tile);
         if (residual != NULL)
-            set->store_sum(&g->c.requant, g->c.sum, channel, tile->c, rows, width, n, residual + to, y + to, stride);
+            set->store_sum(&g->c.requant, g->c.sum, channel, tile->c, rows, width, n,
+                           residual + to * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to, stride);
         else
             set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y + to, stride);
         tile->a += rows * block->segments;
