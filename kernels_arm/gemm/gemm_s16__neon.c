@@ -146,7 +146,8 @@ const ln_gemm_set ln_gemm_i8__neon = {.a_dtype = LINNET_I16,
                                       .convert = convert,
                                       .row_sums = ln_gemm_row_sums_i16,
                                       .store = ln_gemm_store_neon,
-                                      .store_tile = ln_gemm_store_tile_neon};
+                                      .store_tile = ln_gemm_store_tile_neon,
+                                      .store_sum = ln_gemm_store_sum_neon};
 const ln_gemm_set ln_gemm_i16__neon = {.a_dtype = LINNET_I16,
                                        .b_dtype = LINNET_I8,
                                        .c_dtype = LINNET_I64,

@@ -41,20 +41,21 @@
 #define GEMM_TILE(r, size, op, name)                                                                                   \
     static void name(const ln_gemm_tile *t) {                                                                          \
         TILE_BEGIN(size)                                                                                               \
-        __asm__ volatile(EACH_##r(INIT_##size) "1:\n\t" POINTERS_##r                                                   \
-                         "subs %[k], %[kc], #16\n\t"                                                                   \
-                         "b.lt 3f\n"                                                                                   \
-                         "2:\n\t" LOAD_##r("q", "16") "subs %[k], %[k], #16\n\t" STEP_##size(r, op, 0)                 \
-                             STEP_##size(r, op, 1) STEP_##size(r, op, 2) STEP_##size(                                  \
-                                 r, op, 3) "b.ge 2b\n"                                                                 \
-                                           "3:\n\t"                                                                    \
-                                           "adds %[k], %[k], #16\n\t"                                                  \
-                                           "b.eq 5f\n"                                                                 \
-                                           "4:\n\t" LOAD_##r("s", "4") "subs %[k], %[k], #4\n\t" STEP_##size(          \
-                                               r, op, 0) "b.gt 4b\n"                                                   \
-                                                         "5:\n\t"                                                      \
-                                                         "subs %[taps], %[taps], #1\n\t"                               \
-                                                         "b.ne 1b\n\t" TILE_END_##size(r) TILE_OPERANDS);              \
+        __asm__ volatile(                                                                                              \
+            EACH_##r(INIT_##size) "1:\n\t" POINTERS_##r                                                                \
+            "subs %[k], %[kc], #16\n\t"                                                                                \
+            "b.lt 3f\n"                                                                                                \
+            "2:\n\t" LOAD_##r("q", "16") "subs %[k], %[k], #16\n\t" STEP_##size(r, op, 0) STEP_##size(r, op, 1)        \
+                STEP_##size(r, op, 2)                                                                                  \
+                    STEP_##size(r, op, 3) "b.ge 2b\n"                                                                  \
+                                          "3:\n\t"                                                                     \
+                                          "tbz %[k], #3, 4f\n\t" LOAD_##r("d", "8") STEP_##size(r, op, 0) STEP_##size( \
+                                              r, op, 1) "4:\n\t"                                                       \
+                                                        "tbz %[k], #2, 5f\n\t" LOAD_##r("s", "4")                      \
+                                                            STEP_##size(r, op, 0) "5:\n\t"                             \
+                                                                                  "subs %[taps], %[taps], #1\n\t"      \
+                                                                                  "b.ne 1b\n\t" TILE_END_##size(r)     \
+                                                                                      TILE_OPERANDS);                  \
         TILE_FINISH(r)                                                                                                 \
     }
 #define GEMM_TILES(r)                                                                                                  \
@@ -68,8 +69,7 @@ GEMM_TILES(3)
 GEMM_TILES(4)
 GEMM_TILES(5)
 GEMM_TILES(6)
-#define TABLE(name)                                                                                                    \
-    { NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 }
+#define TABLE(name) {NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6}
 static const ln_gemm_ukernel full_s[MAX_ROWS + 1] = TABLE(full_s);
 static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = TABLE(half_s);
 static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = TABLE(full_u);
@@ -86,6 +86,7 @@ const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
                                          .b_dtype = LINNET_I8,
                                          .c_dtype = LINNET_I32,
                                          .rows = MAX_ROWS,
+                                         .tiles = 8,
                                          .width = WIDTH,
                                          .depth = 4,
                                          .whole = true,
@@ -96,11 +97,13 @@ const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
                                          .convert = convert,
                                          .row_sums = ln_gemm_row_sums_i8_neon,
                                          .store = ln_gemm_store_neon,
-                                         .store_tile = ln_gemm_store_tile_neon};
+                                         .store_tile = ln_gemm_store_tile_neon,
+                                         .store_sum = ln_gemm_store_sum_neon};
 const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
                                          .b_dtype = LINNET_U8,
                                          .c_dtype = LINNET_I32,
                                          .rows = MAX_ROWS,
+                                         .tiles = 8,
                                          .width = WIDTH,
                                          .depth = 4,
                                          .whole = true,
@@ -111,7 +114,8 @@ const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
                                          .convert = convert,
                                          .row_sums = ln_gemm_row_sums_u8_neon,
                                          .store = ln_gemm_store_neon,
-                                         .store_tile = ln_gemm_store_tile_neon};
+                                         .store_tile = ln_gemm_store_tile_neon,
+                                         .store_sum = ln_gemm_store_sum_neon};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__dotprod, &ln_gemm_u8__dotprod};
 
 LN_GEMM_KERNELS(int8__dotprod, sets)

@@ -79,7 +79,7 @@
 #define GEMM_TILE(r, pairs, size, op, name)                                                                            \
     static void name(const ln_gemm_tile *t) {                                                                          \
         TILE_BEGIN(size)                                                                                               \
-        const void *init = t->init;                                                                                    \
+        const void *init = first;                                                                                      \
         __asm__ volatile(                                                                                              \
             BEGIN_##pairs(size) "1:\n\t" POINTERS_##r                                                                  \
             "subs %[k], %[kc], #16\n\t"                                                                                \
@@ -105,8 +105,7 @@ GEMM_TILES(3, 2)
 GEMM_TILES(4, 2)
 GEMM_TILES(5, 3)
 GEMM_TILES(6, 3)
-#define TABLE(name)                                                                                                    \
-    { NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 }
+#define TABLE(name) {NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6}
 static const ln_gemm_ukernel full_s[MAX_ROWS + 1] = TABLE(full_s);
 static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = TABLE(half_s);
 static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = TABLE(full_u);
@@ -120,12 +119,23 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 }
 
 #define GEMM_SET(DTYPE, sums_of, s)                                                                                    \
-    {                                                                                                                  \
-        .a_dtype = DTYPE, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = WIDTH, .depth = 8,   \
-        .whole = true, .takes = 1u << DTYPE, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_##s,           \
-        .half = half_##s, .convert = convert, .row_sums = sums_of, .store = ln_gemm_store_neon,                        \
-        .store_tile = ln_gemm_store_tile_neon                                                                          \
-    }
+    {.a_dtype = DTYPE,                                                                                                 \
+     .b_dtype = LINNET_I8,                                                                                             \
+     .c_dtype = LINNET_I32,                                                                                            \
+     .rows = MAX_ROWS,                                                                                                 \
+     .tiles = 8,                                                                                                       \
+     .width = WIDTH,                                                                                                   \
+     .depth = 8,                                                                                                       \
+     .whole = true,                                                                                                    \
+     .takes = 1u << DTYPE,                                                                                             \
+     .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,                                                                     \
+     .full = full_##s,                                                                                                 \
+     .half = half_##s,                                                                                                 \
+     .convert = convert,                                                                                               \
+     .row_sums = sums_of,                                                                                              \
+     .store = ln_gemm_store_neon,                                                                                      \
+     .store_tile = ln_gemm_store_tile_neon,                                                                            \
+     .store_sum = ln_gemm_store_sum_neon}
 const ln_gemm_set ln_gemm_i8__i8mm = GEMM_SET(LINNET_I8, ln_gemm_row_sums_i8_neon, s);
 const ln_gemm_set ln_gemm_u8__i8mm = GEMM_SET(LINNET_U8, ln_gemm_row_sums_u8_neon, u);
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__i8mm, &ln_gemm_u8__i8mm};

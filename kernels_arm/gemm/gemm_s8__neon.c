@@ -113,6 +113,7 @@ const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .b_dtype = LINNET_I8,
                                       .c_dtype = LINNET_I32,
                                       .rows = MAX_ROWS,
+                                      .tiles = 12,
                                       .width = WIDTH,
                                       .depth = 2,
                                       .whole = true,
@@ -124,7 +125,8 @@ const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .convert = convert,
                                       .row_sums = ln_gemm_row_sums_i8_neon,
                                       .store = ln_gemm_store_neon,
-                                      .store_tile = ln_gemm_store_tile_neon};
+                                      .store_tile = ln_gemm_store_tile_neon,
+                                      .store_sum = ln_gemm_store_sum_neon};
 static const ln_gemm_set *const sets[] = {&ln_gemm_s8__neon};
 
 /* Whether the weights are known and none is -128. */

@@ -97,6 +97,8 @@ void ln_gemm_store_neon(const ln_requant *r, int64_t channel, const void *sums, 
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
+enum { TFLITE_RIGHT = 16 }; /* LN_REQUANT_TFLITE if all four channels are shifted to the right */
+
 /* The constants of four channels. */
 typedef struct factors {
     float32x4_t scale;
@@ -117,12 +119,16 @@ static inline __attribute__((always_inline)) factors factors_of(const ln_requant
 }
 
 /* The result before the zero point is added and the range is applied. Adding -1 to a negative number before it is
- * rounded half up rounds half away from zero. */
+ * rounded half up rounds half away from zero. It cannot overflow, because a factor is less than 1. */
 static inline __attribute__((always_inline)) int32x4_t scaled(int32x4_t x, const factors *f, int mode) {
     if (mode == LN_REQUANT_FLOAT_RNE) return vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(x), f->scale));
     if (mode == LN_REQUANT_TFLITE_SINGLE) return fixed_single(x, f->fixed, f->left);
+    if (mode == TFLITE_RIGHT) {
+        x = vqrdmulhq_s32(x, f->fixed);
+        return vrshlq_s32(vsraq_n_s32(x, x, 31), f->right);
+    }
     x = vqrdmulhq_s32(vshlq_s32(x, f->left), f->fixed);
-    return vrshlq_s32(vqaddq_s32(x, vshrq_n_s32(vandq_s32(x, f->right), 31)), f->right);
+    return vrshlq_s32(vsraq_n_s32(x, vandq_s32(x, f->right), 31), f->right);
 }
 
 /* Stores the first n < 16 bytes. */
@@ -171,9 +177,17 @@ static inline __attribute__((always_inline)) void tile_bytes(const ln_requant *r
     }
 }
 
+/* Whether 16 channels are shifted to the right. */
+static bool shifts_right(const int32_t *shift) {
+    const int32x4_t a = vmaxq_s32(vld1q_s32(shift), vld1q_s32(shift + 4));
+    return vmaxvq_s32(vmaxq_s32(a, vmaxq_s32(vld1q_s32(shift + 8), vld1q_s32(shift + 12)))) < 0;
+}
+
 static void store_bytes_of(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
                            uint8_t *y, int64_t y_stride) {
-    if (r->mode == LN_REQUANT_TFLITE && width == 16)
+    if (r->mode == LN_REQUANT_TFLITE && width == 16 && shifts_right(r->shift + channel))
+        tile_bytes(r, TFLITE_RIGHT, channel, sums, rows, 16, y, y_stride);
+    else if (r->mode == LN_REQUANT_TFLITE && width == 16)
         tile_bytes(r, LN_REQUANT_TFLITE, channel, sums, rows, 16, y, y_stride);
     else if (r->mode == LN_REQUANT_TFLITE)
         tile_bytes(r, LN_REQUANT_TFLITE, channel, sums, rows, 8, y, y_stride);
@@ -187,11 +201,26 @@ static void store_bytes_of(const ln_requant *r, int64_t channel, const int32_t *
         tile_bytes(r, LN_REQUANT_FLOAT_RNE, channel, sums, rows, 8, y, y_stride);
 }
 
+/* Whole rows of f32. */
+static void tile_floats(const float *scale, const int32_t *sums, int64_t rows, int64_t width, char *y, int64_t stride) {
+    for (int64_t at = 0; at < width; at += 8) {
+        const float32x4_t scale0 = vld1q_f32(scale + at), scale1 = vld1q_f32(scale + at + 4);
+        const int32_t *from = sums + at;
+        char *to = y + at * (int64_t)sizeof *scale;
+        for (int64_t i = 0; i < rows; i++, from += width, to += stride) {
+            vst1q_f32((float *)(void *)to, vmulq_f32(vcvtq_f32_s32(vld1q_s32(from)), scale0));
+            vst1q_f32((float *)(void *)to + 4, vmulq_f32(vcvtq_f32_s32(vld1q_s32(from + 4)), scale1));
+        }
+    }
+}
+
 void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows, int64_t width,
                              int64_t n, void *y, int64_t y_stride) {
     enum { MOST_WIDTH = 16 };
     uint8_t row[MOST_WIDTH], *to = y;
-    if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || width < 8) {
+    if (r->output_dtype == LINNET_F32 && n == width && width >= 8) {
+        tile_floats(r->scale + channel, sums, rows, width, y, y_stride);
+    } else if ((r->output_dtype != LINNET_I8 && r->output_dtype != LINNET_U8) || width < 8) {
         ln_gemm_store_neon(r, channel, sums, width * (int64_t)sizeof *sums, rows, n, y, y_stride);
     } else if (n == width) {
         store_bytes_of(r, channel, sums, rows, width, y, y_stride);
@@ -200,6 +229,72 @@ void ln_gemm_store_tile_neon(const ln_requant *r, int64_t channel, const int32_t
             store_bytes_of(r, channel, sums, 1, width, row, MOST_WIDTH);
             store_few(to, vld1q_u8(row), n);
         }
+    }
+}
+
+/* ---- tiles with a residual --------------------------------------------------------------------------------------- */
+
+/* Four sums plus four numbers, quantized, without the zero point. The quotient is that of a division: two corrections
+ * of the product with the inverse make it exact (map/map_strip.inc.c). NaN becomes
+ * the minimum. */
+static inline __attribute__((always_inline)) int32x4_t summed(const ln_quantized_sum *s, const int32_t *sums,
+                                                              float32x4_t scale, float32x4_t added) {
+    float32x4_t v = vaddq_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(sums)), scale), added);
+    const float32x4_t inverse = vdupq_n_f32(s->y_inverse), divisor = vdupq_n_f32(s->y_scale);
+    v = vminnmq_f32(vmaxnmq_f32(v, vdupq_n_f32(s->low)), vdupq_n_f32(s->high));
+    float32x4_t q = vmulq_f32(v, inverse);
+    q = vfmaq_f32(q, vfmsq_f32(v, q, divisor), inverse);
+    return vcvtnq_s32_f32(vfmaq_f32(q, vfmsq_f32(v, q, divisor), inverse));
+}
+
+/* Rows of 8 sums, which are `width` apart. Limits keep the sum in range, so that nothing saturates. */
+static inline __attribute__((always_inline)) void sum_bytes(const bool floats, const float *scale,
+                                                            const ln_quantized_sum *all, const int32_t *sums,
+                                                            int64_t rows, int64_t width, const uint8_t *residual,
+                                                            uint8_t *y, int64_t stride) {
+    const ln_quantized_sum s = *all; /* which no store can change */
+    const float32x4_t scale0 = vld1q_f32(scale), scale1 = vld1q_f32(scale + 4);
+    const uint8x8_t turn = vdup_n_u8(s.dtype == LINNET_I8 ? 0 : 128); /* u8 to i8 */
+    const int16x8_t zero = vdupq_n_s16((int16_t)(s.zero - (s.dtype == LINNET_I8 ? 0 : 128)));
+    const int16x8_t y_zero = vdupq_n_s16((int16_t)s.y_zero);
+    for (; rows > 0; rows--, sums += width, residual += stride * (floats ? 4 : 1), y += stride) {
+        float32x4_t added0, added1;
+        if (floats) {
+            added0 = vreinterpretq_f32_u8(vld1q_u8(residual)), added1 = vreinterpretq_f32_u8(vld1q_u8(residual + 16));
+        } else {
+            const int16x8_t v = vsubq_s16(vmovl_s8(vreinterpret_s8_u8(veor_u8(vld1_u8(residual), turn))), zero);
+            added0 = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(v))), s.scale);
+            added1 = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(v))), s.scale);
+        }
+        const int32x4_t v0 = summed(&s, sums, scale0, added0), v1 = summed(&s, sums + 4, scale1, added1);
+        const int16x8_t v = vaddq_s16(vuzp1q_s16(vreinterpretq_s16_s32(v0), vreinterpretq_s16_s32(v1)), y_zero);
+        vst1_u8(y, vreinterpret_u8_s8(vmovn_s16(v)));
+    }
+}
+
+static void sum_bytes_of(const float *scale, const ln_quantized_sum *all, const int32_t *sums, int64_t rows,
+                         int64_t width, const uint8_t *residual, uint8_t *y, int64_t stride) {
+    if (all->dtype == LINNET_F32)
+        sum_bytes(true, scale, all, sums, rows, width, residual, y, stride);
+    else
+        sum_bytes(false, scale, all, sums, rows, width, residual, y, stride);
+}
+
+void ln_gemm_store_sum_neon(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel, const int32_t *sums,
+                            int64_t rows, int64_t width, int64_t n, const void *residual, void *y, int64_t y_stride) {
+    const int64_t size = sum->dtype == LINNET_F32 ? 4 : 1;
+    const uint8_t *from = residual;
+    uint8_t *to = y;
+    int64_t at = 0;
+    for (; at + 8 <= n; at += 8)
+        sum_bytes_of(r->scale + channel + at, sum, sums + at, rows, width, from + at * size, to + at, y_stride);
+    for (; rows > 0 && at < n; rows--, sums += width, from += y_stride * size, to += y_stride) {
+        uint8_t few[32] = {0}, result[16] = {0};
+        int32_t last[8] = {0};
+        memcpy(few, from + at * size, (size_t)((n - at) * size));
+        memcpy(last, sums + at, (size_t)(n - at) * sizeof *last);
+        sum_bytes_of(r->scale + channel + at, sum, last, 1, 8, few, result, 0);
+        store_few(to + at, vld1q_u8(result), n - at);
     }
 }
 

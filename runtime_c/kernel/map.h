@@ -6,6 +6,16 @@
 
 #include "kernel/kernel.h"
 
+/* A residual of quantized graphs: an operand as large as the result is dequantized, unless it is f32, and added to the
+ * f32 result, then the sum is limited and quantized. */
+typedef struct ln_quantized_sum {
+    int input; /* the call's input that is added, i8, u8 or f32; 0: the epilogue is something else */
+    uint8_t dtype;
+    int32_t zero, y_zero; /* of the operand; of the stored i8 or u8 */
+    float scale, y_scale, y_inverse;
+    float low, high; /* of the sum, finite */
+} ln_quantized_sum;
+
 /* The op's result as a matrix: columns are its innermost axis (stride 1), rows are all other axes, and row r starts at
  * r * columns of inner. Every extra operand is a scalar, one value per column, or a matrix of the same strides. */
 struct ln_epilogue {
@@ -17,8 +27,9 @@ struct ln_epilogue {
     /* The call's input that is added to the result before the limits, f32 and as large as the result, if the map does
      * nothing else; 0: none. A kernel may do this in registers. */
     int residual;
-    float low, high; /* -INFINITY or INFINITY where there is no limit */
-    void *program;   /* compiled by ln_epilogue_prepare */
+    ln_quantized_sum sum; /* after ln_epilogue_prepare; a kernel may do this in registers */
+    float low, high;      /* -INFINITY or INFINITY where there is no limit */
+    void *program;        /* compiled by ln_epilogue_prepare */
 };
 
 /* Whether the map can be an epilogue for these inputs. Input number tile_input is `inner`. The map must have one

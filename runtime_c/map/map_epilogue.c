@@ -6,6 +6,7 @@
 #include "map/map_shape.h"
 
 #include <math.h>
+#include <string.h>
 
 #define MOST_INSTRUCTIONS 96 /* limits the stack that the strips of a program use */
 
@@ -142,6 +143,74 @@ void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
     }
 }
 
+/* Value of a register that is a constant; NaN: it is none. */
+static float constant_of(const ln_map_program *p, int register_) {
+    float v = NAN;
+    if (register_ >= p->n_slots && register_ < p->n_registers)
+        memcpy(&v, p->constants + (size_t)(register_ - p->n_slots) * p->register_bytes, sizeof v);
+    return v;
+}
+
+/* Recognizes a residual of quantized graphs in the compiled program. NaN becomes the lowest of the stored
+ * numbers, so a higher limit is left to the map. */
+static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *call) {
+    static const ln_quantized_sum none;
+    const ln_map_program *p = q->program;
+    ln_quantized_sum r = {.low = -INFINITY, .high = INFINITY};
+    int tile = -1, other = -1, sum = -1;
+    if (p->table != NULL || call->inner->quant != NULL) return none;
+    for (int i = 0; i < p->n_steps; i++) {
+        const ln_map_step *s = &p->steps[i];
+        const ln_map_view *v = &p->views[s->view];
+        if (s->type != LINNET_F32) return none;
+        switch (s->code) {
+        case LN_MAP_LOAD:
+            if (q->kinds[s->view] == LN_EPILOGUE_TILE) {
+                if (tile >= 0 || s->y == other) return none;
+                tile = s->y;
+                break;
+            }
+            /* fallthrough */
+        case LN_MAP_LOAD_DEQUANTIZED:
+            if (q->kinds[s->view] != LN_EPILOGUE_MATRIX || other >= 0 || s->y == tile ||
+                (s->code == LN_MAP_LOAD ? v->dtype != LINNET_F32 : v->dtype != LINNET_I8 && v->dtype != LINNET_U8))
+                return none;
+            other = s->y, r.input = q->inputs[s->view];
+            r.dtype = v->dtype, r.zero = s->zero, r.scale = s->scale;
+            break;
+        case LN_MAP_ADD:
+            if (sum >= 0 || !((s->a == tile && s->b == other) || (s->a == other && s->b == tile))) return none;
+            sum = s->y;
+            break;
+        case LN_MAP_MIN:
+        case LN_MAP_MAX: {
+            const float c = constant_of(p, s->b);
+            if (sum < 0 || s->a != sum || !(c == c)) return none;
+            sum = s->y;
+            if (s->code == LN_MAP_MAX)
+                r.low = c > r.low ? c : r.low, r.high = c > r.high ? c : r.high;
+            else
+                r.low = c < r.low ? c : r.low, r.high = c < r.high ? c : r.high;
+            break;
+        }
+        case LN_MAP_STORE_QUANTIZED: {
+            if (sum < 0 || s->a != sum || i != p->n_steps - 1 || (v->dtype != LINNET_I8 && v->dtype != LINNET_U8) ||
+                (s->how != LN_MAP_NEAREST && s->how != LN_MAP_PRODUCT))
+                return none;
+            const float unit = s->how == LN_MAP_NEAREST ? 1.0f : s->scale; /* a power of two */
+            const float least = s->least * unit, most = s->most * unit;
+            if (r.low > least) return none;
+            r.low = least;
+            r.high = r.high < least ? least : r.high > most ? most : r.high;
+            r.y_zero = s->zero, r.y_scale = s->scale, r.y_inverse = s->inverse;
+            return r;
+        }
+        default: return none;
+        }
+    }
+    return none;
+}
+
 static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) {
     ln_tensor *inputs = ln_pool_array(temporary, e->n_inputs, sizeof *inputs);
     ln_epilogue_plan *q = ln_call_state(call, sizeof *q);
@@ -188,6 +257,7 @@ static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) 
         }
     }
     e->program = q;
+    e->sum = quantized_sum(q, call);
     return LINNET_OK;
 }
 

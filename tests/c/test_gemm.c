@@ -3,7 +3,7 @@
 #include "gemm_call.h"
 
 static uint64_t state = 88172645463325252u;
-static int failures, checks;
+static int failures, checks, sums_fused;
 
 static uint32_t random_bits(void) { /* xorshift64, Marsaglia 2003 */
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -198,48 +198,7 @@ static int compare(gemm_call *g, const char *what) {
     return taken;
 }
 
-/* Fuses a residual and a clamp to [0, 40] into f32 and f16 results, and compares with the reference's f32 result. */
-static void compare_fused(gemm_call *g, const char *what) {
-    static const int64_t program[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD,  LINNET_F32, 1, 0, 0,
-                                      LN_MAP_ADD,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0,
-                                      LN_MAP_MAX,  LINNET_F32, 2, 3, 0, LN_MAP_CONST, LINNET_F32, 1, 0, 0,
-                                      LN_MAP_MIN,  LINNET_F32, 4, 5, 0, LN_MAP_STORE, LINNET_F32, 6, 0, 0};
-    static const double floats[] = {0, 40};
-    int64_t n = span(&g->out), dtype = between(0, 1) ? LINNET_F32 : LINNET_F16;
-    float *inner = g->memory[3].data, *expected = malloc((size_t)n * sizeof *expected);
-    for (int k = 0; ln_kernels[k].code != NULL; k++)
-        if ((ln_kernels[k].flags & LN_KERNEL_REFERENCE) && gemm_run(g, &ln_kernels[k], 1, 1, NULL)) break;
-    g->outer = g->with_extra[3] = g->out;
-    g->outer.dtype = (uint8_t)dtype;
-    g->outer.quant = NULL;
-    g->extra = guarded_alloc((size_t)n * sizeof(float), sizeof(float));
-    fill(g->extra.data, LINNET_F32, n, false);
-    for (int64_t i = 0; i < n; i++) {
-        float v = inner[i] + ((const float *)g->extra.data)[i];
-        expected[i] = v < 0 ? 0 : v > 40 ? 40 : v;
-        if (dtype == LINNET_F16) expected[i] = ln_f16_to_f32(ln_f32_to_f16(expected[i]));
-    }
-    g->map = (ln_map_attributes){
-        .program = {program, sizeof program / sizeof program[0]}, .floats = {floats, 2}, .dtypes = {&dtype, 1}};
-    ln_tensor operands[2] = {g->out, g->out};
-    g->epilogue = (ln_epilogue){.map = &g->map, .tile_input = 0, .n_inputs = 2, .operand = {-1, 0}};
-    g->fused = ln_epilogue_fits(&g->map, operands, 2, 0, &g->out, &g->outer);
-    for (int k = 0; ln_kernels[k].code != NULL && g->fused; k++) {
-        const ln_kernel *kernel = &ln_kernels[k];
-        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
-        memset(inner, 0xA5, (size_t)n * ln_dtype_size(g->outer.dtype));
-        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
-        for (int64_t i = 0; i < n; i++, checks++)
-            if (ln_load_f64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
-                printf("FAIL %s fused to %s, %s: element %lld of %lld: expected %g, got %g\n", kernel->name,
-                       linnet_dtype_name((int)dtype), what, (long long)i, (long long)n, expected[i],
-                       ln_load_f64(inner, (int)dtype, i));
-                break;
-            }
-    }
-    g->fused = false;
-    free(expected);
-}
+#include "gemm_fused.h"
 
 /* x, w, bias, y. */
 static const int dtype_sets[][4] = {
@@ -301,12 +260,17 @@ static int check_conv(const int dtypes[4], bool transposed) {
              (long long)w[3], (long long)strides[0], (long long)group);
     int taken = compare(g, text);
     if (dtypes[3] == LINNET_F32) compare_fused(g, text);
+    if (dtypes[3] == LINNET_F32 && !ln_dtype_is_float(dtypes[0])) {
+        guarded_free(&g->extra);
+        compare_quantized_sum(g, text);
+    }
     gemm_free(g);
     free(g);
     return taken;
 }
 
-static int check_matmul(const int dtypes[4]) {
+/* size: m, n and k of one plain product; NULL: random. */
+static int check_matmul(const int dtypes[4], const int64_t *size) {
     static const int64_t some[] = {1, 2, 3, 7, 8, 14, 15, 16, 17, 31, 32, 33, 50, 64, 65, 100, 512, 5001};
     gemm_call *g = calloc(1, sizeof *g);
     g->op = (ln_op){.name = "matmul", .id = LN_OP_MATMUL};
@@ -314,10 +278,11 @@ static int check_matmul(const int dtypes[4]) {
             k = some[between(0, between(0, 9) ? 16 : 17)];
     int64_t b1 = between(1, 3), b2 = between(1, 3), a_dims[4], b_dims[4], y_dims[4];
     int batch = (int)between(0, 2), b_batch = (int)between(0, 2);
-    g->matmul.transpose_a = between(0, 2) == 0;
+    g->matmul.transpose_a = size == NULL && between(0, 2) == 0;
     g->matmul.transpose_b = between(0, 1);
-    bool a_vector = between(0, 7) == 0, b_vector = !a_vector && between(0, 7) == 0;
+    bool a_vector = size == NULL && between(0, 7) == 0, b_vector = size == NULL && !a_vector && between(0, 7) == 0;
     int ar = 0, br = 0, yr = 0;
+    if (size != NULL) batch = b_batch = 0, m = size[0], n = size[1], k = size[2];
     if (a_vector) batch = 0, m = 1;
     if (b_vector) b_batch = 0, n = 1;
     bool broadcast = between(0, 2) == 0; /* b has one matrix for all batches */
@@ -349,8 +314,25 @@ static int check_matmul(const int dtypes[4]) {
              (long long)n, (long long)k, ar, br, (int)g->matmul.transpose_a, (int)g->matmul.transpose_b);
     int taken = compare(g, text);
     if (dtypes[3] == LINNET_F32) compare_fused(g, text);
+    if (dtypes[3] == LINNET_F32 && !ln_dtype_is_float(dtypes[0])) {
+        guarded_free(&g->extra);
+        compare_quantized_sum(g, text);
+    }
     gemm_free(g);
     free(g);
+    return taken;
+}
+
+/* Rows, columns and k around the tiles of every set, and blocks of 48 rows; primes. */
+static int check_sizes(const int dtypes[4]) {
+    static const int64_t rows[] = {1, 3, 4, 5, 6, 7, 13, 47, 48, 49, 53, 97};
+    static const int64_t columns[] = {1, 7, 8, 9, 11, 15, 16, 17, 24, 31, 33};
+    static const int64_t ks[] = {1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 15, 16, 17, 23, 31, 32, 33, 47};
+    int taken = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (size_t j = 0; j < sizeof columns / sizeof columns[0]; j++)
+            taken += check_matmul(dtypes,
+                                  (int64_t[]){rows[i], columns[j], ks[(5 * i + 7 * j) % (sizeof ks / sizeof ks[0])]});
     return taken;
 }
 
@@ -369,14 +351,16 @@ int main(int argc, char **argv) {
     for (int d = 0; d < N_DTYPE_SETS; d++) {
         int taken = 0;
         if (!wants_dtype(dtype_sets[d][0])) continue;
+        if (!ln_dtype_is_float(dtype_sets[d][0])) taken += check_sizes(dtype_sets[d]);
         for (int i = 0; i < repeats; i++)
-            taken += check_conv(dtype_sets[d], false) + check_matmul(dtype_sets[d]) +
+            taken += check_conv(dtype_sets[d], false) + check_matmul(dtype_sets[d], NULL) +
                      (i % 2 ? check_conv(dtype_sets[d], true) : 0);
         printf("%s x %s to %s: %d kernel runs\n", linnet_dtype_name(dtype_sets[d][0]),
                linnet_dtype_name(dtype_sets[d][1]), linnet_dtype_name(dtype_sets[d][3]), taken);
         if (taken < repeats && linnet_isa_name(1) != NULL && !is_filtered())
             printf("FAIL fast kernels take too few calls\n"), failures++;
     }
+    if (sums_fused == 0 && !is_filtered()) printf("FAIL no kernel adds a quantized residual\n"), failures++;
     printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;
 }

@@ -4,6 +4,7 @@
 #define LN_GEMM_H
 
 #include "kernel/kernel.h"
+#include "kernel/map.h"
 #include "kernel/common/requant.h"
 
 #define LN_GEMM_MAX_ROWS 16
@@ -33,6 +34,7 @@ typedef struct ln_gemm_tile {
     void *c;
     int64_t ldc;
     int64_t columns;
+    int64_t tiles;          /* tiles below each other, as far as the set computes several; 0: one */
     const void *init;       /* the `width` initial accumulators of every row; NULL (floats): the initial values are in
                                c */
     const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: nothing is added */
@@ -60,10 +62,15 @@ typedef void (*ln_gemm_pack_rows)(const void *const *a, int64_t taps, int64_t ro
 typedef void (*ln_gemm_strip)(const ln_gemm_tile *tile, int64_t rows, int64_t width);
 /* Computes one row of several panels, which are panel_bytes apart. */
 typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
-/* The same for one tile of 32-bit sums, at most a panel wide. Rows of sums are `width` (a whole or a half panel) apart;
+/* The same for tiles of 32-bit sums, at most a panel wide. Rows of sums are `width` (a whole or a half panel) apart;
  * n of them are stored, and those behind them are defined. */
 typedef void (*ln_gemm_store_tile)(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                                    int64_t width, int64_t n, void *y, int64_t y_stride);
+
+/* The same, with a residual that has the strides of y: the sums become f32, `sum` adds to them and quantizes. */
+typedef void (*ln_gemm_store_sum)(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel,
+                                  const int32_t *sums, int64_t rows, int64_t width, int64_t n, const void *residual,
+                                  void *y, int64_t y_stride);
 
 /* The functions of one ISA for one kind of product. Panels are `width` columns wide; the last panel is half as wide if
    that is enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. They are NULL if there is no kernel for
@@ -75,7 +82,8 @@ typedef struct ln_gemm_set {
     bool halves; /* constant f16 and bf16 panels are not widened in advance; `convert` is fast enough to widen them at
                     each use */
     uint8_t rows, width, depth;
-    uint8_t unit;            /* the last panel has a multiple of this number of columns; 0: of half the width */
+    uint8_t tiles; /* `store_tile`: most tiles of `rows` rows that full[rows] computes below each other; 0: one */
+    uint8_t unit;  /* the last panel has a multiple of this number of columns; 0: of half the width */
     uint16_t takes, takes_b; /* a bit per linnet_dtype of x (or a), and of w (or b), that this set supports */
     const ln_gemm_ukernel *full;
     const ln_gemm_ukernel *half;
@@ -90,6 +98,7 @@ typedef struct ln_gemm_set {
     ln_gemm_row_sums row_sums;        /* NULL for floats */
     ln_gemm_store store;              /* NULL for floats */
     ln_gemm_store_tile store_tile;    /* NULL: blocks are stored by `store` */
+    ln_gemm_store_sum store_sum;      /* with store_tile; NULL: a residual is added by the epilogue */
     bool symmetric;                   /* 8-bit weights: none may be -128 */
     bool whole;                       /* kc must be a multiple of depth: other rows are gathered, which pads them */
     const struct ln_gemm_set *narrow; /* for 64-bit sums: the set to use if the weights prove that 32 bits are enough */

@@ -127,19 +127,28 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     const ln_gemm_set *set = g->set;
     const ln_gemm_product *p = &g->products[block->product];
     const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
-    const int64_t y_size = (int64_t)ln_dtype_size(g->c.requant.output_dtype), stride = g->c.ldc * y_size;
+    const int64_t y_size = (int64_t)ln_dtype_size(g->c.sum != NULL ? LINNET_I8 : g->c.requant.output_dtype),
+                  stride = g->c.ldc * y_size;
     const int64_t n = tile->columns, channel = p->column + at;
-    char *y = (char *)b->outputs[0] + (p->row + block->first) * stride + channel * y_size;
+    int64_t to = (p->row + block->first) * stride + channel * y_size;
+    char *y = b->outputs[0];
+    const char *residual = g->c.sum != NULL ? b->inputs[g->c.sum->input] : NULL;
     tile->columns = tile->ldc = width;
     tile->a = block->rows;
     tile->row_sum = block->sums;
     for (int64_t left = block->count; left > 0;) {
-        const int64_t rows = ln_gemm_tile_rows(set, left);
-        kernels[rows](tile);
-        set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y, stride);
+        const int64_t height = ln_gemm_tile_rows(set, left);
+        tile->tiles = ln_max(1, ln_min(left / height, set->tiles));
+        const int64_t rows = height * tile->tiles;
+        kernels[height](tile);
+        if (residual != NULL)
+            set->store_sum(&g->c.requant, g->c.sum, channel, tile->c, rows, width, n,
+                           residual + to * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to, stride);
+        else
+            set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y + to, stride);
         tile->a += rows * block->segments;
         if (tile->row_sum != NULL) tile->row_sum += rows;
-        y += rows * stride;
+        to += rows * stride;
         left -= rows;
     }
 }

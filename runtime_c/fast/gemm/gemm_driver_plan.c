@@ -96,7 +96,8 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     bool to_f32 = call->outputs[0].dtype == LINNET_F32, clamp = e != NULL && e->clamp_only;
     g->c.low = -INFINITY, g->c.high = INFINITY;
     if (g->c.integer) {
-        g->c.apply = e != NULL;
+        if (e != NULL && e->sum.input != 0 && g->set->store_sum != NULL) g->c.sum = &e->sum;
+        g->c.apply = e != NULL && g->c.sum == NULL;
         g->c.tiled = !g->c.apply && g->set->store_tile != NULL;
         return;
     }
@@ -327,7 +328,7 @@ static void plan_memory(ln_call *call, ln_gemm *g) {
     }
     g->scratch.c = at;
     if (g->c.tiled)
-        at += (size_t)g->set->rows * g->set->width * c_size;
+        at += (size_t)g->set->rows * ln_max(1, g->set->tiles) * g->set->width * c_size;
     else if (!g->c.direct)
         at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
     g->scratch.turned = at;

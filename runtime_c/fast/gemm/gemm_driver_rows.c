@@ -180,6 +180,24 @@ static void gather_elements(const ln_gemm *g, char *out, const char *from, int64
         g->set->convert(out, from, g->a.step, n, g->a.dtype);
 }
 
+/* Copies `count` runs of `bytes` bytes, in few instructions for lines of few channels. */
+static void copy_runs(char *restrict to, int64_t to_step, const char *restrict from, int64_t from_step, int64_t bytes,
+                      int64_t count) {
+    const int64_t last8 = bytes - 8, last16 = bytes - 16;
+    if (bytes >= 8 && bytes <= 16)
+        for (; count > 0; count--, to += to_step, from += from_step) {
+            memcpy(to, from, 8);
+            memcpy(to + last8, from + last8, 8);
+        }
+    else if (bytes >= 16 && bytes <= 32)
+        for (; count > 0; count--, to += to_step, from += from_step) {
+            memcpy(to, from, 16);
+            memcpy(to + last16, from + last16, 16);
+        }
+    else
+        for (; count > 0; count--, to += to_step, from += from_step) copy_short(to, from, bytes);
+}
+
 /* Copies taps [taps.begin, taps.end) of one line of the kernel (NULL in the padding) for `count` positions of an output
  * line, the first of which is `o`. */
 static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, ln_gemm_range taps, char *out) {
@@ -188,7 +206,20 @@ static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t c
     int64_t x0 = o * w->stride[2] - w->pad_begin[2] + taps.begin * w->dilation[2];
     /* The taps are contiguous if pixels are adjacent and none of them is padding. */
     bool run = line != NULL && g->a.step == 1 && w->dilation[2] == 1 && g->a.lattice[2] == 1 && g->a.x.s[2] == g->k.kc;
+    /* Positions [low, high) see no padding. */
+    int64_t low = count, high = count;
+    if (run && g->set->a_dtype == g->a.dtype) {
+        const int64_t room = w->in[2] - kw - x0;
+        low = x0 >= 0 ? 0 : ln_min(count, ln_ceil_div(-x0, w->stride[2]));
+        high = room < 0 ? low : ln_max(low, ln_min(count, room / w->stride[2] + 1));
+        copy_runs(out + low * g->a.copy_stride, g->a.copy_stride, line + (x0 + low * w->stride[2]) * pixel,
+                  w->stride[2] * pixel, kw * pixel, high - low);
+    }
     for (int64_t i = 0; i < count; i++, out += g->a.copy_stride, x0 += w->stride[2]) {
+        if (i == low && high > low) {
+            i += high - low - 1, out += (high - low - 1) * g->a.copy_stride, x0 += (high - low - 1) * w->stride[2];
+            continue;
+        }
         if (run && x0 >= 0 && x0 + kw <= w->in[2]) {
             gather_elements(g, out, line + x0 * pixel, kw * g->k.kc);
             continue;
@@ -245,6 +276,10 @@ static void gather_transposed(const ln_gemm *g, const float *base, int64_t count
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out) {
     int64_t k = (part.end - part.begin) * (g->a.plain ? 1 : g->k.kc);
     char *to = out;
+    /* What a kernel reads behind k is 0; of at most 8 bytes, these are stored first. */
+    const int64_t end = g->k.padded * g->a.copy_size, zeros = g->k.chunks == 1 ? end - k * g->a.copy_size : 0;
+    const bool before = zeros > 0 && zeros <= 8 && end >= 8;
+    for (int64_t i = 0; i < count && before; i++) memset(to + i * g->a.copy_stride + end - 8, 0, 8);
     if (g->a.plain && g->a.row == 1 && g->a.step != 1 && g->a.dtype == LINNET_F32)
         gather_transposed(g, (const float *)base + first + part.begin * g->a.step, count, k, to);
     else if (g->a.plain)
@@ -253,6 +288,6 @@ void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t c
                             (const char *)base + ((first + i) * g->a.row + part.begin * g->a.step) * g->a.size, k);
     else
         gather_window(g, base, first, count, part, to);
-    for (int64_t i = 0; i < count && k < g->k.padded && g->k.chunks == 1; i++)
-        memset(to + i * g->a.copy_stride + k * g->a.copy_size, 0, (size_t)((g->k.padded - k) * g->a.copy_size));
+    for (int64_t i = 0; i < count && zeros > 0 && !before; i++)
+        memset(to + i * g->a.copy_stride + end - zeros, 0, (size_t)zeros);
 }

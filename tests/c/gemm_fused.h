@@ -1,0 +1,129 @@
+/* gemm_fused.h - products whose results a map finishes: a residual in floats, and a residual of quantized graphs.
+ * Part of test_gemm.c, after what it uses of that file. */
+#ifndef GEMM_FUSED_H
+#define GEMM_FUSED_H
+
+/* Fuses a residual and a clamp to [0, 40] into f32 and f16 results, and compares with the reference's f32 result. */
+static void compare_fused(gemm_call *g, const char *what) {
+    static const int64_t program[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD,  LINNET_F32, 1, 0, 0,
+                                      LN_MAP_ADD,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0,
+                                      LN_MAP_MAX,  LINNET_F32, 2, 3, 0, LN_MAP_CONST, LINNET_F32, 1, 0, 0,
+                                      LN_MAP_MIN,  LINNET_F32, 4, 5, 0, LN_MAP_STORE, LINNET_F32, 6, 0, 0};
+    static const double floats[] = {0, 40};
+    int64_t n = span(&g->out), dtype = between(0, 1) ? LINNET_F32 : LINNET_F16;
+    float *inner = g->memory[3].data, *expected = malloc((size_t)n * sizeof *expected);
+    for (int k = 0; ln_kernels[k].code != NULL; k++)
+        if ((ln_kernels[k].flags & LN_KERNEL_REFERENCE) && gemm_run(g, &ln_kernels[k], 1, 1, NULL)) break;
+    g->outer = g->with_extra[3] = g->out;
+    g->outer.dtype = (uint8_t)dtype;
+    g->outer.quant = NULL;
+    g->extra = guarded_alloc((size_t)n * sizeof(float), sizeof(float));
+    fill(g->extra.data, LINNET_F32, n, false);
+    for (int64_t i = 0; i < n; i++) {
+        float v = inner[i] + ((const float *)g->extra.data)[i];
+        expected[i] = v < 0 ? 0 : v > 40 ? 40 : v;
+        if (dtype == LINNET_F16) expected[i] = ln_f16_to_f32(ln_f32_to_f16(expected[i]));
+    }
+    g->map = (ln_map_attributes){
+        .program = {program, sizeof program / sizeof program[0]}, .floats = {floats, 2}, .dtypes = {&dtype, 1}};
+    ln_tensor operands[2] = {g->out, g->out};
+    g->epilogue = (ln_epilogue){.map = &g->map, .tile_input = 0, .n_inputs = 2, .operand = {-1, 0}};
+    g->fused = ln_epilogue_fits(&g->map, operands, 2, 0, &g->out, &g->outer);
+    for (int k = 0; ln_kernels[k].code != NULL && g->fused; k++) {
+        const ln_kernel *kernel = &ln_kernels[k];
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
+        memset(inner, 0xA5, (size_t)n * ln_dtype_size(g->outer.dtype));
+        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
+        for (int64_t i = 0; i < n; i++, checks++)
+            if (ln_load_f64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
+                printf("FAIL %s fused to %s, %s: element %lld of %lld: expected %g, got %g\n", kernel->name,
+                       linnet_dtype_name((int)dtype), what, (long long)i, (long long)n, expected[i],
+                       ln_load_f64(inner, (int)dtype, i));
+                break;
+            }
+    }
+    g->fused = false;
+    free(expected);
+}
+
+/* Fuses a residual of quantized graphs: an operand of 8 bits is dequantized and added, the sum is limited and
+ * quantized. */
+static void compare_quantized_sum(gemm_call *g, const char *what) {
+    int64_t program[] = {LN_MAP_LOAD, LINNET_F32,
+                         0,           0,
+                         0,           LN_MAP_LOAD_DEQUANTIZED,
+                         LINNET_F32,  1,
+                         0,           0,
+                         LN_MAP_ADD,  LINNET_F32,
+                         0,           1,
+                         0,           LN_MAP_CONST,
+                         LINNET_F32,  0,
+                         0,           0,
+                         LN_MAP_MAX,  LINNET_F32,
+                         2,           3,
+                         0,           LN_MAP_CONST,
+                         LINNET_F32,  1,
+                         0,           0,
+                         LN_MAP_MIN,  LINNET_F32,
+                         4,           5,
+                         0,           LN_MAP_STORE_QUANTIZED,
+                         LINNET_F32,  6,
+                         0,           0};
+    const int64_t n = span(&g->out), dtype = between(0, 1) ? LINNET_I8 : LINNET_U8;
+    static const int others[] = {LINNET_I8, LINNET_U8, LINNET_F32};
+    const int other = others[between(0, 2)];
+    float *inner = g->memory[3].data, most = 0;
+    int32_t *expected = malloc((size_t)n * sizeof *expected);
+    for (int k = 0; ln_kernels[k].code != NULL; k++)
+        if ((ln_kernels[k].flags & LN_KERNEL_REFERENCE) && gemm_run(g, &ln_kernels[k], 1, 1, NULL)) break;
+    for (int64_t i = 0; i < n; i++) most = fabsf(inner[i]) > most ? fabsf(inner[i]) : most;
+    float scales[2] = {(most + 1) / (float)between(50, 200), (most + 1) / (float)between(50, 200)};
+    if (between(0, 2) == 0) scales[1] = exp2f(floorf(log2f(scales[1]))); /* stored by multiplication */
+    int32_t zeros[2] = {(int32_t)(other == LINNET_I8 ? between(-128, 127) : between(0, 255)),
+                        (int32_t)(dtype == LINNET_I8 ? between(-128, 127) : between(0, 255))};
+    ln_quant quants[2];
+    for (int i = 0; i < 2; i++) {
+        quants[i] = (ln_quant){.scheme = LN_QUANT_TENSOR, .bits = 8, .count = 1};
+        quants[i].scale = &scales[i], quants[i].zero = &zeros[i];
+    }
+    if (other == LINNET_F32) program[5] = LN_MAP_LOAD, zeros[0] = 0, scales[0] = 1;
+    const double limits[] = {between(0, 3) ? -1e30 : -most / 2, between(0, 1) ? 0.75 * (double)most : 1e30};
+    g->outer = g->with_extra[3] = g->out;
+    g->outer.dtype = (uint8_t)dtype, g->outer.quant = &quants[1];
+    g->with_extra[3].dtype = (uint8_t)other, g->with_extra[3].quant = other == LINNET_F32 ? NULL : &quants[0];
+    g->extra = guarded_alloc((size_t)n * ln_dtype_size(other), ln_dtype_size(other));
+    fill(g->extra.data, other, n, false);
+    for (int64_t i = 0; i < n; i++) {
+        if (other == LINNET_F32 && i % 7 == 0) ((float *)g->extra.data)[i] = i % 2 ? NAN : INFINITY;
+        const float added = (float)(ln_load_f64(g->extra.data, other, i) - zeros[0]) * scales[0];
+        float v = inner[i] + added;
+        v = v<(float)limits[0] ? (float)limits[0] : v>(float) limits[1] ? (float)limits[1] : v; /* NaN stays */
+        if (v != v) v = -INFINITY;
+        expected[i] =
+            ln_round_clamp(v / scales[1], zeros[1], dtype == LINNET_I8 ? -128 : 0, dtype == LINNET_I8 ? 127 : 255);
+    }
+    g->map = (ln_map_attributes){
+        .program = {program, sizeof program / sizeof program[0]}, .floats = {limits, 2}, .dtypes = {&dtype, 1}};
+    const ln_tensor operands[2] = {g->out, g->with_extra[3]};
+    g->epilogue = (ln_epilogue){.map = &g->map, .tile_input = 0, .n_inputs = 2, .operand = {-1, 0}};
+    g->fused = ln_epilogue_fits(&g->map, operands, 2, 0, &g->out, &g->outer);
+    for (int k = 0; ln_kernels[k].code != NULL && g->fused; k++) {
+        const ln_kernel *kernel = &ln_kernels[k];
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
+        memset(inner, 0xA5, (size_t)n);
+        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
+        sums_fused += g->epilogue.sum.input != 0;
+        for (int64_t i = 0; i < n; i++, checks++)
+            if (ln_load_i64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
+                printf("FAIL %s fused to %s, %s: element %lld of %lld: expected %d, got %d\n", kernel->name,
+                       linnet_dtype_name((int)dtype), what, (long long)i, (long long)n, (int)expected[i],
+                       (int)ln_load_i64(inner, (int)dtype, i));
+                break;
+            }
+    }
+    g->fused = false;
+    guarded_free(&g->extra);
+    free(expected);
+}
+
+#endif
