@@ -162,13 +162,13 @@ static void free_operands(compiler *c, int64_t k, const int64_t *in) {
     }
 }
 
-/* Length of the line that all rows of a load share, for example in a normalisation by channels; 0 for other steps. A
-   direct load has its own register, so a line can stay in that register. */
+/* Length of the line that all rows of a load share, for example in a normalisation by channels: 1 where all elements
+   are the same; 0 for other steps. A direct load has its own register, so a line can stay in that register. */
 static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
     const ln_map_view *v = &views[s->view];
-    bool shared = s->code == LN_MAP_LOAD && s->direct == LN_MAP_DIRECT_LOAD && v->dtype == LINNET_F32 && v->rank == 2 &&
-                  v->strides[0] == 0 && v->strides[1] == 1;
-    return shared ? v->dims[1] : 0;
+    const bool direct = s->code == LN_MAP_LOAD && s->direct == LN_MAP_DIRECT_LOAD && v->dtype == LINNET_F32;
+    if (!direct || v->strides[0] != 0) return 0;
+    return v->rank == 1 ? 1 : v->rank == 2 && v->strides[1] == 1 ? v->dims[1] : 0;
 }
 
 /* If strips consist of whole lines, every strip sees the same values of such operands, and they are loaded once. If the
@@ -412,6 +412,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_pool *pool, ln_map_
                           .views = c.views,
                           .count = source->tile_input < 0 ? ln_count(&source->outputs[0]) : 0};
     choose_strip(&c, p);
+    ln_map_find_uses(c.steps, c.n_steps, c.views, c.n_slots);
     return LINNET_OK;
 }
 

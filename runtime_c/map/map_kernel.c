@@ -162,8 +162,12 @@ linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin
     for (int k = 0; k < p->n_steps; k++) {
         const ln_map_step *s = &p->steps[k];
         if (s->direct != LN_MAP_DIRECT_REPEAT) continue;
-        size_t line = (size_t)p->views[s->view].dims[1] * sizeof(float), whole = (size_t)p->strip * sizeof(float);
-        for (size_t at = 0; at < whole; at += line) memcpy(registers[s->y] + at, bases[s->view], line);
+        const ln_map_view *view = &p->views[s->view];
+        const size_t whole = (size_t)p->strip * sizeof(float);
+        size_t done = (size_t)(view->rank == 1 ? 1 : view->dims[1]) * sizeof(float);
+        memcpy(registers[s->y], bases[s->view], done);
+        for (; done < whole; done *= 2)
+            memcpy(registers[s->y] + done, registers[s->y], done < whole - done ? done : whole - done);
     }
     for (int64_t start = first; start < last; start += p->strip)
         strip(p, p->views, bases, start, (int)ln_min(p->strip, last - start), registers);

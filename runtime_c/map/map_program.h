@@ -33,6 +33,8 @@ typedef struct ln_map_step {
     uint8_t type;              /* type of the registers that are read (for loads and casts: of the result) */
     uint8_t from;              /* cast: type of register a; store: type of the register */
     uint8_t direct;            /* in full strips the register is the operand's memory itself, so nothing is copied */
+    bool once;                 /* only the next step reads register y */
+    bool same;                 /* all elements of register b are equal */
     int32_t y, a, b, c;        /* registers */
     int32_t view;              /* loads, stores, tables */
     int32_t zero;              /* quantized loads and stores */
@@ -93,6 +95,8 @@ typedef struct ln_map_source {
 bool ln_map_compilable(const ln_map_source *source);
 /* Compiles into `pool`, all but the constants. */
 linnet_status ln_map_compile(const ln_map_source *source, ln_pool *pool, ln_map_program *p);
+/* Sets `once` and `same` in all steps. */
+void ln_map_find_uses(ln_map_step *steps, int n_steps, const ln_map_view *views, int n_slots);
 /* Fills one strip with each constant. NULL: out of memory. */
 const char *ln_map_constants(const ln_map_source *source, const ln_map_program *p, ln_pool *pool);
 /* Copies a compiled program to the memory of the call, with its constants. A program takes far less memory than

@@ -171,8 +171,8 @@ static void LN_SIMD_NAME(map_narrow)(int dtype, const int32_t *w, int n, void *y
 /* Converts a float to an integer, without adding the zero point. */
 static ALWAYS_INLINE vi LN_SIMD_NAME(rounded)(const int how, vf v, vf scale, vf inverse, vf least, vf most) {
     if (how == LN_MAP_NEAREST) {
-        v = vf_min(vf_max(v, least), most); /* NaN becomes the minimum */
 #if defined(LN_SIMD_NEON)
+        v = vminq_f32(vf_max(v, least), most); /* NaN becomes the minimum */
         /* Small ARM cores divide slowly, so this code multiplies by the inverse and corrects the result twice. After
            the first correction the error is below one unit in the last place; the second correction gives the exact
            quotient (Markstein, 1990). */
@@ -180,6 +180,7 @@ static ALWAYS_INLINE vi LN_SIMD_NAME(rounded)(const int how, vf v, vf scale, vf 
         q = vf_fma(vf_fma(q, minus, v), inverse, q);
         return vi_from_vf(vf_fma(vf_fma(q, minus, v), inverse, q));
 #else
+        v = vf_min(vf_max(v, least), most); /* NaN becomes the minimum */
         return vi_from_vf(vf_div(v, scale));
 #endif
     }
@@ -219,9 +220,14 @@ static void LN_SIMD_NAME(map_store_small)(const ln_map_step *s, int dtype, const
     }
 }
 
-static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char *a, int n, char *p, int64_t stride) {
+/* How a store without quantization converts to bytes. */
+static const ln_map_step *LN_SIMD_NAME(cut)(int dtype) {
     static const ln_map_step cut_i8 = {.how = LN_MAP_CUT, .least = INT8_MIN, .most = INT8_MAX};
     static const ln_map_step cut_u8 = {.how = LN_MAP_CUT, .least = 0, .most = UINT8_MAX};
+    return dtype == LINNET_I8 ? &cut_i8 : &cut_u8;
+}
+
+static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char *a, int n, char *p, int64_t stride) {
     int i = 0;
     size_t size = ln_dtype_size(dtype);
     const float *f = (const float *)(const void *)a;
@@ -248,8 +254,8 @@ static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char 
         for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store_bf16(half + i, vf_load(f + i));
         if (i < n) vf_store_bf16_partial(half + i, n - i, vf_load_partial(f + i, n - i));
         return;
-    case LINNET_F32 * 16 + LINNET_I8: LN_SIMD_NAME(map_store_small)(&cut_i8, dtype, f, n, p); return;
-    case LINNET_F32 * 16 + LINNET_U8: LN_SIMD_NAME(map_store_small)(&cut_u8, dtype, f, n, p); return;
+    case LINNET_F32 * 16 + LINNET_I8:
+    case LINNET_F32 * 16 + LINNET_U8: LN_SIMD_NAME(map_store_small)(LN_SIMD_NAME(cut)(dtype), dtype, f, n, p); return;
     case LINNET_I32 * 16 + LINNET_I8:
     case LINNET_I32 * 16 + LINNET_U8:
     case LINNET_I32 * 16 + LINNET_BOOL:
@@ -287,6 +293,13 @@ static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char
 
 /* ---- strips ---- */
 
+#if defined(LN_SIMD_NEON)
+#include "map/map_blocks.inc.c"
+#define LN_MAP_BLOCKS(...) __VA_ARGS__
+#else
+#define LN_MAP_BLOCKS(...)
+#endif
+
 static void LN_SIMD_NAME(map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases,
                                     int64_t start, int n, char **registers) {
     /* Arithmetic runs to the end of a group of 16, so memory can serve as a register only if the strip has whole
@@ -294,6 +307,7 @@ static void LN_SIMD_NAME(map_strip)(const ln_map_program *p, const ln_map_view *
     bool full = n % 16 == 0;
     char *slots = (char *)(registers + p->n_registers);
     slots = (char *)(((uintptr_t)slots + 63) & ~(uintptr_t)63);
+    LN_MAP_BLOCKS(map_run run; run.n_steps = 0; run.n = n; run.whole = n < LEAST_RUN ? 0 : n / BLOCK * BLOCK;)
     for (int k = 0; k < p->n_steps; k++) {
         const ln_map_step *s = &p->steps[k];
         const ln_map_view *v = &views[s->view];
@@ -311,21 +325,31 @@ static void LN_SIMD_NAME(map_strip)(const ln_map_program *p, const ln_map_view *
                 break;
             }
             registers[s->y] = slots + (size_t)s->y * p->register_bytes;
+            LN_MAP_BLOCKS(if (bases[s->view]) {
+                char *memory = bases[s->view] + start * (int64_t)ln_dtype_size(v->dtype);
+                if (map_run_memory(&run, s, v, memory, registers[s->y])) break;
+            } map_run_flush(&run);)
             LN_SIMD_NAME(map_load)(s, v, bases[s->view], start, n, registers[s->y]);
             break;
         case LN_MAP_STORE:
         case LN_MAP_STORE_QUANTIZED:
-            if (!direct && bases[s->view]) LN_SIMD_NAME(store)(s, v, bases[s->view], start, n, registers[s->a]);
+            if (direct || !bases[s->view]) break;
+            LN_MAP_BLOCKS(char *memory = bases[s->view] + start * (int64_t)ln_dtype_size(v->dtype);
+                          if (map_run_memory(&run, s, v, memory, registers[s->a])) break; map_run_flush(&run);)
+            LN_SIMD_NAME(store)(s, v, bases[s->view], start, n, registers[s->a]);
             break;
         case LN_MAP_TABLE:
+            LN_MAP_BLOCKS(map_run_flush(&run);)
             LN_SIMD_NAME(map_table)
             (s, v, bases[s->view], (n + 15) & ~15, (const int32_t *)(void *)registers[s->a], registers[s->y]);
             break;
         default:
+            LN_MAP_BLOCKS(if (map_run_arithmetic(&run, s, registers)) break; map_run_flush(&run);)
             LN_SIMD_NAME(map_arithmetic)(s, n, registers[s->a], registers[s->b], registers[s->c], registers[s->y]);
             break;
         }
     }
+    LN_MAP_BLOCKS(map_run_flush(&run);)
 }
 
 static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows,

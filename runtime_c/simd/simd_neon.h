@@ -22,6 +22,7 @@ static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 static inline vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); } /* vminq would keep NaN */
 static inline vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 static inline vf vf_round(vf a) { return vrndnq_f32(a); }
+static inline vf vf_trunc(vf a) { return vrndq_f32(a); }
 static inline vi vf_as_vi(vf a) { return vreinterpretq_s32_f32(a); }
 static inline vf vi_as_vf(vi a) { return vreinterpretq_f32_s32(a); }
 static inline vf vf_from_vi(vi a) { return vcvtq_f32_s32(a); }
@@ -126,6 +127,31 @@ static inline void vi_store_u8(uint8_t *p, vi v) {
 }
 static inline void vi_store_i16(int16_t *p, vi v) { vst1_s16(p, vqmovn_s32(v)); }
 static inline void vi_store_u16(uint16_t *p, vi v) { vst1_u16(p, vqmovun_s32(v)); }
+
+/* Whole 128-bit loads and stores of narrow integers; stores truncate. */
+static inline void vi_widen_i8(const int8_t *p, vi *a, vi *b, vi *c, vi *d) {
+    int8x16_t bytes = vld1q_s8(p);
+    int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
+    *a = vmovl_s16(vget_low_s16(low));
+    *b = vmovl_high_s16(low);
+    *c = vmovl_s16(vget_low_s16(high));
+    *d = vmovl_high_s16(high);
+}
+static inline void vi_widen_u8(const uint8_t *p, vi *a, vi *b, vi *c, vi *d) {
+    uint8x16_t bytes = vld1q_u8(p);
+    uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_high_u8(bytes);
+    *a = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low)));
+    *b = vreinterpretq_s32_u32(vmovl_high_u16(low));
+    *c = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high)));
+    *d = vreinterpretq_s32_u32(vmovl_high_u16(high));
+}
+static inline int16x8_t vi_low_halves(vi a, vi b) {
+    return vuzp1q_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b));
+}
+static inline void vi_narrow_16(void *p, vi a, vi b) { vst1q_s16(p, vi_low_halves(a, b)); }
+static inline void vi_narrow_8(void *p, vi a, vi b, vi c, vi d) {
+    vst1q_s8(p, vuzp1q_s8(vreinterpretq_s8_s16(vi_low_halves(a, b)), vreinterpretq_s8_s16(vi_low_halves(c, d))));
+}
 
 static inline vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 static inline vf vf_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }

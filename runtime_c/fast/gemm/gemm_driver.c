@@ -27,6 +27,10 @@ ROW_SUMS(ln_gemm_row_sums_u8, uint8_t)
 ROW_SUMS(ln_gemm_row_sums_i16, int16_t)
 
 void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y) {
+    if (!r->wide && r->output_dtype == LINNET_I32) {
+        memcpy(y, sums, (size_t)n * sizeof(int32_t));
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         ln_requant_store(r, channel + i, r->wide ? ((const int64_t *)sums)[i] : ((const int32_t *)sums)[i], y, i);
 }
