@@ -62,6 +62,7 @@ ISAS = {
     "neon": (ARM, "NEON", "+simd", None),
     "crc": (ARM, None, "+crc", "crc"),
     "dotprod": (ARM, None, "arch=armv8.2-a+dotprod", "dotprod"),
+    "i8mm": (ARM, None, "arch=armv8.2-a+dotprod+i8mm", "dotprod,i8mm"),
 }
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]+(?:"([^"]+)"|([A-Z_]+)\b)')
 _FEATURE = re.compile(r"#define (_\w+_SOURCE\b.*)$")

@@ -80,8 +80,7 @@ class Session:
         on the same store, and updates do not wait for them. Only for signatures that change no variable.
     user_ops: the user ops that the file names (see Model).
     tuning: a file that `linnet tune` wrote, or its bytes. It overrules the choice of kernels by modelled cost.
-    bind_threads: each worker of the session stays on a core of its own of the largest cluster, where the system can do that.
-        The thread that calls run is left alone; os.sched_setaffinity binds it.
+    bind_threads: each worker stays on a core of the largest cluster, where the system can do that; the caller is left alone.
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -123,9 +122,8 @@ class Session:
         if isa_max is not None and not isinstance(isa_max, str):
             raise wrong_type("isa_max", "one of " + ", ".join(isa_names()), isa_max)
         if store is not None and store.model is not self.model:
-            raise UsageError(
-                "the store belongs to another model", code=101, hint="create both from the same linnet.Model object"
-            )
+            hint = "create both from the same linnet.Model object"
+            raise UsageError("the store belongs to another model", code=101, hint=hint)
         self.signature = signature
         self.inputs = self.model.inputs(signature)
         self.outputs = self.model.outputs(signature)
@@ -381,8 +379,7 @@ class Session:
         lib, error = library(), ffi.new("linnet_error *")
         plan, most = bounding.fitting(self, shapes, fetches, separate)
         session_config = new_struct("linnet_session_config")
-        session_config.max_bytes = most
-        session_config.bind_threads = int(self._bind_threads)
+        session_config.max_bytes, session_config.bind_threads = most, int(self._bind_threads)
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
             session_config.arena, session_config.arena_size = self._arena, len(self._arena)
@@ -443,9 +440,8 @@ class Session:
         """For each step, counts over its first output in the last run: values at the limits of their integer type
         (saturated), infinite values, and NaN (not_a_number). Needs count_special=True."""
         if not self._count_special:
-            raise UsageError(
-                "special values were not counted", code=101, hint="create the Session with count_special=True"
-            )
+            hint = "create the Session with count_special=True"
+            raise UsageError("special values were not counted", code=101, hint=hint)
         planned, info = self._current(), new_struct("linnet_step_info")
         found: list[dict[str, int]] = []
         for i in range(self._info().steps):
