@@ -32,9 +32,9 @@ typedef struct ln_map_step {
     uint8_t code;              /* ln_map_opcode */
     uint8_t type;              /* type of the registers that are read (for loads and casts: of the result) */
     uint8_t from;              /* cast: type of register a; store: type of the register */
-    uint8_t direct;            /* in full strips the register is the operand's memory itself, so nothing is copied */
-    bool once;                 /* only the next step reads register y */
-    bool same;                 /* all elements of register b are equal */
+    uint8_t direct : 6;        /* in full strips the register is the operand's memory itself, so nothing is copied */
+    uint8_t once : 1;          /* only the next step reads register y */
+    uint8_t same : 1;          /* all elements of register b are equal */
     int32_t y, a, b, c;        /* registers */
     int32_t view;              /* loads, stores, tables */
     int32_t zero;              /* quantized loads and stores */
@@ -43,6 +43,7 @@ typedef struct ln_map_step {
     float least, most;         /* quantized stores: the range minus the zero point, times scale for LN_MAP_NEAREST */
     int32_t multiplier, shift; /* fixed_multiply */
 } ln_map_step;
+_Static_assert(sizeof(ln_map_step) % 8 == 0, "the views of a compiled program follow its steps");
 
 typedef struct ln_map_program {
     int32_t n_steps, n_views, n_inputs;
