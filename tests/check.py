@@ -46,7 +46,7 @@ COVERED: dict[str, tuple[str, str]] = {
     "runtime_c/run": ("plan bind kept", "session partial_runs variables control_flow"),
     "runtime_c/ops/copy": ("copy", "onnx_rules plan_total"),
     "runtime_c/ops/reduce": ("reduce", "onnx_rules"),
-    "runtime_c/ops/conv": ("conv depthwise", "onnx_attributes"),
+    "runtime_c/ops/conv": ("conv depthwise winograd", "onnx_attributes"),
     "runtime_c/ops/pool": ("pool", "onnx_attributes"),
     "runtime_c/ops/resize": ("resize", "onnx_attributes"),
     "runtime_c/ops": ("kernel_lines gradient", "onnx_nodes gradient_values"),

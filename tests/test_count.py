@@ -134,7 +134,7 @@ def test_a_model_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     better = count(model, "cortex-a76", driver())
     assert better.isa == "dotprod" and better.warm["dot"] > products // 32 and better.warm["all"] < found.warm["all"]
     limited = count(model, "cortex-a76", driver(), isa="neon")
-    assert limited.isa == "neon" and limited.warm == found.warm
+    assert limited.isa == "neon" and abs(limited.warm["all"] / found.warm["all"] - 1) < 0.01
     assert command.main([str(model), "--cpu", "cortex-a72", "--by", "step", "--json", str(tmp_path / "j")]) == 0
     text = capsys.readouterr().out
     assert "cortex-a72 (neon)" in text and all(step.kernel in text for step in found.steps)
