@@ -17,6 +17,8 @@ import linnet
 from linnet import ops
 from linnet.builder.mapping import pointwise
 from linnet.facade import Graph
+from tests.capi import ffi
+from tests.capi import lib as library
 from tests.graphs import bytes_of, feeds
 
 
@@ -354,6 +356,22 @@ def test_workers_bind_themselves_to_cores() -> None:
     assert masks().count(1) == before.count(1) + (2 if len(own) > 1 else 4)
     assert os.sched_getaffinity(0) == own
     np.testing.assert_array_equal(bound.run(feeds)["y"], plain.run(feeds)["y"])
+
+
+def test_a_thread_binds_itself_to_a_core() -> None:
+    lib, error, own = library(), ffi.new("linnet_error *"), os.sched_getaffinity(0)
+    try:
+        for i in (0, 1, 1000):
+            assert lib.linnet_bind_thread(i, error) == 0
+            assert len(os.sched_getaffinity(0)) == 1 and os.sched_getaffinity(0) <= own
+            assert lib.linnet_bind_thread(-1, error) == 0
+            assert os.sched_getaffinity(0) >= own
+        assert lib.linnet_bind_thread(-2, error) == lib.LINNET_INVALID_ARGUMENT
+        text = ffi.new("char[500]")
+        lib.linnet_error_format(error, text, 500)
+        assert b"-2" in ffi.string(text) and b"count from 0" in ffi.string(text)
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 def test_one_session_may_be_used_by_threads_in_turn(session: linnet.Session) -> None:

@@ -4,7 +4,6 @@
 #include "kernels_arm/gemm/gemm_store.h"
 
 #include <arm_neon.h>
-#include <string.h>
 
 /* 24 registers hold the sums of 6 x 16, v0 to v23, four to a row; v24 to v29 hold 16 elements of each row of A, and v30
  * and v31 pass 2 vectors of B. This is written in assembly because compilers spill some of these 32 registers. */
@@ -75,13 +74,6 @@ static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = TABLE(half_s);
 static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = TABLE(full_u);
 static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = TABLE(half_u);
 
-static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
-    if (stride == 1)
-        memcpy(dst, src, (size_t)n);
-    else
-        ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_U8);
-}
-
 const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
                                          .b_dtype = LINNET_I8,
                                          .c_dtype = LINNET_I32,
@@ -94,7 +86,7 @@ const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
                                          .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
                                          .full = full_s,
                                          .half = half_s,
-                                         .convert = convert,
+                                         .convert = ln_gemm_convert_bytes_neon,
                                          .row_sums = ln_gemm_row_sums_i8_neon,
                                          .store = ln_gemm_store_neon,
                                          .store_tile = ln_gemm_store_tile_neon,
@@ -111,7 +103,7 @@ const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
                                          .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
                                          .full = full_u,
                                          .half = half_u,
-                                         .convert = convert,
+                                         .convert = ln_gemm_convert_bytes_neon,
                                          .row_sums = ln_gemm_row_sums_u8_neon,
                                          .store = ln_gemm_store_neon,
                                          .store_tile = ln_gemm_store_tile_neon,

@@ -4,7 +4,6 @@
 #include "kernels_arm/gemm/gemm_store.h"
 
 #include <arm_neon.h>
-#include <string.h>
 
 /* v0 to v23 hold the sums: 8 registers to a pair of rows, of 2 x 2 sums each. v24 to v26 hold 8 elements of each row of
  * A, two rows to a register, v27 to v29 the next 8; v30 and v31 pass B, two columns to a register. A last row that has
@@ -111,13 +110,6 @@ static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = TABLE(half_s);
 static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = TABLE(full_u);
 static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = TABLE(half_u);
 
-static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
-    if (stride == 1)
-        memcpy(dst, src, (size_t)n);
-    else
-        ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_U8);
-}
-
 #define GEMM_SET(DTYPE, sums_of, s)                                                                                    \
     {.a_dtype = DTYPE,                                                                                                 \
      .b_dtype = LINNET_I8,                                                                                             \
@@ -131,7 +123,7 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
      .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,                                                                     \
      .full = full_##s,                                                                                                 \
      .half = half_##s,                                                                                                 \
-     .convert = convert,                                                                                               \
+     .convert = ln_gemm_convert_bytes_neon,                                                                            \
      .row_sums = sums_of,                                                                                              \
      .store = ln_gemm_store_neon,                                                                                      \
      .store_tile = ln_gemm_store_tile_neon,                                                                            \

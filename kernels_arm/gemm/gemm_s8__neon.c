@@ -4,7 +4,6 @@
 #include "kernels_arm/gemm/gemm_store.h"
 
 #include <arm_neon.h>
-#include <string.h>
 
 /* v0 to v15 hold the sums of 4 x 16, four to a row; v16 to v19 hold 16 elements of each row of A. v20 to v23 pass 4
  * steps of B: pairs of k for 8 columns, so v20 and v21 are the first pair for columns 0 to 7 and 8 to 15, and v22 and
@@ -102,13 +101,6 @@ GEMM_TILES(4)
 static const ln_gemm_ukernel full[MAX_ROWS + 1] = {NULL, full_1, full_2, full_3, full_4};
 static const ln_gemm_ukernel half[MAX_ROWS + 1] = {NULL, half_1, half_2, half_3, half_4};
 
-static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
-    if (stride == 1)
-        memcpy(dst, src, (size_t)n);
-    else
-        ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_U8);
-}
-
 const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .b_dtype = LINNET_I8,
                                       .c_dtype = LINNET_I32,
@@ -122,7 +114,7 @@ const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .takes_b = 1u << LINNET_I8,
                                       .full = full,
                                       .half = half,
-                                      .convert = convert,
+                                      .convert = ln_gemm_convert_bytes_neon,
                                       .row_sums = ln_gemm_row_sums_i8_neon,
                                       .store = ln_gemm_store_neon,
                                       .store_tile = ln_gemm_store_tile_neon,

@@ -329,3 +329,10 @@ void ln_gemm_row_sums_i8_neon(const void *const *a, int64_t taps, int64_t rows, 
 void ln_gemm_row_sums_u8_neon(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {
     sums_of_rows(a, taps, rows, kc, sums, 128);
 }
+
+void ln_gemm_convert_bytes_neon(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
+    if (stride == 1)
+        memcpy(dst, src, (size_t)n);
+    else
+        ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_U8);
+}

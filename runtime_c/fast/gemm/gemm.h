@@ -104,6 +104,12 @@ typedef struct ln_gemm_set {
     const struct ln_gemm_set *narrow; /* for 64-bit sums: the set to use if the weights prove that 32 bits are enough */
 } ln_gemm_set;
 
+/* Columns of the next panel when `left` columns remain. */
+static inline int64_t ln_gemm_width(const ln_gemm_set *set, int64_t left) {
+    const int64_t unit = set->unit != 0 ? set->unit : set->width / 2;
+    return left >= set->width ? set->width : ln_ceil_div(left, unit) * unit;
+}
+
 /* Number of rows of the next tile when `left` rows remain: the largest number for which there is a kernel. */
 static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
     int64_t n = ln_min(left, set->rows);

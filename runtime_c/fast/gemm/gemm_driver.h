@@ -138,9 +138,7 @@ bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns);
 linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode);
 
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
-    int64_t left = g->n - panel * g->set->width;
-    const int64_t unit = g->set->unit != 0 ? g->set->unit : g->set->width / 2;
-    return left >= g->set->width ? g->set->width : ln_ceil_div(left, unit) * unit;
+    return ln_gemm_width(g->set, g->n - panel * g->set->width);
 }
 
 /* Whether positions (batch, z, y, x) are evenly spaced. *step: elements from one to the next, or `fallback` if there is

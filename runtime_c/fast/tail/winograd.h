@@ -1,5 +1,5 @@
 /* winograd.h - a planned 3 x 3 convolution by Winograd's minimal filtering, which the SIMD kernels of every ISA read.
- * winograd_plan.c computes it and packs the weights; the loops are in winograd.inc.c. */
+ * winograd_plan.c computes it, winograd_pack.c packs the weights, and the loops are in winograd.inc.c. */
 #ifndef LN_WINOGRAD_H
 #define LN_WINOGRAD_H
 
@@ -29,12 +29,6 @@ typedef struct ln_winograd {
     bool direct; /* results are written directly to the output */
     float low, high;
 } ln_winograd;
-
-/* Columns of a panel when `left` columns remain. */
-static inline int64_t ln_winograd_width(const ln_gemm_set *set, int64_t left) {
-    const int64_t unit = set->unit != 0 ? set->unit : set->width / 2;
-    return left >= set->width ? set->width : ln_ceil_div(left, unit) * unit;
-}
 
 LN_PLANNING bool ln_winograd_can(const ln_call *call);
 LN_PLANNING void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);

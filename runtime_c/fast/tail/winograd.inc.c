@@ -144,7 +144,7 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
         }
         tile.packed = packed;
         for (int64_t at = first; at < first + columns; at += set->width) {
-            const int64_t width = ln_winograd_width(set, p->window.out_channels - at);
+            const int64_t width = ln_gemm_width(set, p->window.out_channels - at);
             tile.columns = ln_min(width, first + columns - at);
             tile.b = weights + at / set->width * p->panel_bytes;
             tile.b_step = width * (int64_t)sizeof(float);

@@ -35,7 +35,7 @@ void ln_winograd_pack(const ln_call *call, void *packed) {
     const ln_window_strides s = ln_window_strides_of(w, 1);
     memset(packed, 0, call->packed_bytes);
     for (int64_t panel = 0; panel < p->panels; panel++) {
-        const int64_t first = panel * p->set->width, width = ln_winograd_width(p->set, g->out_channels - first);
+        const int64_t first = panel * p->set->width, width = ln_gemm_width(p->set, g->out_channels - first);
         char *out = (char *)packed + panel * p->panel_bytes;
         for (int64_t k = 0; k < g->in_channels; k++, out += width * (int64_t)sizeof(float))
             for (int64_t n = 0; n < ln_min(width, g->out_channels - first); n++)

@@ -57,15 +57,15 @@ void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *c
 /* Divides tiles and output channels into work items: whole groups of tiles, and if these are too few for the threads,
    parts of the channels, for which the inputs are transformed again. */
 static void plan_items(const ln_call *call, ln_winograd *p) {
-    enum { UNIT = 48 }; /* a multiple of the width of every set's panels */
+    const int64_t unit = 4 * p->set->width; /* parts begin with a panel */
     const int64_t all = p->window.batch * p->down * p->across, rows = p->set->rows;
     const int64_t in = p->window.in_channels, out = p->window.out_channels, products = LN_WINOGRAD_PRODUCTS;
     const int64_t fit = IN_BYTES / (products * in * (int64_t)sizeof(float)) / rows * rows;
     p->group = ln_min(ln_max(ln_min(fit, 64), 2 * rows), ln_ceil_div(all, rows) * rows);
     if (ln_ceil_div(all, p->group) < call->threads) p->group = ln_min(p->group, rows);
     p->groups = ln_ceil_div(all, p->group);
-    p->parts = ln_max(1, ln_min(ln_ceil_div(call->threads, p->groups), out / UNIT));
-    p->columns = p->parts == 1 ? out : (int64_t)ln_round_up((size_t)ln_ceil_div(out, p->parts), UNIT);
+    p->parts = ln_max(1, ln_min(ln_ceil_div(call->threads, p->groups), out / unit));
+    p->columns = p->parts == 1 ? out : (int64_t)ln_round_up((size_t)ln_ceil_div(out, p->parts), (size_t)unit);
     p->parts = ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part also takes a few that remain */
 }
 
@@ -94,7 +94,7 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     p->panels = ln_ceil_div(g->out_channels, p->set->width);
     p->panel_bytes = in * p->set->width * size;
     p->matrix_bytes = (p->panels - 1) * p->panel_bytes +
-                      in * ln_winograd_width(p->set, g->out_channels - (p->panels - 1) * p->set->width) * size;
+                      in * ln_gemm_width(p->set, g->out_channels - (p->panels - 1) * p->set->width) * size;
     p->matrix_bytes = (int64_t)ln_round_up((size_t)p->matrix_bytes, LN_ALIGNMENT);
     p->bias = (size_t)(products * p->matrix_bytes);
     call->packed_bytes = p->bias + (size_t)g->out_channels * sizeof(float);
