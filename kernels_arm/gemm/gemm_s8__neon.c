@@ -98,8 +98,8 @@ GEMM_TILES(1)
 GEMM_TILES(2)
 GEMM_TILES(3)
 GEMM_TILES(4)
-static const ln_gemm_ukernel full[MAX_ROWS + 1] = {NULL, full_1, full_2, full_3, full_4};
-static const ln_gemm_ukernel half[MAX_ROWS + 1] = {NULL, half_1, half_2, half_3, half_4};
+static const ln_gemm_ukernel full_tiles[MAX_ROWS + 1] = {NULL, full_1, full_2, full_3, full_4};
+static const ln_gemm_ukernel half_tiles[MAX_ROWS + 1] = {NULL, half_1, half_2, half_3, half_4};
 
 const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .b_dtype = LINNET_I8,
@@ -112,8 +112,8 @@ const ln_gemm_set ln_gemm_s8__neon = {.a_dtype = LINNET_I8,
                                       .symmetric = true,
                                       .takes = 1u << LINNET_I8,
                                       .takes_b = 1u << LINNET_I8,
-                                      .full = full,
-                                      .half = half,
+                                      .full = full_tiles,
+                                      .half = half_tiles,
                                       .convert = ln_gemm_convert_bytes_neon,
                                       .row_sums = ln_gemm_row_sums_i8_neon,
                                       .store = ln_gemm_store_neon,
