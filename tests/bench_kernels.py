@@ -236,6 +236,7 @@ def cases() -> Iterator[Case]:
             "conv", f"{dtype} first 3x224x224 to 32, 3x3/2", _conv(dtype, 1, 3, 224, 224, 32, three, (2, 2), one)
         )
         yield Case("conv", f"{dtype} 96x56x56 to 24, 1x1", _conv(dtype, 1, 96, 56, 56, 24, one, one, (0, 0)))
+        yield Case("conv", f"{dtype} 64x56x56 to 64, 3x3", _conv(dtype, 1, 64, 56, 56, 64, three, one, one))
         yield Case("conv", f"{dtype} 256x14x14 to 256, 3x3", _conv(dtype, 1, 256, 14, 14, 256, three, one, one))
         yield Case("conv", f"{dtype} 960x7x7 to 160, 1x1", _conv(dtype, 1, 960, 7, 7, 160, one, one, (0, 0)))
         for channels in (1, 8, 12, 16, 24, 32, 40, 96):
