@@ -89,6 +89,7 @@ typedef enum lg_kind { LG_INPUT, LG_OUTPUT, LG_SCRATCH, LG_PACKED, LG_INTEGER, L
 
 typedef struct lg_argument {
     int32_t kind, index; /* of an operand */
+    int32_t step;        /* of the claim, whose operand it is; 0 unless the claim has several steps */
     int32_t integer;
     float real;
 } lg_argument;
@@ -124,6 +125,7 @@ lg_launch *lg_add(lg_plan *plan, const char *kernel);
 void lg_range(lg_launch *launch, int64_t x, int64_t y, int64_t z);
 void lg_local(lg_launch *launch, size_t x, size_t y, size_t z);
 void lg_pass(lg_launch *launch, lg_kind kind, int index); /* an operand, scratch or packed memory */
+void lg_pass_of(lg_launch *launch, lg_kind kind, int step, int index); /* an operand of a step of the claim */
 void lg_pass_integer(lg_launch *launch, int64_t value);   /* the low 32 bits: `can` has seen to it that it fits */
 void lg_pass_real(lg_launch *launch, double value);
 /* Passes an integer as a parameter of LG_EXTRAS and returns its number k: its name is lg_n<k>. So the text is the same
