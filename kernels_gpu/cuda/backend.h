@@ -47,6 +47,7 @@ typedef struct lg_ready {
     CUfunction function;
     unsigned grid[3], block[3], shared_bytes;
     lg_value *values; /* of the arguments */
+    CUtensorMap *maps;
     void **parameters;
 } lg_ready;
 

@@ -79,6 +79,10 @@ static void describe_machine(lg_device *d, const linnet_host *host, CUdevice id)
     m->macs = units * (clock > 0 ? clock : 1) * 128;
     m->bandwidth = memory_clock > 0 && bus > 0 ? 2 * memory_clock * bus : 100;
     m->launch_ns = 2000;
+    m->compute = 10 * number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                 number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    m->units = (int)units;
+    m->shared_bytes = (size_t)number_of(cu, id, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 }
 
 /* Fills a device; false, with the reason, if it cannot be used. */

@@ -39,8 +39,7 @@ static int allocate_host(void *context, uint64_t bytes, void **host) {
     const lg_device *d = context;
     int code = lg_enter(d);
     if (code != 0) return code;
-    code = lg_code(
-        d->cu->MemHostAlloc(host, (size_t)((bytes + 63) & ~(uint64_t)63), CU_MEMHOSTALLOC_PORTABLE));
+    code = lg_code(d->cu->MemHostAlloc(host, (size_t)((bytes + 63) & ~(uint64_t)63), CU_MEMHOSTALLOC_PORTABLE));
     lg_leave(d);
     return code == -CUDA_ERROR_OUT_OF_MEMORY ? LINNET_DEVICE_FULL : code;
 }

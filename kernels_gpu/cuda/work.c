@@ -38,6 +38,7 @@ static void free_state(lg_device *d, lg_state *state) {
     }
     for (int i = 0; i < state->n_launches; ++i) {
         free(state->launches[i].values);
+        free(state->launches[i].maps);
         free(state->launches[i].parameters);
     }
     if (state->from != NULL) d->cu->EventDestroy(state->from);
@@ -49,23 +50,51 @@ static void free_state(lg_device *d, lg_state *state) {
 
 static CUdeviceptr address_of(const linnet_span *span) { return span->buffer == 0 ? 0 : span->buffer + span->offset; }
 
-static int set_arguments(const linnet_work *work, const lg_launch *launch, lg_ready *ready) {
-    const size_t n = (size_t)launch->n_arguments;
+/* Where the operand of an argument or of a tensor map is. */
+static CUdeviceptr operand(const linnet_work *work, int kind, int step, int index) {
+    switch (kind) {
+    case LG_INPUT: return address_of(&work->inputs[step][index]);
+    case LG_OUTPUT: return address_of(&work->outputs[step][index]);
+    case LG_SCRATCH: return address_of(&work->scratch);
+    default: return address_of(&work->packed);
+    }
+}
+
+static int encode(const lg_device *d, const linnet_work *work, const lg_tensor_map *map, CUtensorMap *out) {
+    static const uint32_t ones[LG_MAP_RANK] = {1, 1, 1};
+    const CUdeviceptr address = operand(work, map->kind, 0, map->index) + map->offset;
+    const int type = map->dtype == LINNET_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                     : map->dtype == LINNET_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                     : map->dtype == LINNET_F32
+                         ? (map->tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32)
+                         : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    if (d->cu->TensorMapEncodeTiled == NULL) return LG_BAD_STEP;
+    return lg_code(d->cu->TensorMapEncodeTiled(
+        out, type, (uint32_t)map->rank, (void *)(uintptr_t)address, map->sizes, map->strides + 1, map->box, ones, 0,
+        map->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : 0, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, 0));
+}
+
+static int set_arguments(const lg_device *d, const linnet_work *work, const lg_launch *launch, lg_ready *ready) {
+    const size_t n = (size_t)launch->n_arguments, maps = (size_t)launch->n_maps;
     ready->values = calloc(n + 1, sizeof *ready->values);
     ready->parameters = calloc(n + 1, sizeof *ready->parameters);
-    if (ready->values == NULL || ready->parameters == NULL) return LG_NO_MEMORY;
+    ready->maps = maps > 0 ? aligned_alloc(_Alignof(CUtensorMap), maps * sizeof *ready->maps) : NULL;
+    if (ready->values == NULL || ready->parameters == NULL || (maps > 0 && ready->maps == NULL)) return LG_NO_MEMORY;
     for (size_t i = 0; i < n; ++i) {
         const lg_argument *a = &launch->arguments[i];
         lg_value *value = &ready->values[i];
-        switch (a->kind) {
-        case LG_INPUT: value->pointer = address_of(&work->inputs[0][a->index]); break;
-        case LG_OUTPUT: value->pointer = address_of(&work->outputs[0][a->index]); break;
-        case LG_SCRATCH: value->pointer = address_of(&work->scratch); break;
-        case LG_PACKED: value->pointer = address_of(&work->packed); break;
-        case LG_INTEGER: value->integer = a->integer; break;
-        default: value->real = a->real; break;
-        }
         ready->parameters[i] = value;
+        if (a->kind == LG_INTEGER) {
+            value->integer = a->integer;
+        } else if (a->kind == LG_REAL) {
+            value->real = a->real;
+        } else if (a->kind == LG_MAP) {
+            const int code = encode(d, work, &launch->maps[a->index], &ready->maps[a->index]);
+            if (code != 0) return code;
+            ready->parameters[i] = &ready->maps[a->index];
+        } else {
+            value->pointer = operand(work, a->kind, a->step, a->index);
+        }
     }
     return 0;
 }
@@ -83,7 +112,13 @@ static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan
             ready->grid[k == largest ? 0 : k == 0 ? largest : k] = (unsigned)(blocks > 0 ? blocks : 1);
             ready->block[k] = (unsigned)launch->local[k];
         }
-        code = set_arguments(work, launch, ready);
+        ready->shared_bytes = (unsigned)launch->shared_bytes;
+        if (ready->shared_bytes > 48 << 10) { /* more than a kernel may have without asking */
+            code = lg_code(d->cu->FuncSetAttribute(ready->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                   (int)ready->shared_bytes));
+            if (code != 0) return code;
+        }
+        code = set_arguments(d, work, launch, ready);
         if (code != 0) return code;
     }
     return 0;
