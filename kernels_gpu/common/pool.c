@@ -64,7 +64,10 @@ void lg_build_pool(const lg_step *s, lg_plan *plan) {
     lg_pass(launch, LG_OUTPUT, 0);
     lg_pass(launch, LG_OUTPUT, indices ? 1 : 0);
     lg_pass_integer(launch, lg_count(&s->result));
-    lg_pass_integer(launch, p.w.last ? p.w.channels : 1);
+    lg_pass_integer(launch, p.w.channels);
+    lg_pass_integer(launch, p.w.y_last);
+    lg_pass_integer(launch, p.w.x_c);
+    lg_pass_integer(launch, p.w.x_x);
     lg_pass_space(launch, p.w.in);
     lg_pass_space(launch, p.w.out);
     lg_pass_space(launch, p.w.kernel);

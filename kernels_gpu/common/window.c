@@ -31,8 +31,9 @@ bool lg_window_open(lg_window *w, const lg_step *s, const linnet_device_tensor *
         }
     }
     const int64_t in = w->in[0] * w->in[1] * w->in[2], out = w->out[0] * w->out[1] * w->out[2];
-    w->x_c = w->last ? 1 : in, w->x_x = w->last ? w->channels : 1;
-    w->y_c = w->last ? 1 : out, w->y_x = w->last ? w->out_channels : 1;
+    w->x_last = w->last || lg_is_last(x), w->y_last = w->last || lg_is_last(y);
+    w->x_c = w->x_last ? 1 : in, w->x_x = w->x_last ? w->channels : 1;
+    w->y_c = w->y_last ? 1 : out, w->y_x = w->y_last ? w->out_channels : 1;
     return true;
 }
 

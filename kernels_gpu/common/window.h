@@ -6,6 +6,7 @@
 
 typedef struct lg_window {
     bool last;               /* channels are the last axis */
+    bool x_last, y_last;     /* channels are the last in memory */
     int64_t batch, channels; /* of x */
     int64_t out_channels;    /* of y */
     int64_t in[LG_SPACE], out[LG_SPACE], kernel[LG_SPACE], stride[LG_SPACE], dilation[LG_SPACE], pad[LG_SPACE];
