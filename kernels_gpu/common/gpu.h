@@ -35,14 +35,17 @@ typedef struct lg_machine {
     const linnet_host *host;
     int language; /* linnet_source_language */
     bool f64;
-    bool f16;           /* arithmetic, not only storage */
-    bool is_cpu;        /* no local memory of its own, and vectors only where kernels write them */
-    size_t most_items;  /* of a work group */
-    size_t local_bytes; /* memory of a work group */
-    double macs;        /* f32 multiply-accumulates per nanosecond, at best */
-    double bandwidth;   /* bytes per nanosecond */
-    double launch_ns;   /* of any kernel */
-    const char *prefer; /* the name of a kernel that runs what it can, for tests; or "" */
+    bool f16;            /* arithmetic, not only storage */
+    bool is_cpu;         /* no local memory of its own, and vectors only where kernels write them */
+    size_t most_items;   /* of a work group */
+    size_t local_bytes;  /* memory of a work group */
+    double macs;         /* f32 multiply-accumulates per nanosecond, at best */
+    double bandwidth;    /* bytes per nanosecond */
+    double launch_ns;    /* of any kernel */
+    const char *prefer;  /* the name of a kernel that runs what it can, for tests; or "" */
+    int compute;         /* CUDA: the architecture, such as 90 for 9.0; else 0, and nothing below is set */
+    int units;           /* multiprocessors */
+    size_t shared_bytes; /* of a work group, at most: what a launch may ask for in `shared_bytes` */
 } lg_machine;
 
 typedef struct lg_step {
@@ -85,10 +88,28 @@ const char *lg_word_of(int dtype); /* "f16" */
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-typedef enum lg_kind { LG_INPUT, LG_OUTPUT, LG_SCRATCH, LG_PACKED, LG_INTEGER, LG_REAL } lg_kind;
+typedef enum lg_kind { LG_INPUT, LG_OUTPUT, LG_SCRATCH, LG_PACKED, LG_INTEGER, LG_REAL, LG_MAP } lg_kind;
+
+enum { LG_MAP_RANK = 3, LG_MOST_MAPS = 3 };
+
+/* A CUtensorMap, by which Hopper's copy engine reads boxes of an operand (cuTensorMapEncodeTiled, no interleaving,
+ * element strides of 1, zeros outside, L2 promotion of 256 bytes). Dimension 0 is the innermost, and its elements are
+ * neighbours. The kernel's parameter is a `const __grid_constant__ lg_tensor_map`, 128 bytes aligned to 64. */
+typedef struct lg_tensor_map {
+    int32_t kind, index; /* the operand: LG_INPUT, LG_OUTPUT, LG_SCRATCH or LG_PACKED */
+    uint64_t offset;     /* bytes from its beginning; a multiple of 16 */
+    int32_t dtype;       /* LINNET_F32, LINNET_F16, LINNET_BF16 or LINNET_U8; also LINNET_I8, which is read as U8 */
+    bool tf32;           /* F32: the map's type is TFLOAT32 */
+    int32_t rank;        /* 2 or 3 */
+    uint64_t sizes[LG_MAP_RANK];   /* in elements */
+    uint64_t strides[LG_MAP_RANK]; /* in bytes, multiples of 16; strides[0] is not used (CUDA's begin at dimension 1) */
+    uint32_t box[LG_MAP_RANK];     /* in elements */
+    int32_t swizzle;               /* 0 or 128 bytes */
+} lg_tensor_map;
 
 typedef struct lg_argument {
-    int32_t kind, index; /* of an operand */
+    int32_t kind, index; /* of an operand; LG_MAP: of `maps` */
+    int32_t step;        /* of the claim: whose operand it is. 0 unless lg_pass_of has set it */
     int32_t integer;
     float real;
 } lg_argument;
@@ -103,6 +124,9 @@ typedef struct lg_launch {
     int n_arguments;
     size_t global[3]; /* work items that are needed; a backend rounds up to `local` */
     size_t local[3];
+    size_t shared_bytes; /* CUDA: dynamic shared memory */
+    lg_tensor_map maps[LG_MOST_MAPS];
+    int n_maps;
 } lg_launch;
 
 /* The launches of a step, run in order. `packed` is what kernels read besides operands, such as scales per channel. */
@@ -123,9 +147,11 @@ void lg_plan_free(lg_plan *plan);
 lg_launch *lg_add(lg_plan *plan, const char *kernel);
 void lg_range(lg_launch *launch, int64_t x, int64_t y, int64_t z);
 void lg_local(lg_launch *launch, size_t x, size_t y, size_t z);
-void lg_pass(lg_launch *launch, lg_kind kind, int index); /* an operand, scratch or packed memory */
-void lg_pass_integer(lg_launch *launch, int64_t value);   /* the low 32 bits: `can` has seen to it that it fits */
+void lg_pass(lg_launch *launch, lg_kind kind, int index);              /* an operand, scratch or packed memory */
+void lg_pass_of(lg_launch *launch, lg_kind kind, int step, int index); /* an operand of a step of the claim */
+void lg_pass_integer(lg_launch *launch, int64_t value); /* the low 32 bits: `can` has seen to it that it fits */
 void lg_pass_real(lg_launch *launch, double value);
+void lg_pass_map(lg_launch *launch, const lg_tensor_map *map);
 /* Passes an integer as a parameter of LG_EXTRAS and returns its number k: its name is lg_n<k>. So the text is the same
  * for other values. After the kernel's own arguments. */
 int lg_number(lg_launch *launch, int64_t value);
@@ -173,6 +199,9 @@ const lg_kernel *lg_choose(const lg_step *s, double *cost_ns);
     bool can(const lg_step *s);                                                                                        \
     void build(const lg_step *s, lg_plan *plan);
 #include "kernels_gpu/common/kernels.inc"
+#ifdef LG_CUDA_KERNELS
+#include "kernels_gpu/cuda/kernels.inc"
+#endif
 #undef LG_LINE
 
 #endif

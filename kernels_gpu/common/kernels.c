@@ -6,6 +6,9 @@
 static const lg_kernel kernels[] = {
 #define LG_LINE(op, name, can, build, percent) {op, name, can, build, percent},
 #include "kernels_gpu/common/kernels.inc"
+#ifdef LG_CUDA_KERNELS
+#include "kernels_gpu/cuda/kernels.inc"
+#endif
 #undef LG_LINE
 };
 
