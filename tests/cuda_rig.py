@@ -258,7 +258,8 @@ def whole_text(text: str, *, language: int | None = None) -> str:
     prelude = ffi.new("char[]", 200_000)
     assert library().linnet_map_prelude(options, uses.encode(), prelude, 200_000, length) == library().LINNET_OK
     dialect = (ROOT / "kernels_gpu" / "cuda" / "dialect.inc").read_text()
-    return ffi.string(prelude).decode() + dialect + text
+    axes = "".join(f"#define LG_AXIS_{i} {axis}\n" for i, axis in enumerate("xyz"))
+    return axes + ffi.string(prelude).decode() + dialect + text
 
 
 def common(name: str) -> str:
