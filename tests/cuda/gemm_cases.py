@@ -19,6 +19,10 @@ static __device__ __forceinline__ ln_u16 ln_f32_to_bf16(float v) {
     if ((u & 0x7fffffffu) > 0x7f800000u) return (ln_u16)(u >> 16 | 64);
     return (ln_u16)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
+#ifndef __CUDACC__
+static float ln_f16_to_f32(ln_u16 v) { return lg_cpu_f16_to_f32(v); }
+static ln_u16 ln_f32_to_f16(float v) { return lg_cpu_f32_to_f16(v); }
+#endif
 """
 
 KINDS = {"f32": 0, "f16": 1, "bf16": 2, "tf32": 3, "s8": 4, "u8s8": 5, "s8u8": 6, "u8": 7}
