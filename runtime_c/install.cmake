@@ -13,6 +13,9 @@ set(LINNET_DEVICE_LIBRARIES "") # opened at run time by their names, from the fo
 if(LINNET_OPENCL)
   list(APPEND LINNET_DEVICE_LIBRARIES linnet_opencl)
 endif()
+if(LINNET_CUDA)
+  list(APPEND LINNET_DEVICE_LIBRARIES linnet_cuda)
+endif()
 file(GLOB LINNET_HEADERS CONFIGURE_DEPENDS runtime_c/include/*.h)
 
 if(SKBUILD)

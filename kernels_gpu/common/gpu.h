@@ -109,6 +109,7 @@ typedef struct lg_tensor_map {
 
 typedef struct lg_argument {
     int32_t kind, index; /* of an operand; LG_MAP: of `maps` */
+    int32_t step;        /* of the claim: whose operand it is. 0 unless lg_pass_of has set it */
     int32_t integer;
     float real;
 } lg_argument;
@@ -146,8 +147,9 @@ void lg_plan_free(lg_plan *plan);
 lg_launch *lg_add(lg_plan *plan, const char *kernel);
 void lg_range(lg_launch *launch, int64_t x, int64_t y, int64_t z);
 void lg_local(lg_launch *launch, size_t x, size_t y, size_t z);
-void lg_pass(lg_launch *launch, lg_kind kind, int index); /* an operand, scratch or packed memory */
-void lg_pass_integer(lg_launch *launch, int64_t value);   /* the low 32 bits: `can` has seen to it that it fits */
+void lg_pass(lg_launch *launch, lg_kind kind, int index);              /* an operand, scratch or packed memory */
+void lg_pass_of(lg_launch *launch, lg_kind kind, int step, int index); /* an operand of a step of the claim */
+void lg_pass_integer(lg_launch *launch, int64_t value); /* the low 32 bits: `can` has seen to it that it fits */
 void lg_pass_real(lg_launch *launch, double value);
 void lg_pass_map(lg_launch *launch, const lg_tensor_map *map);
 /* Passes an integer as a parameter of LG_EXTRAS and returns its number k: its name is lg_n<k>. So the text is the same
@@ -174,7 +176,9 @@ bool lg_can_store(const lg_step *s);
 
 /* The texts of the dialect and of the files of kernels_gpu/common, which the build embeds (embed.cmake). The dialect is
  * the first; a name of NULL ends the list. */
-extern const struct lg_file { const char *name, *text; } lg_files[];
+extern const struct lg_file {
+    const char *name, *text;
+} lg_files[];
 /* Appends the text of a file of kernels_gpu/common, by its name without the ending. */
 void lg_put_file(lg_launch *launch, const char *name);
 

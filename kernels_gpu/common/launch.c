@@ -46,7 +46,12 @@ static lg_argument *argument(lg_launch *launch, lg_kind kind) {
     return a;
 }
 
-void lg_pass(lg_launch *launch, lg_kind kind, int index) { argument(launch, kind)->index = index; }
+void lg_pass_of(lg_launch *launch, lg_kind kind, int step, int index) {
+    lg_argument *a = argument(launch, kind);
+    a->step = step, a->index = index;
+}
+
+void lg_pass(lg_launch *launch, lg_kind kind, int index) { lg_pass_of(launch, kind, 0, index); }
 void lg_pass_integer(lg_launch *launch, int64_t value) { argument(launch, LG_INTEGER)->integer = (int32_t)value; }
 void lg_pass_real(lg_launch *launch, double value) { argument(launch, LG_REAL)->real = (float)value; }
 

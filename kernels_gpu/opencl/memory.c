@@ -29,7 +29,7 @@ static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
     lg_device *d = context;
     cl_int code = CL_SUCCESS;
     if (bytes > d->largest)
-        return lg_failure(d, "a buffer of %llu bytes is larger than the largest of this device, %llu bytes",
+        return lg_failure(&d->failures, "a buffer of %llu bytes is larger than the largest of this device, %llu bytes",
                           (unsigned long long)bytes, (unsigned long long)d->largest);
     cl_mem memory = d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE, (size_t)bytes, NULL, &code);
     *buffer = (uintptr_t)memory;

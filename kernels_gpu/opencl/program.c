@@ -12,47 +12,6 @@ struct lg_program {
     cl_program program;
 };
 
-void lg_hash(const char *text, uint64_t out[2]) {
-    uint64_t a = 0xcbf29ce484222325u, b = 0x9e3779b97f4a7c15u; /* FNV-1a, and a sum that is multiplied and rotated */
-    for (const unsigned char *at = (const unsigned char *)text; *at != 0; ++at) {
-        a = (a ^ *at) * 0x100000001b3u;
-        b = (b + *at) * 0xff51afd7ed558ccdu;
-        b = b << 31 | b >> 33;
-    }
-    out[0] = a, out[1] = b;
-}
-
-/* The text that the compiler gets. The caller frees it; NULL: no memory, or the host refuses. */
-static char *whole_text(const lg_device *d, const lg_launch *launch) {
-    enum { USUAL = 32768 }; /* longer than the prelude: the host writes it once */
-    linnet_source_options options;
-    const linnet_host *host = d->machine.host;
-    size_t length = 0;
-    lg_text uses = {0}, text = {0};
-    char *prelude = malloc(USUAL);
-    linnet_source_options_init(&options);
-    options.language = LINNET_SOURCE_OPENCL;
-    options.native = 1;
-    lg_put_text(&uses, "ln_f32_to_bf16 ln_f16_to_f32 ln_bf16_to_f32 ln_f32_to_f16\n"); /* of the dialect */
-    lg_put_bytes(&uses, launch->source.at, launch->source.length);
-    bool written =
-        prelude != NULL && !uses.failed && host->map_prelude(&options, uses.at, prelude, USUAL, &length) == LINNET_OK;
-    if (written && length >= USUAL) {
-        free(prelude);
-        prelude = malloc(length + 1);
-        written = prelude != NULL && host->map_prelude(&options, uses.at, prelude, length + 1, &length) == LINNET_OK;
-    }
-    if (written) {
-        lg_put_text(&text, prelude);
-        lg_put_text(&text, lg_files[0].text);
-        lg_put_bytes(&text, launch->source.at, launch->source.length);
-    }
-    free(prelude);
-    lg_free(&uses);
-    if (text.failed) lg_free(&text);
-    return text.at;
-}
-
 static const char *build_options(const lg_device *d) {
     return d->rounds_divisions ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt" : "-cl-std=CL1.2";
 }
@@ -72,7 +31,7 @@ static int build(lg_device *d, cl_program program, bool from_source) {
         free(whole);
     }
     d->cl->ReleaseProgram(program);
-    return from_source ? lg_failure(d, "%s: the driver's compiler says: %s", lg_cl_error(code), log) : code;
+    return from_source ? lg_failure(&d->failures, "%s: the driver's compiler says: %s", lg_cl_error(code), log) : code;
 }
 
 static cl_program from_binary(lg_device *d, const unsigned char *data, size_t size) {
@@ -112,13 +71,7 @@ static int make(lg_device *d, const char *text, const linnet_program_cache *host
     lg_free(&all);
     snprintf(key, sizeof key, "opencl-%016llx%016llx-%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1],
              (unsigned long long)(driver[0] ^ driver[1]));
-    if (host != NULL) {
-        size = host->load(host->context, key, NULL, 0);
-        data = size > 0 ? malloc(size) : NULL;
-        if (data != NULL && host->load(host->context, key, data, size) != size) size = 0;
-    } else if (d->options.cached) {
-        size = lg_cache_load(d->options.folder, key, &data);
-    }
+    size = lg_kept_load(host, &d->options, key, &data);
     *out = data != NULL && size > 0 ? from_binary(d, data, size) : NULL;
     free(data);
     if (*out != NULL) return 0;
@@ -130,8 +83,7 @@ static int make(lg_device *d, const char *text, const linnet_program_cache *host
     *out = program;
     if (host == NULL && !d->options.cached) return 0;
     data = binary_of(d, program, &size);
-    if (data != NULL && host != NULL) host->store(host->context, key, data, size);
-    if (data != NULL && host == NULL) lg_cache_store(d->options.folder, key, data, size);
+    if (data != NULL) lg_kept_store(host, &d->options, key, data, size);
     free(data);
     return 0;
 }
@@ -148,7 +100,7 @@ int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *
         *out = p->program;
         return 0;
     }
-    char *text = whole_text(d, launch);
+    char *text = lg_whole_text(&d->machine, launch);
     if (text == NULL) return LG_NO_MEMORY;
     const int code = make(d, text, host_cache, out);
     free(text);

@@ -190,7 +190,8 @@ int lg_check(lg_device *d, lg_queue *queue) {
         state->found[0] = 0;
         d->cl->EnqueueWriteBuffer(queue->queue, lg_buffer(state->status.buffer), CL_TRUE, (size_t)state->status.offset,
                                   sizeof none, none, 0, NULL, NULL);
-        return lg_failure(d, "'%s': the index %lld is out of range for an axis of size %lld", state->name, index, size);
+        return lg_failure(&d->failures, "'%s': the index %lld is out of range for an axis of size %lld", state->name,
+                          index, size);
     }
     return 0;
 }

@@ -38,3 +38,8 @@ if(LINNET_SYNC)
     linnet_test_program(${name} linnet_sync_static ${source})
   endforeach()
 endif()
+
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|aarch64" AND NOT CMAKE_CROSSCOMPILING AND
+   NOT LINNET_SANITIZE AND NOT LINNET_ZIG)
+  include(tests/cuda/standin.cmake) # tests/test_cuda_*.py use the libraries
+endif()

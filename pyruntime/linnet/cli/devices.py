@@ -18,14 +18,14 @@ from linnet.report.tables import table as _table
 if TYPE_CHECKING:
     from linnet.session.device import DeviceInfo
 
-KNOWN = ("opencl",)  # libraries of devices that are part of linnet
+KNOWN = ("cuda", "opencl")  # libraries of devices that are part of linnet
 
 
 @click.command(short_help="List the devices of this machine, such as GPUs.")
 @click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
 @json_option
 def devices(names: Sequence[str], as_json: bool) -> None:
-    """List the devices that linnet's own libraries (opencl) and the libraries NAME find on this machine.
+    """List the devices that linnet's own libraries (cuda, opencl) and the libraries NAME find on this machine.
 
     The first column is what --device and linnet.Session(device=) take. A name may have options, such as opencl,f16=on.
     """

@@ -1,7 +1,7 @@
 /* cache.c - compiled programs in files, one per program: a head with the size and a hash of the content, then the
  * content. A file is written under another name and renamed, so a reader never sees half of it. */
 #define _POSIX_C_SOURCE 200809L
-#include "kernels_gpu/opencl/backend.h"
+#include "kernels_gpu/common/library.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,16 @@ typedef struct head {
     uint64_t size, hash;
 } head;
 static const char MAGIC[8] = {'L', 'N', 'C', 'L', 'P', 'R', 'G', '1'};
+
+void lg_hash(const char *text, uint64_t out[2]) {
+    uint64_t a = 0xcbf29ce484222325u, b = 0x9e3779b97f4a7c15u; /* FNV-1a, and a sum that is multiplied and rotated */
+    for (const unsigned char *at = (const unsigned char *)text; *at != 0; ++at) {
+        a = (a ^ *at) * 0x100000001b3u;
+        b = (b + *at) * 0xff51afd7ed558ccdu;
+        b = b << 31 | b >> 33;
+    }
+    out[0] = a, out[1] = b;
+}
 
 static uint64_t hash_bytes(const unsigned char *data, size_t size) {
     uint64_t a = 0xcbf29ce484222325u;
@@ -74,4 +84,24 @@ void lg_cache_store(const char *folder, const char *key, const void *data, size_
     if (file == NULL) return;
     const bool whole = fwrite(&h, sizeof h, 1, file) == 1 && fwrite(data, 1, size, file) == size;
     if (fclose(file) != 0 || !whole || rename(written, path) != 0) unlink(written);
+}
+
+size_t lg_kept_load(const linnet_program_cache *host, const lg_options *options, const char *key,
+                    unsigned char **data) {
+    *data = NULL;
+    if (host == NULL) return options->cached ? lg_cache_load(options->folder, key, data) : 0;
+    const size_t size = host->load(host->context, key, NULL, 0);
+    if (size == 0 || (*data = malloc(size)) == NULL) return 0;
+    if (host->load(host->context, key, *data, size) == size) return size;
+    free(*data); /* another process has replaced it */
+    *data = NULL;
+    return 0;
+}
+
+void lg_kept_store(const linnet_program_cache *host, const lg_options *options, const char *key, const void *data,
+                   size_t size) {
+    if (host != NULL)
+        host->store(host->context, key, data, size);
+    else if (options->cached)
+        lg_cache_store(options->folder, key, data, size);
 }

@@ -1,0 +1,151 @@
+/* device.c - the devices of CUDA: what is there, limits and costs. */
+#define _POSIX_C_SOURCE 200809L
+#include "kernels_gpu/cuda/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+int lg_enter(const lg_device *d) { return lg_code(d->cu->CtxPushCurrent(d->context)); }
+void lg_leave(const lg_device *d) { d->cu->CtxPopCurrent(NULL); }
+
+static const char *explain(void *context, int code) {
+    lg_device *d = context;
+    const char *name = NULL;
+    if (code >= 0) return lg_failure_text(&d->failures, code);
+    if (d->cu->GetErrorString(-code, &name) != CUDA_SUCCESS || name == NULL) return "an unknown error of CUDA";
+    return name;
+}
+
+static int limits(void *context, linnet_device_limits *out) {
+    const lg_device *d = context;
+    out->alignment = 256;
+    out->padding = 64;
+    out->epilogues = 1;
+    out->in_place = 1;
+    out->transfer_ns = d->options.modelled ? 10000 : 0;
+    out->transfer_rate = d->options.modelled ? 12000 : 0;
+    return 0;
+}
+
+static double cost(void *context, const linnet_step *step) {
+    lg_device *d = context;
+    double ns = -1;
+    lg_step *s = malloc(sizeof *s);
+    if (s == NULL) return -1;
+    if (!lg_step_open(s, &d->machine, step) || lg_choose(s, &ns) == NULL) ns = -1;
+    free(s);
+    return ns < 0                ? -1
+           : d->options.modelled ? ns
+                                 : 1e-6 * ns; /* a device that was asked for gets all that it can run */
+}
+
+static int about(void *context, linnet_device_about *out) {
+    const lg_device *d = context;
+    size_t available = 0, total = 0;
+    out->kind = LINNET_DEVICE_GPU;
+    out->hardware = d->hardware;
+    out->driver = d->driver;
+    out->features = d->features;
+    out->memory = d->memory;
+    if (lg_enter(d) != 0) return 0;
+    if (d->cu->MemGetInfo(&available, &total) == CUDA_SUCCESS) out->memory_free = available;
+    lg_leave(d);
+    return 0;
+}
+
+/* ---- what is there ----------------------------------------------------------------------------------------------- */
+
+static int number_of(const lg_cu *cu, CUdevice id, int what) {
+    int value = 0;
+    return cu->DeviceGetAttribute(&value, what, id) == CUDA_SUCCESS ? value : 0;
+}
+
+static void describe_machine(lg_device *d, const linnet_host *host, CUdevice id) {
+    const lg_cu *cu = d->cu;
+    lg_machine *m = &d->machine;
+    m->host = host;
+    m->language = LINNET_SOURCE_CUDA;
+    m->f64 = m->f16 = true;
+    m->most_items = (size_t)number_of(cu, id, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    m->local_bytes = 48 << 10; /* of every GPU, without a request for more */
+    m->prefer = d->options.prefer;
+    const double clock = number_of(cu, id, CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1e6; /* per nanosecond */
+    const double units = number_of(cu, id, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    const double memory_clock = number_of(cu, id, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1e6;
+    const double bus = number_of(cu, id, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
+    m->macs = units * (clock > 0 ? clock : 1) * 128;
+    m->bandwidth = memory_clock > 0 && bus > 0 ? 2 * memory_clock * bus : 100;
+    m->launch_ns = 2000;
+    m->compute = 10 * number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                 number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    m->units = (int)units;
+    m->shared_bytes = (size_t)number_of(cu, id, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+}
+
+/* Fills a device; false, with the reason, if it cannot be used. */
+static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int number, const lg_nvrtc *nvrtc) {
+    const lg_cu *cu = d->cu;
+    size_t memory = 0;
+    int version = 0;
+    const int major = number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    const int minor = number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    snprintf(d->name, sizeof d->name, number > 0 ? "cuda:%d" : "cuda", number); /* as a user types it */
+    if (cu->DeviceGetName(d->hardware, sizeof d->hardware, id) != CUDA_SUCCESS) return false;
+    if (cu->DeviceTotalMem(&memory, id) != CUDA_SUCCESS || cu->DriverGetVersion(&version) != CUDA_SUCCESS) return false;
+    d->memory = memory;
+    snprintf(d->driver, sizeof d->driver, "CUDA %d.%d, NVRTC %d.%d", version / 1000, version % 1000 / 10,
+             nvrtc != NULL ? nvrtc->major : 0, nvrtc != NULL ? nvrtc->minor : 0);
+    /* The instructions for matrices of 9.0 are in no later processor, so the compiler wants the name with an a. */
+    snprintf(d->architecture, sizeof d->architecture, "sm_%d%d%s", major, minor, major == 9 && minor == 0 ? "a" : "");
+    snprintf(d->features, sizeof d->features, "f16 bf16 f64 %s%s", d->architecture,
+             number_of(cu, id, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 ? " shared-memory" : "");
+    describe_machine(d, host, id);
+    if (cu->DevicePrimaryCtxRetain(&d->context, id) != CUDA_SUCCESS) return false;
+    pthread_mutex_init(&d->lock, NULL);
+    lg_failures_init(&d->failures);
+    d->table = (linnet_device){.struct_size = sizeof d->table,
+                               .version = LINNET_DEVICE_VERSION,
+                               .name = d->name,
+                               .context = d,
+                               .limits = limits,
+                               .cost = cost,
+                               .explain = explain,
+                               .about = about};
+    if (d->options.memory == LG_MEMORY_DEFAULT) d->options.memory = LG_PINNED;
+    lg_memory_functions(&d->table, d->options.memory);
+    lg_work_functions(&d->table);
+    return true;
+}
+
+static void find(const linnet_host *host, const lg_options *options, lg_set *out) {
+    const lg_cu *cu = lg_cu_open(&out->missing);
+    const char *no_compiler = NULL;
+    int count = 0;
+    if (cu == NULL) return;
+    const lg_nvrtc *nvrtc = lg_nvrtc_open(&no_compiler);
+    if (cu->DeviceGetCount(&count) != CUDA_SUCCESS) count = 0;
+    for (int i = 0; i < count && i < LG_MOST_DEVICES; ++i) {
+        CUdevice id = 0;
+        lg_device *d = calloc(1, sizeof *d);
+        if (d == NULL) continue;
+        d->cu = cu, d->options = *options;
+        if (cu->DeviceGet(&id, i) == CUDA_SUCCESS && describe(d, host, id, out->count, nvrtc)) {
+            out->devices[out->count++] = &d->table;
+        } else {
+            out->missing = "a GPU cannot be used: CUDA makes no context on it; `nvidia-smi` shows its state";
+            free(d);
+        }
+    }
+    if (nvrtc == NULL) out->missing = no_compiler;
+    if (count == 0)
+        out->missing = "the CUDA driver is installed, but finds no GPU; `nvidia-smi` lists what there is, and "
+                       "CUDA_VISIBLE_DEVICES can hide one";
+}
+
+EXPORT int linnet_extension_devices(const linnet_host *host, const char *options, linnet_device_list *list) {
+    static const lg_backend backend = {"CUDA", LG_HAS_GRAPHS | LG_HAS_TEXTS, find};
+    return lg_list_devices(&backend, host, options, list);
+}

@@ -1,0 +1,137 @@
+/* program.c - programs of the CUDA backend: each text is compiled by NVRTC once per device, and comes from the host's
+ * cache or from the user's folder if another process has compiled it. */
+#include "kernels_gpu/cuda/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lg_program {
+    lg_program *next;
+    uint64_t hash[2];
+    CUmodule module;
+};
+
+int lg_largest_axis(const lg_launch *launch) {
+    size_t most = 65535;
+    int axis = 0;
+    for (int k = 1; k < 3; ++k) {
+        const size_t blocks = (launch->global[k] + launch->local[k] - 1) / launch->local[k];
+        if (blocks > most) most = blocks, axis = k;
+    }
+    return axis;
+}
+
+/* The text that the compiler gets: the dialect reads LG_AXIS_0 and so on. The caller frees it. */
+static char *text_of(const lg_device *d, const lg_launch *launch) {
+    lg_text text = {0};
+    const int largest = lg_largest_axis(launch);
+    char *whole = lg_whole_text(&d->machine, launch);
+    if (whole == NULL) return NULL;
+    for (int k = 0; k < 3; ++k)
+        lg_put(&text, "#define LG_AXIS_%d %c\n", k, k == largest ? 'x' : k == 0 ? "xyz"[largest] : "xyz"[k]);
+    lg_put_text(&text, whole);
+    free(whole);
+    if (text.failed) lg_free(&text);
+    return text.at;
+}
+
+/* Writes the text for tests and builds: FOLDER/<hash>.cu. */
+static void show(const lg_device *d, const char *text, const char *key) {
+    char path[1400];
+    snprintf(path, sizeof path, "%s/%s.cu", d->options.texts, key);
+    FILE *file = fopen(path, "w");
+    if (file == NULL) return;
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Compiles a text to a cubin. The caller frees it. */
+static int compile(lg_device *d, const char *text, unsigned char **data, size_t *size) {
+    const char *missing = NULL;
+    const lg_nvrtc *nvrtc = lg_nvrtc_open(&missing);
+    nvrtcProgram program = NULL;
+    char architecture[48];
+    *data = NULL;
+    if (nvrtc == NULL) return lg_failure(&d->failures, "%s", missing);
+    snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", d->architecture);
+    /* Without contraction of a * b + c, integers that go through floats are those of the CPU. */
+    const char *const options[] = {architecture, "--fmad=false", "--std=c++17", "-default-device"};
+    int code = nvrtc->CreateProgram(&program, text, "linnet.cu", 0, NULL, NULL);
+    if (code != NVRTC_SUCCESS) return lg_failure(&d->failures, "NVRTC cannot make a program: error %d", code);
+    code = nvrtc->CompileProgram(program, sizeof options / sizeof *options, options);
+    if (code != NVRTC_SUCCESS) {
+        size_t length = 0;
+        char *log = NULL;
+        if (nvrtc->GetProgramLogSize(program, &length) == NVRTC_SUCCESS) log = calloc(1, length + 1);
+        if (log != NULL) nvrtc->GetProgramLog(program, log);
+        code = lg_failure(&d->failures, "NVRTC cannot compile a kernel for %s: %s", d->architecture,
+                          log != NULL ? log : "no log");
+        free(log);
+    } else {
+        code = nvrtc->GetCUBINSize(program, size);
+        if (code == NVRTC_SUCCESS) *data = malloc(*size + 1);
+        if (code == NVRTC_SUCCESS && *data != NULL) code = nvrtc->GetCUBIN(program, (char *)*data);
+        if (code != NVRTC_SUCCESS)
+            code = lg_failure(&d->failures, "NVRTC gives no code for %s: error %d", d->architecture, code);
+        else if (*data == NULL)
+            code = LG_NO_MEMORY;
+    }
+    nvrtc->DestroyProgram(&program);
+    return code;
+}
+
+/* Loads the module of a text, from the cache if it is there. */
+static int load(lg_device *d, const char *text, const linnet_program_cache *host, CUmodule *out) {
+    const char *missing = NULL;
+    const lg_nvrtc *nvrtc = lg_nvrtc_open(&missing);
+    char key[200];
+    uint64_t hash[2];
+    unsigned char *data = NULL;
+    size_t size = 0;
+    lg_hash(text, hash); /* of the whole text: another version of linnet writes another one */
+    snprintf(key, sizeof key, "cuda-%016llx%016llx-%s-%d.%d", (unsigned long long)hash[0], (unsigned long long)hash[1],
+             d->architecture, nvrtc != NULL ? nvrtc->major : 0, nvrtc != NULL ? nvrtc->minor : 0);
+    if (d->options.texts[0] != 0) show(d, text, key);
+    size = lg_kept_load(host, &d->options, key, &data);
+    if (data != NULL && d->cu->ModuleLoadData(out, data) == CUDA_SUCCESS) {
+        free(data);
+        return 0;
+    }
+    free(data); /* none, or damaged */
+    int code = compile(d, text, &data, &size);
+    if (code == 0) code = lg_code(d->cu->ModuleLoadData(out, data));
+    if (code == 0) lg_kept_store(host, &d->options, key, data, size);
+    free(data);
+    return code;
+}
+
+int lg_build(lg_device *d, const lg_launch *launch, const linnet_program_cache *host_cache, CUfunction *out) {
+    uint64_t hash[2];
+    CUmodule module = NULL;
+    if (launch->source.failed || launch->source.at == NULL) return LG_NO_MEMORY;
+    lg_hash(launch->source.at, hash); /* what comes before it depends on it alone, and takes longer to write */
+    hash[0] += (uint64_t)lg_largest_axis(launch);
+    pthread_mutex_lock(&d->lock);
+    lg_program *p = d->programs;
+    while (p != NULL && (p->hash[0] != hash[0] || p->hash[1] != hash[1])) p = p->next;
+    pthread_mutex_unlock(&d->lock); /* two sessions may compile the same program at once: both are kept */
+    if (p != NULL) return lg_code(d->cu->ModuleGetFunction(out, p->module, launch->kernel));
+    char *text = text_of(d, launch);
+    if (text == NULL) return LG_NO_MEMORY;
+    int code = load(d, text, host_cache, &module);
+    free(text);
+    if (code != 0) return code;
+    code = lg_code(d->cu->ModuleGetFunction(out, module, launch->kernel));
+    p = code == 0 ? malloc(sizeof *p) : NULL;
+    if (p == NULL) {
+        d->cu->ModuleUnload(module);
+        return code != 0 ? code : LG_NO_MEMORY;
+    }
+    *p = (lg_program){.hash = {hash[0], hash[1]}, .module = module};
+    pthread_mutex_lock(&d->lock);
+    p->next = d->programs;
+    d->programs = p;
+    pthread_mutex_unlock(&d->lock);
+    return 0;
+}

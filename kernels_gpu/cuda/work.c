@@ -1,0 +1,246 @@
+/* work.c - claims of the CUDA backend: each is one step, which is one or several launches. */
+#include "kernels_gpu/cuda/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
+    lg_device *d = context;
+    lg_plan plan = {0};
+    lg_step *s = malloc(sizeof *s);
+    double cost = 0;
+    (void)count;
+    if (s == NULL) return LG_NO_MEMORY;
+    const lg_kernel *kernel = lg_step_open(s, &d->machine, steps[0]) ? lg_choose(s, &cost) : NULL;
+    out->count = kernel != NULL;
+    if (kernel != NULL) {
+        kernel->build(s, &plan);
+        if (plan.failed) out->count = 0; /* the step runs on the CPU */
+        out->scratch_bytes = plan.scratch_bytes;
+        out->packed_bytes = plan.packed.length;
+        out->kernel = kernel->name;
+        lg_plan_free(&plan);
+    }
+    free(s);
+    return 0;
+}
+
+/* The context is current. */
+static void free_state(lg_device *d, lg_state *state) {
+    if (state->queue != NULL) {
+        lg_forget_graphs(d, state->queue, state);
+        for (lg_state **at = &state->queue->checks; *at != NULL;)
+            if (*at == state)
+                *at = state->next;
+            else
+                at = &(*at)->next;
+    }
+    for (int i = 0; i < state->n_launches; ++i) {
+        free(state->launches[i].values);
+        free(state->launches[i].maps);
+        free(state->launches[i].parameters);
+    }
+    if (state->from != NULL) d->cu->EventDestroy(state->from);
+    if (state->to != NULL) d->cu->EventDestroy(state->to);
+    if (state->found != NULL) d->cu->MemFreeHost(state->found);
+    free(state->launches);
+    free(state);
+}
+
+static CUdeviceptr address_of(const linnet_span *span) { return span->buffer == 0 ? 0 : span->buffer + span->offset; }
+
+/* Where the operand of an argument or of a tensor map is. */
+static CUdeviceptr operand(const linnet_work *work, int kind, int step, int index) {
+    switch (kind) {
+    case LG_INPUT: return address_of(&work->inputs[step][index]);
+    case LG_OUTPUT: return address_of(&work->outputs[step][index]);
+    case LG_SCRATCH: return address_of(&work->scratch);
+    default: return address_of(&work->packed);
+    }
+}
+
+static int encode(const lg_device *d, const linnet_work *work, const lg_tensor_map *map, CUtensorMap *out) {
+    static const uint32_t ones[LG_MAP_RANK] = {1, 1, 1};
+    const CUdeviceptr address = operand(work, map->kind, 0, map->index) + map->offset;
+    const int type = map->dtype == LINNET_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                     : map->dtype == LINNET_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                     : map->dtype == LINNET_F32
+                         ? (map->tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32)
+                         : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    if (d->cu->TensorMapEncodeTiled == NULL) return LG_BAD_STEP;
+    return lg_code(d->cu->TensorMapEncodeTiled(
+        out, type, (uint32_t)map->rank, (void *)(uintptr_t)address, map->sizes, map->strides + 1, map->box, ones, 0,
+        map->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : 0, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, 0));
+}
+
+static int set_arguments(const lg_device *d, const linnet_work *work, const lg_launch *launch, lg_ready *ready) {
+    const size_t n = (size_t)launch->n_arguments, maps = (size_t)launch->n_maps;
+    ready->values = calloc(n + 1, sizeof *ready->values);
+    ready->parameters = calloc(n + 1, sizeof *ready->parameters);
+    ready->maps = maps > 0 ? aligned_alloc(_Alignof(CUtensorMap), maps * sizeof *ready->maps) : NULL;
+    if (ready->values == NULL || ready->parameters == NULL || (maps > 0 && ready->maps == NULL)) return LG_NO_MEMORY;
+    for (size_t i = 0; i < n; ++i) {
+        const lg_argument *a = &launch->arguments[i];
+        lg_value *value = &ready->values[i];
+        ready->parameters[i] = value;
+        if (a->kind == LG_INTEGER) {
+            value->integer = a->integer;
+        } else if (a->kind == LG_REAL) {
+            value->real = a->real;
+        } else if (a->kind == LG_MAP) {
+            const int code = encode(d, work, &launch->maps[a->index], &ready->maps[a->index]);
+            if (code != 0) return code;
+            ready->parameters[i] = &ready->maps[a->index];
+        } else {
+            value->pointer = operand(work, a->kind, a->step, a->index);
+        }
+    }
+    return 0;
+}
+
+static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan *plan, lg_state *state) {
+    for (int i = 0; i < plan->n; ++i) {
+        const lg_launch *launch = &plan->launches[i];
+        lg_ready *ready = &state->launches[i];
+        const int largest = lg_largest_axis(launch);
+        int code = lg_build(d, launch, work->cache, &ready->function);
+        if (code != 0) return code;
+        state->n_launches = i + 1;
+        for (int k = 0; k < 3; ++k) {
+            const size_t blocks = (launch->global[k] + launch->local[k] - 1) / launch->local[k];
+            ready->grid[k == largest ? 0 : k == 0 ? largest : k] = (unsigned)(blocks > 0 ? blocks : 1);
+            ready->block[k] = (unsigned)launch->local[k];
+        }
+        ready->shared_bytes = (unsigned)launch->shared_bytes;
+        if (ready->shared_bytes > 48 << 10) { /* more than a kernel may have without asking */
+            code = lg_code(d->cu->FuncSetAttribute(ready->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                   (int)ready->shared_bytes));
+            if (code != 0) return code;
+        }
+        code = set_arguments(d, work, launch, ready);
+        if (code != 0) return code;
+    }
+    return 0;
+}
+
+/* Writes packed memory. The bytes are freed when this returns, so it waits. */
+static int write_packed(const lg_device *d, const lg_queue *q, const linnet_work *work, const lg_plan *plan) {
+    if (plan->packed.length == 0) return 0;
+    const int code =
+        lg_code(d->cu->MemcpyHtoDAsync(address_of(&work->packed), plan->packed.at, plan->packed.length, q->stream));
+    const int waited = lg_code(d->cu->StreamSynchronize(q->stream));
+    return code != 0 ? code : waited;
+}
+
+static int prepare_checks(const lg_device *d, const linnet_work *work, const lg_plan *plan, lg_state *state) {
+    if (!plan->checks) return 0;
+    const int code =
+        lg_code(d->cu->MemHostAlloc((void **)&state->found, 2 * sizeof *state->found, CU_MEMHOSTALLOC_PORTABLE));
+    if (code != 0) return code;
+    state->found[0] = state->found[1] = 0;
+    state->next = state->queue->checks;
+    state->queue->checks = state;
+    state->status = address_of(&work->packed) + plan->status;
+    state->size = plan->check_size;
+    snprintf(state->name, sizeof state->name, "%s", d->machine.host->step_name(work->steps[0]));
+    return 0;
+}
+
+/* The context is current. */
+static int prepare_claim(lg_device *d, lg_queue *q, const linnet_work *work, const lg_plan *plan, lg_state *state) {
+    state->queue = q;
+    state->launches = calloc((size_t)plan->n + 1, sizeof *state->launches);
+    if (state->launches == NULL) return LG_NO_MEMORY;
+    int code = prepare_launches(d, work, plan, state);
+    if (code == 0) code = write_packed(d, q, work, plan);
+    if (code == 0) code = prepare_checks(d, work, plan, state);
+    if (code == 0 && work->trace) code = lg_code(d->cu->EventCreate(&state->from, CU_EVENT_DEFAULT));
+    if (code == 0 && work->trace) code = lg_code(d->cu->EventCreate(&state->to, CU_EVENT_DEFAULT));
+    return code;
+}
+
+static int prepare(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *out) {
+    lg_device *d = context;
+    lg_plan plan = {0};
+    double cost = 0;
+    int code = LG_BAD_STEP;
+    lg_step *s = malloc(sizeof *s);
+    lg_state *state = calloc(1, sizeof *state);
+    if (s == NULL || state == NULL || lg_enter(d) != 0) {
+        free(s);
+        free(state);
+        return LG_NO_MEMORY;
+    }
+    const lg_kernel *kernel = lg_step_open(s, &d->machine, work->steps[0]) ? lg_choose(s, &cost) : NULL;
+    if (kernel != NULL) kernel->build(s, &plan);
+    if (kernel != NULL && !plan.failed) code = prepare_claim(d, lg_queue_of(queue), work, &plan, state);
+    lg_plan_free(&plan);
+    free(s);
+    if (code != 0)
+        free_state(d, state);
+    else
+        *out = (uintptr_t)state;
+    lg_leave(d);
+    return code;
+}
+
+static void unprepare(void *context, linnet_handle handle) {
+    lg_device *d = context;
+    const bool entered = lg_enter(d) == 0;
+    free_state(d, (lg_state *)(uintptr_t)handle);
+    if (entered) lg_leave(d);
+}
+
+static int run(void *context, linnet_handle queue, const linnet_work *work, linnet_handle handle) {
+    lg_device *d = context;
+    lg_queue *q = lg_queue_of(queue);
+    lg_state *state = (lg_state *)(uintptr_t)handle;
+    (void)work;
+    if (!q->measures) return lg_submit(d, q, state); /* calls nothing of the driver */
+    int code = lg_enter(d);
+    if (code != 0) return code;
+    if (state->from != NULL) code = lg_code(d->cu->EventRecord(state->from, q->stream));
+    if (code == 0) code = lg_submit(d, q, state);
+    if (code == 0 && state->to != NULL) code = lg_code(d->cu->EventRecord(state->to, q->stream));
+    lg_leave(d);
+    return code;
+}
+
+int lg_check(lg_device *d, lg_queue *queue) {
+    static const int32_t none[2] = {0, 0};
+    for (lg_state *state = queue->checks; state != NULL; state = state->next) {
+        if (state->found[0] == 0) continue;
+        const long long index = state->found[1], size = state->size;
+        state->found[0] = 0;
+        int code = lg_code(d->cu->MemcpyHtoDAsync(state->status, none, sizeof none, queue->stream));
+        if (code == 0) code = lg_code(d->cu->StreamSynchronize(queue->stream));
+        if (code != 0) return code;
+        return lg_failure(&d->failures, "'%s': the index %lld is out of range for an axis of size %lld", state->name,
+                          index, size);
+    }
+    return 0;
+}
+
+static int elapsed(void *context, const linnet_work *work, linnet_handle handle, uint64_t *ns) {
+    const lg_device *d = context;
+    const lg_state *state = (const lg_state *)(uintptr_t)handle;
+    float ms = 0;
+    (void)work;
+    *ns = 0;
+    if (state->from == NULL || state->to == NULL) return 0;
+    int code = lg_enter(d);
+    if (code != 0) return code;
+    code = lg_code(d->cu->EventElapsedTime(&ms, state->from, state->to));
+    lg_leave(d);
+    *ns = (uint64_t)(1e6 * (double)ms);
+    return code;
+}
+
+void lg_work_functions(linnet_device *table) {
+    table->claim = claim;
+    table->prepare = prepare;
+    table->unprepare = unprepare;
+    table->run = run;
+    table->elapsed = elapsed;
+}
