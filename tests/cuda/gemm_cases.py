@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CUDA = ROOT / "kernels_gpu" / "cuda"
 COMMON = ROOT / "kernels_gpu" / "common"
 
-PRELUDE = """
+PRELUDE = """#define LG_AXIS_0 x
+#define LG_AXIS_1 y
+#define LG_AXIS_2 z
 typedef signed char ln_i8; typedef unsigned char ln_u8; typedef short ln_i16; typedef unsigned short ln_u16;
 typedef int ln_i32; typedef unsigned ln_u32; typedef long long ln_i64; typedef unsigned long long ln_u64;
 static __device__ __forceinline__ ln_u32 ln_bits(float v) { union { float f; ln_u32 u; } b; b.f = v; return b.u; }
