@@ -9,82 +9,14 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.facade import Graph
-from linnet.ir.dtypes import Quantization, numpy_dtype
-from linnet.ir.function import emit
+from linnet.ir.dtypes import Quantization
+from tests.opencl_cases import Cases, values
 from tests.opencl_device import opencl_device
 
 pytestmark = pytest.mark.more  # 40 programs, which take half a minute to compile
 
 REDUCE = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp", "argmax", "argmin")
 RNG = np.random.default_rng(4)
-FLOATS = {"f32": 1e-5, "f16": 2e-3, "bf16": 1.6e-2, "f64": 1e-14}
-INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
-
-
-def bf16(array: np.ndarray) -> np.ndarray:
-    return (np.asarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
-
-
-def widened(array: np.ndarray, dtype: str) -> np.ndarray:
-    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else array
-
-
-def values(dtype: str, *shape: int, most: int = 1000) -> np.ndarray:
-    """Seeded by the shape."""
-    rng = np.random.default_rng(shape)
-    if dtype in FLOATS:
-        floats = rng.standard_normal(shape).astype(np.float32)
-        return bf16(floats) if dtype == "bf16" else floats.astype(numpy_dtype(dtype))
-    kind = numpy_dtype(dtype)
-    if kind == np.bool_:
-        return rng.integers(0, 2, shape).astype(bool)
-    limits = np.iinfo(kind)
-    return rng.integers(max(limits.min, -most), min(limits.max, most), shape, dtype=kind, endpoint=True)
-
-
-class Cases:
-    """A graph of independent ops, each with a fed operand."""
-
-    def __init__(self, op: str) -> None:
-        self.op, self.graph, self.feeds = op, Graph(), dict[str, np.ndarray]()
-        self.main = self.graph.function()
-        self.notes: list[tuple[str, str]] = []  # the dtype and the description of each output
-        self.steps = 0
-
-    def add(self, x: np.ndarray, dtype: str, *constants: np.ndarray | None, outputs: int = 1,
-            quantization: Quantization | None = None, dtypes: tuple[str, ...] = (), **attributes: Any) -> None:  # fmt: skip
-        """`dtypes`: of the outputs, where the op leaves them open."""
-        name, main = f"x{len(self.feeds)}", self.main
-        fed = main.placeholder(name, dtype, x.shape)
-        fed.quantization = quantization
-        self.feeds[name] = x
-        inputs = [fed, *(None if c is None else main.constant(c, f"{name}_{i}") for i, c in enumerate(constants))]
-        kept = [quantization] if quantization is not None and not dtypes else []
-        made = emit(self.op, inputs, attributes, outputs, quantization=kept, dtypes=dtypes)
-        self.notes += [(t.dtype, f"{x.shape} {dtype} {attributes} output {i}") for i, t in enumerate(made)]
-        main.outputs += made
-        self.steps += 1
-
-    def check(self, options: str = "", tolerance: float = 0) -> None:
-        """Every step of the op runs on the device; results agree with the CPU's."""
-        device = opencl_device(options)
-        self.graph.signature("infer", self.main)
-        session = linnet.Session(self.graph, devices=[device])
-        ran = [step for step in session.steps if step.op == self.op]
-        assert {step.device for step in ran} == {device.name}, [s.name for s in ran if s.device != device.name]
-        assert len(ran) == self.steps
-        got, want = session.run(self.feeds), linnet.Session(self.graph).run(self.feeds)
-        for (dtype, note), name in zip(self.notes, want, strict=True):
-            a, b = widened(np.asarray(got[name]), dtype), widened(np.asarray(want[name]), dtype)
-            assert a.shape == b.shape and a.dtype == b.dtype, note
-            if dtype not in FLOATS:
-                np.testing.assert_array_equal(a, b, err_msg=note)
-                continue
-            a, b = a.astype(np.float64), b.astype(np.float64)
-            span = float(np.abs(b[np.isfinite(b)]).max(initial=1e-6))
-            np.testing.assert_allclose(a, b, rtol=0, atol=(tolerance or FLOATS[dtype]) * span, err_msg=note)
-
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ static void build(const lg_step *s, lg_plan *plan, method how) {
     }
     const int rows = outputs >= 8 ? 8 : outputs >= 4 ? 4 : outputs >= 2 ? 2 : 1;
     lg_define(launch, "POINTWISE", how == POINTWISE);
-    lg_define(launch, "LAST", w.last);
+    lg_define(launch, "LAST", w.y_last);
     lg_define(launch, "ROWS", rows);
     lg_pass(launch, LG_INPUT, 0);
     lg_pass(launch, LG_INPUT, 1);
@@ -65,7 +65,7 @@ static void build(const lg_step *s, lg_plan *plan, method how) {
     lg_put_file(launch, how == TRANSPOSED ? "conv_transpose" : "conv");
     const int64_t columns = how == TRANSPOSED ? w.out[2] : (w.out[2] + 3) / 4;
     const int64_t pixels = columns * w.out[1] * w.out[0], blocks = (outputs + rows - 1) / rows;
-    if (w.last)
+    if (w.y_last)
         lg_range(launch, blocks, pixels, w.batch * groups), lg_local(launch, 8, 8, 1);
     else
         lg_range(launch, pixels, blocks, w.batch * groups);

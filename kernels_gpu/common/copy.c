@@ -113,9 +113,11 @@ static bool make_box(const lg_step *s, int part, box *b) {
         }
         return true;
     case CONCAT:
-        for (int i = 0; i < part; ++i) b->y_at += s->inputs[i].shape[axis] * stride(y, axis);
-        for (int d = 0; d < y->rank; ++d)
-            append(b, s->inputs[part].shape[d], stride(&s->inputs[part], d), stride(y, d));
+        for (int i = 0; i < part; ++i) b->y_at += s->inputs[i].shape[axis] * y->strides[axis];
+        for (int k = 0; k < y->rank; ++k) { /* in the order of y's memory, so that neighbours are written together */
+            const int d = lg_order(y, k);
+            append(b, s->inputs[part].shape[d], s->inputs[part].strides[d], y->strides[d]);
+        }
         return true;
     case SPLIT:
         for (int i = 0; i < part; ++i) b->x_at += s->outputs[i].shape[axis] * stride(x, axis);

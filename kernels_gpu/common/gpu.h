@@ -78,6 +78,16 @@ bool lg_same_shape(const linnet_device_tensor *a, const linnet_device_tensor *b)
 int64_t lg_shape_product(const linnet_device_tensor *t, int from, int to);
 int lg_axis(int64_t axis, int rank); /* from the end if negative */
 
+/* A layout besides the dense one (layout.c): images of rank 4 with their channels last. */
+enum { LG_CHANNELS_LAST = 1 };
+bool lg_is_last(const linnet_device_tensor *t);
+/* The axis at place k in memory, from the outermost, 0, on. */
+int lg_order(const linnet_device_tensor *t, int k);
+/* For `propose`, `accept` and `describe` of a backend. */
+uint32_t lg_propose_layout(const lg_step *s, int output);
+bool lg_accepts_layout(const lg_step *s, int input, uint32_t layout);
+int lg_describe_layout(uint32_t layout, int rank, linnet_layout *out);
+
 static inline bool lg_is_float(int dtype) {
     return dtype >= LINNET_F32 && dtype <= LINNET_BF16;
 } /* of at most 32 bits */

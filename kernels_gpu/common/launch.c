@@ -199,40 +199,45 @@ static char *block_of(const lg_step *s, linnet_status (*write)(const linnet_step
     return NULL;
 }
 
-/* The offset of an operand that is broadcast to the shape. Usually its axes are neighbours, such as the channels alone:
- * it is then at / inner % count. Else it is a sum over the coordinates i0, i1, ... */
+/* The offset of an operand that is broadcast to the shape. Usually its axes are neighbours in the shape's memory, such
+ * as the channels alone: it is then at / inner % count. Else it is a sum over the coordinates i0, i1, ... */
 static void put_offset(lg_launch *launch, lg_text *text, const linnet_device_tensor *x,
                        const linnet_device_tensor *shape) {
     const int ahead = shape->rank - x->rank;
-    int first = 0, last = x->rank - 1;
-    while (first < x->rank && x->shape[first] == 1) ++first;
-    while (last >= 0 && x->shape[last] == 1) --last;
-    bool block = true;
-    for (int d = first; d <= last; ++d) block = block && x->shape[d] == shape->shape[ahead + d];
+    int64_t inner = 1, dense = 1; /* elements behind the block in `shape`, and of the part of x that has been seen */
+    bool block = true, ended = false;
+    for (int k = shape->rank - 1; k >= 0; --k) { /* from the innermost axis of `shape` */
+        const int d = lg_order(shape, k), own = d - ahead;
+        const bool there = own >= 0 && x->shape[own] != 1;
+        if (there) block = block && !ended && x->shape[own] == shape->shape[d] && x->strides[own] == dense;
+        if (there) dense *= x->shape[own];
+        if (!there && shape->shape[d] != 1 && dense == 1) inner *= shape->shape[d];
+        if (!there && shape->shape[d] != 1 && dense > 1) ended = true;
+    }
     if (lg_count(x) == 1) {
         lg_put(text, "0");
-    } else if (lg_count(x) == lg_count(shape)) {
+    } else if (block && lg_count(x) == lg_count(shape)) {
         lg_put(text, "at");
     } else if (block) {
-        lg_put(text, "at/lg_n%d", lg_number(launch, lg_shape_product(shape, ahead + last + 1, shape->rank)));
+        lg_put(text, "at/lg_n%d", lg_number(launch, inner));
         lg_put(text, "%%lg_n%d", lg_number(launch, lg_count(x)));
     } else {
         lg_put(text, "0");
         for (int d = 0; d < x->rank; ++d)
-            if (x->shape[d] != 1)
-                lg_put(text, "+i%d*lg_n%d", ahead + d, lg_number(launch, lg_shape_product(x, d + 1, x->rank)));
+            if (x->shape[d] != 1) lg_put(text, "+i%d*lg_n%d", ahead + d, lg_number(launch, x->strides[d]));
     }
 }
 
 static void put_coordinates(lg_launch *launch, lg_text *text, const linnet_device_tensor *shape, const char *uses) {
     char name[32];
     int64_t inner = 1;
-    for (int d = shape->rank - 1; d >= 0; --d) {
+    for (int k = shape->rank - 1; k >= 0; --k) {
+        const int d = lg_order(shape, k);
         snprintf(name, sizeof name, "i%d", d);
         if (lg_has_word(uses, name)) {
             lg_put(text, "const int i%d=at", d);
-            if (d + 1 < shape->rank) lg_put(text, "/lg_n%d", lg_number(launch, inner));
-            if (d > 0) lg_put(text, "%%lg_n%d", lg_number(launch, shape->shape[d]));
+            if (k + 1 < shape->rank) lg_put(text, "/lg_n%d", lg_number(launch, inner));
+            if (k > 0) lg_put(text, "%%lg_n%d", lg_number(launch, shape->shape[d]));
             lg_put(text, ";\n");
         }
         inner *= shape->shape[d];

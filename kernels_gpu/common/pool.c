@@ -1,4 +1,5 @@
-/* pool.c - max, average and Lp pooling: the kernels of pool.inc. */
+/* pool.c - max, average and Lp pooling, and gradients of the first two: the kernels of pool.inc and pool_gradient.inc.
+ */
 #include "kernels_gpu/common/window.h"
 
 enum { MAX, AVERAGE, LP };  /* kind, docs/ops.md */
@@ -10,13 +11,14 @@ typedef struct pool {
     int64_t taps;
 } pool;
 
-static bool open(const lg_step *s, pool *p) {
+/* y: the pooled tensor, or its gradient. */
+static bool open(const lg_step *s, const linnet_device_tensor *y, pool *p) {
     const linnet_device_tensor *x = &s->inputs[0];
     int64_t kernel[LG_SPACE];
     const int space = x->rank - 2;
     if (space < 1 || space > LG_SPACE || lg_items(s, "kernel") != space) return false;
     for (int i = 0; i < space; ++i) kernel[i] = lg_item(s, "kernel", i, 1);
-    if (!lg_window_open(&p->w, s, x, &s->result, kernel, false)) return false;
+    if (!lg_window_open(&p->w, s, x, y, kernel, false)) return false;
     const int64_t padding = lg_integer(s, "auto_pad", 0);
     p->taps = 1;
     for (int d = 0; d < LG_SPACE; ++d) {
@@ -39,7 +41,7 @@ bool lg_can_pool(const lg_step *s) {
     pool p;
     const linnet_device_tensor *x = &s->inputs[0], *y = &s->result;
     const bool small = x->dtype == LINNET_I8 || x->dtype == LINNET_U8 || x->dtype == LINNET_I16;
-    if (!lg_can_store(s) || x->dtype != y->dtype || !(small || lg_is_float(x->dtype)) || !open(s, &p)) return false;
+    if (!lg_can_store(s) || x->dtype != y->dtype || !(small || lg_is_float(x->dtype)) || !open(s, y, &p)) return false;
     if (lg_count(x) == 0 || lg_count(y) == 0 || (small && p.taps > MOST_TAPS)) return false;
     return lg_integer(s, "p", 2) <= INT32_MAX;
 }
@@ -49,7 +51,7 @@ void lg_build_pool(const lg_step *s, lg_plan *plan) {
     const linnet_device_tensor *x = &s->inputs[0];
     const bool indices = s->n_outputs > 1 && s->outputs[1].dtype != LINNET_NONE, floats = lg_is_float(x->dtype);
     lg_launch *launch = lg_add(plan, "lg_pool");
-    if (launch == NULL || !open(s, &p)) {
+    if (launch == NULL || !open(s, &s->result, &p)) {
         plan->failed = true;
         return;
     }
@@ -64,7 +66,10 @@ void lg_build_pool(const lg_step *s, lg_plan *plan) {
     lg_pass(launch, LG_OUTPUT, 0);
     lg_pass(launch, LG_OUTPUT, indices ? 1 : 0);
     lg_pass_integer(launch, lg_count(&s->result));
-    lg_pass_integer(launch, p.w.last ? p.w.channels : 1);
+    lg_pass_integer(launch, p.w.channels);
+    lg_pass_integer(launch, p.w.y_last);
+    lg_pass_integer(launch, p.w.x_c);
+    lg_pass_integer(launch, p.w.x_x);
     lg_pass_space(launch, p.w.in);
     lg_pass_space(launch, p.w.out);
     lg_pass_space(launch, p.w.kernel);
@@ -80,4 +85,60 @@ void lg_build_pool(const lg_step *s, lg_plan *plan) {
     lg_pass_integer(launch, !floats && x->zero != NULL ? x->zero[0] : 0); /* padding has the real value 0 */
     lg_put_file(launch, "pool");
     lg_range(launch, lg_count(&s->result), 1, 1);
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+bool lg_can_pool_gradient(const lg_step *s) {
+    pool p;
+    const linnet_device_tensor *x = &s->inputs[0], *g = &s->inputs[1];
+    if (s->n_inputs != 2 || !lg_is_float(x->dtype) || g->dtype != x->dtype || s->result.dtype != x->dtype) return false;
+    return lg_can_store(s) && open(s, g, &p) && lg_count(x) > 0 && lg_count(g) > 0;
+}
+
+static void pass_window(lg_launch *launch, const lg_step *s, const pool *p, int64_t count) {
+    lg_pass_integer(launch, count);
+    lg_pass_integer(launch, p->w.last ? p->w.channels : 1);
+    lg_pass_space(launch, p->w.in);
+    lg_pass_space(launch, p->w.out);
+    lg_pass_space(launch, p->w.kernel);
+    lg_pass_space(launch, p->w.stride);
+    lg_pass_space(launch, p->w.dilation);
+    lg_pass_space(launch, p->w.pad);
+    lg_pass_space(launch, p->end);
+    lg_pass_integer(launch, lg_integer(s, "count_include_pad", 0) != 0);
+    lg_put_file(launch, "pool_gradient");
+    lg_range(launch, count, 1, 1);
+}
+
+static lg_launch *add_gradient(const lg_step *s, lg_plan *plan, const char *kernel, bool largest) {
+    lg_launch *launch = lg_add(plan, kernel);
+    if (launch == NULL) return NULL;
+    lg_define(launch, "LARGEST", largest);
+    lg_define_operand(launch, "X", s->inputs[0].dtype);
+    return launch;
+}
+
+void lg_build_pool_gradient(const lg_step *s, lg_plan *plan) {
+    pool p;
+    const bool largest = lg_integer(s, "kind", MAX) == MAX;
+    if (!open(s, &s->inputs[1], &p)) {
+        plan->failed = true;
+        return;
+    }
+    const int64_t windows = lg_count(&s->inputs[1]);
+    lg_launch *launch = largest ? add_gradient(s, plan, "lg_pool_places", true) : NULL;
+    if (launch != NULL) {
+        plan->scratch_bytes = (uint64_t)windows * sizeof(int32_t);
+        lg_pass(launch, LG_INPUT, 0);
+        lg_pass(launch, LG_SCRATCH, 0);
+        pass_window(launch, s, &p, windows);
+    }
+    launch = add_gradient(s, plan, "lg_pool_gradient", largest);
+    if (launch == NULL) return;
+    lg_pass(launch, LG_INPUT, 1);
+    lg_pass(launch, largest ? LG_SCRATCH : LG_INPUT, largest ? 0 : 1); /* averages read no places */
+    lg_pass(launch, LG_OUTPUT, 0);
+    pass_window(launch, s, &p, lg_count(&s->result));
+    plan->failed |= launch->source.failed;
 }

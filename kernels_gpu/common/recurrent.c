@@ -1,9 +1,9 @@
-/* recurrent.c - RNN, GRU and LSTM: the kernel of recurrent.inc, without the outputs that only training needs. */
+/* recurrent.c - RNN, GRU and LSTM: the kernel of recurrent.inc. */
 #include "kernels_gpu/common/gpu.h"
 
 enum { RNN, GRU, LSTM };
 enum { P, WEIGHTS, STATE_H, STATE_C, LENGTHS, PEEPHOLES, BIAS, ALL_INPUTS };
-enum { Y, Y_H, Y_C, GATES };
+enum { Y, Y_H, Y_C, GATES, CELLS };
 enum { ITEMS = 64, PER_ACTIVATION = 3 };
 /* Bits of the argument `flags`. */
 enum {
@@ -32,7 +32,7 @@ bool lg_can_recurrent(const lg_step *s) {
     const linnet_device_tensor *p = &s->inputs[P];
     if (!lg_is_float(p->dtype) || s->n_inputs < 2 || s->inputs[WEIGHTS].dtype != p->dtype || !lg_can_store(s))
         return false;
-    if (wanted(s, GATES) || wanted(s, GATES + 1) || !wanted(s, Y) || lg_count(p) == 0) return false;
+    if (!wanted(s, Y) || lg_count(p) == 0) return false;
     return lg_count(p) <= INT32_MAX && lg_count(&s->inputs[WEIGHTS]) <= INT32_MAX &&
            (size_t)(3 * 4 * units_of(s)) <= s->machine->local_bytes && s->machine->most_items >= ITEMS;
 }
@@ -69,6 +69,8 @@ void lg_build_recurrent(const lg_step *s, lg_plan *plan) {
     lg_put(&launch->source, "#define LENGTH_T %s\n",
            lg_absent(s, LENGTHS) ? "ln_i32" : lg_type_of(s->inputs[LENGTHS].dtype));
     lg_define(launch, "KIND", kind);
+    lg_define(launch, "KEEPS_GATES", wanted(s, GATES));
+    lg_define(launch, "KEEPS_CELLS", wanted(s, CELLS));
     lg_define(launch, "UNITS", units_of(s));
     lg_define(launch, "ITEMS", ITEMS);
     for (int i = 0; i < ALL_INPUTS; ++i) {
@@ -80,6 +82,8 @@ void lg_build_recurrent(const lg_step *s, lg_plan *plan) {
     lg_pass(launch, LG_OUTPUT, Y);
     lg_pass(launch, LG_OUTPUT, wanted(s, Y_H) ? Y_H : Y);
     lg_pass(launch, LG_OUTPUT, wanted(s, Y_C) ? Y_C : Y);
+    lg_pass(launch, LG_OUTPUT, wanted(s, GATES) ? GATES : Y);
+    lg_pass(launch, LG_OUTPUT, wanted(s, CELLS) ? CELLS : Y);
     const size_t table = pack_activations(s, plan, kind);
     lg_check_indices(plan, p->shape[0] + 1);
     lg_pass(launch, LG_PACKED, 0);

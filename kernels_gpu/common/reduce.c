@@ -36,21 +36,19 @@ static bool axes_of(const lg_step *s, uint32_t *mask) {
 static bool open(const lg_step *s, reduction *r) {
     const linnet_device_tensor *x = &s->inputs[0];
     uint32_t mask;
-    int n[2] = {0, 0}, last = -1;
-    int64_t sizes[2][MOST_DIMS], steps[2][MOST_DIMS], step = 1;
+    int n[2] = {0, 0};
+    int64_t sizes[2][MOST_DIMS], steps[2][MOST_DIMS];
     if (!axes_of(s, &mask)) return false;
     for (int d = x->rank - 1; d >= 0; --d) {
-        const int of = (int)(mask >> d & 1u);
+        const int of = (int)(mask >> d & 1u), last = n[of] - 1;
         if (x->shape[d] == 1) continue;
-        if (of == last) {
-            sizes[of][n[of] - 1] *= x->shape[d];
+        if (last >= 0 && sizes[of][last] * steps[of][last] == x->strides[d]) {
+            sizes[of][last] *= x->shape[d];
         } else if (n[of] == MOST_DIMS) {
             return false;
         } else {
-            sizes[of][n[of]] = x->shape[d], steps[of][n[of]++] = step;
-            last = of;
+            sizes[of][n[of]] = x->shape[d], steps[of][n[of]++] = x->strides[d];
         }
-        step *= x->shape[d];
     }
     *r = (reduction){.n_reduced = n[1], .results = 1, .count = 1};
     for (int i = 0; i < MOST_DIMS; ++i) {

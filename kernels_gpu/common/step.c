@@ -36,7 +36,13 @@ bool lg_step_open(lg_step *out, const lg_machine *machine, const linnet_step *st
     }
     if (!out->has_epilogue) return true;
     linnet_device_tensor_init(&out->result);
-    return host->step_get_result(step, &out->result) == LINNET_OK;
+    if (host->step_get_result(step, &out->result) != LINNET_OK) return false;
+    const linnet_device_tensor *y = &out->outputs[0]; /* it is stored in the place and the order of the output */
+    if (lg_is_last(y)) {
+        out->result.layout = y->layout;
+        memcpy(out->result.strides, y->strides, sizeof y->strides);
+    }
+    return true;
 }
 
 int lg_items(const lg_step *s, const char *attribute) {

@@ -31,11 +31,26 @@ bool lg_window_open(lg_window *w, const lg_step *s, const linnet_device_tensor *
         }
     }
     const int64_t in = w->in[0] * w->in[1] * w->in[2], out = w->out[0] * w->out[1] * w->out[2];
-    w->x_c = w->last ? 1 : in, w->x_x = w->last ? w->channels : 1;
-    w->y_c = w->last ? 1 : out, w->y_x = w->last ? w->out_channels : 1;
+    w->x_last = w->last || lg_is_last(x), w->y_last = w->last || lg_is_last(y);
+    w->x_c = w->x_last ? 1 : in, w->x_x = w->x_last ? w->channels : 1;
+    w->y_c = w->y_last ? 1 : out, w->y_x = w->y_last ? w->out_channels : 1;
     return true;
 }
 
 void lg_pass_space(lg_launch *launch, const int64_t *values) {
     for (int d = 0; d < LG_SPACE; ++d) lg_pass_integer(launch, values[d]);
+}
+
+void lg_add_sum_parts(const lg_step *s, lg_plan *plan, int64_t parts, int64_t count) {
+    plan->scratch_bytes = (uint64_t)(parts * count) * sizeof(float);
+    lg_launch *launch = lg_add(plan, "lg_sum_parts");
+    if (launch == NULL) return;
+    lg_define_operand(launch, "Y", s->outputs[0].dtype);
+    lg_pass(launch, LG_SCRATCH, 0);
+    lg_pass(launch, LG_OUTPUT, 0);
+    lg_pass_integer(launch, parts);
+    lg_pass_integer(launch, count);
+    lg_put_file(launch, "sum_parts");
+    lg_range(launch, count, 1, 1);
+    plan->failed |= launch->source.failed;
 }

@@ -1,4 +1,4 @@
-/* window.h - the windows of conv, conv_transpose and pool in three spatial dimensions; missing ones have size 1. */
+/* window.h - the windows of conv, conv_transpose, pool and their gradients in three spatial dimensions; missing ones have size 1. */
 #ifndef LG_WINDOW_H
 #define LG_WINDOW_H
 
@@ -6,6 +6,7 @@
 
 typedef struct lg_window {
     bool last;               /* channels are the last axis */
+    bool x_last, y_last;     /* channels are the last in memory */
     int64_t batch, channels; /* of x */
     int64_t out_channels;    /* of y */
     int64_t in[LG_SPACE], out[LG_SPACE], kernel[LG_SPACE], stride[LG_SPACE], dilation[LG_SPACE], pad[LG_SPACE];
@@ -19,5 +20,8 @@ bool lg_window_open(lg_window *out, const lg_step *s, const linnet_device_tensor
                     const int64_t *kernel, bool turned);
 /* Passes the sizes of an array. */
 void lg_pass_space(lg_launch *launch, const int64_t *values);
+/* A launch that adds `parts` partial sums of `count` elements, f32 at the start of scratch memory, to output 0. It
+ * reserves the scratch. */
+void lg_add_sum_parts(const lg_step *s, lg_plan *plan, int64_t parts, int64_t count);
 
 #endif

@@ -42,6 +42,27 @@ static double cost(void *context, const linnet_step *step) {
                                  : 1e-6 * ns; /* a device that was asked for gets all that it can run */
 }
 
+static uint32_t propose(void *context, const linnet_step *step, int output) {
+    const lg_device *d = context;
+    lg_step *s = malloc(sizeof *s);
+    const uint32_t layout = s != NULL && lg_step_open(s, &d->machine, step) ? lg_propose_layout(s, output) : 0;
+    free(s);
+    return layout;
+}
+
+static int accept(void *context, const linnet_step *step, int input, uint32_t layout) {
+    const lg_device *d = context;
+    lg_step *s = malloc(sizeof *s);
+    const bool accepts = s != NULL && lg_step_open(s, &d->machine, step) && lg_accepts_layout(s, input, layout);
+    free(s);
+    return accepts;
+}
+
+static int describe_layout(void *context, uint32_t layout, int rank, linnet_layout *out) {
+    (void)context;
+    return lg_describe_layout(layout, rank, out);
+}
+
 static int about(void *context, linnet_device_about *out) {
     const lg_device *d = context;
     size_t available = 0, total = 0;
@@ -112,6 +133,9 @@ static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int num
                                .context = d,
                                .limits = limits,
                                .cost = cost,
+                               .propose = propose,
+                               .accept = accept,
+                               .describe = describe_layout,
                                .explain = explain,
                                .about = about};
     if (d->options.memory == LG_MEMORY_DEFAULT) d->options.memory = LG_PINNED;

@@ -4,6 +4,7 @@
 #include "kernels_gpu/cuda/backend.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 typedef struct lg_event {
@@ -193,32 +194,58 @@ static int follow(void *context, linnet_handle queue, const linnet_device *of, l
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
 
-static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
-                  const void *from) {
-    lg_device *d = context;
-    lg_queue *q = lg_queue_of(queue);
+/* Moves elements between dense memory of the host and an image with its channels last, of the same dtype. */
+static void reorder(const linnet_device_tensor *t, char *image, char *dense, bool to_image) {
+    const int64_t planes = t->shape[0], channels = t->shape[1], pixels = t->shape[2] * t->shape[3];
+    const size_t size = (size_t)lg_bytes_of(t->dtype);
+    for (int64_t n = 0; n < planes; ++n)
+        for (int64_t p = 0; p < pixels; ++p)
+            for (int64_t c = 0; c < channels; ++c) {
+                char *a = image + (size_t)((n * pixels + p) * channels + c) * size;
+                char *b = dense + (size_t)((n * channels + c) * pixels + p) * size;
+                memcpy(to_image ? a : b, to_image ? b : a, size);
+            }
+}
+
+/* A transfer of an image with its channels last, which waits: such values seldom leave the device. */
+static int transfer_image(const lg_device *d, const lg_queue *q, const linnet_device_tensor *tensor, CUdeviceptr there,
+                          void *here, bool to_device) {
+    char *image = malloc((size_t)tensor->bytes);
+    if (image == NULL) return LG_NO_MEMORY;
+    if (to_device) reorder(tensor, image, here, true);
+    int code = lg_code(to_device ? d->cu->MemcpyHtoDAsync(there, image, (size_t)tensor->bytes, q->stream)
+                                 : d->cu->MemcpyDtoHAsync(image, there, (size_t)tensor->bytes, q->stream));
+    const int waited = lg_code(d->cu->StreamSynchronize(q->stream));
+    if (code == 0) code = waited;
+    if (code == 0 && !to_device) reorder(tensor, image, here, false);
+    free(image);
+    return code;
+}
+
+static int transfer(lg_device *d, lg_queue *q, const linnet_device_tensor *tensor, const linnet_span *span, void *host,
+                    bool to_device) {
+    const CUdeviceptr there = span->buffer + span->offset;
     if (tensor->bytes == 0) return 0;
     int code = lg_enter(d);
     if (code != 0) return code;
     code = lg_flush(d, q);
-    if (code == 0)
-        code = lg_code(d->cu->MemcpyHtoDAsync(to->buffer + to->offset, from, (size_t)tensor->bytes, q->stream));
+    if (code == 0 && lg_is_last(tensor))
+        code = transfer_image(d, q, tensor, there, host, to_device);
+    else if (code == 0)
+        code = lg_code(to_device ? d->cu->MemcpyHtoDAsync(there, host, (size_t)tensor->bytes, q->stream)
+                                 : d->cu->MemcpyDtoHAsync(host, there, (size_t)tensor->bytes, q->stream));
     lg_leave(d);
     return code;
 }
 
+static int upload(void *context, linnet_handle queue, const linnet_device_tensor *tensor, const linnet_span *to,
+                  const void *from) {
+    return transfer(context, lg_queue_of(queue), tensor, to, (void *)(uintptr_t)from, true);
+}
+
 static int download(void *context, linnet_handle queue, const linnet_device_tensor *tensor, void *to,
                     const linnet_span *from) {
-    lg_device *d = context;
-    lg_queue *q = lg_queue_of(queue);
-    if (tensor->bytes == 0) return 0;
-    int code = lg_enter(d);
-    if (code != 0) return code;
-    code = lg_flush(d, q);
-    if (code == 0)
-        code = lg_code(d->cu->MemcpyDtoHAsync(to, from->buffer + from->offset, (size_t)tensor->bytes, q->stream));
-    lg_leave(d);
-    return code;
+    return transfer(context, lg_queue_of(queue), tensor, from, to, false);
 }
 
 static int reaches(void *context, const linnet_device *other) { return other->context == context; }

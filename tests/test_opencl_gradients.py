@@ -1,0 +1,190 @@
+"""Gradients on the OpenCL device compared with the CPU: each kernel with many attributes, and whole training steps, of which
+no step falls back to the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from tests.opencl_cases import Cases, values
+from tests.opencl_device import opencl_device
+from tests.small_nets import NETS, training
+
+FORMATS = ("f32", pytest.param("f16", marks=pytest.mark.more), pytest.param("bf16", marks=pytest.mark.more))
+
+
+def conv_shape(size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int]) -> int:
+    return (size + sum(pads) - (kernel - 1) * dilation - 1) // stride + 1
+
+
+# Images, channels, outputs, groups, then per axis the size, kernel, stride, dilation and pads.
+CONVS: list[tuple[int, int, int, int, list[tuple[int, int, int, int, tuple[int, int]]]]] = [
+    (1, 1, 1, 1, [(3, 3, 1, 1, (0, 0))]),
+    (2, 3, 5, 1, [(17, 4, 2, 1, (1, 2))]),
+    (2, 3, 17, 1, [(9, 3, 1, 1, (1, 1)), (7, 3, 1, 1, (1, 1))]),
+    (3, 16, 8, 1, [(8, 1, 1, 1, (0, 0)), (8, 1, 1, 1, (0, 0))]),
+    (2, 6, 6, 6, [(10, 3, 2, 1, (1, 1)), (11, 3, 2, 1, (1, 1))]),
+    (2, 4, 12, 4, [(9, 5, 1, 1, (2, 2)), (9, 2, 3, 2, (0, 1))]),
+    (5, 8, 6, 2, [(12, 3, 1, 2, (2, 2)), (5, 3, 1, 1, (0, 0))]),
+    (2, 3, 4, 1, [(5, 3, 1, 1, (1, 1)), (6, 2, 2, 1, (0, 0)), (7, 3, 2, 2, (2, 1))]),
+    (9, 5, 70, 1, [(13, 4, 1, 1, (1, 1)), (33, 5, 1, 1, (2, 2))]),
+]
+
+
+def add_conv(cases: Cases, case: int, dtype: str, last: bool) -> None:
+    images, channels, outputs, groups, axes = CONVS[case]
+    size, out = [a[0] for a in axes], [conv_shape(*a) for a in axes]
+    x = [images, *size, channels] if last else [images, channels, *size]
+    g = [images, *out, outputs] if last else [images, outputs, *out]
+    kernel, strides, dilations = ([a[i] for a in axes] for i in (1, 2, 3))
+    pads = [a[4][0] for a in axes] + [a[4][1] for a in axes]
+    cases.add(values(dtype, *x), dtype, more=[values(dtype, *g)], kernel=kernel, strides=strides, dilations=dilations, pads=pads,
+              group=groups, channel_axis=-1 if last else 1)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("kernel", ["conv_gradient", "conv_gradient_local", "conv_gradient_group"])
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+def test_gradients_of_weights(kernel: str, last: bool, dtype: str) -> None:
+    cases = Cases("conv_gradient")
+    for case in range(len(CONVS)):
+        add_conv(cases, case, dtype, last)
+    cases.check(f"kernel={kernel}", kernel=kernel)
+
+
+def test_gradients_of_weights_have_the_same_bits_in_each_run() -> None:
+    cases = Cases("conv_gradient")
+    add_conv(cases, len(CONVS) - 1, "f32", last=False)
+    session = cases.session("kernel=conv_gradient")
+    first, again = (next(iter(session.run(cases.feeds).values())) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+
+
+POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 8, 8), {"kernel": [2, 2], "strides": [2, 2]}),
+    ((2, 3, 9, 11), {"kernel": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ((2, 3, 9, 11), {"kernel": [3, 2], "strides": [1, 1], "pads": [0, 1, 2, 0], "dilations": [1, 2]}),
+    ((1, 2, 10, 7), {"kernel": [3, 3], "strides": [3, 2], "pads": [1, 0, 0, 1], "ceil_mode": True}),
+    ((3, 4, 17), {"kernel": [5], "strides": [2], "pads": [2, 2]}),
+    ((1, 2, 6, 5, 7), {"kernel": [2, 3, 2], "strides": [2, 1, 2], "pads": [0, 1, 1, 1, 1, 0]}),
+    ((2, 3, 7, 7), {"kernel": [7, 7]}),
+]
+
+
+def pooled(shape: tuple[int, ...], attributes: dict[str, Any]) -> list[int]:
+    """The spatial sizes of the pooled tensor."""
+    n, out = len(shape) - 2, []
+    pads, strides = attributes.get("pads", [0] * 2 * n), attributes.get("strides", [1] * n)
+    for d in range(n):
+        span = (
+            shape[2 + d]
+            + pads[d]
+            + pads[n + d]
+            - (attributes["kernel"][d] - 1) * attributes.get("dilations", [1] * n)[d]
+            - 1
+        )
+        steps = span // strides[d]
+        if attributes.get("ceil_mode") and span % strides[d] and (steps + 1) * strides[d] < shape[2 + d] + pads[d]:
+            steps += 1
+        out.append(steps + 1)
+    return out
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("kind", ["max", "average"])
+def test_gradients_of_pools(kind: str, dtype: str) -> None:
+    cases = Cases("pool_gradient")
+    for shape, attributes in POOLS:
+        for axis in (1, -1):
+            for include in (False, True) if kind == "average" else (False,):
+                x, g = [*shape], [*shape[:2], *pooled(shape, attributes)]
+                if axis == -1:
+                    x, g = [[t[0], *t[2:], t[1]] for t in (x, g)]
+                # Few distinct values: windows have several largest elements, of which the first gets the gradient.
+                rough = np.round(values("f32", *x))
+                x_values = rough if dtype == "f32" else values(dtype, *x)
+                cases.add(x_values, dtype, more=[values(dtype, *g)], kind=kind, channel_axis=axis, count_include_pad=include,
+                          **attributes)  # fmt: skip
+    cases.check()
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("kind", ["statistics", "products"])
+def test_moments(kind: str, dtype: str) -> None:
+    cases = Cases("moments")
+    for shape in ((2, 3, 4, 5), (1, 1, 1, 1), (33, 7), (2, 65, 9), (3, 2, 65, 41), (200, 5, 3)):
+        for axis in (1, -1):
+            x, channels = values("f32", *shape) + np.float32(2), shape[axis]
+            x = x if dtype == "f32" else values(dtype, *shape)
+            more = [values(dtype, *shape), values(dtype, channels)] if kind == "products" else []
+            cases.add(x, dtype, more=more, outputs=2, kind=kind, channel_axis=axis)
+    cases.check()
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_gradients_of_sequences(kind: str, dtype: str) -> None:
+    """The forward pass with what its gradient reads, and the gradient."""
+    gates, forward, back = {"rnn": 1, "gru": 3, "lstm": 4}[kind], Cases("recurrent"), Cases("recurrent_gradient")
+    for direction, time, batch, hidden in (("forward", 5, 3, 7), ("reverse", 4, 1, 65), ("bidirectional", 3, 2, 20)):
+        both = 2 if direction == "bidirectional" else 1
+        p, weights = values(dtype, time, batch, both * gates * hidden), values(dtype, both, gates * hidden, hidden)
+        if dtype == "f32":
+            weights = (weights / np.sqrt(hidden)).astype(np.float32)
+        state, steps = values(dtype, both, batch, hidden), values(dtype, time, both, batch, hidden)
+        lengths = np.arange(batch, dtype=np.int32) % 3 + time - 2
+        linear = {"linear_before_reset": True} if kind == "gru" else {}
+        first = [weights, state, state if kind == "lstm" else None, lengths]
+        forward.add(p, dtype, more=first, outputs=5, kind=kind, direction=direction, **linear)
+        for given in (True, False):
+            also = [
+                p,
+                steps,
+                steps,
+                state if given else None,
+                state if given else None,
+                lengths if given else None,
+                steps,
+            ]
+            ends = [state, state] if given else []
+            back.add(weights, dtype, more=also + ends, outputs=4, kind=kind, direction=direction)
+    forward.check()
+    back.check(tolerance={"f32": 1e-5, "f16": 1e-2, "bf16": 8e-2}[dtype])
+
+
+# ---- training steps --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lenet", "mobile", *(pytest.param(n, marks=pytest.mark.more) for n in NETS if n not in ("lenet", "mobile"))],
+)
+def test_training_steps_agree_and_none_falls_back(name: str) -> None:
+    """Ten steps: the losses and all variables are those of the CPU, within 1e-4 of a variable's range."""
+    graph, feeds = training(name, linnet.Momentum(0.01))
+
+    def run(**options: Any) -> tuple[list[float], dict[str, np.ndarray], set[str]]:
+        session = linnet.Session(graph, "train", **options)
+        fallen = {step.op for step in session.steps if step.placed == "cannot"}
+        losses = [float(session.run(feeds)["loss"]) for _ in range(10)]
+        return losses, {key: np.array(session.variables[key]) for key in session.variables}, fallen
+
+    (got, variables, fallen), (want, expected, _) = run(device=opencl_device()), run()
+    assert not fallen
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+    for key, value in expected.items():
+        # A bias in front of batch norm has the gradient 0, but for rounding.
+        span = max(float(np.abs(value).max()), 1e-2)
+        np.testing.assert_allclose(variables[key], value, rtol=0, atol=1e-4 * span, err_msg=key)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("optimizer", [linnet.SGD(0.01), linnet.Adam(0.001)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("name", NETS)
+def test_no_step_of_training_falls_back(name: str, optimizer: linnet.Optimizer) -> None:
+    graph, _ = training(name, optimizer)
+    session = linnet.Session(graph, "train", device=opencl_device())
+    assert not [step.name for step in session.steps if step.placed == "cannot"]
