@@ -186,7 +186,7 @@ def table_of(case: g.Case, s: Shape) -> np.ndarray:
     x_x, x_c = (s.channels, 1) if s.last else (1, s.size**2)
     at = (ky * s.size + kx) * x_x + c * x_c
     entries = np.stack([at, ky << 11 | kx], 1).astype(np.int32)[::lanes]
-    deep = case.tile.tk // g.BYTES[case.dtype]
+    deep = 128 // g.BYTES[case.dtype]  # for any tile
     padded = -(-s.depth // deep) * deep // lanes
     return np.concatenate([entries, np.full((padded - len(entries), 2), [-1, 0], np.int32)])
 
@@ -251,6 +251,14 @@ def prepare(d: Driver, case: g.Case, s: Shape, seed: int = 1) -> tuple[Prepared,
     arguments = [*memory[:3], y, partial, *numbers, *extras]
     sum_arguments = [memory[2], y, partial, s.m, s.n, out * out, *extras]
     return Prepared(d, case, s, arguments, sum_arguments, y, [*memory, y, partial], like), (x, w, bias, w_zero, np.int64(zero))
+
+
+def again(p: Prepared, case: g.Case) -> Prepared:
+    """The same data for another tile of the same dtype and loads; the table is long enough for panels of 128 bytes."""
+    arguments = list(p.arguments)
+    steps = -(-p.shape.depth // (case.tile.tk // g.BYTES[case.dtype]))
+    arguments[5 + 7] = -(-steps // case.split)
+    return Prepared(p.driver, case, p.shape, arguments, p.sum_arguments, p.y, p.memory, p.like)
 
 
 def reference(case: g.Case, s: Shape, data: tuple[np.ndarray, ...], rows: np.ndarray) -> np.ndarray:
