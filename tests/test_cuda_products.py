@@ -57,10 +57,10 @@ def test_products(kernel: str, dtype: str, tolerance: float, precision: str, con
         else:
             b = inputs[f"b{i}"] = graph.placeholder(f"b{i}", shape)
             feeds[f"b{i}"] = floats(*shape)
-        a, b = (ops.cast(v, dtype) if dtype != "f32" else v for v in (a, b))
+        a, b = (ops.cast(v, dtype=dtype) if dtype != "f32" else v for v in (a, b))
         bias = graph.constant(floats(n), f"c{i}")
-        y = ops.matmul(a, b, ops.cast(bias, dtype) if dtype != "f32" else bias, transpose_a=ta, transpose_b=tb)
-        outputs[f"y{i}"] = ops.cast(y, "f32") if dtype != "f32" else y
+        y = ops.matmul(a, b, ops.cast(bias, dtype=dtype) if dtype != "f32" else bias, transpose_a=ta, transpose_b=tb)
+        outputs[f"y{i}"] = ops.cast(y, dtype="f32") if dtype != "f32" else y
     graph.signature("infer", inputs, outputs)
     check(graph, feeds, kernel, "matmul", tolerance, precision)
 
@@ -88,9 +88,9 @@ def test_convolutions(kernel: str, dtype: str, tolerance: float, precision: str,
         feeds[f"x{i}"] = floats(*shape)
         w, b = graph.constant(floats(*case["w"]), f"w{i}"), graph.constant(floats(case["w"][0]), f"b{i}")
         if dtype != "f32":
-            x, w, b = (ops.cast(v, dtype) for v in (x, w, b))
+            x, w, b = (ops.cast(v, dtype=dtype) for v in (x, w, b))
         more = {k: v for k, v in case.items() if k not in ("w", "x")}
         y = ops.relu(ops.conv(x, w, b, channel_axis=axis, **more))
-        outputs[f"y{i}"] = ops.cast(y, "f32") if dtype != "f32" else y
+        outputs[f"y{i}"] = ops.cast(y, dtype="f32") if dtype != "f32" else y
     graph.signature("infer", inputs, outputs)
     check(graph, feeds, kernel, "conv", tolerance, precision)

@@ -31,7 +31,7 @@ def tiles_of(dtype: str) -> tuple[g.Tile, ...]:
 
 
 def gemm_cases() -> list[g.Case]:
-    big = [(d, t) for d in ("f16", "bf16", "tf32", "s8") for t in (g.M128, g.M128W, g.G128, g.G256)]
+    big = [(d, t) for d in ("f16", "bf16", "tf32", "s8") for t in (g.M128, g.M128W, g.G128, g.G256, g.T128, g.T256)]
     return [g.Case(d, t) for d, t in [*big, ("f32", g.F128), ("f32", g.F64)]]
 
 
@@ -46,7 +46,7 @@ def conv_cases(dtype: str) -> list[g.Case]:
 
 
 def checked_cases() -> list[g.Case]:
-    more = [g.Case(d, t) for d in ("f16", "bf16", "tf32", "s8", "u8") for t in (g.G64, g.G128, g.G256)]
+    more = [g.Case(d, t) for d in ("f16", "bf16", "tf32", "s8", "u8") for t in (g.G64, g.G128, g.G256, g.T128, g.T256)]
     more += [g.Case("f16", g.G64, "gather", "gather"), g.Case("tf32", g.G64, "words", "words")]
     more += [g.Case("s8", g.G64, conv=True, fill=True), g.Case("f16", g.M64, conv=True, split=2, cluster=True, first=True)]
     more += [g.Case("f32", g.F64, conv=True, split=4, cluster=True)]
