@@ -1,13 +1,16 @@
 """Checks and times the kernels of kernels_gpu/cuda/gemm.inc on a GPU, beside cuBLAS and cuDNN if torch is there.
 
-Here: `python tests/cuda/bench_gemm.py build FOLDER` compiles all cubins. On the GPU: `python3 tests/cuda/bench_gemm.py run FOLDER`
-prints a table and writes FOLDER's or $OUT's gemm.json. No case stops another one; an error is a line."""
+Here: `python tests/cuda/bench_gemm.py build FOLDER` compiles all cubins. On the GPU:
+`python3 tests/cuda/bench_gemm.py run FOLDER [SECONDS [PART ...]]` prints tables and writes the numbers to $OUT or FOLDER. Each
+part, such as check:tma, gemm:f16 or conv:tf32, is a process of its own; no case stops another one, an error is a line."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -140,7 +143,7 @@ def torch_conv(dtype: str, batch: int, layer: tuple[int, ...]) -> float:
     import torch
 
     channels, size, outputs, kernel, stride, _ = layer
-    if dtype == "s8":
+    if dtype not in ("f16", "tf32"):
         return float("nan")
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = dtype == "tf32"
@@ -174,54 +177,91 @@ def time_case(d: r.Driver, case: g.Case, shape: r.Shape, repeats: int, checks: b
         p.free()
 
 
-def run(folder: Path, seconds: float) -> None:
-    """All of it, until the time is over."""
-    d = Graphs(folder)
-    out: dict[str, Any] = {"checks": {}, "gemm": {}, "conv": {}}
-    lines = []
-    has_torch = attempt(lambda: __import__("torch").cuda.get_device_name()) if os.environ.get("NO_TORCH") is None else "no"
-    print(has_torch, d.arch, d.units, flush=True)
-    bad = 0
-    for case in checked_cases():
+def check_part(d: r.Driver, way: str, out: dict[str, Any]) -> list[str]:
+    """Kernels of one way of multiplying, at sizes around their tiles."""
+    cases = [c for c in checked_cases() if c.tile.name.startswith(way)]
+    begin, bad, n = time.time(), 0, 0
+    for case in cases:
         for shape in r.shapes_of(case):
             result = attempt(r.check, d, case, shape)
+            n += 1
             if result != "":
-                out["checks"][f"{case.name} {shape}"] = result
+                out[f"{case.name} {shape}"] = result
                 bad += 1
-                print("CHECK", case.name, shape, result, flush=True)
-    lines.append(f"checks: {bad} wrong of {len(checked_cases())} kernels' sizes, {time.time() - BEGIN:.0f} s")
-    print(lines[-1], flush=True)
-    n = 4096
-    for dtype in ("f16", "bf16", "tf32", "s8", "f32"):
-        theirs = attempt(torch_gemm, dtype, n) if has_torch != "no" else "no torch"
-        for case in [c for c in gemm_cases() if c.dtype == dtype]:
-            us = attempt(time_case, d, case, r.Shape(m=n, n=n, depth=n), 10, True)
-            out["gemm"][case.name] = us
-            rate = f"{2e-6 * n**3 / us:.0f} T/s" if isinstance(us, float) else us
-            share = f"{100 * theirs / us:.0f} %" if isinstance(us, float) and isinstance(theirs, float) else theirs
-            lines.append(f"{case.name:40} {rate:>12} {share} of cuBLAS")
-            print(lines[-1], flush=True)
-    for dtype in DTYPES:
-        for batch in (1, 32):
-            total = theirs_total = 0.0
-            for layer in LAYERS:
-                if time.time() - BEGIN > seconds:
-                    break
-                channels, size, outputs, kernel, stride, count = layer
-                shape = r.Shape(batch=batch, channels=channels, size=size, n=outputs, kernel=kernel, stride=stride, pad=kernel // 2)
-                times = time_layer(d, dtype, shape)
-                out["conv"][f"{dtype} {batch} {layer}"] = times
-                good = {k: v for k, v in times.items() if isinstance(v, float)}
-                best = min(good, key=lambda k: good[k]) if good else "none"
-                theirs = attempt(torch_conv, dtype, batch, layer) if has_torch != "no" else float("nan")
-                out["conv"][f"{dtype} {batch} {layer} torch"] = theirs
-                total += count * good.get(best, float("nan"))
-                theirs_total += count * (theirs if isinstance(theirs, float) else float("nan"))
-                print(f"{dtype:5} {batch:2} {layer!s:30} {best:48} {good.get(best, 0):8.1f} torch {theirs}", flush=True)
-            lines.append(f"ResNet-50's convolutions {dtype} batch {batch}: {total:.0f} us, torch {theirs_total:.0f} us")
-            print(lines[-1], flush=True)
-    Path(os.environ.get("OUT", folder), "gemm.json").write_text(json.dumps(out, indent=1))
-    print("\n".join(lines))
+                if bad < 12:
+                    print("WRONG", case.name, shape, result, flush=True)
+    return [f"checks {way}: {bad} wrong of {n} products of {len(cases)} kernels, {time.time() - begin:.0f} s"]
+
+
+def gemm_part(d: r.Driver, dtype: str, out: dict[str, Any], has_torch: bool) -> list[str]:
+    """4096 x 4096 x 4096."""
+    n, lines = 4096, []
+    theirs = attempt(torch_gemm, dtype, n) if has_torch else "no torch"
+    cases = [c for c in gemm_cases() if c.dtype == dtype]
+    for case in cases:
+        us = attempt(time_case, d, case, r.Shape(m=n, n=n, depth=n), 10, True)
+        out[case.name] = us
+        rate = f"{2e-6 * n**3 / us:.0f} T/s" if isinstance(us, float) else us
+        share = f"{100 * theirs / us:.0f} % of cuBLAS" if isinstance(us, float) and isinstance(theirs, float) else str(theirs)
+        lines.append(f"{case.name:40} {rate:>12} {share}")
+        print(lines[-1], flush=True)
+    return lines
+
+
+def conv_part(d: r.Driver, dtype: str, out: dict[str, Any], has_torch: bool) -> list[str]:
+    """The convolutions of ResNet-50, each by its best tile."""
+    lines = []
+    for batch in (1, 32):
+        total = theirs_total = 0.0
+        for layer in LAYERS:
+            channels, size, outputs, kernel, stride, count = layer
+            shape = r.Shape(batch=batch, channels=channels, size=size, n=outputs, kernel=kernel, stride=stride, pad=kernel // 2)
+            times = time_layer(d, dtype, shape)
+            out[f"{dtype} {batch} {layer}"] = times
+            good = {k: v for k, v in times.items() if isinstance(v, float)}
+            best = min(good, key=lambda k: good[k]) if good else str(times)[:200]
+            theirs = attempt(torch_conv, dtype, batch, layer) if has_torch else float("nan")
+            out[f"{dtype} {batch} {layer} torch"] = theirs
+            total += count * good.get(best, float("nan"))
+            theirs_total += count * (theirs if isinstance(theirs, float) else float("nan"))
+            print(f"{dtype:5} {batch:2} {layer!s:30} {best:48} {good.get(best, 0):8.1f} torch {theirs}", flush=True)
+        lines.append(f"ResNet-50's convolutions {dtype} batch {batch}: {total:.0f} us, torch {theirs_total:.0f} us")
+        print(lines[-1], flush=True)
+    return lines
+
+
+PARTS = [f"check:{way}" for way in ("mma", "ffma", "wgmma", "tma")]
+PARTS += [f"gemm:{dtype}" for dtype in ("f16", "bf16", "tf32", "s8", "f32")] + [f"conv:{dtype}" for dtype in DTYPES]
+
+
+def run_part(folder: Path, part: str) -> None:
+    """One part, in a process of its own: a kernel that fails takes the context with it."""
+    kind, name = part.split(":")
+    d = Graphs(folder)
+    has_torch = kind != "check" and os.environ.get("NO_TORCH") is None and importlib.util.find_spec("torch") is not None
+    out: dict[str, Any] = {}
+    lines = check_part(d, name, out) if kind == "check" else (gemm_part if kind == "gemm" else conv_part)(d, name, out, has_torch)
+    place = Path(os.environ.get("OUT", folder))
+    (place / f"{kind}_{name}.json").write_text(json.dumps(out, indent=1))
+    (place / f"{kind}_{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def run(folder: Path, seconds: float, parts: list[str]) -> None:
+    """Each part, until the time is over; the lines that sum up come last."""
+    place = Path(os.environ.get("OUT", folder))
+    for part in parts:
+        left = seconds - (time.time() - BEGIN)
+        if left < 5:
+            print("no time for", part)
+            continue
+        try:
+            subprocess.run([sys.executable, __file__, "part", str(folder), part], timeout=min(left, 150), check=False)
+        except subprocess.TimeoutExpired:
+            print("too long:", part, flush=True)
+    print(f"---- {time.time() - BEGIN:.0f} s")
+    for part in parts:
+        text = place / f"{part.replace(':', '_')}.txt"
+        print(text.read_text().rstrip() if text.exists() else f"{part}: no result")
 
 
 def time_layer(d: r.Driver, dtype: str, shape: r.Shape) -> dict[str, float | str]:
@@ -255,6 +295,8 @@ def one_time(d: r.Driver, p: r.Prepared, repeats: int) -> float:
 if __name__ == "__main__":
     if sys.argv[1] == "build":
         build(Path(sys.argv[2]))
-    else:
+    elif sys.argv[1] == "part":
         np.seterr(all="ignore")
-        run(Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 240.0)
+        run_part(Path(sys.argv[2]), sys.argv[3])
+    else:
+        run(Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 240.0, sys.argv[4:] or PARTS)
