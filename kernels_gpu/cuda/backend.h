@@ -96,7 +96,8 @@ typedef struct lg_queue {
 int lg_submit(lg_device *device, lg_queue *queue, lg_state *state); /* now or later */
 int lg_flush(lg_device *device, lg_queue *queue);                   /* now, all that is pending */
 int lg_launch_all(lg_device *device, lg_queue *queue, const lg_state *state);
-void lg_forget_graphs(lg_device *device, lg_queue *queue, const lg_state *state); /* those of a claim; NULL: all */
+/* Those of a claim, or all if it is NULL. If the context is not `current`, the driver keeps what it has of them. */
+void lg_forget_graphs(lg_device *device, lg_queue *queue, const lg_state *state, bool current);
 
 /* After work has ended: a failure if a claim of the queue has found an index that is out of range. */
 int lg_check(lg_device *device, lg_queue *queue);

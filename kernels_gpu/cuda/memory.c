@@ -79,7 +79,7 @@ static void close_queue(void *context, linnet_handle queue) {
     lg_device *d = context;
     lg_queue *q = lg_queue_of(queue);
     if (lg_enter(d) == 0) {
-        lg_forget_graphs(d, q, NULL);
+        lg_forget_graphs(d, q, NULL, true);
         d->cu->StreamDestroy(q->stream);
         lg_leave(d);
     }

@@ -27,10 +27,10 @@ static int claim(void *context, const linnet_step *const *steps, int count, linn
     return 0;
 }
 
-/* The context is current. */
-static void free_state(lg_device *d, lg_state *state) {
+/* `current`: whether the context is. Without it, what the driver has made stays. */
+static void free_state(lg_device *d, lg_state *state, bool current) {
     if (state->queue != NULL) {
-        lg_forget_graphs(d, state->queue, state);
+        lg_forget_graphs(d, state->queue, state, current);
         for (lg_state **at = &state->queue->checks; *at != NULL;)
             if (*at == state)
                 *at = state->next;
@@ -42,9 +42,9 @@ static void free_state(lg_device *d, lg_state *state) {
         free(state->launches[i].maps);
         free(state->launches[i].parameters);
     }
-    if (state->from != NULL) d->cu->EventDestroy(state->from);
-    if (state->to != NULL) d->cu->EventDestroy(state->to);
-    if (state->found != NULL) d->cu->MemFreeHost(state->found);
+    if (current && state->from != NULL) d->cu->EventDestroy(state->from);
+    if (current && state->to != NULL) d->cu->EventDestroy(state->to);
+    if (current && state->found != NULL) d->cu->MemFreeHost(state->found);
     free(state->launches);
     free(state);
 }
@@ -168,10 +168,11 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
     int code = LG_BAD_STEP;
     lg_step *s = malloc(sizeof *s);
     lg_state *state = calloc(1, sizeof *state);
-    if (s == NULL || state == NULL || lg_enter(d) != 0) {
+    const int entered = s == NULL || state == NULL ? LG_NO_MEMORY : lg_enter(d);
+    if (entered != 0) {
         free(s);
         free(state);
-        return LG_NO_MEMORY;
+        return entered;
     }
     const lg_kernel *kernel = lg_step_open(s, &d->machine, work->steps[0]) ? lg_choose(s, &cost) : NULL;
     if (kernel != NULL) kernel->build(s, &plan);
@@ -179,7 +180,7 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
     lg_plan_free(&plan);
     free(s);
     if (code != 0)
-        free_state(d, state);
+        free_state(d, state, true);
     else
         *out = (uintptr_t)state;
     lg_leave(d);
@@ -189,7 +190,7 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
 static void unprepare(void *context, linnet_handle handle) {
     lg_device *d = context;
     const bool entered = lg_enter(d) == 0;
-    free_state(d, (lg_state *)(uintptr_t)handle);
+    free_state(d, (lg_state *)(uintptr_t)handle, entered);
     if (entered) lg_leave(d);
 }
 

@@ -213,7 +213,9 @@ CUresult cu_DevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
 }
 
 CUresult cu_CtxPushCurrent(CUcontext context) {
-    ENTER_WITHOUT_CONTEXT("cuCtxPushCurrent");
+    entry here("cuCtxPushCurrent", false);
+    if (here.injected) abandon_all(); /* the caller can wait for nothing */
+    if (here.code != 0) return here.code;
     const object *found = find(context, CONTEXT, -1);
     if (found == nullptr) return INVALID_CONTEXT;
     contexts.push_back(found->device);
