@@ -1,5 +1,5 @@
-"""Every kernel of kernels_gpu on liblinnet_cuda: `linnet.check_device` runs the cases of all ops on the stand-ins for CUDA's driver
-and compares them with the CPU, with the threads of blocks in several orders, and as several generations of GPUs."""
+"""Every kernel of kernels_gpu on liblinnet_cuda: `linnet.check_device` runs the cases of all ops on the stand-ins for CUDA's
+driver and compares them with the CPU, with the threads of blocks in several orders, and as several generations of GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.cuda_rig import CUDA, NVRTC, environment
 from tests.tree import ROOT
 
 
-@pytest.mark.parametrize("order", [0, pytest.param(1, marks=pytest.mark.more), pytest.param(23, marks=pytest.mark.more)])
+@pytest.mark.parametrize(
+    "order", [0, pytest.param(1, marks=pytest.mark.more), pytest.param(23, marks=pytest.mark.more)]
+)
 def test_all_cases_agree(order: int) -> None:
     with clean(), environment(LINNET_STANDIN_ORDER=order):
         report = linnet.check_device(cuda_device())
@@ -30,8 +32,10 @@ def test_all_cases_agree(order: int) -> None:
 @pytest.mark.parametrize("compute", [75, 80, 90, 120])
 def test_generations_of_gpus(compute: int) -> None:
     """Each takes its own kernels for products. The environment is read once, so it is a process of its own."""
-    code = "import sys\nimport linnet\nreport = linnet.check_device(linnet.load_device('cuda:0,cache=off'), ops=['matmul', 'conv'])\n"
-    code += "print(report.failures)\nsys.exit(not report.ok)"
+    code = "import sys\nimport linnet\ndevice = linnet.load_device('cuda:0,cache=off')\n"
+    code += (
+        "report = linnet.check_device(device, ops=['matmul', 'conv'])\nprint(report.failures)\nsys.exit(not report.ok)"
+    )
     names = {"LINNET_CUDA": str(CUDA), "LINNET_NVRTC": str(NVRTC), "LINNET_STANDIN_COMPUTE": str(compute)}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **names}, capture_output=True, text=True,
                           timeout=280, check=False)  # fmt: skip
