@@ -6,14 +6,9 @@
 
 enum { LOCAL_TILE = 64, LOCAL_DEPTH = 16, LOCAL_ITEMS = 256 }; /* of matmul_local.inc */
 
-typedef struct sizes {
-    int64_t m, n, depth, matrices;
-    int64_t a_m, a_k, b_k, b_n;
-    int a_outer, b_outer; /* axes in front of the matrices */
-} sizes;
+typedef lg_matmul sizes;
 
-/* Reads the sizes by NumPy's rules for vectors, matrices and batches. */
-static bool open(const lg_step *s, sizes *out) {
+bool lg_matmul_open(const lg_step *s, sizes *out) {
     const linnet_device_tensor *a = &s->inputs[0], *b = &s->inputs[1];
     if (a->rank < 1 || b->rank < 1) return false;
     const bool ta = lg_integer(s, "transpose_a", 0) != 0 && a->rank > 1;
@@ -38,19 +33,19 @@ static bool open(const lg_step *s, sizes *out) {
 
 bool lg_can_matmul(const lg_step *s) {
     sizes z;
-    return lg_can_multiply(s) && open(s, &z);
+    return lg_can_multiply(s) && lg_matmul_open(s, &z);
 }
 
 bool lg_can_matmul_dot(const lg_step *s) {
     sizes z;
-    return lg_can_matmul(s) && open(s, &z) && z.a_k == 1 && z.b_k == 1 && z.depth >= 4;
+    return lg_can_matmul(s) && lg_matmul_open(s, &z) && z.a_k == 1 && z.b_k == 1 && z.depth >= 4;
 }
 
 /* Large products of floats. On a processor only if it is asked for: there local memory is a copy like any other. */
 static bool can_local(const lg_step *s, const char *name) {
     sizes z;
     const lg_machine *m = s->machine;
-    if (!lg_is_float(s->inputs[0].dtype) || !open(s, &z)) return false;
+    if (!lg_is_float(s->inputs[0].dtype) || !lg_matmul_open(s, &z)) return false;
     if (m->most_items < LOCAL_ITEMS || m->local_bytes < 2 * LOCAL_DEPTH * LOCAL_TILE * sizeof(float)) return false;
     return strcmp(m->prefer, name) == 0 || (!m->is_cpu && z.m >= LOCAL_TILE && z.n >= LOCAL_TILE);
 }
@@ -69,12 +64,12 @@ bool lg_can_matmul_weights(const lg_step *s) {
     if (s->n_inputs < 2 || !lg_can_store(s) || lg_count(x) > INT32_MAX || lg_count(w) > INT32_MAX) return false;
     return lg_is_float(x->dtype) && s->result.dtype == x->dtype && is_narrow(w->dtype) && w->scale != NULL &&
            (w->quant_scheme == LINNET_QUANT_TENSOR || w->rank <= 2) &&
-           (lg_absent(s, 2) || s->inputs[2].dtype == x->dtype) && open(s, &z);
+           (lg_absent(s, 2) || s->inputs[2].dtype == x->dtype) && lg_matmul_open(s, &z);
 }
 
 bool lg_can_matmul_weights_dot(const lg_step *s) {
     sizes z;
-    return lg_can_matmul_weights(s) && open(s, &z) && z.a_k == 1 && z.b_k == 1 && z.depth >= 4;
+    return lg_can_matmul_weights(s) && lg_matmul_open(s, &z) && z.a_k == 1 && z.b_k == 1 && z.depth >= 4;
 }
 
 bool lg_can_matmul_weights_local(const lg_step *s) {
@@ -125,10 +120,8 @@ static void put_scales(lg_plan *plan, lg_launch *launch, const lg_step *s, const
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. Sizes are
- * arguments, so the kernel's own ones have been passed. */
-static void put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
-                      const linnet_device_tensor *y, int y_outer) {
+void lg_put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
+                  const linnet_device_tensor *y, int y_outer) {
     lg_text *text = &launch->source;
     lg_put(text, "#define %s(i) (0", name);
     const int64_t matrix = outer > 0 ? lg_shape_product(t, outer, t->rank) : 0;
@@ -154,7 +147,7 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, method ho
     const bool dot = how == DOT;
     sizes z;
     lg_launch *launch = lg_add(plan, kernel);
-    if (launch == NULL || !open(s, &z)) {
+    if (launch == NULL || !lg_matmul_open(s, &z)) {
         plan->failed = true;
         return;
     }
@@ -172,8 +165,8 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, method ho
     lg_pass(launch, LG_OUTPUT, 0);
     const int64_t numbers[] = {z.m, z.n, z.depth, z.a_m, z.a_k, z.b_k, z.b_n};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
-    put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
-    put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
+    lg_put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
+    lg_put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
     if (weights) put_scales(plan, launch, s, &z);
     lg_define_product(plan, launch, s);
     lg_put_store(plan, launch, s);

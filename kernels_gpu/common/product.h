@@ -12,4 +12,18 @@ bool lg_converts_sums(const lg_step *s);
  * The kernel's own arguments have been passed. */
 void lg_define_product(lg_plan *plan, lg_launch *launch, const lg_step *s);
 
+/* A matrix product, or several: y = a b, where a step of a row of a is a_m elements, and so on. */
+typedef struct lg_matmul {
+    int64_t m, n, depth, matrices;
+    int64_t a_m, a_k, b_k, b_n;
+    int a_outer, b_outer; /* axes in front of the matrices */
+} lg_matmul;
+
+/* Reads the sizes by NumPy's rules for vectors, matrices and batches. */
+bool lg_matmul_open(const lg_step *s, lg_matmul *out);
+/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. Sizes are
+ * arguments, so the kernel's own ones have been passed. */
+void lg_put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
+                  const linnet_device_tensor *y, int y_outer);
+
 #endif

@@ -20,6 +20,7 @@ static int claim(void *context, const linnet_step *const *steps, int count, linn
         out->scratch_bytes = plan.scratch_bytes;
         out->packed_bytes = plan.packed.length;
         out->kernel = kernel->name;
+        for (int i = 0; i < plan.n && d->cu == NULL && d->options.texts[0] != 0; ++i) lg_show(d, &plan.launches[i]);
         lg_plan_free(&plan);
     }
     free(s);
@@ -224,7 +225,7 @@ int lg_check(lg_device *d, lg_queue *queue) {
 }
 
 static int elapsed(void *context, const linnet_work *work, linnet_handle handle, uint64_t *ns) {
-    const lg_device *d = context;
+    lg_device *d = context;
     const lg_state *state = (const lg_state *)(uintptr_t)handle;
     float ms = 0;
     (void)work;

@@ -42,18 +42,20 @@ class Tile:
     warps_m: int
     warps_n: int
     stages: int
-    math: int  # 0: multiply-adds; 1: mma; 2: wgmma
+    math: int  # 0: multiply-adds; 1: mma; 2: wgmma; 3: wgmma that the copy engine feeds
     blocks: int = 1
 
     @property
     def threads(self) -> int:
-        return self.warps_m * self.warps_n * 32
+        return self.warps_m * self.warps_n * 32 + 128 * (self.math == 3)
 
     @property
     def name(self) -> str:
-        return f"{('ffma', 'mma', 'wgmma')[self.math]}_{self.tm}x{self.tn}x{self.tk}_{self.warps_m}{self.warps_n}_{self.stages}"
+        return f"{('ffma', 'mma', 'wgmma', 'tma')[self.math]}_{self.tm}x{self.tn}x{self.tk}_{self.warps_m}{self.warps_n}_{self.stages}"
 
     def shared(self, cluster: bool) -> int:
+        if self.math == 3:
+            return self.stages * (self.tm + self.tn) * self.tk + 8 * 16 * 40 * 4 + 16 * self.stages + 1024
         wn, slab = self.tn // self.warps_n, 8 if self.math == 0 else 16
         ring = self.stages * (self.tm + self.tn) * self.tk
         stage = self.tm * (self.tn + 8) * 4 if cluster else self.threads // 32 * slab * (wn + 8) * 4
@@ -86,7 +88,7 @@ class Case:
 
     @property
     def kernel(self) -> str:
-        return "lg_gemm_sum" if self.sum_only else "lg_gemm"
+        return "lg_gemm_sum" if self.sum_only else "lg_gemm_tma" if self.tile.math == 3 else "lg_gemm"
 
     @property
     def adding(self) -> Case:
@@ -116,7 +118,7 @@ def source(case: Case) -> str:
     numbers = {
         "FLOATS": int(floats), "BIAS": 1, "WIDE": 0, "KIND": KINDS[case.dtype], "SIZE": BYTES[case.dtype],
         "TM": tile.tm, "TN": tile.tn, "TK": tile.tk, "WARPS_M": tile.warps_m, "WARPS_N": tile.warps_n,
-        "STAGES": tile.stages, "MATH": tile.math, "BLOCKS": tile.blocks, "A_LOAD": LOADS[case.a_load],
+        "STAGES": tile.stages, "MATH": min(tile.math, 2), "BLOCKS": tile.blocks, "A_LOAD": LOADS[case.a_load],
         "B_LOAD": LOADS[case.b_load], "CONV": int(case.conv), "SPLIT": case.split, "CLUSTER": int(case.cluster),
         "FILL": int(case.fill), "ROW_SUMS": int(case.zeros),
     }  # fmt: skip
@@ -135,10 +137,10 @@ def source(case: Case) -> str:
         out += "#define PLACE(z,row) (((z)*m+(row))*n)\n#define Y_STEP 1\n"
     out += f"#define LG_STORE(value,at,channel) LG_PUT_{y_word}(y,at,value)\n"
     out += (COMMON / "product.inc").read_text() + (CUDA / "mma.inc").read_text()
-    if tile.math == 2 and not case.sum_only:
+    if tile.math >= 2 and not case.sum_only:
         out += (CUDA / "wgmma.inc").read_text()
     out += (CUDA / "gemm_parts.inc").read_text()
-    return out + (CUDA / ("gemm_sum.inc" if case.sum_only else "gemm.inc")).read_text()
+    return out + (CUDA / f"{case.kernel.removeprefix('lg_')}.inc").read_text()
 
 
 def text(case: Case) -> str:
@@ -158,6 +160,8 @@ G256 = Tile(128, 256, 128, 8, 1, 4, 2)
 G64N128 = Tile(64, 128, 128, 4, 1, 4, 2)
 G64 = Tile(64, 64, 128, 4, 1, 4, 2, 2)
 G128N64 = Tile(128, 64, 128, 8, 1, 4, 2)
+T256 = Tile(128, 256, 128, 8, 1, 4, 3)
+T128 = Tile(128, 128, 128, 8, 1, 6, 3)
 F128 = Tile(128, 128, 64, 2, 4, 3, 0, 2)
 F64 = Tile(64, 64, 64, 1, 2, 4, 0, 3)
 F32 = Tile(64, 32, 64, 1, 1, 4, 0, 4)

@@ -171,6 +171,8 @@ def value(dtype: str, x: np.ndarray) -> np.ndarray:
 
 
 def random(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    if np.prod(shape) > 1 << 21:  # repeats itself
+        return np.resize(random(rng, dtype, ((1 << 20) + 7,)), shape)
     if dtype in ("s8", "u8"):
         return rng.integers(-128 if dtype == "s8" else 0, 128 if dtype == "s8" else 256, shape).astype(stored(dtype, np.zeros(1)).dtype)
     return stored(dtype, rng.standard_normal(shape, np.float32))
@@ -186,7 +188,7 @@ def table_of(case: g.Case, s: Shape) -> np.ndarray:
     x_x, x_c = (s.channels, 1) if s.last else (1, s.size**2)
     at = (ky * s.size + kx) * x_x + c * x_c
     entries = np.stack([at, ky << 11 | kx], 1).astype(np.int32)[::lanes]
-    deep = case.tile.tk // g.BYTES[case.dtype]
+    deep = 128 // g.BYTES[case.dtype]  # for any tile
     padded = -(-s.depth // deep) * deep // lanes
     return np.concatenate([entries, np.full((padded - len(entries), 2), [-1, 0], np.int32)])
 
@@ -206,6 +208,10 @@ class Prepared:
 
     def run(self) -> None:
         t, s, case = self.case.tile, self.shape, self.case
+        if t.math == 3:
+            blocks = min(self.driver.units, -(-s.m // t.tm) * -(-s.n // t.tn) * s.z)
+            self.driver.launch(case, (blocks, 1, 1), t.threads, t.shared(False), self.arguments)
+            return
         tiles = -(-s.m // t.tm) * -(-s.n // t.tn)
         self.driver.launch(case, (tiles, 1, s.z * case.split), t.threads, t.shared(case.cluster), self.arguments)
         if case.split > 1 and not case.cluster:
@@ -214,6 +220,22 @@ class Prepared:
     def free(self) -> None:
         for at in self.memory:
             self.driver.free(at)
+
+
+def tensor_map(d: Driver, dtype: str, at: ctypes.c_uint64, sizes: tuple[int, int, int], rows: int) -> Any:
+    """A CUtensorMap of [z, rows, k], in boxes of 128 bytes of k. It needs an alignment to 64."""
+    size = g.BYTES[dtype]
+    kind = {"f16": 6, "bf16": 9, "tf32": 11}.get(dtype, 0)
+    memory = ctypes.create_string_buffer(192)
+    start = -ctypes.addressof(memory) % 64
+    out = (ctypes.c_ubyte * 128).from_buffer(memory, start)
+    k, m, z = sizes
+    d.call(
+        "cuTensorMapEncodeTiled", out, kind, 3, at, (ctypes.c_uint64 * 3)(k, m, z),
+        (ctypes.c_uint64 * 2)(k * size, k * m * size), (ctypes.c_uint32 * 3)(128 // size, rows, 1),
+        (ctypes.c_uint32 * 3)(1, 1, 1), 0, 3, 3, 0,
+    )  # fmt: skip
+    return out
 
 
 def prepare(d: Driver, case: g.Case, s: Shape, seed: int = 1) -> tuple[Prepared, tuple[np.ndarray, ...]]:
@@ -250,7 +272,20 @@ def prepare(d: Driver, case: g.Case, s: Shape, seed: int = 1) -> tuple[Prepared,
                s.stride, 0, s.pad, s.pad, s.channels if s.last else 1, s.channels * s.size**2]  # fmt: skip
     arguments = [*memory[:3], y, partial, *numbers, *extras]
     sum_arguments = [memory[2], y, partial, s.m, s.n, out * out, *extras]
+    if case.tile.math == 3:
+        maps = [tensor_map(d, case.dtype, at, (s.depth, rows, s.z), box)
+                for at, rows, box in ((memory[0], s.m, case.tile.tm), (memory[1], s.n, case.tile.tn))]  # fmt: skip
+        tiles = -(-s.m // case.tile.tm) * -(-s.n // case.tile.tn) * s.z
+        arguments = [*maps, memory[2], y, s.m, s.n, s.depth, tiles, 1, *extras]
     return Prepared(d, case, s, arguments, sum_arguments, y, [*memory, y, partial], like), (x, w, bias, w_zero, np.int64(zero))
+
+
+def again(p: Prepared, case: g.Case) -> Prepared:
+    """The same data for another tile of the same dtype and loads; the table is long enough for panels of 128 bytes."""
+    arguments = list(p.arguments)
+    steps = -(-p.shape.depth // (case.tile.tk // g.BYTES[case.dtype]))
+    arguments[5 + 7] = -(-steps // case.split)
+    return Prepared(p.driver, case, p.shape, arguments, p.sum_arguments, p.y, p.memory, p.like)
 
 
 def reference(case: g.Case, s: Shape, data: tuple[np.ndarray, ...], rows: np.ndarray) -> np.ndarray:
