@@ -3,6 +3,7 @@ each call in turn, with two codes. An error or a run that works comes out of it,
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import re
@@ -13,7 +14,7 @@ import pytest
 
 import linnet
 from tests.cuda_device import cuda_device
-from tests.cuda_rig import Standin, need_standins, standin
+from tests.cuda_rig import NVRTC, Standin, need_standins, standin
 
 RNG = np.random.default_rng(11)
 W = RNG.standard_normal((24, 24)).astype(np.float32)
@@ -43,6 +44,10 @@ def check(result: np.ndarray) -> None:
 def life(model: linnet.Model) -> None:
     """Runs often enough for a graph, with arrays of the host and of the device, and with a wait that has a limit."""
     device = cuda_device(f"kernel=none{next(numbers)}")  # another text of options is another search for devices
+    traced = linnet.Session(model, device=device, trace=True)
+    for _ in range(2):
+        check(traced.run({"x": X, "rows": ROWS})["y"])
+    assert len(traced.steps) >= 3
     session = linnet.Session(model, device=device)
     for _ in range(3):
         check(session.run({"x": X, "rows": ROWS})["y"])
@@ -121,3 +126,29 @@ def test_every_call_fails_once(code: int) -> None:
     assert not problems, "\n".join(problems)
     assert len(set(failed)) > 25 and len(errors) > 3
     assert all("internal" not in error for error in errors), errors
+
+
+@pytest.mark.usefixtures("few_objects")
+def test_every_call_of_the_compiler_fails_once() -> None:
+    need_standins()
+    held, model, compiler = standin(), linnet.Model(graph_of()), ctypes.CDLL(str(NVRTC))
+    compiler.standin_nvrtc_fail_at.argtypes = [ctypes.c_longlong, ctypes.c_int]
+    compiler.standin_nvrtc_calls.restype = ctypes.c_longlong
+    life(model)
+    held.forget()
+    errors, calls = set(), compiler.standin_nvrtc_calls()
+    life(model)
+    for k in range(1, compiler.standin_nvrtc_calls() - calls + 1):
+        before = held.report()[0]
+        compiler.standin_nvrtc_fail_at(k, 6)
+        try:
+            life(model)
+        except linnet.Error as error:
+            errors.add(re.sub(r"\d+", "N", str(error)))
+        compiler.standin_nvrtc_fail_at(0, 0)
+        assert not tidy(held, before), k
+        # A program whose end has failed is left.
+        assert compiler.standin_nvrtc_programs() <= k, k
+    life(model)
+    assert not tidy(held, before)
+    assert any("NVRTC" in error for error in errors), errors
