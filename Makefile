@@ -12,7 +12,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 GENERATOR = $$(command -v ninja > /dev/null && echo -G Ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build native demo test test-more check soak bench lint generate cross wheels amalgamate clean
+.PHONY: help venv build native demo test test-more check soak bench test-cuda bench-cuda lint generate cross wheels amalgamate clean
 
 help: ## shows this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -81,6 +81,19 @@ bench: $(VENV)/.test-stamp$(EXTRAS) native ## measures speed against ONNX Runtim
 count: $(VENV)/.test-stamp$(EXTRAS) native ## counts the instructions of MODELS on emulated ARM CPUS, and those of the commit BASE (docs/counting.md)
 	.ci/packages
 	$(BIN)/python -m tests.count $(MODELS) $(if $(CPUS),--cpu $(CPUS)) $(if $(BASE),--base $(BASE)) $(COUNT)
+
+# For machines that have a GPU and perhaps no network: the Python at hand, which needs NumPy, cffi, click, flatbuffers, ml_dtypes,
+# onnx and rich. What else a part needs, it names.
+AT_HAND = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+ON_GPU = PYTHONPATH=$(CURDIR)/$(BUILD)/python:$(CURDIR):$$PYTHONPATH $(AT_HAND)
+
+test-cuda: native ## tests the CUDA device on this machine's GPU: every op, models, compute-sanitizer
+	@$(AT_HAND) -m tests.tree package
+	$(ON_GPU) -m tests.cuda.on_gpu $(CUDA)
+
+bench-cuda: native ## measures the CUDA device beside PyTorch on this machine's GPU: matrices, models, training steps
+	@$(AT_HAND) -m tests.tree package
+	$(ON_GPU) -m tests.cuda.bench $(CUDA)
 
 lint: $(VENV)/.lint-stamp ## runs clang-format, ruff and mypy, and checks that generated files are current
 	$(BIN)/ruff check .

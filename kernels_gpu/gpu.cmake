@@ -29,4 +29,9 @@ endif()
 if(LINNET_CUDA)
   linnet_gpu_library(cuda)
   target_compile_definitions(linnet_cuda PRIVATE LG_CUDA_KERNELS)
+  if(LINNET_CUDA_PROGRAMS)
+    set_source_files_properties(kernels_gpu/cuda/pack.c PROPERTIES
+                                COMPILE_DEFINITIONS LG_PACK_FILE="${LINNET_CUDA_PROGRAMS}"
+                                OBJECT_DEPENDS "${LINNET_CUDA_PROGRAMS}")
+  endif()
 endif()

@@ -66,6 +66,11 @@ class Standin:
     def fail_at(self, k: int, code: int) -> None:
         self.library.standin_fail_at(k, code)
 
+    def failed(self) -> str:
+        """The function that has failed since `fail_at`; empty: none has."""
+        self.library.standin_failed.restype = ctypes.c_char_p
+        return str(self.library.standin_failed().decode())
+
     def calls(self) -> int:
         return int(self.library.standin_calls())
 

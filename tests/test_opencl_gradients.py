@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import linnet
 from tests.opencl_cases import Cases, values
+from tests.opencl_device import opencl_device
+from tests.small_nets import NETS, training
 
 FORMATS = ("f32", pytest.param("f16", marks=pytest.mark.more), pytest.param("bf16", marks=pytest.mark.more))
 
@@ -76,7 +79,13 @@ def pooled(shape: tuple[int, ...], attributes: dict[str, Any]) -> list[int]:
     n, out = len(shape) - 2, []
     pads, strides = attributes.get("pads", [0] * 2 * n), attributes.get("strides", [1] * n)
     for d in range(n):
-        span = shape[2 + d] + pads[d] + pads[n + d] - (attributes["kernel"][d] - 1) * attributes.get("dilations", [1] * n)[d] - 1
+        span = (
+            shape[2 + d]
+            + pads[d]
+            + pads[n + d]
+            - (attributes["kernel"][d] - 1) * attributes.get("dilations", [1] * n)[d]
+            - 1
+        )
         steps = span // strides[d]
         if attributes.get("ceil_mode") and span % strides[d] and (steps + 1) * strides[d] < shape[2 + d] + pads[d]:
             steps += 1
@@ -100,3 +109,82 @@ def test_gradients_of_pools(kind: str, dtype: str) -> None:
                 cases.add(x_values, dtype, more=[values(dtype, *g)], kind=kind, channel_axis=axis, count_include_pad=include,
                           **attributes)  # fmt: skip
     cases.check()
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("kind", ["statistics", "products"])
+def test_moments(kind: str, dtype: str) -> None:
+    cases = Cases("moments")
+    for shape in ((2, 3, 4, 5), (1, 1, 1, 1), (33, 7), (2, 65, 9), (3, 2, 65, 41), (200, 5, 3)):
+        for axis in (1, -1):
+            x, channels = values("f32", *shape) + np.float32(2), shape[axis]
+            x = x if dtype == "f32" else values(dtype, *shape)
+            more = [values(dtype, *shape), values(dtype, channels)] if kind == "products" else []
+            cases.add(x, dtype, more=more, outputs=2, kind=kind, channel_axis=axis)
+    cases.check()
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_gradients_of_sequences(kind: str, dtype: str) -> None:
+    """The forward pass with what its gradient reads, and the gradient."""
+    gates, forward, back = {"rnn": 1, "gru": 3, "lstm": 4}[kind], Cases("recurrent"), Cases("recurrent_gradient")
+    for direction, time, batch, hidden in (("forward", 5, 3, 7), ("reverse", 4, 1, 65), ("bidirectional", 3, 2, 20)):
+        both = 2 if direction == "bidirectional" else 1
+        p, weights = values(dtype, time, batch, both * gates * hidden), values(dtype, both, gates * hidden, hidden)
+        if dtype == "f32":
+            weights = (weights / np.sqrt(hidden)).astype(np.float32)
+        state, steps = values(dtype, both, batch, hidden), values(dtype, time, both, batch, hidden)
+        lengths = np.arange(batch, dtype=np.int32) % 3 + time - 2
+        linear = {"linear_before_reset": True} if kind == "gru" else {}
+        first = [weights, state, state if kind == "lstm" else None, lengths]
+        forward.add(p, dtype, more=first, outputs=5, kind=kind, direction=direction, **linear)
+        for given in (True, False):
+            also = [
+                p,
+                steps,
+                steps,
+                state if given else None,
+                state if given else None,
+                lengths if given else None,
+                steps,
+            ]
+            ends = [state, state] if given else []
+            back.add(weights, dtype, more=also + ends, outputs=4, kind=kind, direction=direction)
+    forward.check()
+    back.check(tolerance={"f32": 1e-5, "f16": 1e-2, "bf16": 8e-2}[dtype])
+
+
+# ---- training steps --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lenet", "mobile", *(pytest.param(n, marks=pytest.mark.more) for n in NETS if n not in ("lenet", "mobile"))],
+)
+def test_training_steps_agree_and_none_falls_back(name: str) -> None:
+    """Ten steps: the losses and all variables are those of the CPU, within 1e-4 of a variable's range."""
+    graph, feeds = training(name, linnet.Momentum(0.01))
+
+    def run(**options: Any) -> tuple[list[float], dict[str, np.ndarray], set[str]]:
+        session = linnet.Session(graph, "train", **options)
+        fallen = {step.op for step in session.steps if step.placed == "cannot"}
+        losses = [float(session.run(feeds)["loss"]) for _ in range(10)]
+        return losses, {key: np.array(session.variables[key]) for key in session.variables}, fallen
+
+    (got, variables, fallen), (want, expected, _) = run(device=opencl_device()), run()
+    assert not fallen
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+    for key, value in expected.items():
+        # A bias in front of batch norm has the gradient 0, but for rounding.
+        span = max(float(np.abs(value).max()), 1e-2)
+        np.testing.assert_allclose(variables[key], value, rtol=0, atol=1e-4 * span, err_msg=key)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("optimizer", [linnet.SGD(0.01), linnet.Adam(0.001)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("name", NETS)
+def test_no_step_of_training_falls_back(name: str, optimizer: linnet.Optimizer) -> None:
+    graph, _ = training(name, optimizer)
+    session = linnet.Session(graph, "train", device=opencl_device())
+    assert not [step.name for step in session.steps if step.placed == "cannot"]

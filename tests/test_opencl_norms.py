@@ -10,7 +10,7 @@ import pytest
 
 import linnet
 from linnet.ir.dtypes import Quantization
-from tests.opencl_cases import FLOATS, INTEGERS, Cases, bf16, values
+from tests.opencl_cases import Cases, values
 from tests.opencl_device import opencl_device
 
 pytestmark = pytest.mark.more  # 40 programs, which take half a minute to compile

@@ -76,6 +76,9 @@ class Twin(nn.Module):  # type: ignore[misc]
     def max_pool(self, x: Any, kernel: int, stride: int, pad: int = 0) -> Any:
         return self._layer(lambda: nn.MaxPool2d(kernel, stride, pad), x)
 
+    def concat(self, *x: Any) -> Any:
+        return torch.cat(x, 1)
+
     def dropout(self, x: Any) -> Any:
         return self._layer(nn.Dropout, x)
 
@@ -185,6 +188,9 @@ class Builder:
         self._layer()
         return ops.pool(x, kernel=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4)[0]
 
+    def concat(self, *x: Tensor) -> Tensor:
+        return ops.concat(list(x), 1)
+
     def dropout(self, x: Tensor) -> Tensor:
         number = self.at
         _, layer = self._layer()
@@ -226,6 +232,44 @@ def alexnet(m: Any, x: Any) -> Any:
     x = m.flatten(m.max_pool(m.relu(m.conv(x, 256, 3, pad=1, group=2)), 3, 2))
     x = m.dropout(m.relu(m.linear(x, 4096)))
     return m.linear(m.dropout(m.relu(m.linear(x, 4096))), 1000)
+
+
+def overfeat(m: Any, x: Any) -> Any:
+    """Sermanet et al., "OverFeat: integrated recognition, localization and detection", 2013, the fast model."""
+    x = m.max_pool(m.relu(m.conv(x, 96, 11, 4)), 2, 2)
+    x = m.max_pool(m.relu(m.conv(x, 256, 5)), 2, 2)
+    x = m.relu(m.conv(m.relu(m.conv(x, 512, 3, pad=1)), 1024, 3, pad=1))
+    x = m.flatten(m.max_pool(m.relu(m.conv(x, 1024, 3, pad=1)), 2, 2))
+    return m.linear(m.relu(m.linear(m.relu(m.linear(x, 3072)), 4096)), 1000)
+
+
+def oxfordnet(m: Any, x: Any) -> Any:
+    """Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", 2014, table 1, A."""
+    for widths in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
+        for width in widths:
+            x = m.relu(m.conv(x, width, 3, pad=1))
+        x = m.max_pool(x, 2, 2)
+    return m.linear(m.relu(m.linear(m.relu(m.linear(m.flatten(x), 4096)), 4096)), 1000)
+
+
+def googlenet(m: Any, x: Any) -> Any:
+    """Szegedy et al., "Going deeper with convolutions", 2014, table 1, without its LRN and its auxiliary classifiers."""
+    x = m.max_pool(m.relu(m.conv(x, 64, 7, 2, 3)), 3, 2, 1)
+    x = m.max_pool(m.relu(m.conv(m.relu(m.conv(x, 64, 1)), 192, 3, pad=1)), 3, 2, 1)
+    for widths in (
+        (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), (), (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64),
+        (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64), (256, 160, 320, 32, 128, 128), (),
+        (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
+    ):  # fmt: skip
+        if not widths:
+            x = m.max_pool(x, 3, 2, 1)
+            continue
+        one, reduce3, three, reduce5, five, pooled = widths
+        a = m.relu(m.conv(x, one, 1))
+        b = m.relu(m.conv(m.relu(m.conv(x, reduce3, 1)), three, 3, pad=1))
+        c = m.relu(m.conv(m.relu(m.conv(x, reduce5, 1)), five, 5, pad=2))
+        x = m.concat(a, b, c, m.relu(m.conv(m.max_pool(x, 3, 1, 1), pooled, 1)))
+    return m.linear(m.mean(x), 1000)
 
 
 def resnet18(m: Any, x: Any, classes: int = 1000) -> Any:
@@ -278,6 +322,9 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
     "mlp": (mlp, (64, 784), 10),
     "mobilenet_v2": (mobilenet_v2, (8, 3, 224, 224), 1000),
     "alexnet": (alexnet, (16, 3, 227, 227), 1000),
+    "overfeat": (overfeat, (128, 3, 231, 231), 1000),
+    "oxfordnet": (oxfordnet, (64, 3, 224, 224), 1000),
+    "googlenet": (googlenet, (128, 3, 224, 224), 1000),
     "resnet18": (resnet18, (8, 3, 224, 224), 1000),
     "lstm_lm": (lstm_lm, (20, 20), 10000),
     "transformer": (transformer, (16, 64), 2000),

@@ -64,5 +64,7 @@ def develop() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["requirements"]:
         print("\n".join(requirements(sys.argv[2:])))
+    elif sys.argv[1:2] == ["package"]:
+        print(package())
     else:
         develop()

@@ -21,10 +21,11 @@ typedef struct lg_options {
     char prefer[48];   /* kernel=NAME: the kernel of this name runs what it can. For tests */
     bool graphs;       /* graphs=off clears it: repeated work is submitted as a graph */
     char texts[1024];  /* texts=DIR: each program's text is written there. For tests and for builds */
+    int compute;       /* for=75, 87, 90, ...: plans for a GPU that is not there. 0: for those of the machine */
 } lg_options;
 
 /* Which options a backend has besides place, cache, memory and kernel. */
-enum { LG_HAS_F16 = 1, LG_HAS_SHARED = 2, LG_HAS_GRAPHS = 4, LG_HAS_TEXTS = 8 };
+enum { LG_HAS_F16 = 1, LG_HAS_SHARED = 2, LG_HAS_GRAPHS = 4, LG_HAS_TEXTS = 8, LG_HAS_FOR = 16 };
 
 /* The devices for one text of options. They live as long as the process. */
 typedef struct lg_set lg_set;

@@ -14,7 +14,8 @@ typedef struct lg_device {
     linnet_device table;
     lg_machine machine;
     lg_options options;
-    const lg_cu *cu;
+    const lg_cu *cu;   /* NULL: the device only plans */
+    bool compiles;     /* NVRTC is there; else there are only the programs of the package */
     CUcontext context; /* the primary one, which a program shares with CUDA libraries that it uses */
     char name[16], hardware[160], driver[160], features[128], architecture[16];
     uint64_t memory;
@@ -24,7 +25,7 @@ typedef struct lg_device {
 } lg_device;
 
 /* Makes the device's context the thread's, until lg_leave. Functions of the driver need one. Returns a code. */
-int lg_enter(const lg_device *device);
+int lg_enter(lg_device *device);
 void lg_leave(const lg_device *device);
 /* The code of a result of the driver: 0, or negative. */
 static inline int lg_code(CUresult result) { return -result; }
@@ -32,6 +33,12 @@ static inline int lg_code(CUresult result) { return -result; }
 /* program.c: the function of a launch, whose program is compiled once per device and kept in the cache. `host_cache`
  * may be NULL. */
 int lg_build(lg_device *device, const lg_launch *launch, const linnet_program_cache *host_cache, CUfunction *out);
+/* Whether the package has the programs of the step. */
+bool lg_has_programs(const lg_device *device, const lg_step *s, const lg_kernel *kernel);
+/* Writes the program's text for tests and builds: FOLDER/<hash>.cu. */
+void lg_show(const lg_device *device, const lg_launch *launch);
+/* The pack of programs that the build has embedded (kernels_gpu/cuda/pack.c); *size is 0 if there is none. */
+const unsigned char *lg_pack_of_programs(size_t *size);
 /* Which of the block's coordinates is the largest dimension of a launch: CUDA allows 2^31 blocks along x, and 65535
  * along y and z. */
 int lg_largest_axis(const lg_launch *launch);
@@ -89,7 +96,8 @@ typedef struct lg_queue {
 int lg_submit(lg_device *device, lg_queue *queue, lg_state *state); /* now or later */
 int lg_flush(lg_device *device, lg_queue *queue);                   /* now, all that is pending */
 int lg_launch_all(lg_device *device, lg_queue *queue, const lg_state *state);
-void lg_forget_graphs(lg_device *device, lg_queue *queue, const lg_state *state); /* those of a claim; NULL: all */
+/* Those of a claim, or all if it is NULL. If the context is not `current`, the driver keeps what it has of them. */
+void lg_forget_graphs(lg_device *device, lg_queue *queue, const lg_state *state, bool current);
 
 /* After work has ended: a failure if a claim of the queue has found an index that is out of range. */
 int lg_check(lg_device *device, lg_queue *queue);

@@ -8,13 +8,18 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-int lg_enter(const lg_device *d) { return lg_code(d->cu->CtxPushCurrent(d->context)); }
+int lg_enter(lg_device *d) {
+    if (d->cu == NULL)
+        return lg_failure(&d->failures, "the device %s only plans for a GPU that is not there, because of for=%d",
+                          d->name, d->options.compute);
+    return lg_code(d->cu->CtxPushCurrent(d->context));
+}
 void lg_leave(const lg_device *d) { d->cu->CtxPopCurrent(NULL); }
 
 static const char *explain(void *context, int code) {
     lg_device *d = context;
     const char *name = NULL;
-    if (code >= 0) return lg_failure_text(&d->failures, code);
+    if (code >= 0 || d->cu == NULL) return lg_failure_text(&d->failures, code);
     if (d->cu->GetErrorString(-code, &name) != CUDA_SUCCESS || name == NULL) return "an unknown error of CUDA";
     return name;
 }
@@ -35,7 +40,8 @@ static double cost(void *context, const linnet_step *step) {
     double ns = -1;
     lg_step *s = malloc(sizeof *s);
     if (s == NULL) return -1;
-    if (!lg_step_open(s, &d->machine, step) || lg_choose(s, &ns) == NULL) ns = -1;
+    const lg_kernel *kernel = lg_step_open(s, &d->machine, step) ? lg_choose(s, &ns) : NULL;
+    if (kernel == NULL || (d->cu != NULL && !d->compiles && !lg_has_programs(d, s, kernel))) ns = -1;
     free(s);
     return ns < 0                ? -1
            : d->options.modelled ? ns
@@ -64,7 +70,7 @@ static int describe_layout(void *context, uint32_t layout, int rank, linnet_layo
 }
 
 static int about(void *context, linnet_device_about *out) {
-    const lg_device *d = context;
+    lg_device *d = context;
     size_t available = 0, total = 0;
     out->kind = LINNET_DEVICE_GPU;
     out->hardware = d->hardware;
@@ -84,49 +90,61 @@ static int number_of(const lg_cu *cu, CUdevice id, int what) {
     return cu->DeviceGetAttribute(&value, what, id) == CUDA_SUCCESS ? value : 0;
 }
 
-static void describe_machine(lg_device *d, const linnet_host *host, CUdevice id) {
-    const lg_cu *cu = d->cu;
-    lg_machine *m = &d->machine;
-    m->host = host;
-    m->language = LINNET_SOURCE_CUDA;
-    m->f64 = m->f16 = true;
-    m->most_items = (size_t)number_of(cu, id, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-    m->local_bytes = 48 << 10; /* of every GPU, without a request for more */
-    m->prefer = d->options.prefer;
-    const double clock = number_of(cu, id, CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1e6; /* per nanosecond */
-    const double units = number_of(cu, id, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-    const double memory_clock = number_of(cu, id, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1e6;
-    const double bus = number_of(cu, id, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
-    m->macs = units * (clock > 0 ? clock : 1) * 128;
-    m->bandwidth = memory_clock > 0 && bus > 0 ? 2 * memory_clock * bus : 100;
-    m->launch_ns = 2000;
-    m->compute = 10 * number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
-                 number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    m->units = (int)units;
-    m->shared_bytes = (size_t)number_of(cu, id, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+/* What the kernels must know of a GPU. clock in GHz, bandwidth in bytes per nanosecond. */
+static void set_machine(lg_device *d, const linnet_host *host, int compute, int units, double clock, double bandwidth,
+                        size_t shared) {
+    d->machine = (lg_machine){.host = host,
+                              .language = LINNET_SOURCE_CUDA,
+                              .f64 = true,
+                              .f16 = true,
+                              .most_items = 1024,
+                              .local_bytes = 48 << 10, /* of every GPU, without a request for more */
+                              .macs = units * clock * 128,
+                              .bandwidth = bandwidth,
+                              .launch_ns = 2000,
+                              .prefer = d->options.prefer,
+                              .compute = compute,
+                              .units = units,
+                              .shared_bytes = shared};
+    /* The instructions for matrices of 9.0 are in no later processor, so the compiler wants the name with an a. */
+    snprintf(d->architecture, sizeof d->architecture, "sm_%d%s", compute, compute == 90 ? "a" : "");
 }
 
-/* Fills a device; false, with the reason, if it cannot be used. */
-static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int number, const lg_nvrtc *nvrtc) {
+static void describe_machine(lg_device *d, const linnet_host *host, CUdevice id) {
     const lg_cu *cu = d->cu;
-    size_t memory = 0;
-    int version = 0;
     const int major = number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     const int minor = number_of(cu, id, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    snprintf(d->name, sizeof d->name, number > 0 ? "cuda:%d" : "cuda", number); /* as a user types it */
-    if (cu->DeviceGetName(d->hardware, sizeof d->hardware, id) != CUDA_SUCCESS) return false;
-    if (cu->DeviceTotalMem(&memory, id) != CUDA_SUCCESS || cu->DriverGetVersion(&version) != CUDA_SUCCESS) return false;
-    d->memory = memory;
-    snprintf(d->driver, sizeof d->driver, "CUDA %d.%d, NVRTC %d.%d", version / 1000, version % 1000 / 10,
-             nvrtc != NULL ? nvrtc->major : 0, nvrtc != NULL ? nvrtc->minor : 0);
-    /* The instructions for matrices of 9.0 are in no later processor, so the compiler wants the name with an a. */
-    snprintf(d->architecture, sizeof d->architecture, "sm_%d%d%s", major, minor, major == 9 && minor == 0 ? "a" : "");
-    snprintf(d->features, sizeof d->features, "f16 bf16 f64 %s%s", d->architecture,
-             number_of(cu, id, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 ? " shared-memory" : "");
-    describe_machine(d, host, id);
-    if (cu->DevicePrimaryCtxRetain(&d->context, id) != CUDA_SUCCESS) return false;
+    const double clock = number_of(cu, id, CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1e6;
+    const double memory_clock = number_of(cu, id, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1e6;
+    const double bus = number_of(cu, id, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
+    set_machine(d, host, 10 * major + minor, number_of(cu, id, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+                clock > 0 ? clock : 1, memory_clock > 0 && bus > 0 ? 2 * memory_clock * bus : 100,
+                (size_t)number_of(cu, id, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+}
+
+/* A GPU that is not there: one that is common of its architecture. */
+static void imagine_machine(lg_device *d, const linnet_host *host) {
+    static const struct {
+        int compute, units;
+        double clock, bandwidth;
+        int shared_kb;
+    } known[] = {{90, 132, 1.98, 3350, 227},
+                 {80, 108, 1.41, 1555, 163},
+                 {87, 16, 1.3, 204, 163},
+                 {75, 40, 1.59, 320, 64},
+                 {50, 16, 1.2, 100, 48}};
+    size_t i = 0;
+    while (known[i].compute != d->options.compute && known[i].compute != 50) ++i;
+    set_machine(d, host, d->options.compute, known[i].units, known[i].clock, known[i].bandwidth,
+                (size_t)known[i].shared_kb << 10);
+    snprintf(d->hardware, sizeof d->hardware, "a GPU of architecture %d.%d that is not there", d->options.compute / 10,
+             d->options.compute % 10);
+}
+
+static void set_table(lg_device *d, const char *more) {
     pthread_mutex_init(&d->lock, NULL);
     lg_failures_init(&d->failures);
+    snprintf(d->features, sizeof d->features, "f16 bf16 f64 %s%s", d->architecture, more);
     d->table = (linnet_device){.struct_size = sizeof d->table,
                                .version = LINNET_DEVICE_VERSION,
                                .name = d->name,
@@ -141,13 +159,42 @@ static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int num
     if (d->options.memory == LG_MEMORY_DEFAULT) d->options.memory = LG_PINNED;
     lg_memory_functions(&d->table, d->options.memory);
     lg_work_functions(&d->table);
+}
+
+/* Fills a device; false if it cannot be used. */
+static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int number, const lg_nvrtc *nvrtc) {
+    const lg_cu *cu = d->cu;
+    size_t memory = 0;
+    int version = 0;
+    snprintf(d->name, sizeof d->name, number > 0 ? "cuda:%d" : "cuda", number); /* as a user types it */
+    if (cu->DeviceGetName(d->hardware, sizeof d->hardware, id) != CUDA_SUCCESS) return false;
+    if (cu->DeviceTotalMem(&memory, id) != CUDA_SUCCESS || cu->DriverGetVersion(&version) != CUDA_SUCCESS) return false;
+    d->memory = memory;
+    snprintf(d->driver, sizeof d->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    if (nvrtc != NULL) {
+        const size_t length = strlen(d->driver);
+        snprintf(d->driver + length, sizeof d->driver - length, ", NVRTC %d.%d", nvrtc->major, nvrtc->minor);
+    }
+    describe_machine(d, host, id);
+    if (cu->DevicePrimaryCtxRetain(&d->context, id) != CUDA_SUCCESS) return false;
+    set_table(d, number_of(cu, id, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 ? " shared-memory" : "");
     return true;
 }
 
 static void find(const linnet_host *host, const lg_options *options, lg_set *out) {
-    const lg_cu *cu = lg_cu_open(&out->missing);
     const char *no_compiler = NULL;
     int count = 0;
+    if (options->compute != 0) {
+        lg_device *d = calloc(1, sizeof *d);
+        if (d == NULL) return;
+        d->options = *options;
+        snprintf(d->name, sizeof d->name, "cuda");
+        imagine_machine(d, host);
+        set_table(d, "");
+        out->devices[out->count++] = &d->table;
+        return;
+    }
+    const lg_cu *cu = lg_cu_open(&out->missing);
     if (cu == NULL) return;
     const lg_nvrtc *nvrtc = lg_nvrtc_open(&no_compiler);
     if (cu->DeviceGetCount(&count) != CUDA_SUCCESS) count = 0;
@@ -155,7 +202,7 @@ static void find(const linnet_host *host, const lg_options *options, lg_set *out
         CUdevice id = 0;
         lg_device *d = calloc(1, sizeof *d);
         if (d == NULL) continue;
-        d->cu = cu, d->options = *options;
+        d->cu = cu, d->options = *options, d->compiles = nvrtc != NULL;
         if (cu->DeviceGet(&id, i) == CUDA_SUCCESS && describe(d, host, id, out->count, nvrtc)) {
             out->devices[out->count++] = &d->table;
         } else {
@@ -170,6 +217,6 @@ static void find(const linnet_host *host, const lg_options *options, lg_set *out
 }
 
 EXPORT int linnet_extension_devices(const linnet_host *host, const char *options, linnet_device_list *list) {
-    static const lg_backend backend = {"CUDA", LG_HAS_GRAPHS | LG_HAS_TEXTS, find};
+    static const lg_backend backend = {"CUDA", LG_HAS_GRAPHS | LG_HAS_TEXTS | LG_HAS_FOR, find};
     return lg_list_devices(&backend, host, options, list);
 }

@@ -17,20 +17,20 @@ int lg_launch_all(lg_device *d, lg_queue *q, const lg_state *state) {
     return code;
 }
 
-static void free_graph(const lg_device *d, lg_graph *graph) {
-    if (graph->exec != NULL) d->cu->GraphExecDestroy(graph->exec);
+static void free_graph(const lg_device *d, lg_graph *graph, bool current) {
+    if (current && graph->exec != NULL) d->cu->GraphExecDestroy(graph->exec);
     free(graph->states);
     free(graph);
 }
 
-void lg_forget_graphs(lg_device *d, lg_queue *q, const lg_state *state) {
+void lg_forget_graphs(lg_device *d, lg_queue *q, const lg_state *state, bool current) {
     for (lg_graph **at = &q->graphs; *at != NULL;) {
         lg_graph *graph = *at;
         bool has = state == NULL;
         for (int i = 0; i < graph->count; ++i) has |= graph->states[i] == state;
         if (has) {
             *at = graph->next;
-            free_graph(d, graph);
+            free_graph(d, graph, current);
         } else {
             at = &graph->next;
         }
@@ -72,7 +72,7 @@ static lg_graph *find(lg_device *d, lg_queue *q) {
         if (n == MOST_GRAPHS - 1) { /* the oldest makes room */
             lg_graph *oldest = q->graphs;
             q->graphs = oldest->next;
-            free_graph(d, oldest);
+            free_graph(d, oldest, true);
             return find(d, q);
         }
     }

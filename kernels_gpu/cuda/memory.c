@@ -17,7 +17,7 @@ static lg_event *event_of(linnet_handle handle) { return (lg_event *)(uintptr_t)
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
-    const lg_device *d = context;
+    lg_device *d = context;
     CUdeviceptr pointer = 0;
     int code = lg_enter(d);
     if (code != 0) return code;
@@ -28,7 +28,7 @@ static int allocate(void *context, uint64_t bytes, linnet_handle *buffer) {
 }
 
 static void release(void *context, linnet_handle buffer, uint64_t bytes) {
-    const lg_device *d = context;
+    lg_device *d = context;
     (void)bytes;
     if (lg_enter(d) != 0) return;
     d->cu->MemFree(buffer);
@@ -37,7 +37,7 @@ static void release(void *context, linnet_handle buffer, uint64_t bytes) {
 
 /* Pinned memory: transfers from and to it need no copy by the driver, and do not block. */
 static int allocate_host(void *context, uint64_t bytes, void **host) {
-    const lg_device *d = context;
+    lg_device *d = context;
     int code = lg_enter(d);
     if (code != 0) return code;
     code = lg_code(d->cu->MemHostAlloc(host, (size_t)((bytes + 63) & ~(uint64_t)63), CU_MEMHOSTALLOC_PORTABLE));
@@ -46,7 +46,7 @@ static int allocate_host(void *context, uint64_t bytes, void **host) {
 }
 
 static void release_host(void *context, void *host, uint64_t bytes) {
-    const lg_device *d = context;
+    lg_device *d = context;
     (void)bytes;
     if (lg_enter(d) != 0) return;
     d->cu->MemFreeHost(host);
@@ -55,7 +55,7 @@ static void release_host(void *context, void *host, uint64_t bytes) {
 
 /* ---- queues and events ------------------------------------------------------------------------------------------- */
 
-static int make_queue(const lg_device *d, bool measures, linnet_handle *out) {
+static int make_queue(lg_device *d, bool measures, linnet_handle *out) {
     lg_queue *q = calloc(1, sizeof *q);
     if (q == NULL) return LG_NO_MEMORY;
     q->measures = measures;
@@ -79,7 +79,7 @@ static void close_queue(void *context, linnet_handle queue) {
     lg_device *d = context;
     lg_queue *q = lg_queue_of(queue);
     if (lg_enter(d) == 0) {
-        lg_forget_graphs(d, q, NULL);
+        lg_forget_graphs(d, q, NULL, true);
         d->cu->StreamDestroy(q->stream);
         lg_leave(d);
     }
@@ -98,7 +98,7 @@ static int finish(void *context, linnet_handle queue) {
 }
 
 static int create_event(void *context, linnet_handle *out) {
-    const lg_device *d = context;
+    lg_device *d = context;
     lg_event *e = calloc(1, sizeof *e);
     if (e == NULL) return LG_NO_MEMORY;
     int code = lg_enter(d);
@@ -115,7 +115,7 @@ static int create_event(void *context, linnet_handle *out) {
 }
 
 static void free_event(void *context, linnet_handle event) {
-    const lg_device *d = context;
+    lg_device *d = context;
     if (lg_enter(d) == 0) {
         d->cu->EventDestroy(event_of(event)->event);
         lg_leave(d);

@@ -1,5 +1,5 @@
-/* program.c - programs of the CUDA backend: each text is compiled by NVRTC once per device, and comes from the host's
- * cache or from the user's folder if another process has compiled it. */
+/* program.c - programs of the CUDA backend: each text is compiled by NVRTC once per device, unless the package has its
+ * code, or the host's cache, or the user's folder because another process has compiled it. */
 #include "kernels_gpu/cuda/backend.h"
 
 #include <stdio.h>
@@ -36,15 +36,76 @@ static char *text_of(const lg_device *d, const lg_launch *launch) {
     return text.at;
 }
 
-/* Writes the text for tests and builds: FOLDER/<hash>.cu. */
-static void show(const lg_device *d, const char *text, const char *key) {
+static void write_text(const lg_device *d, const char *text, const uint64_t hash[2]) {
     char path[1400];
-    snprintf(path, sizeof path, "%s/%s.cu", d->options.texts, key);
+    snprintf(path, sizeof path, "%s/%016llx%016llx.cu", d->options.texts, (unsigned long long)hash[0],
+             (unsigned long long)hash[1]);
     FILE *file = fopen(path, "w");
     if (file == NULL) return;
     fputs(text, file);
     fclose(file);
 }
+
+void lg_show(const lg_device *d, const lg_launch *launch) {
+    uint64_t hash[2];
+    char *text = launch->source.failed || launch->source.at == NULL ? NULL : text_of(d, launch);
+    if (text == NULL) return;
+    lg_hash(text, hash);
+    write_text(d, text, hash);
+    free(text);
+}
+
+/* ---- programs of the package ------------------------------------------------------------------------------------- */
+
+/* The pack: a head, entries in ascending order of their hashes, and the code of each, which cuModuleLoadData takes. All
+ * numbers are little-endian. .ci/cuda_programs.py writes it. */
+typedef struct pack_head {
+    char magic[8]; /* LNCUPACK */
+    uint64_t count;
+} pack_head;
+typedef struct pack_entry {
+    uint64_t hash[2], offset, size;
+} pack_entry;
+
+/* The code of a text; NULL: the package does not have it. */
+static const unsigned char *packed_code(const uint64_t hash[2]) {
+    size_t size = 0;
+    pack_head head;
+    const unsigned char *pack = lg_pack_of_programs(&size);
+    if (size < sizeof head) return NULL;
+    memcpy(&head, pack, sizeof head);
+    if (memcmp(head.magic, "LNCUPACK", sizeof head.magic) != 0) return NULL;
+    for (uint64_t low = 0, high = head.count; low < high;) {
+        const uint64_t middle = low + (high - low) / 2;
+        pack_entry e;
+        memcpy(&e, pack + sizeof head + middle * sizeof e, sizeof e);
+        if (e.hash[0] == hash[0] && e.hash[1] == hash[1]) return pack + e.offset;
+        const bool before = e.hash[0] < hash[0] || (e.hash[0] == hash[0] && e.hash[1] < hash[1]);
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+bool lg_has_programs(const lg_device *d, const lg_step *s, const lg_kernel *kernel) {
+    lg_plan plan = {0};
+    kernel->build(s, &plan);
+    bool has = !plan.failed;
+    for (int i = 0; i < plan.n && has; ++i) {
+        uint64_t hash[2];
+        const lg_launch *launch = &plan.launches[i];
+        char *text = launch->source.failed || launch->source.at == NULL ? NULL : text_of(d, launch);
+        if (text != NULL) lg_hash(text, hash);
+        has = text != NULL && packed_code(hash) != NULL;
+        free(text);
+    }
+    lg_plan_free(&plan);
+    return has;
+}
+
+/* ---- the compiler ------------------------------------------------------------------------------------------------ */
 
 /* Compiles a text to a cubin. The caller frees it. */
 static int compile(lg_device *d, const char *text, unsigned char **data, size_t *size) {
@@ -92,7 +153,9 @@ static int load(lg_device *d, const char *text, const linnet_program_cache *host
     lg_hash(text, hash); /* of the whole text: another version of linnet writes another one */
     snprintf(key, sizeof key, "cuda-%016llx%016llx-%s-%d.%d", (unsigned long long)hash[0], (unsigned long long)hash[1],
              d->architecture, nvrtc != NULL ? nvrtc->major : 0, nvrtc != NULL ? nvrtc->minor : 0);
-    if (d->options.texts[0] != 0) show(d, text, key);
+    if (d->options.texts[0] != 0) write_text(d, text, hash);
+    const unsigned char *ready = packed_code(hash);
+    if (ready != NULL && d->cu->ModuleLoadData(out, ready) == CUDA_SUCCESS) return 0;
     size = lg_kept_load(host, &d->options, key, &data);
     if (data != NULL && d->cu->ModuleLoadData(out, data) == CUDA_SUCCESS) {
         free(data);

@@ -20,16 +20,17 @@ static int claim(void *context, const linnet_step *const *steps, int count, linn
         out->scratch_bytes = plan.scratch_bytes;
         out->packed_bytes = plan.packed.length;
         out->kernel = kernel->name;
+        for (int i = 0; i < plan.n && d->cu == NULL && d->options.texts[0] != 0; ++i) lg_show(d, &plan.launches[i]);
         lg_plan_free(&plan);
     }
     free(s);
     return 0;
 }
 
-/* The context is current. */
-static void free_state(lg_device *d, lg_state *state) {
+/* `current`: whether the context is. Without it, what the driver has made stays. */
+static void free_state(lg_device *d, lg_state *state, bool current) {
     if (state->queue != NULL) {
-        lg_forget_graphs(d, state->queue, state);
+        lg_forget_graphs(d, state->queue, state, current);
         for (lg_state **at = &state->queue->checks; *at != NULL;)
             if (*at == state)
                 *at = state->next;
@@ -41,9 +42,9 @@ static void free_state(lg_device *d, lg_state *state) {
         free(state->launches[i].maps);
         free(state->launches[i].parameters);
     }
-    if (state->from != NULL) d->cu->EventDestroy(state->from);
-    if (state->to != NULL) d->cu->EventDestroy(state->to);
-    if (state->found != NULL) d->cu->MemFreeHost(state->found);
+    if (current && state->from != NULL) d->cu->EventDestroy(state->from);
+    if (current && state->to != NULL) d->cu->EventDestroy(state->to);
+    if (current && state->found != NULL) d->cu->MemFreeHost(state->found);
     free(state->launches);
     free(state);
 }
@@ -167,10 +168,11 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
     int code = LG_BAD_STEP;
     lg_step *s = malloc(sizeof *s);
     lg_state *state = calloc(1, sizeof *state);
-    if (s == NULL || state == NULL || lg_enter(d) != 0) {
+    const int entered = s == NULL || state == NULL ? LG_NO_MEMORY : lg_enter(d);
+    if (entered != 0) {
         free(s);
         free(state);
-        return LG_NO_MEMORY;
+        return entered;
     }
     const lg_kernel *kernel = lg_step_open(s, &d->machine, work->steps[0]) ? lg_choose(s, &cost) : NULL;
     if (kernel != NULL) kernel->build(s, &plan);
@@ -178,7 +180,7 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
     lg_plan_free(&plan);
     free(s);
     if (code != 0)
-        free_state(d, state);
+        free_state(d, state, true);
     else
         *out = (uintptr_t)state;
     lg_leave(d);
@@ -188,7 +190,7 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
 static void unprepare(void *context, linnet_handle handle) {
     lg_device *d = context;
     const bool entered = lg_enter(d) == 0;
-    free_state(d, (lg_state *)(uintptr_t)handle);
+    free_state(d, (lg_state *)(uintptr_t)handle, entered);
     if (entered) lg_leave(d);
 }
 
@@ -223,7 +225,7 @@ int lg_check(lg_device *d, lg_queue *queue) {
 }
 
 static int elapsed(void *context, const linnet_work *work, linnet_handle handle, uint64_t *ns) {
-    const lg_device *d = context;
+    lg_device *d = context;
     const lg_state *state = (const lg_state *)(uintptr_t)handle;
     float ms = 0;
     (void)work;

@@ -147,6 +147,7 @@ const char *describe_address(const void *at, char *text, size_t size);
 
 bool run_one(stream *s); /* the next piece of work, or one that it waits for; false: there is none */
 void abandon(stream *s); /* the work that is queued */
+void abandon_all();
 /* Calls `of` with each queued call of a kernel and each queued copy. */
 void each_queued(const std::function<void(const work &, const call *)> &of);
 

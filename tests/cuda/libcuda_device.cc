@@ -39,6 +39,7 @@ int make(void **out, size_t bytes, bool pinned, int device) {
     char *at = mapping + PAGE + inner - rounded;
     memset(at, 255, std::min(bytes, (size_t)FILL));
     memset(at + bytes, TAIL, rounded - bytes);
+    memset(mapping + PAGE, TAIL, inner - rounded);
     allocation *a = new allocation{at, mapping, bytes, inner + 2 * PAGE, device, pinned};
     allocations.push_back(a);
     by_address[(uintptr_t)at] = a;
@@ -83,12 +84,14 @@ int end(void *at, bool pinned, int device) {
     if (!pinned && a->device != device)
         violation("the memory is of device %d, the context of device %d", a->device, device);
     if (queued(a)) violation("queued work uses the memory %p of %zu bytes", at, a->bytes);
-    for (const char *tail = a->at + a->bytes; (uintptr_t)tail % 256 != 0; ++tail)
-        if (*tail != (char)TAIL) {
-            violation("something has written behind the memory %p of %zu bytes, at +%zu", at, a->bytes,
-                      (size_t)(tail - a->at));
-            break;
-        }
+    const char *first = a->mapping + PAGE, *last = a->mapping + a->mapped - PAGE;
+    for (const char *beside = first; beside < last; ++beside) {
+        if (beside == a->at) beside += a->bytes;
+        if (beside == last || *beside == (char)TAIL) continue;
+        violation("something has written outside the memory %p of %zu bytes, at %+lld", at, a->bytes,
+                  (long long)(beside - a->at));
+        break;
+    }
     a->alive = false;
     if (!pinned) in_use -= a->bytes;
     mmap(a->mapping, a->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -210,7 +213,9 @@ CUresult cu_DevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
 }
 
 CUresult cu_CtxPushCurrent(CUcontext context) {
-    ENTER_WITHOUT_CONTEXT("cuCtxPushCurrent");
+    entry here("cuCtxPushCurrent", false);
+    if (here.injected) abandon_all(); /* the caller can wait for nothing */
+    if (here.code != 0) return here.code;
     const object *found = find(context, CONTEXT, -1);
     if (found == nullptr) return INVALID_CONTEXT;
     contexts.push_back(found->device);

@@ -19,6 +19,7 @@ std::map<std::string, long long> counters;
 thread_local const char *current = "";
 long long calls, fail_call;
 int fail_code;
+const char *failed = ""; /* the last function that an injection has failed */
 
 const char *name_of(kind is) {
     static const char *const names[] = {"context",  "stream", "event", "module",
@@ -42,6 +43,7 @@ entry::entry(const char *name, bool needs_context, bool counts) {
     current = name;
     if (counts && ++calls == fail_call) {
         code = fail_code, injected = true;
+        failed = name;
     } else if (!initialized && strcmp(name, "cuInit") != 0 && counts && strcmp(name, "cuDriverGetVersion") != 0) {
         violation("cuInit has not been called");
         code = NOT_INITIALIZED;
@@ -205,7 +207,9 @@ STANDIN_EXPORT void standin_fail_at(long long k, int code) {
     std::lock_guard<std::recursive_mutex> held(lock);
     fail_call = k > 0 ? calls + k : 0;
     fail_code = code;
+    failed = "";
 }
+STANDIN_EXPORT const char *standin_failed(void) { return failed; }
 STANDIN_EXPORT long long standin_calls(void) {
     std::lock_guard<std::recursive_mutex> held(lock);
     return calls;

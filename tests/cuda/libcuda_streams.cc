@@ -57,6 +57,10 @@ void abandon(stream *s) {
     s->queue.clear();
 }
 
+void abandon_all() {
+    for (stream *s : streams) abandon(s);
+}
+
 void each_queued(const std::function<void(const work &, const call *)> &of) {
     for (const stream *s : streams)
         for (const work &w : s->queue) {

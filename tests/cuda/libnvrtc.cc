@@ -128,11 +128,24 @@ bool compile(const std::vector<std::string> &arguments, const std::string &folde
     return status == 0;
 }
 
+/* Arithmetic is that of a GPU, and a stack that overflows reaches its guard page. */
+const char *const options[] = {"-shared",
+                               "-fPIC",
+                               "-fwrapv",
+                               "-ffp-contract=off",
+                               "-fno-strict-aliasing",
+                               "-fno-math-errno",
+                               "-fstack-clash-protection",
+                               "-fno-exceptions",
+                               "-fno-rtti",
+                               "-fno-threadsafe-statics",
+                               "-fvisibility=hidden"};
+const char *const rules = "2"; /* of `adapted` and `build`: another number makes all images anew */
+
 bool build(const std::string &text, const std::string &folder, std::string *library, std::string *log) {
     const std::string source = folder + "/linnet.cu", preprocessed = folder + "/whole.cc",
                       result = folder + "/image.so";
     if (!write_file(source, adapted(text))) return false;
-    const std::string include = STANDIN_FOLDER "/cuda_on_cpu.h";
     const std::vector<std::string> common = {"-x", "c++", "-std=c++17", "-w"};
     std::vector<std::string> arguments = common;
     for (const char *more : {"-E", "-P"}) arguments.push_back(more);
@@ -154,11 +167,10 @@ bool build(const std::string &text, const std::string &folder, std::string *libr
         "__start_lg_shared) : 0, LG_CPU_FIBERS};\n}\n";
     if (!write_file(source, adapted(text) + end)) return false;
     arguments = common;
+    arguments.insert(arguments.end(), options, std::end(options));
     arguments.insert(arguments.end(),
-                     {"-shared", "-fPIC", setting("LINNET_STANDIN_OPTIMIZE", "-O1"), "-fwrapv", "-ffp-contract=off",
-                      "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
-                      "-fvisibility=hidden", "-fno-math-errno", fibers ? "-DLG_CPU_FIBERS=1" : "-DLG_CPU_FIBERS=0",
-                      "-include", include, source, "-o", result, "-lm"});
+                     {setting("LINNET_STANDIN_OPTIMIZE", "-O1"), fibers ? "-DLG_CPU_FIBERS=1" : "-DLG_CPU_FIBERS=0",
+                      "-include", STANDIN_FOLDER "/cuda_on_cpu.h", source, "-o", result, "-lm"});
     if (!compile(arguments, folder, log)) return false;
     *library = read_file(result);
     return !library->empty();
@@ -195,7 +207,8 @@ unsigned compute_of(int count, const char *const *options) {
 }
 
 int make(nvrtcProgram program, unsigned compute) {
-    std::string hashed = program->text + setting("CXX", "c++") + setting("LINNET_STANDIN_OPTIMIZE", "-O1");
+    std::string hashed = program->text + setting("CXX", "c++") + setting("LINNET_STANDIN_OPTIMIZE", "-O1") + rules;
+    for (const char *option : options) hashed += option;
     for (const char *name : {"/cuda_on_cpu.h", "/cpu_fibers.h", "/image.h"})
         hashed += read_file(STANDIN_FOLDER + std::string(name));
     char key[40];
@@ -261,13 +274,13 @@ int nvrtc_CreateProgram(nvrtcProgram *out, const char *text, const char *, int n
     return 0;
 }
 
-int nvrtc_CompileProgram(nvrtcProgram program, int count, const char *const *options) {
+int nvrtc_CompileProgram(nvrtcProgram program, int count, const char *const *given) {
     INJECT();
     if (known(program, "nvrtcCompileProgram") == nullptr) return INVALID_PROGRAM;
-    const unsigned compute = compute_of(count, options);
+    const unsigned compute = compute_of(count, given);
     for (int i = 0; i < count; ++i)
-        if (!option_is_known(options[i])) {
-            program->log = std::string("unrecognized option ") + options[i];
+        if (!option_is_known(given[i])) {
+            program->log = std::string("unrecognized option ") + given[i];
             return INVALID_OPTION;
         }
     if (compute == 0) {

@@ -94,8 +94,10 @@ class DeviceArray:
         try:
             _call(self.device, name, queue[0], tensor, to, source)
         finally:
-            _call(self.device, "finish", queue[0])
-            self.device.pointer.close(self.device.pointer.context, queue[0])
+            try:
+                _call(self.device, "finish", queue[0])
+            finally:
+                self.device.pointer.close(self.device.pointer.context, queue[0])
 
     def __repr__(self) -> str:
         return f"DeviceArray({self.device.name!r}, {list(self.shape)}, {self.dtype!r})"

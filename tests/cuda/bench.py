@@ -1,0 +1,254 @@
+"""`make bench-cuda`: times linnet on the first CUDA device beside PyTorch in one run, and prints a table.
+`python -m tests.cuda.bench [--parts gemm,models,training] [--seconds 0.5] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import json
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import linnet
+
+DEVICE = "cuda"
+SIZE = 4096  # of the matrices
+
+
+def line(name: str, ours: float, others: dict[str, float], note: str = "") -> dict[str, Any]:
+    """Prints a row: microseconds of linnet, and of each peer with the ratio."""
+    peers = "  ".join(f"{peer} {us:9.1f} ({ours / us:5.2f})" for peer, us in others.items())
+    print(f"{name:34s} linnet {ours:9.1f}  {peers}  {note}", flush=True)
+    return {"name": name, "linnet_us": ours, **{f"{peer}_us": us for peer, us in others.items()}, "note": note}
+
+
+def measured(submit: Callable[[], Any], finish: Callable[[], Any], seconds: float) -> float:
+    """Median microseconds of one call of `submit`, of several batches that are submitted together and waited for."""
+    for _ in range(3):
+        submit()
+    finish()
+    start = time.perf_counter()
+    submit()
+    finish()
+    count = int(min(200, max(1, 0.05 / (time.perf_counter() - start))))
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        for _ in range(count):
+            submit()
+        finish()
+        found.append((time.perf_counter() - start) / count * 1e6)
+    return statistics.median(found)
+
+
+def bound(session: linnet.Session, feeds: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A binding whose inputs and outputs stay on the device."""
+    device = linnet.load_device(DEVICE)
+    given = {}
+    for name, value in feeds.items():
+        given[name] = linnet.DeviceArray(device, value.shape, linnet.ir.dtypes.dtype_of(value.dtype))
+        given[name].write(value)
+    results = {
+        spec.name: linnet.DeviceArray(device, [int(d) for d in spec.shape], spec.dtype) for spec in session.outputs
+    }
+    return session.bind(given, results), results
+
+
+def time_linnet(session: linnet.Session, feeds: dict[str, Any], seconds: float) -> tuple[float, dict[str, Any]]:
+    binding, results = bound(session, feeds)
+    us = measured(binding.submit, binding.wait, seconds)
+    return us, {name: value.read() for name, value in results.items()}
+
+
+def time_torch(run: Callable[[], Any], seconds: float) -> float:
+    import torch
+
+    return measured(run, torch.cuda.synchronize, seconds)
+
+
+def time_torch_graph(run: Callable[[], Any], seconds: float) -> float:
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return time_torch(graph.replay, seconds)
+
+
+# ---- matrices ----------------------------------------------------------------------------------------------------------------
+
+
+def gemm_graph(dtype: str, n: int, weights: np.ndarray[Any, Any]) -> linnet.Graph:
+    """x [n, n] times constant weights, of which i8 are quantized to an i8 result."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (n, n), "f32" if dtype in ("tf32", "f32") else dtype if dtype != "i8" else "f32")
+    y = linnet.ops.matmul(x, graph.constant(weights), transpose_b=True)
+    graph.signature("infer", {"x": x}, {"y": y})
+    if dtype == "i8":
+        return linnet.quantize(graph, [{"x": weights.astype(np.float32)}], dtype="i8")
+    return graph
+
+
+def gemm(dtype: str, values: np.ndarray[Any, Any], seconds: float) -> dict[str, Any]:
+    import ml_dtypes
+    import torch
+
+    stored = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}.get(dtype, np.dtype(np.float32))
+    graph = gemm_graph(dtype, SIZE, values.astype(stored))
+    session = linnet.Session(graph, "infer", device=DEVICE, precision="tf32" if dtype == "tf32" else "f32")
+    ours, results = time_linnet(session, {"x": values.astype(stored)}, seconds)
+    times = {step.kernel: 0 for step in session.steps if step.kernel and step.op in ("matmul", "quantize")}
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    kind = {"f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8}.get(dtype, torch.float32)
+    a = torch.from_numpy(values).cuda()
+    a = (a * 30).clamp(-127, 127).to(kind) if dtype == "i8" else a.to(kind)
+    b = a.clone()
+    peer = time_torch((lambda: torch._int_mm(a, b.t())) if dtype == "i8" else (lambda: a @ b.t()), seconds)
+    got = results["y"][:64].astype(np.float64)
+    off = float(np.linalg.norm(got - values[:64].astype(np.float64) @ values.T) / np.linalg.norm(got))
+    note = f"{2 * SIZE**3 / ours / 1e6:.0f} TFLOP/s, off by {off:.1e}; {', '.join(times)}"
+    return line(f"gemm {SIZE} {dtype}", ours, {"cuBLAS": peer}, note)
+
+
+def gemms(seconds: float) -> Iterator[dict[str, Any]]:
+    values = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32)
+    for dtype in ("f32", "tf32", "f16", "bf16", "i8"):
+        yield gemm(dtype, values, seconds)
+
+
+# ---- models ------------------------------------------------------------------------------------------------------------------
+
+
+def torch_model(name: str) -> Any:
+    import torchvision
+
+    return getattr(torchvision.models, name)(weights=None).eval()
+
+
+def torch_times(module: Any, x: Any, dtype: str, seconds: float) -> dict[str, float]:
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    with torch.inference_mode():
+        there = copy.deepcopy(module).cuda().to(torch.float16 if dtype == "f16" else torch.float32)
+        given = x.cuda().to(next(there.parameters()).dtype)
+        times = {"eager": time_torch(lambda: there(given), seconds)}
+        times["graphs"] = time_torch_graph(lambda: there(given), seconds)
+        there = there.to(memory_format=torch.channels_last)
+        given = given.contiguous(memory_format=torch.channels_last)
+        times["channels last"] = time_torch_graph(lambda: there(given), seconds)
+    return times
+
+
+def models(seconds: float) -> Iterator[dict[str, Any]]:
+    """Inference in f32 (both without tf32), tf32 and f16. linnet's f16 file has f32 inputs and outputs."""
+    import torch
+
+    for name in ("resnet50", "mobilenet_v2"):
+        module = torch_model(name)
+        for batch in (1, 32):
+            x = torch.randn(batch, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+            with torch.inference_mode():
+                want = module(x).numpy()
+            graph = linnet.from_torch(module, (x,))
+            for dtype in ("f32", "tf32", "f16"):
+                precision = "tf32" if dtype == "tf32" else "f32"
+                feeds = {linnet.Session(graph).inputs[0].name: x.numpy()}
+                made = linnet.quantize(graph, [feeds], dtype="f16") if dtype == "f16" else graph
+                session = linnet.Session(made, device=DEVICE, precision=precision)
+                ours, results = time_linnet(session, feeds, seconds)
+                got = next(iter(results.values())).astype(np.float64)
+                off = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+                note = f"off by {off:.1e}"
+                yield line(f"{name} batch {batch} {dtype}", ours, torch_times(module, x, dtype, seconds), note)
+
+
+# ---- training ----------------------------------------------------------------------------------------------------------------
+
+STEPS = {"alexnet": 128, "overfeat": 128, "oxfordnet": 64, "googlenet": 128}  # Titan X, published: 81 279 540 445 ms
+
+
+def torch_step(peer: Any, images: Any, labels: Any, seconds: float) -> float:
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    there, x, t = peer.cuda(), images.cuda(), labels.cuda()
+    optimizer = torch.optim.SGD(there.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(there(x), t).backward()
+        optimizer.step()
+
+    us = time_torch(step, seconds)
+    torch.cuda.empty_cache()
+    return us
+
+
+def training(seconds: float) -> Iterator[dict[str, Any]]:
+    """A step of SGD: forwards, backwards and the update of the variables. Both may use tf32."""
+    from tests import train_models
+
+    for name, count in STEPS.items():
+        shape = (count, *train_models.MODELS[name][1][1:])
+        peer = train_models.twin(name, (2, *shape[1:]))
+        images, labels = train_models.batch(name, shape)
+        graph = train_models.graph_of(name, peer, shape)
+        session = linnet.Session(graph, "train", device=DEVICE, precision="tf32")
+        fallen = sorted({step.op for step in session.steps if step.placed == "cannot"})
+        run = functools.partial(session.run, {"x": images.numpy(), "t": labels.numpy()})
+        ours = measured(run, lambda: None, seconds)
+        del session, run
+        peers = {"eager": torch_step(peer, images, labels, seconds)}
+        yield line(f"train {name} batch {count} tf32", ours, peers, f"on the CPU: {fallen}" if fallen else "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", default="gemm,models,training")
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    devices = [device for device in linnet.devices(DEVICE) if not device.missing]
+    if not devices:
+        print("\n".join(device.missing for device in linnet.devices(DEVICE)))
+        return 1
+    print(f"{devices[0].hardware}, {devices[0].driver}; microseconds, and linnet's time over the peer's in brackets")
+    try:
+        import torch
+
+        print(f"PyTorch {torch.__version__}")
+    except ImportError:
+        print("PyTorch is the peer: pip install torch torchvision")
+        return 1
+    rows, failed = [], 0
+    parts = {"gemm": gemms, "models": models, "training": training}
+    for part in options.parts.split(","):
+        try:
+            for row in parts[part](options.seconds):
+                rows.append(row)
+        except Exception:
+            failed += 1
+            traceback.print_exc()
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump({"device": devices[0].hardware, "driver": devices[0].driver, "rows": rows}, file, indent=1)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
