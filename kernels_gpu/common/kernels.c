@@ -5,10 +5,10 @@
 
 static const lg_kernel kernels[] = {
 #define LG_LINE(op, name, can, build, percent) {op, name, can, build, percent},
-#include "kernels_gpu/common/kernels.inc"
 #ifdef LG_CUDA_KERNELS
-#include "kernels_gpu/cuda/kernels.inc"
+#include "kernels_gpu/cuda/kernels.inc" /* first: of kernels that cost the same, because memory limits them, these run */
 #endif
+#include "kernels_gpu/common/kernels.inc"
 #undef LG_LINE
 };
 
