@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import copy
 import functools
 import json
+import os
 import statistics
+import subprocess
 import sys
 import time
 import traceback
@@ -171,27 +174,51 @@ def torch_times(module: Any, x: Any, dtype: str, seconds: float) -> dict[str, fl
     return times
 
 
-def models(seconds: float) -> Iterator[dict[str, Any]]:
-    """Inference in f32 (both without tf32), tf32 and f16. linnet's f16 file has f32 inputs and outputs."""
+MODELS = [(n, b, d) for n in ("resnet50", "mobilenet_v2") for b in (1, 32) for d in ("f32", "tf32", "f16")]
+
+
+def model(name: str, batch: int, dtype: str, seconds: float, compile_only: bool) -> dict[str, Any]:
+    """Inference in f32 (both without tf32), tf32 and f16. linnet's f16 file has f32 inputs and outputs. The weights are random,
+    and torchvision's are others."""
+    import onnx
     import torch
 
-    for name in ("resnet50", "mobilenet_v2"):
-        module = torch_model(name)
-        for batch in (1, 32):
-            x = torch.randn(batch, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-            with torch.inference_mode():
-                want = module(x).numpy()
-            graph = linnet.from_torch(module, (x,))
-            for dtype in ("f32", "tf32", "f16"):
-                precision = "tf32" if dtype == "tf32" else "f32"
-                feeds = {linnet.Session(graph).inputs[0].name: x.numpy()}
-                made = linnet.quantize(graph, [feeds], dtype="f16") if dtype == "f16" else graph
-                session = linnet.Session(made, device=DEVICE, precision=precision)
-                ours, results = time_linnet(session, feeds, seconds)
-                got = next(iter(results.values())).astype(np.float64)
-                off = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-                note = f"off by {off:.1e}"
-                yield line(f"{name} batch {batch} {dtype}", ours, torch_times(module, x, dtype, seconds), note)
+    from tests import nets
+
+    one = nets.inputs()
+    label, image = next(iter(one.items()))
+    described = onnx.load(nets.NETS[name]())
+    for value in (*described.graph.input, *described.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    graph = linnet.from_onnx(described)
+    feeds = {label: np.repeat(image, batch, 0)}
+    made = linnet.quantize(graph, [feeds], dtype="f16") if dtype == "f16" else graph
+    session = linnet.Session(made, device=DEVICE, precision="tf32" if dtype == "tf32" else "f32")
+    if compile_only:
+        return {}
+    ours, results = time_linnet(session, feeds, seconds)
+    want = next(iter(linnet.Session(graph).run(feeds).values())).astype(np.float64)
+    got = next(iter(results.values())).astype(np.float64)
+    off = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+    x = torch.from_numpy(feeds[label])
+    return line(
+        f"{name} batch {batch} {dtype}", ours, torch_times(torch_model(name), x, dtype, seconds), f"off by {off:.1e}"
+    )
+
+
+def compile_models(wanted: list[str]) -> None:
+    """Fills the cache of programs, several processes at a time: NVRTC takes most of a first start."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        words = [sys.executable, "-m", "tests.cuda.bench", "--parts", "models", "--compile", "--only"]
+        list(pool.map(lambda row: subprocess.run([*words, row], check=False, capture_output=True), wanted))
+
+
+def models(seconds: float, only: str, compile_only: bool) -> Iterator[dict[str, Any]]:
+    rows = {f"{n} batch {b} {d}": (n, b, d) for n, b, d in MODELS if only in f"{n} batch {b} {d}"}
+    if not compile_only:
+        compile_models(list(rows))
+    for row in rows.values():
+        yield model(*row, seconds, compile_only)
 
 
 # ---- training ----------------------------------------------------------------------------------------------------------------
@@ -238,6 +265,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", default="gemm,models,training")
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--only", default="", help="rows of models that contain this text")
+    parser.add_argument("--compile", action="store_true", help="only compile the programs of models")
     parser.add_argument("--json")
     options = parser.parse_args()
     devices = [device for device in linnet.devices(DEVICE) if not device.missing]
@@ -253,10 +282,14 @@ def main() -> int:
         print("PyTorch is the peer: pip install torch torchvision")
         return 1
     rows, failed = [], 0
-    parts = {"gemm": gemms, "models": models, "training": training}
+    parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+        "gemm": lambda: gemms(options.seconds),
+        "models": lambda: models(options.seconds, options.only, options.compile),
+        "training": lambda: training(options.seconds),
+    }
     for part in options.parts.split(","):
         try:
-            for row in parts[part](options.seconds):
+            for row in parts[part]():
                 rows.append(row)
         except Exception:
             failed += 1
