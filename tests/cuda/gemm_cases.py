@@ -21,7 +21,10 @@ static __device__ __forceinline__ ln_u16 ln_f32_to_bf16(float v) {
     if ((u & 0x7fffffffu) > 0x7f800000u) return (ln_u16)(u >> 16 | 64);
     return (ln_u16)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+static __device__ __forceinline__ float ln_f16_to_f32(ln_u16 h) { float f; asm("cvt.f32.f16 %0,%1;" : "=f"(f) : "h"(h)); return f; }
+static __device__ __forceinline__ ln_u16 ln_f32_to_f16(float f) { ln_u16 h; asm("cvt.rn.f16.f32 %0,%1;" : "=h"(h) : "f"(f)); return h; }
+#else
 static float ln_f16_to_f32(ln_u16 v) { return lg_cpu_f16_to_f32(v); }
 static ln_u16 ln_f32_to_f16(float v) { return lg_cpu_f32_to_f16(v); }
 #endif
