@@ -84,7 +84,7 @@ def test_texts_compile(compute: int, tmp_path: Path) -> None:
 def test_every_tile_is_in_the_table() -> None:
     sys.path.insert(0, str(FOLDER))
     try:
-        import compile as tool  # noqa: PLC0415 - tests/cuda is no package
+        import compile as tool
     finally:
         sys.path.remove(str(FOLDER))
     known = json.loads((FOLDER / "resources.json").read_text())
@@ -98,7 +98,11 @@ def test_emulated_products() -> None:
     need_standins()
     environment = {**os.environ, "LINNET_CUDA": str(CUDA), "LINNET_NVRTC": str(NVRTC), "OUT": os.devnull}
     done = subprocess.run(
-        [sys.executable, str(FOLDER / "gemm_run.py")], env=environment, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(FOLDER / "gemm_run.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-
