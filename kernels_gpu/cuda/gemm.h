@@ -10,6 +10,9 @@
 enum { LG_LOAD_CHUNKS, LG_LOAD_WORDS, LG_LOAD_GATHER };
 enum { LG_BY_ADDING, LG_BY_WARPS, LG_BY_GROUPS, LG_BY_COPIES }; /* MATH: multiply-adds, mma, wgmma; gemm_tma.inc */
 
+/* Kinds of mma.inc, and 0. */
+enum { LG_KIND_F32, LG_KIND_F16, LG_KIND_BF16, LG_KIND_TF32, LG_KIND_S8S8, LG_KIND_U8S8, LG_KIND_S8U8, LG_KIND_U8U8 };
+
 typedef struct lg_tile {
     int tm, tn, tk; /* rows, columns, and bytes along the sum of a panel */
     int warps_m, warps_n, stages, math, blocks;
@@ -22,6 +25,7 @@ typedef struct lg_gemm {
     int kind; /* of mma.inc; 0: f32 by multiply-adds */
     int size; /* bytes of an element */
     bool row_sums, fill;
+    bool packs;              /* the weights are constant and will be packed */
     bool dense;              /* A is [z][m][depth] and B [z][n][depth], so tensor maps can describe them */
     const lg_window *window; /* NULL: no convolution */
     bool gathers;            /* a convolution whose A is read by taps: CONV */

@@ -32,6 +32,8 @@ static bool open(const lg_step *s, bool adds, lg_gemm *g, lg_window *w) {
     const bool runs = w->x_c == 1 && channels * size % 16 == 0 && w->channels * size % 16 == 0;
     g->a_load = runs && (taps == 1 || is_constant(s)) ? LG_LOAD_CHUNKS : other;
     g->b_load = is_constant(s) || g->depth * size % 16 == 0 ? LG_LOAD_CHUNKS : other;
+    g->packs = is_constant(s) &&
+               (g->depth * size % 16 != 0 || kind == LG_KIND_TF32 || (taps > 1 && g->a_load == LG_LOAD_CHUNKS));
     if (g->m < 1 || g->n < 1 || g->depth < 1 || (groups > 1 && (channels < LEAST_CHANNELS || g->n < LEAST_CHANNELS)))
         return false;
     for (int d = 0; d < LG_SPACE; ++d)
@@ -112,10 +114,8 @@ static void build(const lg_step *s, lg_plan *plan, bool adds) {
         plan->failed = true;
         return;
     }
-    const int64_t taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
     if (!lg_is_float(s->inputs[0].dtype)) lg_gemm_zeros(&g, plan, s);
-    if (is_constant(s) && (g.depth * g.size % 16 != 0 || (taps > 1 && g.a_load == LG_LOAD_CHUNKS)))
-        pack_weights(&g, plan, s);
+    if (g.packs) pack_weights(&g, plan, s);
     if (g.gathers) pack_table(&g, plan);
     bool padded = false;
     for (int d = 0; d < LG_SPACE; ++d)

@@ -28,7 +28,8 @@ size_t lg_gemm_shared(const lg_tile *t, bool cluster) {
 static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, int split, bool cluster) {
     static const double rates[] = {400, 2400, 4000, 6000};
     const double deep = (double)g->depth * g->size, steps = up(up((int64_t)deep, t->tk), split);
-    const double blocks = (double)(up(g->m, t->tm) * up(g->n, t->tn) * g->z) * split;
+    const int64_t down = t->math == LG_BY_COPIES ? 2 * up(g->m, 2 * t->tm) : up(g->m, t->tm);
+    const double blocks = (double)(down * up(g->n, t->tn) * g->z) * split;
     double resident = (double)(machine->shared_bytes + 1024) / (double)(lg_gemm_shared(t, cluster) + 1024);
     if (resident > t->blocks) resident = t->blocks;
     if (resident < 1) resident = 1;
@@ -51,6 +52,7 @@ static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, 
     if (t->stages * 1 < 3 && machine->compute < 80) return false;
     if (lg_gemm_shared(t, cluster) > machine->shared_bytes) return false;
     const int64_t steps = up(g->depth * g->size, t->tk);
+    if (g->kind == LG_KIND_TF32 && t->math >= LG_BY_GROUPS && !g->packs) return false; /* B has to be rounded */
     if (split > 1 && (steps < 2 * split || up(steps, split) * (split - 1) >= steps)) return false; /* each has some */
     if (split > 1 && g->z * split > 65535) return false;
     return split == 1 || !cluster || t->tm * t->tn <= 128 * 64;
