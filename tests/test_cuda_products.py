@@ -19,7 +19,9 @@ def floats(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def check(graph: Graph, feeds: dict[str, np.ndarray], kernel: str, op: str, tolerance: float, precision: str = "f32") -> None:
+def check(
+    graph: Graph, feeds: dict[str, np.ndarray], kernel: str, op: str, tolerance: float, precision: str = "f32"
+) -> None:
     """Every step of the op runs by this kernel, and the results agree."""
     with clean():
         session = linnet.Session(graph, device=cuda_device(f"kernel={kernel}"), precision=precision)
