@@ -136,7 +136,7 @@ def test_gradients_of_sequences(kind: str, dtype: str) -> None:
             weights = (weights / np.sqrt(hidden)).astype(np.float32)
         state, steps = values(dtype, both, batch, hidden), values(dtype, time, both, batch, hidden)
         lengths = np.arange(batch, dtype=np.int32) % 3 + time - 2
-        linear = {"linear_before_reset": True} if kind == "gru" else {}
+        linear: dict[str, Any] = {"linear_before_reset": True} if kind == "gru" else {}
         first = [weights, state, state if kind == "lstm" else None, lengths]
         forward.add(p, dtype, more=first, outputs=5, kind=kind, direction=direction, **linear)
         for given in (True, False):
@@ -149,8 +149,8 @@ def test_gradients_of_sequences(kind: str, dtype: str) -> None:
                 lengths if given else None,
                 steps,
             ]
-            ends = [state, state] if given else []
-            back.add(weights, dtype, more=also + ends, outputs=4, kind=kind, direction=direction)
+            also += [state, state] if given else []
+            back.add(weights, dtype, more=also, outputs=4, kind=kind, direction=direction)
     forward.check()
     back.check(tolerance={"f32": 1e-5, "f16": 1e-2, "bf16": 8e-2}[dtype])
 

@@ -125,29 +125,6 @@ static void put_scales(lg_plan *plan, lg_launch *launch, const lg_step *s, const
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. Sizes are
- * arguments, so the kernel's own ones have been passed. */
-static void put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
-                      const linnet_device_tensor *y, int y_outer) {
-    lg_text *text = &launch->source;
-    lg_put(text, "#define %s(i) (0", name);
-    const int64_t matrix = outer > 0 ? lg_shape_product(t, outer, t->rank) : 0;
-    int64_t inner = 1;
-    bool whole = outer == y_outer;
-    for (int d = 0; d < outer && whole; ++d) whole = t->shape[d] == y->shape[d];
-    if (whole && outer > 0) lg_put(text, "+(i)*lg_n%d", lg_number(launch, matrix));
-    for (int d = y_outer - 1; d >= 0 && !whole; --d) {
-        const int own = d - (y_outer - outer);
-        if (own >= 0 && t->shape[own] != 1) {
-            lg_put(text, "+(i)/lg_n%d", lg_number(launch, inner));
-            lg_put(text, "%%lg_n%d", lg_number(launch, y->shape[d]));
-            lg_put(text, "*lg_n%d", lg_number(launch, matrix * lg_shape_product(t, own + 1, outer)));
-        }
-        inner *= y->shape[d];
-    }
-    lg_put(text, ")\n");
-}
-
 typedef enum method { GENERAL, DOT, LOCAL } method;
 
 static void build(const lg_step *s, lg_plan *plan, const char *kernel, method how, bool weights) {
@@ -172,8 +149,8 @@ static void build(const lg_step *s, lg_plan *plan, const char *kernel, method ho
     lg_pass(launch, LG_OUTPUT, 0);
     const int64_t numbers[] = {z.m, z.n, z.depth, z.a_m, z.a_k, z.b_k, z.b_n};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
-    put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
-    put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
+    lg_put_batch(launch, "BATCH_A", &s->inputs[0], z.a_outer, &s->result, y_outer);
+    lg_put_batch(launch, "BATCH_B", &s->inputs[1], z.b_outer, &s->result, y_outer);
     if (weights) put_scales(plan, launch, s, &z);
     lg_define_product(plan, launch, s);
     lg_put_store(plan, launch, s);
