@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-enum { LG_MOST_OPERANDS = 40, LG_MOST_ARGUMENTS = 72, LG_MOST_STEPS = 4 /* of a claim */, LG_SPACE = 3 /* spatial dimensions of windows */ };
+enum { LG_MOST_OPERANDS = 40, LG_MOST_ARGUMENTS = 72, LG_MOST_STEPS = 4 /* of a claim of a kernel */ };
+enum { LG_SPACE = 3 /* spatial dimensions of windows */ };
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
@@ -102,7 +103,7 @@ typedef struct lg_launch {
     const char *kernel;
     lg_argument arguments[LG_MOST_ARGUMENTS];
     int n_arguments;
-    int step; /* of the claim, whose operands lg_pass passes; 0 at first */
+    int step;         /* of the claim, whose operands lg_pass passes; 0 at first */
     size_t global[3]; /* work items that are needed; a backend rounds up to `local` */
     size_t local[3];
 } lg_launch;

@@ -1,4 +1,5 @@
-/* window.h - the windows of conv, conv_transpose, pool and their gradients in three spatial dimensions; missing ones have size 1. */
+/* window.h - the windows of conv, conv_transpose, pool and their gradients in three spatial dimensions; missing ones
+ * have size 1. */
 #ifndef LG_WINDOW_H
 #define LG_WINDOW_H
 
