@@ -96,3 +96,29 @@ def test_convolutions(kernel: str, dtype: str, tolerance: float, precision: str,
         outputs[f"y{i}"] = ops.cast(y, dtype="f32") if dtype != "f32" else y
     graph.signature("infer", inputs, outputs)
     check(graph, feeds, kernel, "conv", tolerance, precision)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f32", 2e-5), ("f16", 3e-3)])
+def test_depthwise(dtype: str, tolerance: float, axis: int) -> None:
+    graph, feeds, outputs, inputs = Graph(), {}, {}, {}
+    cases: list[dict[str, Any]] = [
+        {"w": (8, 1, 3, 3), "x": (7, 9), "pads": [1, 1, 1, 1]},
+        {"w": (13, 1, 3, 3), "x": (8, 11), "strides": [2, 2], "auto_pad": "same_upper"},
+        {"w": (6, 1, 5, 2), "x": (9, 6), "strides": [1, 2]},
+        {"w": (12, 1, 7, 7), "x": (7, 8), "pads": [3, 3, 3, 3], "groups": 6},
+        {"w": (5, 1, 1, 3), "x": (1, 17), "pads": [0, 2, 0, 1]},
+    ]
+    for i, case in enumerate(cases):
+        channels = case.get("groups", case["w"][0])
+        shape = (2, channels, *case["x"]) if axis == 1 else (2, *case["x"], channels)
+        x = inputs[f"x{i}"] = graph.placeholder(f"x{i}", shape)
+        feeds[f"x{i}"] = floats(*shape)
+        w, b = graph.constant(floats(*case["w"]), f"w{i}"), graph.constant(floats(case["w"][0]), f"b{i}")
+        if dtype != "f32":
+            x, w, b = (ops.cast(v, dtype=dtype) for v in (x, w, b))
+        more = {k: v for k, v in case.items() if k not in ("w", "x", "groups")}
+        y = ops.relu(ops.conv(x, w, b, channel_axis=axis, group=channels, **more))
+        outputs[f"y{i}"] = ops.cast(y, dtype="f32") if dtype != "f32" else y
+    graph.signature("infer", inputs, outputs)
+    check(graph, feeds, "depthwise", "conv", tolerance)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import linnet
+from linnet.optimizers.scaling import DynamicLossScale
 from tests.opencl_cases import Cases, values
 from tests.opencl_device import opencl_device
 from tests.small_nets import NETS, training
@@ -136,7 +137,7 @@ def test_gradients_of_sequences(kind: str, dtype: str) -> None:
             weights = (weights / np.sqrt(hidden)).astype(np.float32)
         state, steps = values(dtype, both, batch, hidden), values(dtype, time, both, batch, hidden)
         lengths = np.arange(batch, dtype=np.int32) % 3 + time - 2
-        linear = {"linear_before_reset": True} if kind == "gru" else {}
+        linear: dict[str, Any] = {"linear_before_reset": True} if kind == "gru" else {}
         first = [weights, state, state if kind == "lstm" else None, lengths]
         forward.add(p, dtype, more=first, outputs=5, kind=kind, direction=direction, **linear)
         for given in (True, False):
@@ -149,8 +150,8 @@ def test_gradients_of_sequences(kind: str, dtype: str) -> None:
                 lengths if given else None,
                 steps,
             ]
-            ends = [state, state] if given else []
-            back.add(weights, dtype, more=also + ends, outputs=4, kind=kind, direction=direction)
+            also += [state, state] if given else []
+            back.add(weights, dtype, more=also, outputs=4, kind=kind, direction=direction)
     forward.check()
     back.check(tolerance={"f32": 1e-5, "f16": 1e-2, "bf16": 8e-2}[dtype])
 
@@ -188,3 +189,33 @@ def test_no_step_of_training_falls_back(name: str, optimizer: linnet.Optimizer) 
     graph, _ = training(name, optimizer)
     session = linnet.Session(graph, "train", device=opencl_device())
     assert not [step.name for step in session.steps if step.placed == "cannot"]
+
+
+def test_loss_scaling_skips_steps_that_overflow() -> None:
+    """The check of the gradients, and the choice of each new value, run on the device; so do products of f16."""
+
+    def run(**options: Any) -> tuple[list[tuple[float, int]], np.ndarray]:
+        graph, rng = linnet.Graph(seed=1), np.random.default_rng(0)
+        x, target = graph.placeholder("x", (4, 1, 12, 12), "f16"), graph.placeholder("t", (4,), "i32")
+        y = linnet.nn.max_pool(linnet.nn.conv(x, 4, 3, activation="relu"), 2)
+        logits = linnet.nn.dense(linnet.nn.flatten(y), 10).cast("f32")
+        loss = linnet.softmax_cross_entropy(logits, target).mean()
+        scale = DynamicLossScale(2.0**19, interval=3)
+        graph.signature(
+            "train", {"x": x, "t": target}, {"loss": loss}, updates=linnet.SGD(0.01, loss_scale=scale).minimize(loss)
+        )
+        session = linnet.Session(graph, "train", **options)
+        assert not [step.name for step in session.steps if step.placed == "cannot"] or not options
+        feeds = {"x": 8 * rng.standard_normal((4, 1, 12, 12)).astype(np.float16), "t": np.arange(4, dtype=np.int32)}
+        scales = []
+        for _ in range(12):
+            session.run(feeds)
+            scales.append(
+                (float(session.variables["loss_scale/scale"]), int(session.variables["loss_scale/finite_steps"]))
+            )
+        return scales, np.array(session.variables["conv/weight"]).astype(np.float32)
+
+    (got, weights), (want, expected) = run(device=opencl_device()), run()
+    assert got == want
+    assert got[0] == (2.0**18, 0) and max(steps for _, steps in got) == 2, "steps overflow at first, then some do not"
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=2e-3 * np.abs(expected).max())

@@ -128,7 +128,7 @@ static void put_all(const lg_gemm *g, lg_plan *plan, lg_launch *launch, const lg
                    {"WARPS_M", t->warps_m},
                    {"WARPS_N", t->warps_n},
                    {"STAGES", t->stages},
-                   {"MATH", t->math},
+                   {"MATH", t->math == LG_BY_COPIES ? LG_BY_GROUPS : t->math},
                    {"BLOCKS", t->blocks},
                    {"A_LOAD", g->a_load},
                    {"B_LOAD", g->b_load},
@@ -153,8 +153,45 @@ static void put_all(const lg_gemm *g, lg_plan *plan, lg_launch *launch, const lg
     lg_define_product(plan, launch, s);
     lg_put_store(plan, launch, s);
     lg_put_file(launch, "mma");
-    if (t->math == LG_BY_GROUPS) lg_put_file(launch, "wgmma");
+    if (t->math >= LG_BY_GROUPS) lg_put_file(launch, "wgmma");
     lg_put_file(launch, "gemm_parts");
+}
+
+/* A and B in boxes of a panel of a tile. */
+static lg_tensor_map map_of(const lg_gemm *g, const lg_step *s, int operand) {
+    const bool packed = operand == 1 && g->packed_b >= 0;
+    const int64_t rows = operand == 0 ? g->m : g->n, step = (operand == 0 ? g->a_m : g->b_n) * g->size;
+    lg_tensor_map map = {
+        .kind = packed ? LG_PACKED : LG_INPUT, .index = packed ? 0 : operand, .rank = 3, .swizzle = 128};
+    map.offset = packed ? (uint64_t)g->packed_b : 0;
+    map.dtype = s->inputs[operand].dtype, map.tf32 = true;
+    map.sizes[0] = (uint64_t)g->depth, map.sizes[1] = (uint64_t)rows, map.sizes[2] = (uint64_t)g->z;
+    map.strides[1] = (uint64_t)step, map.strides[2] = (uint64_t)(rows * step);
+    map.box[0] = (uint32_t)(g->tile.tk / g->size), map.box[1] = (uint32_t)(operand == 0 ? g->tile.tm : g->tile.tn);
+    map.box[2] = 1;
+    return map;
+}
+
+static void launch_by_copies(const lg_gemm *g, lg_plan *plan, const lg_step *s, int64_t pixels,
+                             void (*put)(const lg_gemm *g, lg_launch *launch, const lg_step *s)) {
+    const lg_tile *t = &g->tile;
+    const lg_tensor_map a = map_of(g, s, 0), b = map_of(g, s, 1);
+    const int64_t tiles = (g->m + t->tm - 1) / t->tm * ((g->n + t->tn - 1) / t->tn) * g->z;
+    const int threads = t->warps_m * t->warps_n * 32 + 128, units = s->machine->units;
+    lg_launch *launch = lg_add(plan, "lg_gemm_tma");
+    if (launch == NULL) return;
+    lg_pass_map(launch, &a);
+    lg_pass_map(launch, &b);
+    lg_pass(launch, LG_INPUT, lg_absent(s, 2) ? 1 : 2);
+    lg_pass(launch, LG_OUTPUT, 0);
+    const int64_t numbers[] = {g->m, g->n, g->depth, tiles, pixels};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
+    put_all(g, plan, launch, s, put);
+    lg_put_file(launch, "gemm_tma");
+    lg_range(launch, (tiles < units ? tiles : units) * threads, 1, 1);
+    lg_local(launch, (size_t)threads, 1, 1);
+    launch->shared_bytes = lg_gemm_shared(t, false);
+    plan->failed |= launch->source.failed;
 }
 
 void lg_gemm_launch(const lg_gemm *g, lg_plan *plan, const lg_step *s,
@@ -165,6 +202,10 @@ void lg_gemm_launch(const lg_gemm *g, lg_plan *plan, const lg_step *s,
     const bool sums = g->split > 1 && !g->cluster;
     const int bias = lg_absent(s, 2) ? 1 : 2, threads = t->warps_m * t->warps_n * 32;
     const int64_t steps = (g->depth * g->size + t->tk - 1) / t->tk, pixels = w->out[0] * w->out[1] * w->out[2];
+    if (t->math == LG_BY_COPIES) {
+        launch_by_copies(g, plan, s, pixels, put);
+        return;
+    }
     if (sums) plan->scratch_bytes = (uint64_t)(g->split * g->z * g->m * g->n) * 4;
     lg_launch *launch = lg_add(plan, "lg_gemm");
     if (launch == NULL) return;

@@ -8,7 +8,7 @@
 
 /* As in gemm_parts.inc and mma.inc. */
 enum { LG_LOAD_CHUNKS, LG_LOAD_WORDS, LG_LOAD_GATHER };
-enum { LG_BY_ADDING, LG_BY_WARPS, LG_BY_GROUPS }; /* MATH: multiply-adds, mma, wgmma */
+enum { LG_BY_ADDING, LG_BY_WARPS, LG_BY_GROUPS, LG_BY_COPIES }; /* MATH: multiply-adds, mma, wgmma; gemm_tma.inc */
 
 typedef struct lg_tile {
     int tm, tn, tk; /* rows, columns, and bytes along the sum of a panel */
@@ -22,6 +22,7 @@ typedef struct lg_gemm {
     int kind; /* of mma.inc; 0: f32 by multiply-adds */
     int size; /* bytes of an element */
     bool row_sums, fill;
+    bool dense;              /* A is [z][m][depth] and B [z][n][depth], so tensor maps can describe them */
     const lg_window *window; /* NULL: no convolution */
     bool gathers;            /* a convolution whose A is read by taps: CONV */
     int64_t groups;

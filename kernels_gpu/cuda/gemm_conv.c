@@ -27,6 +27,7 @@ static bool open(const lg_step *s, bool adds, lg_gemm *g, lg_window *w) {
     g->a_m = w->x_x, g->a_k = 1, g->a_z = channels * w->x_c;
     g->b_n = g->depth, g->b_k = 1, g->b_z = g->n * g->depth, g->packed_b = g->table = g->terms = -1;
     g->gathers = !is_plain(w) || channels * size % 16 != 0 || w->channels * size % 16 != 0;
+    g->dense = !g->gathers && groups == 1;
     const int other = size == 4 ? LG_LOAD_WORDS : LG_LOAD_GATHER;
     const bool runs = w->x_c == 1 && channels * size % 16 == 0 && w->channels * size % 16 == 0;
     g->a_load = runs && (taps == 1 || is_constant(s)) ? LG_LOAD_CHUNKS : other;

@@ -11,6 +11,8 @@ static bool open(const lg_step *s, bool adds, lg_gemm *g, lg_matmul *z) {
     const bool whole = g->depth * g->size % 16 == 0;
     g->a_load = whole && g->a_k == 1 && g->a_m * g->size % 16 == 0 ? LG_LOAD_CHUNKS : other;
     g->b_load = whole && g->b_k == 1 && g->b_n * g->size % 16 == 0 ? LG_LOAD_CHUNKS : other;
+    g->dense = g->a_load == LG_LOAD_CHUNKS && g->b_load == LG_LOAD_CHUNKS && s->inputs[0].rank > 1 &&
+               lg_count(&s->inputs[0]) == g->z * g->m * g->depth && lg_count(&s->inputs[1]) == g->z * g->n * g->depth;
     if (g->m > INT32_MAX / 2 || g->n > INT32_MAX / 2) return false;
     return lg_is_float(s->inputs[0].dtype) || lg_gemm_can_zeros(s);
 }
@@ -42,7 +44,7 @@ static void build(const lg_step *s, lg_plan *plan, bool adds) {
     }
     if (!lg_is_float(s->inputs[0].dtype)) lg_gemm_zeros(&g, plan, s);
     if (g.b_load != LG_LOAD_CHUNKS && s->inputs[1].constant && s->inputs[1].data != NULL && z.b_outer == 0)
-        lg_gemm_pack(&g, plan, s, NULL);
+        lg_gemm_pack(&g, plan, s, NULL), g.dense = g.a_load == LG_LOAD_CHUNKS && s->inputs[0].rank > 1;
     plan->failed |= !lg_gemm_choose(&g, s->machine);
     if (!plan->failed) lg_gemm_launch(&g, plan, s, put);
 }

@@ -3,6 +3,7 @@
 
 /* Of tiles that cost the same, the first. */
 static const lg_tile tiles[] = {
+    {128, 256, 128, 8, 1, 4, LG_BY_COPIES, 1}, {128, 128, 128, 8, 1, 6, LG_BY_COPIES, 1},
     {128, 256, 128, 8, 1, 4, LG_BY_GROUPS, 1}, {128, 128, 128, 8, 1, 4, LG_BY_GROUPS, 1},
     {128, 64, 128, 8, 1, 4, LG_BY_GROUPS, 2},  {64, 128, 128, 4, 1, 4, LG_BY_GROUPS, 2},
     {64, 64, 128, 4, 1, 4, LG_BY_GROUPS, 3},   {128, 128, 64, 2, 2, 4, LG_BY_WARPS, 2},
@@ -15,6 +16,7 @@ static const lg_tile tiles[] = {
 static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 size_t lg_gemm_shared(const lg_tile *t, bool cluster) {
+    if (t->math == LG_BY_COPIES) return (size_t)(t->stages * ((t->tm + t->tn) * t->tk + 16) + 8 * 16 * 40 * 4 + 1024);
     const int wn = t->tn / t->warps_n, slab = t->math == LG_BY_ADDING ? 8 : 16;
     const int ring = t->stages * (t->tm + t->tn) * t->tk;
     const int stage = (cluster ? t->tm * (t->tn + 8) : t->warps_m * t->warps_n * slab * (wn + 8)) * 4;
@@ -24,7 +26,7 @@ size_t lg_gemm_shared(const lg_tile *t, bool cluster) {
 /* Modelled cycles of a multiprocessor, which holds several blocks. The numbers are rates of one: bytes of A by columns
  * of B per cycle, and bytes that it loads. */
 static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, int split, bool cluster) {
-    static const double rates[] = {400, 2400, 4000};
+    static const double rates[] = {400, 2400, 4000, 6000};
     const double deep = (double)g->depth * g->size, steps = up(up((int64_t)deep, t->tk), split);
     const double blocks = (double)(up(g->m, t->tm) * up(g->n, t->tn) * g->z) * split;
     double resident = (double)(machine->shared_bytes + 1024) / (double)(lg_gemm_shared(t, cluster) + 1024);
@@ -43,6 +45,7 @@ static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile
 }
 
 static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, int split, bool cluster) {
+    if (t->math == LG_BY_COPIES && (machine->compute != 90 || !g->dense || g->row_sums || split > 1)) return false;
     if ((g->kind == 0) != (t->math == LG_BY_ADDING)) return false;
     if (t->math == LG_BY_GROUPS && (machine->compute != 90 || g->row_sums)) return false;
     if (t->stages * 1 < 3 && machine->compute < 80) return false;

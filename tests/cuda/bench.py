@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import copy
 import functools
 import json
+import os
 import statistics
+import subprocess
 import sys
 import time
 import traceback
@@ -92,36 +95,53 @@ def time_torch_graph(run: Callable[[], Any], seconds: float) -> float:
 # ---- matrices ----------------------------------------------------------------------------------------------------------------
 
 
-def gemm_graph(dtype: str, n: int, weights: np.ndarray[Any, Any]) -> linnet.Graph:
-    """x [n, n] times constant weights, of which i8 are quantized to an i8 result."""
+def stored(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """As linnet takes them: bf16 are the bits, as u16."""
+    if dtype == "bf16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(np.float16) if dtype == "f16" else values
+
+
+def gemm_graph(dtype: str, values: np.ndarray[Any, Any]) -> linnet.Graph:
+    """x [n, n] times constant weights; for i8 both are quantized, and so is the result."""
     graph = linnet.Graph()
-    x = graph.placeholder("x", (n, n), "f32" if dtype in ("tf32", "f32") else dtype if dtype != "i8" else "f32")
-    y = linnet.ops.matmul(x, graph.constant(weights), transpose_b=True)
+    kind = dtype if dtype in ("f16", "bf16") else "f32"
+    x = graph.placeholder("x", values.shape, kind)
+    y = linnet.ops.matmul(x, graph.constant(stored(values, dtype), dtype=kind), transpose_b=True)
     graph.signature("infer", {"x": x}, {"y": y})
-    if dtype == "i8":
-        return linnet.quantize(graph, [{"x": weights.astype(np.float32)}], dtype="i8")
-    return graph
+    return linnet.quantize(graph, [{"x": values}], dtype="i8") if dtype == "i8" else graph
 
 
 def gemm(dtype: str, values: np.ndarray[Any, Any], seconds: float) -> dict[str, Any]:
-    import ml_dtypes
+    """i8: also the conversions of x and of the result, of whose time the product's own is told apart."""
     import torch
 
-    stored = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}.get(dtype, np.dtype(np.float32))
-    graph = gemm_graph(dtype, SIZE, values.astype(stored))
-    session = linnet.Session(graph, "infer", device=DEVICE, precision="tf32" if dtype == "tf32" else "f32")
-    ours, results = time_linnet(session, {"x": values.astype(stored)}, seconds)
-    times = {step.kernel: 0 for step in session.steps if step.kernel and step.op in ("matmul", "quantize")}
+    size = len(values)
+    graph = gemm_graph(dtype, values)
+    precision = "tf32" if dtype == "tf32" else "f32"
+    session = linnet.Session(graph, "infer", device=DEVICE, precision=precision)
+    ours, results = time_linnet(session, {"x": stored(values, dtype)}, seconds)
+    traced = linnet.Session(graph, "infer", device=DEVICE, precision=precision, trace=True)
+    for _ in range(3):
+        traced.run({"x": stored(values, dtype)})
+    if dtype == "i8":
+        ours = sum(1e3 * step.device_ms for step in traced.steps if step.op == "matmul")
+    kernels = ", ".join(str(step.kernel) for step in traced.steps if step.op != "transfer")
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     kind = {"f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8}.get(dtype, torch.float32)
     a = torch.from_numpy(values).cuda()
     a = (a * 30).clamp(-127, 127).to(kind) if dtype == "i8" else a.to(kind)
     b = a.clone()
     peer = time_torch((lambda: torch._int_mm(a, b.t())) if dtype == "i8" else (lambda: a @ b.t()), seconds)
-    got = results["y"][:64].astype(np.float64)
-    off = float(np.linalg.norm(got - values[:64].astype(np.float64) @ values.T) / np.linalg.norm(got))
-    note = f"{2 * SIZE**3 / ours / 1e6:.0f} TFLOP/s, off by {off:.1e}; {', '.join(times)}"
-    return line(f"gemm {SIZE} {dtype}", ours, {"cuBLAS": peer}, note)
+    got = results["y"][:64]
+    wide = (got.astype(np.uint32) << 16).view(np.float32).astype(float) if dtype == "bf16" else got.astype(float)
+    off = float(np.linalg.norm(wide - values[:64].astype(float) @ values.T) / np.linalg.norm(wide))
+    return line(
+        f"gemm {size} {dtype}",
+        ours,
+        {"cuBLAS": peer},
+        f"{2 * size**3 / ours / 1e6:.0f} TFLOP/s, off {off:.1e}; {kernels}",
+    )
 
 
 def gemms(seconds: float) -> Iterator[dict[str, Any]]:
@@ -154,27 +174,51 @@ def torch_times(module: Any, x: Any, dtype: str, seconds: float) -> dict[str, fl
     return times
 
 
-def models(seconds: float) -> Iterator[dict[str, Any]]:
-    """Inference in f32 (both without tf32), tf32 and f16. linnet's f16 file has f32 inputs and outputs."""
+MODELS = [(n, b, d) for n in ("resnet50", "mobilenet_v2") for b in (1, 32) for d in ("f32", "tf32", "f16")]
+
+
+def model(name: str, batch: int, dtype: str, seconds: float, compile_only: bool) -> dict[str, Any]:
+    """Inference in f32 (both without tf32), tf32 and f16. linnet's f16 file has f32 inputs and outputs. The weights are random,
+    and torchvision's are others."""
+    import onnx
     import torch
 
-    for name in ("resnet50", "mobilenet_v2"):
-        module = torch_model(name)
-        for batch in (1, 32):
-            x = torch.randn(batch, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-            with torch.inference_mode():
-                want = module(x).numpy()
-            graph = linnet.from_torch(module, (x,))
-            for dtype in ("f32", "tf32", "f16"):
-                precision = "tf32" if dtype == "tf32" else "f32"
-                feeds = {linnet.Session(graph).inputs[0].name: x.numpy()}
-                made = linnet.quantize(graph, [feeds], dtype="f16") if dtype == "f16" else graph
-                session = linnet.Session(made, device=DEVICE, precision=precision)
-                ours, results = time_linnet(session, feeds, seconds)
-                got = next(iter(results.values())).astype(np.float64)
-                off = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-                note = f"off by {off:.1e}"
-                yield line(f"{name} batch {batch} {dtype}", ours, torch_times(module, x, dtype, seconds), note)
+    from tests import nets
+
+    one = nets.inputs()
+    label, image = next(iter(one.items()))
+    described = onnx.load(nets.NETS[name]())
+    for value in (*described.graph.input, *described.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    graph = linnet.from_onnx(described)
+    feeds = {label: np.repeat(image, batch, 0)}
+    made = linnet.quantize(graph, [feeds], dtype="f16") if dtype == "f16" else graph
+    session = linnet.Session(made, device=DEVICE, precision="tf32" if dtype == "tf32" else "f32")
+    if compile_only:
+        return {}
+    ours, results = time_linnet(session, feeds, seconds)
+    want = next(iter(linnet.Session(graph).run(feeds).values())).astype(np.float64)
+    got = next(iter(results.values())).astype(np.float64)
+    off = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+    x = torch.from_numpy(feeds[label])
+    return line(
+        f"{name} batch {batch} {dtype}", ours, torch_times(torch_model(name), x, dtype, seconds), f"off by {off:.1e}"
+    )
+
+
+def compile_models(wanted: list[str]) -> None:
+    """Fills the cache of programs, several processes at a time: NVRTC takes most of a first start."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        words = [sys.executable, "-m", "tests.cuda.bench", "--parts", "models", "--compile", "--only"]
+        list(pool.map(lambda row: subprocess.run([*words, row], check=False, capture_output=True), wanted))
+
+
+def models(seconds: float, only: str, compile_only: bool) -> Iterator[dict[str, Any]]:
+    rows = {f"{n} batch {b} {d}": (n, b, d) for n, b, d in MODELS if only in f"{n} batch {b} {d}"}
+    if not compile_only:
+        compile_models(list(rows))
+    for row in rows.values():
+        yield model(*row, seconds, compile_only)
 
 
 # ---- training ----------------------------------------------------------------------------------------------------------------
@@ -221,6 +265,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", default="gemm,models,training")
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--only", default="", help="rows of models that contain this text")
+    parser.add_argument("--compile", action="store_true", help="only compile the programs of models")
     parser.add_argument("--json")
     options = parser.parse_args()
     devices = [device for device in linnet.devices(DEVICE) if not device.missing]
@@ -236,10 +282,14 @@ def main() -> int:
         print("PyTorch is the peer: pip install torch torchvision")
         return 1
     rows, failed = [], 0
-    parts = {"gemm": gemms, "models": models, "training": training}
+    parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+        "gemm": lambda: gemms(options.seconds),
+        "models": lambda: models(options.seconds, options.only, options.compile),
+        "training": lambda: training(options.seconds),
+    }
     for part in options.parts.split(","):
         try:
-            for row in parts[part](options.seconds):
+            for row in parts[part]():
                 rows.append(row)
         except Exception:
             failed += 1

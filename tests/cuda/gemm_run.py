@@ -378,7 +378,8 @@ def small_cases() -> list[g.Case]:
             cases.append(g.Case(dtype, tile, other, other))
             cases.append(g.Case(dtype, tile, conv=True, fill=dtype[0] in "su", split=2))
             cases.append(g.Case(dtype, tile, other, "chunks", conv=True, first=True))
-    cases += [g.Case("s8", t64, zeros=True), g.Case("u8", t64, zeros=True, split=3), g.Case("s8u8", t32)]
+    cases += [g.Case("s8", t64, "gather", "gather", zeros=True), g.Case("u8", t64, "gather", conv=True, zeros=True)]
+    cases += [g.Case("s8", t64, conv=True, zeros=True, fill=True), g.Case("s8", t64, zeros=True), g.Case("u8", t64, zeros=True, split=3), g.Case("s8u8", t32)]
     cases += [g.Case("f32", wide), g.Case("f32", wide, "words", "words", split=2), g.Case("f32", wide, "words", conv=True, first=True)]
     return cases
 
