@@ -24,11 +24,11 @@ def lenet(x: Tensor) -> Tensor:
 def mobile(x: Tensor) -> Tensor:
     """A small MobileNetV2: depthwise convolutions, batch norm, residuals."""
     x = nn.relu(nn.batch_norm(nn.conv(x, 8, 3, stride=2, padding=1), True))
-    for out, stride in ((8, 1), (12, 2), (12, 1)):
+    for out, stride, residual in ((8, 1, True), (12, 2, False), (12, 1, True)):
         y = nn.relu(nn.batch_norm(nn.conv(x, 16, 1), True))
         y = nn.relu(nn.batch_norm(nn.depthwise_conv(y, 3, stride=stride, padding=1), True))
         y = nn.batch_norm(nn.conv(y, out, 1), True)
-        x = x + y if stride == 1 and x.shape[1] == out else y
+        x = x + y if residual else y
     return nn.dense(nn.global_avg_pool(x), 10)
 
 

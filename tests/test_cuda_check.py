@@ -29,9 +29,10 @@ def test_all_cases_agree(order: int) -> None:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("compute", [75, 80, 90, 120])
+@pytest.mark.parametrize("compute", [75, 80, 120])
 def test_generations_of_gpus(compute: int) -> None:
-    """Each takes its own kernels for products. The environment is read once, so it is a process of its own."""
+    """Each takes its own kernels for products; those of 9.0 use instructions that are not emulated. The environment is read
+    once, so it is a process of its own."""
     code = "import sys\nimport linnet\ndevice = linnet.load_device('cuda:0,cache=off')\n"
     code += (
         "report = linnet.check_device(device, ops=['matmul', 'conv'])\nprint(report.failures)\nsys.exit(not report.ok)"

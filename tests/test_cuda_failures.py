@@ -121,6 +121,7 @@ def test_every_call_fails_once(code: int) -> None:
             break
         failed.append(name)
         if k % 25 == 0:
+            before = held.report()[0]
             life(model)
             problems += tidy(held, before)
     assert not problems, "\n".join(problems)

@@ -85,7 +85,7 @@ def test_a_small_model(dtype: str) -> None:
 
 @pytest.mark.more
 @pytest.mark.parametrize("dtype", ["f32", "i8"])
-@pytest.mark.parametrize("name", ["silero_vad", "dtln_1", "yunet"])
+@pytest.mark.parametrize("name", ["silero_vad", "dtln_1", "magika"])
 def test_small_models(name: str, dtype: str) -> None:
     compare(name, dtype)
 

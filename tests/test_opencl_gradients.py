@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import linnet
+from linnet.optimizers.scaling import DynamicLossScale
 from tests.opencl_cases import Cases, values
 from tests.opencl_device import opencl_device
 from tests.small_nets import NETS, training
@@ -46,13 +47,36 @@ def add_conv(cases: Cases, case: int, dtype: str, last: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("kernel", ["conv_gradient", "conv_gradient_local", "conv_gradient_group"])
-@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize(
+    "kernel",
+    ["conv_gradient", *(pytest.param(f"conv_gradient_{k}", marks=pytest.mark.more) for k in ("local", "group"))],
+)
+@pytest.mark.parametrize("last", [False, pytest.param(True, marks=pytest.mark.more)], ids=["first", "last"])
 def test_gradients_of_weights(kernel: str, last: bool, dtype: str) -> None:
     cases = Cases("conv_gradient")
     for case in range(len(CONVS)):
         add_conv(cases, case, dtype, last)
     cases.check(f"kernel={kernel}", kernel=kernel)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("op", ["conv", "conv_transpose"])
+def test_products_through_local_memory(op: str, last: bool, dtype: str) -> None:
+    """conv_local, and conv_transpose_local, which is the gradient of a convolution's input."""
+    cases = Cases(op)
+    for images, channels, outputs, groups, axes in CONVS:
+        if op == "conv_transpose":
+            axes = [(size, kernel, 1, dilation, pads) for size, kernel, _, dilation, pads in axes]
+        size, kernel = [a[0] for a in axes], [a[1] for a in axes]
+        x = [images, *size, channels] if last else [images, channels, *size]
+        across = [channels, outputs // groups] if op == "conv_transpose" else [outputs, channels // groups]
+        weights, bias = values(dtype, *across, *kernel), values(dtype, outputs)
+        cases.add(values(dtype, *x), dtype, more=[weights, bias], strides=[a[2] for a in axes], group=groups,
+                  dilations=[a[3] for a in axes], pads=[a[4][i] for i in (0, 1) for a in axes],
+                  channel_axis=-1 if last else 1)  # fmt: skip
+    cases.check(f"kernel={op}_local", kernel=f"{op}_local")
 
 
 def test_gradients_of_weights_have_the_same_bits_in_each_run() -> None:
@@ -125,7 +149,7 @@ def test_moments(kind: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("kind", ["lstm", *(pytest.param(k, marks=pytest.mark.more) for k in ("rnn", "gru"))])
 def test_gradients_of_sequences(kind: str, dtype: str) -> None:
     """The forward pass with what its gradient reads, and the gradient."""
     gates, forward, back = {"rnn": 1, "gru": 3, "lstm": 4}[kind], Cases("recurrent"), Cases("recurrent_gradient")
@@ -136,7 +160,7 @@ def test_gradients_of_sequences(kind: str, dtype: str) -> None:
             weights = (weights / np.sqrt(hidden)).astype(np.float32)
         state, steps = values(dtype, both, batch, hidden), values(dtype, time, both, batch, hidden)
         lengths = np.arange(batch, dtype=np.int32) % 3 + time - 2
-        linear = {"linear_before_reset": True} if kind == "gru" else {}
+        linear: dict[str, Any] = {"linear_before_reset": True} if kind == "gru" else {}
         first = [weights, state, state if kind == "lstm" else None, lengths]
         forward.add(p, dtype, more=first, outputs=5, kind=kind, direction=direction, **linear)
         for given in (True, False):
@@ -149,8 +173,8 @@ def test_gradients_of_sequences(kind: str, dtype: str) -> None:
                 lengths if given else None,
                 steps,
             ]
-            ends = [state, state] if given else []
-            back.add(weights, dtype, more=also + ends, outputs=4, kind=kind, direction=direction)
+            also += [state, state] if given else []
+            back.add(weights, dtype, more=also, outputs=4, kind=kind, direction=direction)
     forward.check()
     back.check(tolerance={"f32": 1e-5, "f16": 1e-2, "bf16": 8e-2}[dtype])
 
@@ -188,3 +212,33 @@ def test_no_step_of_training_falls_back(name: str, optimizer: linnet.Optimizer) 
     graph, _ = training(name, optimizer)
     session = linnet.Session(graph, "train", device=opencl_device())
     assert not [step.name for step in session.steps if step.placed == "cannot"]
+
+
+def test_loss_scaling_skips_steps_that_overflow() -> None:
+    """The check of the gradients, and the choice of each new value, run on the device; so do products of f16."""
+
+    def run(**options: Any) -> tuple[list[tuple[float, int]], np.ndarray]:
+        graph, rng = linnet.Graph(seed=1), np.random.default_rng(0)
+        x, target = graph.placeholder("x", (4, 1, 12, 12), "f16"), graph.placeholder("t", (4,), "i32")
+        y = linnet.nn.max_pool(linnet.nn.conv(x, 4, 3, activation="relu"), 2)
+        logits = linnet.nn.dense(linnet.nn.flatten(y), 10).cast("f32")
+        loss = linnet.softmax_cross_entropy(logits, target).mean()
+        scale = DynamicLossScale(2.0**19, interval=3)
+        graph.signature(
+            "train", {"x": x, "t": target}, {"loss": loss}, updates=linnet.SGD(0.01, loss_scale=scale).minimize(loss)
+        )
+        session = linnet.Session(graph, "train", **options)
+        assert not [step.name for step in session.steps if step.placed == "cannot"] or not options
+        feeds = {"x": 8 * rng.standard_normal((4, 1, 12, 12)).astype(np.float16), "t": np.arange(4, dtype=np.int32)}
+        scales = []
+        for _ in range(12):
+            session.run(feeds)
+            scales.append(
+                (float(session.variables["loss_scale/scale"]), int(session.variables["loss_scale/finite_steps"]))
+            )
+        return scales, np.array(session.variables["conv/weight"]).astype(np.float32)
+
+    (got, weights), (want, expected) = run(device=opencl_device()), run()
+    assert got == want
+    assert got[0] == (2.0**18, 0) and max(steps for _, steps in got) == 2, "steps overflow at first, then some do not"
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=2e-3 * np.abs(expected).max())

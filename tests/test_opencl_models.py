@@ -82,7 +82,7 @@ def test_all_models(name: str, dtype: str) -> None:
 
 
 def test_a_training_step_uses_the_device_and_agrees() -> None:
-    """Gradients of convolutions run on the CPU; the rest of the step, and the new variables, agree after ten steps."""
+    """The losses and the new variables agree after ten steps (tests/test_opencl_gradients.py has whole nets)."""
     device = opencl_device()
 
     def losses(**options: object) -> tuple[list[float], np.ndarray]:

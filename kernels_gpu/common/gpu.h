@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-enum { LG_MOST_OPERANDS = 40, LG_MOST_ARGUMENTS = 72, LG_SPACE = 3 /* spatial dimensions of windows */ };
+enum { LG_MOST_OPERANDS = 40, LG_MOST_ARGUMENTS = 72, LG_MOST_STEPS = 4 /* of a claim of a kernel */ };
+enum { LG_SPACE = 3 /* spatial dimensions of windows */ };
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
@@ -119,7 +120,7 @@ typedef struct lg_tensor_map {
 
 typedef struct lg_argument {
     int32_t kind, index; /* of an operand; LG_MAP: of `maps` */
-    int32_t step;        /* of the claim: whose operand it is. 0 unless lg_pass_of has set it */
+    int32_t step;        /* of the claim: whose operand it is; that of the launch when it was passed */
     int32_t integer;
     float real;
 } lg_argument;
@@ -132,6 +133,7 @@ typedef struct lg_launch {
     const char *kernel;
     lg_argument arguments[LG_MOST_ARGUMENTS];
     int n_arguments;
+    int step;         /* of the claim, whose operands lg_pass passes; 0 at first */
     size_t global[3]; /* work items that are needed; a backend rounds up to `local` */
     size_t local[3];
     size_t shared_bytes; /* CUDA: dynamic shared memory */
@@ -157,9 +159,8 @@ void lg_plan_free(lg_plan *plan);
 lg_launch *lg_add(lg_plan *plan, const char *kernel);
 void lg_range(lg_launch *launch, int64_t x, int64_t y, int64_t z);
 void lg_local(lg_launch *launch, size_t x, size_t y, size_t z);
-void lg_pass(lg_launch *launch, lg_kind kind, int index);              /* an operand, scratch or packed memory */
-void lg_pass_of(lg_launch *launch, lg_kind kind, int step, int index); /* an operand of a step of the claim */
-void lg_pass_integer(lg_launch *launch, int64_t value); /* the low 32 bits: `can` has seen to it that it fits */
+void lg_pass(lg_launch *launch, lg_kind kind, int index); /* an operand of launch->step, scratch or packed memory */
+void lg_pass_integer(lg_launch *launch, int64_t value);   /* the low 32 bits: `can` has seen to it that it fits */
 void lg_pass_real(lg_launch *launch, double value);
 void lg_pass_map(lg_launch *launch, const lg_tensor_map *map);
 /* Passes an integer as a parameter of LG_EXTRAS and returns its number k: its name is lg_n<k>. So the text is the same
@@ -183,6 +184,10 @@ void lg_check_indices(lg_plan *plan, int64_t size);
 void lg_put_store(lg_plan *plan, lg_launch *launch, const lg_step *s);
 /* Whether lg_put_store can. */
 bool lg_can_store(const lg_step *s);
+/* Writes the function lg_score(value, at LG_EXTRAS), which gives the float that the step's epilogue or map makes of the
+ * value at element `at`, and the text LG_EXTRAS. Of a map, the value is input map.result, which must be set and is not
+ * read from memory. Without a map, the result is the value. The kernel passes LG_EXTRA_NAMES on. */
+void lg_put_score(lg_plan *plan, lg_launch *launch, const lg_step *s);
 
 /* The texts of the dialect and of the files of kernels_gpu/common, which the build embeds (embed.cmake). The dialect is
  * the first; a name of NULL ends the list. */
@@ -204,6 +209,18 @@ typedef struct lg_kernel {
 
 /* The kernel that runs the step, and its modelled nanoseconds; NULL: none can. */
 const lg_kernel *lg_choose(const lg_step *s, double *cost_ns);
+/* attention.c: if the first steps are attention, softmax(f(q k^T)) v with a map f or none, and one kernel can run them,
+ * returns their number, 3 or 4; else 0. The products and the softmax of them are then never stored: the claim is fused.
+ * The plan, if it is not NULL, gets the launches, and *cost_ns, if it is not NULL, the modelled nanoseconds. */
+int lg_match_attention(const lg_machine *machine, const linnet_step *const *steps, int count, lg_plan *plan,
+                       double *cost_ns);
+/* Plans the first of the steps: several that one kernel runs, whose claim is fused, or one. Returns their number, and
+ * the kernel's name; 0: no kernel can run the first. The caller frees the plan. */
+int lg_plan_steps(const lg_machine *machine, const linnet_step *const *steps, int count, lg_plan *plan,
+                  const char **name);
+
+/* Whether the values between steps that one kernel runs have no memory, as the claim has asked. */
+bool lg_are_inside(const lg_machine *machine, const linnet_work *work);
 
 #define LG_LINE(op, name, can, build, percent)                                                                         \
     bool can(const lg_step *s);                                                                                        \

@@ -1,6 +1,7 @@
 /* kernels.c - chooses the kernel of a step by its modelled time (kernels_gpu/common/gpu.h). */
 #include "kernels_gpu/common/gpu.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const lg_kernel kernels[] = {
@@ -37,4 +38,30 @@ const lg_kernel *lg_choose(const lg_step *s, double *cost_ns) {
         if (best == NULL || cost < *cost_ns) best = k, *cost_ns = cost;
     }
     return best;
+}
+
+int lg_plan_steps(const lg_machine *machine, const linnet_step *const *steps, int count, lg_plan *plan,
+                  const char **name) {
+    double cost = 0;
+    const int several = lg_match_attention(machine, steps, count, plan, NULL);
+    if (several > 0 && !plan->failed) {
+        *name = "attention";
+        return several;
+    }
+    lg_plan_free(plan);
+    lg_step *s = malloc(sizeof *s);
+    const lg_kernel *kernel = s != NULL && lg_step_open(s, machine, steps[0]) ? lg_choose(s, &cost) : NULL;
+    if (kernel != NULL) {
+        kernel->build(s, plan);
+        *name = kernel->name;
+    }
+    free(s);
+    return kernel != NULL && !plan->failed;
+}
+
+bool lg_are_inside(const lg_machine *machine, const linnet_work *work) {
+    for (int i = 0; i + 1 < work->count; ++i)
+        for (int o = 0; o < machine->host->step_output_count(work->steps[i]); ++o)
+            if (work->outputs[i][o].buffer != 0) return false;
+    return true;
 }

@@ -46,12 +46,10 @@ static lg_argument *argument(lg_launch *launch, lg_kind kind) {
     return a;
 }
 
-void lg_pass_of(lg_launch *launch, lg_kind kind, int step, int index) {
+void lg_pass(lg_launch *launch, lg_kind kind, int index) {
     lg_argument *a = argument(launch, kind);
-    a->step = step, a->index = index;
+    a->step = launch->step, a->index = index;
 }
-
-void lg_pass(lg_launch *launch, lg_kind kind, int index) { lg_pass_of(launch, kind, 0, index); }
 void lg_pass_integer(lg_launch *launch, int64_t value) { argument(launch, LG_INTEGER)->integer = (int32_t)value; }
 void lg_pass_real(lg_launch *launch, double value) { argument(launch, LG_REAL)->real = (float)value; }
 
@@ -283,14 +281,18 @@ static void put_names(lg_text *text, const char *parameters) {
     }
 }
 
-/* Inputs and outputs of a map or an epilogue: their parameters, and in `body` the element of each. */
+/* Inputs and outputs of a map or an epilogue: their parameters, and in `body` the element of each. The input
+ * map.result, if there is one, is a value of the kernel: an operand of a map, but none of a step with an epilogue. */
 static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, const char *block, lg_text *body) {
     char name[32];
-    const int skipped = s->has_epilogue ? s->map.result : -1;
+    const int skipped = s->map.result;
     for (int n = 0, extra = s->has_epilogue ? s->n_inputs : 0; n < s->map.input_count; ++n) {
         const linnet_device_tensor *x = n == skipped ? &s->result : &s->inputs[extra];
         put_quantization(plan, launch, body, block, 'x', n, x);
-        if (n == skipped) continue;
+        if (n == skipped) {
+            extra += !s->has_epilogue;
+            continue;
+        }
         lg_put(&launch->source, "#define LG_E%d_T %s\n", n, lg_type_of(x->dtype));
         lg_put(&launch->extras, ",LG_GLOBAL const LG_E%d_T *lg_e%d", n, n);
         lg_pass(launch, LG_INPUT, extra++);
@@ -366,6 +368,35 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
     plan->failed |= coordinates.failed || body.failed || launch->extras.failed;
     lg_free(&coordinates), lg_free(&body);
     free(convert), free(block);
+}
+
+void lg_put_score(lg_plan *plan, lg_launch *launch, const lg_step *s) {
+    lg_text coordinates = {0}, body = {0}, *out = &launch->source;
+    char *block = s->has_map ? block_of(s, s->machine->host->step_map_source) : NULL;
+    const int dtype = s->result.dtype, to = s->outputs[0].dtype;
+    plan->failed |= s->has_map && block == NULL;
+    if (block != NULL) {
+        /* A map reads its input as it is stored, an epilogue the float. */
+        const bool rounds = dtype != LINNET_F32 && !s->has_epilogue;
+        lg_put(&body, "const %s x%d=", rounds ? lg_type_of(dtype) : "float", (int)s->map.result);
+        lg_put(&body, rounds ? "ln_f32_to_%s(lg_value);\n" : "lg_value;\n", lg_word_of(dtype));
+        put_operands(plan, launch, s, block, &body);
+        put_block(launch, &body, block);
+        lg_put(&body, to == LINNET_F32 ? "return y0;\n" : "return ln_%s_to_f32(y0);\n", lg_word_of(to));
+    } else {
+        lg_put_text(&body, "return lg_value;\n");
+    }
+    if (body.at != NULL) put_coordinates(launch, &coordinates, &s->outputs[0], body.at);
+    put_extras(plan, launch);
+    lg_put(out, "#define LG_EXTRA_NAMES ");
+    put_names(out, launch->extras.at);
+    lg_put(out, "\nLG_FUNCTION float lg_score(float lg_value,const int at LG_EXTRAS){\n");
+    if (coordinates.at != NULL) lg_put_text(out, coordinates.at);
+    if (body.at != NULL) lg_put_text(out, body.at);
+    lg_put(out, "}\n");
+    plan->failed |= coordinates.failed || body.failed || launch->extras.failed;
+    lg_free(&coordinates), lg_free(&body);
+    free(block);
 }
 
 bool lg_can_store(const lg_step *s) {

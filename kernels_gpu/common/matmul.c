@@ -120,27 +120,6 @@ static void put_scales(lg_plan *plan, lg_launch *launch, const lg_step *s, const
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-void lg_put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
-                  const linnet_device_tensor *y, int y_outer) {
-    lg_text *text = &launch->source;
-    lg_put(text, "#define %s(i) (0", name);
-    const int64_t matrix = outer > 0 ? lg_shape_product(t, outer, t->rank) : 0;
-    int64_t inner = 1;
-    bool whole = outer == y_outer;
-    for (int d = 0; d < outer && whole; ++d) whole = t->shape[d] == y->shape[d];
-    if (whole && outer > 0) lg_put(text, "+(i)*lg_n%d", lg_number(launch, matrix));
-    for (int d = y_outer - 1; d >= 0 && !whole; --d) {
-        const int own = d - (y_outer - outer);
-        if (own >= 0 && t->shape[own] != 1) {
-            lg_put(text, "+(i)/lg_n%d", lg_number(launch, inner));
-            lg_put(text, "%%lg_n%d", lg_number(launch, y->shape[d]));
-            lg_put(text, "*lg_n%d", lg_number(launch, matrix * lg_shape_product(t, own + 1, outer)));
-        }
-        inner *= y->shape[d];
-    }
-    lg_put(text, ")\n");
-}
-
 typedef enum method { GENERAL, DOT, LOCAL } method;
 
 static void build(const lg_step *s, lg_plan *plan, const char *kernel, method how, bool weights) {

@@ -11,6 +11,10 @@ bool lg_converts_sums(const lg_step *s);
 /* Defines X, W, B and Y, BIAS, FLOATS, X_ZERO and W_ZERO(channel), which reads packed memory, and appends product.inc.
  * The kernel's own arguments have been passed. */
 void lg_define_product(lg_plan *plan, lg_launch *launch, const lg_step *s);
+/* Defines NAME(i), the place of matrix i in an operand with `outer` axes in front of its matrices: axes of size 1 are
+ * broadcast to those of the result y. Sizes are arguments, so the kernel's own ones have been passed. */
+void lg_put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
+                  const linnet_device_tensor *y, int y_outer);
 
 /* A matrix product, or several: y = a b, where a step of a row of a is a_m elements, and so on. */
 typedef struct lg_matmul {
@@ -21,9 +25,5 @@ typedef struct lg_matmul {
 
 /* Reads the sizes by NumPy's rules for vectors, matrices and batches. */
 bool lg_matmul_open(const lg_step *s, lg_matmul *out);
-/* Defines BATCH_A(i): the place of matrix i, where axes of size 1 are broadcast to those of the result. Sizes are
- * arguments, so the kernel's own ones have been passed. */
-void lg_put_batch(lg_launch *launch, const char *name, const linnet_device_tensor *t, int outer,
-                  const linnet_device_tensor *y, int y_outer);
 
 #endif

@@ -176,6 +176,7 @@ static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int num
         snprintf(d->driver + length, sizeof d->driver - length, ", NVRTC %d.%d", nvrtc->major, nvrtc->minor);
     }
     describe_machine(d, host, id);
+    if (d->machine.compute < 50 || d->machine.units <= 0 || d->machine.shared_bytes == 0) return false;
     if (cu->DevicePrimaryCtxRetain(&d->context, id) != CUDA_SUCCESS) return false;
     set_table(d, number_of(cu, id, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 ? " shared-memory" : "");
     return true;

@@ -1,4 +1,5 @@
-/* work.c - claims of the CUDA backend: each is one step, which is one or several launches. */
+/* work.c - claims of the CUDA backend: each is one step, or several that one kernel runs, as one or several launches.
+ */
 #include "kernels_gpu/cuda/backend.h"
 
 #include <stdio.h>
@@ -6,24 +7,14 @@
 #include <string.h>
 
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
-    lg_device *d = context;
+    const lg_device *d = context;
     lg_plan plan = {0};
-    lg_step *s = malloc(sizeof *s);
-    double cost = 0;
-    (void)count;
-    if (s == NULL) return LG_NO_MEMORY;
-    const lg_kernel *kernel = lg_step_open(s, &d->machine, steps[0]) ? lg_choose(s, &cost) : NULL;
-    out->count = kernel != NULL;
-    if (kernel != NULL) {
-        kernel->build(s, &plan);
-        if (plan.failed) out->count = 0; /* the step runs on the CPU */
-        out->scratch_bytes = plan.scratch_bytes;
-        out->packed_bytes = plan.packed.length;
-        out->kernel = kernel->name;
-        for (int i = 0; i < plan.n && d->cu == NULL && d->options.texts[0] != 0; ++i) lg_show(d, &plan.launches[i]);
-        lg_plan_free(&plan);
-    }
-    free(s);
+    out->count = lg_plan_steps(&d->machine, steps, count, &plan, &out->kernel); /* 0: the step runs on the CPU */
+    out->fused = out->count > 1;
+    out->scratch_bytes = plan.scratch_bytes;
+    out->packed_bytes = plan.packed.length;
+    for (int i = 0; i < plan.n && d->cu == NULL && d->options.texts[0] != 0; ++i) lg_show(d, &plan.launches[i]);
+    lg_plan_free(&plan);
     return 0;
 }
 
@@ -164,21 +155,20 @@ static int prepare_claim(lg_device *d, lg_queue *q, const linnet_work *work, con
 static int prepare(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *out) {
     lg_device *d = context;
     lg_plan plan = {0};
-    double cost = 0;
-    int code = LG_BAD_STEP;
-    lg_step *s = malloc(sizeof *s);
+    const char *name = "";
     lg_state *state = calloc(1, sizeof *state);
-    const int entered = s == NULL || state == NULL ? LG_NO_MEMORY : lg_enter(d);
-    if (entered != 0) {
-        free(s);
+    int code = state == NULL ? LG_NO_MEMORY : lg_enter(d);
+    if (code != 0) {
         free(state);
-        return entered;
+        return code;
     }
-    const lg_kernel *kernel = lg_step_open(s, &d->machine, work->steps[0]) ? lg_choose(s, &cost) : NULL;
-    if (kernel != NULL) kernel->build(s, &plan);
-    if (kernel != NULL && !plan.failed) code = prepare_claim(d, lg_queue_of(queue), work, &plan, state);
+    if (!lg_are_inside(&d->machine, work))
+        code = LINNET_DEVICE_REFUSES;
+    else if (lg_plan_steps(&d->machine, work->steps, work->count, &plan, &name) == work->count)
+        code = prepare_claim(d, lg_queue_of(queue), work, &plan, state);
+    else
+        code = LG_BAD_STEP;
     lg_plan_free(&plan);
-    free(s);
     if (code != 0)
         free_state(d, state, true);
     else

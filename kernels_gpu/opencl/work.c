@@ -1,4 +1,5 @@
-/* work.c - claims of the OpenCL backend: each is one step, which is one or several launches. */
+/* work.c - claims of the OpenCL backend: each is one step, or several that one kernel runs, as one or several launches.
+ */
 #include "kernels_gpu/opencl/backend.h"
 
 #include <stdio.h>
@@ -25,23 +26,13 @@ struct lg_state {
 };
 
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
-    lg_device *d = context;
+    const lg_device *d = context;
     lg_plan plan = {0};
-    lg_step *s = malloc(sizeof *s);
-    double cost = 0;
-    (void)count;
-    if (s == NULL) return LG_NO_MEMORY;
-    const lg_kernel *kernel = lg_step_open(s, &d->machine, steps[0]) ? lg_choose(s, &cost) : NULL;
-    out->count = kernel != NULL;
-    if (kernel != NULL) {
-        kernel->build(s, &plan);
-        if (plan.failed) out->count = 0; /* the step runs on the CPU */
-        out->scratch_bytes = plan.scratch_bytes;
-        out->packed_bytes = plan.packed.length;
-        out->kernel = kernel->name;
-        lg_plan_free(&plan);
-    }
-    free(s);
+    out->count = lg_plan_steps(&d->machine, steps, count, &plan, &out->kernel); /* 0: the step runs on the CPU */
+    out->fused = out->count > 1;
+    out->scratch_bytes = plan.scratch_bytes;
+    out->packed_bytes = plan.packed.length;
+    lg_plan_free(&plan);
     return 0;
 }
 
@@ -72,8 +63,13 @@ static int view_of(const lg_device *d, lg_state *state, const linnet_span *span,
     return code;
 }
 
+/* The memory objects of a claim's operands that launches have used so far. */
+typedef struct views {
+    cl_mem inputs[LG_MOST_STEPS][LG_MOST_OPERANDS], outputs[LG_MOST_STEPS][LG_MOST_OPERANDS], scratch, packed;
+} views;
+
 static int set_arguments(lg_device *d, const linnet_work *work, lg_state *state, const lg_launch *launch,
-                         cl_kernel kernel, cl_mem *inputs, cl_mem *outputs, cl_mem *others) {
+                         cl_kernel kernel, views *seen) {
     for (int i = 0; i < launch->n_arguments; ++i) {
         const lg_argument *a = &launch->arguments[i];
         const linnet_span *span = NULL;
@@ -82,10 +78,10 @@ static int set_arguments(lg_device *d, const linnet_work *work, lg_state *state,
         size_t size = sizeof(cl_mem);
         int code = 0;
         switch (a->kind) {
-        case LG_INPUT: span = &work->inputs[0][a->index], view = &inputs[a->index]; break;
-        case LG_OUTPUT: span = &work->outputs[0][a->index], view = &outputs[a->index]; break;
-        case LG_SCRATCH: span = &work->scratch, view = &others[0]; break;
-        case LG_PACKED: span = &work->packed, view = &others[1]; break;
+        case LG_INPUT: span = &work->inputs[a->step][a->index], view = &seen->inputs[a->step][a->index]; break;
+        case LG_OUTPUT: span = &work->outputs[a->step][a->index], view = &seen->outputs[a->step][a->index]; break;
+        case LG_SCRATCH: span = &work->scratch, view = &seen->scratch; break;
+        case LG_PACKED: span = &work->packed, view = &seen->packed; break;
         case LG_INTEGER: value = &a->integer, size = sizeof a->integer; break;
         default: value = &a->real, size = sizeof a->real; break;
         }
@@ -101,7 +97,7 @@ static int set_arguments(lg_device *d, const linnet_work *work, lg_state *state,
 }
 
 static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan *plan, lg_state *state) {
-    cl_mem inputs[LG_MOST_OPERANDS] = {0}, outputs[LG_MOST_OPERANDS] = {0}, others[2] = {0};
+    views seen = {0};
     for (int i = 0; i < plan->n; ++i) {
         const lg_launch *launch = &plan->launches[i];
         lg_ready *ready = &state->launches[i];
@@ -116,7 +112,7 @@ static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan
             ready->local[k] = launch->local[k];
             ready->global[k] = (launch->global[k] + launch->local[k] - 1) / launch->local[k] * launch->local[k];
         }
-        code = set_arguments(d, work, state, launch, ready->kernel, inputs, outputs, others);
+        code = set_arguments(d, work, state, launch, ready->kernel, &seen);
         if (code != 0) return code;
     }
     return 0;
@@ -125,20 +121,15 @@ static int prepare_launches(lg_device *d, const linnet_work *work, const lg_plan
 static int prepare(void *context, linnet_handle queue, const linnet_work *work, linnet_handle *out) {
     lg_device *d = context;
     lg_plan plan = {0};
-    double cost = 0;
+    const char *name = "";
     int code = LG_BAD_STEP;
-    lg_step *s = malloc(sizeof *s);
     lg_state *state = calloc(1, sizeof *state);
-    if (s == NULL || state == NULL) {
-        free(s);
-        free(state);
-        return LG_NO_MEMORY;
-    }
-    const lg_kernel *kernel = lg_step_open(s, &d->machine, work->steps[0]) ? lg_choose(s, &cost) : NULL;
-    if (kernel != NULL) kernel->build(s, &plan);
-    if (kernel != NULL && !plan.failed) {
+    if (state == NULL) return LG_NO_MEMORY;
+    if (!lg_are_inside(&d->machine, work)) {
+        code = LINNET_DEVICE_REFUSES;
+    } else if (lg_plan_steps(&d->machine, work->steps, work->count, &plan, &name) == work->count) {
         state->launches = calloc((size_t)plan.n, sizeof *state->launches);
-        state->views = calloc(2 * LG_MOST_OPERANDS + 2, sizeof *state->views);
+        state->views = calloc(sizeof(views) / sizeof(cl_mem), sizeof *state->views);
         code = state->launches == NULL || state->views == NULL ? LG_NO_MEMORY : prepare_launches(d, work, &plan, state);
         if (code == 0 && plan.packed.length > 0) /* the bytes are freed below: it is a blocking write */
             code = d->cl->EnqueueWriteBuffer(lg_queue_of(queue)->queue, lg_buffer(work->packed.buffer), CL_TRUE,
@@ -155,7 +146,6 @@ static int prepare(void *context, linnet_handle queue, const linnet_work *work, 
         snprintf(state->name, sizeof state->name, "%s", d->machine.host->step_name(work->steps[0]));
     }
     lg_plan_free(&plan);
-    free(s);
     if (code != 0)
         free_state(d, state);
     else

@@ -102,6 +102,8 @@ typedef struct linnet_device_tensor {
     int32_t value; /* number that identifies the value: an output of one step and the inputs that read it have the same
                       number. The body of a loop or a branch is a graph with numbers of its own */
     linnet_layout axes; /* of the memory; what `describe` said if layout != 0 */
+    int64_t readers;    /* operands of steps that read the value, and 1 more if it is a result of the plan or a variable
+                         * gets it. 1: a fused claim with the reader need not store it. 0: not known (`cost`, `offer`) */
 } linnet_device_tensor;
 
 /* Returns the name of the runtime op, or for a user op (linnet_ext.h) its own name, such as "com.example.crop". */

@@ -42,6 +42,7 @@ linnet_status ln_device_tensor(const ln_tensor *t, const ln_step_value *value, l
     if (t->dtype != LINNET_NONE) {
         own.name = value->name;
         own.value = value->value;
+        own.readers = value->readers;
         own.variable = value->variable;
         own.rank = t->rank;
         memcpy(own.shape, t->dims, (size_t)t->rank * sizeof *own.shape);

@@ -15,6 +15,7 @@ typedef struct ln_step_value {
     uint32_t token;              /* its layout on the device; 0: dense */
     const linnet_device *device; /* which may describe the token; NULL if the token is 0 */
     int32_t value;               /* number in the plan */
+    int64_t readers;             /* linnet_device_tensor */
     uint64_t bytes;
 } ln_step_value;
 

@@ -226,7 +226,10 @@ int make(nvrtcProgram program, unsigned compute) {
                 unlink((temporary + std::string(name)).c_str());
             rmdir(temporary);
         }
-        if (!built) return COMPILATION;
+        if (!built) {
+            fprintf(stderr, "stand-in: nvrtcCompileProgram: %.2000s\n", program->log.c_str());
+            return COMPILATION;
+        }
         write_file(kept, library);
     }
     lg_cpu_header header = {};

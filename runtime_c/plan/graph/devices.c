@@ -118,6 +118,7 @@ linnet_status ln_device_step_of(ln_work *w, const ln_work_node *node, uint8_t pl
         const ln_work_value *v = ln_value_at(w, at);
         values[k].name = v->name;
         values[k].value = at;
+        values[k].readers = w->readers != NULL ? w->readers[at] : 0;
         if (v->variable >= 0) values[k].variable = w->model->variables[v->variable].name;
         values[k].token = v->device == place ? ln_token_of(w, at) : 0;
         values[k].device = &ln_device_at(w, place)->is;

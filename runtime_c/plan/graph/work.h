@@ -156,6 +156,7 @@ typedef struct ln_work {
     int32_t graph;                /* 0; a body: its number, in the order in which bodies are opened */
     struct ln_refusals *refusals; /* what devices have refused in earlier builds (refusals.h) */
     ln_list claims, moves;        /* ln_work_claim *, ln_work_move */
+    int32_t *readers;             /* per value, from ln_pass_claims: linnet_device_tensor.readers; NULL: not known */
     uint32_t *tokens; /* per value, from ln_pass_claims: its private layout on a device; 0: dense; NULL: all are */
     ln_home *homes;   /* per value, from ln_find_buffers */
     int32_t n_homes, room_for_homes;

@@ -151,6 +151,23 @@ static linnet_status claim_run(ln_work *w, const run *r) {
     return status;
 }
 
+/* Counts who reads each value; no pass adds a reader after this one. */
+static bool count_readers(ln_work *w) {
+    int32_t *readers = ln_pool_array(&w->pool, w->values.count, sizeof *readers);
+    if (readers == NULL) return false;
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        readers[i] = v->fetched || v->exported || v->committed;
+    }
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        for (int k = 0; node->state == LN_NODE_READY && k < ln_slots(node); ++k)
+            if (node->inputs[k] >= 0) readers[node->inputs[k]]++;
+    }
+    w->readers = readers;
+    return true;
+}
+
 linnet_status ln_pass_claims(ln_work *w) {
     linnet_status status = LINNET_OK;
     w->tokens = ln_pool_array(&w->pool, w->values.count, sizeof *w->tokens);
@@ -161,7 +178,7 @@ linnet_status ln_pass_claims(ln_work *w) {
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i)
         if (ln_node_at(w, i)->state == LN_NODE_READY && ln_node_at(w, i)->n_outputs > 0)
             status = accept(w, ln_node_at(w, i));
-    run *r = status == LINNET_OK ? ln_pool_alloc(&w->pool, sizeof *r) : NULL;
+    run *r = status == LINNET_OK && count_readers(w) ? ln_pool_alloc(&w->pool, sizeof *r) : NULL;
     if (r == NULL) return status != LINNET_OK ? status : ln_work_no_memory(w);
     for (int32_t i = 0; i < w->nodes.count && status == LINNET_OK; ++i) {
         if (!is_step(w, ln_node_at(w, i)) || ln_node_at(w, i)->claim != NULL) continue;
