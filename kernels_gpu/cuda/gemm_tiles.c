@@ -49,7 +49,6 @@ static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, 
     if (t->math == LG_BY_COPIES && (machine->compute != 90 || !g->dense || g->row_sums || split > 1)) return false;
     if ((g->kind == 0) != (t->math == LG_BY_ADDING)) return false;
     if (t->math == LG_BY_GROUPS && (machine->compute != 90 || g->row_sums)) return false;
-    if (t->stages * 1 < 3 && machine->compute < 80) return false;
     if (lg_gemm_shared(t, cluster) > machine->shared_bytes) return false;
     const int64_t steps = up(g->depth * g->size, t->tk);
     if (g->kind == LG_KIND_TF32 && t->math >= LG_BY_GROUPS && !g->packs) return false; /* B has to be rounded */

@@ -27,9 +27,7 @@ def compile_case(case: g.Case, arch: str, folder: Path) -> dict[str, int]:
         raise RuntimeError(f"{case.name} for sm_{arch}:\n{done.stderr[:4000]}")
     said = done.stderr
     out = {"registers": int(re.findall(r"Used (\d+) registers", said)[0])}
-    out["spills"] = sum(int(v) for v in re.findall(r"(\d+) bytes spill", said)) + int(
-        re.findall(r"(\d+) bytes stack frame", said)[0]
-    )
+    out["spills"] = sum(int(v) for v in re.findall(r"(\d+) bytes (?:spill|stack frame)", said))
     out["shared"] = case.tile.shared(case.cluster)
     for line in said.splitlines():
         if "warning" in line.lower() or "serialized" in line:
