@@ -7,7 +7,7 @@
 #include "kernels_gpu/common/window.h"
 
 /* As in gemm_parts.inc and mma.inc. */
-enum { LG_LOAD_CHUNKS, LG_LOAD_WORDS, LG_LOAD_GATHER };
+enum { LG_LOAD_CHUNKS, LG_LOAD_WORDS, LG_LOAD_GATHER, LG_LOAD_TURNED };
 enum { LG_BY_ADDING, LG_BY_WARPS, LG_BY_GROUPS, LG_BY_COPIES }; /* MATH: multiply-adds, mma, wgmma; gemm_tma.inc */
 
 /* Kinds of mma.inc, and 0. */

@@ -11,6 +11,7 @@ static bool open(const lg_step *s, bool adds, lg_gemm *g, lg_matmul *z) {
     const bool whole = g->depth * g->size % 16 == 0;
     g->a_load = whole && g->a_k == 1 && g->a_m * g->size % 16 == 0 ? LG_LOAD_CHUNKS : other;
     g->b_load = whole && g->b_k == 1 && g->b_n * g->size % 16 == 0 ? LG_LOAD_CHUNKS : other;
+    if (g->size == 2 && g->b_n == 1 && g->n % 8 == 0 && g->b_k % 8 == 0) g->b_load = LG_LOAD_TURNED;
     g->packs = s->inputs[1].constant && s->inputs[1].data != NULL && z->b_outer == 0 &&
                (g->b_load != LG_LOAD_CHUNKS || kind == LG_KIND_TF32);
     if (g->packs) g->b_load = LG_LOAD_CHUNKS;

@@ -34,8 +34,8 @@ static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile
     if (resident > t->blocks) resident = t->blocks;
     if (resident < 1) resident = 1;
     if (resident > blocks / machine->units) resident = blocks > machine->units ? blocks / machine->units : 1;
-    const double gathers =
-        (g->a_load == LG_LOAD_CHUNKS ? 1 : 4) * t->tm + (g->b_load == LG_LOAD_CHUNKS ? 1 : 4) * t->tn;
+    const double gathers = (g->a_load == LG_LOAD_CHUNKS ? 1 : 4) * t->tm +
+                           (g->b_load == LG_LOAD_CHUNKS || g->b_load == LG_LOAD_TURNED ? 1 : 4) * t->tn;
     const double computing = (double)t->tm * t->tn * t->tk / rates[t->math], loading = gathers * t->tk / 40;
     const double waiting = 900.0 / (t->stages - 1); /* a load's latency, in the steps that are ahead */
     double step = resident * (computing > loading ? computing : loading);
@@ -47,6 +47,7 @@ static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile
 
 static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, int split, bool cluster) {
     if (t->math == LG_BY_COPIES && (machine->compute != 90 || !g->dense || g->row_sums || split > 1)) return false;
+    if (g->b_load == LG_LOAD_TURNED && t->math != LG_BY_WARPS) return false;
     if ((g->kind == 0) != (t->math == LG_BY_ADDING)) return false;
     if (t->math == LG_BY_GROUPS && (machine->compute != 90 || g->row_sums)) return false;
     if (lg_gemm_shared(t, cluster) > machine->shared_bytes) return false;

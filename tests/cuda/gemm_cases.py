@@ -40,7 +40,7 @@ static ln_u16 ln_f32_to_f16(float v) { return lg_cpu_f32_to_f16(v); }
 
 KINDS = {"f32": 0, "f16": 1, "bf16": 2, "tf32": 3, "s8": 4, "u8s8": 5, "s8u8": 6, "u8": 7}
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8s8": 1, "s8u8": 1, "u8": 1}
-LOADS = {"chunks": 0, "words": 1, "gather": 2}
+LOADS = {"chunks": 0, "words": 1, "gather": 2, "turned": 3}
 
 
 @dataclass(frozen=True)

@@ -387,8 +387,10 @@ def shapes_of(case: g.Case) -> list[Shape]:
     for m, n, k in sizes:
         a_ts = (True, False) if case.a_load != "chunks" else (False,)
         for a_t in a_ts:
-            for b_k in (True, False) if case.b_load != "chunks" else (False,):
+            b_ks = {"chunks": (False,), "turned": (True,)}.get(case.b_load, (True, False))
+            for b_k in b_ks:
                 depth = k + 1 if case.a_load != "chunks" and case.b_load != "chunks" else k
+                n = -(-n // 8) * 8 if case.b_load == "turned" else n
                 out.append(Shape(m=m, n=n, depth=depth, z=1 if case.dtype[0] in "su" else 2, a_t=a_t, b_k=b_k))
     return out
 
@@ -405,6 +407,8 @@ def small_cases() -> list[g.Case]:
             cases.append(g.Case(dtype, tile, other, other))
             cases.append(g.Case(dtype, tile, conv=True, fill=dtype[0] in "su", split=2))
             cases.append(g.Case(dtype, tile, other, "chunks", conv=True, first=True))
+    cases += [g.Case("f16", t64, "chunks", "turned"), g.Case("bf16", narrow, "gather", "turned")]
+    cases += [g.Case("f16", t32, "chunks", "turned", split=2)]
     cases += [g.Case("s8", t64, "gather", "gather", zeros=True), g.Case("u8", t64, "gather", conv=True, zeros=True)]
     cases += [g.Case("s8", t64, conv=True, zeros=True, fill=True), g.Case("s8", t64, zeros=True)]
     cases += [g.Case("u8", t64, zeros=True, split=3), g.Case("s8u8", t32), g.Case("f32", wide)]
