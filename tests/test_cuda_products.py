@@ -122,3 +122,30 @@ def test_depthwise(dtype: str, tolerance: float, axis: int) -> None:
         outputs[f"y{i}"] = ops.cast(y, dtype="f32") if dtype != "f32" else y
     graph.signature("infer", inputs, outputs)
     check(graph, feeds, "depthwise", "conv", tolerance)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_integers_are_the_cpus(axis: int) -> None:
+    """8-bit convolutions and products, with zero points and padding, give the CPU's bits."""
+    graph, feeds, outputs, inputs = Graph(), {}, {}, {}
+    for i, (n, channels, kernel, stride) in enumerate([(24, 16, 3, 1), (40, 32, 1, 1), (10, 3, 3, 2), (72, 48, 3, 2)]):
+        shape = (2, channels, 9, 7) if axis == 1 else (2, 9, 7, channels)
+        x = inputs[f"x{i}"] = graph.placeholder(f"x{i}", shape)
+        feeds[f"x{i}"] = floats(*shape) + 0.7  # not around 0, so there are zero points
+        w, b = graph.constant(floats(n, channels, kernel, kernel), f"w{i}"), graph.constant(floats(n), f"b{i}")
+        pads = [kernel // 2] * 4
+        outputs[f"y{i}"] = ops.relu(ops.conv(x, w, b, channel_axis=axis, strides=[stride] * 2, pads=pads))
+    for i, (m, n, k) in enumerate([(33, 40, 64), (5, 70, 19)]):
+        x = inputs[f"a{i}"] = graph.placeholder(f"a{i}", (m, k))
+        feeds[f"a{i}"] = floats(m, k) - 0.4
+        outputs[f"z{i}"] = ops.matmul(x, graph.constant(floats(k, n), f"v{i}"))
+    graph.signature("infer", inputs, outputs)
+    quantized = linnet.quantize(graph, [feeds], dtype="i8")
+    with clean():
+        session = linnet.Session(quantized, device=cuda_device())
+        used = {(step.op, step.kernel) for step in session.steps if step.op in ("conv", "matmul")}
+        assert used == {("conv", "conv_tensor"), ("matmul", "matmul_tensor")}, used
+        got, want = session.run(feeds), linnet.Session(quantized).run(feeds)
+        del session
+    for name, value in want.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
