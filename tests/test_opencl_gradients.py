@@ -47,13 +47,36 @@ def add_conv(cases: Cases, case: int, dtype: str, last: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("kernel", ["conv_gradient", "conv_gradient_local", "conv_gradient_group"])
-@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize(
+    "kernel",
+    ["conv_gradient", *(pytest.param(f"conv_gradient_{k}", marks=pytest.mark.more) for k in ("local", "group"))],
+)
+@pytest.mark.parametrize("last", [False, pytest.param(True, marks=pytest.mark.more)], ids=["first", "last"])
 def test_gradients_of_weights(kernel: str, last: bool, dtype: str) -> None:
     cases = Cases("conv_gradient")
     for case in range(len(CONVS)):
         add_conv(cases, case, dtype, last)
     cases.check(f"kernel={kernel}", kernel=kernel)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("op", ["conv", "conv_transpose"])
+def test_products_through_local_memory(op: str, last: bool, dtype: str) -> None:
+    """conv_local, and conv_transpose_local, which is the gradient of a convolution's input."""
+    cases = Cases(op)
+    for images, channels, outputs, groups, axes in CONVS:
+        if op == "conv_transpose":
+            axes = [(size, kernel, 1, dilation, pads) for size, kernel, _, dilation, pads in axes]
+        size, kernel = [a[0] for a in axes], [a[1] for a in axes]
+        x = [images, *size, channels] if last else [images, channels, *size]
+        across = [channels, outputs // groups] if op == "conv_transpose" else [outputs, channels // groups]
+        weights, bias = values(dtype, *across, *kernel), values(dtype, outputs)
+        cases.add(values(dtype, *x), dtype, more=[weights, bias], strides=[a[2] for a in axes], group=groups,
+                  dilations=[a[3] for a in axes], pads=[a[4][i] for i in (0, 1) for a in axes],
+                  channel_axis=-1 if last else 1)  # fmt: skip
+    cases.check(f"kernel={op}_local", kernel=f"{op}_local")
 
 
 def test_gradients_of_weights_have_the_same_bits_in_each_run() -> None:
@@ -126,7 +149,7 @@ def test_moments(kind: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("kind", ["lstm", *(pytest.param(k, marks=pytest.mark.more) for k in ("rnn", "gru"))])
 def test_gradients_of_sequences(kind: str, dtype: str) -> None:
     """The forward pass with what its gradient reads, and the gradient."""
     gates, forward, back = {"rnn": 1, "gru": 3, "lstm": 4}[kind], Cases("recurrent"), Cases("recurrent_gradient")

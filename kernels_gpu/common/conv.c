@@ -1,6 +1,11 @@
-/* conv.c - convolutions and transposed ones: the kernels of conv.inc and conv_transpose.inc. */
+/* conv.c - convolutions and transposed ones: the kernels of conv.inc, conv_transpose.inc and
+ * conv_local.inc. */
 #include "kernels_gpu/common/product.h"
 #include "kernels_gpu/common/window.h"
+
+#include <string.h>
+
+enum { TILE = 64, TILE_ITEMS = 256, TILE_DEPTH = 16 }; /* of conv_local.inc */
 
 static bool open(const lg_step *s, lg_window *w, bool turned) {
     const linnet_device_tensor *weights = &s->inputs[1];
@@ -25,12 +30,28 @@ bool lg_can_pointwise(const lg_step *s) {
     return true;
 }
 
-typedef enum method { GENERAL, POINTWISE, TRANSPOSED } method;
+/* Floats with many channels. On a processor only if it is asked for. */
+static bool can_local(const lg_step *s, bool turned, const char *name) {
+    lg_window w;
+    const lg_machine *m = s->machine;
+    if (!lg_can_multiply(s) || !lg_is_float(s->inputs[0].dtype) || !open(s, &w, turned)) return false;
+    if (m->most_items < TILE_ITEMS || m->local_bytes < 2 * TILE_DEPTH * TILE * sizeof(float)) return false;
+    if (turned && w.stride[0] * w.stride[1] * w.stride[2] != 1) return false; /* most taps would be between elements */
+    const int64_t groups = lg_integer(s, "group", 1);
+    if (strcmp(m->prefer, name) == 0) return true;
+    return !m->is_cpu && w.channels / groups >= TILE_DEPTH && w.out_channels / groups >= TILE / 2;
+}
+
+bool lg_can_conv_local(const lg_step *s) { return can_local(s, false, "conv_local"); }
+bool lg_can_conv_transpose_local(const lg_step *s) { return can_local(s, true, "conv_transpose_local"); }
+
+typedef enum method { GENERAL, POINTWISE, TRANSPOSED, LOCAL, LOCAL_TRANSPOSED } method;
 
 static void build(const lg_step *s, lg_plan *plan, method how) {
     lg_window w;
-    lg_launch *launch = lg_add(plan, how == TRANSPOSED ? "lg_conv_transpose" : "lg_conv");
-    if (launch == NULL || !open(s, &w, how == TRANSPOSED)) {
+    const bool turned = how == TRANSPOSED || how == LOCAL_TRANSPOSED, local = how == LOCAL || how == LOCAL_TRANSPOSED;
+    lg_launch *launch = lg_add(plan, local ? "lg_conv_local" : turned ? "lg_conv_transpose" : "lg_conv");
+    if (launch == NULL || !open(s, &w, turned)) {
         plan->failed = true;
         return;
     }
@@ -41,7 +62,8 @@ static void build(const lg_step *s, lg_plan *plan, method how) {
     }
     const int rows = outputs >= 8 ? 8 : outputs >= 4 ? 4 : outputs >= 2 ? 2 : 1;
     lg_define(launch, "POINTWISE", how == POINTWISE);
-    lg_define(launch, "LAST", w.y_last);
+    lg_define(launch, "TURNED", turned);
+    lg_define(launch, "LAST", local ? w.x_last : w.y_last); /* in which order items take channels and pixels */
     lg_define(launch, "ROWS", rows);
     lg_pass(launch, LG_INPUT, 0);
     lg_pass(launch, LG_INPUT, 1);
@@ -60,9 +82,16 @@ static void build(const lg_step *s, lg_plan *plan, method how) {
     lg_pass_integer(launch, w.x_x);
     lg_pass_integer(launch, w.y_c);
     lg_pass_integer(launch, w.y_x);
+    if (local) lg_pass_integer(launch, w.batch);
     lg_define_product(plan, launch, s);
     lg_put_store(plan, launch, s);
-    lg_put_file(launch, how == TRANSPOSED ? "conv_transpose" : "conv");
+    lg_put_file(launch, local ? "conv_local" : turned ? "conv_transpose" : "conv");
+    if (local) {
+        const int64_t all = w.batch * w.out[0] * w.out[1] * w.out[2];
+        lg_range(launch, (all + TILE - 1) / TILE * TILE_ITEMS, (outputs + TILE - 1) / TILE, groups);
+        lg_local(launch, TILE_ITEMS, 1, 1);
+        return;
+    }
     const int64_t columns = how == TRANSPOSED ? w.out[2] : (w.out[2] + 3) / 4;
     const int64_t pixels = columns * w.out[1] * w.out[0], blocks = (outputs + rows - 1) / rows;
     if (w.y_last)
@@ -74,3 +103,5 @@ static void build(const lg_step *s, lg_plan *plan, method how) {
 void lg_build_conv(const lg_step *s, lg_plan *plan) { build(s, plan, GENERAL); }
 void lg_build_pointwise(const lg_step *s, lg_plan *plan) { build(s, plan, POINTWISE); }
 void lg_build_conv_transpose(const lg_step *s, lg_plan *plan) { build(s, plan, TRANSPOSED); }
+void lg_build_conv_local(const lg_step *s, lg_plan *plan) { build(s, plan, LOCAL); }
+void lg_build_conv_transpose_local(const lg_step *s, lg_plan *plan) { build(s, plan, LOCAL_TRANSPOSED); }

@@ -51,7 +51,10 @@ def conv_cases(dtype: str) -> list[g.Case]:
 def checked_cases() -> list[g.Case]:
     more = [g.Case(d, t) for d in ("f16", "bf16", "tf32", "s8", "u8") for t in (g.G64, g.G128, g.G256, g.T128, g.T256)]
     more += [g.Case("f16", g.G64, "gather", "gather"), g.Case("tf32", g.G64, "words", "words")]
-    more += [g.Case("s8", g.G64, conv=True, fill=True), g.Case("f16", g.M64, conv=True, split=2, cluster=True, first=True)]
+    more += [
+        g.Case("s8", g.G64, conv=True, fill=True),
+        g.Case("f16", g.M64, conv=True, split=2, cluster=True, first=True),
+    ]
     more += [g.Case("f32", g.F64, conv=True, split=4, cluster=True)]
     return r.small_cases() + more
 
@@ -60,8 +63,8 @@ DTYPES = ("f16", "tf32", "s8", "f32")
 LAYERS = (  # channels, size, outputs, kernel, stride, how often in ResNet-50
     (64, 56, 64, 1, 1, 1), (64, 56, 64, 3, 1, 3), (64, 56, 256, 1, 1, 4), (256, 56, 64, 1, 1, 2), (256, 56, 128, 1, 1, 1),
     (128, 56, 128, 3, 2, 1), (128, 28, 512, 1, 1, 4), (256, 56, 512, 1, 2, 1), (512, 28, 128, 1, 1, 3), (128, 28, 128, 3, 1, 3),
-    (512, 28, 256, 1, 1, 1), (256, 28, 256, 3, 2, 1), (256, 14, 1024, 1, 1, 6), (512, 28, 1024, 1, 2, 1), (1024, 14, 256, 1, 1, 5),
-    (256, 14, 256, 3, 1, 5), (1024, 14, 512, 1, 1, 1), (512, 14, 512, 3, 2, 1), (512, 7, 2048, 1, 1, 3),
+    (512, 28, 256, 1, 1, 1), (256, 28, 256, 3, 2, 1), (256, 14, 1024, 1, 1, 6), (512, 28, 1024, 1, 2, 1),
+    (1024, 14, 256, 1, 1, 5), (256, 14, 256, 3, 1, 5), (1024, 14, 512, 1, 1, 1), (512, 14, 512, 3, 2, 1), (512, 7, 2048, 1, 1, 3),
     (1024, 14, 2048, 1, 2, 1), (2048, 7, 512, 1, 1, 2), (512, 7, 512, 3, 1, 2),
 )  # fmt: skip
 
@@ -159,7 +162,7 @@ def attempt(function: Any, *arguments: Any) -> Any:
     """The result; an exception as text."""
     try:
         return function(*arguments)
-    except Exception as error:  # noqa: BLE001 - each case stands alone
+    except Exception as error:
         return f"{type(error).__name__}: {str(error)[:160]}"
 
 
@@ -202,7 +205,11 @@ def gemm_part(d: r.Driver, dtype: str, out: dict[str, Any], has_torch: bool) -> 
         us = attempt(time_case, d, case, r.Shape(m=n, n=n, depth=n), 10, True)
         out[case.name] = us
         rate = f"{2e-6 * n**3 / us:.0f} T/s" if isinstance(us, float) else us
-        share = f"{100 * theirs / us:.0f} % of cuBLAS" if isinstance(us, float) and isinstance(theirs, float) else str(theirs)
+        share = (
+            f"{100 * theirs / us:.0f} % of cuBLAS"
+            if isinstance(us, float) and isinstance(theirs, float)
+            else str(theirs)
+        )
         lines.append(f"{case.name:40} {rate:>12} {share}")
         print(lines[-1], flush=True)
     return lines
@@ -215,7 +222,9 @@ def conv_part(d: r.Driver, dtype: str, out: dict[str, Any], has_torch: bool) -> 
         total = theirs_total = 0.0
         for layer in LAYERS:
             channels, size, outputs, kernel, stride, count = layer
-            shape = r.Shape(batch=batch, channels=channels, size=size, n=outputs, kernel=kernel, stride=stride, pad=kernel // 2)
+            shape = r.Shape(
+                batch=batch, channels=channels, size=size, n=outputs, kernel=kernel, stride=stride, pad=kernel // 2
+            )
             times = time_layer(d, dtype, shape)
             out[f"{dtype} {batch} {layer}"] = times
             good = {k: v for k, v in times.items() if isinstance(v, float)}
@@ -240,7 +249,11 @@ def run_part(folder: Path, part: str) -> None:
     d = Graphs(folder)
     has_torch = kind != "check" and os.environ.get("NO_TORCH") is None and importlib.util.find_spec("torch") is not None
     out: dict[str, Any] = {}
-    lines = check_part(d, name, out) if kind == "check" else (gemm_part if kind == "gemm" else conv_part)(d, name, out, has_torch)
+    lines = (
+        check_part(d, name, out)
+        if kind == "check"
+        else (gemm_part if kind == "gemm" else conv_part)(d, name, out, has_torch)
+    )
     place = Path(os.environ.get("OUT", folder))
     (place / f"{kind}_{name}.json").write_text(json.dumps(out, indent=1))
     (place / f"{kind}_{name}.txt").write_text("\n".join(lines) + "\n")

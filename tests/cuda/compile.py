@@ -1,7 +1,9 @@
-"""Compiles cases of gemm_cases.py to cubins with nvcc and reads what ptxas says of them: registers, spills, shared memory."""
+"""Compiles cases of gemm_cases.py to cubins with nvcc and reads what ptxas says of them: registers, spills, shared memory.
+`python tests/cuda/compile.py [PATTERN]` compares with resources.json beside it; `--write` writes that."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -25,7 +27,9 @@ def compile_case(case: g.Case, arch: str, folder: Path) -> dict[str, int]:
         raise RuntimeError(f"{case.name} for sm_{arch}:\n{done.stderr[:4000]}")
     said = done.stderr
     out = {"registers": int(re.findall(r"Used (\d+) registers", said)[0])}
-    out["spills"] = sum(int(v) for v in re.findall(r"(\d+) bytes spill", said)) + int(re.findall(r"(\d+) bytes stack frame", said)[0])
+    out["spills"] = sum(int(v) for v in re.findall(r"(\d+) bytes spill", said)) + int(
+        re.findall(r"(\d+) bytes stack frame", said)[0]
+    )
     out["shared"] = case.tile.shared(case.cluster)
     for line in said.splitlines():
         if "warning" in line.lower() or "serialized" in line:
@@ -44,15 +48,45 @@ def all_cases() -> list[g.Case]:
     return cases
 
 
-def main(pattern: str, archs: list[str]) -> None:
-    """Compiles the cases whose name matches."""
+ARCHS = ("75", "87", "90a")
+
+
+def jobs() -> list[tuple[g.Case, str]]:
+    """Each case for each architecture that has its instructions and its shared memory."""
+    out = []
+    for case in all_cases():
+        for arch in ARCHS:
+            if case.tile.math >= 2 and arch != "90a":
+                continue
+            if arch == "75" and (case.dtype in ("bf16", "tf32") or case.tile.shared(False) > 64 << 10):
+                continue
+            out.append((case, arch))
+    return out
+
+
+def names() -> list[str]:
+    """The lines of the table."""
+    return [f"{case.name} sm_{arch}" for case, arch in jobs()]
+
+
+def main(pattern: str, writes: bool) -> int:
+    """Compiles the cases whose line matches, and compares them with the table or writes it."""
     folder = Path(os.environ.get("OUT", "/tmp/linnet_gemm"))
-    jobs = [(c, a) for c in all_cases() for a in archs if re.search(pattern, c.name) and (c.tile.math < 2 or a == "90a")]
+    table = Path(__file__).with_name("resources.json")
+    known = json.loads(table.read_text()) if table.exists() else {}
+    chosen = [(c, a) for c, a in jobs() if re.search(pattern, f"{c.name} sm_{a}")]
+    found: dict[str, dict[str, int]] = {}
     with ThreadPoolExecutor(2) as pool:
-        futures = [(c, a, pool.submit(compile_case, c, a, folder)) for c, a in jobs]
-        for c, a, future in futures:
-            print(c.name, a, future.result(), flush=True)
+        for (c, a), result in zip(chosen, pool.map(lambda job: compile_case(*job, folder), chosen), strict=True):
+            found[f"{c.name} sm_{a}"] = result
+    wrong = [f"{name}: {known.get(name)} -> {values}" for name, values in found.items() if known.get(name) != values]
+    print("\n".join(wrong) or "as in the table")
+    if writes:
+        lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in found.items()]
+        table.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return 0 if writes else len(wrong)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2].split(",") if len(sys.argv) > 2 else ["90a"])
+    arguments = [v for v in sys.argv[1:] if v != "--write"]
+    sys.exit(main(arguments[0] if arguments else "", "--write" in sys.argv) > 0)

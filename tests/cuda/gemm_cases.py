@@ -21,7 +21,18 @@ static __device__ __forceinline__ ln_u16 ln_f32_to_bf16(float v) {
     if ((u & 0x7fffffffu) > 0x7f800000u) return (ln_u16)(u >> 16 | 64);
     return (ln_u16)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+static __device__ __forceinline__ float ln_f16_to_f32(ln_u16 h) {
+    float f;
+    asm("cvt.f32.f16 %0,%1;" : "=f"(f) : "h"(h));
+    return f;
+}
+static __device__ __forceinline__ ln_u16 ln_f32_to_f16(float f) {
+    ln_u16 h;
+    asm("cvt.rn.f16.f32 %0,%1;" : "=h"(h) : "f"(f));
+    return h;
+}
+#else
 static float ln_f16_to_f32(ln_u16 v) { return lg_cpu_f16_to_f32(v); }
 static ln_u16 ln_f32_to_f16(float v) { return lg_cpu_f32_to_f16(v); }
 #endif
@@ -51,7 +62,8 @@ class Tile:
 
     @property
     def name(self) -> str:
-        return f"{('ffma', 'mma', 'wgmma', 'tma')[self.math]}_{self.tm}x{self.tn}x{self.tk}_{self.warps_m}{self.warps_n}_{self.stages}"
+        way = ("ffma", "mma", "wgmma", "tma")[self.math]
+        return f"{way}_{self.tm}x{self.tn}x{self.tk}_{self.warps_m}{self.warps_n}_{self.stages}"
 
     def shared(self, cluster: bool) -> int:
         if self.math == 3:
@@ -97,9 +109,8 @@ class Case:
 
 
 def _operand(name: str, word: str, ctype: str) -> str:
-    return (
-        f"#define {name}_T {ctype}\n#define {name}_GET(p,i) LG_GET_{word}(p,i)\n#define {name}_PUT(p,i,v) LG_PUT_{word}(p,i,v)\n"
-    )
+    text = f"#define {name}_T {ctype}\n#define {name}_GET(p,i) LG_GET_{word}(p,i)\n"
+    return text + f"#define {name}_PUT(p,i,v) LG_PUT_{word}(p,i,v)\n"
 
 
 def source(case: Case) -> str:
@@ -107,7 +118,16 @@ def source(case: Case) -> str:
     zero points of columns, lg_n2 that of their terms, lg_n3 X_ZERO."""
     tile = case.tile
     floats = case.dtype in ("f32", "tf32", "f16", "bf16")
-    words = {"f32": "f32", "tf32": "f32", "f16": "f16", "bf16": "bf16", "s8": "i8", "u8": "u8", "u8s8": "u8", "s8u8": "i8"}
+    words = {
+        "f32": "f32",
+        "tf32": "f32",
+        "f16": "f16",
+        "bf16": "bf16",
+        "s8": "i8",
+        "u8": "u8",
+        "u8s8": "u8",
+        "s8u8": "i8",
+    }
     types = {"f32": "float", "f16": "ln_u16", "bf16": "ln_u16", "i8": "ln_i8", "u8": "ln_u8", "i32": "ln_i32"}
     x_word = words[case.dtype]
     w_word = {"u8s8": "i8", "s8u8": "u8"}.get(case.dtype, x_word)
@@ -125,9 +145,13 @@ def source(case: Case) -> str:
     out += "".join(f"#define {name} {value}\n" for name, value in numbers.items())
     out += "#define LG_EXTRAS ,const int lg_n0,const int lg_n1,const int lg_n2,const int lg_n3,LG_GLOBAL const char *lg_packed\n"
     out += "#define TABLE lg_n0\n#define X_ZERO " + ("0" if floats else "lg_n3") + "\n"
-    out += "#define W_ZERO(c) ((LG_GLOBAL const int *)(lg_packed+lg_n1))[c]\n" if case.zeros else "#define W_ZERO(c) 0\n"
+    out += (
+        "#define W_ZERO(c) ((LG_GLOBAL const int *)(lg_packed+lg_n1))[c]\n" if case.zeros else "#define W_ZERO(c) 0\n"
+    )
     out += "#define COLUMN_TERM(c) " + ("0" if floats else "((LG_GLOBAL const int *)(lg_packed+lg_n2))[c]") + "\n"
-    out += "#define A_OFFSET(z) ((z)*m*depth)\n#define B_BASE b\n#define B_OFFSET(z) ((z)*n*depth)\n#define CHANNEL(z) 0\n"
+    out += (
+        "#define A_OFFSET(z) ((z)*m*depth)\n#define B_BASE b\n#define B_OFFSET(z) ((z)*n*depth)\n#define CHANNEL(z) 0\n"
+    )
     if case.conv:
         out = out.replace("((z)*m*depth)", "0").replace("((z)*n*depth)", "0")
     out += "#define BIAS_AT(c) (c)\n"

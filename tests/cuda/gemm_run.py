@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import gemm_cases as g
+import numpy as np
 
 MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -58,13 +57,17 @@ class Driver:
     def upload(self, array: np.ndarray) -> ctypes.c_uint64:
         array = np.ascontiguousarray(array)
         at = self.allocate(array.nbytes)
-        self.call("cuMemcpyHtoDAsync_v2", at, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), self.stream)
+        self.call(
+            "cuMemcpyHtoDAsync_v2", at, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), self.stream
+        )
         self.wait()
         return at
 
     def download(self, at: ctypes.c_uint64, like: np.ndarray) -> np.ndarray:
         out = np.empty_like(like)
-        self.call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(out.ctypes.data), at, ctypes.c_size_t(out.nbytes), self.stream)
+        self.call(
+            "cuMemcpyDtoHAsync_v2", ctypes.c_void_p(out.ctypes.data), at, ctypes.c_size_t(out.nbytes), self.stream
+        )
         self.wait()
         return out
 
@@ -174,7 +177,9 @@ def random(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.n
     if np.prod(shape) > 1 << 21:  # repeats itself
         return np.resize(random(rng, dtype, ((1 << 20) + 7,)), shape)
     if dtype in ("s8", "u8"):
-        return rng.integers(-128 if dtype == "s8" else 0, 128 if dtype == "s8" else 256, shape).astype(stored(dtype, np.zeros(1)).dtype)
+        return rng.integers(-128 if dtype == "s8" else 0, 128 if dtype == "s8" else 256, shape).astype(
+            stored(dtype, np.zeros(1)).dtype
+        )
     return stored(dtype, rng.standard_normal(shape, np.float32))
 
 
@@ -253,14 +258,22 @@ def prepare(d: Driver, case: g.Case, s: Shape, seed: int = 1) -> tuple[Prepared,
     bias = rng.integers(-1000, 1000, s.n).astype(np.int32) if integers else random(rng, base, (s.n,))
     zero = 7 if case.fill or integers else 0
     w_zero = rng.integers(-20, 20, s.n).astype(np.int32) if case.zeros else np.zeros(s.n, np.int32)
-    sums = w.astype(np.int64).sum(-1).reshape(-1)[: s.n] if integers and s.z == 1 and not s.b_k else np.zeros(s.n, np.int64)
+    sums = (
+        w.astype(np.int64).sum(-1).reshape(-1)[: s.n]
+        if integers and s.z == 1 and not s.b_k
+        else np.zeros(s.n, np.int64)
+    )
     if integers and s.b_k:
         sums = w.astype(np.int64).sum(-2).reshape(-1)[: s.n]
     terms = -zero * (sums - s.depth * w_zero) if integers else sums
     like = np.zeros((s.z, s.m, s.n), np.int32 if integers else stored(base, np.zeros(1)).dtype)
     table = table_of(case, s) if s.batch else np.zeros((2, 2), np.int32)
     n_bytes = (s.n * 4 + 15) // 16 * 16
-    packed = table.tobytes() + w_zero.tobytes().ljust(n_bytes, b"\0") + terms.astype(np.int32).tobytes().ljust(n_bytes, b"\0")
+    packed = (
+        table.tobytes()
+        + w_zero.tobytes().ljust(n_bytes, b"\0")
+        + terms.astype(np.int32).tobytes().ljust(n_bytes, b"\0")
+    )
     memory = [d.upload(v) for v in (x, w, bias, np.frombuffer(packed, np.uint8))]
     y = d.upload(np.full(like.nbytes, 0x5A, np.uint8))
     partial = d.allocate(like.size * 4 * case.split if case.split > 1 and not case.cluster else 16)
@@ -277,7 +290,13 @@ def prepare(d: Driver, case: g.Case, s: Shape, seed: int = 1) -> tuple[Prepared,
                 for at, rows, box in ((memory[0], s.m, case.tile.tm), (memory[1], s.n, case.tile.tn))]  # fmt: skip
         tiles = -(-s.m // case.tile.tm) * -(-s.n // case.tile.tn) * s.z
         arguments = [*maps, memory[2], y, s.m, s.n, s.depth, tiles, 1, *extras]
-    return Prepared(d, case, s, arguments, sum_arguments, y, [*memory, y, partial], like), (x, w, bias, w_zero, np.int64(zero))
+    return Prepared(d, case, s, arguments, sum_arguments, y, [*memory, y, partial], like), (
+        x,
+        w,
+        bias,
+        w_zero,
+        np.int64(zero),
+    )
 
 
 def again(p: Prepared, case: g.Case) -> Prepared:
@@ -349,7 +368,8 @@ def shapes_of(case: g.Case) -> list[Shape]:
     if case.conv:
         lanes = unit if case.a_load == "chunks" else 1
         out = []
-        for channels, size, kernel, stride, pad in ((2 * lanes, 7, 3, 1, 1), (lanes, 9, 3, 2, 1), (3 * lanes, 5, 1, 1, 0), (lanes, 11, 5, 2, 2)):
+        sizes = [(2 * lanes, 7, 3, 1, 1), (lanes, 9, 3, 2, 1), (3 * lanes, 5, 1, 1, 0), (lanes, 11, 5, 2, 2)]
+        for channels, size, kernel, stride, pad in sizes:
             for last in (True, False) if case.a_load != "chunks" else (True,):
                 n = t.tn + unit + 1
                 s = Shape(batch=2, channels=channels, size=size, kernel=kernel, stride=stride, pad=pad, n=n, last=last)
@@ -357,7 +377,13 @@ def shapes_of(case: g.Case) -> list[Shape]:
                     out.append(s)
         return out
     out = []
-    for m, n, k in ((t.tm - 1, t.tn + 1, deep), (t.tm + 1, t.tn - 1, 2 * deep + unit), (t.tm, t.tn, 5 * deep), (17, 23, 3 * unit)):
+    sizes = [
+        (t.tm - 1, t.tn + 1, deep),
+        (t.tm + 1, t.tn - 1, 2 * deep + unit),
+        (t.tm, t.tn, 5 * deep),
+        (17, 23, 3 * unit),
+    ]
+    for m, n, k in sizes:
         a_ts = (True, False) if case.a_load != "chunks" else (False,)
         for a_t in a_ts:
             for b_k in (True, False) if case.b_load != "chunks" else (False,):
@@ -379,8 +405,9 @@ def small_cases() -> list[g.Case]:
             cases.append(g.Case(dtype, tile, conv=True, fill=dtype[0] in "su", split=2))
             cases.append(g.Case(dtype, tile, other, "chunks", conv=True, first=True))
     cases += [g.Case("s8", t64, "gather", "gather", zeros=True), g.Case("u8", t64, "gather", conv=True, zeros=True)]
-    cases += [g.Case("s8", t64, conv=True, zeros=True, fill=True), g.Case("s8", t64, zeros=True), g.Case("u8", t64, zeros=True, split=3), g.Case("s8u8", t32)]
-    cases += [g.Case("f32", wide), g.Case("f32", wide, "words", "words", split=2), g.Case("f32", wide, "words", conv=True, first=True)]
+    cases += [g.Case("s8", t64, conv=True, zeros=True, fill=True), g.Case("s8", t64, zeros=True)]
+    cases += [g.Case("u8", t64, zeros=True, split=3), g.Case("s8u8", t32), g.Case("f32", wide)]
+    cases += [g.Case("f32", wide, "words", "words", split=2), g.Case("f32", wide, "words", conv=True, first=True)]
     return cases
 
 
@@ -392,7 +419,7 @@ def main() -> int:
         if len(sys.argv) > 1 and sys.argv[1] not in case.name:
             continue
         results = [r for r in (check(d, case, s) for s in shapes_of(case)) if r]
-        print(case.name, "ok" if not results else results, flush=True)
+        print(case.name, results or "ok", flush=True)
         failed += len(results)
     return failed
 

@@ -1,0 +1,108 @@
+"""The texts of CUDA's products compile for each architecture with nvcc, and no kernel keeps registers in memory. linnet writes
+the texts for a GPU that is not there; tests/cuda/resources.json has the registers of each tile (tests/cuda/compile.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from linnet import Graph, ops
+from tests.cuda_device import NVRTC
+from tests.cuda_rig import CUDA, need_standins
+from tests.tree import ROOT
+
+FOLDER = ROOT / "tests" / "cuda"
+
+
+def nvcc() -> str:
+    found = shutil.which("nvcc")
+    if found is None:
+        pytest.skip("missing: nvcc; get it with: the CUDA toolkit, or pip install nvidia-cuda-nvcc")
+    return found
+
+
+def products(dtype: str) -> Graph:
+    """A matmul of each kind of size, and a convolution of each way to read x."""
+    graph, inputs, outputs = Graph(), {}, {}
+
+    def constant(*shape: int) -> Any:
+        value = graph.constant(np.full(shape, 0.5, np.float32), f"c{len(outputs)}_{len(shape)}_{shape[0]}")
+        return ops.cast(value, dtype=dtype) if dtype != "f32" else value
+
+    def placeholder(*shape: int) -> Any:
+        name = f"x{len(inputs)}"
+        inputs[name] = graph.placeholder(name, shape)
+        return ops.cast(inputs[name], dtype=dtype) if dtype != "f32" else inputs[name]
+
+    for m, n, k in ((1024, 2048, 512), (1, 1000, 2048), (200, 72, 50)):
+        outputs[f"y{len(outputs)}"] = ops.matmul(placeholder(m, k), constant(k, n))
+        outputs[f"y{len(outputs)}"] = ops.matmul(placeholder(m, k), placeholder(k, n))
+    for channels, size, n, kernel in ((64, 56, 64, 3), (3, 64, 32, 3), (256, 14, 512, 1)):
+        w = constant(n, channels, kernel, kernel)
+        pad = kernel // 2
+        for axis, shape in ((1, (1, channels, size, size)), (-1, (1, size, size, channels))):
+            y = ops.conv(placeholder(*shape), w, channel_axis=axis, pads=[pad] * 4)
+            outputs[f"y{len(outputs)}"] = ops.relu(y)
+    graph.signature("infer", inputs, outputs)
+    return graph
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("compute", [75, 87, 90])
+def test_texts_compile(compute: int, tmp_path: Path) -> None:
+    compiler = nvcc()
+    for dtype, precision in (("f32", "f32"), ("f32", "tf32"), ("f16", "f32")):
+        graph = products(dtype)
+        model = tmp_path / f"{dtype}.lnt"
+        graph.save(model)
+        device = f"cuda:0,for={compute},texts={tmp_path}"
+        plan = [sys.executable, "-m", "linnet", "plan", str(model), "--device", device, "--precision", precision]
+        subprocess.run(plan, check=True, capture_output=True, timeout=300)
+    texts = sorted(tmp_path.glob("*.cu"))
+    own = [text for text in texts if re.search(r"lg_gemm|lg_depthwise", text.read_text())]
+    assert len(own) > 8, [text.name for text in texts]
+    arch = f"{compute}a" if compute == 90 else str(compute)
+    for text in own:
+        command = [compiler, "-cubin", "-std=c++17", "--fmad=false", "-gencode", f"arch=compute_{arch},code=sm_{arch}",
+                   "-Xptxas", "-v", "-o", os.devnull, str(text)]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[:2000]
+        assert "serialized" not in done.stderr
+        spilled = [int(v) for v in re.findall(r"(\d+) bytes spill stores", done.stderr)]
+        assert max(spilled) == 0, (text, done.stderr[-400:])
+
+
+def test_every_tile_is_in_the_table() -> None:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import compile as tool
+    finally:
+        sys.path.remove(str(FOLDER))
+    known = json.loads((FOLDER / "resources.json").read_text())
+    assert sorted(known) == sorted(tool.names())
+    assert [name for name, values in known.items() if values["spills"]] == []
+
+
+@pytest.mark.more
+def test_emulated_products() -> None:
+    """Every dtype, tile and way to load, at sizes around the tile, against NumPy."""
+    need_standins()
+    environment = {**os.environ, "LINNET_CUDA": str(CUDA), "LINNET_NVRTC": str(NVRTC), "OUT": os.devnull}
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "gemm_run.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
