@@ -79,19 +79,15 @@ static inline unsigned short lg_cpu_f32_to_f16(float f) {
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
 extern "C" {
+/* clang-format off */
 #define LG_CPU_MATH(F)                                                                                                 \
-    F(exp)                                                                                                             \
-    F(exp2)                                                                                                            \
-    F(expm1) F(log) F(log2) F(log1p) F(log10) F(sqrt) F(sin) F(cos) F(tan) F(tanh) F(sinh) F(cosh) F(asin) F(acos)     \
-        F(atan) F(asinh) F(acosh) F(atanh) F(erf) F(erfc) F(cbrt) F(floor) F(ceil) F(trunc) F(round) F(rint)           \
-            F(nearbyint) F(fabs) F(lgamma) F(tgamma)
+    F(exp) F(exp2) F(expm1) F(log) F(log2) F(log1p) F(log10) F(sqrt) F(sin) F(cos) F(tan) F(tanh) F(sinh) F(cosh)      \
+    F(asin) F(acos) F(atan) F(asinh) F(acosh) F(atanh) F(erf) F(erfc) F(cbrt) F(floor) F(ceil) F(trunc) F(round)       \
+    F(rint) F(nearbyint) F(fabs) F(lgamma) F(tgamma)
 #define LG_CPU_MATH_2(F) F(pow) F(fmod) F(atan2) F(fmin) F(fmax) F(copysign) F(hypot) F(remainder)
-#define LG_CPU_DECLARE(name)                                                                                           \
-    double name(double);                                                                                               \
-    float name##f(float);
-#define LG_CPU_DECLARE_2(name)                                                                                         \
-    double name(double, double);                                                                                       \
-    float name##f(float, float);
+#define LG_CPU_DECLARE(name) double name(double); float name##f(float);
+#define LG_CPU_DECLARE_2(name) double name(double, double); float name##f(float, float);
+/* clang-format on */
 LG_CPU_MATH(LG_CPU_DECLARE)
 LG_CPU_MATH_2(LG_CPU_DECLARE_2)
 double fma(double, double, double);
