@@ -4,6 +4,7 @@ recurrent layers. `training` makes a graph with the signature `train` and its fe
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -94,3 +95,22 @@ def training(name: str, optimizer: linnet.Optimizer, dtype: str = "f32") -> tupl
     labels = rng.integers(0, _WORDS if words else _CLASSES, count).astype(np.int32)
     given = rng.integers(0, _WORDS, shape).astype(np.int32) if words else rng.standard_normal(shape).astype(np.float32)
     return graph, {"x": given, "t": labels}
+
+
+def compare_steps(graph: linnet.Graph, feeds: dict[str, np.ndarray], device: Any, allowed: float = 1e-4) -> None:
+    """Ten steps of the signature `train` on the device: none falls back, and the losses and all variables are those of the CPU,
+    within a fraction of a variable's range."""
+
+    def run(**options: Any) -> tuple[list[float], dict[str, np.ndarray], set[str]]:
+        session = linnet.Session(graph, "train", **options)
+        fallen = {step.op for step in session.steps if step.placed == "cannot"}
+        losses = [float(session.run(feeds)["loss"]) for _ in range(10)]
+        return losses, {key: np.array(session.variables[key]) for key in session.variables}, fallen
+
+    (got, variables, fallen), (want, expected, _) = run(device=device), run()
+    assert not fallen
+    np.testing.assert_allclose(got, want, rtol=allowed)
+    for key, value in expected.items():
+        # A bias in front of batch norm has the gradient 0, but for rounding.
+        span = max(float(np.abs(value).max()), 1e-2)
+        np.testing.assert_allclose(variables[key], value, rtol=0, atol=allowed * span, err_msg=key)

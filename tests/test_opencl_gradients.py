@@ -12,7 +12,7 @@ import linnet
 from linnet.optimizers.scaling import DynamicLossScale
 from tests.opencl_cases import Cases, values
 from tests.opencl_device import opencl_device
-from tests.small_nets import NETS, training
+from tests.small_nets import NETS, compare_steps, training
 
 FORMATS = ("f32", pytest.param("f16", marks=pytest.mark.more), pytest.param("bf16", marks=pytest.mark.more))
 
@@ -187,22 +187,7 @@ def test_gradients_of_sequences(kind: str, dtype: str) -> None:
     ["lenet", "mobile", *(pytest.param(n, marks=pytest.mark.more) for n in NETS if n not in ("lenet", "mobile"))],
 )
 def test_training_steps_agree_and_none_falls_back(name: str) -> None:
-    """Ten steps: the losses and all variables are those of the CPU, within 1e-4 of a variable's range."""
-    graph, feeds = training(name, linnet.Momentum(0.01))
-
-    def run(**options: Any) -> tuple[list[float], dict[str, np.ndarray], set[str]]:
-        session = linnet.Session(graph, "train", **options)
-        fallen = {step.op for step in session.steps if step.placed == "cannot"}
-        losses = [float(session.run(feeds)["loss"]) for _ in range(10)]
-        return losses, {key: np.array(session.variables[key]) for key in session.variables}, fallen
-
-    (got, variables, fallen), (want, expected, _) = run(device=opencl_device()), run()
-    assert not fallen
-    np.testing.assert_allclose(got, want, rtol=1e-4)
-    for key, value in expected.items():
-        # A bias in front of batch norm has the gradient 0, but for rounding.
-        span = max(float(np.abs(value).max()), 1e-2)
-        np.testing.assert_allclose(variables[key], value, rtol=0, atol=1e-4 * span, err_msg=key)
+    compare_steps(*training(name, linnet.Momentum(0.01)), opencl_device())
 
 
 @pytest.mark.more

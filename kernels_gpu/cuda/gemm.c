@@ -5,6 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Factors rounded to tf32 are closer than factors rounded to bf16, and than sums that are rounded to f16. */
+static bool permits_tf32(const lg_step *s) {
+    return s->machine->host->step_precision(s->step) != LINNET_PRECISION_F32;
+}
+
 int lg_gemm_kind(const lg_step *s, bool adds) {
     const int x = s->inputs[0].dtype, w = s->inputs[1].dtype, compute = s->machine->compute;
     if (adds) return x == LINNET_F32 && w == LINNET_F32 && compute >= 75 ? 0 : -1;
@@ -12,7 +17,7 @@ int lg_gemm_kind(const lg_step *s, bool adds) {
     if (x == LINNET_F16 && w == LINNET_F16) return LG_KIND_F16;
     if (x == LINNET_BF16 && w == LINNET_BF16) return compute >= 80 ? LG_KIND_BF16 : -1;
     if (x == LINNET_F32 && w == LINNET_F32)
-        return compute >= 80 && s->machine->host->step_precision(s->step) == LINNET_PRECISION_TF32 ? LG_KIND_TF32 : -1;
+        return compute >= 80 && permits_tf32(s) ? LG_KIND_TF32 : -1;
     if ((x != LINNET_I8 && x != LINNET_U8) || (w != LINNET_I8 && w != LINNET_U8)) return -1;
     return x == LINNET_I8 ? (w == LINNET_I8 ? LG_KIND_S8S8 : LG_KIND_S8U8)
                           : (w == LINNET_I8 ? LG_KIND_U8S8 : LG_KIND_U8U8);
