@@ -6,9 +6,7 @@
 #include <string.h>
 
 /* Factors rounded to tf32 are closer than factors rounded to bf16, and than sums that are rounded to f16. */
-static bool permits_tf32(const lg_step *s) {
-    return s->machine->host->step_precision(s->step) != LINNET_PRECISION_F32;
-}
+static bool permits_tf32(const lg_step *s) { return s->machine->host->step_precision(s->step) != LINNET_PRECISION_F32; }
 
 int lg_gemm_kind(const lg_step *s, bool adds) {
     const int x = s->inputs[0].dtype, w = s->inputs[1].dtype, compute = s->machine->compute;
@@ -16,8 +14,7 @@ int lg_gemm_kind(const lg_step *s, bool adds) {
     if (compute < 75) return -1;
     if (x == LINNET_F16 && w == LINNET_F16) return LG_KIND_F16;
     if (x == LINNET_BF16 && w == LINNET_BF16) return compute >= 80 ? LG_KIND_BF16 : -1;
-    if (x == LINNET_F32 && w == LINNET_F32)
-        return compute >= 80 && permits_tf32(s) ? LG_KIND_TF32 : -1;
+    if (x == LINNET_F32 && w == LINNET_F32) return compute >= 80 && permits_tf32(s) ? LG_KIND_TF32 : -1;
     if ((x != LINNET_I8 && x != LINNET_U8) || (w != LINNET_I8 && w != LINNET_U8)) return -1;
     return x == LINNET_I8 ? (w == LINNET_I8 ? LG_KIND_S8S8 : LG_KIND_S8U8)
                           : (w == LINNET_I8 ? LG_KIND_U8S8 : LG_KIND_U8U8);
@@ -161,9 +158,7 @@ static void put_all(const lg_gemm *g, lg_plan *plan, lg_launch *launch, const lg
     lg_put_file(launch, "gemm_parts");
 }
 
-enum { PAIR = 2 }; /* of gemm_tma.inc: blocks of a cluster */
-
-/* A and B in boxes of a panel of a tile, or of a block's part of it. */
+/* A and B in boxes of a panel of a tile. */
 static lg_tensor_map map_of(const lg_gemm *g, const lg_step *s, int operand) {
     const bool packed = operand == 1 && g->packed_b >= 0;
     const int64_t rows = operand == 0 ? g->m : g->n, step = (operand == 0 ? g->a_m : g->b_n) * g->size;
@@ -174,7 +169,7 @@ static lg_tensor_map map_of(const lg_gemm *g, const lg_step *s, int operand) {
     map.sizes[0] = (uint64_t)g->depth, map.sizes[1] = (uint64_t)rows, map.sizes[2] = (uint64_t)g->z;
     map.strides[1] = (uint64_t)step, map.strides[2] = (uint64_t)(rows * step);
     map.box[0] = (uint32_t)(g->tile.tk / g->size);
-    map.box[1] = (uint32_t)(operand == 0 ? g->tile.tm : g->tile.tn / PAIR);
+    map.box[1] = (uint32_t)(operand == 0 ? g->tile.tm : g->tile.tn);
     map.box[2] = 1;
     return map;
 }
@@ -183,8 +178,8 @@ static void launch_by_copies(const lg_gemm *g, lg_plan *plan, const lg_step *s, 
                              void (*put)(const lg_gemm *g, lg_launch *launch, const lg_step *s)) {
     const lg_tile *t = &g->tile;
     const lg_tensor_map a = map_of(g, s, 0), b = map_of(g, s, 1);
-    const int64_t tall = PAIR * t->tm, tiles = (g->m + tall - 1) / tall * ((g->n + t->tn - 1) / t->tn) * g->z;
-    const int threads = t->warps_m * t->warps_n * 32 + 128, pairs = s->machine->units / PAIR;
+    const int64_t tiles = (g->m + t->tm - 1) / t->tm * ((g->n + t->tn - 1) / t->tn) * g->z;
+    const int threads = t->warps_m * t->warps_n * 32 + 128, units = s->machine->units;
     lg_launch *launch = lg_add(plan, "lg_gemm_tma");
     if (launch == NULL) return;
     lg_pass_map(launch, &a);
@@ -195,7 +190,7 @@ static void launch_by_copies(const lg_gemm *g, lg_plan *plan, const lg_step *s, 
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
     put_all(g, plan, launch, s, put);
     lg_put_file(launch, "gemm_tma");
-    lg_range(launch, (tiles < pairs ? tiles : pairs) * PAIR * threads, 1, 1);
+    lg_range(launch, (tiles < units ? tiles : units) * threads, 1, 1);
     lg_local(launch, (size_t)threads, 1, 1);
     launch->shared_bytes = lg_gemm_shared(t, false);
     plan->failed |= launch->source.failed;

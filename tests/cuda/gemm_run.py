@@ -214,8 +214,7 @@ class Prepared:
     def run(self) -> None:
         t, s, case = self.case.tile, self.shape, self.case
         if t.math == 3:
-            pairs = -(-s.m // (2 * t.tm)) * -(-s.n // t.tn) * s.z
-            blocks = 2 * min(self.driver.units // 2, pairs)
+            blocks = min(self.driver.units, -(-s.m // t.tm) * -(-s.n // t.tn) * s.z)
             self.driver.launch(case, (blocks, 1, 1), t.threads, t.shared(False), self.arguments)
             return
         tiles = -(-s.m // t.tm) * -(-s.n // t.tn)
@@ -288,7 +287,7 @@ def prepare(d: Driver, case: g.Case, s: Shape, seed: int = 1) -> tuple[Prepared,
     sum_arguments = [memory[2], y, partial, s.m, s.n, out * out, *extras]
     if case.tile.math == 3:
         maps = [tensor_map(d, case.dtype, at, (s.depth, rows, s.z), box)
-                for at, rows, box in ((memory[0], s.m, case.tile.tm), (memory[1], s.n, case.tile.tn // 2))]  # fmt: skip
+                for at, rows, box in ((memory[0], s.m, case.tile.tm), (memory[1], s.n, case.tile.tn))]  # fmt: skip
         tiles = -(-s.m // (2 * case.tile.tm)) * -(-s.n // case.tile.tn) * s.z
         arguments = [*maps, memory[2], y, s.m, s.n, s.depth, tiles, 1, *extras]
     return Prepared(d, case, s, arguments, sum_arguments, y, [*memory, y, partial], like), (
