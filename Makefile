@@ -34,6 +34,12 @@ $(VENV)/.demo-stamp: $(BIN)/python pyproject.toml
 $(VENV)/.test-stamp$(EXTRAS): $(BIN)/python pyproject.toml .ci/constraints.txt
 	@$(call INSTALL,examples test $(EXTRAS))
 
+$(VENV)/.cuda-stamp: $(VENV)/.test-stamp$(EXTRAS) # nvcc from NVIDIA's wheels: 300 MB
+	@$(call INSTALL,cuda)
+
+# Where the machine has no nvcc.
+CUDA_STAMP = $(if $(shell command -v nvcc),,$(VENV)/.cuda-stamp)
+
 $(VENV)/.lint-stamp: $(VENV)/.test-stamp$(EXTRAS)
 	@$(call INSTALL,dev)
 
@@ -58,7 +64,7 @@ test: ## installs what is missing and runs the tests that every change must pass
 
 test-more: ## runs the others: PyTorch (installs 200 MB), a second compiler and processor, builds of parts (as long again)
 	.ci/packages
-	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp
+	@$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp $(CUDA_STAMP)
 	$(BIN)/python -m tests.native release address address-clang thread aarch64 baseline inference everything aarch64_everything
 	$(BIN)/python -m tests.cross_builds
 	$(PYTEST_ALL) -m "(more or torch) and not soak" $(PYTEST)
@@ -68,7 +74,7 @@ check: $(VENV)/.lint-stamp ## runs what the changes since BASE=main need: linter
 
 soak: ## runs long fuzzing and parameter sweeps (an hour)
 	.ci/packages
-	$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp
+	$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch $(VENV)/.wheels-stamp $(CUDA_STAMP)
 	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt torchvision "ray>=2.40" "flwr>=1.21"
 	$(BIN)/python -m pytest tests -q -m soak $(PYTEST)
 
@@ -113,7 +119,8 @@ cross: $(BIN)/python ## builds the library and static tools for TARGET in build-
 	@$(BIN)/python -c "import ziglang" 2> /dev/null || $(BIN)/python -m pip install --quiet -c .ci/constraints.txt ziglang
 	$(BIN)/python .ci/cross.py $(TARGET) --jobs $(JOBS) $(if $(COMPILER),--compiler $(COMPILER)) $(if $(TESTS),--tests)
 
-wheels: $(VENV)/.wheels-stamp ## builds wheels in dist/ for x86-64 and ARM, glibc and musl (PLATFORMS="manylinux-aarch64 ..."; 8 minutes)
+# With nvcc, the wheels contain programs of standard models, which this tree's linnet plans.
+wheels: $(VENV)/.wheels-stamp $(if $(CUDA_STAMP),,$(VENV)/.test-stamp$(EXTRAS) native) ## builds wheels in dist/ for x86-64 and ARM, glibc and musl (PLATFORMS="manylinux-aarch64 ..."; 8 minutes, and with nvcc 10 more)
 	$(BIN)/python .ci/wheels.py $(PLATFORMS) --jobs $(JOBS)
 
 $(VENV)/.wheels-stamp: $(BIN)/python .ci/constraints.txt

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLCHAINS = ROOT / ".ci" / "toolchains"
 TOOLS = ("linnet-bench", "linnet-run", "linnet-train", "linnet-serve")
 LIBRARIES = ("linnet", "linnet_static", "linnet_sync", "linnet_sync_static", "linnet_opencl")
+WITH_CUDA = ("x86_64", "aarch64")  # as in CMakeLists.txt: 64-bit Linux, where NVIDIA has drivers
 ANDROID_API = 30  # Android 11; aligned_alloc alone needs 28
 
 
@@ -110,17 +111,19 @@ def ndk(name: str) -> list[str]:
     ]
 
 
-def library(folder: Path, jobs: str, options: Sequence[str], out: Path) -> None:
+def library(folder: Path, jobs: str, options: Sequence[str], out: Path, cuda: bool) -> None:
     """Builds and installs the libraries and headers."""
-    build(folder, LIBRARIES, jobs, "-DLINNET_TOOLS=OFF", "-DLINNET_TESTS=OFF", "-DCMAKE_INSTALL_LIBDIR=lib",
-          "-DCMAKE_SHARED_LINKER_FLAGS=-s", "-DCMAKE_MODULE_LINKER_FLAGS=-s", *options)  # fmt: skip
+    targets = (*LIBRARIES, "linnet_cuda") if cuda else LIBRARIES
+    build(folder, targets, jobs, "-DLINNET_TOOLS=OFF", "-DLINNET_TESTS=OFF", "-DCMAKE_INSTALL_LIBDIR=lib",
+          f"-DLINNET_CUDA={'ON' if cuda else 'OFF'}", "-DCMAKE_SHARED_LINKER_FLAGS=-s", "-DCMAKE_MODULE_LINKER_FLAGS=-s",
+          *options)  # fmt: skip
     run("cmake", "--install", str(folder), "--prefix", str(out))
 
 
 def tools(folder: Path, jobs: str, options: Sequence[str], out: Path, tests: bool) -> None:
     """Builds the static tools, and the C tests on request. A static program cannot open the library of a device."""
     build(folder, ["all"] if tests else TOOLS, jobs, f"-DLINNET_TESTS={'ON' if tests else 'OFF'}", "-DLINNET_OPENCL=OFF",
-          "-DLINNET_MEDIA=OFF", "-DCMAKE_EXE_LINKER_FLAGS=-static -s", *options)  # fmt: skip
+          "-DLINNET_CUDA=OFF", "-DLINNET_MEDIA=OFF", "-DCMAKE_EXE_LINKER_FLAGS=-static -s", *options)  # fmt: skip
     (out / "bin").mkdir(parents=True, exist_ok=True)
     for tool in TOOLS:
         shutil.copy2(folder / tool, out / "bin" / tool)
@@ -147,10 +150,9 @@ def main() -> None:
         of_library = of_tools if given.compiler == "gcc" else zig(target.glibc, target.cpu)
     tools(out / "tools", given.jobs, of_tools, out, given.tests)
     if of_library:
-        library(out / "library", given.jobs, of_library, out)
-    for file in sorted(
-        [*(out / "bin").glob("*"), *(out / "lib").glob("*.so.*.*.*"), *(out / "lib").glob("*opencl.so")]
-    ):
+        library(out / "library", given.jobs, of_library, out, given.target in WITH_CUDA)
+    devices = [path for name in ("cuda", "opencl") for path in (out / "lib").glob(f"*{name}.so")]
+    for file in sorted([*(out / "bin").glob("*"), *(out / "lib").glob("*.so.*.*.*"), *devices]):
         print(f"{os.path.relpath(file)}: {file.stat().st_size:,} bytes")
 
 

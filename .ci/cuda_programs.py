@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import os
 import re
@@ -86,6 +87,7 @@ def needed(codes: tuple[str, ...]) -> tuple[str, ...]:
     return (*ptx[:1], *machine)
 
 
+@functools.cache
 def version(nvcc: str) -> int:
     """CUDA's version as its driver counts it: 13000 for 13.0. A driver must be as new for what nvcc makes."""
     said = subprocess.run([nvcc, "--version"], check=True, capture_output=True, text=True).stdout

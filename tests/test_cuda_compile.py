@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,18 +15,12 @@ import numpy as np
 import pytest
 
 from linnet import Graph, ops
+from tests.cuda.nvcc import need_nvcc
 from tests.cuda_device import NVRTC
 from tests.cuda_rig import CUDA, need_standins
 from tests.tree import ROOT
 
 FOLDER = ROOT / "tests" / "cuda"
-
-
-def nvcc() -> str:
-    found = shutil.which("nvcc")
-    if found is None:
-        pytest.skip("missing: nvcc; get it with: the CUDA toolkit, or pip install nvidia-cuda-nvcc")
-    return found
 
 
 def products(dtype: str) -> Graph:
@@ -59,7 +52,7 @@ def products(dtype: str) -> Graph:
 @pytest.mark.more
 @pytest.mark.parametrize("compute", [75, 87, 90])
 def test_texts_compile(compute: int, tmp_path: Path) -> None:
-    compiler = nvcc()
+    compiler = need_nvcc()
     for dtype, precision in (("f32", "f32"), ("f32", "tf32"), ("f16", "f32")):
         graph = products(dtype)
         model = tmp_path / f"{dtype}.lnt"

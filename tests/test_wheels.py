@@ -36,6 +36,10 @@ print(platform.machine(), linnet.__version__, loaded)
 @pytest.mark.parametrize("machine", ["aarch64", "armv7l"])
 def test_a_wheel_runs_under_an_emulated_python(machine: str) -> None:
     site = installed(f"manylinux-{machine}", machine)
+    assert (site / "linnet" / "lib" / "liblinnet_opencl.so").is_file()
+    assert (site / "linnet" / "lib" / "liblinnet_cuda.so").is_file() == (
+        machine == "aarch64"
+    )  # NVIDIA's GPUs need 64 bits
     lines = foreign_python(machine, site, PROGRAM, str(GOLDEN)).splitlines()
     here = run([sys.executable, "-c", PROGRAM, str(GOLDEN)]).splitlines()
     assert lines[:-1] == here[:-1] and all(line.endswith("True") for line in lines[:-1])
@@ -67,7 +71,7 @@ def test_a_wheel_has_tools_that_run(machine: str) -> None:
 def test_the_wheel_for_x86_runs_and_carries_tools(tmp_path: Path) -> None:
     path = wheel("manylinux-x86_64")
     assert path.stat().st_size < 5_000_000 and "manylinux_2_17_x86_64" in path.name
-    assert "linnet/lib/liblinnet_opencl.so" in zipfile.ZipFile(path).namelist()
+    assert {"linnet/lib/liblinnet_opencl.so", "linnet/lib/liblinnet_cuda.so"} <= set(zipfile.ZipFile(path).namelist())
     site = installed("manylinux-x86_64", "x86_64")
     environment = {"PYTHONPATH": str(site), "LINNET_CACHE": str(tmp_path / "cache"), "PATH": os.environ["PATH"]}
     text = run([sys.executable, "-c", PROGRAM, str(GOLDEN)], cwd=tmp_path, env=environment)
@@ -86,7 +90,8 @@ def test_the_wheel_for_x86_runs_and_carries_tools(tmp_path: Path) -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheel is for x86-64")
 def test_the_wheel_for_musl_runs() -> None:
     need("/lib/ld-musl-x86_64.so.1")
-    assert "musllinux_1_" in wheel("musllinux-x86_64").name
+    path = wheel("musllinux-x86_64")
+    assert "musllinux_1_" in path.name and "linnet/lib/liblinnet_cuda.so" not in zipfile.ZipFile(path).namelist()
     site = installed("musllinux-x86_64", "x86_64")
     text = run(["/lib/ld-musl-x86_64.so.1", str(site / "linnet/bin/linnet-bench"), str(GOLDEN), "--seconds", "0.01"])
     assert "steady" in text
