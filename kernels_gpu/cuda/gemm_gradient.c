@@ -13,7 +13,7 @@ enum { MOST_BYTES = 64 << 20 }; /* of parts */
 static const lg_tile tiles[] = {
     {128, 128, 128, 2, 4, 3, LG_BY_WARPS, 2}, {64, 128, 128, 2, 4, 3, LG_BY_WARPS, 2},
     {128, 64, 128, 4, 2, 3, LG_BY_WARPS, 2},  {64, 64, 128, 2, 2, 3, LG_BY_WARPS, 3},
-    {32, 64, 128, 2, 2, 3, LG_BY_WARPS, 4},   {128, 128, 128, 2, 4, 3, LG_BY_ADDING, 2},
+    {32, 64, 128, 2, 2, 3, LG_BY_WARPS, 4},   {64, 128, 128, 2, 4, 3, LG_BY_ADDING, 2},
     {64, 64, 128, 2, 2, 3, LG_BY_ADDING, 3},
 };
 
@@ -21,7 +21,8 @@ typedef struct gradient {
     lg_window w;
     int64_t m, n, groups, channels; /* m, n and channels of a group */
     int64_t positions, plane;       /* of all images, of one */
-    int kind, size;
+    int kind, size, a_load, b_load;
+    bool last; /* channels are the last in memory */
     lg_tile tile;
     int64_t parts, per_part;
 } gradient;
@@ -40,8 +41,13 @@ static bool choose(gradient *z, const lg_machine *machine) {
     double best = -1;
     const int64_t count = z->m * z->n * z->groups, room = MOST_BYTES / 4 / count;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i) {
-        const lg_tile *t = &tiles[i];
+        lg_tile own = tiles[i];
+        const lg_tile *t = &own;
         if ((z->kind == 0) != (t->math == LG_BY_ADDING) || shared_of(t) > machine->shared_bytes) continue;
+        if (z->b_load == LG_LOAD_GATHER) { /* through registers */
+            if (t->tm * t->tn == 128 * 128) continue;
+            if (t->blocks > 2) own.blocks--;
+        }
         const int64_t deep = t->tk / z->size, all = up(z->positions, deep), resident = resident_of(machine, t);
         const int64_t blocks = up(z->m, t->tm) * up(z->n, t->tn) * z->groups;
         /* A small tile loads more for each product. */
@@ -68,6 +74,9 @@ static bool open(const lg_step *s, bool adds, gradient *z) {
     z->groups = lg_integer(s, "group", 1), z->m = w->shape[0] / z->groups, z->channels = w->shape[1];
     z->n = z->channels * lg_shape_product(w, 2, w->rank), z->plane = z->w.out[0] * z->w.out[1] * z->w.out[2];
     z->positions = z->w.batch * z->plane;
+    z->last = z->w.x_last;
+    z->b_load = z->size == 4 ? LG_LOAD_WORDS : LG_LOAD_GATHER;
+    z->a_load = z->size == 4 || (!z->last && z->plane % 2 == 0) ? LG_LOAD_WORDS : LG_LOAD_GATHER;
     for (int d = 0; d < LG_SPACE; ++d)
         if (z->w.in[d] >= 1 << 19 || z->w.pad[d] >= 1 << 19 || (z->w.kernel[d] - 1) * z->w.dilation[d] >= 1 << 19 ||
             z->w.out[d] * z->w.stride[d] >= 1 << 19)
@@ -96,27 +105,20 @@ static void build(const lg_step *s, lg_plan *plan, bool adds) {
     }
     const lg_window *w = &z.w;
     const lg_tile *t = &z.tile;
-    const bool single = z.parts == 1, last = w->x_c == 1 && w->x_last, pairs = !last && z.plane % 2 == 0;
+    const bool single = z.parts == 1;
     const int threads = t->warps_m * t->warps_n * 32;
     const struct {
         const char *name;
         int value;
-    } numbers[] = {{"KIND", z.kind},
-                   {"SIZE", z.size},
-                   {"TM", t->tm},
-                   {"TN", t->tn},
-                   {"TK", t->tk},
-                   {"WARPS_M", t->warps_m},
-                   {"WARPS_N", t->warps_n},
-                   {"STAGES", t->stages},
-                   {"MATH", t->math},
-                   {"BLOCKS", t->blocks},
-                   {"A_LOAD", z.size == 4 || pairs ? LG_LOAD_WORDS : LG_LOAD_GATHER},
-                   {"B_LOAD", z.size == 4 ? LG_LOAD_WORDS : LG_LOAD_GATHER},
-                   {"LAST", last},
-                   {"FLAT", w->in[0] == 1 && w->out[0] == 1 && w->kernel[0] == 1 && w->pad[0] == 0},
-                   {"CLUSTER", 0},
-                   {"FLOATS", 1}};
+    } numbers[] = {
+        {"KIND", z.kind},        {"SIZE", z.size},
+        {"TM", t->tm},           {"TN", t->tn},
+        {"TK", t->tk},           {"WARPS_M", t->warps_m},
+        {"WARPS_N", t->warps_n}, {"STAGES", t->stages},
+        {"MATH", t->math},       {"BLOCKS", t->blocks},
+        {"A_LOAD", z.a_load},    {"B_LOAD", z.b_load},
+        {"LAST", z.last},        {"FLAT", w->in[0] == 1 && w->out[0] == 1 && w->kernel[0] == 1 && w->pad[0] == 0},
+        {"CLUSTER", 0},          {"FLOATS", 1}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_define(launch, numbers[i].name, numbers[i].value);
     lg_define_operand(launch, "X", s->inputs[0].dtype);
     lg_define_operand(launch, "P", single ? s->result.dtype : LINNET_F32);
