@@ -1,5 +1,5 @@
-"""Cases of one op for tests of the OpenCL device, or another: all in one graph, compared with the CPU. Floats within a fraction of the
-range, integers bit for bit. Sizes are arguments of a program, so many shapes take few programs."""
+"""Cases of one op for tests of the OpenCL device, or another: all in one graph, compared with the CPU. Floats within a fraction
+of the range, integers bit for bit. Sizes are arguments of a program, so many shapes take few programs."""
 
 from __future__ import annotations
 

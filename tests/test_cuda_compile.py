@@ -1,5 +1,5 @@
-"""The texts of CUDA's products compile for each architecture with nvcc, and inner loops keep no registers in memory. linnet writes
-the texts for a GPU that is not there; tests/cuda/resources.json has the registers of each tile (tests/cuda/compile.py)."""
+"""The texts of CUDA's products compile for each architecture with nvcc, and inner loops keep no registers in memory. linnet
+writes the texts for a GPU that is not there; tests/cuda/resources.json has the registers of each tile (tests/cuda/compile.py)."""
 
 from __future__ import annotations
 
@@ -108,6 +108,9 @@ def test_texts_compile(build: Callable[[str], Graph], compute: int, tmp_path: Pa
         spilled = [int(v) for v in re.findall(r"(\d+) bytes spill stores", done.stderr)]
         # The large tile of multiply-adds has 128 registers; what it keeps in memory is used outside of its inner loop.
         most = 96 if "#define MATH 0\n#define BLOCKS 2" in text.read_text() else 0
+        # So does a tile of f16 whose A goes through registers, on Turing.
+        if compute == 75 and "#define A_LOAD 2" in text.read_text():
+            most = 16
         assert max(spilled) <= most, (text, done.stderr[-400:])
 
 
