@@ -76,6 +76,8 @@ def rows(opcodes: dict[str, dict[str, Any]]) -> list[tuple[int, int, str]]:
     made = []
     for kind, opcode, second, _, expression in _ROW.findall((RUNTIME / "map" / "map_table.h").read_text()):
         text = f"{second}(a)" if kind == "TRIG" else expression
+        # Both sides of an "or" are computed: with a branch, GPUs would not load the operands of several elements at once.
+        text = re.sub(r"^([^?]*)\|\|([^?]*)\?", r"((\1)|(\2))?", text)
         text = re.sub(r"\b[ab]\b", lambda word: "\1" if word.group() == "a" else "\2", compact(text))
         made.append((opcodes[opcode.lower()]["id"], REGISTERS["f" if kind == "TRIG" else second], text))
     return made

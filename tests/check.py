@@ -42,6 +42,7 @@ COVERED: dict[str, tuple[str, str]] = {
     "runtime_c/run/bind": ("bind", "binding"),
     "runtime_c/run/kept": ("kept", "packed_variables"),
     "runtime_c/run/device": ("plan", "devices device_mock"),
+    "runtime_c/run/held": ("plan", "device_state devices device_mock"),
     "runtime_c/run/constants": ("plan", "device_constants devices device_mock"),
     "runtime_c/run": ("plan bind kept", "session partial_runs variables control_flow"),
     "runtime_c/ops/copy": ("copy", "onnx_rules plan_total"),

@@ -140,7 +140,7 @@ def test_devices_lists_what_is_there_and_what_is_missing(toy: Path, two: Path, c
     assert f"{toy}:0" in text.replace("\n", "") or "the processor that runs linnet" in text
     assert "opencl: " in text or "opencl:0" in text
     report = json.loads(cli("devices", "--json", toy, f"{two}:1,count=1"))["devices"]
-    mine = [entry for entry in report if not entry["name"].startswith("opencl")]
+    mine = [entry for entry in report if not entry["name"].startswith(("cuda", "opencl"))]
     assert [entry["name"] for entry in mine] == [f"{toy}:0", f"{two}:0,count=1", str(two)]
     assert mine[0] | {"name": ""} == {
         "name": "", "device": "toy", "hardware": "the processor that runs linnet", "driver": "toy 1.0", "kind": "cpu",

@@ -294,7 +294,7 @@ static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, con
             continue;
         }
         lg_put(&launch->source, "#define LG_E%d_T %s\n", n, lg_type_of(x->dtype));
-        lg_put(&launch->extras, ",LG_GLOBAL const LG_E%d_T *lg_e%d", n, n);
+        lg_put(&launch->extras, ",LG_GLOBAL const LG_E%d_T *LG_RESTRICT lg_e%d", n, n);
         lg_pass(launch, LG_INPUT, extra++);
         snprintf(name, sizeof name, "x%d_table", n);
         if (lg_has_word(block, name)) {
@@ -311,7 +311,7 @@ static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, con
     for (int n = 0; n < s->n_outputs; ++n) {
         lg_put(&launch->source, "#define LG_Y%d_T %s\n", n, lg_type_of(s->outputs[n].dtype));
         if (n > 0) {
-            lg_put(&launch->extras, ",LG_GLOBAL LG_Y%d_T *lg_y%d", n, n);
+            lg_put(&launch->extras, ",LG_GLOBAL LG_Y%d_T *LG_RESTRICT lg_y%d", n, n);
             lg_pass(launch, LG_OUTPUT, n);
         }
         lg_put(body, "LG_Y%d_T y%d;\n", n, n);
@@ -322,7 +322,7 @@ static void put_operands(lg_plan *plan, lg_launch *launch, const lg_step *s, con
 /* LG_EXTRAS, with packed memory if the step has any. */
 static void put_extras(lg_plan *plan, lg_launch *launch) {
     if (plan->packed.length > 0) {
-        lg_put(&launch->extras, ",LG_GLOBAL const char *lg_packed");
+        lg_put(&launch->extras, ",LG_GLOBAL const char *LG_RESTRICT lg_packed");
         lg_pass(launch, LG_PACKED, 0);
     }
     lg_put(&launch->source, "#define LG_EXTRAS %s\n", launch->extras.at != NULL ? launch->extras.at : "");
@@ -356,7 +356,7 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
     lg_put(out, "#define LG_EXTRA_NAMES ");
     put_names(out, launch->extras.at);
     lg_put(out,
-           "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *lg_y0,const int at,const int channel "
+           "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *LG_RESTRICT lg_y0,const int at,const int channel "
            "LG_EXTRAS){\n",
            converts                       ? "ACC"
            : !s->has_epilogue             ? "int"

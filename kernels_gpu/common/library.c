@@ -69,6 +69,8 @@ static bool read_option(const lg_backend *backend, const char *name, const char 
         if (!off && !(on && out->folder[0] != 0)) snprintf(out->folder, sizeof out->folder, "%s", value);
     } else if (strcmp(name, "texts") == 0 && (backend->options & LG_HAS_TEXTS) != 0 && value[0] != 0) {
         snprintf(out->texts, sizeof out->texts, "%s", value);
+    } else if (strcmp(name, "programs") == 0 && (backend->options & LG_HAS_PROGRAMS) != 0 && value[0] != 0) {
+        snprintf(out->programs, sizeof out->programs, "%s", value);
     } else if (strcmp(name, "for") == 0 && (backend->options & LG_HAS_FOR) != 0 && atoi(value) >= 50) {
         out->compute = atoi(value);
     } else if (strcmp(name, "memory") == 0 && memory_of(backend, value) != LG_MEMORY_DEFAULT) {
@@ -101,12 +103,13 @@ static bool read_options(const lg_backend *backend, const char *text, lg_options
         if (read_option(backend, item, value, out)) continue;
         snprintf(why, size,
                  "the %s device has no option '%s%s%.200s'; it has %s%splace=all|cost, cache=on|off|FOLDER, "
-                 "memory=copied|pinned%s%s%s and kernel=NAME",
+                 "memory=copied|pinned%s%s%s%s and kernel=NAME",
                  backend->name, item, value != NULL ? "=" : "", value != NULL ? value : "",
                  (backend->options & LG_HAS_F16) != 0 ? "f16=on|off, " : "",
                  (backend->options & LG_HAS_GRAPHS) != 0 ? "graphs=on|off, " : "",
                  (backend->options & LG_HAS_SHARED) != 0 ? "|shared" : "",
                  (backend->options & LG_HAS_TEXTS) != 0 ? ", texts=FOLDER" : "",
+                 (backend->options & LG_HAS_PROGRAMS) != 0 ? ", programs=FILE" : "",
                  (backend->options & LG_HAS_FOR) != 0 ? ", for=75|87|90" : "");
         return false;
     }

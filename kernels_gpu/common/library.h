@@ -13,19 +13,20 @@ enum { LG_MEMORY_DEFAULT, LG_COPIED, LG_PINNED, LG_SHARED };
 
 /* Options of a device: the text after the first comma of its name. */
 typedef struct lg_options {
-    bool f16;          /* f16=on: sums of floats may be f16 */
-    bool modelled;     /* place=cost: costs are those of a model; else the device gets all that it can run */
-    bool cached;       /* cache=off clears it */
-    char folder[1024]; /* cache=DIR */
-    int memory;        /* memory=... */
-    char prefer[48];   /* kernel=NAME: the kernel of this name runs what it can. For tests */
-    bool graphs;       /* graphs=off clears it: repeated work is submitted as a graph */
-    char texts[1024];  /* texts=DIR: each program's text is written there. For tests and for builds */
-    int compute;       /* for=75, 87, 90, ...: plans for a GPU that is not there. 0: for those of the machine */
+    bool f16;            /* f16=on: sums of floats may be f16 */
+    bool modelled;       /* place=cost: costs are those of a model; else the device gets all that it can run */
+    bool cached;         /* cache=off clears it */
+    char folder[1024];   /* cache=DIR */
+    int memory;          /* memory=... */
+    char prefer[48];     /* kernel=NAME: the kernel of this name runs what it can. For tests */
+    bool graphs;         /* graphs=off clears it: repeated work is submitted as a graph */
+    char texts[1024];    /* texts=DIR: each program's text is written there. For tests and for builds */
+    char programs[1024]; /* programs=FILE: compiled programs, in place of those that the library contains */
+    int compute;         /* for=75, 87, 90, ...: plans for a GPU that is not there. 0: for those of the machine */
 } lg_options;
 
 /* Which options a backend has besides place, cache, memory and kernel. */
-enum { LG_HAS_F16 = 1, LG_HAS_SHARED = 2, LG_HAS_GRAPHS = 4, LG_HAS_TEXTS = 8, LG_HAS_FOR = 16 };
+enum { LG_HAS_F16 = 1, LG_HAS_SHARED = 2, LG_HAS_GRAPHS = 4, LG_HAS_TEXTS = 8, LG_HAS_FOR = 16, LG_HAS_PROGRAMS = 32 };
 
 /* The devices for one text of options. They live as long as the process. */
 typedef struct lg_set lg_set;

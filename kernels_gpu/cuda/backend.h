@@ -9,13 +9,21 @@
 
 typedef struct lg_program lg_program;
 
+/* Compiled programs, by the hashes of their texts (pack.c). */
+typedef struct lg_programs {
+    const unsigned char *data;
+    size_t size, count;
+    int cuda; /* the version of CUDA that the driver must have: 13000 for 13.0 */
+} lg_programs;
+
 /* A device. It lives as long as the process. */
 typedef struct lg_device {
     linnet_device table;
     lg_machine machine;
     lg_options options;
-    const lg_cu *cu;   /* NULL: the device only plans */
-    bool compiles;     /* NVRTC is there; else there are only the programs of the package */
+    const lg_cu *cu; /* NULL: the device only plans */
+    bool compiles;   /* NVRTC is there; else there are only the programs of the pack */
+    lg_programs pack;
     CUcontext context; /* the primary one, which a program shares with CUDA libraries that it uses */
     char name[16], hardware[160], driver[160], features[128], architecture[16];
     uint64_t memory;
@@ -33,12 +41,15 @@ static inline int lg_code(CUresult result) { return -result; }
 /* program.c: the function of a launch, whose program is compiled once per device and kept in the cache. `host_cache`
  * may be NULL. */
 int lg_build(lg_device *device, const lg_launch *launch, const linnet_program_cache *host_cache, CUfunction *out);
-/* Whether the package has the programs of the step. */
-bool lg_has_programs(const lg_device *device, const lg_step *s, const lg_kernel *kernel);
+/* Whether the pack has the programs of all launches. */
+bool lg_has_programs(const lg_device *device, const lg_plan *plan);
 /* Writes the program's text for tests and builds: FOLDER/<hash>.cu. */
 void lg_show(const lg_device *device, const lg_launch *launch);
-/* The pack of programs that the build has embedded (kernels_gpu/cuda/pack.c); *size is 0 if there is none. */
-const unsigned char *lg_pack_of_programs(size_t *size);
+/* pack.c: opens the pack in a file, or without a path that of the build, which may have none. False with a text in
+ * `why`: it cannot be used. */
+bool lg_programs_open(const char *path, lg_programs *out, char *why, size_t size);
+/* The code of a text; NULL: the pack does not have it. */
+const unsigned char *lg_programs_find(const lg_programs *pack, const uint64_t hash[2]);
 /* Which of the block's coordinates is the largest dimension of a launch: CUDA allows 2^31 blocks along x, and 65535
  * along y and z. */
 int lg_largest_axis(const lg_launch *launch);

@@ -41,7 +41,7 @@ static double cost(void *context, const linnet_step *step) {
     lg_step *s = malloc(sizeof *s);
     if (s == NULL) return -1;
     const lg_kernel *kernel = lg_step_open(s, &d->machine, step) ? lg_choose(s, &ns) : NULL;
-    if (kernel == NULL || (d->cu != NULL && !d->compiles && !lg_has_programs(d, s, kernel))) ns = -1;
+    if (kernel == NULL || (!d->compiles && d->pack.count == 0)) ns = -1; /* whether the pack has it, `claim` sees */
     free(s);
     return ns < 0                ? -1
            : d->options.modelled ? ns
@@ -182,13 +182,38 @@ static bool describe(lg_device *d, const linnet_host *host, CUdevice id, int num
     return true;
 }
 
+/* What is missing where there is no NVRTC. The text lives as long as the process. */
+static const char *without_compiler(const char *why, const lg_options *options, const lg_programs *pack, int version) {
+    char text[2400];
+    const char *where = options->programs[0] != 0 ? options->programs : "liblinnet_cuda";
+    if (pack->count == 0)
+        snprintf(text, sizeof text, "%s. Until then nothing runs on the GPU", why);
+    else if (version < pack->cuda)
+        snprintf(text, sizeof text,
+                 "%s. Until then nothing runs on the GPU: the programs in %s need a driver of CUDA %d.%d, and this one "
+                 "is of %d.%d",
+                 why, where, pack->cuda / 1000, pack->cuda % 1000 / 10, version / 1000, version % 1000 / 10);
+    else
+        snprintf(text, sizeof text,
+                 "%s. Until then only those steps run on the GPU whose programs are among the %zu in %s", why,
+                 pack->count, where);
+    const char *kept = strdup(text);
+    return kept != NULL ? kept : why;
+}
+
 static void find(const linnet_host *host, const lg_options *options, lg_set *out) {
     const char *no_compiler = NULL;
-    int count = 0;
+    char why[1300];
+    lg_programs pack;
+    int count = 0, version = 0;
+    if (!lg_programs_open(options->programs, &pack, why, sizeof why)) {
+        out->missing = strdup(why);
+        if (options->programs[0] != 0) return; /* the user has asked for them */
+    }
     if (options->compute != 0) {
         lg_device *d = calloc(1, sizeof *d);
         if (d == NULL) return;
-        d->options = *options;
+        d->options = *options, d->pack = pack, d->compiles = options->programs[0] == 0;
         snprintf(d->name, sizeof d->name, "cuda");
         imagine_machine(d, host);
         set_table(d, "");
@@ -199,11 +224,13 @@ static void find(const linnet_host *host, const lg_options *options, lg_set *out
     if (cu == NULL) return;
     const lg_nvrtc *nvrtc = lg_nvrtc_open(&no_compiler);
     if (cu->DeviceGetCount(&count) != CUDA_SUCCESS) count = 0;
+    if (cu->DriverGetVersion(&version) != CUDA_SUCCESS) version = 0;
     for (int i = 0; i < count && i < LG_MOST_DEVICES; ++i) {
         CUdevice id = 0;
         lg_device *d = calloc(1, sizeof *d);
         if (d == NULL) continue;
         d->cu = cu, d->options = *options, d->compiles = nvrtc != NULL;
+        if (version >= pack.cuda) d->pack = pack;
         if (cu->DeviceGet(&id, i) == CUDA_SUCCESS && describe(d, host, id, out->count, nvrtc)) {
             out->devices[out->count++] = &d->table;
         } else {
@@ -211,13 +238,13 @@ static void find(const linnet_host *host, const lg_options *options, lg_set *out
             free(d);
         }
     }
-    if (nvrtc == NULL) out->missing = no_compiler;
+    if (nvrtc == NULL) out->missing = without_compiler(no_compiler, options, &pack, version);
     if (count == 0)
         out->missing = "the CUDA driver is installed, but finds no GPU; `nvidia-smi` lists what there is, and "
                        "CUDA_VISIBLE_DEVICES can hide one";
 }
 
 EXPORT int linnet_extension_devices(const linnet_host *host, const char *options, linnet_device_list *list) {
-    static const lg_backend backend = {"CUDA", LG_HAS_GRAPHS | LG_HAS_TEXTS | LG_HAS_FOR, find};
+    static const lg_backend backend = {"CUDA", LG_HAS_GRAPHS | LG_HAS_TEXTS | LG_HAS_FOR | LG_HAS_PROGRAMS, find};
     return lg_list_devices(&backend, host, options, list);
 }

@@ -1,6 +1,11 @@
-/* pack.c - the programs that the build has compiled (-DLINNET_CUDA_PROGRAMS=FILE, which .ci/cuda_programs.py writes),
- * so that a machine without NVRTC runs the models that consist of them. */
+/* pack.c - programs that were compiled before: those of the build (-DLINNET_CUDA_PROGRAMS=FILE), or those of the file
+ * of the option programs=. A machine without NVRTC runs what consists of them. .ci/cuda_programs.py writes such files.
+ */
 #include "kernels_gpu/cuda/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifdef LG_PACK_FILE
 __asm__(".section .rodata\n"
@@ -14,14 +19,107 @@ __asm__(".section .rodata\n"
         "lg_pack_end:\n"
         ".previous\n");
 extern const unsigned char lg_pack_begin[], lg_pack_end[];
+#endif
 
-const unsigned char *lg_pack_of_programs(size_t *size) {
-    *size = (size_t)(lg_pack_end - lg_pack_begin);
-    return lg_pack_begin;
+/* A head, entries in ascending order of their hashes, and the code of each, which cuModuleLoadData takes. All numbers
+ * are little-endian. */
+typedef struct pack_head {
+    char magic[8]; /* LNCUPACK */
+    uint32_t count, cuda;
+} pack_head;
+typedef struct pack_entry {
+    uint64_t hash[2], offset;
+    uint32_t size, sum; /* of the code; the sum is CRC-32 */
+} pack_entry;
+
+static pack_entry entry(const lg_programs *pack, size_t i) {
+    pack_entry e;
+    memcpy(&e, pack->data + sizeof(pack_head) + i * sizeof e, sizeof e);
+    return e;
 }
-#else
-const unsigned char *lg_pack_of_programs(size_t *size) {
-    *size = 0;
+
+static bool comes_before(const uint64_t a[2], const uint64_t b[2]) {
+    return a[0] < b[0] || (a[0] == b[0] && a[1] < b[1]);
+}
+
+static uint32_t crc32_of(const unsigned char *data, size_t size) {
+    uint32_t sum = ~0u;
+    for (size_t i = 0; i < size; ++i) {
+        sum ^= data[i];
+        for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xEDB88320u : 0);
+    }
+    return ~sum;
+}
+
+/* What is wrong with the pack's head and entries; NULL: nothing. Sums are compared when a code is used. */
+static const char *fault_of(lg_programs *pack) {
+    pack_head head;
+    if (pack->size < sizeof head) return "it is shorter than a head";
+    memcpy(&head, pack->data, sizeof head);
+    if (memcmp(head.magic, "LNCUPACK", sizeof head.magic) != 0) return "it does not begin with LNCUPACK";
+    if (head.count > (pack->size - sizeof head) / sizeof(pack_entry)) return "it is shorter than its list of programs";
+    const size_t first = sizeof head + head.count * sizeof(pack_entry);
+    for (size_t i = 0; i < head.count; ++i) {
+        const pack_entry e = entry(pack, i), before = entry(pack, i > 0 ? i - 1 : 0);
+        if (i > 0 && !comes_before(before.hash, e.hash)) return "its list of programs is out of order";
+        if (e.size == 0 || e.offset < first || e.offset > pack->size || e.size > pack->size - e.offset)
+            return "a program lies outside of it";
+    }
+    pack->count = head.count, pack->cuda = (int)head.cuda;
     return NULL;
 }
+
+/* The bytes of a file; NULL: it cannot be read. They are kept, because devices live as long as the process. */
+static const unsigned char *read_whole(const char *path, size_t *size) {
+    unsigned char *data = NULL;
+    FILE *file = fopen(path, "rb");
+    long length = -1;
+    if (file == NULL) return NULL;
+    if (fseek(file, 0, SEEK_END) == 0) length = ftell(file);
+    if (length >= 0 && fseek(file, 0, SEEK_SET) == 0) data = malloc((size_t)length + 1);
+    if (data != NULL && fread(data, 1, (size_t)length, file) != (size_t)length) {
+        free(data);
+        data = NULL;
+    }
+    fclose(file);
+    *size = data != NULL ? (size_t)length : 0;
+    return data;
+}
+
+bool lg_programs_open(const char *path, lg_programs *out, char *why, size_t size) {
+    *out = (lg_programs){.size = 0};
+    if (path[0] != 0) {
+        out->data = read_whole(path, &out->size);
+        if (out->data == NULL) {
+            snprintf(why, size, "programs=%s: the file cannot be read", path);
+            return false;
+        }
+    } else {
+#ifdef LG_PACK_FILE
+        out->data = lg_pack_begin, out->size = (size_t)(lg_pack_end - lg_pack_begin);
+#else
+        return true;
 #endif
+    }
+    const char *fault = fault_of(out);
+    if (fault == NULL) return true;
+    snprintf(why, size, "%s%s: this is no file of .ci/cuda_programs.py, or a damaged one: %s",
+             path[0] != 0 ? "programs=" : "the programs in liblinnet_cuda", path, fault);
+    if (path[0] != 0) free((void *)(uintptr_t)out->data);
+    *out = (lg_programs){.size = 0};
+    return false;
+}
+
+const unsigned char *lg_programs_find(const lg_programs *pack, const uint64_t hash[2]) {
+    for (size_t low = 0, high = pack->count; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        const pack_entry e = entry(pack, middle);
+        if (e.hash[0] == hash[0] && e.hash[1] == hash[1])
+            return crc32_of(pack->data + e.offset, e.size) == e.sum ? pack->data + e.offset : NULL;
+        if (comes_before(e.hash, hash))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}

@@ -1,4 +1,4 @@
-/* program.c - programs of the CUDA backend: each text is compiled by NVRTC once per device, unless the package has its
+/* program.c - programs of the CUDA backend: each text is compiled by NVRTC once per device, unless the pack has its
  * code, or the host's cache, or the user's folder because another process has compiled it. */
 #include "kernels_gpu/cuda/backend.h"
 
@@ -55,53 +55,16 @@ void lg_show(const lg_device *d, const lg_launch *launch) {
     free(text);
 }
 
-/* ---- programs of the package ------------------------------------------------------------------------------------- */
-
-/* The pack: a head, entries in ascending order of their hashes, and the code of each, which cuModuleLoadData takes. All
- * numbers are little-endian. .ci/cuda_programs.py writes it. */
-typedef struct pack_head {
-    char magic[8]; /* LNCUPACK */
-    uint64_t count;
-} pack_head;
-typedef struct pack_entry {
-    uint64_t hash[2], offset, size;
-} pack_entry;
-
-/* The code of a text; NULL: the package does not have it. */
-static const unsigned char *packed_code(const uint64_t hash[2]) {
-    size_t size = 0;
-    pack_head head;
-    const unsigned char *pack = lg_pack_of_programs(&size);
-    if (size < sizeof head) return NULL;
-    memcpy(&head, pack, sizeof head);
-    if (memcmp(head.magic, "LNCUPACK", sizeof head.magic) != 0) return NULL;
-    for (uint64_t low = 0, high = head.count; low < high;) {
-        const uint64_t middle = low + (high - low) / 2;
-        pack_entry e;
-        memcpy(&e, pack + sizeof head + middle * sizeof e, sizeof e);
-        if (e.hash[0] == hash[0] && e.hash[1] == hash[1]) return pack + e.offset;
-        const bool before = e.hash[0] < hash[0] || (e.hash[0] == hash[0] && e.hash[1] < hash[1]);
-        if (before)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
-bool lg_has_programs(const lg_device *d, const lg_step *s, const lg_kernel *kernel) {
-    lg_plan plan = {0};
-    kernel->build(s, &plan);
-    bool has = !plan.failed;
-    for (int i = 0; i < plan.n && has; ++i) {
+bool lg_has_programs(const lg_device *d, const lg_plan *plan) {
+    bool has = !plan->failed;
+    for (int i = 0; i < plan->n && has; ++i) {
         uint64_t hash[2];
-        const lg_launch *launch = &plan.launches[i];
+        const lg_launch *launch = &plan->launches[i];
         char *text = launch->source.failed || launch->source.at == NULL ? NULL : text_of(d, launch);
         if (text != NULL) lg_hash(text, hash);
-        has = text != NULL && packed_code(hash) != NULL;
+        has = text != NULL && lg_programs_find(&d->pack, hash) != NULL;
         free(text);
     }
-    lg_plan_free(&plan);
     return has;
 }
 
@@ -154,14 +117,15 @@ static int load(lg_device *d, const char *text, const linnet_program_cache *host
     snprintf(key, sizeof key, "cuda-%016llx%016llx-%s-%d.%d", (unsigned long long)hash[0], (unsigned long long)hash[1],
              d->architecture, nvrtc != NULL ? nvrtc->major : 0, nvrtc != NULL ? nvrtc->minor : 0);
     if (d->options.texts[0] != 0) write_text(d, text, hash);
-    const unsigned char *ready = packed_code(hash);
+    const unsigned char *ready = lg_programs_find(&d->pack, hash);
     if (ready != NULL && d->cu->ModuleLoadData(out, ready) == CUDA_SUCCESS) return 0;
     size = lg_kept_load(host, &d->options, key, &data);
     if (data != NULL && d->cu->ModuleLoadData(out, data) == CUDA_SUCCESS) {
         free(data);
         return 0;
     }
-    free(data); /* none, or damaged */
+    free(data);                                      /* none, or damaged */
+    if (nvrtc == NULL) return LINNET_DEVICE_REFUSES; /* the pack's code is not for this GPU or driver */
     int code = compile(d, text, &data, &size);
     if (code == 0) code = lg_code(d->cu->ModuleLoadData(out, data));
     if (code == 0) lg_kept_store(host, &d->options, key, data, size);

@@ -9,7 +9,15 @@
 static int claim(void *context, const linnet_step *const *steps, int count, linnet_claim *out) {
     const lg_device *d = context;
     lg_plan plan = {0};
-    out->count = lg_plan_steps(&d->machine, steps, count, &plan, &out->kernel); /* 0: the step runs on the CPU */
+    for (;; count = 1) { /* without a compiler: several steps with one program, else the first one, else the CPU */
+        out->count = lg_plan_steps(&d->machine, steps, count, &plan, &out->kernel);
+        if (out->count == 0 || d->compiles || lg_has_programs(d, &plan)) break;
+        lg_plan_free(&plan);
+        if (out->count == 1) {
+            out->count = 0;
+            break;
+        }
+    }
     out->fused = out->count > 1;
     out->scratch_bytes = plan.scratch_bytes;
     out->packed_bytes = plan.packed.length;

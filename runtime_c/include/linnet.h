@@ -271,7 +271,8 @@ LINNET_API linnet_status linnet_store_create(linnet_model *model, const linnet_a
                                              linnet_error *error);
 LINNET_API void linnet_store_free(linnet_store *store);
 /* Copies a variable out of the store (read) or into it (write), under the store's lock. `bytes` must be the variable's
- * exact size. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size), INVALID_ARGUMENT. Thread-safe. */
+ * exact size. After a training step on a device the newest value may be in the device's memory: a read gets it from
+ * there. Errors: UNKNOWN_NAME, WRONG_SHAPE (wrong size), INVALID_ARGUMENT, DEVICE_FAILED (read). Thread-safe. */
 LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name, void *data, size_t bytes,
                                            linnet_error *error);
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,

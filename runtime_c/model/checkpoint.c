@@ -253,6 +253,8 @@ linnet_status linnet_store_save(linnet_store *store, const char *path, const lin
     if (status == LINNET_OK) {
         ln_store_lock(store, false);
         status = choose(&s, config);
+        for (int32_t i = 0; i < ln_store_model(store)->n_variables && status == LINNET_OK; i++)
+            if (s.chosen[i]) status = ln_store_fetch(store, i, NULL, error);
         if (status == LINNET_OK) status = write_file(&s, path);
         ln_store_unlock(store);
     }

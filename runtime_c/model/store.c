@@ -3,6 +3,7 @@
  * a store. */
 #include "model/store.h"
 
+#include "kernel/parts.h"
 #include "linnet_ext.h"
 
 #include <string.h>
@@ -27,10 +28,19 @@ struct linnet_store {
     bool writing;        /* a thread holds the exclusive lock */
     uint64_t writes;     /* the sum of versions */
     ln_keeper keeper;
+    /* Values that the store does not have. Entries change under the exclusive lock, or under the shared lock and
+       fetch_lock. */
+    ln_lock fetch_lock;
+    ln_holder **holders;  /* per variable; NULL: the store has the value */
+    ln_holder lost;       /* of values that do not exist any more */
+    atomic_int away;      /* holders that are not NULL */
+    atomic_bool *exposed; /* per variable: linnet_store_data has given its address away */
 };
 
 static size_t struct_bytes(int32_t variables) {
-    return sizeof(linnet_store) + (size_t)variables * (sizeof(size_t) + 2 * sizeof(uint64_t) + sizeof(char *));
+    const size_t each =
+        sizeof(size_t) + 2 * sizeof(uint64_t) + sizeof(char *) + sizeof(ln_holder *) + sizeof(atomic_bool);
+    return sizeof(linnet_store) + (size_t)variables * each;
 }
 
 size_t ln_store_bytes_for(const linnet_model *model) {
@@ -55,13 +65,19 @@ static void take_values(const linnet_model *model, char *to, const char *from, s
 }
 
 static bool init_locks(linnet_store *store) {
-    ln_lock *locks[] = {&store->lock, &store->committed_lock, &store->keeper.lock};
-    for (int i = 0; i < 3; i++)
+    ln_lock *locks[] = {&store->lock, &store->committed_lock, &store->keeper.lock, &store->fetch_lock};
+    for (int i = 0; i < 4; i++)
         if (!ln_lock_init(locks[i])) {
             while (i-- > 0) ln_lock_destroy(locks[i]);
             return false;
         }
     return true;
+}
+
+static linnet_status fetch_lost(ln_holder *lost, int32_t i, linnet_error *error) {
+    (void)lost, (void)i;
+    ln_fail(error, LINNET_DEVICE_FAILED, "a device has failed before the host had the variable's new value");
+    return ln_hint(error, "load a checkpoint, or write the variable");
 }
 
 linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *allocator, linnet_store **out,
@@ -80,6 +96,9 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     store->committed_versions = store->versions + model->n_variables;
     store->offsets = (size_t *)(store->committed_versions + model->n_variables);
     store->committed = (char **)(store->offsets + model->n_variables);
+    store->holders = (ln_holder **)(store->committed + model->n_variables);
+    store->exposed = (atomic_bool *)(store->holders + model->n_variables);
+    store->lost.fetch = fetch_lost;
     for (int32_t i = 0; i < model->n_variables; i++) {
         uint64_t bytes = model->variables[i].bytes;
         store->offsets[i] = total;
@@ -113,6 +132,7 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
 }
 
 void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v) {
+    ln_store_release(store, i);
     take_values(from, ln_store_data(store, i), v->tensor.data, (size_t)v->bytes);
     ln_store_bump(store, i);
 }
@@ -138,6 +158,7 @@ void linnet_store_free(linnet_store *store) {
     ln_lock_destroy(&store->lock);
     ln_lock_destroy(&store->committed_lock);
     ln_lock_destroy(&store->keeper.lock);
+    ln_lock_destroy(&store->fetch_lock);
     forget_committed(store);
     memory = store->memory;
     ln_memory_free_zeroed(&memory, store->block, store->block_bytes);
@@ -215,6 +236,8 @@ linnet_status ln_store_follow(linnet_store *store, const bool *reads, linnet_err
     for (int32_t i = 0; i < model->n_variables && status == LINNET_OK; i++) {
         const size_t bytes = (size_t)model->variables[i].bytes;
         if (!reads[i] || store->committed[i] || !bytes) continue;
+        status = ln_store_fetch(store, i, NULL, error);
+        if (status != LINNET_OK) break;
         store->committed[i] = ln_memory_alloc_zeroed(&store->memory, bytes);
         store->committed_versions[i] = UINT64_MAX;
         if (store->committed[i])
@@ -254,6 +277,54 @@ void ln_store_bump(linnet_store *store, int i) {
     store->versions[i]++;
     store->writes++;
 }
+
+/* ---- values that the store does not have ------------------------------------------------------------------------- */
+
+bool ln_store_may_hold(const linnet_store *store, int32_t i) {
+    return LN_HAS_DEVICES && !atomic_load(&store->exposed[i]) && !store->committed[i];
+}
+
+void ln_store_hold(linnet_store *store, int32_t i, ln_holder *holder) {
+    ln_store_release(store, i);
+    store->holders[i] = holder;
+    atomic_fetch_add(&holder->count, 1);
+    atomic_fetch_add(&store->away, 1);
+}
+
+void ln_store_lose(linnet_store *store, int32_t i) { ln_store_hold(store, i, &store->lost); }
+
+const ln_holder *ln_store_holder(const linnet_store *store, int32_t i) { return store->holders[i]; }
+
+bool ln_store_is_shared(const linnet_store *store) {
+    return atomic_load(&((linnet_store *)(uintptr_t)store)->references.count) > 1;
+}
+
+void ln_store_release(linnet_store *store, int32_t i) {
+    ln_holder *holder = LN_HAS_DEVICES ? store->holders[i] : NULL;
+    if (!holder) return;
+    store->holders[i] = NULL;
+    atomic_fetch_sub(&store->away, 1); /* readers without fetch_lock see the value from now on */
+    atomic_fetch_sub(&holder->count, 1);
+}
+
+linnet_status ln_store_fetch(linnet_store *store, int32_t i, const ln_holder *own, linnet_error *error) {
+    linnet_status status = LINNET_OK;
+    const int32_t end = i < 0 ? store->model->n_variables : i + 1;
+    if (!LN_HAS_DEVICES || atomic_load(&store->away) == 0) return LINNET_OK;
+    ln_lock_exclusive(&store->fetch_lock);
+    for (int32_t v = i < 0 ? 0 : i; v < end && status == LINNET_OK; v++) {
+        ln_holder *holder = store->holders[v];
+        if (!holder || holder == own) continue;
+        atomic_fetch_add(&holder->count, 1);
+        status = holder->fetch(holder, i, error);
+        atomic_fetch_sub(&holder->count, 1);
+        if (status != LINNET_OK) ln_at_tensor(error, store->model->variables[v].name);
+    }
+    ln_unlock(&store->fetch_lock);
+    return status;
+}
+
+/* ---- variables, for callers -------------------------------------------------------------------------------------- */
 
 uint64_t ln_store_writes(const linnet_store *store) { return store->writes; }
 
@@ -309,9 +380,10 @@ linnet_status linnet_store_read(linnet_store *store, const char *name, void *dat
     if (i < 0) return status_of(error ? error : &own);
     if (bytes == 0) return LINNET_OK;
     ln_store_lock(store, false);
-    memcpy(data, ln_store_data(store, i), bytes);
+    const linnet_status status = ln_store_fetch(store, i, NULL, error);
+    if (status == LINNET_OK) memcpy(data, ln_store_data(store, i), bytes);
     ln_store_unlock(store);
-    return LINNET_OK;
+    return status;
 }
 
 linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
@@ -320,6 +392,7 @@ linnet_status linnet_store_write(linnet_store *store, const char *name, const vo
     int32_t i = find(store, "linnet_store_write", name, data, bytes, error ? error : &own);
     if (i < 0) return status_of(error ? error : &own);
     ln_store_lock(store, true);
+    ln_store_release(store, i);
     if (bytes) memcpy(ln_store_data(store, i), data, bytes);
     ln_store_bump(store, i);
     ln_store_unlock(store);
@@ -331,12 +404,17 @@ void *linnet_store_data(linnet_store *store, const char *name, linnet_access acc
     if (!store) return ln_null_argument(error, "linnet_store_data", "store"), NULL;
     i = ln_store_find(store, "linnet_store_data", name, error);
     if (i < 0) return NULL;
-    if (access == LINNET_WRITE) { /* The caller has written or is going to write. Neither these writes nor the writes of
-                    others may be committed here. */
+    linnet_status status = LINNET_OK;
+    if (access == LINNET_WRITE || (LN_HAS_DEVICES && !atomic_load(&store->exposed[i]))) {
         ln_lock_exclusive(&store->lock);
-        ln_store_bump(store, i);
-        atomic_store(&store->pending, true);
+        status = ln_store_fetch(store, i, NULL, error);
+        atomic_store(&store->exposed[i], true);
+        if (access == LINNET_WRITE) { /* The caller has written or is going to write. Neither these writes nor the
+                        writes of others may be committed here. */
+            ln_store_bump(store, i);
+            atomic_store(&store->pending, true);
+        }
         ln_unlock(&store->lock);
     }
-    return ln_store_data(store, i);
+    return status == LINNET_OK ? ln_store_data(store, i) : NULL;
 }

@@ -35,7 +35,8 @@ uint64_t ln_store_commit_number(const linnet_store *store);
  * current version. Returns the commit number. */
 uint64_t ln_store_copy_committed(linnet_store *store, char *const *data, uint64_t *versions);
 
-/* Variable i of the model: 64-byte aligned, dense, in its declared dtype and shape. */
+/* Variable i of the model: 64-byte aligned, dense, in its declared dtype and shape. Its value may be held elsewhere
+ * (below). */
 void *ln_store_data(linnet_store *store, int i);
 /* Number of writes to variable i. A writer increments it under the exclusive lock. Packed copies of the variable
    compare it to find out whether they are current. */
@@ -53,6 +54,31 @@ typedef struct ln_keeper {
     atomic_uint_least64_t made; /* how often a variable was packed */
 } ln_keeper;
 ln_keeper *ln_store_keeper(linnet_store *store);
+
+/* Who holds values of variables that the store does not have: a session whose device has computed them (run/held.c).
+ * A run fetches the values that other sessions hold before its first step, so while it runs nobody else holds any. */
+typedef struct ln_holder {
+    /* Stores the value of variable i, or of all variables that it holds if i is -1, and calls ln_store_release for
+       each. Called under the store's lock, and by one thread at a time. */
+    linnet_status (*fetch)(struct ln_holder *holder, int32_t i, linnet_error *error);
+    atomic_int count; /* of variables, and 1 more during `fetch`; 0: nobody uses the holder any more */
+} ln_holder;
+
+/* Whether a run may leave the new value of variable i with a holder: nobody reads the store's memory directly, and no
+ * snapshot follows it. Needs the exclusive lock, and so do ln_store_hold and ln_store_lose. */
+bool ln_store_may_hold(const linnet_store *store, int32_t i);
+void ln_store_hold(linnet_store *store, int32_t i, ln_holder *holder);
+/* The value does not exist any more: ln_store_fetch fails with DEVICE_FAILED until the variable is written. */
+void ln_store_lose(linnet_store *store, int32_t i);
+/* Who holds variable i; NULL: the store has the value. Needs the lock. */
+const ln_holder *ln_store_holder(const linnet_store *store, int32_t i);
+/* The store has the value, or gets a new one. Needs the exclusive lock, or is called by `fetch`. */
+void ln_store_release(linnet_store *store, int32_t i);
+/* Whether others than one session have the store. */
+bool ln_store_is_shared(const linnet_store *store);
+/* Gets the value of variable i into the store (-1: of all variables), except from the holder `own`. Needs the lock,
+ * which may be shared. Errors: DEVICE_FAILED. */
+linnet_status ln_store_fetch(linnet_store *store, int32_t i, const ln_holder *own, linnet_error *error);
 
 /* Sets variable i to the value of variable v of `from`, which may be a checkpoint. Needs the exclusive lock. */
 void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v);

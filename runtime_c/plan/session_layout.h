@@ -4,6 +4,7 @@
 #define LN_SESSION_LAYOUT_H
 
 #include "model/snapshot.h"
+#include "model/store.h"
 #include "plan/graph/evaluate.h"
 #include "plan/plan.h"
 
@@ -158,6 +159,9 @@ struct linnet_session {
     bool stacks;     /* several runs may be in the queues: the host touches nothing that devices read or write */
     bool lends;      /* a device shares memory, and must be told when the host has written or will read it */
     bool refreshed;  /* the run has uploaded a variable */
+    bool left_out;   /* the transfer was not necessary */
+    bool keeps;      /* runs may leave new values of variables on devices: others then fetch them, with the queues */
+    ln_holder holder;
 };
 
 /* Offsets of the parts of a session's block. */

@@ -37,11 +37,16 @@ void ln_queues_close(linnet_session *s) {
     }
 }
 
-/* No variable counts as being on a device any more. */
-static void forget_variables(ln_instance *instance) {
+/* No variable counts as being on a device any more, except those whose only value is there: no run that fails has
+ * written it. */
+static void forget_variables(const linnet_session *s, ln_instance *instance) {
     const ln_program *p = instance->program;
-    for (int32_t i = 0; i < p->n_residents; ++i) instance->on_devices.versions[i] = 0;
-    for (int32_t i = 0; i < p->n_bodies; ++i) forget_variables(&instance->bodies[i]);
+    for (uint8_t place = 1; place <= p->n_devices; ++place) {
+        const ln_device_memory *m = &p->devices[place];
+        for (int32_t i = 0; i < m->first_constant; ++i)
+            if (!ln_holds(s, m->residents[i].variable)) instance->on_devices.versions[m->resident_number + i] = 0;
+    }
+    for (int32_t i = 0; i < p->n_bodies; ++i) forget_variables(s, &instance->bodies[i]);
 }
 
 linnet_status ln_device_lend(linnet_session *s, ln_instance *instance, linnet_error *error) {
@@ -99,7 +104,7 @@ void ln_queues_abandon(linnet_session *s, ln_instance *last, bool ended) {
         s->pending = true;
     else
         ln_queues_finish(s);
-    for (; last != NULL; last = last->parent) forget_variables(last);
+    for (; last != NULL; last = last->parent) forget_variables(s, last);
 }
 
 enum { SLICE_NS = 5000000 }; /* of a wait: how late the caller's flag or timeout may be seen */
@@ -243,7 +248,9 @@ static void bind_transfer(const linnet_session *s, const ln_instance *instance, 
     ln_bound_transfer *t = &instance->on_devices.transfers[step->number];
     const ln_tensor *tensor = &step->call.inputs[0];
     const ln_program *p = instance->program;
-    const int32_t variable = step->resident >= 0 ? p->devices[step->device].residents[step->resident].variable : -1;
+    const int32_t variable = step->kind == LN_STEP_UPLOAD && step->resident >= 0
+                                 ? p->devices[step->device].residents[step->resident].variable
+                                 : -1;
     describe(tensor,
              &(ln_step_value){.name = step->name,
                               .variable = variable >= 0 ? p->model->variables[variable].name : NULL,
@@ -381,7 +388,8 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
     linnet_status ended = LINNET_OK;
     switch (step->kind) {
     case LN_STEP_UPLOAD:
-        if (step->resident >= 0 && is_current(s, instance, step)) return LINNET_OK;
+        s->left_out = step->resident >= 0 && is_current(s, instance, step);
+        if (s->left_out) return LINNET_OK;
         s->refreshed |= step->resident >= 0;
         q->busy = true;
         code = t->stay != NULL ? d->copy(d->context, q->queue, &t->spans[1], d, &t->stay->span)
@@ -389,8 +397,11 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
         break;
     case LN_STEP_DOWNLOAD:
         q->busy = true;
-        code = t->stay != NULL ? d->copy(d->context, q->queue, &t->stay->span, d, &t->spans[0])
-                               : d->download(d->context, q->queue, &t->tensor, bound->buffers.outputs[0], &t->spans[0]);
+        s->left_out = ln_leaves_out(s, instance, step);
+        if (!s->left_out)
+            code = t->stay != NULL
+                       ? d->copy(d->context, q->queue, &t->stay->span, d, &t->spans[0])
+                       : d->download(d->context, q->queue, &t->tensor, bound->buffers.outputs[0], &t->spans[0]);
         if (code == 0 && step->event > 0) code = d->record(d->context, q->queue, objects->events[step->event - 1]);
         break;
     case LN_STEP_COPY: code = copy(s, instance, step, t); break;
@@ -409,27 +420,6 @@ linnet_status ln_device_step(linnet_session *s, ln_instance *instance, const ln_
     }
     }
     return code == 0 ? LINNET_OK : ln_device_failed(device, code, doing[step->kind], step->name, error);
-}
-
-void ln_device_commit(linnet_session *s, ln_instance *instance) {
-    const ln_program *p = instance->program;
-    for (int32_t d = 0; d < s->plan->n_devices; ++d) s->queues[d].busy = false; /* the last steps were waits */
-    for (int32_t i = 0; i < p->n_moves; ++i) {
-        const ln_move *move = &p->moves[i];
-        const uint8_t place = move->from.device;
-        const ln_device_memory *m = &p->devices[place];
-        const ln_resident *r = &m->residents[move->resident];
-        const linnet_device *device = &device_of(s, place)->is;
-        const linnet_span from = span_of(s, instance, place, &move->from, move->bytes);
-        const linnet_span to = {.buffer = instance->on_devices.chunks[m->first_chunk + r->chunk],
-                                .offset = r->offset,
-                                .bytes = move->bytes};
-        queue_of(s, place)->busy = true;
-        const int code = device->copy(device->context, queue_of(s, place)->queue, &to, device, &from);
-        /* If it fails, the next run uploads the value; a failure in the queue is reported by the next run. */
-        instance->on_devices.versions[m->resident_number + move->resident] =
-            code == 0 ? 1 + ln_store_version(s->store, r->variable) : 0;
-    }
 }
 
 linnet_status ln_device_times(linnet_session *s, ln_instance *instance, linnet_error *error) {

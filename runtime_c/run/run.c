@@ -28,7 +28,8 @@ static void run_part(void *argument, int index) {
 #if defined(__GNUC__)
 __attribute__((noinline))
 #endif
-static linnet_status run_parallel(linnet_session *s, ln_bound *bound, int phase, int count) {
+static linnet_status
+run_parallel(linnet_session *s, ln_bound *bound, int phase, int count) {
     part p = {.bound = bound, .phase = phase, .count = count};
     if (s->parallel_for != NULL)
         s->parallel_for(s->parallel_context, run_part, &p, count);
@@ -69,7 +70,8 @@ static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet
         if (status != LINNET_OK) return status;
         instance->trace[i].total_ns += ln_now_ns() - start;
         instance->trace[i].start_ns = start;
-        ++instance->trace[i].runs;
+        instance->trace[i].runs += !s->left_out;
+        s->left_out = false;
         if (s->count_special) ln_count_special(&instance->steps[i], &instance->trace[i]);
     }
     return s->trace && ln_device_count(instance->program->n_devices) > 0 ? ln_device_times(s, instance, error)
@@ -199,7 +201,7 @@ static void commit(linnet_session *s, const ln_instance *instance) {
     if (instance->parent != NULL) commit(s, instance->parent);
     for (int32_t i = 0; i < instance->program->n_commits; ++i) {
         const ln_port *port = &instance->program->commits[i];
-        if (port->bytes > 0)
+        if (port->bytes > 0 && !(port->alone && ln_store_may_hold(s->store, port->index)))
             memcpy(ln_store_data(s->store, port->index), ln_instance_pointer(s, instance, &port->operand),
                    (size_t)port->bytes);
         ln_store_bump(s->store, port->index);
@@ -224,13 +226,31 @@ static linnet_status lock(linnet_session *s, linnet_error *error) {
     return w.status;
 }
 
+/* Locks the store and gets the values that other sessions hold. The caller's poll may free these sessions, which must
+ * not wait for the lock then. */
+static linnet_status lock_for_run(linnet_session *s, linnet_error *error) {
+    linnet_status status = lock(s, error);
+    if (!LN_HAS_DEVICES || status != LINNET_OK) return status;
+    status = ln_store_fetch(s->store, -1, &s->holder, error);
+    if (status != LINNET_OK) ln_store_unlock(s->store);
+    return status;
+}
+
+linnet_status ln_drain(linnet_session *s, linnet_error *error) {
+    linnet_status status = s->keeps ? lock_for_run(s, error) : LINNET_OK;
+    if (status != LINNET_OK) return status;
+    status = ln_queues_drain(s, error);
+    if (s->keeps) ln_store_unlock(s->store);
+    return status;
+}
+
 /* What comes after the steps where devices work. */
 static linnet_status end_on_devices(linnet_session *s, ln_instance *instance, linnet_status status,
                                     linnet_error *error) {
     if (status != LINNET_OK)
         ln_queues_abandon(s, instance, status == LINNET_CANCELLED || status == LINNET_DEADLINE_EXCEEDED);
     else if (s->skipped == 0)
-        ln_device_commit(s, instance);
+        status = ln_device_commit(s, instance, error);
     else if (s->refreshed) /* the device may not have read the variable, and others may write it from now on */
         status = ln_queues_drain(s, error);
     else
@@ -241,11 +261,11 @@ static linnet_status end_on_devices(linnet_session *s, ln_instance *instance, li
 linnet_status ln_run(linnet_session *s, const linnet_run_config *config, bool submits, linnet_error *error) {
     linnet_status status = ln_watch_begin(&s->watch, config, error);
     if (LN_HAS_DEVICES) {
-        if (status == LINNET_OK && s->pending && !(submits && s->stacks)) status = ln_queues_drain(s, error);
+        if (status == LINNET_OK && s->pending && !(submits && s->stacks)) status = ln_drain(s, error);
         s->skipped = submits && !s->staged ? s->waits : 0;
         s->refreshed = false;
     }
-    if (status == LINNET_OK && s->locks) status = lock(s, error);
+    if (status == LINNET_OK && s->locks) status = lock_for_run(s, error);
     if (status != LINNET_OK) return status;
     if (s->snapshot != NULL) ln_snapshot_refresh(s->snapshot);
     atomic_store_explicit(&s->run_error.raised, 0, memory_order_relaxed);

@@ -152,7 +152,10 @@ static linnet_status create(linnet_plan *plan, linnet_store *store, const linnet
                    sizeof step->call.outputs[o].dims);
     }
     ln_session_no_outputs(s);
-    if (ln_device_count(plan->n_devices) > 0) ln_submit_prepare(s);
+    if (ln_device_count(plan->n_devices) > 0) {
+        ln_submit_prepare(s);
+        ln_held_prepare(s);
+    }
     s->first_bytes = s->memory.bytes;
     *out = s;
     return LINNET_OK;
@@ -189,6 +192,7 @@ linnet_plan *linnet_session_plan(const linnet_session *s) { return s != NULL ? s
 
 void linnet_session_free(linnet_session *s) {
     if (s == NULL) return;
+    if (LN_HAS_DEVICES) ln_held_give(s);
     ln_segments_free(s, &s->root);
     if (s->root.program != NULL) ln_instance_unbind(s, &s->root);
     if (LN_HAS_DEVICES) ln_queues_close(s);

@@ -52,6 +52,8 @@ void *ln_kept_content(const ln_instance *instance, const ln_step *step);
 
 /* run.c. `submits`: as linnet_session_submit, otherwise as linnet_run_with. */
 linnet_status ln_run(linnet_session *session, const linnet_run_config *config, bool submits, linnet_error *error);
+/* ln_queues_drain, under the store's lock if others may use the queues. */
+linnet_status ln_drain(linnet_session *session, linnet_error *error);
 linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* watch.c: takes the configuration of a run (NULL: nothing ends it). Errors: INVALID_ARGUMENT. */
 linnet_status ln_watch_begin(ln_watch *watch, const linnet_run_config *config, linnet_error *error);
@@ -118,8 +120,17 @@ linnet_status ln_note_refused(linnet_session *session, struct ln_refusals *refus
 /* Submits a transfer or a claim, or waits. */
 linnet_status ln_device_step(linnet_session *session, ln_instance *instance, const ln_bound *bound,
                              linnet_error *error);
-/* After a successful run, and its commit: the devices keep the new values of variables. */
-void ln_device_commit(linnet_session *session, ln_instance *instance);
+/* held.c. After a successful run, and its commit: the devices keep the new values of variables, and hold those whose
+ * downloads were left out. Errors: DEVICE_FAILED (such a value is lost). */
+linnet_status ln_device_commit(linnet_session *session, ln_instance *instance, linnet_error *error);
+/* Whether this run leaves out a download: the device keeps the value, and the store gets it when it is read. */
+bool ln_leaves_out(const linnet_session *session, const ln_instance *instance, const ln_step *step);
+/* Whether a device of the session has the variable's only value. Needs the store's lock if the session `keeps`. */
+bool ln_holds(const linnet_session *session, int32_t variable);
+/* Sets `holder` and `keeps`. */
+void ln_held_prepare(linnet_session *session);
+/* The store gets the values that the session holds, which is about to be freed. */
+void ln_held_give(linnet_session *session);
 /* After a traced run: asks devices for the times of their steps. */
 linnet_status ln_device_times(linnet_session *session, ln_instance *instance, linnet_error *error);
 /* trace.c */

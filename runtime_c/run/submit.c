@@ -28,5 +28,5 @@ linnet_status linnet_session_submit(linnet_session *s, linnet_error *error) {
 linnet_status linnet_session_wait(linnet_session *s, const linnet_run_config *config, linnet_error *error) {
     if (s == NULL) return ln_null_argument(error, "linnet_session_wait", "session");
     const linnet_status status = ln_watch_begin(&s->watch, config, error);
-    return LN_HAS_DEVICES && status == LINNET_OK && s->pending ? ln_queues_drain(s, error) : status;
+    return LN_HAS_DEVICES && status == LINNET_OK && s->pending ? ln_drain(s, error) : status;
 }

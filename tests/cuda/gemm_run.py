@@ -288,7 +288,7 @@ def prepare(d: Driver, case: g.Case, s: Shape, seed: int = 1) -> tuple[Prepared,
     if case.tile.math == 3:
         maps = [tensor_map(d, case.dtype, at, (s.depth, rows, s.z), box)
                 for at, rows, box in ((memory[0], s.m, case.tile.tm), (memory[1], s.n, case.tile.tn))]  # fmt: skip
-        tiles = -(-s.m // (2 * case.tile.tm)) * -(-s.n // case.tile.tn) * s.z
+        tiles = -(-s.m // case.tile.tm) * -(-s.n // case.tile.tn) * s.z
         arguments = [*maps, memory[2], y, s.m, s.n, s.depth, tiles, 1, *extras]
     return Prepared(d, case, s, arguments, sum_arguments, y, [*memory, y, partial], like), (
         x,

@@ -131,6 +131,8 @@ def plan(
     if passes:
         _show_passes(changes)
     if why:
+        for name in devices:
+            _show_missing(name)
         _show_why(choices)
         if info["segments"] > 1:
             click.echo("Later steps are planned in the run, because their shapes depend on data.")
@@ -181,6 +183,22 @@ def _show_passes(changes: Sequence[PassChange]) -> None:
         click.echo(f"left out, because this plan does not need them: {', '.join(left_out)}")
 
 
+# Why a step is on the CPU although a device was given, by Step.placed.
+_FALLBACKS = {
+    "cannot": "no device can run it", "cost": "a device would take longer, transfers included",
+    "refused": "the device refused it, though it runs such steps: it lacks the program, or the memory",
+}  # fmt: skip
+
+
+def _show_missing(name: str) -> None:
+    """What a device's library says that the machine lacks, for example a compiler for kernels."""
+    from linnet.session.device import devices as find
+
+    for found in find(name):
+        if found.missing:
+            click.echo(f"{name}: {found.missing}")
+
+
 def _show_why(choices: Sequence[Choice]) -> None:
     """For each call, the steps that make it, the kernels that can run it by cost, and the others by reason."""
     alike: dict[str, list[Choice]] = {}
@@ -193,6 +211,8 @@ def _show_why(choices: Sequence[Choice]) -> None:
         click.echo(f"\n{first.key or first.step.op}\n  steps   {', '.join(names[:3])}{more}")
         if not first.candidates:
             click.echo(f"  runs    {first.step.kernel} ({first.step.device})")
+        if first.step.placed in _FALLBACKS:
+            click.echo(f"  on cpu  {_FALLBACKS[first.step.placed]}")
         able = sorted((c for c in first.candidates if not c.why), key=lambda c: (c.cost_ns, not c.chosen))
         for c in able:
             word = "tuned" if c.tuned else "chosen" if c.chosen else "could"

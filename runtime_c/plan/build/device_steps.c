@@ -60,6 +60,21 @@ linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_clai
     return step->fused != NULL ? LINNET_OK : ln_work_no_memory(w);
 }
 
+void ln_note_download(ln_work *w, int32_t value, int32_t step) {
+    ln_work_move *moves = w->moves.items;
+    for (int32_t i = 0; i < w->moves.count; ++i)
+        if (moves[i].value == value) moves[i].step = step;
+}
+
+/* The run may leave out the download of the value, and the copy into the store. Returns the number of the transfer. */
+static int32_t may_leave_out(ln_program *program, const ln_work_move *move, int32_t resident) {
+    if (!move->alone || move->step < 0) return -1;
+    for (int32_t i = 0; i < program->n_commits; ++i)
+        program->commits[i].alone |= program->commits[i].index == move->variable;
+    program->steps[move->step].resident = resident;
+    return program->steps[move->step].number;
+}
+
 linnet_status ln_lower_moves(ln_work *w, ln_program *program) {
     const ln_work_move *moves = w->moves.items;
     program->moves = ln_pool_array(&program->pool, w->moves.count, sizeof *program->moves);
@@ -73,7 +88,8 @@ linnet_status ln_lower_moves(ln_work *w, ln_program *program) {
         const ln_device_memory *m = &program->devices[to.device];
         int32_t at = 0;
         while (m->residents[at].chunk != to.index || m->residents[at].offset != to.offset) ++at;
-        program->moves[program->n_moves++] = (ln_move){.resident = at, .from = from, .bytes = bytes};
+        program->moves[program->n_moves++] =
+            (ln_move){.resident = at, .from = from, .bytes = bytes, .transfer = may_leave_out(program, &moves[i], at)};
     }
     return LINNET_OK;
 }

@@ -73,7 +73,7 @@ static const char *display_name(const ln_work *w, const ln_work_node *node) {
     return ln_value_at(w, node->outputs[0])->name;
 }
 
-static linnet_status lower_transfer(const ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
+static linnet_status lower_transfer(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
     step->device = node->device;
     step->event = node->event;
     if (node->n_outputs == 0) {
@@ -85,6 +85,7 @@ static linnet_status lower_transfer(const ln_work *w, ln_program *program, const
     step->bytes /= 2;
     step->kind = ln_on_cpu(from->device) ? LN_STEP_UPLOAD : ln_on_cpu(to->device) ? LN_STEP_DOWNLOAD : LN_STEP_COPY;
     step->number = program->n_transfers++;
+    if (step->kind == LN_STEP_DOWNLOAD) ln_note_download(w, node->inputs[0], program->n_steps);
     const int32_t there = step->kind == LN_STEP_DOWNLOAD ? node->inputs[0] : node->outputs[0];
     step->token = ln_token_of(w, there);
     step->token_bytes = ln_device_bytes(w, there) - ln_device_at(w, ln_value_at(w, there)->device)->limits.padding;

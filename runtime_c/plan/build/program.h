@@ -39,6 +39,8 @@ typedef struct ln_claim {
 typedef struct ln_move {
     ln_operand from;
     int32_t resident;
+    int32_t transfer; /* number of the transfer to the host, if the host needs the value for its store alone, and the
+                       * resident is all that the program reads of the variable; else -1 (run/held.c) */
     uint64_t bytes;
 } ln_move;
 
@@ -69,8 +71,9 @@ typedef struct ln_step {
     const ln_claim *claim; /* of a device's step */
     int32_t event;         /* transfers and waits: number of the event, from 1 on; 0: none */
     int32_t number;        /* transfers: index in the instance's list */
-    int32_t resident;      /* uploads of variables: number of the resident; else -1 */
-    uint32_t token;        /* transfers: the private layout on the device, and its bytes */
+    int32_t resident; /* uploads of variables, and downloads that may be left out because the device keeps the value
+                       * (ln_move.transfer): number of the resident; else -1 */
+    uint32_t token;   /* transfers: the private layout on the device, and its bytes */
     uint64_t token_bytes;
 } ln_step;
 
@@ -84,6 +87,7 @@ typedef struct ln_port {
     uint64_t bytes;
     int32_t dims_slot; /* -1: dims are exact */
     bool wanted;       /* exports: the shapes of the next segment depend on the value */
+    bool alone;        /* commits: the download of the value may be left out */
 } ln_port;
 
 typedef struct ln_packed ln_packed; /* packed.c */
@@ -162,6 +166,8 @@ uint64_t ln_body_size(const ln_program *body, int threads); /* io, arena, scratc
 ln_operand ln_operand_of(const ln_work *w, int32_t value);
 /* device_steps.c: turns a claim into a step. The call of its first node is already set. */
 linnet_status ln_lower_claim(ln_work *w, ln_program *program, const ln_work_claim *claim, ln_step *step);
+/* device_steps.c: step number `step` downloads the value. */
+void ln_note_download(ln_work *w, int32_t value, int32_t step);
 /* device_steps.c: fills program->moves. */
 linnet_status ln_lower_moves(ln_work *w, ln_program *program);
 /* lower.c: builds the steps of all ready nodes. */

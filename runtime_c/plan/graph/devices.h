@@ -68,6 +68,8 @@ typedef struct ln_work_claim {
 typedef struct ln_work_move {
     int32_t value, resident; /* both on the device */
     int32_t variable;        /* number of the variable in the model; while transfers are inserted, its value */
+    bool alone;              /* see ln_move */
+    int32_t step;            /* alone: number of the step that downloads the value */
 } ln_work_move;
 
 #endif

@@ -130,6 +130,37 @@ static bool views_variable(const ln_work *w, int32_t value) {
     return ln_value_at(w, value)->variable >= 0;
 }
 
+static bool reads(const ln_work_node *node, int32_t value) {
+    for (int k = 0; k < ln_slots(node); ++k)
+        if (node->inputs[k] == value) return true;
+    return false;
+}
+
+/* Whether the host needs the new value for its store alone, and the copy on the device is all that the plan reads of
+ * the variable. The value may then stay on the device until somebody reads the store. */
+static bool is_alone(const ln_work *w, const ln_work_move *move, int32_t resident) {
+    const int32_t number = ln_value_at(w, move->variable)->variable;
+    int32_t host = -1; /* the value on the host */
+    if (w->signature == NULL || w->resumes || w->waiting > 0 || ln_value_at(w, move->variable)->fetched) return false;
+    for (int32_t i = 0; i < w->values.count; ++i)
+        if (ln_value_at(w, i)->variable == number && i != move->variable && i != resident) return false;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        const bool down = node->op == NULL && node->n_outputs == 1 && node->inputs[0] == move->value;
+        if (node->state != LN_NODE_READY) continue;
+        if (node->bodies[0] != NULL) return false; /* a body may read variables */
+        if (down && ln_on_cpu(ln_value_at(w, node->outputs[0])->device)) {
+            if (host >= 0) return false;
+            host = node->outputs[0];
+        }
+        if (!ln_is_assign(node) && reads(node, move->variable) && (node->op != NULL || node->outputs[0] != resident))
+            return false;
+        if (ln_is_assign(node) && node->inputs[1] == move->variable) return false;
+        if (host >= 0 && reads(node, host) && !(ln_is_assign(node) && node->inputs[0] == move->variable)) return false;
+    }
+    return host >= 0;
+}
+
 /* Keeps the moves whose variable the same device reads. */
 static void find_moves(transfers *p) {
     ln_work *w = p->w;
@@ -146,7 +177,9 @@ static void find_moves(transfers *p) {
         if (assigns != 1) continue;
         const int32_t variable = ln_value_at(w, resident)->variable;
         v->committed = true; /* it stays until the end of the run */
-        moves[kept++] = (ln_work_move){.value = moves[i].value, .resident = resident, .variable = variable};
+        const bool alone = is_alone(w, &moves[i], resident);
+        moves[kept++] = (ln_work_move){
+            .value = moves[i].value, .resident = resident, .variable = variable, .alone = alone, .step = -1};
     }
     w->moves.count = kept;
 }

@@ -1,0 +1,183 @@
+/* held.c - new values of variables that stay on the device which has computed them. A run copies them over the device's
+ * own copies and leaves out their downloads; the store gets them when somebody reads it (ln_store_fetch).
+ *
+ * A run that assigns variables has the store's lock to itself, and a fetch needs the lock too. So the session's queues
+ * are used by one thread at a time, and nobody sees the store while a run changes values. */
+#include "run/session.h"
+
+#include "model/store.h"
+
+#include <stddef.h>
+
+static const ln_device *device_of(const linnet_session *s, uint8_t place) { return &s->plan->devices[place - 1]; }
+
+static int32_t variable_of(const ln_program *p, const ln_move *move) {
+    return p->devices[move->from.device].residents[move->resident].variable;
+}
+
+bool ln_leaves_out(const linnet_session *s, const ln_instance *instance, const ln_step *step) {
+    return step->resident >= 0 &&
+           ln_store_may_hold(s->store, instance->program->devices[step->device].residents[step->resident].variable);
+}
+
+static bool leaves_out(const linnet_session *s, const ln_program *p, const ln_move *move) {
+    return move->transfer >= 0 && ln_store_may_hold(s->store, variable_of(p, move));
+}
+
+static bool holds(const linnet_session *s, const ln_move *move) {
+    return move->transfer >= 0 && ln_store_holder(s->store, variable_of(&s->plan->program, move)) == &s->holder;
+}
+
+bool ln_holds(const linnet_session *s, int32_t variable) {
+    return atomic_load(&((linnet_session *)(uintptr_t)s)->holder.count) > 0 &&
+           ln_store_holder(s->store, variable) == &s->holder;
+}
+
+/* The device's copy of the variable. */
+static linnet_span copy_of(const ln_instance *instance, const ln_move *move) {
+    const ln_device_memory *m = &instance->program->devices[move->from.device];
+    const ln_resident *r = &m->residents[move->resident];
+    return (linnet_span){
+        .buffer = instance->on_devices.chunks[m->first_chunk + r->chunk], .offset = r->offset, .bytes = move->bytes};
+}
+
+static int complete(const linnet_session *s, uint8_t place) {
+    const linnet_device *d = &device_of(s, place)->is;
+    const ln_queue *q = &s->queues[place - 1];
+    const int code = d->record(d->context, q->queue, q->event);
+    return code == 0 ? d->wait(d->context, q->event) : code;
+}
+
+/* Submits the transfer of the value to the store. Only programs without later segments have such moves. */
+static int submit(linnet_session *s, const ln_move *move, const linnet_span *from) {
+    const linnet_device *d = &device_of(s, move->from.device)->is;
+    void *to = ln_store_data(s->store, variable_of(&s->plan->program, move));
+    return d->download(d->context, s->queues[move->from.device - 1].queue,
+                       &s->root.on_devices.transfers[move->transfer].tensor, to, from);
+}
+
+static linnet_status failed(const linnet_session *s, const ln_move *move, int code, linnet_error *error) {
+    const ln_device *device = device_of(s, move->from.device);
+    const ln_device_memory *m = &s->plan->program.devices[move->from.device];
+    (void)device->is.finish(device->is.context, s->queues[move->from.device - 1].queue); /* `code` is reported */
+    return ln_device_failed(device, code, "store the new value of a variable", m->residents[move->resident].name,
+                            error);
+}
+
+/* Fetches the values that one device has. They count as fetched together or not at all. */
+static linnet_status fetch_from(linnet_session *s, uint8_t place, int32_t variable, linnet_error *error) {
+    const ln_program *p = &s->plan->program;
+    const ln_move *last = NULL;
+    for (int32_t i = 0; i < p->n_moves; ++i) {
+        const ln_move *move = &p->moves[i];
+        if (move->from.device != place || !holds(s, move)) continue;
+        if (variable >= 0 && variable_of(p, move) != variable) continue;
+        const linnet_span from = copy_of(&s->root, move);
+        const int code = submit(s, move, &from);
+        if (code != 0) return failed(s, move, code, error);
+        last = move;
+    }
+    const int code = last != NULL ? complete(s, place) : 0;
+    if (code != 0) return failed(s, last, code, error);
+    for (int32_t i = 0; last != NULL && i < p->n_moves; ++i) {
+        const ln_move *move = &p->moves[i];
+        if (move->from.device == place && holds(s, move) && (variable < 0 || variable_of(p, move) == variable))
+            ln_store_release(s->store, variable_of(p, move));
+    }
+    return LINNET_OK;
+}
+
+static linnet_status fetch(ln_holder *holder, int32_t variable, linnet_error *error) {
+    linnet_session *s = (linnet_session *)(void *)((char *)holder - offsetof(linnet_session, holder));
+    linnet_status status = LINNET_OK;
+    for (uint8_t place = 1; place <= s->plan->n_devices && status == LINNET_OK; ++place)
+        status = fetch_from(s, place, variable, error);
+    return status;
+}
+
+void ln_held_prepare(linnet_session *s) {
+    const ln_program *p = &s->plan->program;
+    s->holder.fetch = fetch;
+    for (int32_t i = 0; i < p->n_moves; ++i) s->keeps |= p->moves[i].transfer >= 0;
+}
+
+void ln_held_give(linnet_session *s) {
+    const ln_program *p = &s->plan->program;
+    if (atomic_load(&s->holder.count) == 0) return;
+    ln_store_lock(s->store, true);
+    if (ln_store_is_shared(s->store)) (void)fetch(&s->holder, -1, NULL); /* later reads of the store fail */
+    for (int32_t i = 0; i < p->n_moves; ++i)
+        if (holds(s, &p->moves[i])) ln_store_lose(s->store, variable_of(p, &p->moves[i]));
+    ln_store_unlock(s->store);
+}
+
+/* The device could not copy new values over its own copies: the store gets them at once. */
+static linnet_status store_at_once(linnet_session *s, uint8_t place, linnet_error *error) {
+    const ln_program *p = &s->plan->program;
+    const linnet_device *d = &device_of(s, place)->is;
+    linnet_status status = LINNET_OK;
+    (void)d->finish(d->context, s->queues[place - 1].queue); /* the failure of the copies is dealt with */
+    for (int32_t i = 0; i < p->n_moves; ++i) {
+        const ln_move *move = &p->moves[i];
+        if (move->from.device != place || !leaves_out(s, p, move)) continue;
+        linnet_span from = {.buffer = s->root.on_devices.chunks[p->devices[place].first_chunk + move->from.index],
+                            .offset = move->from.offset,
+                            .bytes = move->bytes};
+        int code = submit(s, move, &from);
+        if (code == 0) code = complete(s, place);
+        if (code == 0) {
+            ln_store_release(s->store, variable_of(p, move)); /* of the value before */
+        } else {
+            status = failed(s, move, code, status == LINNET_OK ? error : NULL);
+            ln_store_lose(s->store, variable_of(p, move));
+        }
+    }
+    return status;
+}
+
+/* Makes the device's copies of variables those of the new values. */
+static linnet_status commit_on(linnet_session *s, ln_instance *instance, uint8_t place, linnet_error *error) {
+    const ln_program *p = instance->program;
+    const ln_device_memory *m = &p->devices[place];
+    const linnet_device *d = &device_of(s, place)->is;
+    ln_queue *q = &s->queues[place - 1];
+    bool left_out = false;
+    int code = 0;
+    for (int32_t i = 0; i < p->n_moves; ++i) {
+        const ln_move *move = &p->moves[i];
+        if (move->from.device != place) continue;
+        const linnet_span from = {.buffer = instance->on_devices.chunks[m->first_chunk + move->from.index],
+                                  .offset = move->from.offset,
+                                  .bytes = move->bytes},
+                          to = copy_of(instance, move);
+        q->busy = true;
+        const int copied = d->copy(d->context, q->queue, &to, d, &from);
+        /* If it fails, the next run uploads the value; a failure in the queue is reported by the next run. */
+        instance->on_devices.versions[m->resident_number + move->resident] =
+            copied == 0 ? 1 + ln_store_version(s->store, variable_of(p, move)) : 0;
+        left_out |= leaves_out(s, p, move);
+        if (leaves_out(s, p, move) && code == 0) code = copied;
+    }
+    if (!left_out) return LINNET_OK;
+    if (code == 0) code = complete(s, place);
+    if (code == 0) q->busy = false;
+    for (int32_t i = 0; i < p->n_moves; ++i) {
+        const ln_move *move = &p->moves[i];
+        if (move->from.device != place) continue;
+        if (code != 0)
+            instance->on_devices.versions[m->resident_number + move->resident] = 0;
+        else if (leaves_out(s, p, move))
+            ln_store_hold(s->store, variable_of(p, move), &s->holder);
+    }
+    return code == 0 ? LINNET_OK : store_at_once(s, place, error);
+}
+
+linnet_status ln_device_commit(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    linnet_status status = LINNET_OK;
+    for (int32_t d = 0; d < s->plan->n_devices; ++d) s->queues[d].busy = false; /* the last steps were waits */
+    for (uint8_t place = 1; place <= instance->program->n_devices; ++place) {
+        const linnet_status one = commit_on(s, instance, place, status == LINNET_OK ? error : NULL);
+        if (status == LINNET_OK) status = one;
+    }
+    return status;
+}
