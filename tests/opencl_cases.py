@@ -1,9 +1,9 @@
-"""Cases of one op for tests of the OpenCL device: all in one graph, compared with the CPU. Floats within a fraction of the
-range, integers bit for bit. Sizes are arguments of a program, so many shapes take few programs."""
+"""Cases of one op for tests of the OpenCL device, or another: all in one graph, compared with the CPU. Floats within a fraction
+of the range, integers bit for bit. Sizes are arguments of a program, so many shapes take few programs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import linnet
 from linnet.facade import Graph
 from linnet.ir.dtypes import Quantization, numpy_dtype
 from linnet.ir.function import emit
+from linnet.session.device import Device
 from tests.opencl_device import opencl_device
 
 FLOATS = {"f32": 1e-5, "f16": 2e-3, "bf16": 1.6e-2, "f64": 1e-14}
@@ -42,7 +43,8 @@ def values(dtype: str, *shape: int, most: int = 1000) -> np.ndarray:
 class Cases:
     """A graph of independent ops, each with a fed operand."""
 
-    def __init__(self, op: str) -> None:
+    def __init__(self, op: str, device_of: Callable[[str], Device] = opencl_device) -> None:
+        self.device_of = device_of
         self.op, self.graph, self.feeds = op, Graph(), dict[str, np.ndarray]()
         self.main = self.graph.function()
         self.notes: list[tuple[str, str]] = []  # the dtype and the description of each output
@@ -70,13 +72,13 @@ class Cases:
         main.outputs += made
         self.steps += 1
 
-    def session(self, options: str = "") -> linnet.Session:
+    def session(self, options: str = "", precision: str = "f32") -> linnet.Session:
         self.graph.signature("infer", self.main)
-        return linnet.Session(self.graph, devices=[opencl_device(options)])
+        return linnet.Session(self.graph, devices=[self.device_of(options)], precision=precision)
 
-    def check(self, options: str = "", tolerance: float = 0, kernel: str = "") -> None:
+    def check(self, options: str = "", tolerance: float = 0, kernel: str = "", precision: str = "f32") -> None:
         """Every step of the op runs on the device, by the kernel if it is given; results agree with the CPU's."""
-        device, session = opencl_device(options), self.session(options)
+        device, session = self.device_of(options), self.session(options, precision)
         ran = [step for step in session.steps if step.op == self.op]
         assert {step.device for step in ran} == {device.name}, [s.name for s in ran if s.device != device.name]
         assert not kernel or {step.kernel for step in ran} == {kernel}

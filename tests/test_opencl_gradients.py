@@ -22,7 +22,8 @@ def conv_shape(size: int, kernel: int, stride: int, dilation: int, pads: tuple[i
 
 
 # Images, channels, outputs, groups, then per axis the size, kernel, stride, dilation and pads.
-CONVS: list[tuple[int, int, int, int, list[tuple[int, int, int, int, tuple[int, int]]]]] = [
+Conv = tuple[int, int, int, int, list[tuple[int, int, int, int, tuple[int, int]]]]
+CONVS: list[Conv] = [
     (1, 1, 1, 1, [(3, 3, 1, 1, (0, 0))]),
     (2, 3, 5, 1, [(17, 4, 2, 1, (1, 2))]),
     (2, 3, 17, 1, [(9, 3, 1, 1, (1, 1)), (7, 3, 1, 1, (1, 1))]),
@@ -35,8 +36,8 @@ CONVS: list[tuple[int, int, int, int, list[tuple[int, int, int, int, tuple[int, 
 ]
 
 
-def add_conv(cases: Cases, case: int, dtype: str, last: bool) -> None:
-    images, channels, outputs, groups, axes = CONVS[case]
+def add_conv(cases: Cases, case: Conv, dtype: str, last: bool) -> None:
+    images, channels, outputs, groups, axes = case
     size, out = [a[0] for a in axes], [conv_shape(*a) for a in axes]
     x = [images, *size, channels] if last else [images, channels, *size]
     g = [images, *out, outputs] if last else [images, outputs, *out]
@@ -54,7 +55,7 @@ def add_conv(cases: Cases, case: int, dtype: str, last: bool) -> None:
 @pytest.mark.parametrize("last", [False, pytest.param(True, marks=pytest.mark.more)], ids=["first", "last"])
 def test_gradients_of_weights(kernel: str, last: bool, dtype: str) -> None:
     cases = Cases("conv_gradient")
-    for case in range(len(CONVS)):
+    for case in CONVS:
         add_conv(cases, case, dtype, last)
     cases.check(f"kernel={kernel}", kernel=kernel)
 
@@ -81,7 +82,7 @@ def test_products_through_local_memory(op: str, last: bool, dtype: str) -> None:
 
 def test_gradients_of_weights_have_the_same_bits_in_each_run() -> None:
     cases = Cases("conv_gradient")
-    add_conv(cases, len(CONVS) - 1, "f32", last=False)
+    add_conv(cases, CONVS[-1], "f32", last=False)
     session = cases.session("kernel=conv_gradient")
     first, again = (next(iter(session.run(cases.feeds).values())) for _ in range(2))
     np.testing.assert_array_equal(first, again)

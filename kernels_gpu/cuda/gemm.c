@@ -143,6 +143,8 @@ static void put_all(const lg_gemm *g, lg_plan *plan, lg_launch *launch, const lg
     put(g, launch, s);
     if (g->packed_b >= 0)
         lg_put(text, "#define B_BASE ((LG_GLOBAL const W_T *)(lg_packed+lg_n%d))\n", lg_number(launch, g->packed_b));
+    else if (g->turns)
+        lg_put(text, "#define B_BASE (b+lg_n%d)\n", lg_number(launch, g->turned));
     else
         lg_put(text, "#define B_BASE b\n");
     if (g->table >= 0) lg_put(text, "#define TABLE lg_n%d\n", lg_number(launch, g->table));
@@ -196,9 +198,33 @@ static void launch_by_copies(const lg_gemm *g, lg_plan *plan, const lg_step *s, 
     plan->failed |= launch->source.failed;
 }
 
-void lg_gemm_launch(const lg_gemm *g, lg_plan *plan, const lg_step *s,
+/* Adds the launch that arranges the weights in scratch. */
+static void turn(lg_gemm *g, lg_plan *plan) {
+    const lg_window *w = g->window;
+    const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], count = g->groups * g->b_z;
+    g->turned = (int64_t)(plan->scratch_bytes + 255) / 256 * 256 / g->size;
+    plan->scratch_bytes = (uint64_t)((g->turned + count) * g->size);
+    lg_launch *launch = lg_add(plan, "lg_gemm_turn");
+    if (launch == NULL) return;
+    lg_define(launch, "KIND", g->kind);
+    lg_define(launch, "SIZE", g->size);
+    lg_define(launch, "BY_TAPS", g->by_taps);
+    lg_define(launch, "MIRRORS", g->mirrors);
+    lg_pass(launch, LG_INPUT, 1);
+    lg_pass(launch, LG_SCRATCH, 0);
+    const int64_t numbers[] = {g->turned, count, g->n, g->b_n, g->depth / taps, taps, g->w_n, g->w_c, g->w_z};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) lg_pass_integer(launch, numbers[i]);
+    lg_put_file(launch, "mma");
+    lg_put_file(launch, "gemm_turn");
+    lg_range(launch, count, 1, 1);
+    lg_local(launch, 256, 1, 1);
+    plan->failed |= launch->source.failed;
+}
+
+void lg_gemm_launch(const lg_gemm *of, lg_plan *plan, const lg_step *s,
                     void (*put)(const lg_gemm *g, lg_launch *launch, const lg_step *s)) {
     static const lg_window none;
+    lg_gemm own = *of, *const g = &own;
     const lg_tile *t = &g->tile;
     const lg_window *w = g->window != NULL ? g->window : &none;
     const bool sums = g->split > 1 && !g->cluster;
@@ -209,10 +235,11 @@ void lg_gemm_launch(const lg_gemm *g, lg_plan *plan, const lg_step *s,
         return;
     }
     if (sums) plan->scratch_bytes = (uint64_t)(g->split * g->z * g->m * g->n) * 4;
+    if (g->turns) turn(g, plan);
     lg_launch *launch = lg_add(plan, "lg_gemm");
     if (launch == NULL) return;
     lg_pass(launch, LG_INPUT, 0);
-    lg_pass(launch, LG_INPUT, 1);
+    lg_pass(launch, g->turns ? LG_SCRATCH : LG_INPUT, g->turns ? 0 : 1);
     lg_pass(launch, LG_INPUT, bias);
     lg_pass(launch, LG_OUTPUT, 0);
     lg_pass(launch, sums ? LG_SCRATCH : LG_OUTPUT, 0);

@@ -26,6 +26,10 @@ typedef struct lg_gemm {
     int size; /* bytes of an element */
     bool row_sums, fill;
     bool packs;              /* the weights are constant and will be packed */
+    bool turns;              /* a launch of its own arranges them in scratch, as packed ones are */
+    int64_t w_n, w_c, w_z;   /* `turns`: elements of the weights from a column, an input channel, a group to the next */
+    bool mirrors, by_taps;   /* `turns`: the taps are reversed; channels inside taps, not taps inside channels */
+    int64_t turned;          /* `turns`: the place in scratch, in elements */
     bool dense;              /* A is [z][m][depth] and B [z][n][depth], so tensor maps can describe them */
     const lg_window *window; /* NULL: no convolution */
     bool gathers;            /* a convolution whose A is read by taps: CONV */

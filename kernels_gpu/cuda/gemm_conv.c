@@ -1,8 +1,10 @@
-/* gemm_conv.c - convolutions by the kernels of gemm.inc: a row of A for each output pixel. With the channels of x last,
- * the sum goes through the channels of one tap after another, in runs of 16 bytes; else in the order of the weights. */
+/* gemm_conv.c - convolutions, and transposed ones of stride 1, by the kernels of gemm.inc: a row of A for each output
+ * pixel. With the channels of x last, the sum goes through the channels of one tap after another, in runs of 16 bytes;
+ * else in the order of the weights. */
 #include "kernels_gpu/cuda/gemm.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { LEAST_CHANNELS = 8 }; /* of a group, else the common kernels are as good */
 
@@ -15,11 +17,22 @@ static bool is_plain(const lg_window *w) {
 
 static bool is_constant(const lg_step *s) { return s->inputs[1].constant && s->inputs[1].data != NULL; }
 
+/* A transposed convolution of stride 1 is a convolution with mirrored taps, as the gradient of an input is. */
+static bool open_window(const lg_step *s, bool turned, lg_window *w) {
+    if (!lg_window_open(w, s, &s->inputs[0], &s->result, s->inputs[1].shape + 2, turned)) return false;
+    for (int d = 0; d < LG_SPACE && turned; ++d) {
+        if (w->stride[d] != 1) return false;
+        w->pad[d] = (w->kernel[d] - 1) * w->dilation[d] - w->pad[d];
+    }
+    return true;
+}
+
 static bool open(const lg_step *s, bool adds, lg_gemm *g, lg_window *w) {
     const int kind = lg_gemm_kind(s, adds);
+    const bool turned = strcmp(s->op, "conv_transpose") == 0;
     const linnet_device_tensor *weights = &s->inputs[1];
     if (kind < 0 || !lg_can_multiply(s) || weights->rank < 3) return false;
-    if (!lg_window_open(w, s, &s->inputs[0], &s->result, weights->shape + 2, false)) return false;
+    if ((turned && !lg_is_float(s->inputs[0].dtype)) || !open_window(s, turned, w)) return false;
     const int64_t groups = lg_integer(s, "group", 1), channels = w->channels / groups;
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], size = lg_bytes_of(s->inputs[0].dtype);
     *g = (lg_gemm){.m = w->batch * w->out[0] * w->out[1] * w->out[2], .n = w->out_channels / groups, .z = groups};
@@ -27,17 +40,23 @@ static bool open(const lg_step *s, bool adds, lg_gemm *g, lg_window *w) {
     g->a_m = w->x_x, g->a_k = 1, g->a_z = channels * w->x_c;
     g->b_n = g->depth, g->b_k = 1, g->b_z = g->n * g->depth, g->packed_b = g->table = g->terms = -1;
     g->gathers = !is_plain(w) || channels * size % 16 != 0 || w->channels * size % 16 != 0;
-    g->dense = !g->gathers && groups == 1;
+    g->dense = !g->gathers && groups == 1 && !turned;
     const int other = size == 4 ? LG_LOAD_WORDS : LG_LOAD_GATHER;
     const bool runs = w->x_c == 1 && channels * size % 16 == 0 && w->channels * size % 16 == 0;
-    g->a_load = runs && (taps == 1 || is_constant(s)) ? LG_LOAD_CHUNKS : other;
+    g->a_load = runs && (taps == 1 || is_constant(s) || turned) ? LG_LOAD_CHUNKS : other;
     g->b_load = is_constant(s) || g->depth * size % 16 == 0 ? LG_LOAD_CHUNKS : other;
     g->packs = is_constant(s) &&
                (g->depth * size % 16 != 0 || kind == LG_KIND_TF32 || (taps > 1 && g->a_load == LG_LOAD_CHUNKS));
+    if (turned) { /* weights are [channels, n of a group, taps] */
+        g->turns = g->mirrors = true, g->packs = false, g->by_taps = g->a_load == LG_LOAD_CHUNKS;
+        g->w_n = taps, g->w_c = g->n * taps, g->w_z = channels * g->n * taps;
+        g->b_n = (g->depth * size + 15) / 16 * 16 / size, g->b_z = g->n * g->b_n, g->b_load = LG_LOAD_CHUNKS;
+        if (g->b_z > INT32_MAX / 8 / groups) return false;
+    }
     if (g->m < 1 || g->n < 1 || g->depth < 1 || (groups > 1 && (channels < LEAST_CHANNELS || g->n < LEAST_CHANNELS)))
         return false;
     for (int d = 0; d < LG_SPACE; ++d)
-        if ((w->kernel[d] - 1) * w->dilation[d] >= 1024 || w->in[d] >= 1 << 19) return false;
+        if ((w->kernel[d] - 1) * w->dilation[d] >= 1024 || w->in[d] >= 1 << 19 || w->pad[d] <= -(1 << 19)) return false;
     return lg_is_float(s->inputs[0].dtype) || lg_gemm_can_zeros(s);
 }
 
@@ -129,3 +148,7 @@ bool lg_can_conv_tensor(const lg_step *s) { return can(s, false); }
 void lg_build_conv_tensor(const lg_step *s, lg_plan *plan) { build(s, plan, false); }
 bool lg_can_conv_tiles(const lg_step *s) { return can(s, true); }
 void lg_build_conv_tiles(const lg_step *s, lg_plan *plan) { build(s, plan, true); }
+bool lg_can_conv_transpose_tensor(const lg_step *s) { return can(s, false); }
+void lg_build_conv_transpose_tensor(const lg_step *s, lg_plan *plan) { build(s, plan, false); }
+bool lg_can_conv_transpose_tiles(const lg_step *s) { return can(s, true); }
+void lg_build_conv_transpose_tiles(const lg_step *s, lg_plan *plan) { build(s, plan, true); }
