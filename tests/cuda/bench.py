@@ -206,17 +206,17 @@ def model(name: str, batch: int, dtype: str, seconds: float, compile_only: bool)
     )
 
 
-def compile_models(wanted: list[str]) -> None:
+def compile_rows(part: str, rows: list[str]) -> None:
     """Fills the cache of programs, several processes at a time: NVRTC takes most of a first start."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        words = [sys.executable, "-m", "tests.cuda.bench", "--parts", "models", "--compile", "--only"]
-        list(pool.map(lambda row: subprocess.run([*words, row], check=False, capture_output=True), wanted))
+        words = [sys.executable, "-m", "tests.cuda.bench", "--compile", "--parts", part, "--only"]
+        list(pool.map(lambda row: subprocess.run([*words, row], check=False, capture_output=True), rows))
 
 
 def models(seconds: float, only: str, compile_only: bool) -> Iterator[dict[str, Any]]:
     rows = {f"{n} batch {b} {d}": (n, b, d) for n, b, d in MODELS if only in f"{n} batch {b} {d}"}
     if not compile_only:
-        compile_models(list(rows))
+        compile_rows("models", list(rows))
     for row in rows.values():
         yield model(*row, seconds, compile_only)
 
@@ -243,22 +243,28 @@ def torch_step(peer: Any, images: Any, labels: Any, seconds: float) -> float:
     return us
 
 
-def training(seconds: float) -> Iterator[dict[str, Any]]:
+def training(seconds: float, only: str, compile_only: bool) -> Iterator[dict[str, Any]]:
     """A step of SGD: forwards, backwards and the update of the variables. Both may use tf32."""
     from tests import train_models
 
-    for name, count in STEPS.items():
-        shape = (count, *train_models.MODELS[name][1][1:])
+    names = {f"train {name} batch {count} tf32": name for name, count in STEPS.items()}
+    names = {row: name for row, name in names.items() if only in row}
+    if not compile_only:
+        compile_rows("training", list(names))
+    for row, name in names.items():
+        shape = (STEPS[name], *train_models.MODELS[name][1][1:])
         peer = train_models.twin(name, (2, *shape[1:]))
         images, labels = train_models.batch(name, shape)
         graph = train_models.graph_of(name, peer, shape)
         session = linnet.Session(graph, "train", device=DEVICE, precision="tf32")
+        if compile_only:
+            continue
         fallen = sorted({step.op for step in session.steps if step.placed == "cannot"})
         run = functools.partial(session.run, {"x": images.numpy(), "t": labels.numpy()})
         ours = measured(run, lambda: None, seconds)
         del session, run
         peers = {"eager": torch_step(peer, images, labels, seconds)}
-        yield line(f"train {name} batch {count} tf32", ours, peers, f"on the CPU: {fallen}" if fallen else "")
+        yield line(row, ours, peers, f"on the CPU: {fallen}" if fallen else "")
 
 
 def main() -> int:
@@ -285,7 +291,7 @@ def main() -> int:
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "gemm": lambda: gemms(options.seconds),
         "models": lambda: models(options.seconds, options.only, options.compile),
-        "training": lambda: training(options.seconds),
+        "training": lambda: training(options.seconds, options.only, options.compile),
     }
     for part in options.parts.split(","):
         try:
