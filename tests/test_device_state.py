@@ -322,7 +322,9 @@ def test_any_failure_of_a_queue(name: str, nth: int, mock: Mock) -> None:  # noq
     have succeeded."""
     m = model()
     store = linnet.Store(m)
-    session = linnet.Session(m, "train", devices=mock.reset(share=16, delay=5, fail=mock.callbacks.index(name)), store=store)
+    session = linnet.Session(
+        m, "train", devices=mock.reset(share=16, delay=5, fail=mock.callbacks.index(name)), store=store
+    )
     mock.set(fail_at=nth)
     done, got = 0, {}
     for _ in range(6):
@@ -359,7 +361,7 @@ def test_threads_read_while_a_session_trains(mock: Mock) -> None:  # noqa: F811
     m, steps = model(), 60
     store = linnet.Store(m)
     session = linnet.Session(m, "train", devices=mock.reset(share=16, delay=20), store=store)
-    infer = linnet.Session(m, "infer", store=store)
+    others = [linnet.Session(m, "infer", store=store)]
     want = [W]
     alone = linnet.Store(m)
     cpu = linnet.Session(m, "train", store=alone)
@@ -380,7 +382,7 @@ def test_threads_read_while_a_session_trains(mock: Mock) -> None:  # noqa: F811
 
     def evaluate() -> None:
         while not stop.is_set():
-            y = infer.run({"x": X})["y"]
+            y = others[0].run({"x": X})["y"]
             if not any(np.allclose(y, X @ w, rtol=1e-3, atol=1e-4) for w in want):
                 faults.append("infer")
                 return
@@ -395,7 +397,8 @@ def test_threads_read_while_a_session_trains(mock: Mock) -> None:  # noqa: F811
         thread.join()
     assert not faults
     np.testing.assert_allclose(store["w"], want[-1], rtol=1e-4, atol=1e-5)
-    del session, infer
+    others.clear()
+    del session
     mock.nothing_left()
 
 
@@ -415,7 +418,9 @@ def test_ten_steps_of_a_network_have_the_same_bits(optimizer: linnet.Optimizer) 
         devices: list[Device] = [opencl_device()]
         session = linnet.Session(m, "train", devices=devices, store=store, trace=True)
         losses = [float(session.run(feeds)["loss"]) for _ in range(10)]
-        bytes_ = {kind: sum(s.bytes * s.runs for s in session.steps if s.kernel == kind) for kind in ("upload", "download")}
+        bytes_ = {
+            kind: sum(s.bytes * s.runs for s in session.steps if s.kernel == kind) for kind in ("upload", "download")
+        }
         results.append((losses, store.as_dict(), bytes_))
     (want, variables, moved), (got, kept, fewer) = results
     assert got == want

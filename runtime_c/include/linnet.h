@@ -298,7 +298,7 @@ static inline void linnet_checkpoint_config_init(linnet_checkpoint_config *confi
  * renames the file, and calls fsync on the folder. `config` may be NULL. Runs that assign variables wait while the file
  * is written, but not during fsync. Calls that save to the same path wait for each other. Thread-safe.
  * linnet_model_open can open the checkpoint to read its metadata ("checkpoint_of": the model's digest) and variables.
- * Errors: WRITE_FAILED (the old file is unchanged), UNKNOWN_NAME, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+ * Errors: WRITE_FAILED (the old file is unchanged), UNKNOWN_NAME, OUT_OF_MEMORY, INVALID_ARGUMENT, DEVICE_FAILED. */
 LINNET_API linnet_status linnet_store_save(linnet_store *store, const char *path,
                                            const linnet_checkpoint_config *config, linnet_error *error);
 /* Loads the checkpoint's variables. Other variables keep their values. On an error no variable changes. Waits for
@@ -437,7 +437,7 @@ typedef struct linnet_step_info {
     const char *fused;  /* names of nodes fused into this step, separated by "+", or "" */
     uint64_t bytes;     /* read and written */
     uint64_t flops;     /* a multiplication and an addition count as two; integer operations count the same */
-    uint64_t runs;      /* traced runs */
+    uint64_t runs;      /* traced runs; of a transfer, those in which it was made */
     uint64_t total_ns;  /* sum over the traced runs; for a step on a device, only the time to submit it */
     uint64_t saturated; /* values at an integer limit after the last run */
     uint64_t infinite;

@@ -136,8 +136,8 @@ typedef enum linnet_access { LINNET_READ = 0, LINNET_WRITE = 1 } linnet_access;
  * run, read or save of the store may be active, except runs on snapshots (linnet_plan_config). Runs on snapshots see
  * the new values after linnet_store_publish, or after the next run, read or save of the store has begun. A caller that
  * keeps the pointer must call this function again before each later write, because sessions keep packed copies of
- * variables. The first call for a variable waits for the store's active run; from then on each run stores the
- * variable's new value here, also if a device computes it. Returns NULL and sets `error` on UNKNOWN_NAME,
+ * variables. If a session of the store trains on a device, the first call for a variable waits for the active run;
+ * from then on each run stores the variable's new value here. Returns NULL and sets `error` on UNKNOWN_NAME,
  * INVALID_ARGUMENT and DEVICE_FAILED (the value is on a device that fails). */
 LINNET_API void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error);
 /* Marks all values written through linnet_store_data as complete. The next snapshot then takes all of them at once.

@@ -30,7 +30,8 @@ struct linnet_store {
     ln_keeper keeper;
     /* Values that the store does not have. Entries change under the exclusive lock, or under the shared lock and
        fetch_lock. */
-    ln_lock fetch_lock;
+    ln_lock fetch_lock;   /* also of `keepers` */
+    int keepers;          /* sessions that may hold values */
     ln_holder **holders;  /* per variable; NULL: the store has the value */
     ln_holder lost;       /* of values that do not exist any more */
     atomic_int away;      /* holders that are not NULL */
@@ -295,6 +296,12 @@ void ln_store_lose(linnet_store *store, int32_t i) { ln_store_hold(store, i, &st
 
 const ln_holder *ln_store_holder(const linnet_store *store, int32_t i) { return store->holders[i]; }
 
+void ln_store_keeps(linnet_store *store, int change) {
+    ln_lock_exclusive(&store->fetch_lock);
+    store->keepers += change;
+    ln_unlock(&store->fetch_lock);
+}
+
 bool ln_store_is_shared(const linnet_store *store) {
     return atomic_load(&((linnet_store *)(uintptr_t)store)->references.count) > 1;
 }
@@ -399,13 +406,23 @@ linnet_status linnet_store_write(linnet_store *store, const char *name, const vo
     return LINNET_OK;
 }
 
+/* Nobody can hold the value of variable i, from now on either. Does not wait for runs. */
+static bool expose(linnet_store *store, int32_t i) {
+    if (!LN_HAS_DEVICES || atomic_load(&store->exposed[i])) return true;
+    ln_lock_exclusive(&store->fetch_lock);
+    const bool nobody = store->keepers == 0 && atomic_load(&store->away) == 0;
+    if (nobody) atomic_store(&store->exposed[i], true);
+    ln_unlock(&store->fetch_lock);
+    return nobody;
+}
+
 void *linnet_store_data(linnet_store *store, const char *name, linnet_access access, linnet_error *error) {
     int32_t i;
     if (!store) return ln_null_argument(error, "linnet_store_data", "store"), NULL;
     i = ln_store_find(store, "linnet_store_data", name, error);
     if (i < 0) return NULL;
     linnet_status status = LINNET_OK;
-    if (access == LINNET_WRITE || (LN_HAS_DEVICES && !atomic_load(&store->exposed[i]))) {
+    if (access == LINNET_WRITE || !expose(store, i)) {
         ln_lock_exclusive(&store->lock);
         status = ln_store_fetch(store, i, NULL, error);
         atomic_store(&store->exposed[i], true);

@@ -74,6 +74,8 @@ void ln_store_lose(linnet_store *store, int32_t i);
 const ln_holder *ln_store_holder(const linnet_store *store, int32_t i);
 /* The store has the value, or gets a new one. Needs the exclusive lock, or is called by `fetch`. */
 void ln_store_release(linnet_store *store, int32_t i);
+/* One more session may hold values (1), or one less (-1). */
+void ln_store_keeps(linnet_store *store, int change);
 /* Whether others than one session have the store. */
 bool ln_store_is_shared(const linnet_store *store);
 /* Gets the value of variable i into the store (-1: of all variables), except from the holder `own`. Needs the lock,

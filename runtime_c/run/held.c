@@ -99,16 +99,22 @@ void ln_held_prepare(linnet_session *s) {
     const ln_program *p = &s->plan->program;
     s->holder.fetch = fetch;
     for (int32_t i = 0; i < p->n_moves; ++i) s->keeps |= p->moves[i].transfer >= 0;
+    if (s->keeps) ln_store_keeps(s->store, 1);
 }
 
-void ln_held_give(linnet_session *s) {
+static void give(linnet_session *s) {
     const ln_program *p = &s->plan->program;
-    if (atomic_load(&s->holder.count) == 0) return;
     ln_store_lock(s->store, true);
     if (ln_store_is_shared(s->store)) (void)fetch(&s->holder, -1, NULL); /* later reads of the store fail */
     for (int32_t i = 0; i < p->n_moves; ++i)
         if (holds(s, &p->moves[i])) ln_store_lose(s->store, variable_of(p, &p->moves[i]));
     ln_store_unlock(s->store);
+}
+
+void ln_held_give(linnet_session *s) {
+    if (!s->keeps) return;
+    if (atomic_load(&s->holder.count) > 0) give(s);
+    ln_store_keeps(s->store, -1);
 }
 
 /* The device could not copy new values over its own copies: the store gets them at once. */

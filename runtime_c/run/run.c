@@ -28,8 +28,7 @@ static void run_part(void *argument, int index) {
 #if defined(__GNUC__)
 __attribute__((noinline))
 #endif
-static linnet_status
-run_parallel(linnet_session *s, ln_bound *bound, int phase, int count) {
+static linnet_status run_parallel(linnet_session *s, ln_bound *bound, int phase, int count) {
     part p = {.bound = bound, .phase = phase, .count = count};
     if (s->parallel_for != NULL)
         s->parallel_for(s->parallel_context, run_part, &p, count);
