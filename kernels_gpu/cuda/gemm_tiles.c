@@ -28,7 +28,9 @@ size_t lg_gemm_shared(const lg_tile *t, bool cluster) {
  * four dtypes on an H200: the tiles chosen take 3 to 7 % more time than the best ones. */
 static double cost_of(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, int split, bool cluster) {
     static const double rates[] = {490, 940, 1250, 1450};
-    const double slower = g->kind == LG_KIND_TF32 ? 0.73 : 1; /* its operands are rounded first */
+    /* tf32 is rounded first. Of the tiles of multiply-adds, 64x64 has the best ratio of registers and loads. */
+    double slower = g->kind == LG_KIND_TF32 ? 0.73 : 1;
+    if (t->math == LG_BY_ADDING && (t->tm != 64 || t->tn != 64)) slower = 0.88;
     const double deep = (double)g->depth * g->size, steps = up(up((int64_t)deep, t->tk), split);
     const double blocks = (double)(up(g->m, t->tm) * up(g->n, t->tn) * g->z) * split;
     double resident = (double)(machine->shared_bytes + 1024) / (double)(lg_gemm_shared(t, cluster) + 1024);
@@ -57,7 +59,8 @@ static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, 
     if (t->math == LG_BY_GROUPS && (machine->compute != 90 || g->row_sums)) return false;
     if (lg_gemm_shared(t, cluster) > machine->shared_bytes) return false;
     const int64_t steps = up(g->depth * g->size, t->tk);
-    if (g->kind == LG_KIND_TF32 && t->math >= LG_BY_GROUPS && !g->packs && !g->turns) return false; /* B has to be rounded */
+    if (g->kind == LG_KIND_TF32 && t->math >= LG_BY_GROUPS && !g->packs && !g->turns)
+        return false; /* B has to be rounded */
     if (split > 1 && (steps < 2 * split || up(steps, split) * (split - 1) >= steps)) return false; /* each has some */
     if (split > 1 && g->z * split > 65535) return false;
     return split == 1 || !cluster || t->tm * t->tn <= 128 * 64;
