@@ -63,6 +63,8 @@ static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, 
         return false; /* B has to be rounded */
     if (split > 1 && (steps < 2 * split || up(steps, split) * (split - 1) >= steps)) return false; /* each has some */
     if (split > 1 && g->z * split > 65535) return false;
+    /* Nothing was measured beyond: the machine is full. */
+    if (split > 1 && up(g->m, t->tm) * up(g->n, t->tn) * g->z * split > 4 * machine->units) return false;
     return split == 1 || !cluster || t->tm * t->tn <= 128 * 64;
 }
 
