@@ -37,7 +37,8 @@ def check_op(op: str, cases: str, device: str) -> tuple[str, dict[str, Any]]:
     words = ["-m", "linnet", "check-device", device, "--ops", op, "--json", *(["--quick"] if cases == "quick" else [])]
     done = python(*words, *(["--all"] if cases == "all" else []), seconds=240)
     if not done.stdout.startswith("{"):
-        return op, {"ok": False, "summary": f"exit status {done.returncode} {(done.stderr or done.stdout)[-400:]}", "failures": []}
+        said = f"exit status {done.returncode} {(done.stderr or done.stdout)[-400:]}"
+        return op, {"ok": False, "summary": said, "failures": []}
     result: dict[str, Any] = json.loads(done.stdout)
     return op, result
 
