@@ -57,7 +57,8 @@ static bool fits(const lg_gemm *g, const lg_machine *machine, const lg_tile *t, 
     if (t->math == LG_BY_GROUPS && (machine->compute != 90 || g->row_sums)) return false;
     if (lg_gemm_shared(t, cluster) > machine->shared_bytes) return false;
     const int64_t steps = up(g->depth * g->size, t->tk);
-    if (g->kind == LG_KIND_TF32 && t->math >= LG_BY_GROUPS && !g->packs && !g->turns) return false; /* B has to be rounded */
+    if (g->kind == LG_KIND_TF32 && t->math >= LG_BY_GROUPS && !g->packs && !g->turns)
+        return false; /* B has to be rounded */
     if (split > 1 && (steps < 2 * split || up(steps, split) * (split - 1) >= steps)) return false; /* each has some */
     if (split > 1 && g->z * split > 65535) return false;
     return split == 1 || !cluster || t->tm * t->tn <= 128 * 64;
