@@ -111,10 +111,21 @@ static void pass_window(lg_launch *launch, const lg_step *s, const pool *p, int6
     lg_range(launch, count, 1, 1);
 }
 
-static lg_launch *add_gradient(const lg_step *s, lg_plan *plan, const char *kernel, bool largest) {
+/* The stride of all dimensions that have windows, if it is small; else 0. */
+static int stride_of(const lg_window *w, bool flat) {
+    const int64_t stride = w->stride[2];
+    if (stride != w->stride[1] || (!flat && stride != w->stride[0])) return 0;
+    return stride <= 4 ? (int)stride : 0;
+}
+
+static lg_launch *add_gradient(const lg_step *s, lg_plan *plan, const lg_window *w, const char *kernel, bool largest) {
+    const bool flat = w->in[0] == 1 && w->out[0] == 1 && w->kernel[0] == 1 && w->pad[0] == 0;
     lg_launch *launch = lg_add(plan, kernel);
     if (launch == NULL) return NULL;
     lg_define(launch, "LARGEST", largest);
+    lg_define(launch, "FLAT", flat);
+    lg_define(launch, "DILATED", w->dilation[0] > 1 || w->dilation[1] > 1 || w->dilation[2] > 1);
+    lg_define(launch, "STRIDE", stride_of(w, flat));
     lg_define_operand(launch, "X", s->inputs[0].dtype);
     return launch;
 }
@@ -127,14 +138,14 @@ void lg_build_pool_gradient(const lg_step *s, lg_plan *plan) {
         return;
     }
     const int64_t windows = lg_count(&s->inputs[1]);
-    lg_launch *launch = largest ? add_gradient(s, plan, "lg_pool_places", true) : NULL;
+    lg_launch *launch = largest ? add_gradient(s, plan, &p.w, "lg_pool_places", true) : NULL;
     if (launch != NULL) {
         plan->scratch_bytes = (uint64_t)windows * sizeof(int32_t);
         lg_pass(launch, LG_INPUT, 0);
         lg_pass(launch, LG_SCRATCH, 0);
         pass_window(launch, s, &p, windows);
     }
-    launch = add_gradient(s, plan, "lg_pool_gradient", largest);
+    launch = add_gradient(s, plan, &p.w, "lg_pool_gradient", largest);
     if (launch == NULL) return;
     lg_pass(launch, LG_INPUT, 1);
     lg_pass(launch, largest ? LG_SCRATCH : LG_INPUT, largest ? 0 : 1); /* averages read no places */
