@@ -355,13 +355,14 @@ static void put_finish(lg_plan *plan, lg_launch *launch, const lg_step *s, bool 
     put_extras(plan, launch);
     lg_put(out, "#define LG_EXTRA_NAMES ");
     put_names(out, launch->extras.at);
-    lg_put(out,
-           "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *LG_RESTRICT lg_y0,const int at,const int channel "
-           "LG_EXTRAS){\n",
-           converts                       ? "ACC"
-           : !s->has_epilogue             ? "int"
-           : lg_is_float(s->result.dtype) ? "float"
-                                          : stored);
+    lg_put(
+        out,
+        "\nLG_FUNCTION void lg_finish(%s lg_value,LG_GLOBAL LG_Y0_T *LG_RESTRICT lg_y0,const int at,const int channel "
+        "LG_EXTRAS){\n",
+        converts                       ? "ACC"
+        : !s->has_epilogue             ? "int"
+        : lg_is_float(s->result.dtype) ? "float"
+                                       : stored);
     if (coordinates.at != NULL) lg_put_text(out, coordinates.at);
     if (body.at != NULL) lg_put_text(out, body.at);
     lg_put(out, "}\n");
