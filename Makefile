@@ -94,11 +94,13 @@ AT_HAND = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 ON_GPU = PYTHONPATH=$(CURDIR)/$(BUILD)/python:$(CURDIR):$$PYTHONPATH $(AT_HAND)
 
 test-cuda: native ## tests the CUDA device on this machine's GPU: every op, models, compute-sanitizer
-	@$(AT_HAND) -m tests.tree package
+	@$(AT_HAND) -m tests.tree package > /dev/null
+	@$(ON_GPU) -m tests.cuda.needs
 	$(ON_GPU) -m tests.cuda.on_gpu $(CUDA)
 
 bench-cuda: native ## measures the CUDA device beside PyTorch on this machine's GPU: matrices, models, training steps
-	@$(AT_HAND) -m tests.tree package
+	@$(AT_HAND) -m tests.tree package > /dev/null
+	@$(ON_GPU) -m tests.cuda.needs
 	$(ON_GPU) -m tests.cuda.bench $(CUDA)
 
 lint: $(VENV)/.lint-stamp ## runs clang-format, ruff and mypy, and checks that generated files are current

@@ -264,3 +264,21 @@ def test_a_build_without_devices_says_so() -> None:
     assert library.linnet_device_open(b"opencl", device, error) == library.LINNET_UNSUPPORTED
     assert "not in this build" in text(error.what) and "LINNET_DEVICES" in text(error.expected)
     assert library.linnet_device_host() != NULL
+
+
+def test_the_compiler_that_pip_has_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For CUDA alone, and only if the environment does not name one."""
+    from linnet.session import device
+
+    path = tmp_path / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    monkeypatch.setenv("LINNET_NVRTC", "another")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    device._name_nvrtc("cuda:1,graphs=off")
+    assert os.environ["LINNET_NVRTC"] == "another"
+    monkeypatch.delenv("LINNET_NVRTC")
+    device._name_nvrtc("opencl")
+    assert "LINNET_NVRTC" not in os.environ
+    device._name_nvrtc("cuda:1,graphs=off")
+    assert os.environ["LINNET_NVRTC"] == str(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,14 @@ def load_device(name: str | Path) -> Device:
     """Opens a device by its name: LIBRARY[:INDEX][,OPTION=VALUE]..., for example "opencl", "opencl:1" or
     "opencl:1,f16=on". LIBRARY is a short name, or the path of a library that exports `linnet_extension_devices`. Raises
     FileError if there is no such library or device, and UsageError."""
+    _name_nvrtc(name)
     return Device(name)
 
 
 def devices(name: str | Path = "opencl") -> list[DeviceInfo]:
     """Lists the devices that a library finds on this machine. An entry with `missing` is no device: it says why there is
     none, or not all. Raises FileError if there is no such library, and UsageError."""
+    _name_nvrtc(name)
     made, error = new_struct("linnet_device_list"), ffi.new("linnet_error *")
     if library().linnet_device_find(os.fsencode(name), made, error):
         raise _failure(name, error)
@@ -71,6 +74,16 @@ def devices(name: str | Path = "opencl") -> list[DeviceInfo]:
     if made.missing != ffi.NULL:
         found.append(DeviceInfo(base, missing=_text(made.missing)))
     return found
+
+
+def _name_nvrtc(name: str | Path) -> None:
+    """Names CUDA's compiler in the environment for liblinnet_cuda, if pip has installed it: the loader does not look there."""
+    if "LINNET_NVRTC" in os.environ or not os.fspath(name).startswith("cuda"):
+        return
+    for folder in sys.path:
+        for path in sorted(Path(folder).glob("nvidia/*/lib/libnvrtc.so.1[1-9]"), reverse=True):
+            os.environ["LINNET_NVRTC"] = str(path)
+            return
 
 
 def chosen(device: str | Device | None, given: Sequence[str | Device]) -> tuple[Device, ...]:
