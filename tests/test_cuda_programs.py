@@ -203,7 +203,7 @@ def test_damaged_packs_are_refused(packed: Packed) -> None:
         start = 16 + 32 * at + 16
         return whole[:start] + struct.pack("<QI", offset, size) + whole[start + 12 :]
 
-    outside, short = "a program lies outside of it", "shorter than its list of programs"
+    outside, short = "a program lies outside of it", "shorter than its list"
     cases = {
         b"": "shorter than a head", whole[:15]: "shorter than a head", whole[: 16 + 32 * count - 1]: short, whole[:-1]: outside,
         whole[:8] + struct.pack("<I", 2**32 - 1) + whole[12:]: short, b"LNCUPACX" + whole[8:]: "does not begin with LNCUPACK",
@@ -217,7 +217,7 @@ def test_damaged_packs_are_refused(packed: Packed) -> None:
         with pytest.raises(linnet.Error) as failed:
             linnet.load_device(f"cuda:0,programs={path}")
         assert text in str(failed.value) and str(path) in str(failed.value), (number, failed.value)
-    with pytest.raises(linnet.Error, match=r"no-file: the file cannot be read"):
+    with pytest.raises(linnet.Error, match=r"the file of programs= cannot be read"):
         linnet.load_device(f"cuda:0,programs={packed.folder / 'no-file'}")
 
 

@@ -91,7 +91,7 @@ bool lg_programs_open(const char *path, lg_programs *out, char *why, size_t size
     if (path[0] != 0) {
         out->data = read_whole(path, &out->size);
         if (out->data == NULL) {
-            snprintf(why, size, "programs=%s: the file cannot be read", path);
+            snprintf(why, size, "the file of programs= cannot be read: %s", path);
             return false;
         }
     } else {
@@ -103,8 +103,9 @@ bool lg_programs_open(const char *path, lg_programs *out, char *why, size_t size
     }
     const char *fault = fault_of(out);
     if (fault == NULL) return true;
-    snprintf(why, size, "%s%s: this is no file of .ci/cuda_programs.py, or a damaged one: %s",
-             path[0] != 0 ? "programs=" : "the programs in liblinnet_cuda", path, fault);
+    /* The fault comes first, because a long path may be cut off. */
+    snprintf(why, size, "%s: %s is no file of .ci/cuda_programs.py, or a damaged one", fault,
+             path[0] != 0 ? path : "what liblinnet_cuda contains");
     if (path[0] != 0) free((void *)(uintptr_t)out->data);
     *out = (lg_programs){.size = 0};
     return false;
