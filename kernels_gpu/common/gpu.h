@@ -75,6 +75,7 @@ int lg_items(const lg_step *s, const char *attribute);
 
 int64_t lg_count(const linnet_device_tensor *t); /* of elements */
 bool lg_absent(const lg_step *s, int input);
+bool lg_wanted(const lg_step *s, int output); /* false: nobody reads the output */
 bool lg_same_shape(const linnet_device_tensor *a, const linnet_device_tensor *b);
 int64_t lg_shape_product(const linnet_device_tensor *t, int from, int to);
 int lg_axis(int64_t axis, int rank); /* from the end if negative */

@@ -151,3 +151,15 @@ int lg_list_devices(const lg_backend *backend, const linnet_host *host, const ch
     list->missing = found->missing;
     return 0;
 }
+
+/* ---- costs ------------------------------------------------------------------------------------------------------- */
+
+double lg_cost(const lg_machine *machine, const lg_options *options, const linnet_step *step) {
+    double ns = -1;
+    lg_step *s = malloc(sizeof *s);
+    if (s == NULL) return -1;
+    if (!lg_step_open(s, machine, step) || lg_choose(s, &ns) == NULL) ns = -1;
+    free(s);
+    if (ns < 0) return -1;
+    return options->modelled ? ns : 1e-6 * ns; /* a device that was asked for gets all that it can run */
+}

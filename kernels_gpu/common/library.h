@@ -48,6 +48,9 @@ typedef struct lg_backend {
 /* linnet_extension_devices of a backend: finds the devices once for each text of options. */
 int lg_list_devices(const lg_backend *backend, const linnet_host *host, const char *options, linnet_device_list *list);
 
+/* `cost` of a device: nanoseconds; negative: no kernel can run the step. */
+double lg_cost(const lg_machine *machine, const lg_options *options, const linnet_step *step);
+
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 /* Codes of failures: those of the driver, negative; and these. */

@@ -49,7 +49,7 @@ bool lg_can_pool(const lg_step *s) {
 void lg_build_pool(const lg_step *s, lg_plan *plan) {
     pool p;
     const linnet_device_tensor *x = &s->inputs[0];
-    const bool indices = s->n_outputs > 1 && s->outputs[1].dtype != LINNET_NONE, floats = lg_is_float(x->dtype);
+    const bool indices = lg_wanted(s, 1), floats = lg_is_float(x->dtype);
     lg_launch *launch = lg_add(plan, "lg_pool");
     if (launch == NULL || !open(s, &s->result, &p)) {
         plan->failed = true;

@@ -18,10 +18,6 @@ enum {
     WANTS_C = 256
 };
 
-static bool wanted(const lg_step *s, int output) {
-    return output < s->n_outputs && s->outputs[output].dtype != LINNET_NONE;
-}
-
 static int64_t units_of(const lg_step *s) {
     int64_t units = 64;
     while (units < s->inputs[WEIGHTS].shape[2]) units *= 2;
@@ -32,7 +28,7 @@ bool lg_can_recurrent(const lg_step *s) {
     const linnet_device_tensor *p = &s->inputs[P];
     if (!lg_is_float(p->dtype) || s->n_inputs < 2 || s->inputs[WEIGHTS].dtype != p->dtype || !lg_can_store(s))
         return false;
-    if (!wanted(s, Y) || lg_count(p) == 0) return false;
+    if (!lg_wanted(s, Y) || lg_count(p) == 0) return false;
     return lg_count(p) <= INT32_MAX && lg_count(&s->inputs[WEIGHTS]) <= INT32_MAX &&
            (size_t)(3 * 4 * units_of(s)) <= s->machine->local_bytes && s->machine->most_items >= ITEMS;
 }
@@ -69,21 +65,21 @@ void lg_build_recurrent(const lg_step *s, lg_plan *plan) {
     lg_put(&launch->source, "#define LENGTH_T %s\n",
            lg_absent(s, LENGTHS) ? "ln_i32" : lg_type_of(s->inputs[LENGTHS].dtype));
     lg_define(launch, "KIND", kind);
-    lg_define(launch, "KEEPS_GATES", wanted(s, GATES));
-    lg_define(launch, "KEEPS_CELLS", wanted(s, CELLS));
+    lg_define(launch, "KEEPS_GATES", lg_wanted(s, GATES));
+    lg_define(launch, "KEEPS_CELLS", lg_wanted(s, CELLS));
     lg_define(launch, "UNITS", units_of(s));
     lg_define(launch, "ITEMS", ITEMS);
     for (int i = 0; i < ALL_INPUTS; ++i) {
         if (!lg_absent(s, i)) flags |= bits[i];
         lg_pass(launch, LG_INPUT, lg_absent(s, i) ? WEIGHTS : i); /* what is absent is not read */
     }
-    if (wanted(s, Y_H)) flags |= WANTS_H;
-    if (wanted(s, Y_C)) flags |= WANTS_C;
+    if (lg_wanted(s, Y_H)) flags |= WANTS_H;
+    if (lg_wanted(s, Y_C)) flags |= WANTS_C;
     lg_pass(launch, LG_OUTPUT, Y);
-    lg_pass(launch, LG_OUTPUT, wanted(s, Y_H) ? Y_H : Y);
-    lg_pass(launch, LG_OUTPUT, wanted(s, Y_C) ? Y_C : Y);
-    lg_pass(launch, LG_OUTPUT, wanted(s, GATES) ? GATES : Y);
-    lg_pass(launch, LG_OUTPUT, wanted(s, CELLS) ? CELLS : Y);
+    lg_pass(launch, LG_OUTPUT, lg_wanted(s, Y_H) ? Y_H : Y);
+    lg_pass(launch, LG_OUTPUT, lg_wanted(s, Y_C) ? Y_C : Y);
+    lg_pass(launch, LG_OUTPUT, lg_wanted(s, GATES) ? GATES : Y);
+    lg_pass(launch, LG_OUTPUT, lg_wanted(s, CELLS) ? CELLS : Y);
     const size_t table = pack_activations(s, plan, kind);
     lg_check_indices(plan, p->shape[0] + 1);
     lg_pass(launch, LG_PACKED, 0);

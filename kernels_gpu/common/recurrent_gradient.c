@@ -6,10 +6,6 @@ enum { WEIGHTS, GATES, Y, CELLS, STATE_H, STATE_C, LENGTHS, DY, DY_H, DY_C, ALL_
 enum { DP, DH, DC, DQ, ALL_OUTPUTS };
 enum { ITEMS = 64, MANY_ITEMS = 256, RELU = 512 };
 
-static bool wanted(const lg_step *s, int output) {
-    return output < s->n_outputs && s->outputs[output].dtype != LINNET_NONE;
-}
-
 static int64_t units_of(const lg_step *s) {
     int64_t units = 64;
     while (units < s->inputs[WEIGHTS].shape[2]) units *= 2;
@@ -21,7 +17,7 @@ static int gates_of(int64_t kind) { return kind == RNN ? 1 : kind == GRU ? 3 : 4
 bool lg_can_recurrent_gradient(const lg_step *s) {
     const int64_t kind = lg_integer(s, "kind", RNN);
     const int dtype = s->inputs[WEIGHTS].dtype;
-    if (s->n_inputs < 2 || !lg_is_float(dtype) || !lg_can_store(s) || !wanted(s, DP)) return false;
+    if (s->n_inputs < 2 || !lg_is_float(dtype) || !lg_can_store(s) || !lg_wanted(s, DP)) return false;
     for (int i = 0; i < s->n_inputs; ++i) {
         if (lg_absent(s, i)) continue;
         if (lg_count(&s->inputs[i]) == 0 || lg_count(&s->inputs[i]) > INT32_MAX) return false;
@@ -51,8 +47,8 @@ void lg_build_recurrent_gradient(const lg_step *s, lg_plan *plan) {
         lg_pass(launch, LG_INPUT, lg_absent(s, i) ? WEIGHTS : i); /* what is absent is not read */
     }
     for (int i = 0; i < ALL_OUTPUTS; ++i) {
-        if (wanted(s, i)) flags |= out_bits[i];
-        lg_pass(launch, LG_OUTPUT, wanted(s, i) ? i : DP);
+        if (lg_wanted(s, i)) flags |= out_bits[i];
+        lg_pass(launch, LG_OUTPUT, lg_wanted(s, i) ? i : DP);
     }
     lg_check_indices(plan, gates->shape[0] + 1);
     lg_pass(launch, LG_PACKED, 0);

@@ -76,6 +76,10 @@ int64_t lg_count(const linnet_device_tensor *t) { return lg_shape_product(t, 0, 
 
 bool lg_absent(const lg_step *s, int input) { return input >= s->n_inputs || s->inputs[input].dtype == LINNET_NONE; }
 
+bool lg_wanted(const lg_step *s, int output) {
+    return output < s->n_outputs && s->outputs[output].dtype != LINNET_NONE;
+}
+
 bool lg_same_shape(const linnet_device_tensor *a, const linnet_device_tensor *b) {
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }

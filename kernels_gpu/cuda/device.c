@@ -36,16 +36,9 @@ static int limits(void *context, linnet_device_limits *out) {
 }
 
 static double cost(void *context, const linnet_step *step) {
-    lg_device *d = context;
-    double ns = -1;
-    lg_step *s = malloc(sizeof *s);
-    if (s == NULL) return -1;
-    const lg_kernel *kernel = lg_step_open(s, &d->machine, step) ? lg_choose(s, &ns) : NULL;
-    if (kernel == NULL || (!d->compiles && d->pack.count == 0)) ns = -1; /* whether the pack has it, `claim` sees */
-    free(s);
-    return ns < 0                ? -1
-           : d->options.modelled ? ns
-                                 : 1e-6 * ns; /* a device that was asked for gets all that it can run */
+    const lg_device *d = context;
+    if (!d->compiles && d->pack.count == 0) return -1; /* whether the pack has the program, `claim` sees */
+    return lg_cost(&d->machine, &d->options, step);
 }
 
 static uint32_t propose(void *context, const linnet_step *step, int output) {
@@ -234,7 +227,9 @@ static void find(const linnet_host *host, const lg_options *options, lg_set *out
         if (cu->DeviceGet(&id, i) == CUDA_SUCCESS && describe(d, host, id, out->count, nvrtc)) {
             out->devices[out->count++] = &d->table;
         } else {
-            out->missing = "a GPU cannot be used: CUDA makes no context on it; `nvidia-smi` shows its state";
+            out->missing =
+                "a GPU cannot be used: CUDA makes no context on it, or does not tell its properties; `nvidia-smi` "
+                "shows its state";
             free(d);
         }
     }

@@ -1,4 +1,4 @@
-/* device.c - the devices of OpenCL: what is there, options, limits, costs, and the texts of failures. */
+/* device.c - the devices of OpenCL: what is there, limits and costs. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels_gpu/opencl/backend.h"
 
@@ -31,15 +31,8 @@ static int limits(void *context, linnet_device_limits *out) {
 }
 
 static double cost(void *context, const linnet_step *step) {
-    lg_device *d = context;
-    double ns = -1;
-    lg_step *s = malloc(sizeof *s);
-    if (s == NULL) return -1;
-    if (!lg_step_open(s, &d->machine, step) || lg_choose(s, &ns) == NULL) ns = -1;
-    free(s);
-    return ns < 0                ? -1
-           : d->options.modelled ? ns
-                                 : 1e-6 * ns; /* a device that was asked for gets all that it can run */
+    const lg_device *d = context;
+    return lg_cost(&d->machine, &d->options, step);
 }
 
 static int about(void *context, linnet_device_about *out) {
