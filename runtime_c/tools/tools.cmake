@@ -13,7 +13,7 @@ function(linnet_tool name library)
     string(REPLACE "_static" "" library ${library})
     set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
   endif()
-  target_link_libraries(${name} PRIVATE ${library} ${CMAKE_DL_LIBS})
+  target_link_libraries(${name} PRIVATE ${library} m ${CMAKE_DL_LIBS})
   set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)
 endfunction()
 
