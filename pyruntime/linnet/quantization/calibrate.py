@@ -1,10 +1,10 @@
-"""Calibration: runs a float graph on sample batches and records the minimum and maximum of chosen tensors."""
+"""Calibration data from files, and the range of a tensor."""
 
 from __future__ import annotations
 
 import dataclasses
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,80 +134,3 @@ def _array(archive: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[An
             what="cannot read an array of the calibration file", tensor=name, expected="an array of numbers",
             got=str(error).splitlines()[0], hint="write the file again with numpy.savez",
         ) from None  # fmt: skip
-
-
-def record_ranges(
-    graph: Graph,
-    tensors: Sequence[Tensor],
-    batches: Iterable[Feeds],
-    progress: bool = False,
-    threads: int | None = None,
-) -> dict[Tensor, Range]:
-    """Runs the signature `infer` on each batch and returns the range of each tensor over all batches.
-
-    Raises UsageError if there is no batch, if a batch contains NaN or infinity, if everything in all batches is zero, or
-    if a tensor becomes NaN or infinite.
-    """
-    from linnet.session.session import Session
-
-    ranges = {tensor: Range() for tensor in tensors}
-    given = set(map(id, graph.signatures["infer"].function.inputs))
-    names = graph.signatures["infer"].inputs
-    fetched = [t for t in tensors if id(t) not in given]
-    fed = {names[i]: t for i, t in enumerate(graph.signatures["infer"].function.inputs) if t in ranges}
-    session = Session(graph, threads=threads)
-    count, says_something = 0, not names
-    for count, feeds in enumerate(_with_progress(batches, progress), start=1):
-        if not isinstance(feeds, Mapping):
-            raise UsageError(
-                what=f"calibration batch {count - 1} is not a mapping from names to arrays", got=type(feeds).__name__,
-                expected="a dictionary of inputs", hint="give a list of dictionaries: quantize(graph, "
-                                                        "[{'x': array}, ...])",
-            )  # fmt: skip
-        for name, array in feeds.items():
-            array = np.asarray(array)
-            says_something = says_something or bool(array.any())
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise UsageError(
-                    what=f"calibration batch {count - 1} contains NaN or infinity", tensor=name, expected="finite numbers",
-                    got=f"{int((~np.isfinite(array)).sum())} of {array.size} values not finite",
-                    hint="clean the data; a single NaN would make every scale NaN",
-                )  # fmt: skip
-        results = session.run(feeds, fetches=[t.name for t in fetched]) if fetched else {}
-        for tensor in fetched:
-            _include(ranges[tensor], tensor.name, results[tensor.name], count - 1)
-        for name, tensor in fed.items():
-            _include(ranges[tensor], name, np.asarray(feeds[name]), count - 1)
-    if count == 0:
-        raise UsageError(
-            what="no calibration batch is given", expected="at least one dictionary of inputs", got="none",
-            hint="give a few typical inputs: quantize(graph, [{'x': array}, ...])",
-        )  # fmt: skip
-    if not says_something:
-        raise UsageError(
-            what="the calibration data are all zero", expected="typical inputs", got=f"zeros in each of {count} batches",
-            hint="check how the data are read; scales from zeros would round typical inputs to a few values",
-        )  # fmt: skip
-    return ranges
-
-
-def _include(seen: Range, name: str, array: npt.NDArray[Any], batch: int) -> None:
-    if array.size == 0:
-        return
-    low, high = float(array.min()), float(array.max())
-    if not (np.isfinite(low) and np.isfinite(high)):
-        raise UsageError(
-            what=f"a tensor becomes infinite or NaN on calibration batch {batch}", tensor=name, expected="finite values",
-            got=f"[{low}, {high}]", hint="first look for a division by zero or an overflow in the float model",
-        )  # fmt: skip
-    seen.include(low, high)
-
-
-def _with_progress(batches: Iterable[Feeds], progress: bool) -> Iterable[Feeds]:
-    if not progress:
-        return batches
-    from rich.console import Console
-    from rich.progress import track
-
-    total = len(batches) if isinstance(batches, Sized) else None
-    return track(batches, "calibrating", total=total, console=Console(stderr=True), transient=True)

@@ -3,53 +3,92 @@ share a scale."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from linnet._generated.op_table import OPCODES
-from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization
-from linnet.ir.function import Node, Tensor
-from linnet.quantization.calibrate import Feeds, Range, record_ranges
-from linnet.quantization.scheme import FLOATS_KEPT, INTEGER_OPS, LIMITS, SMALL, activation_parameters, fits_f16
+from linnet.ir.function import Function, Node, Tensor
+from linnet.quantization.calibrate import Feeds, Range
+from linnet.quantization.calibrators import Choice, choose, noise
+from linnet.quantization.clamps import clamp_limits
+from linnet.quantization.observe import Batches, Observation, Seen
+from linnet.quantization.scheme import (
+    FLOATS_KEPT,
+    HALVES,
+    INTEGER_OPS,
+    LEVELS,
+    LIMITS,
+    SCHEMES,
+    SMALL,
+    activation_parameters,
+    fits_half,
+)
 from linnet.quantization.table import Table
 
 _EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not part of the network
 _LOADS = traits.having("integers", "maps", "sums")  # ops that read integers through their quantization
-_OPCODE = {name: row[0] for name, row in OPCODES.items()}
+_UNEQUAL = 3.0  # a part that needs less than this fraction of the shared range gets a range of its own
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the quantizer decides what the table does not say.
+
+    calibrator: of the ranges of 8-bit tensors. careful: weights are rounded so that errors cancel. correct: the mean of what
+    rounding loses goes into the bias. saves_traffic: large tensors are stored as integers although no integer op needs it, where
+    their noise is below `traffic_noise`. headroom: of 16-bit ranges over the largest value seen. weight_noise: of the outputs of
+    a product with 16-bit activations, above which its weights get 16 bits."""
+
+    calibrator: str = "auto"
+    careful: bool = True
+    correct: bool = True
+    saves_traffic: bool = True
+    traffic_noise: float = 1e-3
+    headroom: float = 1.25
+    weight_noise: float = 1e-5
 
 
 class Decisions:
-    """Decides in which dtype each node computes, which tensors are stored as integers, and which of these share a
-    scale."""
+    """Decides in which dtype each node of one function computes, which tensors are stored as integers, and which of these share
+    a scale. With an observation the decisions follow what was seen; without one, every tensor that may be stored is."""
 
-    def __init__(self, graph: Graph, dtype: str, overrides: Table, weight_bits: int = 8) -> None:
-        if "infer" not in graph.signatures or len(graph.functions) != 1:
-            raise UsageError(
-                what="the graph cannot be quantized after training",
-                expected="a single function with the signature 'infer'",
-                got=f"{len(graph.functions)} functions; signatures {', '.join(graph.signatures) or 'none'}",
-                hint="quantize the inference graph before adding more functions",
-            )
+    def __init__(
+        self,
+        graph: Graph,
+        dtype: str,
+        overrides: Table,
+        weight_bits: int = 8,
+        function: Function | None = None,
+        options: Options | None = None,
+        observation: Observation | None = None,
+    ) -> None:
         self.graph = graph
         self.dtype = dtype
         self.weight_bits = weight_bits
         self.overrides = overrides
-        self.old = graph.signatures["infer"].function
+        self.options = options or Options()
+        self.observation = observation
+        self.old = function or graph.signatures["infer"].function
         self.consumers = self.old.consumers()
         self.outputs = set(self.old.outputs)
         self.fixed = self._shape_arithmetic()
+        self.schemes: dict[Node, str] = {}  # what the table says of a node beyond its dtype, such as w16a16
+        self.wide = self._beyond_half()
         self.modes: dict[Node, str] = {node: self._mode(node) for node in self.old.nodes}
         self.integer_nodes = [n for n in self.old.nodes if n.op in INTEGER_OPS and self.modes[n] in LIMITS]
         self.ranges: dict[Tensor, Range] = {}
+        self.choices: dict[Tensor, Choice] = {}  # by the root of a group
         self.group: dict[Tensor, Tensor] = {}  # union-find: tensors that share scale and zero point
         self.parameters: dict[tuple[Tensor, str], Quantization] = {}
         self.folded_clamps = self._clamps_after_integers()
         self.passing: set[Node] = set()  # nodes that move integers unchanged
         self.stored = self._stored_forms()
+        if observation is not None:
+            self._settle(observation.seen)
 
     # ---- decisions ---------------------------------------------------------------------------------------------
 
@@ -62,10 +101,21 @@ class Decisions:
                 known.update(node.outputs)
         return known
 
+    def _beyond_half(self) -> set[Tensor]:
+        """Tensors whose values f16 or bf16 would make infinite or zero, as far as they were seen."""
+        if self.observation is None:
+            return set()
+        seen = self.observation.seen
+        limits = {t: seen[t] for t in self.old.tensors() if t in seen and seen[t].batches}
+        return {t for t, s in limits.items() if not fits_half(self.dtype, s.low, s.high)}
+
     def _mode(self, node: Node) -> str:
-        """Dtype in which the node computes: f32, f16, i16 or i8."""
+        """Dtype in which the node computes: f32, f16, bf16, i16 or i8."""
         names = [node.name, *(t.name for t in node.outputs)]
         wanted = self.overrides.dtype(*names, default=self.dtype)
+        if wanted in SCHEMES:
+            self.schemes[node] = wanted
+            wanted = SCHEMES[wanted]
         if node.op in FLOATS_KEPT or any(t in self.fixed for t in node.outputs):
             return "f32"
         if any(part.startswith(_EXACT) for part in node.source.split("+")):
@@ -73,28 +123,40 @@ class Decisions:
         x = node.inputs[0] if node.inputs else None
         if node.op in INTEGER_OPS and x is not None and x.dtype in ("i8", "u8", "i16"):
             return "f32"  # already quantized; keep it unchanged
-        constants = [t.data for t in node.inputs if t is not None and t.data is not None and t.dtype == "f32"]
-        if wanted == "f16" and node.op != "map" and not all(map(fits_f16, constants)):
-            return "f32"  # maps decide per operand
-        if wanted == "f16" and node.op != "map" and node.op != "resize" and any(t in self.fixed for t in node.inputs):
-            return "f32"  # such as weights that a node widens: the operands of an op have one dtype
+        if wanted in HALVES and node.op != "map":  # maps decide per operand
+            return "f32" if self._unfit(node, wanted) else wanted
         if wanted in LIMITS and node.op in INTEGER_OPS and not self._integer_possible(node, wanted):
             return "f32"
         return wanted
 
+    def _unfit(self, node: Node, half: str) -> bool:
+        """Whether a node cannot compute in a half-width float: the operands of an op have one dtype, and one of them is too
+        large, too small, computed from shapes (such as weights that a node widens), or quantized."""
+        floats = [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype == "f32"]
+        for tensor in floats:
+            if tensor in self.wide:
+                return True
+            if tensor.data is not None and tensor.data.size:
+                finite = tensor.data[np.isfinite(tensor.data)]
+                if finite.size and not fits_half(half, float(finite.min()), float(finite.max())):
+                    return True
+        if node.op != "resize" and any(t in self.fixed for t in node.inputs):
+            return True
+        return node.op in INTEGER_OPS and any(t is not None and t.quantization is not None for t in node.inputs)
+
     def _integer_possible(self, node: Node, wanted: str) -> bool:
         x, w = node.inputs[0], node.inputs[1]
         assert x is not None and w is not None
-        if x.dtype != "f32" or x.data is not None:
+        if x.dtype != "f32" or w.dtype != "f32" or x.data is not None:
             return False
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if bias is not None and bias.data is None:
             return False
         if w.data is not None:
             return bool(np.isfinite(w.data).all())
-        # A product of two activations is exact for i8. For i16 the weight operand would lose its high byte, so the node
-        # stays float.
-        return node.op in traits.MATRICES and wanted == "i8" and w.dtype == "f32"
+        if w in self.fixed or w.variable is not None:
+            return False  # weights that are computed from constants, for example from integers of the source model
+        return node.op in traits.MATRICES
 
     def _clamps_after_integers(self) -> dict[Node, Node]:
         """Maps an integer node to the clamp that is its only reader. Saturation of the output's range can replace such
@@ -104,13 +166,13 @@ class Decisions:
             y = node.outputs[0]
             users = self.consumers.get(y, [])
             alone = len(users) == 1 and y not in self.outputs and self.modes[users[0]] == self.modes[node]
-            if alone and _clamp_limits(users[0]) is not None:
+            if alone and clamp_limits(users[0]) is not None:
                 table[node] = users[0]
         return table
 
     def _expressed_by_range(self, clamp: Node, dtype: str) -> bool:
         """Whether saturation at the ends of the output's range has the effect of the clamp, to within half a step."""
-        limits = _clamp_limits(clamp)
+        limits = clamp_limits(clamp)
         assert limits is not None
         parameters = self._parameters(clamp.outputs[0], dtype)
         scale, zero = float(parameters.scale[0]), int(parameters.zero[0])
@@ -128,12 +190,16 @@ class Decisions:
             if all(t not in wanted for t in node.outputs) and self._worth_storing(node):
                 wanted[node.outputs[0]] = self.modes[node]
             if self._passes_through(node) and {wanted.get(t) for t in node.outputs} == {self.modes[node]}:
+                if not self._share(node):
+                    continue
                 self.passing.add(node)
                 several = node.op == "copy" and node.attributes.get("kind") == "concat"
                 moved = node.inputs if several else node.inputs[:1]
                 for source in moved:
                     assert source is not None
                     wanted.setdefault(source, self.modes[node])
+                    if several and self._has_own_range(source, node.outputs[0]):
+                        continue  # is requantized on its way into the concatenation
                     for output in node.outputs:
                         self._union(source, output)
         return wanted
@@ -147,13 +213,15 @@ class Decisions:
         y = node.outputs[0]
         users = self.consumers.get(y, [])
         shape = y.static_shape
-        if y.dtype != "f32" or y in self.fixed or y in self.outputs or not users or len(node.outputs) != 1:
+        if not self.options.saves_traffic or y.dtype != "f32" or y in self.fixed or y in self.outputs or not users:
             return False
-        if shape is not None and int(np.prod(shape)) < SMALL:
+        if len(node.outputs) != 1 or (shape is not None and int(np.prod(shape)) < SMALL):
             return False
         if any(u.op not in _LOADS or self.modes[u] not in LIMITS or u.inputs[0] is None for u in users):
             return False
         if any(u.op == "reduce" and y is not u.inputs[0] for u in users):
+            return False
+        if self._noise_of(y) > self.options.traffic_noise:
             return False
         made_by_integers = node in self.integer_nodes and not (len(users) == 1 and users[0].op == "map")
         return made_by_integers or node.op == "map" or self._passes_through(node)
@@ -180,6 +248,36 @@ class Decisions:
             return node.attributes.get("kind", "max") in ("max", "average") and len(node.outputs) == 1
         return node.op == "resize" and node.attributes.get("mode", "nearest") in ("nearest", "linear")
 
+    # ---- what was seen -----------------------------------------------------------------------------------------
+
+    def _seen(self, tensor: Tensor | None) -> Seen | None:
+        if self.observation is None or tensor is None:
+            return None
+        seen = self.observation.seen.get(tensor)
+        return seen if seen is not None and seen.batches else None
+
+    def _noise_of(self, tensor: Tensor) -> float:
+        """The noise of a tensor stored in 8 bits by itself; 0 if it was not seen."""
+        seen = self._seen(tensor)
+        return 0.0 if seen is None else noise(seen, seen.low, seen.high, LEVELS["i8"])
+
+    def _share(self, node: Node) -> bool:
+        """Whether the results of a node that only moves values keep the range of its operand. A part of a split or slice whose
+        values are much smaller gets a range of its own, if its operand can stay float."""
+        source = node.inputs[0]
+        if node.op != "copy" or source is None or node.attributes.get("kind") not in ("split", "slice"):
+            return True
+        maker = source.node
+        if maker is None or not (maker.op == "map" or maker in self.integer_nodes):
+            return True
+        return not any(self._has_own_range(part, source) for part in node.outputs)
+
+    def _has_own_range(self, part: Tensor, whole: Tensor) -> bool:
+        a, b = self._seen(part), self._seen(whole)
+        if a is None or b is None:
+            return False
+        return 0 < _UNEQUAL * (max(a.high, 0.0) - min(a.low, 0.0)) < max(b.high, 0.0) - min(b.low, 0.0)
+
     def root(self, tensor: Tensor) -> Tensor:
         """The representative of the group of tensors that share scale and zero point with this one."""
         while tensor in self.group:
@@ -191,6 +289,34 @@ class Decisions:
         if a is not b:
             self.group[b] = a
 
+    def _settle(self, seen: Mapping[Tensor, Seen]) -> None:
+        """Chooses the range of each group of stored tensors."""
+        groups: dict[Tensor, Seen] = {}
+        clamped = {n.outputs[0]: n for n in self.folded_clamps.values()}
+        limits: dict[Tensor, tuple[float, float]] = {}
+        for tensor in self.stored:
+            root = self.root(tensor)
+            if tensor in seen:
+                groups.setdefault(root, Seen()).join(seen[tensor])
+            if tensor in clamped:
+                limits[root] = clamp_limits(clamped[tensor]) or (-np.inf, np.inf)
+        for root, found in groups.items():
+            rows = [self.overrides.tensor(t.name) for t in self.stored if self.root(t) is root]
+            row = next((r for r in rows if r is not None), None)
+            dtype = self.stored.get(root, "i8")
+            if row is not None and row.low is not None and row.high is not None:
+                choice = Choice(row.low, row.high, "table", noise(found, row.low, row.high, LEVELS[dtype]))
+            elif dtype == "i16":
+                low, high = limits.get(root, (-np.inf, np.inf))
+                ends = (max(found.low * self.options.headroom, low), min(found.high * self.options.headroom, high))
+                choice = Choice(*ends, "minmax", noise(found, *ends, LEVELS[dtype]))
+            else:
+                choice = choose(
+                    found, row.calibrator if row and row.calibrator else self.options.calibrator, LEVELS[dtype]
+                )
+            self.choices[root] = choice
+            self.ranges[root] = Range(choice.low, choice.high)
+
     def take(self, ranges: Mapping[str, Range]) -> bool:
         """Takes known ranges by name. Returns whether no other ranges are needed."""
         for tensor in self.stored:
@@ -200,13 +326,26 @@ class Decisions:
 
     # ---- calibration -------------------------------------------------------------------------------------------
 
+    def observed(self) -> tuple[list[Tensor], list[Node]]:
+        """The tensors and products to observe: what may be stored as integers, what integer products multiply by constants, and
+        everything that may be stored as f16 or bf16."""
+        products = [n for n in self.integer_nodes if n.inputs[1] is not None and n.inputs[1].data is not None]
+        tensors = list(self.stored)
+        halves = [n for n in self.old.nodes if self.modes[n] in HALVES]
+        for node in halves:
+            tensors += [
+                t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype == "f32" and t.data is None
+            ]
+        return list(dict.fromkeys(tensors)), products
+
     def calibrate(self, batches: Iterable[Feeds], progress: bool, threads: int | None) -> None:
-        """Finds the ranges of all tensors stored as integers. Members of a group share one range."""
+        """Finds the ranges of all tensors stored as integers by their extremes. Members of a group share one range."""
         missing = [tensor for tensor in self.stored if self.root(tensor) not in self.ranges]
-        found = record_ranges(self.graph, missing, batches, progress, threads)
-        for tensor, seen in found.items():
+        observation = Observation(self.graph, missing, (), threads)
+        observation.run(Batches(batches, self.graph.signatures["infer"].inputs, progress))
+        for tensor, seen in observation.seen.items():
             shared = self.ranges.setdefault(self.root(tensor), Range())
-            if not seen.empty:
+            if seen.batches:
                 shared.include(seen.low, seen.high)
 
     def _final_output(self, node: Node) -> Tensor:
@@ -219,32 +358,3 @@ class Decisions:
             seen = self.ranges.get(root, Range())
             self.parameters[root, dtype] = activation_parameters(Range(0.0, 0.0) if seen.empty else seen, dtype)
         return self.parameters[root, dtype]
-
-
-def _clamp_limits(node: Node) -> tuple[float, float] | None:
-    """(low, high) of a map min(max(x, low), high) from one f32 input to f32. None for any other map."""
-    if node.op != "map" or len(node.inputs) != 1 or len(node.outputs) != 1 or node.outputs[0].dtype != "f32":
-        return None
-    words = node.attributes["program"]
-    floats = list(node.attributes.get("floats", ()))
-    program = [tuple(words[i : i + 5]) for i in range(0, len(words), 5)]
-    names = {number: name for name, number in _OPCODE.items()}
-    clamped: dict[int, tuple[float, float]] = {}  # from a register to the clamp of the input that it holds
-    for index, (opcode, kind, a, b, _) in enumerate(program):
-        name = names[opcode]
-        if name == "load" and kind == 1:
-            clamped[index] = (-np.inf, np.inf)
-        elif name == "store":
-            return clamped.get(a)
-        elif name in ("min", "max"):
-            value, other = (a, b) if a in clamped else (b, a)
-            if value not in clamped or names[program[other][0]] != "const":
-                return None
-            low, high = clamped[value]
-            limit = floats[program[other][2]]
-            clamped[index] = (
-                (max(low, limit), max(high, limit)) if name == "max" else (min(low, limit), min(high, limit))
-            )
-        elif name != "const" or kind != 1:
-            return None
-    return None

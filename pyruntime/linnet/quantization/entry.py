@@ -1,4 +1,4 @@
-"""`linnet.quantize`: turns a float graph, or one from quantize_aware, into a graph that computes in f16, i16 or i8."""
+"""`linnet.quantize`: turns a float graph, or one from quantize_aware, into a graph that computes in f16, bf16, i16 or i8."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.quantization.aware import deployable, trained_ranges
 from linnet.quantization.calibrate import Feeds, Range
-from linnet.quantization.post_training import Quantizer
-from linnet.quantization.scheme import KEY
+from linnet.quantization.calibrators import CALIBRATORS
+from linnet.quantization.effort import EFFORTS, Search
+from linnet.quantization.scheme import HALVES, KEY, LIMITS
 from linnet.quantization.table import Table
+
+DTYPES = ("f32", *HALVES, *reversed(LIMITS))
 
 
 def quantize(
@@ -28,47 +31,55 @@ def quantize(
     threads: int | None = None,
     weight_bits: int = 8,
     values: Mapping[str, npt.ArrayLike] | None = None,
+    effort: str = "normal",
+    calibrator: str = "auto",
 ) -> Graph:
-    """Returns a graph that computes in `dtype`: "f16" (storage only; sums stay f32), "i16" (int16 activations, int8
-    weights) or "i8".
+    """Returns a graph that computes in `dtype`: "f16" or "bf16" (storage only; sums stay f32), "i16" (int16 activations, int8
+    or int16 weights) or "i8". Inputs and outputs keep their dtypes, and a tensor keeps its name.
 
-    calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected.
-    table: per-layer overrides (quantization_table).
+    calibration: dictionaries {input name: array}, required for i16 and i8; NaN is rejected. With f16, calibration shows what
+        would overflow. An iterable that can be read only once is kept in temporary files.
+    table: rows for layers and tensors that override the quantizer (linnet.quantization.table). A row that matches nothing is
+        an error.
     table_out: where to write the resulting table.
-    weight_bits: precision of integer weights, 2 to 8; all are stored in 8 bits.
+    weight_bits: precision of 8-bit integer weights, 2 to 8; all are stored in 8 bits.
     values: values of the graph's variables after training, for example a `Store`. A graph from `quantize_aware` has its
-        own ranges and weight_bits, and needs no calibration. Inputs and outputs keep their dtypes.
+        own ranges and weight_bits, and needs no calibration.
+    effort: "fast" (weights rounded to nearest, extremes as ranges), "normal" (errors of weights cancel, biases are corrected, and
+        what lowers the error of the outputs on calibration samples is kept) or "best" (more is tried).
+    calibrator: how ranges follow from what was seen: "auto" (the least noise), "minmax", "mean" (mean of the batches' extremes),
+        "moving", "percentile", "mse" or "entropy".
     Raises UsageError for a bad argument or batch.
     """
     if dtype == "f32" and table is None:
         return graph
-    if dtype not in ("f32", "f16", "i16", "i8"):
-        raise UsageError(
-            what="cannot quantize to this dtype",
-            expected="f16, i16 or i8",
-            got=str(dtype),
-            hint="pass dtype='i8'",
-        )
-    if not 2 <= weight_bits <= 8:
-        raise UsageError("weight_bits is out of range", code=101, expected="2 to 8", got=str(weight_bits))
+    _check(dtype, weight_bits, effort, calibrator)
     ranges: dict[str, Range] = {}
-    if values is not None or KEY in graph.metadata or len(graph.functions) > 1:
+    if values is not None or KEY in graph.metadata or graph.variables:
         trained = json.loads(graph.metadata.get(KEY, "{}"))
         if trained.get("dtype", dtype) != dtype:
             raise UsageError("the graph was trained for another dtype", code=101, expected=trained["dtype"], got=dtype)
         weight_bits = trained.get("weight_bits", weight_bits)
         ranges = trained_ranges(graph, values)
-        graph = deployable(graph, values)
-    overrides = table if isinstance(table, Table) else Table.read(table) if table is not None else Table()
-    quantizer = Quantizer(graph, dtype, overrides, weight_bits)
-    if quantizer.stored and not quantizer.take(ranges):
-        if calibration is None:
-            raise UsageError(
-                what=f"quantizing to {dtype} needs calibration batches", expected="an iterable of {input name: array}",
-                got="none", hint="pass typical inputs, or use dtype='f16', which needs none",
-            )  # fmt: skip
-        quantizer.calibrate(calibration, progress, threads)
-    result = quantizer.rewrite()
+        if values is not None or KEY in graph.metadata or len(graph.signatures) > 1:
+            graph = deployable(graph, values)
+    rows = table if isinstance(table, Table) else Table.read(table) if table is not None else Table()
+    search = Search(graph, dtype, rows, weight_bits, effort, calibrator, threads)
+    result = search.run(calibration, ranges, progress)
     if table_out is not None:
-        quantizer.table().write(table_out)
+        search.table().write(table_out)
     return result
+
+
+def _check(dtype: str, weight_bits: int, effort: str, calibrator: str) -> None:
+    """Raises UsageError for an argument that has no meaning."""
+    if dtype not in DTYPES:
+        raise UsageError(
+            what="cannot quantize to this dtype", expected="f16, bf16, i16 or i8", got=str(dtype), hint="pass dtype='i8'",
+        )  # fmt: skip
+    if not 2 <= weight_bits <= 8:
+        raise UsageError("weight_bits is out of range", code=101, expected="2 to 8", got=str(weight_bits))
+    if effort not in EFFORTS:
+        raise UsageError("there is no such effort", code=101, expected=", ".join(EFFORTS), got=str(effort))
+    if calibrator not in CALIBRATORS:
+        raise UsageError("there is no such calibrator", code=101, expected=", ".join(CALIBRATORS), got=str(calibrator))

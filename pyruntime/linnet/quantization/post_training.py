@@ -1,13 +1,12 @@
-"""Quantization after training: emits the graph that computes in f16, i16 or i8.
+"""Quantization after training: emits a function that computes in f16, bf16, i16 or i8.
 
-The graph is emitted again, node by node. Every tensor may exist in several forms (f32, f16, quantized), and a missing
+The function is emitted again, node by node. Every tensor may exist in several forms (f32, f16, quantized), and a missing
 form is created by a conversion. Scheme: Jacob et al. 2018 and the TFLite 8-bit specification. Weights are symmetric per
-channel. Activations are per tensor, asymmetric for i8 and symmetric for i16 (weights stay i8: int16x8).
+channel. Activations are per tensor, asymmetric for i8 and symmetric for i16.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,29 +14,37 @@ import numpy.typing as npt
 
 from linnet._generated.op_table import OPCODES
 from linnet.facade import Graph
+from linnet.ir import traits
 from linnet.ir.dtypes import DTYPE_IDS
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.quantization.decisions import Decisions
-from linnet.quantization.scheme import FLOATS_KEPT, INTEGER_OPS, LIMITS, fits_f16, weight_axis, weight_parameters
-from linnet.quantization.table import Row, Table
+from linnet.quantization.rounding import Rounded, rounded
+from linnet.quantization.scheme import (
+    FLOATS_KEPT,
+    HALVES,
+    INTEGER_OPS,
+    LIMITS,
+    fits_half,
+    weight_axis,
+)
+from linnet.quantization.table import Row, TensorRow
 
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
 
 
 class Quantizer(Decisions):
-    """Emits the graph according to the decisions."""
+    """Emits one function according to the decisions."""
 
-    def __init__(self, graph: Graph, dtype: str, overrides: Table, weight_bits: int = 8) -> None:
-        super().__init__(graph, dtype, overrides, weight_bits)
+    new: Graph
+    function: Function
+
+    def rewrite(self, new: Graph, functions: dict[Function, Function]) -> Function:
+        """Emits the function again into a graph. functions: what became of the functions that its nodes refer to."""
         self.forms: dict[tuple[Tensor, str], Tensor] = {}
-
-    def rewrite(self) -> Graph:
-        """Emits the graph again."""
-        self.new = Graph()
-        self.new.user_ops = dict(self.graph.user_ops)
-        self.new.metadata = {**self.graph.metadata, "dtype": self.dtype}
-        self.new.variables = {n: dataclasses.replace(v, graph=self.new) for n, v in self.graph.variables.items()}
-        self.function: Function = self.new.function(self.old.name)
+        self.noises: dict[Node, float] = {}  # of the outputs of products, from the rounding of their weights
+        self.weights: dict[Node, str] = {}  # the dtype of integer products' weights
+        self.new, self.functions = new, functions
+        self.function = new.function(self.old.name)
         for tensor in self.old.inputs:
             self.forms[tensor, tensor.dtype] = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
         skipped = set(self.folded_clamps.values())
@@ -60,9 +67,7 @@ class Quantizer(Decisions):
             if made in self.function.inputs or made in self.function.outputs or made.data is not None:
                 made = emit("copy", [made], {"kind": "identity"}, function=self.function)[0]
             self.function.outputs.append(made)
-        signature = self.graph.signatures["infer"]
-        self.new.signature("infer", self.function, signature.inputs, signature.outputs)
-        return self.new
+        return self.function
 
     def _get(self, tensor: Tensor, dtype: str) -> Tensor:
         """The tensor in the new graph, stored as `dtype`. It is converted if it does not exist in that form."""
@@ -87,17 +92,21 @@ class Quantizer(Decisions):
             stored = np.rint(tensor.data / parameters.scale[0]) + parameters.zero[0]
             array = np.clip(stored, least, greatest).astype(np.int8 if dtype == "i8" else np.int16)
             return self.function.constant(array, tensor.name, quantization=parameters)
-        if dtype == "f16" and tensor.dtype == "f32":
-            return self.function.constant(tensor.data.astype(np.float16), tensor.name)
+        if dtype in HALVES and tensor.dtype == "f32":
+            return self.function.constant(_halved(tensor.data, dtype), tensor.name, dtype)
         return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
 
-    def _convert(self, source: Tensor, tensor: Tensor, dtype: str) -> Tensor:
-        """Converts with one map, which dequantizes on load and quantizes on store."""
+    def _convert(self, source: Tensor, tensor: Tensor, dtype: str, name: str = "") -> Tensor:
+        """Converts with one map, which dequantizes on load and quantizes on store with the parameters of `tensor`."""
         load = "load_dequantized" if source.dtype in LIMITS else "load"
         store = "store_quantized" if dtype in LIMITS else "store"
         program = [_OPCODE[load], 1, 0, 0, 0, _OPCODE[store], 1, 0, 0, 0]
-        result = self._emit("map", [source], {"program": program, "dtypes": [DTYPE_IDS[dtype]]}, [tensor], [dtype])
-        return result[0]
+        attributes = {"program": program, "dtypes": [DTYPE_IDS[dtype]]}
+        quantization = [self._parameters(tensor, dtype) if dtype in LIMITS else None]
+        made = emit("map", [source], attributes, 1, "", self.function, quantization, [dtype])[0]
+        made.name = self.function.unique(name or tensor.name)
+        made.shape = source.shape if made.shape is None or None in made.shape else made.shape
+        return made
 
     def _emit(
         self,
@@ -129,30 +138,25 @@ class Quantizer(Decisions):
         assert x is not None and w is not None
         y = self._final_output(node)
         new_x = self._get(x, mode)
+        assert new_x.quantization is not None
         bias = node.inputs[2] if len(node.inputs) > 2 else None
+        wide = None if bias is None or bias.data is None else bias.data.astype(np.float64)
         limit = 2.0**30 if mode == "i8" else 2.0**52
         if w.data is not None:
-            axis = weight_axis(node, w.data.ndim)
-            least: npt.NDArray[np.float64] | float = 0.0
-            if bias is not None and bias.data is not None and bias.data.size:
-                # A channel with tiny weights gets a larger scale, because its bias would otherwise not fit into the
-                # accumulator.
-                assert new_x.quantization is not None
-                sizes = np.abs(bias.data.astype(np.float64)).reshape(-1) / (limit * new_x.quantization.scale[0])
-                least = sizes if axis is not None and sizes.size == w.data.shape[axis] else float(sizes.max())
-            stored, parameters = weight_parameters(w.data, axis, least, self.weight_bits)
-            new_w = self.function.constant(stored, w.name, quantization=parameters)
+            made = self._rounded(node, w, wide, float(new_x.quantization.scale[0]), limit)
+            parameters = made.parameters
+            new_w = self.function.constant(made.values, w.name, quantization=parameters)
+            if made.missing is not None and self.options.correct:
+                wide = _corrected(wide, made.missing, bias, w)
         else:
             new_w = self._get(w, mode)
             assert new_w.quantization is not None
             parameters = new_w.quantization
         new_bias = None
-        if bias is not None and bias.data is not None:
-            assert new_x.quantization is not None
+        if wide is not None:
             scale = np.float64(new_x.quantization.scale[0]) * parameters.scale.astype(np.float64)
-            wide = np.rint(bias.data.astype(np.float64) / scale)
-            array = np.clip(wide, -limit, limit).astype(np.int32 if mode == "i8" else np.int64)
-            new_bias = self.function.constant(array, bias.name)
+            array = np.clip(np.rint(wide / scale), -limit, limit).astype(np.int32 if mode == "i8" else np.int64)
+            new_bias = self.function.constant(array, bias.name if bias is not None else f"{w.name}/bias")
         # A single activation after the node becomes its epilogue and reads f32 accumulators. Otherwise the output is
         # integers.
         users = self.consumers.get(y, [])
@@ -164,10 +168,35 @@ class Quantizer(Decisions):
         dtype = mode if direct else "f32"
         attributes = {**node.attributes, "output_dtype": dtype}
         old = [y if node in self.folded_clamps and dtype != "f32" else node.outputs[0]]
-        made = self._emit(node.op, [new_x, new_w, new_bias], attributes, old, [dtype], node.name)
-        self.forms[old[0], dtype] = made[0]
+        emitted = self._emit(node.op, [new_x, new_w, new_bias], attributes, old, [dtype], node.name)
+        self.forms[old[0], dtype] = emitted[0]
         if node in self.folded_clamps and dtype == "f32":
             self._emit_map(self.folded_clamps[node])
+
+    def _rounded(
+        self, node: Node, w: Tensor, bias: npt.NDArray[np.float64] | None, x_scale: float, limit: float
+    ) -> Rounded:
+        """The integer weights of a product: 8 bits, or 16 where the table says so or 8 are too noisy for 16-bit activations."""
+        assert w.data is not None
+        axis = weight_axis(node, w.data.ndim)
+        least: npt.NDArray[np.float64] | float = 0.0
+        if bias is not None and bias.size:
+            # A channel with tiny weights gets a larger scale, because its bias would otherwise not fit into the
+            # accumulator.
+            sizes = np.abs(bias).reshape(-1) / (limit * x_scale)
+            least = sizes if axis is not None and sizes.size == w.data.shape[axis] else float(sizes.max())
+        rows = self.observation.rows.get(node) if self.observation is not None else None
+        scheme = self.schemes.get(node)
+        made = rounded(node, w.data, axis, least, self.weight_bits, rows, self.options.careful)
+        more = (
+            scheme is None and (made.noise is None or made.noise > self.options.weight_noise) and self.weight_bits == 8
+        )
+        if self.modes[node] == "i16" and (more or scheme == "w16a16"):
+            made = rounded(node, w.data, axis, least, 16, rows, False)
+        self.weights[node] = "i8" if made.values.dtype == np.int8 else "i16"
+        if made.noise is not None:
+            self.noises[node] = made.noise
+        return made
 
     def _emit_map(self, node: Node) -> None:
         mode = self.modes[node]
@@ -179,7 +208,9 @@ class Quantizer(Decisions):
             if tensor.dtype != "f32" or tensor in self.fixed or self._is_table(program, len(inputs)):
                 inputs.append(self._get(tensor, tensor.dtype))
             elif tensor.data is not None:
-                inputs.append(self._get(tensor, "f16" if mode == "f16" and fits_f16(tensor.data) else "f32"))
+                finite = tensor.data[np.isfinite(tensor.data)] if tensor.data.size else tensor.data
+                fits = not finite.size or fits_half(mode, float(finite.min()), float(finite.max()))
+                inputs.append(self._get(tensor, mode if mode in HALVES and fits else "f32"))
             else:
                 floats = [dtype for dtype in available if dtype not in LIMITS]
                 inputs.append(self._get(tensor, (floats or available or ["f32"])[0]))
@@ -188,7 +219,8 @@ class Quantizer(Decisions):
             if tensor.dtype != "f32" or tensor in self.fixed:
                 dtypes.append(tensor.dtype)
             else:
-                dtypes.append(self.stored.get(tensor, "f16" if mode == "f16" else "f32"))
+                half = mode if mode in HALVES and tensor not in self.wide else "f32"
+                dtypes.append(self.stored.get(tensor, half))
         for i in range(0, len(program), 5):
             opcode, kind, a, b, _ = program[i : i + 5]
             operand = inputs[a] if opcode == _OPCODE["load"] else None
@@ -204,10 +236,17 @@ class Quantizer(Decisions):
 
     def _emit_passing(self, node: Node) -> None:
         dtype = self.stored[node.outputs[0]]
+        root = self.root(node.outputs[0])
         inputs: list[Tensor | None] = []
         for i, tensor in enumerate(node.inputs):
             moves = tensor is not None and tensor.dtype == "f32" and (i == 0 or node.attributes.get("kind") == "concat")
-            inputs.append(None if tensor is None else self._get(tensor, dtype if moves else tensor.dtype))
+            if tensor is None or not moves:
+                inputs.append(None if tensor is None else self._get(tensor, tensor.dtype))
+                continue
+            source = self._get(tensor, dtype)
+            if self.root(tensor) is not root:  # a part with a range of its own
+                source = self._convert(source, node.outputs[0], dtype, f"{tensor.name}/as/{node.outputs[0].name}")
+            inputs.append(source)
         self._keep(
             node, self._emit(node.op, inputs, node.attributes, node.outputs, [dtype] * len(node.outputs), node.name)
         )
@@ -228,39 +267,107 @@ class Quantizer(Decisions):
         return node.attributes.get("kind", "sum") not in ("argmax", "argmin")
 
     def _emit_float(self, node: Node) -> None:
-        """Emits the node in f32, or with f16 storage. For f16, every float data operand is converted to f16."""
-        half = self.modes[node] == "f16" and node.op not in FLOATS_KEPT
+        """Emits the node in f32, or with f16 or bf16 storage. For these, every float data operand is converted."""
+        mode = self.modes[node] if self.modes[node] in HALVES and node.op not in FLOATS_KEPT else "f32"
+        half = mode != "f32"
         inputs: list[Tensor | None] = []
         for i, tensor in enumerate(node.inputs):
             if tensor is None:
                 inputs.append(None)
             elif tensor.dtype == "f32" and half and tensor not in self.fixed and not (node.op == "resize" and i > 0):
-                inputs.append(self._get(tensor, "f16"))
+                inputs.append(self._get(tensor, mode))
+            elif i == 1 and self.schemes.get(node) == "w8" and node.op in INTEGER_OPS and tensor.data is not None:
+                inputs.append(self._narrow_weights(node, tensor))
             else:
                 inputs.append(self._get(tensor, tensor.dtype))
-        to_f16 = {t for t in node.outputs if half and t.dtype == "f32" and t not in self.fixed}
-        dtypes = ["f16" if t in to_f16 else t.dtype for t in node.outputs]
-        attributes = dict(node.attributes)
+        to_half = {t for t in node.outputs if half and t.dtype == "f32" and t not in self.fixed}
+        dtypes = [mode if t in to_half else t.dtype for t in node.outputs]
+        attributes = {k: self.functions.get(v, v) if isinstance(v, Function) else v for k, v in node.attributes.items()}
         for key in ("dtype", "output_dtype"):
-            if attributes.get(key) == "f32" and node.outputs[0] in to_f16:
-                attributes[key] = "f16"
+            if attributes.get(key) == "f32" and node.outputs[0] in to_half:
+                attributes[key] = mode
         self._keep(node, self._emit(node.op, inputs, attributes, node.outputs, dtypes, node.name))
+
+    def _narrow_weights(self, node: Node, w: Tensor) -> Tensor:
+        """Weights of 8 bits for a product of floats, which reads them directly or as what a map makes of them when planned."""
+        assert w.data is not None
+        rows = self.observation.rows.get(node) if self.observation is not None else None
+        made = rounded(node, w.data, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, rows, self.options.careful)
+        constant = self.function.constant(made.values, w.name, quantization=made.parameters)
+        self.weights[node] = "i8"
+        if node.op in traits.MATRICES:
+            return constant
+        program = [_OPCODE["load_dequantized"], 1, 0, 0, 0, _OPCODE["store"], 1, 0, 0, 0]
+        attributes = {"program": program, "dtypes": [DTYPE_IDS["f32"]]}
+        return emit("map", [constant], attributes, 1, f"{w.name}/f32", self.function, (), ["f32"], fold=False)[0]
 
     # ---- report ------------------------------------------------------------------------------------------------
 
-    def table(self) -> Table:
-        """The layers that may compute in integers, with the chosen dtypes and observed ranges."""
-        rows = []
+    def rows(self) -> list[Row | TensorRow]:
+        """Every decision: the layers that compute in another dtype than f32 or could, and the tensors stored as integers."""
+        found: list[Row | TensorRow] = []
         for node in self.old.nodes:
-            if node.op not in INTEGER_OPS and self.modes[node] == "f32":
+            integers = self.dtype in LIMITS
+            if node.op not in INTEGER_OPS and (integers or self.modes[node] == "f32"):
                 continue
-            if node.op not in INTEGER_OPS and self.dtype in LIMITS:
+            found.append(Row(node.name or node.outputs[0].name, self._scheme_of(node), self._remark(node)))
+        for tensor, dtype in self.stored.items():
+            choice = self.choices.get(self.root(tensor))
+            seen = self._seen(tensor)
+            if choice is None or seen is None:
                 continue
-            spans = []
-            for label, tensor in (("x", node.inputs[0]), ("y", self._final_output(node))):
-                seen = self.ranges.get(self.root(tensor)) if tensor is not None else None
-                if seen is not None and not seen.empty:
-                    spans.append(f"{label} in [{seen.low:.4g}, {seen.high:.4g}]")
-            remark = node.op + (": " + ", ".join(spans) if spans else "")
-            rows.append(Row(node.name or node.outputs[0].name, self.modes[node], remark))
-        return Table(rows)
+            why = "needed" if self._needed(tensor) else "saves traffic"
+            remark = f"{why}; seen [{seen.low:.4g}, {seen.high:.4g}]{_decibels(choice.noise)}"
+            found.append(TensorRow(tensor.name, dtype, choice.low, choice.high, choice.calibrator, remark))
+        for tensor in self.wide:
+            found.append(TensorRow(tensor.name, "f32", None, None, "", f"beyond the range of {self.dtype}"))
+        return found
+
+    def _needed(self, tensor: Tensor) -> bool:
+        """Whether an integer product reads the tensor, itself or after it was moved."""
+        for node in self.consumers.get(tensor, []):
+            if tensor in self._integer_operands(node) or (
+                node in self.passing and any(map(self._needed, node.outputs))
+            ):
+                return True
+        return False
+
+    def _scheme_of(self, node: Node) -> str:
+        mode = self.modes[node]
+        if mode == "i16" and node in self.weights:
+            return "w16a16" if self.weights[node] == "i16" else "w8a16"
+        return "w8" if mode == "f32" and node in self.weights else mode
+
+    def _remark(self, node: Node) -> str:
+        spans = []
+        for label, tensor in (("x", node.inputs[0] if node.inputs else None), ("y", self._final_output(node))):
+            seen = self._seen(tensor)
+            if seen is not None:
+                spans.append(f"{label} in [{seen.low:.4g}, {seen.high:.4g}]")
+        if node in self.noises:
+            spans.append(f"weights{_decibels(self.noises[node])[1:]}")
+        return node.op + (": " + ", ".join(spans) if spans else "")
+
+
+def _decibels(noise: float) -> str:
+    return f", {-10 * np.log10(noise):.1f} dB" if noise > 0 else ""
+
+
+def _halved(data: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """f32 values as f16, or as the bit patterns of bf16, rounded to nearest even."""
+    if dtype == "f16":
+        return data.astype(np.float16)
+    bits = np.ascontiguousarray(data, np.float32).view(np.uint32).astype(np.uint64)
+    nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(data), np.uint16(0x7FC0), nearest).reshape(data.shape)
+
+
+def _corrected(
+    bias: npt.NDArray[np.float64] | None, missing: npt.NDArray[np.float64], old: Tensor | None, w: Tensor
+) -> npt.NDArray[np.float64] | None:
+    """The bias with what rounding took from the means of the outputs."""
+    if bias is None:
+        return missing if np.abs(missing).max(initial=0.0) > 0 else None
+    if bias.size == missing.size:
+        return bias + missing.reshape(bias.shape)
+    return bias + missing if bias.size == 1 else bias

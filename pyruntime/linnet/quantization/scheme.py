@@ -19,6 +19,11 @@ KEY = "quantize_aware"  # metadata key of graphs from quantization-aware trainin
 SMALL = 4096  # elements; storing a smaller tensor as integers gains nothing
 FLOATS_KEPT = traits.having("integers", "converts", "kept")
 LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
+LEVELS = {"i8": 256, "i16": 65536}
+HALVES = {"f16": (65504.0, 2.0**-14), "bf16": (3.3895e38, 2.0**-126)}  # the largest value, the smallest normal one
+# Schemes of a layer beyond a dtype: bits of weights and activations. "i16" chooses the bits of the weights by their noise.
+SCHEMES = {"w8a8": "i8", "w8a16": "i16", "w16a16": "i16", "w8": "f32"}
+_MARGIN = 2.0  # over the largest value seen, before f16 is taken to overflow
 
 
 def activation_parameters(seen: Range, dtype: str) -> Quantization:
@@ -41,11 +46,11 @@ def activation_parameters(seen: Range, dtype: str) -> Quantization:
 
 def weight_parameters(
     weights: npt.NDArray[Any], axis: int | None, least: npt.NDArray[np.float64] | float = 0.0, bits: int = 8
-) -> tuple[npt.NDArray[np.int8], Quantization]:
-    """int8 weights, symmetric, per slice of `axis` (or per tensor), and their parameters.
+) -> tuple[npt.NDArray[np.signedinteger], Quantization]:
+    """Integer weights, symmetric, per slice of `axis` (or per tensor), and their parameters.
 
-    least: smallest scale allowed, one number or one per slice. bits: precision of the values, which are always stored
-    in 8 bits.
+    least: smallest scale allowed, one number or one per slice. bits: precision of the values. They are stored in 8 bits, or
+    in 16 if there are more than 8.
     """
     limit = weight_limit(bits)
     values = np.asarray(weights, np.float32)
@@ -55,9 +60,10 @@ def weight_parameters(
     )  # 0 if there are no elements
     scale = np.maximum(peak / float(limit), np.reshape(least, peak.shape if np.ndim(least) else ())).astype(np.float32)
     scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
-    stored = np.clip(np.rint(values / scale), -limit, limit).astype(np.int8)
+    whole = np.clip(np.rint(values / scale), -limit, limit)
+    stored: npt.NDArray[np.signedinteger] = whole.astype(np.int8) if bits <= 8 else whole.astype(np.int16)
     flat = scale.reshape(-1)
-    return stored, Quantization(flat, np.zeros(flat.shape, np.int32), axis, 8)
+    return stored, Quantization(flat, np.zeros(flat.shape, np.int32), axis, 8 if bits <= 8 else 16)
 
 
 def weight_limit(bits: int) -> int:
@@ -69,6 +75,10 @@ def weight_axis(node: Node, rank: int) -> int | None:
     return traits.weight_axis(node.op, node.attributes, rank)
 
 
-def fits_f16(data: npt.NDArray[Any]) -> bool:
-    finite = np.abs(data[np.isfinite(data)])
-    return bool(finite.size == 0 or finite.max() <= 65504.0)
+def fits_half(dtype: str, low: float, high: float) -> bool:
+    """Whether values between low and high neither become infinite nor vanish in f16 or bf16. True for other dtypes."""
+    if dtype not in HALVES:
+        return True
+    largest, smallest = HALVES[dtype]
+    peak = max(-low, high)
+    return peak == 0 or (smallest <= peak and peak * _MARGIN <= largest)

@@ -1,46 +1,97 @@
-"""The quantization table: the dtype in which each layer computes, as a small text file for people to edit.
+"""The quantization table: how each layer computes and how each tensor is stored, as a small text file for people to edit.
 
-One line per layer: `name  dtype  # op and ranges`. Names may contain * and ?; the last matching line wins.
-"""
+A line is `layer NAME SCHEME` or `tensor NAME STORAGE [LOW HIGH] [CALIBRATOR]`, and a remark after `#`. Names may contain * and ?;
+the last matching line wins. `NAME SCHEME` alone is a layer too."""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import fnmatch
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from linnet.clib.errors import UsageError
 
-DTYPES = ("f32", "f16", "i16", "i8")
+DTYPES = ("f32", "f16", "bf16", "i16", "i8")
+LAYERS = (
+    *DTYPES,
+    "w8a8",
+    "w8a16",
+    "w16a16",
+    "w8",
+)  # i16 chooses between w8a16 and w16a16; w8 multiplies floats by 8-bit weights
+CALIBRATORS = ("auto", "minmax", "mean", "moving", "percentile", "mse", "entropy", "table")
 
 
 @dataclasses.dataclass
 class Row:
-    """A pattern of layer names and the dtype in which these layers compute."""
+    """A pattern of layer names and how these layers compute: a dtype, or bits of weights and activations such as w8a16."""
 
     pattern: str
     dtype: str
     remark: str = ""
 
+    def text(self, width: int) -> str:
+        return f"layer  {_word(self.pattern):<{width}}  {self.dtype:<6}"
+
+
+@dataclasses.dataclass
+class TensorRow:
+    """A pattern of tensor names and how these tensors are stored: a dtype, and for integers the range or the calibrator.
+
+    f32 keeps a tensor float, and with it the layers that would read integers; i16 makes these layers compute in 16 bits."""
+
+    pattern: str
+    dtype: str
+    low: float | None = None
+    high: float | None = None
+    calibrator: str = ""
+    remark: str = ""
+
+    def text(self, width: int) -> str:
+        ends = "" if self.low is None or self.high is None else f" {self.low:.7g} {self.high:.7g}"
+        return f"tensor {_word(self.pattern):<{width}}  {self.dtype:<6}{ends}{' ' + self.calibrator if self.calibrator else ''}"
+
 
 class Table:
     """Rows in order. Later rows override earlier ones."""
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
+    def __init__(self, rows: Iterable[Row | TensorRow] = ()) -> None:
         self.rows = list(rows)
 
     def dtype(self, *names: str, default: str) -> str:
-        """Dtype of the layer known by any of `names` (node name, output tensor name)."""
+        """How the layer known by any of `names` (node name, output tensor name) computes."""
         for row in reversed(self.rows):
-            if any(name == row.pattern or fnmatch.fnmatchcase(name, row.pattern) for name in names):
+            if isinstance(row, Row) and any(_matches(row.pattern, name) for name in names):
                 return row.dtype
         return default
 
+    def tensor(self, name: str) -> TensorRow | None:
+        """The row of a tensor."""
+        for row in reversed(self.rows):
+            if isinstance(row, TensorRow) and _matches(row.pattern, name):
+                return row
+        return None
+
+    def check(self, layers: Collection[str], tensors: Collection[str]) -> None:
+        """Raises UsageError for a row that matches none of the model's layers or tensors, and names those nearest to it."""
+        for row in self.rows:
+            kind, names = ("layer", layers) if isinstance(row, Row) else ("tensor", tensors)
+            if any(_matches(row.pattern, name) for name in names):
+                continue
+            near = difflib.get_close_matches(row.pattern, list(names), n=3, cutoff=0.3)
+            raise UsageError(
+                f"a row of the quantization table matches no {kind} of the model", code=102, tensor=row.pattern,
+                expected=" or ".join(near) or f"the name of one of {len(names)} {kind}s", got=row.text(0).strip(),
+                hint="write the names of this model with --table-out (table_out=), or remove the row",
+            )  # fmt: skip
+
     @staticmethod
     def read(path: str | Path) -> Table:
-        """Parses a table. Raises UsageError with file and line number for a line that is not `name dtype`."""
+        """Parses a table. Raises UsageError with file and line number for a line that is no row."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -55,28 +106,26 @@ class Table:
             words = fields.split()
             if not words:
                 continue
-            if len(words) != 2 or words[1] not in DTYPES:
+            row = _row(words, remark.strip())
+            if row is None:
                 raise UsageError(
                     what=f"line {number} of the quantization table is invalid", tensor=str(path),
-                    expected=f"NAME DTYPE, with DTYPE one of {', '.join(DTYPES)}", got=line.strip(),
-                    hint="to leave the layer at the default, comment the line out with #",
+                    expected=f"layer NAME SCHEME, with SCHEME one of {', '.join(LAYERS)}; or tensor NAME STORAGE [LOW HIGH] "
+                    f"[CALIBRATOR], with STORAGE one of {', '.join(DTYPES)}",
+                    got=line.strip(), hint="to leave a decision to the quantizer, comment the line out with #",
                 )  # fmt: skip
-            rows.append(Row(words[0], words[1], remark.strip()))
+            rows.append(row)
         return Table(rows)
 
     def write(self, path: str | Path) -> None:
         """Writes the table atomically, in a form that `read` accepts."""
         width = max((len(row.pattern) for row in self.rows), default=4)
         lines = [
-            "# linnet quantization table: layer, dtype in which it computes (f32, f16, i16 or i8).",
-            "# Edit a dtype and use the file: linnet convert ... --table FILE. Names may contain * and ?.",
+            "# linnet quantization table. layer NAME SCHEME: how a layer computes. tensor NAME STORAGE [LOW HIGH] [CALIBRATOR].",
+            f"# Schemes: {', '.join(LAYERS)} (bits of weights and activations).",
+            "# Edit a row and use the file: linnet quantize ... --table FILE. Names may contain * and ?; the last match wins.",
         ]
-        # A space or # would end a name. It is written as `?`, which matches it when the table is read.
-        patterns = [re.sub(r"[\s#]", "?", row.pattern) for row in self.rows]
-        lines += [
-            f"{pattern:<{width}}  {row.dtype:<4}  # {row.remark}"
-            for pattern, row in zip(patterns, self.rows, strict=True)
-        ]
+        lines += [f"{row.text(width)}  # {row.remark}" if row.remark else row.text(width) for row in self.rows]
         target = Path(path)
         temporary = target.with_name(target.name + ".tmp")
         try:
@@ -88,3 +137,33 @@ class Table:
                 what="cannot write the quantization table", tensor=str(path), got=error.strerror or str(error),
                 expected="a writable path", hint="give another path",
             ) from None  # fmt: skip
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+def _word(pattern: str) -> str:
+    """A space or # would end a name. It is written as `?`, which matches it when the table is read."""
+    return re.sub(r"[\s#]", "?", pattern)
+
+
+def _row(words: Sequence[str], remark: str) -> Row | TensorRow | None:
+    """The row of a line; None if it is none."""
+    if len(words) == 2 and words[1] in LAYERS:
+        return Row(words[0], words[1], remark)
+    if len(words) == 3 and words[0] == "layer" and words[2] in LAYERS:
+        return Row(words[1], words[2], remark)
+    if not 3 <= len(words) <= 6 or words[0] != "tensor" or words[2] not in DTYPES:
+        return None
+    rest = list(words[3:])
+    calibrator = rest.pop() if rest and rest[-1] in CALIBRATORS else ""
+    if not rest:
+        return TensorRow(words[1], words[2], None, None, calibrator, remark)
+    try:
+        low, high = map(float, rest)
+    except ValueError:
+        return None
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        return None
+    return TensorRow(words[1], words[2], low, high, calibrator, remark)

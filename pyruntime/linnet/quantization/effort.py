@@ -1,0 +1,177 @@
+"""What `linnet.quantize` tries. The float graph is observed once; then graphs are emitted with different options, and the one
+whose outputs are nearest to the float graph's on some calibration samples is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.function import Function, Node, Tensor, functions_of
+from linnet.quantization.calibrate import Feeds, Range
+from linnet.quantization.decisions import Options
+from linnet.quantization.observe import Batches, Observation
+from linnet.quantization.post_training import Quantizer
+from linnet.quantization.scheme import HALVES, LIMITS
+from linnet.quantization.table import Row, Table, TensorRow
+
+EFFORTS = ("fast", "normal", "best")
+_SAMPLES = {"normal": 12, "best": 32}  # on which outputs are compared
+_BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
+_GOOD = 1e-6  # an error that needs no change
+
+
+class Search:
+    """One quantization: functions, options and what was seen."""
+
+    def __init__(
+        self, graph: Graph, dtype: str, rows: Table, weight_bits: int, effort: str, calibrator: str, threads: int | None
+    ) -> None:
+        self.graph, self.dtype, self.overrides, self.weight_bits = graph, dtype, rows, weight_bits
+        self.effort, self.threads = effort, threads
+        self.options = Options(calibrator=calibrator)
+        if effort == "fast":
+            self.options = Options(
+                calibrator="minmax" if calibrator == "auto" else calibrator, careful=False, correct=False
+            )
+        self.free = calibrator == "auto"
+        self.observation: Observation | None = None
+        self.quantizers: list[Quantizer] = []
+
+    def run(self, calibration: Iterable[Feeds] | None, ranges: dict[str, Range], progress: bool) -> Graph:
+        """Observes, tries and emits. ranges: those of quantization-aware training, by tensor name."""
+        first = self._decide(self.options)
+        self.overrides.check(*_names(first))
+        known = [q.take(ranges) for q in first]
+        halves = any(q.modes[n] in HALVES for q in first for n in q.old.nodes)
+        if all(known) and (calibration is None or not halves):
+            self.quantizers = first
+            return self._emit(first)
+        if calibration is None:
+            raise UsageError(
+                what=f"quantizing to {self.dtype} needs calibration batches",
+                expected="an iterable of {input name: array}", got="none",
+                hint="pass typical inputs, or use dtype='f16', which needs none",
+            )  # fmt: skip
+        observed = [q.observed() for q in first]
+        tensors: list[Tensor] = [t for found, _ in observed for t in found]
+        products: list[Node] = [] if self.effort == "fast" else [n for _, found in observed for n in found]
+        self.observation = Observation(self.graph, tensors, products, self.threads)
+        batches = Batches(calibration, self.graph.signatures["infer"].inputs, progress)
+        self.observation.run(batches)
+        best = self._made(self.options)
+        if self.effort != "fast" and self.dtype in LIMITS:
+            best = self._improve(best, batches)
+        return best
+
+    def _decide(self, options: Options) -> list[Quantizer]:
+        """The decisions for each function that `infer` reaches, callees first."""
+        found: list[Function] = []
+
+        def reach(function: Function) -> None:
+            for callee in functions_of(function):
+                reach(callee)
+            if function not in found:
+                found.append(function)
+
+        if "infer" not in self.graph.signatures:
+            raise UsageError(
+                what="the graph cannot be quantized after training", expected="a signature named 'infer'",
+                got=f"signatures {', '.join(self.graph.signatures) or 'none'}",
+            )  # fmt: skip
+        reach(self.graph.signatures["infer"].function)
+        return [
+            Quantizer(self.graph, self.dtype, self.overrides, self.weight_bits, function, options, self.observation)
+            for function in found
+        ]
+
+    def _made(self, options: Options) -> Graph:
+        self.quantizers = self._decide(options)
+        return self._emit(self.quantizers)
+
+    def _emit(self, quantizers: Sequence[Quantizer]) -> Graph:
+        graph, signature = self.graph, self.graph.signatures["infer"]
+        new = Graph()
+        new.user_ops = dict(graph.user_ops)
+        new.metadata = {**graph.metadata, "dtype": self.dtype}
+        new.variables = {n: dataclasses.replace(v, graph=new) for n, v in graph.variables.items()}
+        functions: dict[Function, Function] = {}
+        for quantizer in quantizers:
+            functions[quantizer.old] = quantizer.rewrite(new, functions)
+        new.signature("infer", functions[signature.function], signature.inputs, signature.outputs)
+        return new
+
+    def _improve(self, best: Graph, batches: Batches) -> Graph:
+        """Tries other options one after the other, and keeps each that lowers the error of the outputs."""
+        judge = Judge(self.graph, batches, _SAMPLES[self.effort], self.threads)
+        kept, least = self.quantizers, judge.error(best)
+        changes: list[dict[str, Any]] = [{"saves_traffic": False}]
+        if self.free and self.dtype == "i8":
+            changes += [{"calibrator": name} for name in ("mean", "minmax", "percentile")]
+        if self.effort == "best":
+            changes += [{"calibrator": "entropy"}] if self.free and self.dtype == "i8" else []
+            changes += [{"careful": False}, {"correct": False}]
+        for change in changes:
+            if least < _GOOD:
+                break
+            options = dataclasses.replace(self.options, **change)
+            made = self._made(options)
+            error = judge.error(made)
+            if error < least * _BETTER:
+                best, least, kept, self.options = made, error, self.quantizers, options
+        self.quantizers = kept
+        return best
+
+    def table(self) -> Table:
+        """The decisions of the graph that was returned."""
+        rows: list[Row | TensorRow] = [row for quantizer in self.quantizers for row in quantizer.rows()]
+        return Table(rows)
+
+
+def _names(quantizers: Sequence[Quantizer]) -> tuple[list[str], list[str]]:
+    """The names that rows of a table may match: of layers and of tensors."""
+    layers: list[str] = []
+    tensors: list[str] = []
+    for quantizer in quantizers:
+        for node in quantizer.old.nodes:
+            layers += [name for name in (node.name, *(t.name for t in node.outputs)) if name]
+        tensors += [t.name for t in quantizer.old.tensors() if t.data is None]
+    return list(dict.fromkeys(layers)), tensors
+
+
+class Judge:
+    """Compares graphs with the float graph on some of the calibration samples."""
+
+    def __init__(self, graph: Graph, batches: Batches, samples: int, threads: int | None) -> None:
+        from linnet.session.session import Session
+
+        self.threads = threads
+        every = max(1, (batches.count or 1) // samples)
+        self.samples = [feeds for i, feeds in enumerate(batches) if i % every == 0][:samples]
+        session = Session(graph, threads=threads)
+        self.wanted = [session.run(feeds) for feeds in self.samples]
+
+    def error(self, graph: Graph) -> float:
+        """The mean over float outputs and samples of the squared error over the squared values, at most 1 each."""
+        from linnet.session.session import Session
+
+        session = Session(graph, threads=self.threads)
+        found: list[float] = []
+        for feeds, wanted in zip(self.samples, self.wanted, strict=True):
+            results = session.run(feeds)
+            for name, want in wanted.items():
+                if np.asarray(want).dtype.kind == "f":
+                    found.append(_distance(np.asarray(want, np.float64), np.asarray(results[name], np.float64)))
+        return float(np.mean(found)) if found else 0.0
+
+
+def _distance(want: npt.NDArray[np.float64], got: npt.NDArray[np.float64]) -> float:
+    if want.shape != got.shape:
+        return 1.0
+    power, error = float(np.square(want).sum()), float(np.square(got - want).sum())
+    return min(1.0, error / power) if power > 0 and np.isfinite(error) else float(error != 0)

@@ -1,0 +1,103 @@
+"""Rounding of constant weights to integers: to nearest, or so that the errors of a row's weights cancel on the calibration
+data. The second is optimal brain quantization (Frantar et al. 2022, GPTQ); what is left of the mean goes into the bias."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.ir.dtypes import Quantization
+from linnet.ir.function import Node
+from linnet.quantization.rows import Rows, as_rows, from_rows
+from linnet.quantization.scheme import weight_parameters
+
+_DAMPING = 0.01  # of the mean of the diagonal, so that second moments of few rows can be inverted
+_BLOCK = 64
+_FEWEST = 2.0  # rows per column, below which second moments say too little
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounded:
+    """Integer weights, their parameters, the mean by which each output is too small (f64 [outputs], None if unknown), and the
+    noise: the mean squared error of the outputs over their mean square (None if unknown)."""
+
+    values: npt.NDArray[np.signedinteger]
+    parameters: Quantization
+    missing: Floats | None
+    noise: float | None
+
+
+def rounded(
+    node: Node,
+    w: npt.NDArray[np.float32],
+    axis: int | None,
+    least: npt.NDArray[np.float64] | float,
+    bits: int,
+    rows: Rows | None,
+    careful: bool = True,
+) -> Rounded:
+    """Rounds the weights of a product. rows: what the product reads. careful: lets errors cancel where the rows allow it."""
+    values, parameters = weight_parameters(w, axis, least, bits)
+    if rows is None or rows.mean is None:
+        return Rounded(values, parameters, None, None)
+    real = as_rows(node, np.asarray(w, np.float64))
+    scale = _scales(node, w, axis, parameters)
+    stored = as_rows(node, values).astype(np.float64)
+    noise = None
+    if rows.second is not None:
+        noise = _noise(real - stored * scale, real, rows.second)
+        enough = rows.count >= _FEWEST * real.shape[2] or real.shape[2] <= 32
+        if careful and bits <= 8 and enough and noise > 0:
+            limit = float((1 << (bits - 1)) - 1)
+            other = _cancelling(real, scale, rows.second, limit)
+            better = _noise(real - other * scale, real, rows.second)
+            if better < noise:
+                stored, noise = other, better
+                values = from_rows(node, stored, w.shape).astype(values.dtype)
+    missing = ((real - stored * scale) @ rows.mean[:, :, None])[..., 0].reshape(-1)
+    return Rounded(values, parameters, missing, noise)
+
+
+def _scales(node: Node, w: npt.NDArray[np.float32], axis: int | None, parameters: Quantization) -> Floats:
+    """The scale of each weight, in the form of `as_rows`."""
+    shape = [1] * w.ndim
+    if axis is not None:
+        shape[axis] = -1
+    return as_rows(node, np.broadcast_to(parameters.scale.astype(np.float64).reshape(shape), w.shape))
+
+
+def _noise(difference: Floats, real: Floats, second: Floats) -> float:
+    """Power of the outputs' errors over that of the outputs."""
+    error = float(np.einsum("gok,gok->", difference @ second, difference))
+    power = float(np.einsum("gok,gok->", real @ second, real))
+    return max(error, 0.0) / power if power > 0 else 0.0
+
+
+def _cancelling(real: Floats, scale: Floats, second: Floats, limit: float) -> Floats:
+    """Rounds column by column, those that carry most first, and passes each error on to the columns that are left."""
+    columns = real.shape[2]
+    diagonal = np.einsum("gkk->gk", second)
+    order = np.argsort(-diagonal, axis=1, kind="stable")
+    damping = np.maximum(_DAMPING * diagonal.mean(axis=1), 1e-12)
+    w = np.take_along_axis(real, order[:, None, :], axis=2)
+    s = np.take_along_axis(scale, order[:, None, :], axis=2)
+    h = np.take_along_axis(np.take_along_axis(second, order[:, :, None], axis=1), order[:, None, :], axis=2)
+    h = h + damping[:, None, None] * np.eye(columns)
+    # The upper Cholesky factor of the inverse: its rows say how an error is passed on.
+    factor = np.linalg.cholesky(np.linalg.inv(h)).transpose(0, 2, 1)
+    made = np.empty_like(w)
+    for start in range(0, columns, _BLOCK):
+        end = min(start + _BLOCK, columns)
+        errors = np.empty((*w.shape[:2], end - start))
+        for j in range(start, end):
+            q = np.clip(np.rint(w[:, :, j] / s[:, :, j]), -limit, limit)
+            made[:, :, j] = q
+            error = (w[:, :, j] - q * s[:, :, j]) / factor[:, j, j][:, None]
+            errors[:, :, j - start] = error
+            w[:, :, j + 1 : end] -= error[:, :, None] * factor[:, None, j, j + 1 : end]
+        w[:, :, end:] -= errors @ factor[:, start:end, end:]
+    back = np.argsort(order, axis=1)
+    return np.take_along_axis(made, back[:, None, :], axis=2)
