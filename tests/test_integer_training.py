@@ -88,7 +88,7 @@ def test_stochastic_rounding_keeps_steps_that_are_smaller_than_a_quantum(tmp_pat
 
 def test_what_is_no_quantized_graph_is_refused() -> None:
     graph = network()
-    with pytest.raises(linnet.UsageError, match="int8 weight"):
+    with pytest.raises(linnet.UsageError, match="integer weight"):
         linnet.integers.trainable(graph)
     graph = linnet.integers.trainable(quantized(2), "c1*")
     assert {v.name for v in graph.variables.values()} == {"c1/weight", "c1/bias"}

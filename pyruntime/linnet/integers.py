@@ -1,4 +1,4 @@
-"""linnet.integers: training of int8 weights. This is the public name of linnet.quantization.integers."""
+"""linnet.integers: training of int8 and int16 weights. This is the public name of linnet.quantization.integers."""
 
 from linnet.clib.arguments import check_all
 from linnet.quantization.integers import trainable, updates

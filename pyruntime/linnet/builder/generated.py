@@ -119,7 +119,7 @@ def matmul(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """y = a @ b (+ bias), with the rules of NumPy's matmul: batch dimensions are broadcast, and operands may be 1-D. transpose_a and transpose_b swap the last two dimensions first. bias has shape [n] or [1]. Integer operands with quantization (i8 or u8 by i8 or u8, i16 by i8) accumulate exactly; bias is then i32 (i64 for i16) at scale a*b. The output is i8, u8 or i16 with requantisation `requant`, or f32 (dequantized), or i32 (the accumulator, with zero points subtracted). A float a may be multiplied by a quantized b of 4 or 8 bits with any quantization (per tensor, axis or block); y has the dtype of a, and b stays narrow."""
+    """y = a @ b (+ bias), with the rules of NumPy's matmul: batch dimensions are broadcast, and operands may be 1-D. transpose_a and transpose_b swap the last two dimensions first. bias has shape [n] or [1]. Integer operands with quantization (i8 or u8 by i8 or u8, i16 by i8, u8 or i16) accumulate exactly; bias is then i32 (i64 or i32 for i16) at scale a*b. The output is i8, u8 or i16 with requantisation `requant`, or f32 (dequantized), or i32 (the accumulator, with zero points subtracted). A float a may be multiplied by a quantized b of 4 or 8 bits with any quantization (per tensor, axis or block); y has the dtype of a, and b stays narrow."""
     result = emit("matmul", [a, b, bias], {"transpose_a": transpose_a, "transpose_b": transpose_b, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 

@@ -23,7 +23,8 @@ def _case(
     output = output or dtype
     count = weights[axis] * (attributes.get("group", 1) if op == "conv_transpose" else 1)
     kept: tuple[Quantization | None, ...] = (per_tensor(*_Y[output]),) if output in _Y else ()
-    scheme = per_axis(weights[axis], axis, 0.01, zeros) if channels else per_tensor(0.02, 2 if zeros else 0)
+    step = 0.01 if w != "i16" else 4e-5
+    scheme = per_axis(weights[axis], axis, step, zeros) if channels else per_tensor(0.02, 2 if zeros else 0)
     if w == "u8":
         scheme = per_tensor(0.02, 130)
     values = "full" if dtype != "i16" else "-4000..4000"
@@ -61,6 +62,13 @@ def matmuls() -> Iterator[Case]:
                 yield case(dtype, m, k, n, channels=True, output=output, usual=dtype == "i8" and output == "f32")
         if dtype != "i16":
             yield case(dtype, 9, 33, 8, channels=False, w="u8", usual=False)
+    for mode in _MODES:
+        for m, k, n in ((1, 64, 33), (5, 17, 8), (17, 65, 31)):
+            yield case("i16", m, k, n, requant=mode, channels=True, w="i16")
+    for output in ("f32", "i64", "i8"):
+        yield case("i16", 9, 600, 7, channels=True, w="i16", output=output)
+    yield case("i16", 5, 9, 7, channels=True, w="i16", epilogue="residual")
+    for dtype in _X:
         for epilogue in _EPILOGUES:
             for m, k, n in ((5, 3, 9), (17, 64, 65)):
                 usual = dtype == "i8" and epilogue == "residual"
@@ -105,6 +113,14 @@ def convs() -> Iterator[Case]:
             usual = dtype == "i8" and epilogue == "relu"
             yield _window("conv", dtype, (2, 5, 9, 7), 17, (3, 3), channels=True, epilogue=epilogue, usual=usual)
             yield _window("conv", dtype, (2, 5, 9, 7), 17, (1, 1), channels=True, epilogue=epilogue, channel_axis=-1)
+    for mode in _MODES:
+        for axis in (1, -1):
+            more = {"requant": mode, "channels": True, "channel_axis": axis, "w": "i16"}
+            yield _window("conv", "i16", (1, 17, 7, 6), 9, (3, 3), pads=[1, 1, 1, 1], **more)
+            yield _window("conv", "i16", (2, 16, 5, 5), 33, (1, 1), **more)
+            yield _window("conv", "i16", (1, 17, 8, 9), 17, (3, 3), group=17, pads=[1, 1, 1, 1], **more)
+    for output in ("f32", "i64"):
+        yield _window("conv", "i16", (1, 65, 4, 5), 6, (3, 3), channels=True, output=output, w="i16")
 
 
 def transposed() -> Iterator[Case]:
@@ -124,3 +140,5 @@ def transposed() -> Iterator[Case]:
                 "conv_transpose", dtype, (1, 5, 4, 3), 6, (3, 3), channels=True, epilogue=epilogue, strides=[2, 1]
             )
         yield _window("conv_transpose", dtype, (1, 5, 4, 3), 6, (3, 3), channels=True, output="f32")
+    for mode in _MODES:
+        yield _window("conv_transpose", "i16", (1, 8, 4, 5), 9, (3, 3), channels=True, requant=mode, w="i16")

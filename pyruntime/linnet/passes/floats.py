@@ -189,7 +189,7 @@ class _Floats:
         return True
 
     def product(self, node: Node) -> None:
-        """The float product of the real numbers. The i32 bias has the scale of x times that of w."""
+        """The float product of the real numbers. The integer bias has the scale of x times that of w."""
         x, w = node.inputs[0], node.inputs[1]
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         y = node.outputs[0]
@@ -202,7 +202,7 @@ class _Floats:
             operands[1] = self.new.constant(np.asarray(operands[1].data * np.float32(factor)), w.name)
         if bias is not None:
             scale = np.float64(x.quantization.scale.reshape(-1)[0]) * w.quantization.scale.astype(np.float64)
-            if bias.variable is not None and bias.dtype == "i32":
+            if bias.variable is not None and bias.dtype in ("i32", "i64"):
                 steps = self.new.constant(scale.astype(np.float32))
                 name = bias.variable.name + REAL
                 operands.append(pointwise([self.other(bias), steps], lambda b, s: b.cast("f32") * s, "f32", name=name))

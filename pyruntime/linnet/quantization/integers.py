@@ -1,4 +1,4 @@
-"""Training in integers: a quantized model keeps its int8 weights as variables, and each step rounds them again.
+"""Training in integers: a quantized model keeps its int8 or int16 weights as variables, and each step rounds them again.
 The device stores no float weights. Forward and backward passes compute from the values that the integers represent. The
 update is rounded stochastically (Gupta et al. 2015), or from f32 master weights kept next to the integers."""
 
@@ -23,7 +23,7 @@ from linnet.passes.rewrite import replace
 from linnet.passes.weights import declare, matching, to_main
 
 G = TypeVar("G", bound=Graph)
-_LIMITS = {"int8": 127, "int32": 1 << 30}
+_LIMITS = {"int8": 127, "int16": 32639, "int32": 1 << 30, "int64": 1 << 46}  # int16: docs/numerics.md
 
 
 def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
@@ -40,11 +40,11 @@ def trainable(graph: G, patterns: str | Sequence[str] = "*") -> G:
     layers: dict[Tensor, Tensor | None] = {}
     for node in function.nodes:
         w = node.inputs[1] if node.op in traits.PRODUCTS else None
-        if w is not None and w.data is not None and w.dtype == "i8" and w.quantization is not None:
+        if w is not None and w.data is not None and w.dtype in ("i8", "i16") and w.quantization is not None:
             bias = node.inputs[2] if len(node.inputs) > 2 else None
-            layers[w] = bias if bias is not None and bias.dtype == "i32" and bias.data is not None else None
+            layers[w] = bias if bias is not None and bias.dtype in ("i32", "i64") and bias.data is not None else None
     chosen = matching(
-        dict.fromkeys(layers, True), [patterns] if isinstance(patterns, str) else list(patterns), "int8 weight"
+        dict.fromkeys(layers, True), [patterns] if isinstance(patterns, str) else list(patterns), "integer weight"
     )
     table: dict[Tensor, Tensor] = {}
     for w in chosen:
@@ -105,7 +105,7 @@ def updates(
 
 def _rounded(value: Tensor, variable: Variable, graph: Graph, stochastic: bool) -> Tensor:
     """Rounds to integers with the variable's scale."""
-    limit = float(_LIMITS[variable.value.dtype.name])
+    limit, wide = float(_LIMITS[variable.value.dtype.name]), variable.dtype == "i64"
     inverse = value.function.constant((1.0 / _scales(graph, variable).astype(np.float64)).astype(np.float32))
     operands = [value, inverse]
     if stochastic:
@@ -114,9 +114,9 @@ def _rounded(value: Tensor, variable: Variable, graph: Graph, stochastic: bool) 
     def body(v: Expr, s: Expr, *u: Expr) -> Expr:
         codes = v.cast("f64") * s
         whole = (codes + u[0]).unary("floor") if u else codes.unary("round")
-        return whole.max(-limit).min(limit).cast("i32")
+        return whole.max(-limit).min(limit).cast("i64" if wide else "i32")
 
-    made: Tensor = pointwise(operands, body, "i8" if limit == 127 else "i32")
+    made: Tensor = pointwise(operands, body, variable.dtype)
     return made
 
 
