@@ -113,6 +113,7 @@ PYTHON_NAMES: dict[tuple[str, str], str] = {
     ("pyruntime/linnet/preprocess/_results.py", "softmax"): "an activation that the caller names, not an op",
     ("pyruntime/linnet/quantization/decisions.py", "pool"): _CASES,
     ("pyruntime/linnet/quantization/decisions.py", "resize"): _CASES,
+    ("pyruntime/linnet/quantization/intervals.py", "softmax"): "its results are probabilities",
     (
         "pyruntime/linnet/quantization/post_training.py",
         "resize",

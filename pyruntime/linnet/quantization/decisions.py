@@ -15,6 +15,7 @@ from linnet.ir.function import Function, Node, Tensor
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import Choice, choose, noise
 from linnet.quantization.clamps import clamp_limits
+from linnet.quantization.intervals import may_overflow
 from linnet.quantization.observe import Batches, Observation, Seen
 from linnet.quantization.scheme import (
     FLOATS_KEPT,
@@ -22,6 +23,7 @@ from linnet.quantization.scheme import (
     INTEGER_OPS,
     LEVELS,
     LIMITS,
+    MARGIN,
     SCHEMES,
     SMALL,
     activation_parameters,
@@ -102,9 +104,9 @@ class Decisions:
         return known
 
     def _beyond_half(self) -> set[Tensor]:
-        """Tensors whose values f16 or bf16 would make infinite or zero, as far as they were seen."""
+        """Tensors whose values f16 or bf16 would make infinite or zero: as far as they were seen, or might be."""
         if self.observation is None:
-            return set()
+            return may_overflow(self.old, HALVES[self.dtype][0] / MARGIN) if self.dtype in HALVES else set()
         seen = self.observation.seen
         limits = {t: seen[t] for t in self.old.tensors() if t in seen and seen[t].batches}
         return {t for t, s in limits.items() if not fits_half(self.dtype, s.low, s.high)}
@@ -331,7 +333,7 @@ class Decisions:
         everything that may be stored as f16 or bf16."""
         products = [n for n in self.integer_nodes if n.inputs[1] is not None and n.inputs[1].data is not None]
         tensors = list(self.stored)
-        halves = [n for n in self.old.nodes if self.modes[n] in HALVES]
+        halves = [n for n in self.old.nodes if self.dtype in HALVES or self.modes[n] in HALVES]
         for node in halves:
             tensors += [
                 t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype == "f32" and t.data is None

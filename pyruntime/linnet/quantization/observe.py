@@ -286,8 +286,9 @@ class Observation:
         given = [None if t is None else values[t] for t in node.inputs]
 
         def call(function: Function, operands: Sequence[npt.NDArray[Any] | None]) -> list[npt.NDArray[Any]]:
-            feeds = {t.name: a for t, a in zip(function.inputs, operands, strict=True) if a is not None}
-            return self._step(function, 0, self.wanted.get(function, []), feeds, operands, index)
+            given = [_shaped(t, a) for t, a in zip(function.inputs, operands, strict=True)]
+            feeds = {t.name: a for t, a in zip(function.inputs, given, strict=True) if a is not None}
+            return self._step(function, 0, self.wanted.get(function, []), feeds, given, index)
 
         functions = {name: node.attributes[name] for name in traits.functions(node.op)}
         if "body_function" not in functions:
@@ -336,6 +337,18 @@ class _Runner:
         for tensor in self.known:
             values[tensor] = np.asarray(tensor.data if tensor.data is not None else tensor.variable.value)  # type: ignore[union-attr]
         return values
+
+
+def _shaped(tensor: Tensor, array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+    """A single element in the shape that an input declares: a condition may come as a vector of one."""
+    if (
+        array is not None
+        and array.size == 1
+        and tensor.static_shape is not None
+        and math.prod(tensor.static_shape) == 1
+    ):
+        return array.reshape(tensor.static_shape)
+    return array
 
 
 def _groups(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

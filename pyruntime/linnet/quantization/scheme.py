@@ -23,7 +23,7 @@ LEVELS = {"i8": 256, "i16": 65536}
 HALVES = {"f16": (65504.0, 2.0**-14), "bf16": (3.3895e38, 2.0**-126)}  # the largest value, the smallest normal one
 # Schemes of a layer beyond a dtype: bits of weights and activations. "i16" chooses the bits of the weights by their noise.
 SCHEMES = {"w8a8": "i8", "w8a16": "i16", "w16a16": "i16", "w8": "f32"}
-_MARGIN = 2.0  # over the largest value seen, before f16 is taken to overflow
+MARGIN = 2.0  # over the largest value seen, before f16 is taken to overflow
 
 
 def activation_parameters(seen: Range, dtype: str) -> Quantization:
@@ -81,4 +81,4 @@ def fits_half(dtype: str, low: float, high: float) -> bool:
         return True
     largest, smallest = HALVES[dtype]
     peak = max(-low, high)
-    return peak == 0 or (smallest <= peak and peak * _MARGIN <= largest)
+    return peak == 0 or (smallest <= peak and peak * MARGIN <= largest)
