@@ -22,7 +22,7 @@ _BETWEEN = {
     "eq": (0.0, 1.0), "ne": (0.0, 1.0), "lt": (0.0, 1.0), "le": (0.0, 1.0), "gt": (0.0, 1.0), "ge": (0.0, 1.0),
     "atan": (-1.6, 1.6), "is_nan": (0.0, 1.0), "is_inf": (0.0, 1.0),
 }  # fmt: skip
-_RISES = {
+_RISES: dict[str, Callable[[float], float]] = {
     "exp": math.exp,
     "sqrt": lambda v: math.sqrt(max(v, 0.0)),
     "floor": math.floor,
