@@ -1,6 +1,6 @@
-"""The command `linnet` with its subcommands convert, inspect, verify, run, plan, bench, tune, devices, check-device, deploy,
-report and those for training. A failure prints one line to stderr and gives exit status 1, or 2 if the command line itself is
-wrong. Output files are written only after everything has succeeded."""
+"""The command `linnet` with its subcommands convert, compare, inspect, verify, run, plan, bench, tune, devices, check-device,
+deploy, report and those for training. A failure prints one line to stderr and gives exit status 1, or 2 if the command line
+itself is wrong. Output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from linnet.cli import training as cli_training
 from linnet.cli import verify as cli_verify
 from linnet.cli.bench import bench
 from linnet.cli.check_device import check_device
+from linnet.cli.compare import compare
 from linnet.cli.convert import convert
 from linnet.cli.deploy import deploy
 from linnet.cli.devices import devices
@@ -37,7 +38,7 @@ def cli() -> None:
     """Convert, inspect, run, plan, benchmark and train models."""
 
 
-for _command in (convert, inspect, run, plan, bench, tune, devices, check_device, deploy, report):
+for _command in (convert, compare, inspect, run, plan, bench, tune, devices, check_device, deploy, report):
     cli.add_command(_command)
 cli.add_command(cli_verify.verify)
 cli.add_command(cli_training.export)

@@ -86,14 +86,24 @@ image_option = click.option(
 calibration_option = click.option(
     "--calibration",
     type=click.Path(path_type=Path),
-    metavar="NPZ|DIR",
-    help="Sample inputs for quantization to i8 or i16: an .npz file, or a folder of pictures, sounds, .npy or .npz files.",
+    metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
+    help="Sample inputs for quantization: an .npz file, a folder of pictures, sounds, .npy or .npz files, or a function that "
+    "gives {input name: array}.",
+)
+eval_option = click.option(
+    "--eval",
+    "evaluate",
+    type=click.Path(path_type=Path),
+    metavar="DIR|SCRIPT.py:FUNCTION",
+    help="Measure accuracy: a folder with a sub-folder of pictures for each class, or a function that is called with "
+    "run(feeds) and returns a number or {name: number}, higher is better.",
 )
 samples_option = click.option(
     "--samples",
     type=click.IntRange(1),
     metavar="N",
-    help="Number of calibration samples, spread evenly over the files. Default: 100 of a folder, all of an .npz file.",
+    help="Number of calibration samples, spread evenly over the files. Default: 100 of a folder, all of an .npz file or "
+    "function.",
 )
 
 devices_option = click.option(

@@ -17,9 +17,10 @@ from linnet.preprocess._edit import io_key, parse_io
 from linnet.preprocess._recipes import RECIPES, pixels_graph, recipe_steps
 from linnet.quantization.calibrate import Feeds, batches_for, load_arrays
 
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp")
 FOLDER_SAMPLES = 100  # of a folder, if no limit is given
 _KINDS = {
-    "pictures": (".jpg", ".jpeg", ".png", ".bmp"), "sounds": (".wav", ".flac", ".ogg"), "arrays": (".npy", ".npz"),
+    "pictures": PICTURES, "sounds": (".wav", ".flac", ".ogg"), "arrays": (".npy", ".npz"),
 }  # fmt: skip
 
 
@@ -111,6 +112,24 @@ def _reader(graph: Graph, image: str | None) -> tuple[str, Callable[[Path], Feed
             _only(inputs, name)
             return _described(name, kind, words, tensor.dtype)
     return "arrays", lambda path: load_arrays(path, inputs)
+
+
+def picture_reader(graph: Graph, image: str | None) -> Callable[[Path], Feeds]:
+    """How the file of a picture becomes a sample. Raises UsageError if neither the model nor a recipe says it."""
+    kind, read = _reader(graph, image)
+    if kind != "pictures":
+        raise UsageError(
+            "the model does not say how pictures become its input", code=101, got=f"a model that takes {kind}",
+            expected=f"--image (image=) with {RECIPES}", hint="or add the steps to the model with linnet.preprocess.image",
+        )  # fmt: skip
+    return read
+
+
+def takes_files(graph: Graph, image: str | None) -> bool:
+    """Whether the samples of a folder are pictures or sounds, which become inputs by the model's own steps or by a recipe."""
+    signature = graph.signatures["infer"]
+    about = [parse_io(graph.metadata.get(io_key("infer", name), "")) for name in signature.inputs]
+    return image is not None or any(found is not None and found[0] in ("image", "audio") for found in about)
 
 
 def _described(name: str, kind: str, words: dict[str, str], dtype: str) -> tuple[str, Callable[[Path], Feeds]]:

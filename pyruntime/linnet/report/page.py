@@ -54,7 +54,7 @@ def page(report: Contents) -> str:
         "STATE": state,
         "SUMMARY": escape(str(report)),
         "LINES": "".join(f"<p>{escape(line)}</p>" for line in report_text.lines(report)[1:]),
-        "TABLES": "".join(_table(t) for t in report_text.tables(report)),
+        "TABLES": "".join(table_html(t) for t in report_text.tables(report)),
         "LEGEND": legend,
         "DETAILS": json.dumps(details).replace("<", "\\u003c"),
         "GRAPH": draw(report.outline, families)
@@ -66,7 +66,7 @@ def page(report: Contents) -> str:
     return frame
 
 
-def _table(table: Any) -> str:
+def table_html(table: Any) -> str:
     """A rich table as HTML."""
     cells = [list(column.cells) for column in table.columns]
     right = [column.justify == "right" for column in table.columns]
