@@ -27,6 +27,9 @@ typedef struct ln_requant {
     const int32_t *fixed; /* tflite modes: multiplier in [2^30, 2^31), or 0 */
     const int32_t *shift; /* tflite modes: real multiplier = fixed * 2^(shift - 31) */
     const ln_quant *w_quant;
+    /* Weights of 16 bits are 256 * high + low (gemm_driver.h). Bytes from a 32-bit sum of products with `high` to the
+     * one with `low`; 0: sums are whole. */
+    int64_t low_at;
 } ln_requant;
 
 /* The zero point of the weights of channel c. */
