@@ -150,12 +150,6 @@ static inline int64_t ln_gemm_part_bytes(const ln_gemm *g, int64_t panel) {
     return ln_gemm_panel_width(g, panel) * g->k.segments * g->k.padded;
 }
 
-/* Divides a number into 256 * high + low with low in [-128, 127]. */
-static inline int64_t ln_gemm_part(int64_t v, int part) {
-    const int64_t low = (int8_t)(uint8_t)(v & 255);
-    return part == 0 ? (v - low) / 256 : low;
-}
-
 /* Whether positions (batch, z, y, x) are evenly spaced. *step: elements from one to the next, or `fallback` if there is
  * only one position. Axes of size 1 do not matter. */
 bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step);

@@ -145,7 +145,7 @@ static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int part) 
     for (int64_t c = 0; c < g->k.kc; c++)
         for (int64_t tap = 0; tap < g->k.taps; tap++) {
             const int64_t at = c * g->b.c + tap * g->b.tap;
-            sum += magnitude(g->b.parts == 1 ? from[at] : (int)ln_gemm_part(ln_load_i64(from, LINNET_I16, at), part));
+            sum += magnitude(g->b.parts == 1 ? from[at] : (int)ln_part_of(ln_load_i64(from, LINNET_I16, at), part));
         }
     return sum;
 }
@@ -167,7 +167,7 @@ static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *
             const int64_t added = bias == NULL ? 0 : ln_load_i64(bias->data, g->init.dtype, bias_at);
             for (int part = 0; part < g->b.parts; part++) {
                 const int64_t most = column_magnitude(g, from, part);
-                const int64_t start = g->b.parts == 1 ? added : ln_gemm_part(added, part);
+                const int64_t start = g->b.parts == 1 ? added : ln_part_of(added, part);
                 if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
                     return false;
             }
