@@ -85,14 +85,16 @@ def _x(main: Function, shape: tuple[int, ...], dtype: str = "f32", name: str = "
 
 
 def _product(op: str, x: Tensor, weight: tuple[int, ...], dtype: str, axis: int, **attributes: Any) -> Tensor:
-    """A product of x and constant weights: floats, or quantized per output channel with a bias."""
+    """A product of x and constant weights: floats, or quantized per output channel with a bias. dtype w16: int16 x, and
+    int16 weights over most of their range."""
     main = x.function
     if x.dtype in ("f32", "f16"):
         return emit(op, [x, main.constant(_values(*weight, dtype=dtype))], attributes)[0]
     count = weight[axis] * (attributes.get("group", 1) if op == "conv_transpose" else 1)
     scales = np.full(count, 0.01, np.float32)
+    wide_values = (_values(*weight, dtype="i16").astype("i4") * 1600 + 77).astype("i2")
     w = main.constant(
-        _values(*weight, dtype="i8"),
+        wide_values if dtype == "w16" else _values(*weight, dtype="i8"),
         quantization=Quantization(scales[: weight[axis]], np.zeros(weight[axis], np.int32), axis, 8),
     )
     wide = "i64" if x.dtype == "i16" else "i32"
@@ -103,6 +105,10 @@ def _product(op: str, x: Tensor, weight: tuple[int, ...], dtype: str, axis: int,
     return y
 
 
+def _activations(dtype: str) -> str:
+    return "i16" if dtype == "w16" else dtype
+
+
 def _conv(
     dtype: str, n: int, c: int, h: int, w: int, k: int, kernel: Pair, stride: Pair, pad: Pair, group: int = 1,
     op: str = "conv",
@@ -110,13 +116,14 @@ def _conv(
     def build(main: Function) -> Tensor:
         weight = (k, c // group, *kernel) if op == "conv" else (c, k // group, *kernel)
         attributes = {"strides": list(stride), "pads": [*pad, *pad], "group": group}
-        return _product(op, _x(main, (n, c, h, w), dtype), weight, dtype, 0 if op == "conv" else 1, **attributes)
+        x = _x(main, (n, c, h, w), _activations(dtype))
+        return _product(op, x, weight, dtype, 0 if op == "conv" else 1, **attributes)
 
     return build
 
 
 def _matmul(dtype: str, m: int, n: int, k: int) -> Build:
-    return lambda main: _product("matmul", _x(main, (m, k), dtype), (k, n), dtype, 1)
+    return lambda main: _product("matmul", _x(main, (m, k), _activations(dtype)), (k, n), dtype, 1)
 
 
 def _weights(m: int, n: int, k: int) -> Build:
@@ -231,7 +238,7 @@ def _deepbench() -> Iterator[Case]:
 
 def cases() -> Iterator[Case]:
     three, one = (3, 3), (1, 1)
-    for dtype in ("f32", "i8", "u8", "i16"):
+    for dtype in ("f32", "i8", "u8", "i16", "w16"):
         yield Case(
             "conv", f"{dtype} first 3x224x224 to 32, 3x3/2", _conv(dtype, 1, 3, 224, 224, 32, three, (2, 2), one)
         )

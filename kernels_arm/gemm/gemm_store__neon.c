@@ -24,6 +24,13 @@ static inline int32x4_t fixed_single(int32x4_t x, int32x4_t fixed, int32x4_t shi
 }
 
 static inline float32x4_t load_sums(const ln_requant *r, const void *sums, int64_t i) {
+    if (r->low_at != 0) { /* exact in f64, then rounded once */
+        const int32x4_t high = vld1q_s32((const int32_t *)sums + i);
+        const int32x4_t low = vld1q_s32((const int32_t *)(const void *)((const char *)sums + r->low_at) + i);
+        const int64x2_t first = vaddw_s32(vshll_n_s32(vget_low_s32(high), 8), vget_low_s32(low));
+        return vcvt_high_f32_f64(vcvt_f32_f64(vcvtq_f64_s64(first)),
+                                 vcvtq_f64_s64(vaddw_high_s32(vshll_high_n_s32(high, 8), low)));
+    }
     if (!r->wide) return vcvtq_f32_s32(vld1q_s32((const int32_t *)sums + i));
     float v[4];
     for (int j = 0; j < 4; j++) /* rounds once; f64 vectors would round twice */
@@ -84,7 +91,7 @@ static inline void store_row(const ln_requant *r, int64_t channel, const void *s
         }
     }
     if (i == n) return;
-    size_t sum_size = r->wide ? sizeof(int64_t) : sizeof(int32_t);
+    size_t sum_size = r->wide && r->low_at == 0 ? sizeof(int64_t) : sizeof(int32_t);
     ln_gemm_store_row(r, channel + i, (const char *)sums + (size_t)i * sum_size, n - i,
                       (char *)y + i * (int64_t)ln_dtype_size(dtype));
 }

@@ -25,6 +25,14 @@ static inline vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEARES
 static inline vi vf_as_vi(vf a) { return _mm256_castps_si256(a); }
 static inline vf vi_as_vf(vi a) { return _mm256_castsi256_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps(a); }
+static inline __m128 vf_four_from_parts(__m128i high, __m128i low) { /* exact in f64, then rounded once */
+    const __m256d v = _mm256_mul_pd(_mm256_cvtepi32_pd(high), _mm256_set1_pd(256));
+    return _mm256_cvtpd_ps(_mm256_add_pd(v, _mm256_cvtepi32_pd(low)));
+}
+static inline vf vf_from_parts(vi high, vi low) {
+    return _mm256_set_m128(vf_four_from_parts(_mm256_extracti128_si256(high, 1), _mm256_extracti128_si256(low, 1)),
+                           vf_four_from_parts(_mm256_castsi256_si128(high), _mm256_castsi256_si128(low)));
+}
 static inline vi vi_from_vf(vf a) { return _mm256_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm256_cvttps_epi32(a); }
 static inline vm vf_lt(vf a, vf b) { return vf_as_vi(_mm256_cmp_ps(a, b, _CMP_LT_OQ)); }

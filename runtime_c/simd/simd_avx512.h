@@ -28,6 +28,16 @@ static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_N
 static inline vi vf_as_vi(vf a) { return _mm512_castps_si512(a); }
 static inline vf vi_as_vf(vi a) { return _mm512_castsi512_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm512_cvtepi32_ps(a); }
+static inline __m256 vf_eight_from_parts(__m256i high, __m256i low) { /* exact in f64, then rounded once */
+    const __m512d v = _mm512_mul_pd(_mm512_cvtepi32_pd(high), _mm512_set1_pd(256));
+    return _mm512_cvtpd_ps(_mm512_add_pd(v, _mm512_cvtepi32_pd(low)));
+}
+static inline vf vf_from_parts(vi high, vi low) {
+    const __m256 first = vf_eight_from_parts(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low));
+    const __m256 second = vf_eight_from_parts(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1));
+    return _mm512_castpd_ps(
+        _mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(first)), _mm256_castps_pd(second), 1));
+}
 static inline vi vi_from_vf(vf a) { return _mm512_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm512_cvttps_epi32(a); }
 static inline vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }

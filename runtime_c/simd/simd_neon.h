@@ -26,6 +26,11 @@ static inline vf vf_trunc(vf a) { return vrndq_f32(a); }
 static inline vi vf_as_vi(vf a) { return vreinterpretq_s32_f32(a); }
 static inline vf vi_as_vf(vi a) { return vreinterpretq_f32_s32(a); }
 static inline vf vf_from_vi(vi a) { return vcvtq_f32_s32(a); }
+static inline vf vf_from_parts(vi high, vi low) { /* exact in f64, then rounded once */
+    const int64x2_t first = vaddw_s32(vshll_n_s32(vget_low_s32(high), 8), vget_low_s32(low));
+    return vcvt_high_f32_f64(vcvt_f32_f64(vcvtq_f64_s64(first)),
+                             vcvtq_f64_s64(vaddw_high_s32(vshll_high_n_s32(high, 8), low)));
+}
 static inline vi vi_from_vf(vf a) { return vcvtnq_s32_f32(a); }
 static inline vi vi_trunc_vf(vf a) { return vcvtq_s32_f32(a); }
 static inline vm vf_lt(vf a, vf b) { return vcltq_f32(a, b); }

@@ -34,6 +34,7 @@ static inline vf vf_round(vf a) { LN_LANES(vf, ln_round_f(a.x[k])) }
 static inline vi vf_as_vi(vf a) { LN_LANES(vi, (int32_t)ln_bits_f(a.x[k])) }
 static inline vf vi_as_vf(vi a) { LN_LANES(vf, ln_from_bits_f((uint32_t)a.x[k])) }
 static inline vf vf_from_vi(vi a) { LN_LANES(vf, (float)a.x[k]) }
+static inline vf vf_from_parts(vi a, vi b) { LN_LANES(vf, (float)((double)a.x[k] * 256 + b.x[k])) }
 static inline vi vi_from_vf(vf a) { LN_LANES(vi, ln_f_to_i(ln_round_f(a.x[k]))) }
 static inline vi vi_trunc_vf(vf a) { LN_LANES(vi, ln_f_to_i(a.x[k])) }
 static inline vm vf_lt(vf a, vf b) { LN_LANES(vm, -(a.x[k] < b.x[k])) }

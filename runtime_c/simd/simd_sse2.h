@@ -24,6 +24,13 @@ static inline vf vf_max(vf a, vf b) { return _mm_max_ps(a, b); }
 static inline vi vf_as_vi(vf a) { return _mm_castps_si128(a); }
 static inline vf vi_as_vf(vi a) { return _mm_castsi128_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm_cvtepi32_ps(a); }
+static inline __m128 vf_two_from_parts(vi high, vi low) {
+    return _mm_cvtpd_ps(_mm_add_pd(_mm_mul_pd(_mm_cvtepi32_pd(high), _mm_set1_pd(256)), _mm_cvtepi32_pd(low)));
+}
+static inline vf vf_from_parts(vi high, vi low) {
+    return _mm_movelh_ps(vf_two_from_parts(high, low),
+                         vf_two_from_parts(_mm_unpackhi_epi64(high, high), _mm_unpackhi_epi64(low, low)));
+}
 static inline vi vi_from_vf(vf a) { return _mm_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm_cvttps_epi32(a); }
 static inline vm vf_lt(vf a, vf b) { return vf_as_vi(_mm_cmplt_ps(a, b)); }

@@ -51,7 +51,8 @@ static void one(bool transposed, int dtype, int y_dtype, int rank, int group, in
                    .y_layout = LN_LAYOUT_CHANNELS_LAST,
                    .tolerance = 2e-5};
     t.inputs[0] = tensor_of(dtype, LN_LAYOUT_CHANNELS_LAST, rank, dims);
-    t.inputs[1] = tensor_of(integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, rank, w_dims);
+    const bool wide = dtype == LINNET_I16 && random_below(2);
+    t.inputs[1] = tensor_of(wide ? LINNET_I16 : integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, rank, w_dims);
     t.inputs[2] = TENSOR(wide_bias(dtype), LN_LAYOUT_DENSE, group * out_group);
     t.constant[1] = t.constant[2] = constant;
     /* Of i16, the kernel takes weights that are known and whose sums are sure to fit in 32 bits. */
@@ -78,7 +79,7 @@ int main(int argc, char **argv) {
     read_only(&argc, argv);
     static const int dtypes[] = {LINNET_F32, LINNET_F16, LINNET_BF16, LINNET_I8, LINNET_U8, LINNET_I16};
     static const int channels[] = {1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 24, 33};
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 480; i++) {
         int dtype = dtypes[random_below(6)], group = random_below(3) ? 1 : 1 + random_below(4);
         int y_dtype = ln_dtype_is_float(dtype) || random_below(2) ? dtype : random_below(2) ? LINNET_F32 : LINNET_I32;
         one(i % 2, dtype, y_dtype, 3 + random_below(3), group, channels[random_below(group > 1 ? 6 : 12)],

@@ -19,6 +19,7 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
                             .output_dtype = y_dtype};
     bool integer = !ln_dtype_is_float(dtype);
     int w_dtype = integer ? (random_below(4) == 0 ? LINNET_U8 : LINNET_I8) : dtype;
+    if (dtype == LINNET_I16 && random_below(2)) w_dtype = LINNET_I16;
     int bias_dtype = dtype == LINNET_I16 ? LINNET_I64 : integer ? LINNET_I32 : dtype;
     test_case t = {.name = name,
                    .op = LN_OP_CONV,
@@ -70,7 +71,10 @@ static void column(int dtype, int channels, int height) {
                    .y_layout = LN_LAYOUT_CHANNELS_LAST,
                    .tolerance = 1e-5};
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, 1);
-    t.inputs[1] = TENSOR(integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, channels, 1, kernel, 1);
+    t.inputs[1] = TENSOR(dtype == LINNET_I16 ? LINNET_I16
+                         : integer           ? LINNET_I8
+                                             : dtype,
+                         LN_LAYOUT_DENSE, channels, 1, kernel, 1);
     t.inputs[2] = TENSOR(dtype == LINNET_I16 ? LINNET_I64 : integer ? LINNET_I32 : dtype, LN_LAYOUT_DENSE, channels);
     t.constant[1] = t.constant[2] = random_below(2);
     if (integer) {
@@ -116,7 +120,7 @@ static void infinite(const ln_kernel *kernel, int channels, int height, int widt
 
 /* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp, to f32; 1: residual
  * and a factor, to f32 or f16; 2: dequantized residual, to i8. */
-static void fused(const ln_kernel *kernel, int dtype, int kind) {
+static void fused(const ln_kernel *kernel, int dtype, int w_dtype, int kind) {
     int channels = 1 + random_below(40);
     int64_t pads[4] = {1, 1, 1, 1};
     bool integer = !ln_dtype_is_float(dtype);
@@ -142,7 +146,7 @@ static void fused(const ln_kernel *kernel, int dtype, int kind) {
                    .n_outputs = 1,
                    .n_extra = kind > 0};
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9);
-    t.inputs[1] = TENSOR(integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, channels, 1, 3, 3);
+    t.inputs[1] = TENSOR(w_dtype, LN_LAYOUT_DENSE, channels, 1, 3, 3);
     t.inputs[2] = TENSOR(kind == 2 ? LINNET_I8 : result, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9);
     t.constant[1] = true;
     t.inputs[2].quant = quant_of(1, 0, 0.01, 0.02, 5, 5);
@@ -226,9 +230,11 @@ int main(int argc, char **argv) {
         for (int kind = 0; kind < 3 && can_run(k); kind++) {
             for (int i = 0; i < 12 && strncmp(k->name, "conv_float_depthwise", 20) == 0; i++)
                 infinite(k, channels[random_below(13)], 1 + random_below(5), 4 + random_below(5), 1 + i % 2);
-            if (strncmp(k->name, "conv_float_depthwise", 20) == 0) fused(k, LINNET_F32, kind), fused(k, LINNET_F16, 1);
+            if (strncmp(k->name, "conv_float_depthwise", 20) == 0)
+                fused(k, LINNET_F32, LINNET_F32, kind), fused(k, LINNET_F16, LINNET_F16, 1);
             if (strncmp(k->name, "conv_integer_depthwise__", 24) == 0)
-                fused(k, LINNET_I8, kind), fused(k, LINNET_I16, kind);
+                fused(k, LINNET_I8, LINNET_I8, kind), fused(k, LINNET_I16, LINNET_I8, kind),
+                    fused(k, LINNET_I16, LINNET_I16, kind);
         }
     return report("depthwise");
 }

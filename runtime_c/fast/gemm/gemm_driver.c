@@ -31,8 +31,13 @@ void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, i
         memcpy(y, sums, (size_t)n * sizeof(int32_t));
         return;
     }
-    for (int64_t i = 0; i < n; i++)
-        ln_requant_store(r, channel + i, r->wide ? ((const int64_t *)sums)[i] : ((const int32_t *)sums)[i], y, i);
+    const int32_t *narrow = sums, *low = (const int32_t *)(const void *)((const char *)sums + r->low_at);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t sum = r->low_at != 0 ? (int64_t)narrow[i] * 256 + low[i]
+                            : r->wide      ? ((const int64_t *)sums)[i]
+                                           : narrow[i];
+        ln_requant_store(r, channel + i, sum, y, i);
+    }
 }
 
 void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
@@ -74,7 +79,7 @@ typedef struct row_block {
     int64_t product, first, count, chunk;
     int64_t segments, length, skipped; /* as in ln_gemm, for this chunk; number of elements of K before this chunk */
     const void **rows;
-    int32_t *sums; /* already multiplied by -b_zero; NULL: not needed */
+    int32_t *sums; /* already multiplied by -b_zero, if B has one part; NULL: not needed */
 } row_block;
 
 static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {
@@ -107,7 +112,7 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
         g->set->row_sums(block->rows + done * g->k.segments, g->k.segments, n, g->k.length, block->sums + done);
         done += n;
     }
-    for (int64_t i = 0; i < block->count; i++)
+    for (int64_t i = 0; i < block->count && g->b.parts == 1; i++)
         block->sums[i] = (int32_t)((uint32_t)block->sums[i] * (uint32_t)-g->b.zero);
 }
 
@@ -164,8 +169,8 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
     int64_t c_size = (int64_t)ln_dtype_size(set->c_dtype), b_size = (int64_t)ln_dtype_size(set->b_dtype);
     const char *panels = (const char *)(g->b.constant ? b->packed : b->scratch) + p->matrix * g->b.matrix_bytes;
     const char *whole = (const char *)b->inputs[g->b.operand] + g->b.matrix_offset[p->matrix] * b_size;
-    const char *init =
-        (const char *)(g->init.constant ? b->packed : b->scratch) + g->init.offset + p->matrix * g->init.width * c_size;
+    const char *init = (const char *)(g->init.constant ? b->packed : b->scratch) + g->init.offset +
+                       p->matrix * g->b.parts * g->init.width * c_size;
     ln_gemm_tile tile = {.taps = block->segments,
                          .kc = block->length,
                          .a_step = 1,
@@ -215,13 +220,18 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
             continue;
         }
         const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
-        for (int64_t done = 0; done < block->count;) {
-            int64_t n = ln_gemm_tile_rows(set, block->count - done);
-            tile.a = block->rows + done * block->segments;
-            tile.c = to.c + (done * to.ldc + at - column) * c_size;
-            tile.row_sum = block->sums == NULL ? NULL : block->sums + done;
-            kernels[n](&tile);
-            done += n;
+        for (int part = 0; part < g->b.parts; part++) {
+            for (int64_t done = 0; done < block->count;) {
+                int64_t n = ln_gemm_tile_rows(set, block->count - done);
+                tile.a = block->rows + done * block->segments;
+                tile.c = to.c + part * g->c.part_bytes + (done * to.ldc + at - column) * c_size;
+                tile.row_sum = block->sums == NULL || g->b.parts > 1 ? NULL : block->sums + done;
+                kernels[n](&tile);
+                done += n;
+            }
+            if (g->b.parts == 1) break;
+            tile.b = (const char *)tile.b + ln_gemm_part_bytes(g, panel);
+            tile.init = (const char *)tile.init + g->init.width * c_size;
         }
     }
 }
@@ -244,12 +254,23 @@ static void finish_turned(const ln_call *call, const ln_gemm *g, const ln_buffer
         memcpy(y + (column + j) * g->c.ldc, rows + j * block->count, (size_t)block->count * sizeof *y);
 }
 
+/* Adds up the 64-bit sums of the two parts of B, in place. */
+static void join_parts(const ln_gemm *g, const row_block *block, int64_t columns, target from) {
+    for (int64_t i = 0; i < block->count; i++) {
+        int64_t *high = (int64_t *)(void *)from.c + i * from.ldc;
+        const int64_t *low = (const int64_t *)(const void *)((const char *)high + g->c.part_bytes);
+        const int64_t row = block->sums == NULL ? 0 : (int64_t)block->sums[i] * -g->b.zero;
+        for (int64_t n = 0; n < columns; n++) high[n] = high[n] * 256 + low[n] + row;
+    }
+}
+
 static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
                    int64_t columns, target from) {
     const ln_gemm_product *p = &g->products[block->product];
     int64_t row = p->row + block->first, at = p->column + column;
     int64_t c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
     if (g->c.tiled) return;
+    if (g->b.parts == 2 && g->c.requant.low_at == 0) join_parts(g, block, columns, from);
     if (g->c.integer) {
         int64_t y_size = (int64_t)ln_dtype_size(g->c.requant.output_dtype);
         /* With an epilogue, the f32 values overwrite the sums, which have at least as many bits. */

@@ -55,6 +55,9 @@ typedef struct ln_gemm_b {
     const int64_t *matrix_offset;
     bool constant;
     /* Packed in panels. The last panel of a matrix may be half as wide. */
+    /* 2: elements are 16 bits wide, and each is 256 * high + low, two signed bytes. A panel of high bytes is followed
+     * by one of low bytes, and so are the sums. 1: others. */
+    int parts;
     int panel_dtype; /* the kernel's dtype, or f16 or bf16, which is widened in scratch */
     int shift;       /* added to every element during packing, so that it fits the dtype of the panel */
     int32_t zero;    /* zero point of the packed B; 0: sums of A's rows are not needed */
@@ -69,7 +72,7 @@ typedef struct ln_gemm_init {
     int operand, dtype; /* the bias; operand -1: none */
     int64_t n, matrix;  /* strides of the bias per column, and from one B to the next (groups) */
     bool constant;
-    int64_t width; /* accumulators per B, including padding */
+    int64_t width; /* accumulators per B and part of it, including padding */
     size_t offset; /* in packed, or in scratch */
 } ln_gemm_init;
 
@@ -88,6 +91,7 @@ typedef struct ln_gemm_c {
     int residual;                /* the input that a set with `strip` adds; 0: none */
     const ln_quantized_sum *sum; /* `tiled`: the residual that `store_sum` adds; NULL: none */
     bool integer;
+    int64_t part_bytes; /* from sums of high bytes to those of low bytes; 0: b.parts is 1 */
     ln_requant requant;
 } ln_gemm_c;
 
@@ -139,6 +143,11 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
 
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     return ln_gemm_width(g->set, g->n - panel * g->set->width);
+}
+
+/* Bytes from a panel of high bytes to the one of low bytes. */
+static inline int64_t ln_gemm_part_bytes(const ln_gemm *g, int64_t panel) {
+    return ln_gemm_panel_width(g, panel) * g->k.segments * g->k.padded;
 }
 
 /* Whether positions (batch, z, y, x) are evenly spaced. *step: elements from one to the next, or `fallback` if there is

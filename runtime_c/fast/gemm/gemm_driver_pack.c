@@ -99,13 +99,23 @@ static void place_column(uint8_t *out, const uint8_t *column, int64_t count, int
         place(out, column, count, width, 1);
 }
 
+/* Copies one part of the bytes of 16-bit weights that are `step` elements apart. */
+static void take_part(const ln_gemm *g, const uint8_t *from, int64_t step, int64_t count, int part, uint8_t *to) {
+    for (int64_t i = 0; i < count; i++) {
+        int16_t v;
+        memcpy(&v, from + i * step * 2, sizeof v);
+        to[i] = (uint8_t)(part == 0 ? (v + g->b.shift + 128) >> 8 : v + g->b.shift);
+    }
+}
+
 /* Packs bytes. i8 and u8 differ only by b_shift. Columns and k past the end are 0. A block of channels at one tap is
  * collected for each column and then placed, if the taps begin at whole groups of `depth`. */
-static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, int64_t columns, int64_t width,
+static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, int64_t columns, int64_t width, int part,
                        uint8_t *out) {
     enum { BLOCK = 256 };
     const int64_t depth = g->set->depth, taps = g->k.taps, kc = g->k.kc; /* depth: 1, 2, 4 or 8 */
-    const bool as_is = g->b.c == 1 && g->b.shift == 0, aligned = taps == 1 || kc % depth == 0;
+    const int64_t size = g->b.parts;
+    const bool as_is = g->b.c == 1 && g->b.shift == 0 && size == 1, aligned = taps == 1 || kc % depth == 0;
     const int64_t most = aligned ? BLOCK : 1;
     uint8_t collected[BLOCK];
     memset(out, 0, (size_t)(g->k.segments * g->k.padded * width));
@@ -113,10 +123,13 @@ static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, i
         for (int64_t c = 0; c < kc; c += most) {
             const int64_t count = ln_min(most, kc - c), k = panel_k(g, tap, c), in_group = k & (depth - 1);
             uint8_t *to = out + (k - in_group) * width + in_group;
-            const uint8_t *from = source + first * g->b.n + tap * g->b.tap + c * g->b.c;
-            for (int64_t n = 0; n < columns; n++, from += g->b.n, to += depth) {
+            const uint8_t *from = source + (first * g->b.n + tap * g->b.tap + c * g->b.c) * size;
+            for (int64_t n = 0; n < columns; n++, from += g->b.n * size, to += depth) {
                 const uint8_t *column = from;
-                if (!as_is) {
+                if (size == 2) {
+                    take_part(g, from, g->b.c, count, part, collected);
+                    column = collected;
+                } else if (!as_is) {
                     for (int64_t i = 0; i < count; i++) collected[i] = (uint8_t)(from[i * g->b.c] + g->b.shift);
                     column = collected;
                 }
@@ -131,7 +144,9 @@ void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, in
     int64_t first = panel * g->set->width, width = ln_gemm_panel_width(g, panel);
     int64_t columns = ln_min(width, g->n - first);
     if (g->c.integer)
-        pack_bytes(g, (const uint8_t *)from, first, columns, width, (uint8_t *)out);
+        for (int part = 0; part < g->b.parts; part++)
+            pack_bytes(g, (const uint8_t *)from, first, columns, width, part,
+                       (uint8_t *)out + part * ln_gemm_part_bytes(g, panel));
     else
         pack_floats(g, from, first, columns, width, out);
 }
@@ -158,12 +173,16 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
 /* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a). All terms except the first and the
  * last depend only on the column. */
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
-    const uint8_t *from = source + g->b.matrix_offset[matrix] + n * g->b.n;
+    const uint8_t *from = source + (g->b.matrix_offset[matrix] + n * g->b.n) * g->b.parts;
     const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
     const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* makes bytes of i8 those of u8 */
     if (x_zero == 0) return 0;
     int64_t sum = count * (g->b.shift - turn);
-    if (g->b.c == (g->k.taps == 1 ? 1 : g->k.taps) && g->b.tap == (g->k.taps == 1 ? g->b.tap : 1)) {
+    if (g->b.parts == 2) {
+        for (int64_t c = 0; c < g->k.kc; c++)
+            for (int64_t tap = 0; tap < g->k.taps; tap++)
+                sum += ln_load_i64(from, LINNET_I16, tap * g->b.tap + c * g->b.c);
+    } else if (g->b.c == (g->k.taps == 1 ? 1 : g->k.taps) && g->b.tap == (g->k.taps == 1 ? g->b.tap : 1)) {
         sum += sum_of_run(from, count, turn);
     } else {
         for (int64_t c = 0; c < g->k.kc; c++)
@@ -175,7 +194,7 @@ static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t mat
 void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,
                        int64_t last, void *init) {
     for (int64_t n = first; n < last; n++) {
-        int64_t at = matrix * g->init.width + n, bias_at = matrix * g->init.matrix + n * g->init.n;
+        int64_t at = matrix * g->b.parts * g->init.width + n, bias_at = matrix * g->init.matrix + n * g->init.n;
         bool inside = n < g->n;
         if (!g->c.integer) {
             ((float *)init)[at] =
@@ -184,9 +203,12 @@ void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, i
         }
         int64_t v = inside ? integer_init(g, source, matrix, n) : 0;
         if (inside && bias != NULL) v += ln_load_i64(bias, g->init.dtype, bias_at);
-        if (g->set->c_dtype == LINNET_I64)
-            ((int64_t *)init)[at] = v;
-        else
-            ((int32_t *)init)[at] = (int32_t)(uint32_t)v; /* 32-bit sums wrap */
+        for (int part = 0; part < g->b.parts; part++, at += g->init.width) {
+            const int64_t own = g->b.parts == 1 ? v : ln_part_of(v, part);
+            if (g->set->c_dtype == LINNET_I64)
+                ((int64_t *)init)[at] = own;
+            else
+                ((int32_t *)init)[at] = (int32_t)(uint32_t)own; /* 32-bit sums wrap */
+        }
     }
 }

@@ -30,7 +30,8 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     const double b = products * (double)size->columns * (double)size->depth;
     const double results = products * (double)size->rows * (double)size->columns;
     counts->work[LN_RATE_F32] = counts->work[LN_RATE_I8] = counts->work[LN_RATE_I16] = 0;
-    ln_count_macs(call, counts, products * rows * (double)columns * (double)size->depth);
+    const double parts = call->inputs[1].dtype == LINNET_I16 ? 2 : 1; /* of weights of 16 bits */
+    ln_count_macs(call, counts, parts * products * rows * (double)columns * (double)size->depth);
     /* Sums are stored; those of integers are requantized first. A map is applied to sums that were stored. */
     const bool bytes = ln_dtype_size(dtype) == 1;
     counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? 9 : 6);
@@ -42,7 +43,7 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     if (dtype != LINNET_F32) counts->work[LN_RATE_MAP] += a * (floats ? 2.1 : widened ? 6.2 : 0.5);
     if (widened) counts->read += b;
     if (size->scattered) counts->work[LN_RATE_MOVE] += (floats ? 1.3 : 1.8) * a;
-    if (size->packs) counts->work[LN_RATE_MOVE] += b * (floats ? 0.7 : 20);
+    if (size->packs) counts->work[LN_RATE_MOVE] += parts * b * (floats ? 0.7 : 20);
     /* A few rows do not hide the time until the next part of B arrives. */
     const double weights = b * (double)ln_dtype_size(call->inputs[1].dtype);
     if (floats && size->rows <= 2 && weights > 2 * LN_OWN_CACHE && weights < LN_SHARED_CACHE)
@@ -71,6 +72,7 @@ const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const
         return is_float(inner->dtype) && bias_ok ? set : NULL;
     }
     if (!ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant)) return NULL;
+    if (b->dtype == LINNET_I16 && ln_count(b) / ln_max(channels, 1) >= 65536) return NULL; /* row sums, as below */
     /* Row sums are 32-bit. */
     if (set->c_dtype == LINNET_I64 && b->quant->zero != NULL && b->quant->zero[0] != 0) return NULL;
     return set;
@@ -96,9 +98,10 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     bool to_f32 = call->outputs[0].dtype == LINNET_F32, clamp = e != NULL && e->clamp_only;
     g->c.low = -INFINITY, g->c.high = INFINITY;
     if (g->c.integer) {
-        if (e != NULL && e->sum.input != 0 && g->set->store_sum != NULL) g->c.sum = &e->sum;
+        const bool whole = g->b.parts == 1;
+        if (e != NULL && e->sum.input != 0 && g->set->store_sum != NULL && whole) g->c.sum = &e->sum;
         g->c.apply = e != NULL && g->c.sum == NULL;
-        g->c.tiled = !g->c.apply && g->set->store_tile != NULL;
+        g->c.tiled = !g->c.apply && g->set->store_tile != NULL && whole;
         return;
     }
     if (e != NULL && e->residual != 0 && g->set->strip != NULL && g->k.chunks == 1) g->c.residual = e->residual;
@@ -109,12 +112,23 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     g->c.apply = !to_f32 || (e != NULL && !clamp && g->c.residual == 0);
 }
 
+/* Whether weights of 16 bits may be too large for two signed bytes, whose largest number is 256 * 127 + 127. With 128
+ * subtracted they are not. */
+static bool beyond_parts(const ln_tensor *w) {
+    if (w->data == NULL) return true;
+    for (int64_t i = 0; i < ln_count(w); i++)
+        if (ln_load_i64(w->data, LINNET_I16, i) > 256 * 127 + 127) return true;
+    return false;
+}
+
 static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels,
                                   int mode) {
     linnet_status status =
         ln_requant_prepare(call, &call->inputs[g->a.operand], w, w_axis, call->inner, channels, mode, &g->c.requant);
     if (status != LINNET_OK) return status;
-    if (g->set->b_dtype == LINNET_U8)
+    if (g->b.parts == 2)
+        g->b.shift = beyond_parts(w) ? -128 : 0;
+    else if (g->set->b_dtype == LINNET_U8)
         g->b.shift = g->b.dtype == LINNET_I8 ? 128 : 0;
     else
         g->b.shift = g->b.dtype == LINNET_U8 ? -128 : 0;
@@ -125,11 +139,14 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
 /* |v| without a branch, because the signs of weights are unpredictable. */
 static int magnitude(int v) { return (v ^ v >> 31) - (v >> 31); }
 
-/* Sum of |b| down one column. */
-static int64_t column_magnitude(const ln_gemm *g, const int8_t *from) {
+/* Sum of |b| down one column, or of |one part of b|. */
+static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int part) {
     int64_t sum = 0;
     for (int64_t c = 0; c < g->k.kc; c++)
-        for (int64_t tap = 0; tap < g->k.taps; tap++) sum += magnitude(from[c * g->b.c + tap * g->b.tap]);
+        for (int64_t tap = 0; tap < g->k.taps; tap++) {
+            const int64_t at = c * g->b.c + tap * g->b.tap;
+            sum += magnitude(g->b.parts == 1 ? from[at] : (int)ln_part_of(ln_load_i64(from, LINNET_I16, at), part));
+        }
     return sum;
 }
 
@@ -137,24 +154,29 @@ static int64_t column_magnitude(const ln_gemm *g, const int8_t *from) {
  * sums. The requantisation that follows must not depend on the width of the sums. */
 static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *w) {
     const ln_tensor *bias = g->init.operand < 0 ? NULL : &call->inputs[g->init.operand];
-    bool by_float = g->c.requant.mode == LN_REQUANT_FLOAT_RNE || g->c.requant.output_dtype == LINNET_F32;
+    bool by_float =
+        g->c.requant.mode == LN_REQUANT_FLOAT_RNE || g->c.requant.output_dtype == LINNET_F32 || g->b.parts == 2;
     if (g->set->narrow == NULL || !by_float || w->data == NULL || (bias != NULL && bias->data == NULL) ||
-        g->c.requant.x_zero != 0)
+        g->c.requant.x_zero != 0 || (g->b.parts == 2 && g->b.zero != 0))
         return false;
     const int8_t *source = w->data;
     for (int64_t matrix = 0; matrix < g->n_matrices; matrix++)
         for (int64_t n = 0; n < g->n; n++) {
-            int64_t most = column_magnitude(g, source + g->b.matrix_offset[matrix] + n * g->b.n);
-            int64_t start =
-                bias == NULL ? 0 : ln_load_i64(bias->data, g->init.dtype, matrix * g->init.matrix + n * g->init.n);
-            if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
-                return false;
+            const int8_t *from = source + (g->b.matrix_offset[matrix] + n * g->b.n) * g->b.parts;
+            const int64_t bias_at = matrix * g->init.matrix + n * g->init.n;
+            const int64_t added = bias == NULL ? 0 : ln_load_i64(bias->data, g->init.dtype, bias_at);
+            for (int part = 0; part < g->b.parts; part++) {
+                const int64_t most = column_magnitude(g, from, part);
+                const int64_t start = g->b.parts == 1 ? added : ln_part_of(added, part);
+                if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
+                    return false;
+            }
         }
     return true;
 }
 
 static void plan_blocks(const ln_call *call, ln_gemm *g) {
-    int64_t rows = g->set->rows, width = g->set->width, c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
+    int64_t rows = g->set->rows, width = g->set->width, c_size = (int64_t)ln_dtype_size(g->set->c_dtype) * g->b.parts;
     int64_t row_bytes = g->set->strip != NULL         ? ln_gemm_packed_row(g)
                         : g->a.gather || g->k.run > 1 ? g->a.copy_stride
                                                       : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
@@ -181,6 +203,9 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     }
     g->blocks.m = ln_min(mb, g->m), g->blocks.n = nb;
     g->blocks.m_count = ln_ceil_div(g->m, g->blocks.m), g->blocks.n_count = ln_ceil_div(g->n, nb);
+    if (g->b.parts == 1) return;
+    g->c.part_bytes = g->blocks.m * g->blocks.n * (int64_t)ln_dtype_size(g->set->c_dtype);
+    if (g->set->c_dtype == LINNET_I32) g->c.requant.low_at = g->c.part_bytes;
 }
 
 /* Allocates the padding of a convolution: a run of zero points in the type that rows are read in. */
@@ -252,6 +277,7 @@ static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w
     g->c.integer = g->set->c_dtype != LINNET_F32;
     g->k.chained = !g->a.plain && g->k.kc == 1;
     g->b.dtype = w->dtype;
+    g->b.parts = w->dtype == LINNET_I16 ? 2 : 1;
     g->b.constant = ln_packable(w);
     if (g->set->in_place != NULL && in_place(g)) g->set = g->set->in_place;
     if (g->set->in_order != NULL && ln_in_order()) g->set = g->set->in_order;
@@ -261,7 +287,7 @@ static linnet_status plan_operands(ln_call *call, ln_gemm *g, const ln_tensor *w
     if (status != LINNET_OK) return status;
     if (g->c.integer && fits_narrow(call, g, w)) {
         g->set = g->set->narrow;
-        g->c.requant.wide = false;
+        g->c.requant.wide = g->b.parts == 2;
     }
     g->b.panel_dtype = g->set->halves && g->b.constant ? g->b.dtype : g->set->b_dtype;
     g->a.size = (int64_t)ln_dtype_size(g->a.dtype), g->a.copy_size = (int64_t)ln_dtype_size(g->set->a_dtype);
@@ -289,7 +315,8 @@ static void plan_depth(ln_gemm *g) {
 
 static void plan_panels(ln_call *call, ln_gemm *g) {
     const int64_t width = g->set->width;
-    int64_t column_bytes = g->k.segments * g->k.padded * (int64_t)ln_dtype_size((linnet_dtype)g->b.panel_dtype);
+    int64_t column_bytes =
+        g->k.segments * g->k.padded * (int64_t)ln_dtype_size((linnet_dtype)g->b.panel_dtype) * g->b.parts;
     g->b.panels = ln_ceil_div(g->n, width);
     g->b.panel_bytes = column_bytes * width;
     int64_t last = ln_gemm_panel_width(g, g->b.panels - 1) * column_bytes;
@@ -306,7 +333,7 @@ static void plan_panels(ln_call *call, ln_gemm *g) {
 /* Plans the packed bytes, and the scratch of the call and of a thread. */
 static void plan_memory(ln_call *call, ln_gemm *g) {
     size_t matrices = (size_t)(g->n_matrices * g->b.matrix_bytes), c_size = ln_dtype_size(g->set->c_dtype);
-    size_t init = ln_round_up((size_t)(g->n_matrices * g->init.width) * c_size, LN_ALIGNMENT);
+    size_t init = ln_round_up((size_t)(g->n_matrices * g->b.parts * g->init.width) * c_size, LN_ALIGNMENT);
     g->init.offset = g->b.constant == g->init.constant ? matrices : 0;
     call->packed_bytes = (g->b.constant ? matrices : 0) + (g->init.constant ? init : 0);
     if (g->b.constant) call->packed_inputs = 1u << g->b.operand;
@@ -330,7 +357,7 @@ static void plan_memory(ln_call *call, ln_gemm *g) {
     if (g->c.tiled)
         at += (size_t)g->set->rows * ln_max(1, g->set->tiles) * g->set->width * c_size;
     else if (!g->c.direct)
-        at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
+        at += (size_t)(g->blocks.m * g->blocks.n * g->b.parts) * c_size;
     g->scratch.turned = at;
     if (g->c.turned) at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
     call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);

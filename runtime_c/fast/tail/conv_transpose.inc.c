@@ -141,10 +141,15 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
         const float *x = (const float *)ln_transpose_input(call, b) + n * p->x.n;
         char *y = (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1]) * size;
         void *out = p->direct ? (void *)y : (void *)scratch;
-        transpose_row(p, x, ln_transpose_weights(call, b), oz, oy, out, p->direct ? p->y.s[2] : channels, taps);
-        for (int64_t ox = 0; ox < w->out[2] && p->integer; ox++)
-            requant_row(&p->requant, 0, (int32_t *)(void *)scratch + ox * channels, channels,
-                        y + ox * p->y.s[2] * size);
+        const int64_t sums = w->out[2] * channels;
+        for (int part = 0; part < p->parts; part++)
+            transpose_row(
+                p, x, (const char *)ln_transpose_weights(call, b) + (size_t)part * (p->weights_bytes + p->bias_bytes),
+                oz, oy, (float *)out + part * sums, p->direct ? p->y.s[2] : channels, taps);
+        for (int64_t ox = 0; ox < w->out[2] && p->integer; ox++) {
+            const int32_t *from = (int32_t *)(void *)scratch + ox * channels;
+            requant_row(&p->requant, 0, from, p->parts == 1 ? NULL : from + sums, channels, y + ox * p->y.s[2] * size);
+        }
         if (!p->integer && !p->direct)
             any_narrow_rows(call->outputs[0].dtype, (float *)(void *)scratch, w->out[2], channels, y, p->y.s[2]);
     }

@@ -24,16 +24,22 @@ static bool sums_fit(const ln_call *call, const ln_window *g) {
                            ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0])
                            : 0;
         int64_t w_zero = w->quant->zero == NULL ? 0 : w->quant->zero[w->quant->count > 1 ? c : 0];
-        int64_t sum = 0, first = c / out_group * in_group;
-        for (int64_t t = 0; t < ln_window_taps(g); t++)
-            for (int64_t i = first; i < first + in_group; i++) {
-                int64_t v =
-                    ln_load_i64(w->data, w->dtype, i * ws.n + c % out_group * ws.c + tap_offset(&ws, g, t)) - w_zero;
-                sum += v < 0 ? -v : v;
-            }
-        if (bias > INT32_MAX || bias < -INT32_MAX || sum > INT32_MAX / reach ||
-            sum * reach + (bias < 0 ? -bias : bias) > INT32_MAX)
-            return false;
+        const int parts = w->dtype == LINNET_I16 ? 2 : 1;
+        for (int part = 0; part < parts; part++) {
+            int64_t sum = 0, first = c / out_group * in_group;
+            const int64_t start = parts == 1 ? bias : ln_part_of(bias, part);
+            for (int64_t t = 0; t < ln_window_taps(g); t++)
+                for (int64_t i = first; i < first + in_group; i++) {
+                    int64_t v =
+                        ln_load_i64(w->data, w->dtype, i * ws.n + c % out_group * ws.c + tap_offset(&ws, g, t)) -
+                        w_zero;
+                    if (parts == 2) v = ln_part_of(v, part);
+                    sum += v < 0 ? -v : v;
+                }
+            if (start > INT32_MAX || start < -INT32_MAX || sum > INT32_MAX / reach ||
+                sum * reach + (start < 0 ? -start : start) > INT32_MAX)
+                return false;
+        }
     }
     return true;
 }
@@ -61,7 +67,9 @@ void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     /* Without a stride the call is a convolution, and the packed product does no useless work, unless its panels are
        nearly empty. */
     const bool good = ln_dtype_is_float(call->inputs[0].dtype) ? steps : few && (steps || w->dims[1] < 4);
-    const double each = ln_dtype_is_float(call->inputs[0].dtype) ? 2 : 7; /* times as long as in a matrix product */
+    const double each = ln_dtype_is_float(call->inputs[0].dtype) ? 2 /* times as long as in a matrix product */
+                        : w->dtype == LINNET_I16                 ? 14
+                                                                 : 7;
     ln_scale_products(counts, (good ? each : each * LN_TRANSPOSE_SLOW) * ln_short_lines(kernel, w->dims[1]));
 }
 
@@ -81,12 +89,14 @@ linnet_status ln_transpose_configure(ln_call *call) {
     p->direct = y->dtype == LINNET_F32 && !p->integer;
     p->x = p->x_stored = ln_window_strides_of(x, g->channel_axis);
     p->y = ln_window_strides_of(y, g->channel_axis);
+    p->parts = w->dtype == LINNET_I16 ? 2 : 1;
     p->weights_bytes = (size_t)(g->group * ln_window_taps(g) * p->in_group * p->padded) * 4;
     p->bias_bytes = (size_t)(g->group * p->padded) * 4;
     if (p->constant)
-        call->packed_bytes = p->weights_bytes + p->bias_bytes, call->packed_inputs = 1u << 1 | 1u << 2;
+        call->packed_bytes = (size_t)p->parts * (p->weights_bytes + p->bias_bytes),
+        call->packed_inputs = 1u << 1 | 1u << 2;
     else
-        call->scratch_bytes = ln_round_up(p->weights_bytes + p->bias_bytes, LN_ALIGNMENT);
+        call->scratch_bytes = ln_round_up((size_t)p->parts * (p->weights_bytes + p->bias_bytes), LN_ALIGNMENT);
     if (p->widen) {
         p->x = (ln_window_strides){.c = 1};
         p->x.s[2] = g->in_channels;
@@ -95,7 +105,7 @@ linnet_status ln_transpose_configure(ln_call *call) {
         p->x.n = p->x.s[0] * g->in[0];
         call->scratch_bytes += (size_t)(g->batch * p->x.n) * 4;
     }
-    if (!p->direct) call->scratch_thread = (size_t)(g->out[2] * g->out_channels) * 4;
+    if (!p->direct) call->scratch_thread = (size_t)(g->out[2] * g->out_channels * p->parts) * 4;
     call->phases = p->constant && !p->widen ? 1 : 2;
     if (call->phases == 2) /* item 0 packs; each other item widens one row of x */
         call->work[0] = 1 + (p->widen ? g->batch * g->in[0] * g->in[1] : 0);
@@ -106,7 +116,11 @@ linnet_status ln_transpose_configure(ln_call *call) {
     return LINNET_OK;
 }
 
-static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
+static int32_t integer_of(const ln_transpose_plan *p, int64_t v, int part) {
+    return (int32_t)(p->parts == 1 ? v : ln_part_of(v, part));
+}
+
+static void pack_part(const ln_call *call, const void *weights, const void *bias, int part, void *packed) {
     const ln_transpose_plan *p = call->state;
     const ln_window *g = &p->window;
     const ln_tensor *w = &call->inputs[1];
@@ -122,9 +136,12 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
                     if (!p->integer)
                         ((float *)packed)[at] = real ? (float)ln_load_f64(weights, w->dtype, from) : 0;
                     else
-                        ((int32_t *)packed)[at] = real ? (int32_t)ln_load_i64(weights, w->dtype, from) -
-                                                             ln_requant_w_zero(&p->requant, group * p->out_group + c)
-                                                       : 0;
+                        ((int32_t *)packed)[at] =
+                            real ? integer_of(p,
+                                              ln_load_i64(weights, w->dtype, from) -
+                                                  ln_requant_w_zero(&p->requant, group * p->out_group + c),
+                                              part)
+                                 : 0;
                 }
     for (int64_t group = 0; group < g->group; group++)
         for (int64_t c = 0; c < p->padded; c++) {
@@ -133,8 +150,15 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
             if (!p->integer)
                 ((float *)(void *)bias_out)[to] = real ? (float)ln_load_f64(bias, call->inputs[2].dtype, from) : 0;
             else
-                ((int32_t *)(void *)bias_out)[to] = real ? (int32_t)ln_load_i64(bias, call->inputs[2].dtype, from) : 0;
+                ((int32_t *)(void *)bias_out)[to] =
+                    real ? integer_of(p, ln_load_i64(bias, call->inputs[2].dtype, from), part) : 0;
         }
+}
+
+static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
+    const ln_transpose_plan *p = call->state;
+    for (int part = 0; part < p->parts; part++)
+        pack_part(call, weights, bias, part, (char *)packed + (size_t)part * (p->weights_bytes + p->bias_bytes));
 }
 
 void ln_transpose_pack(const ln_call *call, void *packed) {
@@ -154,6 +178,6 @@ const void *ln_transpose_weights(const ln_call *call, const ln_buffers *b) {
 const void *ln_transpose_input(const ln_call *call, const ln_buffers *b) {
     const ln_transpose_plan *p = call->state;
     if (!p->widen) return b->inputs[0];
-    size_t before = p->constant ? 0 : ln_round_up(p->weights_bytes + p->bias_bytes, LN_ALIGNMENT);
+    size_t before = p->constant ? 0 : ln_round_up((size_t)p->parts * (p->weights_bytes + p->bias_bytes), LN_ALIGNMENT);
     return (const char *)b->scratch + before;
 }

@@ -19,7 +19,8 @@ typedef struct ln_transpose_plan {
     bool integer, constant, widen, direct;
     ln_requant requant;
     ln_window_strides x_stored;
-    size_t weights_bytes, bias_bytes;
+    size_t weights_bytes, bias_bytes; /* of one part */
+    int parts; /* 2: weights have 16 bits. High bytes and low bytes are packed and summed apart */
 } ln_transpose_plan;
 
 bool ln_transpose_can(const ln_call *call);
@@ -31,7 +32,7 @@ enum { LN_TRANSPOSE_SLOW = 4 };
 void ln_transpose_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 linnet_status ln_transpose_configure(ln_call *call);
 /* Packed: weights [group][tap][in_group][padded], then bias [group][padded]; f32, or i32 with the zero point
- * subtracted. */
+ * subtracted. A second part follows. */
 void ln_transpose_pack(const ln_call *call, void *packed);
 void ln_transpose_pack_run(const ln_call *call, const ln_buffers *b);
 const void *ln_transpose_weights(const ln_call *call, const ln_buffers *b);

@@ -26,6 +26,7 @@ typedef struct ln_depthwise {
     bool apply;      /* ln_epilogue_apply stores (in place, with direct) */
     float low, high; /* clamp range for floats */
     bool integer;
+    int parts;     /* 2: weights have 16 bits. Their high bytes and their low bytes have taps and sums of their own */
     bool sums_fit; /* the constants prove that sum and bias fit in 32 bits; otherwise the bias is added in 64 bits */
     int narrow;    /* LN_NARROW_NONE: the kernel widens x to 32 bits; otherwise weights are packed as i16 */
     bool in_place; /* narrow reads rows of the input itself: they are i8 and without padding */
@@ -37,7 +38,8 @@ typedef struct ln_depthwise {
 
 /* Packed: weights [taps][padded] (f32, or i32 or, for narrow, i16 with the zero point subtracted), then two rows of
  * `padded` 64-bit cells: the bias (f32, or i32 if sums_fit, else 0), and the bias as i64 or, for floats, a first cell
- * that says whether all weights are finite, so that taps in the padding may be products with zeros. */
+ * that says whether all weights are finite, so that taps in the padding may be products with zeros. With two parts, the
+ * taps of the second follow those of the first, and its bias is in the second half of the first row. */
 typedef struct ln_depthwise_weights {
     const void *taps, *bias;
     const int64_t *wide_bias;

@@ -162,12 +162,15 @@ static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_dept
     int64_t channels = d->channels, size = (int64_t)ln_dtype_size(d->requant.output_dtype);
     for (int64_t ox = 0; ox < d->window.out[2]; ox++) {
         int32_t *from = sums + ox * channels;
+        const int32_t *low = d->parts == 1 ? NULL : from + d->window.out[2] * channels;
         char *to = call->epilogue != NULL ? (char *)from : (char *)y + ox * d->y.s[2] * size;
         if (d->sums_fit)
-            requant_row(&d->requant, 0, from, channels, to);
+            requant_row(&d->requant, 0, from, low, channels, to);
         else
-            for (int64_t c = 0; c < channels; c++)
-                ln_requant_store(&d->requant, c, from[c] + parts->wide_bias[c], to, c);
+            for (int64_t c = 0; c < channels; c++) {
+                const int64_t sum = low == NULL ? from[c] : (int64_t)from[c] * 256 + low[c];
+                ln_requant_store(&d->requant, c, sum + parts->wide_bias[c], to, c);
+            }
     }
 }
 
@@ -177,6 +180,11 @@ static void dw_single(const ln_call *call, const ln_depthwise *d, const ln_depth
         dwt_row(d, parts, (const float *)x + position[0] * d->x.n, position[1], position[2], out, out_pixel);
     else
         dw_row(call, d, parts, x, position, cache, out, out_pixel);
+    if (d->parts == 2) {
+        const ln_depthwise_weights low = {.taps = (const int32_t *)parts->taps + ln_window_taps(&d->window) * d->padded,
+                                          .bias = (const int32_t *)parts->bias + d->padded};
+        dw_row(call, d, &low, x, position, cache, (int32_t *)out + d->window.out[2] * out_pixel, out_pixel);
+    }
     if (d->integer) dw_requant(call, d, parts, out, y);
 }
 

@@ -33,7 +33,7 @@ void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     const bool floats = ln_dtype_is_float(x->dtype);
     const double results = (double)ln_count(y);
     /* Each product loads its operands, so it takes as long as several in a matrix product. */
-    ln_scale_products(counts, floats ? 2.5 : 5);
+    ln_scale_products(counts, floats ? 2.5 : w->dtype == LINNET_I16 ? 10 : 5);
     counts->work[LN_RATE_MAP] += results * (floats ? 0.5 : 4);
     if (!floats && call->epilogue != NULL) counts->work[LN_RATE_MAP] += results * (x->dtype == LINNET_I16 ? 2 : 8);
     if (x->dtype != LINNET_F32) counts->work[LN_RATE_MAP] += (double)ln_count(x) * 2;
@@ -63,7 +63,7 @@ bool ln_depthwise_can_integer(const ln_call *call) {
     if (call->epilogue != NULL && y->dtype != LINNET_F32) return false;
     int64_t taps = 1;
     for (int i = 2; i < w->rank; i++) taps *= w->dims[i];
-    /* The sum of the taps alone must fit in 32 bits: |x - zero| < 2^17, |w - zero| < 2^9. */
+    /* The sum of the taps alone must fit in 32 bits: |x - zero| < 2^17, |w - zero| < 2^9, and so its parts. */
     return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call);
 }
 
@@ -105,14 +105,18 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
         int64_t bias = has_bias(call)
                            ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0])
                            : 0;
-        if (bias > INT32_MAX || bias < -INT32_MAX) return false;
-        int64_t sum = bias < 0 ? -bias : bias;
-        for (int64_t t = 0; t < ln_window_taps(&d->window); t++) {
-            int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(&ws, &d->window, c, t)) -
-                        ln_requant_w_zero(&d->requant, c);
-            sum += (v < 0 ? -v : v) * reach;
+        for (int part = 0; part < d->parts; part++) {
+            const int64_t own = d->parts == 1 ? bias : ln_part_of(bias, part);
+            if (own > INT32_MAX || own < -INT32_MAX) return false;
+            int64_t sum = own < 0 ? -own : own;
+            for (int64_t t = 0; t < ln_window_taps(&d->window); t++) {
+                int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(&ws, &d->window, c, t)) -
+                            ln_requant_w_zero(&d->requant, c);
+                if (d->parts == 2) v = ln_part_of(v, part);
+                sum += (v < 0 ? -v : v) * reach;
+            }
+            if (sum > INT32_MAX) return false;
         }
-        if (sum > INT32_MAX) return false;
     }
     return true;
 }
@@ -148,6 +152,7 @@ static linnet_status configure(ln_call *call, bool narrow) {
     d->transposed = call->op->id != LN_OP_CONV;
     swap_axes(d);
     d->integer = !ln_dtype_is_float(x->dtype);
+    d->parts = w->dtype == LINNET_I16 ? 2 : 1;
     d->low = -INFINITY, d->high = INFINITY;
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
     if (clamp && !d->integer) d->low = call->epilogue->low, d->high = call->epilogue->high;
@@ -164,7 +169,7 @@ static linnet_status configure(ln_call *call, bool narrow) {
         d->x_u8 = x->dtype == LINNET_U8;
         d->padding = (int8_t)(d->requant.x_zero - (d->x_u8 ? 128 : 0));
     }
-    size_t packed = (size_t)((ln_window_taps(g) * tap_bytes(d) + 2 * 8) * d->padded);
+    size_t packed = (size_t)((ln_window_taps(g) * tap_bytes(d) * d->parts + 2 * 8) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
         call->packed_inputs = 1u << 1 | 1u << 2;
@@ -175,7 +180,7 @@ static linnet_status configure(ln_call *call, bool narrow) {
     d->widen = x->dtype != LINNET_F32 && d->narrow == LN_NARROW_NONE;
     d->row_bytes = d->direct || d->narrow > LN_NARROW_SUMS
                        ? 0
-                       : ln_round_up((size_t)(g->out[2] * d->channels) * sizeof(float), LN_ALIGNMENT);
+                       : ln_round_up((size_t)(g->out[2] * d->channels * d->parts) * sizeof(float), LN_ALIGNMENT);
     call->scratch_thread = d->row_bytes;
     if (d->narrow != LN_NARROW_NONE) {
         int64_t reach[3];
@@ -198,7 +203,7 @@ linnet_status ln_depthwise_configure(ln_call *call) { return configure(call, fal
 linnet_status ln_depthwise_configure_narrow(ln_call *call) { return configure(call, true); }
 
 static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
-    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * tap_bytes(d);
+    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * tap_bytes(d) * d->parts;
     return (ln_depthwise_weights){packed, bias, (const int64_t *)(const void *)(bias + d->padded * 8)};
 }
 
@@ -234,10 +239,15 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
                              : 0;
             if (d->narrow)
                 ((int16_t *)parts.taps)[t * d->padded + c] = (int16_t)v;
-            else
+            else if (d->parts == 1)
                 ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
+            for (int part = 0; part < d->parts && d->parts == 2; part++)
+                ((int32_t *)parts.taps)[(part * taps + t) * d->padded + c] = (int32_t)ln_part_of(v, part);
         }
-        ((int32_t *)parts.bias)[c] = d->sums_fit ? (int32_t)value : 0;
+        for (int part = 0; part < d->parts; part++)
+            ((int32_t *)parts.bias)[part * d->padded + c] = !d->sums_fit    ? 0
+                                                            : d->parts == 1 ? (int32_t)value
+                                                                            : (int32_t)ln_part_of(value, part);
         ((int64_t *)parts.wide_bias)[c] = value;
     }
 }

@@ -39,13 +39,19 @@ static inline int64_t requant_single(const ln_requant *r, int64_t channel, const
 }
 #endif
 
+/* Sums as f32. low: sums over the low bytes of 16-bit weights; NULL: sums are whole. */
+static LN_ALWAYS_INLINE vf requant_load(const int32_t *sums, const int32_t *low, int64_t i) {
+    return low == NULL ? vf_from_vi(vi_load(sums + i)) : vf_from_parts(vi_load(sums + i), vi_load(low + i));
+}
+
 /* Converts the vector part of a row to integers by float_rne. Returns the number of elements converted. */
-static inline int64_t requant_vectors(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
+static inline int64_t requant_vectors(const ln_requant *r, int64_t channel, const int32_t *sums, const int32_t *low,
+                                      int64_t n, void *y) {
     vf least = vf_set1((float)(r->low - r->y_zero)), most = vf_set1((float)(r->high - r->y_zero));
     vi zero = vi_set1(r->y_zero);
     int64_t i = 0;
     for (; i + VF_WIDTH <= n; i += VF_WIDTH) {
-        vf v = vf_mul(vf_from_vi(vi_load(sums + i)), vf_load(r->scale + channel + i));
+        vf v = vf_mul(requant_load(sums, low, i), vf_load(r->scale + channel + i));
         vi q = vi_add(vi_from_vf(vf_min(vf_max(v, least), most)), zero);
         requant_store(r, q, y, i);
     }
@@ -53,14 +59,15 @@ static inline int64_t requant_vectors(const ln_requant *r, int64_t channel, cons
 }
 
 /* Converts n sums of channels [channel, channel + n) and stores them from y on. For 4-byte outputs, y may be `sums`
- * itself. */
-static inline void requant_row(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
+ * itself. low: as in requant_load. */
+static inline void requant_row(const ln_requant *r, int64_t channel, const int32_t *sums, const int32_t *low, int64_t n,
+                               void *y) {
     int64_t i = 0;
     if (r->output_dtype == LINNET_F32) {
         for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-            vf_store((float *)y + i, vf_mul(vf_from_vi(vi_load(sums + i)), vf_load(r->scale + channel + i)));
+            vf_store((float *)y + i, vf_mul(requant_load(sums, low, i), vf_load(r->scale + channel + i)));
     } else if (r->mode == LN_REQUANT_FLOAT_RNE && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64) {
-        i = requant_vectors(r, channel, sums, n, y);
+        i = requant_vectors(r, channel, sums, low, n, y);
     }
 #ifdef VI_FIXED_MULTIPLY
     else if (r->mode == LN_REQUANT_TFLITE && !r->wide && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64)
@@ -71,7 +78,7 @@ static inline void requant_row(const ln_requant *r, int64_t channel, const int32
              r->output_dtype != LINNET_I64)
         i = requant_single(r, channel, sums, n, y);
 #endif
-    for (; i < n; i++) ln_requant_store(r, channel + i, sums[i], y, i);
+    for (; i < n; i++) ln_requant_store(r, channel + i, low == NULL ? sums[i] : (int64_t)sums[i] * 256 + low[i], y, i);
 }
 
 #endif

@@ -27,6 +27,9 @@ typedef struct ln_requant {
     const int32_t *fixed; /* tflite modes: multiplier in [2^30, 2^31), or 0 */
     const int32_t *shift; /* tflite modes: real multiplier = fixed * 2^(shift - 31) */
     const ln_quant *w_quant;
+    /* Weights of 16 bits are 256 * high + low (gemm_driver.h). Bytes from a 32-bit sum of products with `high` to the
+     * one with `low`; 0: sums are whole. */
+    int64_t low_at;
 } ln_requant;
 
 /* The zero point of the weights of channel c. */
@@ -53,6 +56,13 @@ linnet_status ln_infer_product_dtype(const ln_tensor *x, const ln_tensor *w, con
 
 /* QuantizeMultiplier of TensorFlow Lite: real = fixed * 2^(shift - 31), from frexp, rounding half away from zero. */
 void ln_fixed_point(double real, bool single_rounding, int32_t *fixed, int32_t *shift);
+
+/* Part 0 or 1 of a number that is 256 * high + low with low in [-128, 127]: products with 16-bit weights are summed in
+ * two parts. */
+static inline int64_t ln_part_of(int64_t v, int part) {
+    const int64_t low = (int8_t)(uint8_t)(v & 255);
+    return part == 0 ? (v - low) / 256 : low;
+}
 
 static inline int32_t ln_clamp_i32(int64_t v, int32_t low, int32_t high) {
     return v < low ? low : v > high ? high : (int32_t)v;

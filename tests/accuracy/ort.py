@@ -1,0 +1,110 @@
+"""ONNX Runtime's static 8-bit quantizer on the same data: MinMax, Percentile, and only convolutions and products.
+Its results do not depend on linnet, so they are cached by the digests of file and data."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.accuracy.entry import Entry, Feeds, Outputs, Sample, run, unrolled
+
+PRODUCTS = ("Conv", "MatMul", "Gemm", "ConvTranspose")
+WAYS = ("minmax", "percentile", "products")
+_BYTES = 1 << 30  # what the histograms' collector may hold of intermediate tensors at once
+
+
+def session(model: str, threads: int = 2) -> Callable[[Feeds], Outputs]:
+    """A function that runs a file."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    opened = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in opened.get_outputs()]
+    wanted = {i.name for i in opened.get_inputs()}
+    return lambda feeds: dict(
+        zip(names, opened.run(names, {k: v for k, v in feeds.items() if k in wanted}), strict=True)
+    )
+
+
+def _reader(feeds: Sequence[Feeds]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        """Gives the feeds in parts, so that the collectors do not hold the tensors of all."""
+
+        def __init__(self) -> None:
+            self.set_range(0, len(feeds))
+
+        def __len__(self) -> int:
+            return len(feeds)
+
+        def set_range(self, start_index: int, end_index: int) -> None:
+            self.rest = iter(feeds[start_index:end_index])
+
+        def get_next(self) -> Feeds | None:
+            return next(self.rest, None)
+
+    return Reader()
+
+
+def _prepared(path: Path, folder: Path) -> Path:
+    """ONNX Runtime's own preparation (shapes, folded constants, fused normalisation), as its manual asks."""
+    from onnxruntime.quantization import shape_inference
+
+    for number, skip in enumerate(({}, {"skip_symbolic_shape": True}, {"skip_symbolic_shape": True, "skip_onnx_shape": True})):
+        target = folder / f"prepared{number}.onnx"
+        try:
+            shape_inference.quant_pre_process(str(path), str(target), auto_merge=True, **skip)
+            return target
+        except Exception as error:
+            logging.debug("preparing %s: %s", path, error)
+    return path
+
+
+def _quantized(prepared: Path, target: Path, feeds: Sequence[Feeds], way: str) -> None:
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    quantize_static(
+        str(prepared), str(target), _reader(feeds), quant_format=QuantFormat.QDQ, per_channel=True,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+        op_types_to_quantize=list(PRODUCTS) if way == "products" else None,
+        calibrate_method=CalibrationMethod.Percentile if way == "percentile" else CalibrationMethod.MinMax,
+        extra_options={"CalibStridedMinMax": 1},
+    )  # fmt: skip
+
+
+def points(entry: Entry, path: Path, calibration: Sequence[Sample], test: Sequence[Sample]) -> dict[str, float | str]:
+    """{way: points, or the reason why there are none}."""
+    logging.getLogger().setLevel(logging.ERROR)
+    call = session(str(path))
+    feeds = unrolled(call, calibration, entry.feedback)
+    expected = run(call, test, entry.feedback)
+    found: dict[str, float | str] = {}
+    with tempfile.TemporaryDirectory(prefix="linnet-ort-") as temporary:
+        prepared = _prepared(path, Path(temporary))
+        for way in WAYS:
+            target = Path(temporary) / f"{way}.onnx"
+            try:
+                _quantized(prepared, target, feeds, way)
+                found[way] = round(entry.agreement(expected, clean(run(session(str(target)), test, entry.feedback))), 3)
+            except Exception as error:
+                found[way] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
+    return found
+
+
+def clean(outputs: list[Outputs]) -> list[Outputs]:
+    """The outputs without what is not an array (ONNX Runtime's sequences)."""
+    return [{k: v for k, v in o.items() if isinstance(v, np.ndarray)} for o in outputs]
+
+
+def key() -> str:
+    """What, besides the file and the data, decides the results: the version, and the way in which it is called here."""
+    return f"onnxruntime {importlib.metadata.version('onnxruntime')} per channel, u8 and s8, {os.uname().machine}, 1"
