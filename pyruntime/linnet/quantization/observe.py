@@ -18,6 +18,7 @@ from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.quantization.calibrate import Feeds
+from linnet.quantization.rounding import Rounding
 from linnet.quantization.rows import Rows
 
 HALF = 2048  # bins of a histogram on each side of zero
@@ -215,6 +216,7 @@ class Observation:
         for node, rows in self.rows.items():
             if node.inputs[0] is not None:
                 self.readers.setdefault(node.inputs[0], []).append(rows)
+        self.rounding = Rounding(self.rows)
         self.runners: dict[tuple[Function, int], _Runner] = {}
         self.leads: dict[Function, bool] = {}
 

@@ -18,7 +18,7 @@ from linnet.ir import traits
 from linnet.ir.dtypes import DTYPE_IDS
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.quantization.decisions import Decisions
-from linnet.quantization.rounding import Rounded, rounded
+from linnet.quantization.rounding import Rounded, Rounding
 from linnet.quantization.scheme import (
     FLOATS_KEPT,
     HALVES,
@@ -185,14 +185,14 @@ class Quantizer(Decisions):
             # accumulator.
             sizes = np.abs(bias).reshape(-1) / (limit * x_scale)
             least = sizes if axis is not None and sizes.size == w.data.shape[axis] else float(sizes.max())
-        rows = self.observation.rows.get(node) if self.observation is not None else None
+        rounding = self.observation.rounding if self.observation is not None else Rounding({})
         scheme = self.schemes.get(node)
-        made = rounded(node, w.data, axis, least, self.weight_bits, rows, self.options.careful)
+        made = rounding(node, axis, least, self.weight_bits, self.options.careful)
         more = (
             scheme is None and (made.noise is None or made.noise > self.options.weight_noise) and self.weight_bits == 8
         )
         if self.modes[node] == "i16" and (more or scheme == "w16a16"):
-            made = rounded(node, w.data, axis, least, 16, rows, False)
+            made = rounding(node, axis, least, 16, False)
         self.weights[node] = "i8" if made.values.dtype == np.int8 else "i16"
         if made.noise is not None:
             self.noises[node] = made.noise
@@ -291,8 +291,8 @@ class Quantizer(Decisions):
     def _narrow_weights(self, node: Node, w: Tensor) -> Tensor:
         """Weights of 8 bits for a product of floats, which reads them directly or as what a map makes of them when planned."""
         assert w.data is not None
-        rows = self.observation.rows.get(node) if self.observation is not None else None
-        made = rounded(node, w.data, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, rows, self.options.careful)
+        rounding = self.observation.rounding if self.observation is not None else Rounding({})
+        made = rounding(node, weight_axis(node, w.data.ndim), 0.0, self.weight_bits, self.options.careful)
         constant = self.function.constant(made.values, w.name, quantization=made.parameters)
         self.weights[node] = "i8"
         if node.op in traits.MATRICES:

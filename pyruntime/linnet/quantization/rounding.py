@@ -4,6 +4,7 @@ data. The second is optimal brain quantization (Frantar et al. 2022, GPTQ); what
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Node
 from linnet.quantization.rows import Rows, as_rows, from_rows
-from linnet.quantization.scheme import weight_parameters
+from linnet.quantization.scheme import weight_parameters, weight_scales
 
 _DAMPING = 0.01  # of the mean of the diagonal, so that second moments of few rows can be inverted
 _BLOCK = 64
@@ -28,6 +29,32 @@ class Rounded:
     parameters: Quantization
     missing: Floats | None
     noise: float | None
+
+
+class Rounding:
+    """Rounds the weights of products, each way of each once: graphs with other ranges have the same weights."""
+
+    def __init__(self, rows: Mapping[Node, Rows]) -> None:
+        self.rows = rows
+        self.made: dict[tuple[Node, bytes, int, bool], Rounded] = {}
+
+    def __call__(
+        self,
+        node: Node,
+        axis: int | None,
+        least: npt.NDArray[np.float64] | float,
+        bits: int,
+        careful: bool,
+    ) -> Rounded:
+        """The weights of the node, rounded."""
+        w = node.inputs[1]
+        assert w is not None and w.data is not None
+        # The smallest scales matter only where they are larger than those of the weights.
+        smallest = np.maximum(least, weight_scales(w.data, axis, bits)) if np.any(least) else np.zeros(1)
+        key = (node, smallest.astype(np.float32).tobytes(), bits, careful)
+        if key not in self.made:
+            self.made[key] = rounded(node, w.data, axis, least, bits, self.rows.get(node), careful)
+        return self.made[key]
 
 
 def rounded(

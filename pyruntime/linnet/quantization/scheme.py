@@ -54,16 +54,21 @@ def weight_parameters(
     """
     limit = weight_limit(bits)
     values = np.asarray(weights, np.float32)
-    rest = tuple(i for i in range(values.ndim) if i != axis)
-    peak = np.abs(values).max(
-        axis=rest if axis is not None else None, keepdims=True, initial=0.0
-    )  # 0 if there are no elements
-    scale = np.maximum(peak / float(limit), np.reshape(least, peak.shape if np.ndim(least) else ())).astype(np.float32)
+    natural = weight_scales(values, axis, bits)
+    scale = np.maximum(natural, np.reshape(least, natural.shape if np.ndim(least) else ())).astype(np.float32)
     scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
     whole = np.clip(np.rint(values / scale), -limit, limit)
     stored: npt.NDArray[np.signedinteger] = whole.astype(np.int8) if bits <= 8 else whole.astype(np.int16)
     flat = scale.reshape(-1)
     return stored, Quantization(flat, np.zeros(flat.shape, np.int32), axis, 8 if bits <= 8 else 16)
+
+
+def weight_scales(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt.NDArray[np.float32]:
+    """The scale with which each slice of `axis` uses all integers. The other axes have one element."""
+    values = np.asarray(weights, np.float32)
+    rest = tuple(i for i in range(values.ndim) if i != axis)
+    peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True, initial=0.0)  # 0 without elements
+    return np.asarray(peak / float(weight_limit(bits)), np.float32)
 
 
 def weight_limit(bits: int) -> int:

@@ -1,0 +1,116 @@
+"""Cross-layer equalization (Nagel et al. 2019), by what was seen: channels that use little of their tensor's 8-bit range are
+scaled up by the product that makes them, and down by the product that reads them. The range stays the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.ir import traits
+from linnet.ir.function import Function, Node, Tensor
+from linnet.quantization.clamps import clamp_limits
+from linnet.quantization.rows import as_rows, from_rows
+
+_MOST = 8.0  # by which a channel is scaled: the reader's weights of this channel lose as much of their precision
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A product, the tensor that it makes (after a ramp that scaling does not change), and the product that alone reads it."""
+
+    maker: Node
+    between: Tensor
+    reader: Node
+    axis: int  # of the channels of `between`
+
+
+def pairs(function: Function) -> list[Pair]:
+    """The pairs of products with constant weights between which channels can be scaled."""
+    consumers, outputs = function.consumers(), set(function.outputs)
+    found = []
+    for maker in function.nodes:
+        if not _constant(maker):
+            continue
+        between = maker.outputs[0]
+        users = consumers.get(between, [])
+        if len(users) == 1 and between not in outputs:
+            limits = clamp_limits(users[0])
+            if limits is not None and limits[0] in (0.0, -math.inf) and limits[1] == math.inf:
+                between = users[0].outputs[0]
+                users = consumers.get(between, [])
+        if len(users) != 1 or between in outputs or users[0].inputs[0] is not between or not _constant(users[0]):
+            continue
+        axis = _axis(maker)
+        if axis is not None and axis == _axis(users[0]) and _channels(maker) == _read(users[0]):
+            found.append(Pair(maker, between, users[0], axis))
+    return found
+
+
+def _constant(node: Node) -> bool:
+    """Whether the node is a convolution, or a matrix product, with constant f32 weights and bias."""
+    if node.op not in traits.PRODUCTS or traits.output_axis(node.op) not in (0, None):
+        return False
+    w, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+    if w is None or w.data is None or w.dtype != "f32" or (bias is not None and bias.data is None):
+        return False
+    return node.op not in traits.MATRICES or (w.data.ndim == 2 and not node.attributes.get("transpose_a", False))
+
+
+def _axis(node: Node) -> int | None:
+    """The axis of the channels: -1 for matrices and channels last, else 1."""
+    return -1 if node.op in traits.MATRICES else int(node.attributes.get("channel_axis", 1))
+
+
+def _channels(node: Node) -> int:
+    """The number of channels that a product makes."""
+    w = node.inputs[1]
+    assert w is not None and w.data is not None
+    return int(np.prod(as_rows(node, w.data).shape[:2]))
+
+
+def _read(node: Node) -> int:
+    """The number of channels that a product reads."""
+    w = node.inputs[1]
+    assert w is not None and w.data is not None
+    if node.op in traits.MATRICES:
+        return as_rows(node, w.data).shape[2]
+    return w.data.shape[1] * int(node.attributes.get("group", 1))
+
+
+def factors(found: Iterable[Pair], peaks: dict[Tensor, Floats], ranges: dict[Tensor, float]) -> dict[Node, Floats]:
+    """For each maker the factors of its channels. peaks: the largest value of each channel. ranges: the largest value that the
+    tensor's range holds."""
+    table: dict[Node, Floats] = {}
+    for pair in found:
+        peak, most = peaks.get(pair.between), ranges.get(pair.between, 0.0)
+        if peak is None or most <= 0:
+            continue
+        room = np.clip(most / np.maximum(peak, most * 1e-6), 1.0, _MOST)
+        table[pair.maker] = np.where(peak > most * 1e-6, np.sqrt(room), 1.0)
+    return table
+
+
+def scaled_up(node: Node, w: Floats, by: Floats) -> Floats:
+    """The maker's weights with each output scaled."""
+    rows = as_rows(node, w)
+    return from_rows(node, rows * by.reshape(rows.shape[0], rows.shape[1], 1), w.shape)
+
+
+def columns(node: Node, by: Floats) -> Floats:
+    """The factors of the channels that a reader reads, for each column of its rows: [groups, columns]."""
+    w = node.inputs[1]
+    assert w is not None and w.data is not None
+    groups = int(node.attributes.get("group", 1)) if node.op not in traits.MATRICES else 1
+    taps = 1 if node.op in traits.MATRICES else math.prod(w.data.shape[2:])
+    return np.repeat(by.reshape(groups, -1), taps, axis=1)
+
+
+def scaled_down(node: Node, w: Floats, by: Floats) -> Floats:
+    """The reader's weights divided by the factors of what it reads."""
+    rows = as_rows(node, w)
+    return from_rows(node, rows / columns(node, by)[:, None, :], w.shape)
