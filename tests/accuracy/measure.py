@@ -96,7 +96,6 @@ def _onnx(path: Path, graph: linnet.Graph, folder: Path) -> Path:
 
 
 def _ort(
-    name: str, entry: Entry, path: Path, graph: linnet.Graph, data: dict[str, list[Sample]], cached_only: bool
 ) -> Row:
     whole = hashlib.sha256(path.read_bytes()).hexdigest()[:20], digest(data[CALIBRATION]), digest(data[TEST])
     key = hashlib.sha256(" ".join([*whole, ort.key(), entry.measure]).encode()).hexdigest()[:24]

@@ -100,7 +100,7 @@ def points(entry: Entry, path: Path, calibration: Sequence[Sample], test: Sequen
                 try:
                     _quantized(form, target, feeds, way)
                     got = clean(run(session(str(target)), test, entry.feedback))
-                    found[way] = round(entry.agreement(expected, got), 3)
+                    found[way] = round(float(entry.agreement(expected, got)), 3)
                     break
                 except Exception as error:
                     found[way] = f"{type(error).__name__}: {str(error)[:200]}"
