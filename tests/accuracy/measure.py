@@ -95,8 +95,7 @@ def _onnx(path: Path, graph: linnet.Graph, folder: Path) -> Path:
     return folder / "exported.onnx"
 
 
-def _ort(
-) -> Row:
+def _ort(name: str, entry: Entry, path: Path, graph: linnet.Graph, data: dict[str, list[Sample]]) -> Row:
     whole = hashlib.sha256(path.read_bytes()).hexdigest()[:20], digest(data[CALIBRATION]), digest(data[TEST])
     key = hashlib.sha256(" ".join([*whole, ort.key(), entry.measure]).encode()).hexdigest()[:24]
     file = results_dir() / "ort" / f"{name}-{key}.json"
