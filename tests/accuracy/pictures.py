@@ -103,4 +103,3 @@ def imagenet(image: Array) -> Array:
 def last(image: Array, low: float = 0.0, high: float = 1.0) -> Array:
     """u8 [H,W,3] -> f32 [1,H,W,3] in [low, high]."""
     return (low + (high - low) / 255 * image.astype(np.float32))[None].astype(np.float32)
-

@@ -23,7 +23,10 @@ He sold his bicycle and bought a guitar.|Open the second drawer, and take the ye
 The children built a castle of wet sand.|Call me back in twenty minutes.|This machine has never been repaired.
 They danced until the music stopped.|Which of these keys opens the cellar?|The answer surprised even the teacher."""
 SENTENCES = tuple(s for line in _SENTENCES.splitlines() for s in line.split("|"))
-_VOICES = {CALIBRATION: ("en-us", "en-gb-scotland", "de", "en+f3"), "test": ("en", "en+m3", "en+f2", "en-gb-x-rp", "fr", "en+f4")}
+_VOICES = {
+    CALIBRATION: ("en-us", "en-gb-scotland", "de", "en+f3"),
+    "test": ("en", "en+m3", "en+f2", "en-gb-x-rp", "fr", "en+f4"),
+}
 
 
 @functools.cache

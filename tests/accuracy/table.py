@@ -35,7 +35,9 @@ def shown(rows: Sequence[Row], dtypes: Sequence[str], head: bool = False) -> str
     lines = []
     if head:
         columns = "".join(f"{d:>9}" for d in dtypes)
-        lines.append(f"{'network':<22}{'sure':>6}{columns}{'ORT i8':>9} {'way':<10}{'quantize s':>16}{'kept':>5}{'total s':>8}  measure")
+        lines.append(
+            f"{'network':<22}{'sure':>6}{columns}{'ORT i8':>9} {'way':<10}{'quantize s':>16}{'kept':>5}{'total s':>8}  measure"
+        )
     for row in rows:
         if "error" in row:
             lines.append(f"{row['name']:<22} {row['error']}")

@@ -78,7 +78,9 @@ def page(part: str, number: int, height: int, width: int) -> Array:
     y = int(rng.integers(4, 24))
     while True:
         size = int(rng.integers(14, 34))
-        text = _drawn(words(part, rng, int(rng.integers(4, max(6, width // size)))), _font(int(rng.integers(6)), size), ink, paper)
+        text = _drawn(
+            words(part, rng, int(rng.integers(4, max(6, width // size)))), _font(int(rng.integers(6)), size), ink, paper
+        )
         if y + text.height > height:
             return _noisy(np.asarray(picture), rng)
         picture.paste(text, (int(rng.integers(2, max(3, width - text.width))), y))
