@@ -101,10 +101,11 @@ static void place_column(uint8_t *out, const uint8_t *column, int64_t count, int
 
 /* Copies one part of the bytes of 16-bit weights that are `step` elements apart. */
 static void take_part(const ln_gemm *g, const uint8_t *from, int64_t step, int64_t count, int part, uint8_t *to) {
-    for (int64_t i = 0; i < count; i++) {
+    const int added = g->b.shift + (part == 0 ? 128 : 0), down = part == 0 ? 8 : 0;
+    for (int64_t i = 0; i < count; i++, from += 2 * step) {
         int16_t v;
-        memcpy(&v, from + i * step * 2, sizeof v);
-        to[i] = (uint8_t)(part == 0 ? (v + g->b.shift + 128) >> 8 : v + g->b.shift);
+        memcpy(&v, from, sizeof v);
+        to[i] = (uint8_t)((v + added) >> down);
     }
 }
 

@@ -212,6 +212,10 @@ ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffe
     return parts_of(d, d->constant ? b->packed : b->scratch);
 }
 
+static int32_t integer_of(const ln_depthwise *d, int64_t v, int part) {
+    return (int32_t)(d->parts == 1 ? v : ln_part_of(v, part));
+}
+
 static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
     const ln_depthwise *d = call->state;
     const ln_tensor *w = &call->inputs[1];
@@ -237,17 +241,16 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
             int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) -
                                    ln_requant_w_zero(&d->requant, c)
                              : 0;
-            if (d->narrow)
-                ((int16_t *)parts.taps)[t * d->padded + c] = (int16_t)v;
-            else if (d->parts == 1)
-                ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
-            for (int part = 0; part < d->parts && d->parts == 2; part++)
-                ((int32_t *)parts.taps)[(part * taps + t) * d->padded + c] = (int32_t)ln_part_of(v, part);
+            for (int part = 0; part < d->parts; part++) {
+                const int64_t at = (part * taps + t) * d->padded + c;
+                if (d->narrow)
+                    ((int16_t *)parts.taps)[at] = (int16_t)v;
+                else
+                    ((int32_t *)parts.taps)[at] = integer_of(d, v, part);
+            }
         }
         for (int part = 0; part < d->parts; part++)
-            ((int32_t *)parts.bias)[part * d->padded + c] = !d->sums_fit    ? 0
-                                                            : d->parts == 1 ? (int32_t)value
-                                                                            : (int32_t)ln_part_of(value, part);
+            ((int32_t *)parts.bias)[part * d->padded + c] = d->sums_fit ? integer_of(d, value, part) : 0;
         ((int64_t *)parts.wide_bias)[c] = value;
     }
 }

@@ -61,7 +61,7 @@ void ln_fixed_point(double real, bool single_rounding, int32_t *fixed, int32_t *
  * two parts. */
 static inline int64_t ln_part_of(int64_t v, int part) {
     const int64_t low = (int8_t)(uint8_t)(v & 255);
-    return part == 0 ? (v - low) / 256 : low;
+    return part == 0 ? (v - low) >> 8 : low;
 }
 
 static inline int32_t ln_clamp_i32(int64_t v, int32_t low, int32_t high) {
