@@ -1,0 +1,231 @@
+"""`debug_quantization`: a float graph against its quantized form, layer by layer, and which layers hurt the outputs.
+
+The error of a tensor against the float model says little about its layer, because most of it is inherited. So each layer is
+also measured alone: the quantized layer and the float layer get the same inputs, the float model's values as the quantized
+graph stores them. Their difference is the local error. Added to the float model's tensor, it gives the error of the outputs
+if this layer alone were quantized. Layers are ranked by that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir import traits
+from linnet.ir.function import Function, Node
+from linnet.ir.graph import dtype_of_graph
+from linnet.quantization.agreement import Agreement, decibel
+from linnet.quantization.calibrate import Feeds
+from linnet.quantization.debug_measure import (
+    Histogram,
+    Measurement,
+    Sums,
+    histograms,
+    output_db,
+    relative_noise,
+    special_counts,
+)
+from linnet.quantization.debug_pairs import FLOATS, LIMITS, Pair, infer_function, pairs_of, row_name
+from linnet.quantization.table import Table
+
+if TYPE_CHECKING:
+    from linnet.quantization.debug_fix import Fix
+
+_SHAPES = traits.family("shape")
+DRAWN = 24  # layers that get a histogram
+
+
+@dataclasses.dataclass
+class Layer:
+    """A tensor that both graphs have, and the layer that computes it.
+
+    name: of the tensor. layer, op: of the node; `layer` is its name in a quantization table. dtype: how the quantized graph
+    stores the tensor. sqnr_db, cosine: against the float model. local_db: the SQNR of the layer alone, on inputs without
+    inherited noise. storage: the part of that noise from storing the result. output_db: the SQNR of the outputs if this layer
+    alone were quantized; None if there was no time to measure it. hurt: the same as noise over power. saturated: the share of
+    float values outside the range that can be represented. zeros: the shares of zeros, float and quantized. seen: the range
+    of the float values. range: what the quantized tensor can represent; None if it is stored as f32. broken: values that are
+    infinite or NaN only in the quantized model.
+    """
+
+    name: str
+    layer: str
+    op: str
+    source: str
+    dtype: str
+    sqnr_db: float
+    cosine: float
+    local_db: float
+    storage: float
+    output_db: float | None
+    hurt: float | None
+    saturated: float
+    zeros: tuple[float, float]
+    seen: tuple[float, float]
+    range: tuple[float, float] | None
+    broken: int
+    histogram: Histogram | None = None
+
+
+@dataclasses.dataclass
+class LeftFloat:
+    """A product that computes in floats in the quantized graph, and why."""
+
+    layer: str
+    op: str
+    dtype: str
+    why: str
+
+
+@dataclasses.dataclass
+class DebugReport:
+    """What `debug_quantization` found. layers: in the order of the graph. output_db: the SQNR of all outputs together, and
+    `outputs` the figures of each. special: by op, the values at the limits of their type, infinities and NaN. fix: what
+    `linnet.quantization.debug_fix.find_fix` found, if it was asked."""
+
+    dtype: str
+    samples: int
+    output_db: float
+    outputs: dict[str, dict[str, float | None]]
+    layers: list[Layer]
+    left: list[LeftFloat]
+    special: list[dict[str, Any]]
+    fix: Fix | None = None
+
+    @property
+    def ranked(self) -> list[Layer]:
+        """The layers, worst first: those whose values break, then by what they alone do to the outputs."""
+        return sorted(self.layers, key=_badness)
+
+    @property
+    def hurt(self) -> float:
+        """The sum over the layers of what each alone does to the outputs."""
+        return sum(layer.hurt or 0.0 for layer in self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, with the layers worst first."""
+        found = dataclasses.asdict(self)
+        found["layers"] = [dataclasses.asdict(layer) for layer in self.ranked]
+        return found
+
+
+def _badness(layer: Layer) -> tuple[float, float]:
+    return (-layer.hurt if layer.hurt is not None else 0.0, layer.local_db)
+
+
+def debug_quantization(
+    float_graph: Graph,
+    quantized_graph: Graph,
+    samples: Iterable[Feeds],
+    *,
+    limit: int | None = 16,
+    table: Table | None = None,
+    seconds: float = 60.0,
+    threads: int | None = None,
+    draw: bool = False,
+) -> DebugReport:
+    """Compares a graph with its quantized form, as `linnet.quantize` returns it, on samples.
+
+    samples: dictionaries {input name: array}, which can be iterated more than once. limit: how many of them are used. table:
+    the overrides that the quantized graph was made with, to explain which layers stay float. seconds: how long the errors of
+    single layers are followed to the outputs. draw: also count histograms of the worst layers. Memory does not grow with the
+    number of samples: one sample is run at a time, and the tensors in groups. Raises UsageError if the graphs are not of one
+    network or there is no sample.
+    """
+    chosen = _Limited(samples, limit)
+    pairs = pairs_of(float_graph, quantized_graph)
+    measure = Measurement(float_graph, quantized_graph, pairs, threads)
+    sums, outputs, count = measure.sums(chosen, seconds)
+    made = [_layer(pair, sums[pair.name]) for pair in pairs]
+    report = DebugReport(
+        dtype_of_graph(quantized_graph), count, output_db(outputs.values()),
+        {name: found.figures() for name, found in outputs.items()}, made,
+        left_float(float_graph, quantized_graph, table or Table()), special_counts(quantized_graph, chosen, threads),
+    )  # fmt: skip
+    if draw:
+        names = {layer.name for layer in report.ranked[:DRAWN]}
+        drawn = histograms(measure, [pair for pair in pairs if pair.name in names], sums, chosen)
+        for layer in made:
+            layer.histogram = drawn.get(layer.name)
+    return report
+
+
+class _Limited:
+    """The first samples, again in each iteration."""
+
+    def __init__(self, samples: Iterable[Feeds], limit: int | None) -> None:
+        if limit is not None and limit < 1:
+            raise UsageError("the number of samples is too small", code=101, expected="1 or more", got=str(limit))
+        if iter(samples) is samples:  # a generator would be empty the second time
+            samples = list(itertools.islice(samples, limit))
+        self.samples, self.limit = samples, limit
+
+    def __iter__(self) -> Any:
+        return itertools.islice(iter(self.samples), self.limit)
+
+
+def _layer(pair: Pair, sums: Sums) -> Layer:
+    count = max(sums.whole.count, 1)
+    noise = sums.local.noise
+    return Layer(
+        pair.name, row_name(_heaviest(pair)), pair.node.op, pair.node.source, pair.new.dtype, sums.whole.sqnr,
+        sums.whole.cosine, sums.local.sqnr, min(1.0, sums.storage / noise) if noise else 0.0,
+        None if sums.hurt is None else decibel(1.0, sums.hurt), sums.hurt, sums.saturated / count,
+        (sums.zeros[0] / count, sums.zeros[1] / count), (sums.low, sums.high), pair.limits, sums.broken,
+    )  # fmt: skip
+
+
+def _heaviest(pair: Pair) -> Node:
+    """The node after which a part of the graph is named: its product, if it has one, else the last node."""
+    return next((node for node in reversed(pair.part) if node.op in traits.PRODUCTS), pair.node)
+
+
+def score(sums: Iterable[Agreement]) -> float:
+    """The SQNR of outputs together, in dB."""
+    return decibel(1.0, relative_noise(sums))
+
+
+def left_float(old: Graph, new: Graph, table: Table) -> list[LeftFloat]:
+    """The products that compute in floats although the graph is quantized to integers."""
+    if dtype_of_graph(new) not in LIMITS and dtype_of_graph(new) != "auto":
+        return []
+    known = {(node.op, node.name or node.outputs[0].name): node for node in infer_function(new).nodes}
+    found = []
+    shapes = _from_shapes(infer_function(old))
+    for node in infer_function(old).nodes:
+        made = known.get((node.op, row_name(node)))
+        first = made.inputs[0] if made is not None and made.inputs else None
+        if node.op in traits.PRODUCTS and first is not None and first.dtype in FLOATS:
+            found.append(LeftFloat(row_name(node), node.op, first.dtype, _why(node, table, shapes)))
+    return found
+
+
+def _why(node: Node, table: Table, shapes: set[int]) -> str:
+    names = [node.name, *(t.name for t in node.outputs)]
+    if (asked := table.dtype(*names, default="")) in FLOATS:
+        return f"the table says {asked}"
+    if node.source.startswith(("preprocess:", "postprocess:")):
+        return "a step before or after the network"
+    if any(id(t) in shapes for t in node.outputs):
+        return "computed from shapes, which integers of 8 bits could not hold"
+    x, w, *rest = [*node.inputs, None, None][:3]
+    if x is not None and x.data is not None:
+        return "its first operand is constant"
+    if rest and rest[0] is not None and rest[0].data is None:
+        return "its bias is computed in the run"
+    if w is not None and w.data is None:
+        return "its second operand is computed in the run"
+    return "kept by the quantizer"
+
+
+def _from_shapes(function: Function) -> set[int]:
+    known: set[int] = set()
+    for node in function.nodes:
+        inputs = [t for t in node.inputs if t is not None]
+        if node.op in _SHAPES or (inputs and all(id(t) in known or t.data is not None for t in inputs)):
+            known.update(id(t) for t in node.outputs)
+    return known

@@ -1,0 +1,258 @@
+"""Which layers to compute at a higher precision: `find_fix` tries the layers that hurt, and keeps the fewest that restore the
+outputs.
+
+Each try quantizes the float graph again with a table and measures the outputs, so the result is what the table gives, not an
+estimate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from linnet.clib.errors import Error, UsageError
+from linnet.facade import Graph
+from linnet.ir import traits
+from linnet.ir.function import Node, Tensor
+from linnet.quantization.agreement import Agreement, decibel
+from linnet.quantization.calibrate import Feeds
+from linnet.quantization.debug import DebugReport, Layer
+from linnet.quantization.debug_measure import real_output, relative_noise
+from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of, row_names
+from linnet.quantization.subjects import adapted
+from linnet.quantization.table import Row, Table
+from linnet.session.model import Model
+from linnet.session.session import Session
+
+HIGHER = {"i8": ("i16", "f32"), "auto": ("i16", "f32"), "i16": ("f32",), "f16": ("f32",), "bf16": ("f32",)}
+_SHARE = 0.05  # of the noise of all layers: a layer with less is no candidate
+_CLOSE = 0.5  # dB: how much worse a cheaper way may be
+_GAIN = 1.5  # dB: without a target, a layer that gains less is left as it is
+_SOME = 0.1  # dB: the same with a target
+ENOUGH = {"i8": 30.0, "auto": 30.0}  # dB: without a target, no further layer is tried from here on
+_ENOUGH_16 = 50.0  # dB: the same for dtypes of 16 bits
+
+
+@dataclasses.dataclass
+class Try:
+    """A layer at a higher precision. rows: {name in the table: dtype}. output_db: the SQNR of the outputs with these rows and
+    no others, None if the graph cannot be quantized so."""
+
+    name: str
+    layer: str
+    rows: dict[str, str]
+    output_db: float | None
+
+
+@dataclasses.dataclass
+class Fix:
+    """before, after: the SQNR of the outputs in dB without and with `rows`. best: with the rows of all candidates. layers: the
+    tensors that are fixed, in the order in which they were chosen. table: the base table with the rows, ready to write."""
+
+    before: float
+    after: float
+    best: float
+    target: float
+    reached: bool
+    layers: list[str]
+    rows: dict[str, str]
+    tries: list[Try]
+    quantizations: int
+    note: str
+    table: Table
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{name} {dtype}" for name, dtype in self.rows.items()]
+
+
+def find_fix(
+    report: DebugReport,
+    float_graph: Graph,
+    quantized_graph: Graph,
+    requantize: Callable[[Table], Graph],
+    samples: Iterable[Feeds],
+    *,
+    table: Table | None = None,
+    target: float | None = None,
+    within: float = 1.0,
+    most: int = 8,
+    limit: int | None = 16,
+    seconds: float = 120.0,
+    threads: int | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> Fix:
+    """Tries the layers that a report ranks worst at higher precisions, and chooses the fewest that are needed.
+
+    requantize: quantizes the float graph with a table, on the calibration data that the quantized graph was made with. table:
+    what that graph's table said; the rows of the fix are added behind it. target: the SQNR of the outputs to reach, in dB.
+    None: within `within` dB of what all candidates together give. most: how many layers are candidates at first. seconds: no
+    further candidate is tried after this time. progress: is called with a line before each try. Raises UsageError for a
+    target that is not finite.
+    """
+    if target is not None and not math.isfinite(target):
+        raise UsageError("the target is not finite", code=101, expected="an SQNR in dB, such as 30", got=str(target))
+    search = _Search(float_graph, requantize, _first(samples, limit), table or Table(), threads, progress)
+    before = search.measured(quantized_graph)
+    pairs = {pair.name: pair for pair in pairs_of(float_graph, quantized_graph)}
+    ladder, end = HIGHER.get(report.dtype, ("f32",)), time.monotonic() + seconds
+    good = ENOUGH.get(report.dtype, _ENOUGH_16) if target is None else target
+    tries, chosen, note = list[Try](), list[Try](), ""
+    noise = before
+    for layer in _candidates(report, most if target is None else 4 * most):
+        if chosen and decibel(1.0, noise) >= (good):
+            break
+        if chosen and time.monotonic() > end:
+            note = f"stopped after {seconds:g} seconds; more layers may hurt"
+            break
+        done = {layer.name, *(t.name for t in chosen)}
+        left = sum(o.hurt or 0.0 for o in report.layers if o.name not in done and math.isfinite(o.hurt or 0.0))
+        enough = min(decibel(1.0, left) - 1.0, good)
+        found = search.ways_of(layer, _ways(pairs[layer.name], layer, ladder), _union(chosen), enough)
+        tries += found
+        usable = [t for t in found if t.output_db is not None]
+        top = max((t.output_db for t in usable if t.output_db is not None), default=-math.inf)
+        if usable and top > decibel(1.0, noise) + (_GAIN if target is None else _SOME):
+            chosen.append(next(t for t in usable if t.output_db is not None and t.output_db >= top - _CLOSE))
+            noise = search.noise(_union(chosen))
+    best = decibel(1.0, noise)
+    if not chosen and not note:
+        note = (
+            f"no layer alone gains {_GAIN:g} dB; give a target to fix several" if target is None else "no layer gains"
+        )
+    goal = best - within if target is None else target
+    kept = search.fewest(chosen, min(goal, best))
+    rows = _union(kept)
+    after = decibel(1.0, search.noise(rows)) if rows else decibel(1.0, before)
+    remark = f"debug-quant: outputs {decibel(1.0, before):.1f} -> {after:.1f} dB"
+    made = Table([*search.table.rows, *(Row(name, dtype, remark) for name, dtype in rows.items())])
+    return Fix(
+        decibel(1.0, before), after, best, goal, after >= goal, [t.name for t in kept], rows, tries, search.count, note, made
+    )  # fmt: skip
+
+
+def _first(samples: Iterable[Feeds], limit: int | None) -> list[Feeds]:
+    return list(itertools.islice(iter(samples), limit))
+
+
+def _candidates(report: DebugReport, most: int) -> list[Layer]:
+    """The layers that hurt, worst first: each has a share of the noise that the layers behind it leave."""
+    ranked = [layer for layer in report.ranked if layer.hurt is not None and layer.hurt > 0.0]
+    found = []
+    for i, layer in enumerate(ranked[:most]):
+        left = sum(other.hurt or 0.0 for other in ranked[i:] if math.isfinite(other.hurt or 0.0))
+        if i == 0 or not math.isfinite(layer.hurt or 0.0) or (layer.hurt or 0.0) >= _SHARE * left:
+            found.append(layer)
+    return found
+
+
+def _union(tries: Iterable[Try]) -> dict[str, str]:
+    """The rows together; of two dtypes for a layer the higher one."""
+    order = ("i8", "i16", "f16", "bf16", "f32")
+    rows: dict[str, str] = {}
+    for t in tries:
+        for name, dtype in t.rows.items():
+            rows[name] = max(rows.get(name, dtype), dtype, key=order.index)
+    return rows
+
+
+def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str]]:
+    """Rows for a table that may remove the noise of a layer, cheapest first.
+
+    How a tensor is stored depends on the layers that read it. So where most of the noise is from storing the result, the
+    readers come first, else the layer itself.
+    """
+    own, readers = row_names(pair.part), row_names(_readers(pair))
+    stored = layer.dtype in LIMITS and layer.storage >= 0.5
+    ways = []
+    for dtype in ladder:
+        groups = [readers, [*own, *readers]] if stored else [own, [*own, *readers]]
+        ways += [dict.fromkeys(names, dtype) for names in groups if names]
+    return [way for i, way in enumerate(ways) if way not in ways[:i]]
+
+
+def _readers(pair: Pair) -> list[Node]:
+    """The nodes that read a tensor, and behind those that only move values, the nodes that read theirs."""
+    consumers: Mapping[Tensor, list[Node]] = pair.old.function.consumers()
+    found: dict[Node, None] = {}
+    todo: list[Tensor] = [pair.old]
+    while todo:
+        for node in consumers.get(todo.pop(), []):
+            if node in found:
+                continue
+            found[node] = None
+            if node.op in _MOVES:
+                todo.extend(node.outputs)
+    return list(found)
+
+
+_MOVES = traits.having("integers", "moves", "averages")
+
+
+class _Search:
+    """Quantizes with rows and measures the outputs; no set of rows is tried twice."""
+
+    def __init__(
+        self, graph: Graph, requantize: Callable[[Table], Graph], samples: list[Feeds], table: Table, threads: int | None,
+        progress: Callable[[str], object] | None,
+    ) -> None:  # fmt: skip
+        self.requantize, self.samples, self.table = requantize, samples, table
+        self.threads, self.progress = threads, progress or (lambda text: None)
+        session = Session(Model(graph), threads=threads)
+        self.wanted = [session.run(feeds) for feeds in samples]
+        self.names = list(graph.signatures["infer"].outputs)
+        self.known: dict[frozenset[tuple[str, str]], float] = {}
+        self.count = 0
+
+    def measured(self, graph: Graph) -> float:
+        """The noise of a graph's outputs over their power."""
+        session = Session(Model(graph), threads=self.threads)
+        entry = graph.signatures["infer"]
+        tensors = dict(zip(entry.outputs, infer_function(graph).outputs, strict=True))
+        sums = {name: Agreement() for name in self.names}
+        for feeds, wanted in zip(self.samples, self.wanted, strict=True):
+            got = session.run(adapted(feeds, session.inputs))
+            for name, theirs in zip(self.names, entry.outputs, strict=True):
+                sums[name].add(wanted[name], real_output(got[theirs], tensors[theirs]))
+        return relative_noise(sums.values())
+
+    def noise(self, rows: Mapping[str, str]) -> float:
+        """As `measured`, with these rows behind the table. Raises what `requantize` raises."""
+        key = frozenset(rows.items())
+        if key not in self.known:
+            self.count += 1
+            table = Table([*self.table.rows, *(Row(name, dtype) for name, dtype in rows.items())])
+            self.known[key] = self.measured(self.requantize(table))
+        return self.known[key]
+
+    def ways_of(
+        self, layer: Layer, ways: Sequence[dict[str, str]], rows: Mapping[str, str], enough: float
+    ) -> list[Try]:
+        """Tries the ways, each beside the rows that are chosen already, until one gives the SQNR that the other layers
+        allow."""
+        found: list[Try] = []
+        for way in ways:
+            both = _union([Try("", "", dict(rows), None), Try("", "", way, None)])
+            if both == rows:
+                continue
+            self.progress(f"{layer.name}: {', '.join(sorted(set(way.values())))} for {', '.join(way)}")
+            made: float | None = None
+            with contextlib.suppress(Error):  # such as a dtype that the quantizer refuses
+                made = decibel(1.0, self.noise(both))
+            found.append(Try(layer.name, layer.layer, way, made))
+            if made is not None and made >= enough:
+                break
+        return found
+
+    def fewest(self, chosen: Sequence[Try], goal: float) -> list[Try]:
+        """Leaves out what the goal does not need: first from the end, where the gains are smallest, then any."""
+        kept = list(chosen)
+        for t in reversed(chosen):
+            rest = [other for other in kept if other is not t]
+            if rest and decibel(1.0, self.noise(_union(rest))) >= goal:
+                kept = rest
+        return kept

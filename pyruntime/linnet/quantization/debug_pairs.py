@@ -1,0 +1,255 @@
+"""Tensors that a float graph and its quantized graph have under one name, and the float graph cut at these tensors, whose
+parts can be run on what the quantized model saw."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.clib.errors import UsageError
+from linnet.facade import Graph
+from linnet.ir.dtypes import Quantization, numpy_dtype
+from linnet.ir.function import Function, Node, Tensor
+from linnet.ir.graph import Signature
+
+Array = npt.NDArray[Any]
+FLOATS = ("f32", "f16", "bf16")
+LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767)}
+
+
+@dataclasses.dataclass(eq=False)
+class Pair:
+    """A tensor of both graphs. part: the nodes of the float graph that compute it from other pairs, in order. reads: the
+    pairs and inputs that they read, by name."""
+
+    name: str
+    old: Tensor
+    new: Tensor
+    part: list[Node]
+    reads: list[str]
+
+    @property
+    def node(self) -> Node:
+        """The node that computes the float tensor."""
+        assert self.old.node is not None
+        return self.old.node
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """The least and greatest number that the quantized tensor can hold, or None if it is stored as f32."""
+        if self.new.dtype == "f16":
+            return -65504.0, 65504.0
+        q = self.new.quantization
+        if q is None or self.new.dtype not in LIMITS or q.scale.size != 1:
+            return None
+        low, high = LIMITS[self.new.dtype]
+        scale, zero = float(q.scale.reshape(-1)[0]), float(q.zero.reshape(-1)[0])
+        return (low - zero) * scale, (high - zero) * scale
+
+
+def infer_function(graph: Graph) -> Function:
+    """The function of the signature `infer`. Raises UsageError if there is none."""
+    if "infer" not in graph.signatures:
+        raise UsageError(
+            "the graph has no signature 'infer'", code=102, got=", ".join(graph.signatures) or "none",
+            hint="quantize and compare inference graphs",
+        )  # fmt: skip
+    return graph.signatures["infer"].function
+
+
+def pairs_of(old: Graph, new: Graph) -> list[Pair]:
+    """The float tensors that nodes of `old` compute and that `new` has under the same name, in the order of the nodes. Where
+    a node of another name computes the tensor of `new`, names with a number behind them count too.
+
+    Raises UsageError if there is none: the graphs are then not of one network.
+    """
+    mine, theirs = infer_function(old), infer_function(new)
+    known = _counterparts(mine, theirs)
+    hidden, also = _other_meanings(old, mine), _other_meanings(new, theirs)
+    found: dict[Tensor, str] = {}
+    for node in mine.nodes:
+        for tensor in node.outputs:
+            other = known.get(tensor.name)
+            if other is None or tensor.dtype != "f32" or tensor.name in hidden or other.name in also:
+                continue
+            if (other.dtype in FLOATS or other.quantization is not None) and _same_shape(tensor, other):
+                found[tensor] = tensor.name
+    if not found:
+        raise UsageError(
+            "the two graphs have no float tensor of the same name", code=101, expected="a model and its quantized form",
+            got=f"{len(mine.nodes)} and {len(theirs.nodes)} nodes",
+            hint="quantize the same file, with the same --image and --shape",
+        )  # fmt: skip
+    return [Pair(t.name, t, known[t.name], *_behind(t, found, mine)) for t in found]
+
+
+def _counterparts(mine: Function, theirs: Function) -> dict[str, Tensor]:
+    """{name of a float tensor: the first tensor of the quantized graph that stands for it}."""
+    tensors = {t.name: t for node in mine.nodes for t in node.outputs}
+    named = {(node.op, node.name) for node in mine.nodes if node.name}
+    found: dict[str, Tensor] = {}
+    for exact in (True, False):
+        for node in theirs.nodes:
+            for t in node.outputs:
+                if exact:
+                    name = t.name
+                    other = (node.op, node.name) in named and name in tensors and not _computes(node, tensors[name])
+                else:
+                    name = next((n for n in _shorter(t.name) if n in tensors and _computes(node, tensors[n])), "")
+                    other = False
+                if name in tensors and name not in found and not other and t not in found.values():
+                    found[name] = t
+    return found
+
+
+def _computes(node: Node, tensor: Tensor) -> bool:
+    """Whether a node of the quantized graph is the one that computes a float tensor, perhaps with the clamp behind it."""
+    made = tensor.node
+    before = made.inputs[0].node if made is not None and made.inputs and made.inputs[0] is not None else None
+    return any(n is not None and (n.op, n.name) == (node.op, node.name) for n in (made, before))
+
+
+def _shorter(name: str) -> list[str]:
+    """The names that are left without the numbers at the end, longest first."""
+    found = []
+    while (match := re.fullmatch(r"(.+)_\d+", name)) is not None:
+        name = match[1]
+        found.append(name)
+    return found
+
+
+def _other_meanings(graph: Graph, function: Function) -> set[str]:
+    """Names by which a session feeds or fetches another tensor than the one that has this name."""
+    signature = graph.signatures["infer"]
+    ports = [
+        *zip(signature.inputs, function.inputs, strict=True),
+        *zip(signature.outputs, function.outputs, strict=True),
+    ]
+    return {name for name, tensor in ports if name != tensor.name}
+
+
+def _same_shape(a: Tensor, b: Tensor) -> bool:
+    if a.shape is None or b.shape is None:
+        return True
+    return len(a.shape) == len(b.shape) and all(
+        x == y or not isinstance(x, int) or not isinstance(y, int) for x, y in zip(a.shape, b.shape, strict=True)
+    )
+
+
+def _behind(tensor: Tensor, found: dict[Tensor, str], function: Function) -> tuple[list[Node], list[str]]:
+    """The nodes between a tensor and the nearest pairs and inputs, and the names of those."""
+    assert tensor.node is not None
+    inputs = dict(zip(function.inputs, graph_inputs(function), strict=True))
+    nodes, reads, todo = {tensor.node}, dict[str, None](), [tensor.node]
+    while todo:
+        for t in todo.pop().inputs:
+            if t is None or t.data is not None or t.variable is not None:
+                continue
+            if t in found or t in inputs:
+                reads[found[t] if t in found else inputs[t]] = None
+            elif t.node is not None and t.node not in nodes:
+                nodes.add(t.node)
+                todo.append(t.node)
+    return [node for node in function.nodes if node in nodes], list(reads)
+
+
+def graph_inputs(function: Function) -> list[str]:
+    """The names by which the signature `infer` knows the inputs of its function."""
+    graph: Any = function.graph
+    return list(graph.signatures["infer"].inputs)
+
+
+CUT = "cut:"
+
+
+def cut(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
+    """A graph with each of these tensors as an output, and with an input CUT + name that its readers read instead. So every
+    part between them can be run alone or with others, on given inputs. tensors: {name of a pair: the graph's tensor}."""
+    made = graph.copy()
+    signature = made.signatures["infer"]
+    function = signature.function
+    names = {t.name: name for name, t in tensors.items()}
+    found = {names[t.name]: t for node in function.nodes for t in node.outputs if t.name in names}
+    fed = {
+        t: Tensor(function, function.unique(f"{CUT}{name}"), t.dtype, t.shape, quantization=t.quantization)
+        for name, t in found.items()
+    }
+    for node in function.nodes:
+        node.inputs = [fed.get(t, t) if t is not None else None for t in node.inputs]
+    function.inputs = [*function.inputs, *fed.values()]
+    function.outputs = [found[name] for name in tensors]
+    inputs = [*signature.inputs, *(f"{CUT}{name}" for name in found)]
+    for name in list(made.signatures):
+        if name != "infer":
+            del made.signatures[name]
+    made.signatures["infer"] = Signature(function, inputs, list(tensors))
+    return made
+
+
+def real(array: Array, tensor: Tensor) -> Array:
+    """f32 numbers of a tensor's values: dequantized, or widened."""
+    q = tensor.quantization
+    if q is not None and tensor.dtype in LIMITS:
+        scale, zero = _broadcast(q, array.ndim)
+        made: Array = (array.astype(np.float32) - zero) * scale
+        return made.astype(np.float32)
+    if tensor.dtype == "bf16" and array.dtype == np.uint16:
+        wide: Array = (array.astype(np.uint32) << 16).view(np.float32)
+        return wide
+    return array.astype(np.float32)
+
+
+def stored(array: Array, tensor: Tensor) -> Array:
+    """The values of the quantized tensor for numbers: rounded, and at the ends of its range where they lie beyond."""
+    q = tensor.quantization
+    if q is not None and tensor.dtype in LIMITS:
+        scale, zero = _broadcast(q, array.ndim)
+        low, high = LIMITS[tensor.dtype]
+        with np.errstate(invalid="ignore", over="ignore"):
+            held: Array = np.nan_to_num(np.clip(np.rint(array / scale) + zero, low, high))
+        return held.astype(numpy_dtype(tensor.dtype))
+    if tensor.dtype == "f16":
+        with np.errstate(over="ignore"):
+            return array.astype(np.float16)
+    if tensor.dtype == "bf16":
+        bits: Array = np.ascontiguousarray(array, np.float32).view(np.uint32)
+        half: Array = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        return half
+    return array
+
+
+def _broadcast(q: Quantization, rank: int) -> tuple[Array, Array]:
+    scale, zero = q.scale.astype(np.float32).reshape(-1), q.zero.astype(np.float32).reshape(-1)
+    if q.axis is None or scale.size == 1:
+        return scale[:1].reshape(()), zero[:1].reshape(())
+    shape = [1] * rank
+    shape[q.axis] = scale.size
+    return scale.reshape(shape), zero.reshape(shape)
+
+
+def groups_of(pairs: Sequence[Pair], sizes: dict[str, int], most: int) -> list[list[Pair]]:
+    """The pairs in groups whose tensors have at most so many elements together, at least one pair each."""
+    made: list[list[Pair]] = []
+    held = 0
+    for pair in pairs:
+        size = sizes.get(pair.name, 0) + sum(sizes.get(name, 0) for name in pair.reads)
+        if not made or held + size > most:
+            made.append([])
+            held = 0
+        made[-1].append(pair)
+        held += size
+    return made
+
+
+def row_name(node: Node) -> str:
+    """The name of a node in a quantization table."""
+    return node.name or node.outputs[0].name
+
+
+def row_names(nodes: Iterable[Node]) -> list[str]:
+    return list(dict.fromkeys(row_name(node) for node in nodes))
