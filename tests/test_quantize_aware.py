@@ -139,7 +139,7 @@ def _ends(graph: linnet.Graph) -> tuple[linnet.Tensor, linnet.Tensor]:
 @pytest.mark.parametrize(
     "bits, outlier, ranges, gain",
     [
-        (2, 1, "average", 0.5),
+        (2, 1, "average", 0.3),
         (3, 1, "learned", 0.0),
         (8, 100, "average", 0.02),
     ],

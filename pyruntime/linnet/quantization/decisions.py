@@ -15,6 +15,7 @@ from linnet.ir.function import Function, Node, Tensor
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import Choice, choose, noise
 from linnet.quantization.clamps import clamp_limits
+from linnet.quantization.equalize import Factors, factors
 from linnet.quantization.intervals import may_overflow
 from linnet.quantization.observe import Batches, Observation, Seen
 from linnet.quantization.scheme import (
@@ -41,13 +42,15 @@ class Options:
     """How the quantizer decides what the table does not say.
 
     calibrator: of the ranges of 8-bit tensors. careful: weights are rounded so that errors cancel. correct: the mean of what
-    rounding loses goes into the bias. saves_traffic: large tensors are stored as integers although no integer op needs it, where
-    their noise is below `traffic_noise`. headroom: of 16-bit ranges over the largest value seen. weight_noise: of the outputs of
-    a product with 16-bit activations, above which its weights get 16 bits."""
+    rounding loses goes into the bias. equalize: channels between two products are scaled. saves_traffic: large tensors are
+    stored as integers although no integer op needs it, where their noise is below `traffic_noise`. headroom: of 16-bit ranges
+    over the largest value seen. weight_noise: of the outputs of a product with 16-bit activations, above which its weights get
+    16 bits."""
 
     calibrator: str = "auto"
     careful: bool = True
     correct: bool = True
+    equalize: bool = False
     saves_traffic: bool = True
     traffic_noise: float = 1e-3
     headroom: float = 1.25
@@ -89,8 +92,13 @@ class Decisions:
         self.folded_clamps = self._clamps_after_integers()
         self.passing: set[Node] = set()  # nodes that move integers unchanged
         self.stored = self._stored_forms()
+        self.factors: Factors = {}
         if observation is not None:
             self._settle(observation.seen)
+            if self.options.equalize:
+                own = set(self.old.nodes)
+                found = [pair for pair in observation.pairs if pair.maker in own]
+                self.factors = factors(found, observation.peaks, self._most)
 
     # ---- decisions ---------------------------------------------------------------------------------------------
 
@@ -318,6 +326,21 @@ class Decisions:
                 )
             self.choices[root] = choice
             self.ranges[root] = Range(choice.low, choice.high)
+
+    def _most(self, tensor: Tensor) -> float:
+        """The largest value that the range of a tensor with 8 bits holds; 0 for others, and where products are not integers."""
+        found = self.ranges.get(self.root(tensor))
+        makers = (
+            {tensor.node, *(p.maker for p in self.observation.pairs if p.between is tensor)}
+            if self.observation
+            else set()
+        )
+        integer = all(
+            n in self.integer_nodes for n in (*self.consumers.get(tensor, []), *makers) if n and n.op in INTEGER_OPS
+        )
+        if found is None or found.empty or self.stored.get(tensor) != "i8" or not integer:
+            return 0.0
+        return max(-found.low, found.high)
 
     def take(self, ranges: Mapping[str, Range]) -> bool:
         """Takes known ranges by name. Returns whether no other ranges are needed."""

@@ -111,6 +111,8 @@ class Search:
         judge = Judge(self.graph, batches, _SAMPLES[self.effort], self.threads)
         kept, least = self.quantizers, judge.error(best)
         changes: list[dict[str, Any]] = [{"saves_traffic": False}]
+        if self.observation is not None and self.observation.pairs and self.dtype == "i8":
+            changes.append({"equalize": True})
         if self.free and self.dtype == "i8":
             changes += [{"calibrator": name} for name in ("mean", "minmax", "percentile")]
         if self.effort == "best":

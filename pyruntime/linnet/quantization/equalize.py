@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor
 from linnet.quantization.clamps import clamp_limits
@@ -17,6 +19,7 @@ from linnet.quantization.rows import as_rows, from_rows
 
 _MOST = 8.0  # by which a channel is scaled: the reader's weights of this channel lose as much of their precision
 Floats = npt.NDArray[np.float64]
+Factors = dict[Node, dict[str, Floats]]  # of a product: of the channels that it made, and that it read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +49,14 @@ def pairs(function: Function) -> list[Pair]:
         if len(users) != 1 or between in outputs or users[0].inputs[0] is not between or not _constant(users[0]):
             continue
         axis = _axis(maker)
-        if axis is not None and axis == _axis(users[0]) and _channels(maker) == _read(users[0]):
+        if axis == _axis(users[0]) and _channels(maker) == _read(users[0]):
             found.append(Pair(maker, between, users[0], axis))
     return found
+
+
+def pairs_of(graph: Graph, observed: Container[Tensor]) -> list[Pair]:
+    """The pairs in all functions of a graph, between which a tensor was observed."""
+    return [pair for function in graph.functions for pair in pairs(function) if pair.between in observed]
 
 
 def _constant(node: Node) -> bool:
@@ -61,7 +69,7 @@ def _constant(node: Node) -> bool:
     return node.op not in traits.MATRICES or (w.data.ndim == 2 and not node.attributes.get("transpose_a", False))
 
 
-def _axis(node: Node) -> int | None:
+def _axis(node: Node) -> int:
     """The axis of the channels: -1 for matrices and channels last, else 1."""
     return -1 if node.op in traits.MATRICES else int(node.attributes.get("channel_axis", 1))
 
@@ -78,39 +86,40 @@ def _read(node: Node) -> int:
     w = node.inputs[1]
     assert w is not None and w.data is not None
     if node.op in traits.MATRICES:
-        return as_rows(node, w.data).shape[2]
-    return w.data.shape[1] * int(node.attributes.get("group", 1))
+        return int(as_rows(node, w.data).shape[2])
+    return int(w.data.shape[1]) * int(node.attributes.get("group", 1))
 
 
-def factors(found: Iterable[Pair], peaks: dict[Tensor, Floats], ranges: dict[Tensor, float]) -> dict[Node, Floats]:
-    """For each maker the factors of its channels. peaks: the largest value of each channel. ranges: the largest value that the
-    tensor's range holds."""
-    table: dict[Node, Floats] = {}
+def factors(found: Iterable[Pair], peaks: Mapping[Tensor, Floats], most: Callable[[Tensor], float]) -> Factors:
+    """The factors of the channels between each pair. peaks: the largest value of each channel. most: the largest value that a
+    tensor's range holds, 0 if it stores no integers."""
+    table: Factors = {}
     for pair in found:
-        peak, most = peaks.get(pair.between), ranges.get(pair.between, 0.0)
-        if peak is None or most <= 0:
+        peak, end = peaks.get(pair.between), most(pair.between)
+        if peak is None or end <= 0 or len(peak) != _channels(pair.maker):
             continue
-        room = np.clip(most / np.maximum(peak, most * 1e-6), 1.0, _MOST)
-        table[pair.maker] = np.where(peak > most * 1e-6, np.sqrt(room), 1.0)
+        room = np.clip(end / np.maximum(peak, end * 1e-6), 1.0, _MOST)
+        by = np.where(peak > end * 1e-6, np.sqrt(room), 1.0)
+        table.setdefault(pair.maker, {})["made"] = by
+        table.setdefault(pair.reader, {})["read"] = by
     return table
 
 
-def scaled_up(node: Node, w: Floats, by: Floats) -> Floats:
-    """The maker's weights with each output scaled."""
-    rows = as_rows(node, w)
-    return from_rows(node, rows * by.reshape(rows.shape[0], rows.shape[1], 1), w.shape)
+def scaled(node: Node, w: npt.NDArray[Any], by: Mapping[str, Floats]) -> Floats:
+    """The weights with each output scaled up, and divided by the factors of what they read."""
+    rows = as_rows(node, np.asarray(w, np.float64))
+    if "made" in by:
+        rows = rows * by["made"].reshape(rows.shape[0], rows.shape[1], 1)
+    if "read" in by:
+        rows = rows / columns(node, by["read"])[:, None, :]
+    return from_rows(node, rows, w.shape)
 
 
 def columns(node: Node, by: Floats) -> Floats:
-    """The factors of the channels that a reader reads, for each column of its rows: [groups, columns]."""
+    """The factors of the channels that a product reads, for each column of its rows: [groups, columns]."""
     w = node.inputs[1]
     assert w is not None and w.data is not None
-    groups = int(node.attributes.get("group", 1)) if node.op not in traits.MATRICES else 1
-    taps = 1 if node.op in traits.MATRICES else math.prod(w.data.shape[2:])
+    matrix = node.op in traits.MATRICES
+    groups = 1 if matrix else int(node.attributes.get("group", 1))
+    taps = 1 if matrix else math.prod(w.data.shape[2:])
     return np.repeat(by.reshape(groups, -1), taps, axis=1)
-
-
-def scaled_down(node: Node, w: Floats, by: Floats) -> Floats:
-    """The reader's weights divided by the factors of what it reads."""
-    rows = as_rows(node, w)
-    return from_rows(node, rows / columns(node, by)[:, None, :], w.shape)

@@ -18,6 +18,7 @@ from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.quantization.calibrate import Feeds
+from linnet.quantization.equalize import pairs_of
 from linnet.quantization.rounding import Rounding
 from linnet.quantization.rows import Rows
 
@@ -217,6 +218,9 @@ class Observation:
             if node.inputs[0] is not None:
                 self.readers.setdefault(node.inputs[0], []).append(rows)
         self.rounding = Rounding(self.rows)
+        self.pairs = pairs_of(graph, self.seen) if self.rows else []
+        self.peaks: dict[Tensor, npt.NDArray[np.float64]] = {}  # the largest value of each channel between two products
+        self.axes = {pair.between: pair.axis for pair in self.pairs}
         self.runners: dict[tuple[Function, int], _Runner] = {}
         self.leads: dict[Function, bool] = {}
 
@@ -231,6 +235,8 @@ class Observation:
                 given = [np.asarray(feeds[name]) if name in feeds else None for name in names]
                 self._step(main, number, group, feeds, given, index)
             self.runners.pop((main, number), None)
+        for rows in self.rows.values():
+            rows.settle()
 
     def _step(
         self,
@@ -269,6 +275,11 @@ class Observation:
             )  # fmt: skip
         if tensor in self.seen:
             self.seen[tensor].include(array)
+        if tensor in self.axes and array.ndim > 1:
+            peak = np.abs(np.moveaxis(array, self.axes[tensor], 0).reshape(array.shape[self.axes[tensor]], -1)).max(
+                axis=1
+            )
+            self.peaks[tensor] = np.maximum(self.peaks.get(tensor, np.zeros(len(peak))), peak)
         for rows in self.readers.get(tensor, ()):
             rows.include(array)
 

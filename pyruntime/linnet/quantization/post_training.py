@@ -141,6 +141,8 @@ class Quantizer(Decisions):
         assert new_x.quantization is not None
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         wide = None if bias is None or bias.data is None else bias.data.astype(np.float64)
+        if wide is not None and "made" in self.factors.get(node, {}):
+            wide = (wide * self.factors[node]["made"]).reshape(-1)
         limit = 2.0**30 if mode == "i8" else 2.0**52
         if w.data is not None:
             made = self._rounded(node, w, wide, float(new_x.quantization.scale[0]), limit)
@@ -187,12 +189,12 @@ class Quantizer(Decisions):
             least = sizes if axis is not None and sizes.size == w.data.shape[axis] else float(sizes.max())
         rounding = self.observation.rounding if self.observation is not None else Rounding({})
         scheme = self.schemes.get(node)
-        made = rounding(node, axis, least, self.weight_bits, self.options.careful)
+        made = rounding(node, axis, least, self.weight_bits, self.options.careful, self.factors.get(node))
         more = (
             scheme is None and (made.noise is None or made.noise > self.options.weight_noise) and self.weight_bits == 8
         )
         if self.modes[node] == "i16" and (more or scheme == "w16a16"):
-            made = rounding(node, axis, least, 16, False)
+            made = rounding(node, axis, least, 16, False, self.factors.get(node))
         self.weights[node] = "i8" if made.values.dtype == np.int8 else "i16"
         if made.noise is not None:
             self.noises[node] = made.noise

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Node
+from linnet.quantization.equalize import columns, scaled
 from linnet.quantization.rows import Rows, as_rows, from_rows
 from linnet.quantization.scheme import weight_parameters, weight_scales
 
@@ -45,10 +46,16 @@ class Rounding:
         least: npt.NDArray[np.float64] | float,
         bits: int,
         careful: bool,
+        by: Mapping[str, Floats] | None = None,
     ) -> Rounded:
-        """The weights of the node, rounded."""
+        """The weights of the node, rounded. by: factors of its channels (linnet.quantization.equalize)."""
         w = node.inputs[1]
         assert w is not None and w.data is not None
+        if by:
+            rows = self.rows.get(node)
+            if rows is not None and "read" in by:
+                rows = rows.over(columns(node, by["read"]))
+            return rounded(node, scaled(node, w.data, by).astype(np.float32), axis, least, bits, rows, careful)
         # The smallest scales matter only where they are larger than those of the weights.
         smallest = np.maximum(least, weight_scales(w.data, axis, bits)) if np.any(least) else np.zeros(1)
         key = (node, smallest.astype(np.float32).tobytes(), bits, careful)

@@ -27,6 +27,7 @@ class Rows:
         assert w is not None and w.data is not None
         self.shape = w.data.shape
         self.count = 0
+        self.waiting: list[Array] = []
         self.mean: npt.NDArray[np.float64] | None = None
         self.second: npt.NDArray[np.float64] | None = None
         self.random = np.random.default_rng(len(self.shape) + math.prod(self.shape))
@@ -36,6 +37,16 @@ class Rows:
         rows = self._rows(x)
         if rows is None or not rows.shape[0]:
             return
+        self.waiting.append(rows)
+        if sum(len(part) for part in self.waiting) >= rows.shape[2]:  # a large product is faster than many small ones
+            self.settle()
+
+    def settle(self) -> None:
+        """Takes the rows that wait into the means."""
+        if not self.waiting:
+            return
+        rows = np.concatenate(self.waiting)
+        self.waiting.clear()
         count, groups, columns = rows.shape
         if self.mean is None:
             self.mean = np.zeros((groups, columns))
@@ -48,6 +59,14 @@ class Rows:
         if self.second is not None:
             by_group = rows.transpose(1, 0, 2)
             self.second += share * (np.matmul(by_group.transpose(0, 2, 1), by_group) / np.float32(count) - self.second)
+
+    def over(self, factors: npt.NDArray[np.float64]) -> Rows:
+        """What the product would read if each column were multiplied by a factor: f64 [groups, columns]."""
+        made = Rows(self.node)
+        made.count = self.count
+        made.mean = None if self.mean is None else self.mean * factors
+        made.second = None if self.second is None else self.second * factors[:, :, None] * factors[:, None, :]
+        return made
 
     def _rows(self, x: npt.NDArray[Any]) -> Array | None:
         """f32 [rows, groups, columns]."""
