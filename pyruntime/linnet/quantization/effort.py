@@ -15,6 +15,7 @@ from linnet.facade import Graph
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.decisions import Options
+from linnet.quantization.mixed import ENOUGH, wider
 from linnet.quantization.observe import Batches, Observation
 from linnet.quantization.post_training import Quantizer
 from linnet.quantization.scheme import HALVES, LIMITS
@@ -127,7 +128,22 @@ class Search:
             if error < least * _BETTER:
                 best, least, kept, self.options = made, error, self.quantizers, options
         self.quantizers = kept
+        if self.dtype == "i8" and least > ENOUGH:
+            best = self._widen(best, judge, least)
         return best
+
+    def _widen(self, best: Graph, judge: Judge, least: float) -> Graph:
+        """Gives 16-bit activations to the layers that add the largest errors."""
+        user, kept = self.overrides, self.quantizers
+        layers = [node for quantizer in kept for node in quantizer.integer_nodes]
+
+        def error(table: Table) -> float:
+            self.overrides = table
+            return judge.error(self._made(self.options))
+
+        found = wider(layers, user, "i8", "i16", error, least)
+        self.overrides, self.quantizers = user if found is None else found[0], kept
+        return best if found is None else self._made(self.options)
 
     def table(self) -> Table:
         """The decisions of the graph that was returned."""
