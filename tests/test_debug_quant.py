@@ -18,6 +18,7 @@ from linnet.quantization.debug import debug_quantization
 from linnet.quantization.debug_fix import find_fix
 from linnet.quantization.table import Row, Table
 from tests.hostile_nets import HOSTILE, Hostile
+from tests.test_cli import refused
 
 Command = Callable[..., Any]
 FAST = (
@@ -87,7 +88,7 @@ def test_figures_by_hand() -> None:
     assert clamped.range is not None and clamped.range[1] == pytest.approx(floats.max(), rel=0.01)
     assert clamped.saturated == 0 and clamped.layer == "one" and clamped.dtype == "i8"
     assert clamped.histogram is not None
-    assert sum(clamped.histogram.exact) == sum(clamped.histogram.quantized) == 3 * 16
+    assert sum(clamped.histogram.exact) == sum(clamped.histogram.quantized) == 5 * 16
     assert json.dumps(report.to_dict(), default=str)
 
 
@@ -144,3 +145,53 @@ def test_a_target(tmp_path: Path) -> None:
     assert more.reached and more.after >= 36 > default.after and len(more.rows) > len(default.rows)
     with pytest.raises(linnet.UsageError, match="not finite"):
         find_fix(report, graph, made, lambda table: made, data, target=math.nan)
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> tuple[Path, Path]:
+    """A model with one hostile layer as a file, and its calibration data."""
+    case = HOSTILE["groups"]
+    case.graph().save(tmp_path / "net.lnt")
+    np.savez(tmp_path / "data.npz", x=np.stack([s["x"] for s in case.samples(8, first=50)]))
+    return tmp_path / "net.lnt", tmp_path / "data.npz"
+
+
+def test_the_command(hostile: tuple[Path, Path], tmp_path: Path, linnet_command: Command) -> None:
+    model, data = hostile
+    page, figures, table = tmp_path / "page.html", tmp_path / "figures.json", tmp_path / "fix.txt"
+    done = linnet_command(
+        "debug-quant", model, "--calibration", data, "--html", page, "--json", figures, "--table-out", table
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert max(map(len, done.stdout.splitlines()[3:])) <= 80
+    assert "worst layer: up, alone" in done.stdout and "up f32" in done.stdout
+    found = json.loads(figures.read_text())
+    assert found["layers"][0]["name"] == "up" and found["fix"]["reached"] and found["fix"]["rows"] == {"up": "f32"}
+    assert found["layers"][0]["histogram"]["exact"] and found["output_db"] == pytest.approx(found["fix"]["before"])
+    assert [row.pattern for row in Table.read(table).rows] == ["up"]
+    text = page.read_text()
+    assert (
+        text.count("<svg") == len(found["layers"])
+        and "<script" not in text
+        and "http" not in text
+        and "nan" not in text
+    )
+    made = tmp_path / "made.lnt"
+    done = linnet_command("quantize", model, "-o", made, "--calibration", data, "--table", table, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["comparison"]["models"][1]["agreement"]["y"]["sqnr_db"] == pytest.approx(
+        found["fix"]["after"], abs=0.1
+    )
+    assert {"layer": "up", "dtype": "f32", "why": "--table says so"} in report["kept"]
+    done = linnet_command("debug-quant", model, "--quantized", made, "--data", data, "--no-fix")
+    assert done.returncode == 0 and "fix:" not in done.stdout and "the table" not in done.stdout.splitlines()[0]
+
+
+def test_wrong_command_lines(hostile: tuple[Path, Path], tmp_path: Path, linnet_command: Command) -> None:
+    model, data = hostile
+    refused(linnet_command("debug-quant", model), "no data are given", "--calibration", status=2)
+    refused(linnet_command("debug-quant", model, "--dtype", "f32", "--data", data), "quantizes nothing", status=2)
+    refused(linnet_command("debug-quant", model, "--data", data), "needs calibration")
+    more = ("--table-out", tmp_path / "t.txt", "--no-fix", "--calibration", data)
+    refused(linnet_command("debug-quant", model, *more), "--table-out has no effect", status=2)

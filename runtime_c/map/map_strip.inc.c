@@ -171,9 +171,13 @@ static void LN_SIMD_NAME(map_narrow)(int dtype, const int32_t *w, int n, void *y
 /* Converts a float to an integer, without adding the zero point. */
 static ALWAYS_INLINE vi LN_SIMD_NAME(rounded)(const int how, vf v, vf scale, vf inverse, vf least, vf most) {
     if (how == LN_MAP_NEAREST) {
+#if defined(LN_SIMD_NEON) || defined(LN_SIMD_AVX512)
 #if defined(LN_SIMD_NEON)
         v = vminq_f32(vf_max(v, least), most); /* NaN becomes the minimum */
-        /* Small ARM cores divide slowly, so this code multiplies by the inverse and corrects the result twice. After
+#else
+        v = vf_min(vf_max(v, least), most);
+#endif
+        /* Processors divide slowly, so this code multiplies by the inverse and corrects the result twice. After
            the first correction the error is below one unit in the last place; the second correction gives the exact
            quotient (Markstein, 1990). */
         vf q = vf_mul(v, inverse), minus = vf_neg(scale);
@@ -293,7 +297,7 @@ static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char
 
 /* ---- strips ---- */
 
-#if defined(LN_SIMD_NEON)
+#if defined(LN_SIMD_NEON) || defined(LN_SIMD_AVX512)
 #include "map/map_blocks.inc.c"
 #define LN_MAP_BLOCKS(...) __VA_ARGS__
 #else

@@ -40,6 +40,7 @@ static inline vf vf_from_parts(vi high, vi low) {
 }
 static inline vi vi_from_vf(vf a) { return _mm512_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm512_cvttps_epi32(a); }
+static inline vf vf_trunc(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
 static inline vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 static inline vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 static inline vm vf_gt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
@@ -122,6 +123,24 @@ static inline void vi_store_u8(uint8_t *p, vi v) {
 static inline void vi_store_i16(int16_t *p, vi v) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(v)); }
 static inline void vi_store_u16(uint16_t *p, vi v) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtusepi32_epi16(vi_max(v, vi_set1(0))));
+}
+
+/* Whole 512-bit loads and stores of narrow integers; stores truncate. */
+static inline void vi_widen_i8(const int8_t *p, vi *a, vi *b, vi *c, vi *d) {
+    *a = vi_load_i8(p), *b = vi_load_i8(p + 16), *c = vi_load_i8(p + 32), *d = vi_load_i8(p + 48);
+}
+static inline void vi_widen_u8(const uint8_t *p, vi *a, vi *b, vi *c, vi *d) {
+    *a = vi_load_u8(p), *b = vi_load_u8(p + 16), *c = vi_load_u8(p + 32), *d = vi_load_u8(p + 48);
+}
+static inline void vi_narrow_16(void *p, vi a, vi b) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(a));
+    _mm256_storeu_si256((__m256i *)p + 1, _mm512_cvtepi32_epi16(b));
+}
+static inline void vi_narrow_8(void *p, vi a, vi b, vi c, vi d) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a));
+    _mm_storeu_si128((__m128i *)p + 1, _mm512_cvtepi32_epi8(b));
+    _mm_storeu_si128((__m128i *)p + 2, _mm512_cvtepi32_epi8(c));
+    _mm_storeu_si128((__m128i *)p + 3, _mm512_cvtepi32_epi8(d));
 }
 
 static inline vf vf_load_bf16(const uint16_t *p) { return vi_as_vf(_mm512_slli_epi32(vi_load_u16(p), 16)); }

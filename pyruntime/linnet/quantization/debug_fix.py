@@ -8,7 +8,6 @@ estimate.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import math
 import time
@@ -20,9 +19,9 @@ from linnet.ir import traits
 from linnet.ir.function import Node, Tensor
 from linnet.quantization.agreement import Agreement, decibel
 from linnet.quantization.calibrate import Feeds
-from linnet.quantization.debug import DebugReport, Layer
 from linnet.quantization.debug_measure import real_output, relative_noise
 from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of, row_names
+from linnet.quantization.debug_report import DebugReport, Fix, Layer, Try
 from linnet.quantization.subjects import adapted
 from linnet.quantization.table import Row, Table
 from linnet.session.model import Model
@@ -35,39 +34,6 @@ _GAIN = 1.5  # dB: without a target, a layer that gains less is left as it is
 _SOME = 0.1  # dB: the same with a target
 ENOUGH = {"i8": 30.0, "auto": 30.0}  # dB: without a target, no further layer is tried from here on
 _ENOUGH_16 = 50.0  # dB: the same for dtypes of 16 bits
-
-
-@dataclasses.dataclass
-class Try:
-    """A layer at a higher precision. rows: {name in the table: dtype}. output_db: the SQNR of the outputs with these rows and
-    no others, None if the graph cannot be quantized so."""
-
-    name: str
-    layer: str
-    rows: dict[str, str]
-    output_db: float | None
-
-
-@dataclasses.dataclass
-class Fix:
-    """before, after: the SQNR of the outputs in dB without and with `rows`. best: with the rows of all candidates. layers: the
-    tensors that are fixed, in the order in which they were chosen. table: the base table with the rows, ready to write."""
-
-    before: float
-    after: float
-    best: float
-    target: float
-    reached: bool
-    layers: list[str]
-    rows: dict[str, str]
-    tries: list[Try]
-    quantizations: int
-    note: str
-    table: Table
-
-    @property
-    def lines(self) -> list[str]:
-        return [f"{name} {dtype}" for name, dtype in self.rows.items()]
 
 
 def find_fix(
@@ -101,12 +67,12 @@ def find_fix(
     pairs = {pair.name: pair for pair in pairs_of(float_graph, quantized_graph)}
     ladder, end = HIGHER.get(report.dtype, ("f32",)), time.monotonic() + seconds
     good = ENOUGH.get(report.dtype, _ENOUGH_16) if target is None else target
-    tries, chosen, note = list[Try](), list[Try](), ""
+    tries, every, chosen, note = list[Try](), list[Try](), list[Try](), ""
     noise = before
     for layer in _candidates(report, most if target is None else 4 * most):
         if chosen and decibel(1.0, noise) >= (good):
             break
-        if chosen and time.monotonic() > end:
+        if tries and time.monotonic() > end:
             note = f"stopped after {seconds:g} seconds; more layers may hurt"
             break
         done = {layer.name, *(t.name for t in chosen)}
@@ -116,9 +82,17 @@ def find_fix(
         tries += found
         usable = [t for t in found if t.output_db is not None]
         top = max((t.output_db for t in usable if t.output_db is not None), default=-math.inf)
-        if usable and top > decibel(1.0, noise) + (_GAIN if target is None else _SOME):
-            chosen.append(next(t for t in usable if t.output_db is not None and t.output_db >= top - _CLOSE))
+        if not usable:
+            continue
+        way = next(t for t in usable if t.output_db is not None and t.output_db >= top - _CLOSE)
+        every.append(way)
+        if top > decibel(1.0, noise) + (_GAIN if target is None else _SOME):
+            chosen.append(way)
             noise = search.noise(_union(chosen))
+    if decibel(1.0, noise) < good and len(every) > len(chosen):  # errors may cancel, so that only all together gain
+        together = search.noise(_union(every))
+        if decibel(1.0, together) > decibel(1.0, noise) + _GAIN:
+            chosen, noise = every, together
     best = decibel(1.0, noise)
     if not chosen and not note:
         note = (

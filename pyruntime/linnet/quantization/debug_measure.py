@@ -24,8 +24,8 @@ from linnet.session.model import Model
 from linnet.session.session import Session
 
 Array = npt.NDArray[Any]
-GROUP = 8_000_000  # elements of a group's tensors, each of which is held in four forms
-KEPT = 3  # samples of which the noise of single layers is followed to the outputs
+GROUP = 4_000_000  # elements of a group's tensors, each of which is held in four forms
+KEPT = 8  # samples of which the noise of single layers is followed to the outputs
 BINS = 48
 
 

@@ -126,10 +126,10 @@ def _convert(
 
 def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any, samples: int | None, image: str | None) -> Graph:
     from linnet.quantization.entry import quantize
-    from linnet.quantization.samples import calibration_samples
+    from linnet.quantization.sources import samples_of
 
     if isinstance(calibration, str | Path):
-        calibration = calibration_samples(graph, calibration, samples, image=image)
+        calibration = samples_of(graph, calibration, samples, image=image)
     return quantize(graph, calibration, dtype, table=table)
 
 

@@ -37,8 +37,10 @@ void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, in
     _Alignas(64) char scratch[LN_EPILOGUE_BYTES + 1024];
     char **registers = ln_map_registers(p, scratch);
     /* A strip of a narrow tile contains several rows. A wide tile is processed one row at a time, which often needs no
-       copies. */
-    bool by_rows = columns >= 64 && rows > 1;
+       copies, unless all operands are contiguous from row to row: then the tile is one long row. */
+    bool flat = q->columns == columns && tile_stride == columns;
+    for (int v = 0; v < p->n_views; v++) flat = flat && q->kinds[v] != LN_EPILOGUE_COLUMN;
+    bool by_rows = columns >= 64 && rows > 1 && !flat;
     for (int v = 0; v < p->n_views; v++) {
         ln_map_view *w = &views[v];
         int64_t size = (int64_t)ln_dtype_size(p->views[v].dtype), across = 1, down = 0;

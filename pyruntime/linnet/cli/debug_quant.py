@@ -1,0 +1,175 @@
+"""`linnet debug-quant`: which layers of a quantized model hurt, and the table that fixes them. linnet.cli.main adds it to its
+group."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from linnet.cli.options import (
+    CommandLineError,
+    note,
+    shapes_of,
+    shapes_option,
+    threads_option,
+    trust_pickle_option,
+    user_ops_of,
+    user_ops_option,
+)
+from linnet.cli.quantizing import Quantizing, quantize_options
+from linnet.report.tables import show as _show
+
+if TYPE_CHECKING:
+    from linnet.facade import Graph
+    from linnet.quantization.table import Table
+
+
+@click.command("debug-quant", short_help="Find the layers that a quantization hurts.")
+@click.argument("model", type=click.Path(path_type=Path))
+@quantize_options("i8", "What MODEL is quantized to.")
+@click.option(
+    "--quantized", type=click.Path(path_type=Path), metavar="FILE.lnt",
+    help="The quantized model, if there is one; else MODEL is quantized.",
+)  # fmt: skip
+@click.option(
+    "--data", type=click.Path(path_type=Path), metavar="NPZ|DIR|SCRIPT.py:FUNCTION",
+    help="Samples to compare on, like --calibration. Default: those of --calibration.",
+)  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(1), default=16, show_default=True, metavar="N", help="Number of these samples."
+)
+@click.option(
+    "--target", type=float, metavar="DB",
+    help="The SQNR of the outputs that the table has to reach. Default: within 1 dB of the best that was found.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(1, 86400), default=120.0, show_default=True,
+    help="No further layer is tried at a higher precision after this time.",
+)  # fmt: skip
+@click.option("--no-fix", is_flag=True, help="Only measure; try no layer at a higher precision.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page with histograms of the worst layers.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write all figures as JSON.")
+@shapes_option()
+@threads_option
+@trust_pickle_option
+@user_ops_option
+def debug_quant(
+    model: Path,
+    quantizing: Quantizing,
+    quantized: Path | None,
+    data: Path | None,
+    limit: int,
+    target: float | None,
+    seconds: float,
+    no_fix: bool,
+    html: Path | None,
+    json_file: Path | None,
+    inputs: Sequence[str],
+    threads: int | None,
+    trust_pickle: bool,
+    user_ops: Sequence[str],
+) -> None:
+    """Compare MODEL, in floats, with its quantized form, layer by layer.
+
+    For each layer: what the outputs would lose if it alone were quantized, its own error, and the error with everything that it
+    inherits; the range that was seen and the range that it can hold. The worst layers are tried at a higher precision, and
+    --table-out gets the table that restores the outputs, for `linnet quantize --table`.
+    """
+    from linnet.converters.formats import load_graph
+    from linnet.file.atomic import write_atomic
+    from linnet.ir.graph import dtype_of_graph
+    from linnet.quantization.debug import debug_quantization
+    from linnet.quantization.sources import samples_of
+    from linnet.report import debug_text
+    from linnet.report.compare import finite
+
+    if quantizing.dtype == "f32" and quantized is None:
+        raise CommandLineError("--dtype f32 quantizes nothing", code=101, hint="give --dtype i8, i16, f16 or bf16")
+    source = data or quantizing.calibration
+    if source is None:
+        raise CommandLineError(
+            "no data are given", code=101, expected="--calibration or --data with a file, a folder or SCRIPT.py:FUNCTION",
+            hint="add --calibration",
+        )  # fmt: skip
+    if (
+        quantized is not None
+        and quantizing.calibration is None
+        and not no_fix
+        and quantizing.dtype in ("i8", "i16", "auto")
+    ):
+        note("no layer is tried at a higher precision, because that needs --calibration")
+        no_fix = True
+    if quantizing.table_out is not None and no_fix:
+        raise CommandLineError(
+            "--table-out has no effect, because no layer is tried",
+            code=101,
+            hint="give --calibration, and leave out --no-fix",
+        )
+    quantizing.check()
+    ops = user_ops_of(user_ops)
+    graph = load_graph(model, shapes_of(inputs), user_ops=ops, trust_pickle=trust_pickle)
+    base = _table(quantizing)
+    plain = dataclasses.replace(quantizing, table_out=None)
+    made = _raw(load_graph(quantized, user_ops=ops)) if quantized is not None else plain.apply(graph)
+    if quantized is not None:
+        plain.dtype = dtype_of_graph(made)
+    samples = samples_of(graph, source, limit, image=quantizing.image, role="data", note=note)
+    say = _progress()
+    say("measuring each layer")
+    report = debug_quantization(graph, made, samples, limit=limit, table=base, threads=threads, draw=html is not None)
+    if not no_fix:
+        from linnet.quantization.debug_fix import find_fix
+
+        report.fix = find_fix(
+            report, graph, made, lambda table: dataclasses.replace(plain, table=table).apply(graph), samples, table=base,
+            target=target, limit=limit, seconds=seconds, threads=threads, progress=say,
+        )  # fmt: skip
+    say("")
+    if json_file is not None:
+        write_atomic(json_file, iter([json.dumps(finite(_plain(report.to_dict()))).encode()]))
+    if html is not None:
+        from linnet.report.debug_page import debug_page
+
+        write_atomic(html, iter([debug_page(report, f"{model.name}: {report.dtype} against float").encode()]))
+    if quantizing.table_out is not None and report.fix is not None:
+        report.fix.table.write(quantizing.table_out)
+    for line in debug_text.lines(report):
+        click.echo(line)
+    _show(*debug_text.tables(report))
+
+
+def _table(quantizing: Quantizing) -> Table:
+    from linnet.quantization.table import Table
+
+    return Table() if quantizing.table_file is None else Table.read(quantizing.table_file)
+
+
+def _raw(graph: Graph) -> Graph:
+    """The graph with the model's own input, if it was converted with --image."""
+    if "raw" in graph.signatures:
+        graph.signatures["infer"] = graph.signatures.pop("raw")
+    return graph
+
+
+def _plain(report: dict[str, Any]) -> dict[str, Any]:
+    """The figures for JSON: the table as rows."""
+    if report.get("fix") is not None:
+        report["fix"] = {key: value for key, value in report["fix"].items() if key != "table"}
+    return report
+
+
+def _progress() -> Callable[[str], None]:
+    """Shows what is being tried, in one line of the terminal that is overwritten."""
+    if not sys.stderr.isatty():
+        return lambda text: None
+
+    def say(text: str) -> None:
+        click.echo(f"\r\033[K{text[:78]}", nl=False, err=True)
+
+    return say

@@ -1,0 +1,192 @@
+"""`linnet quantize`: quantizes a model and says what that costs: size, speed, accuracy, and what stays in floats.
+linnet.cli.main adds it to its group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from linnet.cli.options import (
+    CommandLineError,
+    eval_option,
+    json_option,
+    note,
+    shapes_of,
+    shapes_option,
+    threads_option,
+    trust_pickle_option,
+    user_ops_of,
+    user_ops_option,
+)
+from linnet.cli.quantizing import Quantizing, quantize_options
+from linnet.report.tables import show as _show
+from linnet.report.tables import size as _size
+from linnet.report.tables import table as _table
+
+if TYPE_CHECKING:
+    from linnet.facade import Graph
+    from linnet.quantization.table import Row
+    from linnet.report.compare import Comparison
+
+_SAMPLES = 32  # of the calibration data, on which the quantized model is compared with the float model
+_SECONDS = 0.3  # that the latency of each is measured
+_ROWS = 12
+
+
+@click.command(short_help="Quantize a model, and say what it costs.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .lnt file to write.")
+@quantize_options(
+    "i8", "f16 and bf16 store 16-bit floats, i16 16-bit and i8 8-bit integers; auto chooses for each layer."
+)
+@eval_option
+@shapes_option()
+@threads_option
+@trust_pickle_option
+@user_ops_option
+@json_option
+def quantize(
+    model: Path,
+    output: Path,
+    quantizing: Quantizing,
+    evaluate: Path | None,
+    inputs: Sequence[str],
+    threads: int | None,
+    trust_pickle: bool,
+    user_ops: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Quantize MODEL, as `linnet convert --dtype` does, and compare the result with it.
+
+    Prints size, memory, latency and agreement with the float model on the calibration data, accuracy before and after with
+    --eval, and the layers that stay in floats. Integers need --calibration.
+    """
+    from linnet.cli.convert import finished, write
+    from linnet.converters.formats import load_graph
+    from linnet.quantization.accuracy import evaluation
+    from linnet.report import compare_text
+
+    if output.exists() and model.exists() and output.samefile(model):
+        raise CommandLineError(
+            "the output file is the same file as the input model",
+            code=101,
+            tensor=str(output),
+            hint="give another output path",
+        )
+    if quantizing.dtype == "f32" and quantizing.table is None:
+        raise CommandLineError(
+            "--dtype f32 quantizes nothing", code=101, hint="give another --dtype or a --table, or use linnet convert"
+        )
+    quantizing.check()
+    measure = None if evaluate is None else evaluation(evaluate, image=quantizing.image, note=note)
+    if evaluate is not None and measure is None:
+        note(f"{evaluate} has no sub-folders and so no labels; agreement with the float model is measured instead")
+    ops = user_ops_of(user_ops)
+    graph = load_graph(model, shapes_of(inputs), user_ops=ops, trust_pickle=trust_pickle)
+    made, rows = _applied(graph, quantizing)
+    made = finished(made, quantizing)
+    content = write(made, output, ops)
+    pictures = evaluate if evaluate is not None and evaluate.is_dir() else None
+    found = _compared(model, output, graph, made, quantizing, measure, pictures, threads, ops)
+    kept = _kept(graph, made, quantizing, rows)
+    if as_json:
+        comparison = None if found is None else found.to_dict()
+        report = {
+            "model": str(model), "output": str(output), "dtype": made.metadata["dtype"], "bytes": len(content),
+            "comparison": comparison, "kept": [dict(zip(("layer", "dtype", "why"), row, strict=True)) for row in kept],
+        }  # fmt: skip
+        click.echo(json.dumps(report))
+        return
+    click.echo(f"{model}: {_size(model.stat().st_size)} -> {output}: {made.metadata['dtype']}, {_size(len(content))}")
+    tables = []
+    if found is not None:
+        for line in compare_text.lines(found):
+            click.echo(line)
+        tables = compare_text.tables(found)
+    if kept:
+        shown = _table(f"Layers that do not compute in {quantizing.dtype}", "layer", "=as", "why")
+        for layer, dtype, why in kept[:_ROWS]:
+            shown.add_row(layer, dtype, why)
+        if len(kept) > _ROWS:
+            shown.add_row(f"... and {len(kept) - _ROWS} more", "", "--table-out lists all")
+        shown.columns[0].max_width, shown.columns[2].max_width = 30, 36
+        tables.append(shown)
+    _show(*tables)
+
+
+def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
+    """The quantized graph, and the rows of its table."""
+    import dataclasses
+    import tempfile
+
+    from linnet.quantization.table import Table
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = quantizing.table_out or Path(folder) / "table.txt"
+        made = dataclasses.replace(quantizing, table_out=path).apply(graph)
+        return made, Table.read(path).rows if path.exists() else []
+
+
+def _kept(old: Graph, new: Graph, quantizing: Quantizing, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """(layer, dtype, why) of the layers in the table that have another dtype than the one that was asked for."""
+    from linnet.quantization.debug import left_float
+    from linnet.quantization.table import Table
+
+    asked = Table() if quantizing.table_file is None else Table.read(quantizing.table_file)
+    if quantizing.dtype == "auto":
+        return []
+    why = {left.layer: left.why for left in left_float(old, new, asked)}
+    other = [row for row in rows if row.dtype != quantizing.dtype]
+    given = {row.pattern: asked.dtype(row.pattern, default="") for row in other}
+    return [
+        (r.pattern, r.dtype, "--table says so" if given[r.pattern] == r.dtype else why.get(r.pattern, r.remark))
+        for r in other
+    ]
+
+
+def _compared(
+    model: Path, output: Path, old: Graph, new: Graph, quantizing: Quantizing, measure: Any, pictures: Path | None,
+    threads: int | None, ops: Sequence[Any],
+) -> Comparison | None:  # fmt: skip
+    """The float and the quantized model on the same samples, or None if there are no samples."""
+    from linnet.quantization.subjects import Subject
+    from linnet.report import compare as comparing
+
+    source = pictures or quantizing.calibration
+    if source is None:
+        if measure is not None:
+            note("accuracy is measured on data of the script only; give --calibration for agreement and latency too")
+        return None if measure is None else _scores(model, output, old, new, measure, threads, ops)
+    names = list(comparing.paths_of([model, output]))
+    subjects = [Subject(old, names[0], threads, ops), Subject(new, names[1], threads, ops)]
+    return comparing.compare(
+        subjects, comparing.paths_of([model, output]), source, measure, limit=min(quantizing.samples or _SAMPLES, _SAMPLES),
+        image=quantizing.image, seconds=_SECONDS, note=lambda text: None,
+    )  # fmt: skip
+
+
+def _scores(
+    model: Path, output: Path, old: Graph, new: Graph, measure: Any, threads: int | None, ops: Sequence[Any]
+) -> Comparison:
+    """Accuracy alone."""
+    import statistics
+
+    from linnet.quantization.subjects import Subject
+    from linnet.report.compare import Compared, Comparison
+
+    made = []
+    for path, graph in ((model, old), (output, new)):
+        subject = Subject(graph, path.name, threads, ops)
+        figures = measure.measure(subject)
+        times = subject.latency(_SECONDS)
+        made.append(
+            Compared(
+                str(path), subject.runtime, graph.metadata.get("dtype", "f32"), path.stat().st_size, subject.memory,
+                statistics.median(times), len(times), figures, {},
+            )
+        )  # fmt: skip
+    return Comparison(made, 0, threads or 1, list(measure.remarks))

@@ -1,0 +1,116 @@
+"""What `linnet convert --dtype`, `linnet quantize` and `linnet debug-quant` share: their options, and how these become a
+graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from linnet.cli.options import CommandLineError, calibration_option, image_option, note, samples_option
+
+if TYPE_CHECKING:
+    from linnet.facade import Graph
+    from linnet.quantization.calibrate import Feeds
+    from linnet.quantization.table import Table
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+DTYPES = ("f32", "f16", "bf16", "i16", "i8", "auto")
+EFFORTS = ("fast", "normal", "best")
+
+
+@dataclasses.dataclass
+class Quantizing:
+    """The values of the options. table: a file, or the rows themselves."""
+
+    dtype: str
+    calibration: Path | None
+    samples: int | None
+    image: str | None
+    table: Path | Table | None
+    table_out: Path | None
+    effort: str | None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the graph changes at all."""
+        return self.dtype != "f32" or self.table is not None
+
+    @property
+    def table_file(self) -> Path | None:
+        return self.table if isinstance(self.table, Path) else None
+
+    def check(self) -> None:
+        """Raises CommandLineError for options that do not go together."""
+        if self.calibration is not None and not self.asked:
+            raise CommandLineError(
+                "--calibration has no effect because f32 models are not quantized",
+                code=101,
+                hint="add --dtype i8 or i16",
+            )
+        if self.samples is not None and self.calibration is None:
+            raise CommandLineError(
+                "--samples has no effect without calibration", code=101, hint="add --calibration, or remove --samples"
+            )
+        if self.effort is not None and not self.asked:
+            raise CommandLineError(
+                "--effort has no effect because f32 models are not quantized", code=101, hint="add --dtype i8"
+            )
+
+    def data(self, graph: Graph) -> Iterable[Feeds] | None:
+        """The samples for calibration."""
+        from linnet.quantization.sources import samples_of
+
+        if self.calibration is None:
+            return None
+        return samples_of(graph, self.calibration, self.samples, image=self.image, note=note)
+
+    def apply(self, graph: Graph) -> Graph:
+        """The quantized graph, or the graph itself at f32. Writes --table-out."""
+        from linnet.quantization.entry import quantize
+
+        if not self.asked:
+            return graph
+        more: dict[str, Any] = {} if self.effort is None else {"effort": self.effort}
+        return quantize(
+            graph, self.data(graph), dtype=self.dtype, table=self.table, table_out=self.table_out,
+            progress=sys.stderr.isatty(), **more,
+        )  # fmt: skip
+
+
+def quantize_options(
+    default: str, dtype_help: str = "Data type of the converted model."
+) -> Callable[[Decorated], Decorated]:
+    """The options of quantization. The command gets one argument `quantizing` for all of them."""
+    options = [
+        click.option("--dtype", type=click.Choice(DTYPES), default=default, show_default=True, help=dtype_help),
+        calibration_option,
+        samples_option,
+        image_option,
+        click.option("--table", type=click.Path(path_type=Path), help="Text file with per-layer quantization overrides."),
+        click.option(
+            "--table-out", type=click.Path(path_type=Path), help="Write the chosen per-layer quantization to this text file."
+        ),
+        click.option(
+            "--effort", type=click.Choice(EFFORTS),
+            help="How much time quantization takes to keep the accuracy: fast, normal (the default) or best.",
+        ),
+    ]  # fmt: skip
+
+    def decorate(command: Decorated) -> Decorated:
+        @functools.wraps(command)
+        def call(**values: Any) -> Any:
+            made = Quantizing(**{field.name: values.pop(field.name) for field in dataclasses.fields(Quantizing)})
+            return command(quantizing=made, **values)
+
+        wrapped: Any = call
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped  # type: ignore[no-any-return]
+
+    return decorate

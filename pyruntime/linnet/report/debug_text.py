@@ -1,0 +1,119 @@
+"""What debugging a quantization found, as lines and tables of at most 80 columns."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from linnet.quantization.debug_report import DebugReport, Layer
+from linnet.report.compare_text import db
+from linnet.report.tables import count, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MOST = 12  # layers in the tables of a terminal
+_NAME = 24  # columns of a name; of a longer one the end is shown, which differs
+
+
+def lines(report: DebugReport) -> list[str]:
+    """The result in sentences."""
+    text = [
+        f"{report.dtype} against float on {count(report.samples, 'sample')}: SQNR of the outputs {_db(report.output_db)}"
+    ]
+    worst = report.ranked[0] if report.layers else None
+    if worst is not None and worst.output_db is not None and worst.hurt:
+        share = worst.hurt / report.hurt if math.isfinite(report.hurt) else 1.0
+        text.append(
+            f"worst layer: {worst.name}, alone {_db(worst.output_db)}, {share:.0%} of the noise; {_cause(worst)}"
+        )
+    if (broken := sum(layer.broken > 0 for layer in report.layers)) > 0:
+        text.append(f"{count(broken, 'tensor')} with values that are infinite or NaN only in the quantized model")
+    fix = report.fix
+    if fix is not None:
+        what = f"{count(len(fix.rows), 'row')}" if fix.rows else "nothing"
+        text.append(
+            f"fix: {what} in the table, {_db(fix.before)} -> {_db(fix.after)} (tried {count(fix.quantizations, 'table')})"
+        )
+        if not fix.reached:
+            text.append(f"the target of {fix.target:.1f} dB is not reached; the best is {_db(fix.best)}")
+        if fix.note:
+            text.append(fix.note)
+    return text
+
+
+def _cause(layer: Layer) -> str:
+    if layer.broken:
+        return "its values become infinite or NaN"
+    if layer.saturated > 0.001:
+        return f"{layer.saturated:.1%} of its values lie beyond the range of {layer.dtype}"
+    if layer.range is not None and layer.storage >= 0.5:
+        return f"{layer.storage:.0%} of its error is from storing its result as {layer.dtype}"
+    return "most of its error is from its weights, or from rounding its input"
+
+
+def tables(report: DebugReport, most: int = MOST) -> list[Table]:
+    """The worst layers by what they do to the outputs, their ranges, the fix, and what stayed float. most: rows of each."""
+    ranked = report.ranked
+    hurting = table(
+        "Layers that hurt, worst first", "tensor", "as", ">alone dB", ">local dB", ">SQNR dB", ">cosine", ">stored"
+    )
+    ranges = table("Ranges", "tensor", ">seen", ">can hold", ">beyond", ">zeros")
+    for layer in ranked[:most]:
+        name = short(layer.name)
+        stored = f"{layer.storage:.0%}" if layer.range is not None else ""
+        hurting.add_row(
+            name,
+            layer.dtype,
+            db(layer.output_db) or "?",
+            db(layer.local_db),
+            db(layer.sqnr_db),
+            f"{layer.cosine:.4f}",
+            stored,
+        )
+        if layer.range is not None:
+            zeros = f"{100 * layer.zeros[0]:.0f} / {100 * layer.zeros[1]:.0f}%"
+            ranges.add_row(name, _span(layer.seen), _span(layer.range), f"{layer.saturated:.2%}", zeros)
+    if len(ranked) > most:
+        hurting.add_row(f"... and {len(ranked) - most} more")
+    made = [hurting, *([ranges] if ranges.row_count else [])]
+    if report.fix is not None and report.fix.tries:
+        rows = table("Tried, each beside what was chosen before", "tensor", "rows of the table", ">outputs dB")
+        for t in report.fix.tries[: 2 * most]:
+            rows.add_row(
+                short(t.name), ", ".join(f"{short(n)} {d}" for n, d in t.rows.items()), db(t.output_db) or "refused"
+            )
+        rows.columns[1].max_width = 34
+        made.append(rows)
+    if report.left:
+        rows = table("Products left in float", "layer", "op", "as", "why")
+        for left in report.left[:most]:
+            rows.add_row(short(left.layer), left.op, left.dtype, left.why)
+        if len(report.left) > most:
+            rows.add_row(f"... and {len(report.left) - most} more")
+        rows.columns[3].max_width = 30
+        made.append(rows)
+    if report.special:
+        rows = table("Values at the limits of their type", "op", ">saturated", ">infinite", ">NaN", "most in")
+        for entry in report.special[:most]:
+            figures = (f"{entry[key]:,}" for key in ("saturated", "infinite", "not_a_number"))
+            rows.add_row(entry["op"], *figures, short(entry["most_in"]))
+        made.append(rows)
+    for rows in made:
+        for i, column in enumerate(rows.columns):
+            column.no_wrap = i == 0 or column.justify == "right"
+    return made
+
+
+def short(name: str) -> str:
+    """The name, or its end."""
+    return name if len(name) <= _NAME else "…" + name[1 - _NAME :]
+
+
+def _db(value: float) -> str:
+    text = db(value)
+    return text if text in ("exact", "lost") else f"{text} dB"
+
+
+def _span(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:.3g} .. {pair[1]:.3g}"
