@@ -18,7 +18,7 @@ from linnet import ops
 from linnet.ir.function import emit
 from linnet.quantization.calibrate import Range, batches_for, load_batches
 from linnet.quantization.scheme import activation_parameters, weight_parameters
-from linnet.quantization.table import Row, Table
+from linnet.quantization.table import Row, Table, TensorRow
 from tests.graphs import pointwise
 
 RNG = np.random.default_rng(7)
@@ -201,7 +201,9 @@ def test_overrides_keep_a_layer_float(network: linnet.Graph, tmp_path: Path) -> 
     linnet.quantize(network, batches(2), dtype="i8", table_out=out)
     text = out.read_text()
     assert "c2" in text and "i8" in text and "x in [" in text
-    edited = "\n".join(line.replace("i8 ", "f32") if line.startswith("layer  c2 ") else line for line in text.splitlines())
+    edited = "\n".join(
+        line.replace("i8 ", "f32") if line.startswith("layer  c2 ") else line for line in text.splitlines()
+    )
     out.write_text(edited)
     nodes = linnet.quantize(network, batches(2), dtype="i8", table=out).signatures["infer"].function.nodes
     kinds = [n.inputs[0].dtype for n in nodes if n.op == "conv" and n.inputs[0] is not None]
@@ -387,3 +389,97 @@ def test_products_with_computed_weights_stay_in_f32() -> None:
     want = linnet.Session(graph).run(feeds)["y"]
     half = linnet.quantize(graph, None, dtype="f16")
     np.testing.assert_allclose(linnet.Session(half).run(feeds)["y"], want, rtol=0, atol=2e-3 * np.abs(want).max())
+
+
+def test_a_tensor_row_sets_range_and_storage(network: linnet.Graph, tmp_path: Path) -> None:
+    def stored(small: linnet.Graph) -> dict[str, tuple[str, float]]:
+        nodes = small.signatures["infer"].function.nodes
+        tensors = [t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None and t.quantization is not None]
+        return {t.name: (t.dtype, float(t.quantization.scale[0])) for t in tensors if t.quantization is not None}
+
+    out = tmp_path / "table.txt"
+    plain = stored(linnet.quantize(network, batches(), dtype="i8", table_out=out))
+    assert [line for line in out.read_text().splitlines() if line.startswith("tensor ") and " a2 " in line]
+    again = stored(linnet.quantize(network, batches(), dtype="i8", table=out))
+    assert again.keys() == plain.keys()
+    ranged = linnet.quantize(network, batches(), "i8", table=Table([TensorRow("r1", "i8", 0.0, 25.5)]))
+    assert stored(ranged)["k"] == ("i8", pytest.approx(0.1)), "a concat, its parts and its result share one range"
+    for dtype in ("f32", "i16"):
+        made = linnet.quantize(network, batches(), "i8", table=Table([TensorRow("r1", dtype)]))
+        conv = next(n for n in made.signatures["infer"].function.nodes if n.outputs[0].name == "c2")
+        assert conv.inputs[0] is not None and conv.inputs[0].dtype == dtype
+
+
+def test_rows_that_match_nothing_are_errors(network: linnet.Graph) -> None:
+    for row, kind in ((Row("conv1", "i16"), "layer"), (TensorRow("r33", "i8"), "tensor")):
+        with pytest.raises(linnet.UsageError, match=f"matches no {kind}") as caught:
+            linnet.quantize(network, batches(), "i8", table=Table([row]))
+        assert caught.value.tensor == row.pattern and (kind == "layer" or "r3" in caught.value.expected)
+
+
+@pytest.mark.parametrize(("scheme", "weights", "activations"), [
+    ("w8a16", "i8", "i16"), ("w16a16", "i16", "i16"), ("w8a8", "i8", "i8"), ("w8", "i8", "f32"),
+])  # fmt: skip
+def test_schemes_of_layers(network: linnet.Graph, scheme: str, weights: str, activations: str, tmp_path: Path) -> None:
+    out = tmp_path / "table.txt"
+    table = Table([Row("c2", scheme), Row("d", scheme)])
+    small = linnet.quantize(network, batches(), "i8", table=table, table_out=out)
+    for name in ("c2", "d"):
+        node = next(n for n in small.signatures["infer"].function.nodes if n.outputs[0].name == name)
+        x, w = node.inputs[:2]
+        assert x is not None and w is not None and x.dtype == activations
+        source = w if w.node is None else w.node.inputs[0]  # 8-bit weights of a float convolution are widened by a map
+        assert source is not None and source.dtype == weights and source.data is not None
+        expected = "i8" if scheme == "w8a8" else scheme
+        assert any(line.split()[:3] == ["layer", name, expected] for line in out.read_text().splitlines())
+    feeds = batches(1)[0]
+    want, got = (linnet.Session(g).run(feeds)["y"] for g in (network, small))
+    assert np.abs(got - want).max() <= 0.06
+
+
+def test_auto_takes_the_narrowest_that_is_good_enough(network: linnet.Graph) -> None:
+    assert linnet.quantize(network, batches(), "auto").metadata["dtype"] == "i8"
+    assert linnet.quantize(network, None, "auto").metadata["dtype"] == "f16"
+
+
+@pytest.mark.parametrize("dtype", ["f16", "i16", "i8"])
+def test_functions_and_loops_are_quantized_inside(dtype: str) -> None:
+    """A convolution in each branch of an if, and one in a loop's body that is called again and again."""
+    rng = np.random.default_rng(2)
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (1, 4, 8, 8))
+    flag = graph.placeholder("flag", (), "bool")
+    w = [(rng.standard_normal((4, 4, 3, 3)) / 6).astype(np.float32) for _ in range(3)]
+
+    def conv(t: linnet.Tensor, which: int) -> linnet.Tensor:
+        return ops.conv(t, t.function.constant(w[which]), pads=[1] * 4)
+
+    taken = linnet.cond(flag, lambda: conv(x, 0), lambda: ops.relu(conv(x, 1)))
+    (y,) = linnet.while_loop(lambda s: s[0] < 3, lambda s: [s[0] + 1, conv(s[1], 2)], [0, taken])[1:]
+    graph.signature("infer", {"x": x, "flag": flag}, {"y": y})
+    feeds = [
+        {"x": rng.standard_normal((1, 4, 8, 8)).astype(np.float32), "flag": np.array(i % 2 == 0)} for i in range(8)
+    ]
+    small = linnet.quantize(graph, feeds, dtype)
+    convs = [n for f in small.functions for n in f.nodes if n.op == "conv"]
+    assert len(convs) == 3 and all(n.inputs[0] is not None and n.inputs[0].dtype == dtype for n in convs)
+    for feed in feeds[:2]:
+        want, got = (linnet.Session(g).run(feed)["y"] for g in (graph, small))
+        assert np.abs(got - want).max() <= {"f16": 5e-3, "i16": 2e-3, "i8": 0.06}[dtype] * np.abs(want).max()
+
+
+def test_what_f16_cannot_hold_stays_f32(tmp_path: Path) -> None:
+    """A sum of squares of 1e5, with calibration and without; and values so small that f16 would make them zero."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (2, 512))
+    power = ops.reduce(x * x, kind="sum", axes=[1], keep_dims=True)
+    tiny = x * 1e-9
+    graph.signature("infer", {"x": x}, {"y": x / ops.sqrt(power), "z": tiny * 1e9 + x})
+    feeds = [{"x": np.random.default_rng(i).uniform(5, 25, (2, 512)).astype(np.float32)} for i in range(4)]
+    want = linnet.Session(graph).run(feeds[0])
+    for samples in (feeds, None):
+        small = linnet.quantize(graph, samples, "f16", table_out=tmp_path / "t.txt")
+        got = linnet.Session(small).run(feeds[0])
+        for name in want:
+            np.testing.assert_allclose(got[name], want[name], rtol=2e-3)
+        assert "beyond the range of f16" in (tmp_path / "t.txt").read_text()

@@ -123,12 +123,13 @@ def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
     import dataclasses
     import tempfile
 
-    from linnet.quantization.table import Table
+    from linnet.quantization.table import Row, Table
 
     with tempfile.TemporaryDirectory() as folder:
         path = quantizing.table_out or Path(folder) / "table.txt"
         made = dataclasses.replace(quantizing, table_out=path).apply(graph)
-        return made, Table.read(path).rows if path.exists() else []
+        rows = Table.read(path).rows if path.exists() else []
+        return made, [row for row in rows if isinstance(row, Row)]
 
 
 def _kept(old: Graph, new: Graph, quantizing: Quantizing, rows: Sequence[Row]) -> list[tuple[str, str, str]]:

@@ -117,7 +117,7 @@ class Decisions:
             return may_overflow(self.old, HALVES[self.dtype][0] / MARGIN) if self.dtype in HALVES else set()
         seen = self.observation.seen
         limits = {t: seen[t] for t in self.old.tensors() if t in seen and seen[t].batches}
-        return {t for t, s in limits.items() if not fits_half(self.dtype, s.low, s.high)}
+        return {t for t, s in limits.items() if not fits_half(self.dtype, s.low, s.high) or self._kept_float(t)}
 
     def _mode(self, node: Node) -> str:
         """Dtype in which the node computes: f32, f16, bf16, i16 or i8."""
@@ -135,8 +135,13 @@ class Decisions:
             return "f32"  # already quantized; keep it unchanged
         if wanted in HALVES and node.op != "map":  # maps decide per operand
             return "f32" if self._unfit(node, wanted) else wanted
-        if wanted in LIMITS and node.op in INTEGER_OPS and not self._integer_possible(node, wanted):
-            return "f32"
+        if wanted in LIMITS and node.op in INTEGER_OPS:
+            rows = [
+                row for t in node.inputs[:2] if t is not None and (row := self.overrides.tensor(t.name)) is not None
+            ]
+            if any(row.dtype not in LIMITS for row in rows) or not self._integer_possible(node):
+                return "f32"
+            return "i16" if any(row.dtype == "i16" for row in rows) else wanted
         return wanted
 
     def _unfit(self, node: Node, half: str) -> bool:
@@ -154,7 +159,7 @@ class Decisions:
             return True
         return node.op in INTEGER_OPS and any(t is not None and t.quantization is not None for t in node.inputs)
 
-    def _integer_possible(self, node: Node, wanted: str) -> bool:
+    def _integer_possible(self, node: Node) -> bool:
         x, w = node.inputs[0], node.inputs[1]
         assert x is not None and w is not None
         if x.dtype != "f32" or w.dtype != "f32" or x.data is not None:
@@ -229,7 +234,7 @@ class Decisions:
             return False
         if any(u.op not in _LOADS or self.modes[u] not in LIMITS or u.inputs[0] is None for u in users):
             return False
-        if any(u.op == "reduce" and y is not u.inputs[0] for u in users):
+        if any(u.op == "reduce" and y is not u.inputs[0] for u in users) or self._kept_float(y):
             return False
         if self._noise_of(y) > self.options.traffic_noise:
             return False
@@ -265,6 +270,11 @@ class Decisions:
             return None
         seen = self.observation.seen.get(tensor)
         return seen if seen is not None and seen.batches else None
+
+    def _kept_float(self, tensor: Tensor) -> bool:
+        """Whether the table says that the tensor is stored as f32."""
+        row = self.overrides.tensor(tensor.name)
+        return row is not None and row.dtype == "f32"
 
     def _noise_of(self, tensor: Tensor) -> float:
         """The noise of a tensor stored in 8 bits by itself; 0 if it was not seen."""

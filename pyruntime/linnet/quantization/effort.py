@@ -4,7 +4,7 @@ whose outputs are nearest to the float graph's on some calibration samples is ke
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir.function import Function, Node, Tensor, functions_of
-from linnet.quantization.calibrate import Feeds, Range
+from linnet.quantization.calibrate import Range
 from linnet.quantization.decisions import Options
 from linnet.quantization.mixed import ENOUGH, wider
 from linnet.quantization.observe import Batches, Observation
@@ -43,8 +43,11 @@ class Search:
         self.free = calibrator == "auto"
         self.observation: Observation | None = None
         self.quantizers: list[Quantizer] = []
+        self.error: float | None = (
+            None  # of the outputs on some samples: squares of the errors over squares of the values
+        )
 
-    def run(self, calibration: Iterable[Feeds] | None, ranges: dict[str, Range], progress: bool) -> Graph:
+    def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
         """Observes, tries and emits. ranges: those of quantization-aware training, by tensor name."""
         first = self._decide(self.options)
         self.overrides.check(*_names(first))
@@ -63,7 +66,7 @@ class Search:
         tensors: list[Tensor] = [t for found, _ in observed for t in found]
         products: list[Node] = [] if self.effort == "fast" else [n for _, found in observed for n in found]
         self.observation = Observation(self.graph, tensors, products, self.threads)
-        batches = Batches(calibration, self.graph.signatures["infer"].inputs, progress)
+        batches = calibration
         self.observation.run(batches)
         best = self._made(self.options)
         if self.effort != "fast" and self.dtype in LIMITS:
@@ -129,10 +132,11 @@ class Search:
                 best, least, kept, self.options = made, error, self.quantizers, options
         self.quantizers = kept
         if self.dtype == "i8" and least > ENOUGH:
-            best = self._widen(best, judge, least)
+            best, least = self._widen(best, judge, least)
+        self.error = least
         return best
 
-    def _widen(self, best: Graph, judge: Judge, least: float) -> Graph:
+    def _widen(self, best: Graph, judge: Judge, least: float) -> tuple[Graph, float]:
         """Gives 16-bit activations to the layers that add the largest errors."""
         user, kept = self.overrides, self.quantizers
         layers = [node for quantizer in kept for node in quantizer.integer_nodes]
@@ -143,7 +147,7 @@ class Search:
 
         found = wider(layers, user, "i8", "i16", error, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
-        return best if found is None else self._made(self.options)
+        return (best, least) if found is None else (self._made(self.options), found[1])
 
     def table(self) -> Table:
         """The decisions of the graph that was returned."""
