@@ -117,7 +117,9 @@ class Decisions:
             return may_overflow(self.old, HALVES[self.dtype][0] / MARGIN) if self.dtype in HALVES else set()
         seen = self.observation.seen
         limits = {t: seen[t] for t in self.old.tensors() if t in seen and seen[t].batches}
-        return {t for t, s in limits.items() if not fits_half(self.dtype, s.low, s.high) or self._kept_float(t)}
+        return {
+            t for t, s in limits.items() if not fits_half(self.dtype, s.low, s.high, s.vanishing) or self._kept_float(t)
+        }
 
     def _mode(self, node: Node) -> str:
         """Dtype in which the node computes: f32, f16, bf16, i16 or i8."""
@@ -283,12 +285,9 @@ class Decisions:
 
     def _share(self, node: Node) -> bool:
         """Whether the results of a node that only moves values keep the range of its operand. A part of a split or slice whose
-        values are much smaller gets a range of its own, if its operand can stay float."""
+        values are much smaller gets a range of its own; its operand stays float."""
         source = node.inputs[0]
         if node.op != "copy" or source is None or node.attributes.get("kind") not in ("split", "slice"):
-            return True
-        maker = source.node
-        if maker is None or not (maker.op == "map" or maker in self.integer_nodes):
             return True
         return not any(self._has_own_range(part, source) for part in node.outputs)
 

@@ -131,13 +131,13 @@ class Search:
             if error < least * _BETTER:
                 best, least, kept, self.options = made, error, self.quantizers, options
         self.quantizers = kept
-        if self.dtype == "i8" and least > ENOUGH:
+        if least > ENOUGH[self.dtype]:
             best, least = self._widen(best, judge, least)
         self.error = least
         return best
 
     def _widen(self, best: Graph, judge: Judge, least: float) -> tuple[Graph, float]:
-        """Gives 16-bit activations to the layers that add the largest errors."""
+        """Gives more bits to the layers that add the largest errors."""
         user, kept = self.overrides, self.quantizers
         layers = [node for quantizer in kept for node in quantizer.integer_nodes]
 
@@ -145,7 +145,7 @@ class Search:
             self.overrides = table
             return judge.error(self._made(self.options))
 
-        found = wider(layers, user, "i8", "i16", error, least)
+        found = wider(layers, user, self.dtype, {"i8": "i16", "i16": "f32"}[self.dtype], error, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
         return (best, least) if found is None else (self._made(self.options), found[1])
 

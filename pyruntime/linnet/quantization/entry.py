@@ -75,7 +75,7 @@ def quantize(
     for candidate in candidates:
         search = Search(graph, candidate, rows, weight_bits, effort, calibrator, threads)
         result = search.run(calibration, ranges)
-        if search.error is not None and search.error <= ENOUGH:
+        if search.error is not None and search.error <= ENOUGH["i8"]:
             break
     if table_out is not None:
         search.table().write(table_out)

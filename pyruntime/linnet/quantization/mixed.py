@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from linnet.ir.function import Node
 from linnet.quantization.table import Row, Table, TensorRow
 
-ENOUGH = 10**-2.3  # squared error of the outputs over their squares: 23 dB
+# Squared error of the outputs over their squares that needs no more bits: 23 and 45 dB.
+ENOUGH = {"i8": 10**-2.3, "i16": 10**-4.5}
 _PARTS = 32  # that are quantized alone
 _MOST = 0.3  # of the layers that may get 16 bits
 
@@ -33,8 +34,8 @@ def _literal(name: str) -> str:
 def wider(
     layers: Sequence[Node], overrides: Table, narrow: str, wide: str, error: Callable[[Table], float], least: float
 ) -> tuple[Table, float] | None:
-    """The table with which the error of the outputs is at most ENOUGH, or falls to half, with as few layers of the wide scheme as
-    possible; None if there is none. error: of the graph that a table gives. least: without this table's rows."""
+    """The table with which the error of the outputs is at most ENOUGH[narrow], or falls to half, with as few layers of the wide
+    scheme as possible; None if there is none. error: of the graph that a table gives. least: without this table's rows."""
     found = parts(layers)
     if len(found) < 2:
         return None
@@ -50,8 +51,8 @@ def wider(
         made = error(table)
         if best is None or made < best[1] * 0.8:
             best = (table, made)
-        if made <= ENOUGH:
+        if made <= ENOUGH[narrow]:
             break
-    if best is None or best[1] > max(ENOUGH, least / 2):
+    if best is None or best[1] > max(ENOUGH[narrow], least / 2):
         return None
     return best

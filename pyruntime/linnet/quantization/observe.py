@@ -45,6 +45,7 @@ class Seen:
     sampled: int = 0
     total: float = 0.0
     square: float = 0.0
+    tiny: int = 0  # values other than zero that are below the smallest normal f16
     width: float = 0.0  # of a bin; 0 until something other than zero was seen
     counts: npt.NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.zeros(2 * HALF, np.int64))
 
@@ -64,6 +65,7 @@ class Seen:
         self.sampled += values.size
         self.total += float(values.sum(dtype=np.float64))
         self.square += float(np.dot(values, values))
+        self.tiny += int(((np.abs(values) < 2.0**-14) & (values != 0)).sum())
         peak = max(-self.low, self.high)
         if not self.width:
             if peak < 1e-30:
@@ -88,7 +90,7 @@ class Seen:
                 setattr(self, kind + name, pick(getattr(self, kind + name), value) if mine else value)
         self.batches = max(self.batches, other.batches)
         self.sampled, self.total = self.sampled + other.sampled, self.total + other.total
-        self.square += other.square
+        self.square, self.tiny = self.square + other.square, self.tiny + other.tiny
         if not other.width:
             return
         wide = max(self.width, other.width, max(-self.low, self.high) * 1.0625 / HALF)
@@ -99,6 +101,11 @@ class Seen:
                 bins = np.clip(np.floor(centres / wide).astype(np.int64) + HALF, 0, 2 * HALF - 1)
                 np.add.at(counts, bins, seen.counts)
         self.width, self.counts = wide, counts
+
+    @property
+    def vanishing(self) -> float:
+        """The share of values other than zero that are below the smallest normal f16."""
+        return self.tiny / max(self.sampled, 1)
 
     @property
     def power(self) -> float:

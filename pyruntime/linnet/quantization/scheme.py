@@ -23,6 +23,7 @@ LEVELS = {"i8": 256, "i16": 65536}
 HALVES = {"f16": (65504.0, 2.0**-14), "bf16": (3.3895e38, 2.0**-126)}  # the largest value, the smallest normal one
 # Schemes of a layer beyond a dtype: bits of weights and activations. "i16" chooses the bits of the weights by their noise.
 SCHEMES = {"w8a8": "i8", "w8a16": "i16", "w16a16": "i16", "w8": "f32"}
+FEW = 0.02  # of the values may lose precision because they are below the smallest normal f16
 MARGIN = 2.0  # over the largest value seen, before f16 is taken to overflow
 
 
@@ -80,10 +81,13 @@ def weight_axis(node: Node, rank: int) -> int | None:
     return traits.weight_axis(node.op, node.attributes, rank)
 
 
-def fits_half(dtype: str, low: float, high: float) -> bool:
-    """Whether values between low and high neither become infinite nor vanish in f16 or bf16. True for other dtypes."""
+def fits_half(dtype: str, low: float, high: float, vanishing: float = 0.0) -> bool:
+    """Whether values between low and high neither become infinite nor vanish in f16 or bf16. True for other dtypes.
+    vanishing: the share of values that are not zero and below the smallest normal f16."""
     if dtype not in HALVES:
         return True
+    if dtype == "f16" and vanishing > FEW:
+        return False
     largest, smallest = HALVES[dtype]
     peak = max(-low, high)
     return peak == 0 or (smallest <= peak and peak * MARGIN <= largest)
