@@ -55,22 +55,38 @@ def _reader(feeds: Sequence[Feeds]) -> Any:
     return Reader()
 
 
+def _raised(path: Path, folder: Path) -> Path:
+    """The network at an opset that has scales per channel (13), converted if it is older."""
+    import onnx
+    from onnx import version_converter
+
+    model = onnx.load(str(path))
+    if max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx")) >= 13:
+        return path
+    target = folder / "raised.onnx"
+    onnx.save(version_converter.convert_version(model, 15), str(target))
+    return target
+
+
 def _prepared(path: Path, folder: Path) -> list[Path]:
     """The network after ONNX Runtime's own preparation (shapes, folded constants, fused normalisation), as its manual asks; then
     with less of it, for networks that it breaks."""
     from onnxruntime.quantization import shape_inference
 
     found = []
-    for number, skip in enumerate(
-        ({}, {"skip_symbolic_shape": True}, {"skip_symbolic_shape": True, "skip_optimization": True})
-    ):
+    ways: tuple[dict[str, bool], ...] = (
+        {},
+        {"skip_symbolic_shape": True},
+        {"skip_symbolic_shape": True, "skip_optimization": True},
+    )
+    for number, skip in enumerate(ways):
         target = folder / f"prepared{number}.onnx"
         try:
-            shape_inference.quant_pre_process(str(path), str(target), auto_merge=True, **skip)
+            shape_inference.quant_pre_process(str(_raised(path, folder)), str(target), auto_merge=True, **skip)
             found.append(target)
         except Exception as error:
             logging.debug("preparing %s: %s", path, error)
-    return [*found, path]
+    return [*found[:1], *found[-1:], path] if len(found) > 1 else [*found, path]
 
 
 def _quantized(prepared: Path, target: Path, feeds: Sequence[Feeds], way: str) -> None:
