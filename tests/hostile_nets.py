@@ -204,5 +204,5 @@ HOSTILE = {
     "attention": Hostile(_attention, ("keys", "scores")),
     "groups": Hostile(_groups, ("up",)),
     "logarithm": Hostile(_logarithm, ("bank", "powers", "bands")),
-    "overflow": Hostile(_overflow, ("squares", "sum"), "f16"),
+    "overflow": Hostile(_overflow, ("squares", "sum"), "f16", scale=1 / 60),
 }

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _SAMPLES = 32  # of the calibration data, on which the quantized model is compared with the float model
 _SECONDS = 0.3  # that the latency of each is measured
 _ROWS = 12
+_SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # schemes that are what a dtype asks for
 
 
 @click.command(short_help="Quantize a model, and say what it costs.")
@@ -133,20 +134,20 @@ def _applied(graph: Graph, quantizing: Quantizing) -> tuple[Graph, list[Row]]:
 
 
 def _kept(old: Graph, new: Graph, quantizing: Quantizing, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """(layer, dtype, why) of the layers in the table that have another dtype than the one that was asked for."""
+    """(layer, scheme, why) of the layers that compute in another way than the one that was asked for."""
     from linnet.quantization.debug import left_float
     from linnet.quantization.table import Table
 
     asked = Table() if quantizing.table_file is None else Table.read(quantizing.table_file)
-    if quantizing.dtype == "auto":
-        return []
+    same = _SAME.get(quantizing.dtype, (quantizing.dtype,))
     why = {left.layer: left.why for left in left_float(old, new, asked)}
-    other = [row for row in rows if row.dtype != quantizing.dtype]
-    given = {row.pattern: asked.dtype(row.pattern, default="") for row in other}
-    return [
-        (r.pattern, r.dtype, "--table says so" if given[r.pattern] == r.dtype else why.get(r.pattern, r.remark))
-        for r in other
-    ]
+    found = []
+    for row in rows:
+        if row.dtype not in same and quantizing.dtype != "auto":
+            said = asked.dtype(row.pattern, default="")
+            given = row.dtype in _SAME.get(said, (said,))
+            found.append((row.pattern, row.dtype, "--table says so" if given else why.get(row.pattern, row.remark)))
+    return found
 
 
 def _compared(

@@ -23,12 +23,13 @@ from linnet.quantization.debug_measure import real_output, relative_noise
 from linnet.quantization.debug_pairs import LIMITS, Pair, infer_function, pairs_of, row_names
 from linnet.quantization.debug_report import DebugReport, Fix, Layer, Try
 from linnet.quantization.subjects import adapted
-from linnet.quantization.table import Row, Table
+from linnet.quantization.table import Row, Table, TensorRow
 from linnet.session.model import Model
 from linnet.session.session import Session
 
 HIGHER = {"i8": ("i16", "f32"), "auto": ("i16", "f32"), "i16": ("f32",), "f16": ("f32",), "bf16": ("f32",)}
 _SHARE = 0.05  # of the noise of all layers: a layer with less is no candidate
+_BEYOND = 0.001  # share of values beyond the range from which another range is tried
 _CLOSE = 0.5  # dB: how much worse a cheaper way may be
 _GAIN = 1.5  # dB: without a target, a layer that gains less is left as it is
 _SOME = 0.1  # dB: the same with a target
@@ -67,10 +68,10 @@ def find_fix(
     pairs = {pair.name: pair for pair in pairs_of(float_graph, quantized_graph)}
     ladder, end = HIGHER.get(report.dtype, ("f32",)), time.monotonic() + seconds
     good = ENOUGH.get(report.dtype, _ENOUGH_16) if target is None else target
-    tries, every, chosen, note = list[Try](), list[Try](), list[Try](), ""
+    tries, waiting, chosen, note = list[Try](), list[Try](), list[Try](), ""
     noise = before
     for layer in _candidates(report, most if target is None else 4 * most):
-        if chosen and decibel(1.0, noise) >= (good):
+        if chosen and decibel(1.0, noise) >= good:
             break
         if tries and time.monotonic() > end:
             note = f"stopped after {seconds:g} seconds; more layers may hurt"
@@ -78,21 +79,21 @@ def find_fix(
         done = {layer.name, *(t.name for t in chosen)}
         left = sum(o.hurt or 0.0 for o in report.layers if o.name not in done and math.isfinite(o.hurt or 0.0))
         enough = min(decibel(1.0, left) - 1.0, good)
-        found = search.ways_of(layer, _ways(pairs[layer.name], layer, ladder), _union(chosen), enough)
+        # A layer that gains nothing may hide behind one that comes later, so its strongest way stays for the next tries.
+        base = _union([*chosen, *waiting])
+        found = search.ways_of(layer, _ways(pairs[layer.name], layer, ladder), base, enough, decibel(1.0, noise))
         tries += found
         usable = [t for t in found if t.output_db is not None]
-        top = max((t.output_db for t in usable if t.output_db is not None), default=-math.inf)
         if not usable:
             continue
+        top = max(t.output_db for t in usable if t.output_db is not None)
         way = next(t for t in usable if t.output_db is not None and t.output_db >= top - _CLOSE)
-        every.append(way)
         if top > decibel(1.0, noise) + (_GAIN if target is None else _SOME):
-            chosen.append(way)
+            chosen += [*waiting, way]
+            waiting = []
             noise = search.noise(_union(chosen))
-    if decibel(1.0, noise) < good and len(every) > len(chosen):  # errors may cancel, so that only all together gain
-        together = search.noise(_union(every))
-        if decibel(1.0, together) > decibel(1.0, noise) + _GAIN:
-            chosen, noise = every, together
+        else:
+            waiting.append(usable[-1])
     best = decibel(1.0, noise)
     if not chosen and not note:
         note = (
@@ -103,7 +104,7 @@ def find_fix(
     rows = _union(kept)
     after = decibel(1.0, search.noise(rows)) if rows else decibel(1.0, before)
     remark = f"debug-quant: outputs {decibel(1.0, before):.1f} -> {after:.1f} dB"
-    made = Table([*search.table.rows, *(Row(name, dtype, remark) for name, dtype in rows.items())])
+    made = Table([*search.table.rows, *(_row(name, value, remark) for name, value in rows.items())])
     return Fix(
         decibel(1.0, before), after, best, goal, after >= goal, [t.name for t in kept], rows, tries, search.count, note, made
     )  # fmt: skip
@@ -129,24 +130,38 @@ def _union(tries: Iterable[Try]) -> dict[str, str]:
     order = ("i8", "i16", "f16", "bf16", "f32")
     rows: dict[str, str] = {}
     for t in tries:
-        for name, dtype in t.rows.items():
-            rows[name] = max(rows.get(name, dtype), dtype, key=order.index)
+        for name, value in t.rows.items():
+            rows[name] = max(rows.get(name, value), value, key=lambda text: order.index(text.split()[0]))
     return rows
+
+
+def _row(key: str, value: str, remark: str = "") -> Row | TensorRow:
+    """The row of a table for a key and a value of `Try.rows`."""
+    kind, _, name = key.partition(" ")
+    dtype, *ends = value.split()
+    if kind == "layer":
+        return Row(name, dtype, remark)
+    low, high = map(float, ends) if ends else (None, None)
+    return TensorRow(name, dtype, low, high, remark=remark)
 
 
 def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str]]:
     """Rows for a table that may remove the noise of a layer, cheapest first.
 
-    How a tensor is stored depends on the layers that read it. So where most of the noise is from storing the result, the
-    readers come first, else the layer itself.
+    Where values lie beyond the range, the range that was seen comes first. How a tensor is stored depends on the layers that read
+    it. So where most of the noise is from storing the result, these come first, else the layer itself.
     """
-    own, readers = row_names(pair.part), row_names(_readers(pair))
+    own = [f"layer {name}" for name in row_names(pair.part)]
+    readers = [f"layer {name}" for name in row_names(_readers(pair))]
     stored = layer.dtype in LIMITS and layer.storage >= 0.5
     ways = []
+    if layer.dtype in LIMITS and layer.saturated > _BEYOND:
+        ways.append(
+            {f"tensor {pair.name}": f"{layer.dtype} {min(layer.seen[0], 0.0):.7g} {max(layer.seen[1], 0.0):.7g}"}
+        )
     for dtype in ladder:
-        groups = [readers, [*own, *readers]] if stored else [own, [*own, *readers]]
-        ways += [dict.fromkeys(names, dtype) for names in groups if names]
-    return [way for i, way in enumerate(ways) if way not in ways[:i]]
+        ways += [dict.fromkeys(names, dtype) for names in (readers if stored else own, [*own, *readers])]
+    return [way for i, way in enumerate(ways) if way and way not in ways[:i]]
 
 
 def _readers(pair: Pair) -> list[Node]:
@@ -199,12 +214,12 @@ class _Search:
         key = frozenset(rows.items())
         if key not in self.known:
             self.count += 1
-            table = Table([*self.table.rows, *(Row(name, dtype) for name, dtype in rows.items())])
+            table = Table([*self.table.rows, *(_row(name, value) for name, value in rows.items())])
             self.known[key] = self.measured(self.requantize(table))
         return self.known[key]
 
     def ways_of(
-        self, layer: Layer, ways: Sequence[dict[str, str]], rows: Mapping[str, str], enough: float
+        self, layer: Layer, ways: Sequence[dict[str, str]], rows: Mapping[str, str], enough: float, now: float
     ) -> list[Try]:
         """Tries the ways, each beside the rows that are chosen already, until one gives the SQNR that the other layers
         allow."""
@@ -213,12 +228,12 @@ class _Search:
             both = _union([Try("", "", dict(rows), None), Try("", "", way, None)])
             if both == rows:
                 continue
-            self.progress(f"{layer.name}: {', '.join(sorted(set(way.values())))} for {', '.join(way)}")
+            self.progress(f"{layer.name}: {', '.join(f'{name} {value}' for name, value in way.items())}")
             made: float | None = None
             with contextlib.suppress(Error):  # such as a dtype that the quantizer refuses
                 made = decibel(1.0, self.noise(both))
             found.append(Try(layer.name, layer.layer, way, made))
-            if made is not None and made >= enough:
+            if made is not None and made >= enough and made > now + _CLOSE:
                 break
         return found
 

@@ -89,8 +89,8 @@ def _badness(layer: Layer) -> tuple[float, float]:
 
 @dataclasses.dataclass
 class Try:
-    """A layer at a higher precision. rows: {name in the table: dtype}. output_db: the SQNR of the outputs with these rows and
-    no others, None if the graph cannot be quantized so."""
+    """A layer at a higher precision. rows: {`layer NAME` or `tensor NAME`: what the table says}. output_db: the SQNR of the
+    outputs with these rows beside those chosen before, None if the graph cannot be quantized so."""
 
     name: str
     layer: str

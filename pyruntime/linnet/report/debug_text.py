@@ -78,12 +78,12 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
         hurting.add_row(f"... and {len(ranked) - most} more")
     made = [hurting, *([ranges] if ranges.row_count else [])]
     if report.fix is not None and report.fix.tries:
-        rows = table("Tried, each beside what was chosen before", "tensor", "rows of the table", ">outputs dB")
+        rows = table("Tried, each beside those before", "tensor", "rows of the table", ">outputs dB")
         for t in report.fix.tries[: 2 * most]:
             rows.add_row(
-                short(t.name), ", ".join(f"{short(n)} {d}" for n, d in t.rows.items()), db(t.output_db) or "refused"
+                short(t.name), "\n".join(f"{_key(n)} {d}" for n, d in t.rows.items()), db(t.output_db) or "refused"
             )
-        rows.columns[1].max_width = 34
+        rows.columns[1].max_width = 36
         made.append(rows)
     if report.left:
         rows = table("Products left in float", "layer", "op", "as", "why")
@@ -108,6 +108,11 @@ def tables(report: DebugReport, most: int = MOST) -> list[Table]:
 def short(name: str) -> str:
     """The name, or its end."""
     return name if len(name) <= _NAME else "…" + name[1 - _NAME :]
+
+
+def _key(name: str) -> str:
+    kind, _, name = name.partition(" ")
+    return f"{kind} {short(name)}"
 
 
 def _db(value: float) -> str:
