@@ -160,17 +160,20 @@ static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
 static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums,
                        void *y) {
     int64_t channels = d->channels, size = (int64_t)ln_dtype_size(d->requant.output_dtype);
+    if (d->sums_fit) {
+        requant_pixels(&d->requant, sums, d->parts == 1 ? NULL : sums + d->window.out[2] * channels, d->window.out[2],
+                       call->epilogue != NULL ? (char *)sums : y,
+                       call->epilogue != NULL ? channels * 4 : d->y.s[2] * size);
+        return;
+    }
     for (int64_t ox = 0; ox < d->window.out[2]; ox++) {
         int32_t *from = sums + ox * channels;
         const int32_t *low = d->parts == 1 ? NULL : from + d->window.out[2] * channels;
         char *to = call->epilogue != NULL ? (char *)from : (char *)y + ox * d->y.s[2] * size;
-        if (d->sums_fit)
-            requant_row(&d->requant, 0, from, low, channels, to);
-        else
-            for (int64_t c = 0; c < channels; c++) {
-                const int64_t sum = low == NULL ? from[c] : (int64_t)from[c] * 256 + low[c];
-                ln_requant_store(&d->requant, c, sum + parts->wide_bias[c], to, c);
-            }
+        for (int64_t c = 0; c < channels; c++) {
+            const int64_t sum = low == NULL ? from[c] : (int64_t)from[c] * 256 + low[c];
+            ln_requant_store(&d->requant, c, sum + parts->wide_bias[c], to, c);
+        }
     }
 }
 
