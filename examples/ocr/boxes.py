@@ -61,13 +61,14 @@ def components(mask: np.ndarray) -> tuple[np.ndarray, int]:
     before = np.zeros((height, width), bool)
     before[:, 1:] = mask[:, :-1]
     runs = np.cumsum(mask & ~before).reshape(height, width) * mask  # each run of pixels in a row has its own number
-    pairs = [np.zeros((0, 2), np.int64)]
+    pairs = [np.zeros(0, np.int64)]
+    size = int(runs.max(initial=0)) + 1
     for shift in (-1, 0, 1):
         upper = runs[:-1, max(0, -shift) : width - max(0, shift)]
         lower = runs[1:, max(0, shift) : width - max(0, -shift)]
         touch = (upper > 0) & (lower > 0)
-        pairs.append(np.stack((upper[touch], lower[touch]), axis=1))
-    parent = list(range(int(runs.max(initial=0)) + 1))
+        pairs.append(upper[touch] * size + lower[touch])  # one number per pair: sorting rows takes 20 times as long
+    parent = list(range(size))
 
     def root(index: int) -> int:
         while parent[index] != index:
@@ -75,8 +76,8 @@ def components(mask: np.ndarray) -> tuple[np.ndarray, int]:
             index = parent[index]
         return index
 
-    for a, b in np.unique(np.concatenate(pairs), axis=0).tolist():
-        first, second = sorted((root(a), root(b)))
+    for pair in np.unique(np.concatenate(pairs)).tolist():
+        first, second = sorted((root(pair // size), root(pair % size)))
         parent[second] = first
     roots = np.array([root(index) for index in range(len(parent))])
     names, numbers = np.unique(roots, return_inverse=True)

@@ -22,6 +22,7 @@
  * Ints:    vi_zero vi_set1 vi_load vi_store vi_load_partial vi_store_partial vi_add vi_sub vi_mul (low 32 bits)
  *          vi_min vi_max vi_and vi_or vi_xor vi_shl(v, n) vi_sar(v, n) vi_shr(v, n) with n a plain int
  *          vi_iota(): 0, 1, 2, ...;  vi_reduce_add(v)
+ *          vi_add_pairs(sum, a, b): sum + the two products of the 16-bit halves of each lane (x86 only)
  *          vi_max_i8 vi_max_u8 vi_max_i16: of 8-bit or 16-bit lanes in the same bits (not in plain C)
  * Convert: vf_from_vi; vf_from_parts(high, low): 256 * high + low, rounded once; vi_from_vf (half to even; |x| < 2^31
  * or it is unspecified); vi_trunc_vf (same range); vf_as_vi and vi_as_vf keep bits Memory of narrower types, each also

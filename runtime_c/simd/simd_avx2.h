@@ -25,6 +25,7 @@ static inline vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEARES
 static inline vi vf_as_vi(vf a) { return _mm256_castps_si256(a); }
 static inline vf vi_as_vf(vi a) { return _mm256_castsi256_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps(a); }
+static inline vi vi_add_pairs(vi sum, vi a, vi b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 static inline __m128 vf_four_from_parts(__m128i high, __m128i low) { /* exact in f64, then rounded once */
     const __m256d v = _mm256_mul_pd(_mm256_cvtepi32_pd(high), _mm256_set1_pd(256));
     return _mm256_cvtpd_ps(_mm256_add_pd(v, _mm256_cvtepi32_pd(low)));

@@ -28,6 +28,7 @@ static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_N
 static inline vi vf_as_vi(vf a) { return _mm512_castps_si512(a); }
 static inline vf vi_as_vf(vi a) { return _mm512_castsi512_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm512_cvtepi32_ps(a); }
+static inline vi vi_add_pairs(vi sum, vi a, vi b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
 static inline __m256 vf_eight_from_parts(__m256i high, __m256i low) { /* exact in f64, then rounded once */
     const __m512d v = _mm512_mul_pd(_mm512_cvtepi32_pd(high), _mm512_set1_pd(256));
     return _mm512_cvtpd_ps(_mm512_add_pd(v, _mm512_cvtepi32_pd(low)));

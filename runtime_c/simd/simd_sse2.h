@@ -24,6 +24,7 @@ static inline vf vf_max(vf a, vf b) { return _mm_max_ps(a, b); }
 static inline vi vf_as_vi(vf a) { return _mm_castps_si128(a); }
 static inline vf vi_as_vf(vi a) { return _mm_castsi128_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm_cvtepi32_ps(a); }
+static inline vi vi_add_pairs(vi sum, vi a, vi b) { return _mm_add_epi32(sum, _mm_madd_epi16(a, b)); }
 static inline __m128 vf_two_from_parts(vi high, vi low) {
     return _mm_cvtpd_ps(_mm_add_pd(_mm_mul_pd(_mm_cvtepi32_pd(high), _mm_set1_pd(256)), _mm_cvtepi32_pd(low)));
 }

@@ -185,7 +185,9 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     if (!g->c.direct && !g->c.tiled) {
         /* Results that would fit one block: a few small blocks take as long, and a third of the memory. */
         const bool small = g->c.integer && g->m * nb * c_size <= BLOCK_C_BYTES;
-        nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
+        /* An epilogue is faster on whole rows of the result. */
+        if (!(g->c.apply && g->c.integer && nb <= 512))
+            nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
         mb = ln_min(mb, ln_max((small ? SMALL_C_BYTES : BLOCK_C_BYTES) / (nb * c_size), rows));
     }
     mb = mb / rows * rows;

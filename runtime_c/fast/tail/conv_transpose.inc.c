@@ -43,6 +43,22 @@ typedef struct transpose_span {
 #define NAMED(name) transpose_##name##_integer
 #include "fast/tail/conv_transpose_tile.inc.c"
 
+/* Sums of one output channel: vectors over the input channels. */
+static void transpose_dots(const transpose_span *s, int64_t count, int32_t *out) {
+    for (int64_t i = 0; i < count; i++, out += s->out_pixel) {
+        vi sum = vi_zero();
+        for (int64_t t = 0; t < s->n_taps; t++) {
+            const int32_t *x = (const int32_t *)s->x + s->taps[t].x + i * s->pixel;
+            const int32_t *w = (const int32_t *)s->w + s->taps[t].w;
+            int64_t c = 0;
+            for (; c + VF_WIDTH <= s->in; c += VF_WIDTH) sum = vi_add(sum, vi_mul(vi_load(x + c), vi_load(w + c)));
+            const int left = (int)(s->in - c);
+            if (left > 0) sum = vi_add(sum, vi_mul(vi_load_partial(x + c, left), vi_load_partial(w + c, left)));
+        }
+        *out = (int32_t)((uint32_t)vi_reduce_add(sum) + (uint32_t)*(const int32_t *)s->bias);
+    }
+}
+
 /* Converts row `row` of x to f32, or to i32 minus its zero point. */
 static void transpose_widen(const ln_call *call, const ln_transpose_plan *p, const ln_buffers *b, int64_t row) {
     const ln_window *w = &p->window;
@@ -112,7 +128,9 @@ static void transpose_row(const ln_transpose_plan *p, const void *x, const void 
                                     .pixel = p->x.s[2],
                                     .out_pixel = out_pixel * stride};
                 void *to = (float *)out + ox * out_pixel + group * p->out_group;
-                if (p->integer)
+                if (p->padded == 1)
+                    transpose_dots(&s, run, to);
+                else if (p->integer)
                     transpose_run_integer(&s, run, to);
                 else
                     transpose_run_float(&s, run, to);
@@ -146,10 +164,9 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
             transpose_row(
                 p, x, (const char *)ln_transpose_weights(call, b) + (size_t)part * (p->weights_bytes + p->bias_bytes),
                 oz, oy, (float *)out + part * sums, p->direct ? p->y.s[2] : channels, taps);
-        for (int64_t ox = 0; ox < w->out[2] && p->integer; ox++) {
-            const int32_t *from = (int32_t *)(void *)scratch + ox * channels;
-            requant_row(&p->requant, 0, from, p->parts == 1 ? NULL : from + sums, channels, y + ox * p->y.s[2] * size);
-        }
+        const int32_t *from = (int32_t *)(void *)scratch;
+        if (p->integer)
+            requant_pixels(&p->requant, from, p->parts == 1 ? NULL : from + sums, w->out[2], y, p->y.s[2] * size);
         if (!p->integer && !p->direct)
             any_narrow_rows(call->outputs[0].dtype, (float *)(void *)scratch, w->out[2], channels, y, p->y.s[2]);
     }

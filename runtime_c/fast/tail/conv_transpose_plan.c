@@ -82,8 +82,9 @@ linnet_status ln_transpose_configure(ln_call *call) {
     if (status != LINNET_OK) return status;
     const ln_window *g = &p->window;
     p->in_group = g->in_channels / g->group, p->out_group = g->out_channels / g->group;
-    p->padded = (int64_t)ln_round_up((size_t)p->out_group, LN_TRANSPOSE_LANES);
     p->integer = !ln_dtype_is_float(x->dtype);
+    const bool dots = p->integer && p->out_group == 1 && p->in_group >= 8;
+    p->padded = dots ? 1 : (int64_t)ln_round_up((size_t)p->out_group, LN_TRANSPOSE_LANES);
     p->constant = ln_packable(w) && (!has_bias(call) || ln_packable(&call->inputs[2]));
     p->widen = x->dtype != LINNET_F32;
     p->direct = y->dtype == LINNET_F32 && !p->integer;

@@ -15,7 +15,8 @@
 typedef struct ln_transpose_plan {
     ln_window window;
     ln_window_strides x, y;              /* x: of the widened copy if there is one */
-    int64_t in_group, out_group, padded; /* channels per group; `padded` is out_group rounded up */
+    int64_t in_group, out_group, padded; /* channels per group; `padded` is out_group rounded up, or 1 for one channel
+                                            that is a sum over vectors of input channels */
     bool integer, constant, widen, direct;
     ln_requant requant;
     ln_window_strides x_stored;

@@ -26,6 +26,10 @@ typedef struct ln_depthwise {
     bool apply;      /* ln_epilogue_apply stores (in place, with direct) */
     float low, high; /* clamp range for floats */
     bool integer;
+    /* Two rows of taps are one: a lane of 32 bits has an element of each, as 16 bits. x86 multiplies and adds them with
+     * one instruction. */
+    bool pairs;
+    int64_t tap_rows, per_plane; /* rows of taps, or of pairs of them: all, and of one depth of the kernel */
     int parts;     /* 2: weights have 16 bits. Their high bytes and their low bytes have taps and sums of their own */
     bool sums_fit; /* the constants prove that sum and bias fit in 32 bits; otherwise the bias is added in 64 bits */
     int narrow;    /* LN_NARROW_NONE: the kernel widens x to 32 bits; otherwise weights are packed as i16 */

@@ -36,7 +36,11 @@ typedef struct dw_span {
 #define STORE vi_store
 #define LOAD_PARTIAL vi_load_partial
 #define STORE_PARTIAL vi_store_partial
+#if defined(LN_SIMD_NEON)
 #define MULTIPLY_ADD(x, w, sum) vi_add(sum, vi_mul(x, w))
+#else
+#define MULTIPLY_ADD(x, w, sum) vi_add_pairs(sum, x, w) /* `pairs` */
+#endif
 #define FINISH(v) (v)
 #define NAMED(name) dw_##name##_integer
 #include "fast/tail/depthwise_tile.inc.c"
@@ -75,6 +79,46 @@ static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x,
     return row;
 }
 
+#if !defined(LN_SIMD_NEON)
+/* Rows y and y + dilation of integers as one, which is pair `pair` of depth kz: rows outside the picture are zero. Each
+ * lane has a difference from the zero point in either half. */
+static const void *dw_pair_row(const ln_depthwise *d, int dtype, const void *x, int64_t n, int64_t z, int64_t y,
+                               int64_t kz, int64_t pair, dw_cache *cache) {
+    enum { CHUNK = 512 };
+    const ln_window *w = &d->window;
+    const int64_t turn = 2 * d->per_plane, above = w->pad_begin[1];
+    const int64_t slot =
+        (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * turn + (w->dilation[1] == 1 ? (y + above) % turn : pair);
+    const int64_t id = (n * w->in[0] + z) * (w->in[1] + above + 1) + y + above, length = w->in[2] * d->channels;
+    int32_t *row = (int32_t *)(void *)cache->rows + slot * length, second[CHUNK];
+    if (cache->held[slot] == id) return row;
+    cache->held[slot] = id;
+    const bool whole = d->x.s[2] == d->channels;
+    const int64_t run = whole ? length : d->channels, zero = d->requant.x_zero;
+    for (int64_t ix = 0, to = 0; to < length; ix++)
+        for (int64_t at = 0, count; at < run; at += count, to += count) {
+            const int64_t from = n * d->x.n + z * d->x.s[0] + ix * d->x.s[2] + at;
+            count = ln_min(CHUNK, run - at);
+            for (int half = 0; half < 2; half++) {
+                const int64_t line = y + half * w->dilation[1];
+                int32_t *out = half == 0 ? row + to : second;
+                if (line < 0 || line >= w->in[1])
+                    memset(out, 0, (size_t)count * sizeof *out);
+                else
+                    any_widen_integer(dtype, x, from + line * d->x.s[1], count, (int32_t)zero, out);
+            }
+            int64_t i = 0;
+            for (; i + VF_WIDTH <= count; i += VF_WIDTH) {
+                const vi first = vi_and(vi_load(row + to + i), vi_set1(0xffff));
+                vi_store(row + to + i, vi_or(first, vi_shl(vi_load(second + i), 16)));
+            }
+            for (; i < count; i++)
+                row[to + i] = (int32_t)(((uint32_t)row[to + i] & 0xffff) | (uint32_t)second[i] << 16);
+        }
+    return row;
+}
+#endif
+
 #include "fast/tail/depthwise_f32.inc.c"
 
 /* Computes one output row into `out` (f32, or i32 sums); pixels are out_pixel elements apart. */
@@ -90,7 +134,16 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
                  .pixel = w->stride[2] * x_pixel,
                  .low = d->low,
                  .high = d->high};
-    for (int64_t kz = begin[0]; kz < end[0]; kz++)
+#if !defined(LN_SIMD_NEON)
+    for (int64_t kz = begin[0]; kz < end[0] && d->pairs; kz++)
+        for (int64_t pair = begin[1] / 2; 2 * pair < end[1]; pair++) {
+            const int64_t z = position[1] * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0];
+            const int64_t y = position[2] * w->stride[1] - w->pad_begin[1] + 2 * pair * w->dilation[1];
+            s.weights[s.n_rows] = (const float *)parts->taps + (kz * d->per_plane + pair) * w->kernel[2] * d->padded;
+            s.rows[s.n_rows++] = dw_pair_row(d, call->inputs[0].dtype, x, position[0], z, y, kz, pair, cache);
+        }
+#endif
+    for (int64_t kz = begin[0]; kz < end[0] && !d->pairs; kz++)
         for (int64_t ky = begin[1]; ky < end[1]; ky++) {
             int64_t z = position[1] * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0],
                     tap = kz * w->kernel[1] + ky;
@@ -160,17 +213,20 @@ static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
 static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums,
                        void *y) {
     int64_t channels = d->channels, size = (int64_t)ln_dtype_size(d->requant.output_dtype);
+    if (d->sums_fit) {
+        requant_pixels(&d->requant, sums, d->parts == 1 ? NULL : sums + d->window.out[2] * channels, d->window.out[2],
+                       call->epilogue != NULL ? (char *)sums : y,
+                       call->epilogue != NULL ? channels * 4 : d->y.s[2] * size);
+        return;
+    }
     for (int64_t ox = 0; ox < d->window.out[2]; ox++) {
         int32_t *from = sums + ox * channels;
         const int32_t *low = d->parts == 1 ? NULL : from + d->window.out[2] * channels;
         char *to = call->epilogue != NULL ? (char *)from : (char *)y + ox * d->y.s[2] * size;
-        if (d->sums_fit)
-            requant_row(&d->requant, 0, from, low, channels, to);
-        else
-            for (int64_t c = 0; c < channels; c++) {
-                const int64_t sum = low == NULL ? from[c] : (int64_t)from[c] * 256 + low[c];
-                ln_requant_store(&d->requant, c, sum + parts->wide_bias[c], to, c);
-            }
+        for (int64_t c = 0; c < channels; c++) {
+            const int64_t sum = low == NULL ? from[c] : (int64_t)from[c] * 256 + low[c];
+            ln_requant_store(&d->requant, c, sum + parts->wide_bias[c], to, c);
+        }
     }
 }
 
@@ -181,7 +237,8 @@ static void dw_single(const ln_call *call, const ln_depthwise *d, const ln_depth
     else
         dw_row(call, d, parts, x, position, cache, out, out_pixel);
     if (d->parts == 2) {
-        const ln_depthwise_weights low = {.taps = (const int32_t *)parts->taps + ln_window_taps(&d->window) * d->padded,
+        const ln_depthwise_weights low = {.taps = (const int32_t *)parts->taps +
+                                                  d->tap_rows * d->window.kernel[2] * d->padded,
                                           .bias = (const int32_t *)parts->bias + d->padded};
         dw_row(call, d, &low, x, position, cache, (int32_t *)out + d->window.out[2] * out_pixel, out_pixel);
     }

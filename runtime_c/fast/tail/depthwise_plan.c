@@ -5,6 +5,9 @@
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
+/* Number of taps as packed. */
+static int64_t packed_taps(const ln_depthwise *d) { return d->tap_rows * d->window.kernel[2]; }
+
 static int64_t tap_bytes(const ln_depthwise *d) { return d->narrow == LN_NARROW_NONE ? 4 : 2; }
 
 static const ln_tensor *result_of(const ln_call *call) { return call->inner != NULL ? call->inner : &call->outputs[0]; }
@@ -55,6 +58,14 @@ bool ln_depthwise_can_transpose(const ln_call *call) {
            g.in_channels > 1 && (g.stride[2] == 1 || g.dilation[2] == 1);
 }
 
+/* Whether the differences of i16 from their zero point have 16 bits, and pairs of rows are few enough (on x86). */
+static bool halves_fit(const ln_call *call) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
+    const int64_t height = w->rank > 3 ? w->dims[w->rank - 2] : 1, depth = w->rank > 4 ? w->dims[2] : 1;
+    return (x->dtype != LINNET_I16 || x->quant->zero == NULL || x->quant->zero[0] == 0) &&
+           depth * (height + 1) <= LN_DEPTHWISE_ROWS;
+}
+
 bool ln_depthwise_can_integer(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
@@ -64,7 +75,7 @@ bool ln_depthwise_can_integer(const ln_call *call) {
     int64_t taps = 1;
     for (int i = 2; i < w->rank; i++) taps *= w->dims[i];
     /* The sum of the taps alone must fit in 32 bits: |x - zero| < 2^17, |w - zero| < 2^9, and so its parts. */
-    return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call);
+    return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call) && halves_fit(call);
 }
 
 static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {
@@ -153,6 +164,9 @@ static linnet_status configure(ln_call *call, bool narrow) {
     swap_axes(d);
     d->integer = !ln_dtype_is_float(x->dtype);
     d->parts = w->dtype == LINNET_I16 ? 2 : 1;
+    d->pairs = d->integer && !narrow;
+    d->per_plane = d->pairs ? (g->kernel[1] + 1) / 2 : g->kernel[1];
+    d->tap_rows = g->kernel[0] * d->per_plane;
     d->low = -INFINITY, d->high = INFINITY;
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
     if (clamp && !d->integer) d->low = call->epilogue->low, d->high = call->epilogue->high;
@@ -169,7 +183,7 @@ static linnet_status configure(ln_call *call, bool narrow) {
         d->x_u8 = x->dtype == LINNET_U8;
         d->padding = (int8_t)(d->requant.x_zero - (d->x_u8 ? 128 : 0));
     }
-    size_t packed = (size_t)((ln_window_taps(g) * tap_bytes(d) * d->parts + 2 * 8) * d->padded);
+    size_t packed = (size_t)((packed_taps(d) * tap_bytes(d) * d->parts + 2 * 8) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
         call->packed_inputs = 1u << 1 | 1u << 2;
@@ -192,7 +206,7 @@ static linnet_status configure(ln_call *call, bool narrow) {
         if (!d->in_place) call->scratch_thread += (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels);
     }
     if (d->widen)
-        call->scratch_thread += (size_t)(g->kernel[0] * g->kernel[1] * g->in[2] * d->channels) * sizeof(float);
+        call->scratch_thread += (size_t)(d->tap_rows * (d->pairs ? 2 : 1) * g->in[2] * d->channels) * sizeof(float);
     call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
     call->flops = (uint64_t)(2 * g->batch * d->channels * ln_window_positions(g) * ln_window_taps(g));
     return LINNET_OK;
@@ -203,7 +217,7 @@ linnet_status ln_depthwise_configure(ln_call *call) { return configure(call, fal
 linnet_status ln_depthwise_configure_narrow(ln_call *call) { return configure(call, true); }
 
 static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
-    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * tap_bytes(d) * d->parts;
+    const char *bias = (const char *)packed + packed_taps(d) * d->padded * tap_bytes(d) * d->parts;
     return (ln_depthwise_weights){packed, bias, (const int64_t *)(const void *)(bias + d->padded * 8)};
 }
 
@@ -214,6 +228,15 @@ ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffe
 
 static int32_t integer_of(const ln_depthwise *d, int64_t v, int part) {
     return (int32_t)(d->parts == 1 ? v : ln_part_of(v, part));
+}
+
+/* Writes a tap to its half of a lane. The first half clears the second, which the last row may not have. */
+static void put_half(const ln_depthwise *d, uint32_t *taps, int64_t tap, uint32_t v) {
+    const ln_window *w = &d->window;
+    const int64_t kx = tap % w->kernel[2], ky = tap / w->kernel[2] % w->kernel[1],
+                  kz = tap / w->kernel[2] / w->kernel[1];
+    uint32_t *lane = taps + ((kz * d->per_plane + ky / 2) * w->kernel[2] + kx) * d->padded;
+    *lane = ky % 2 == 0 ? v & 0xffff : *lane | v << 16;
 }
 
 static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
@@ -242,9 +265,12 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
                                    ln_requant_w_zero(&d->requant, c)
                              : 0;
             for (int part = 0; part < d->parts; part++) {
-                const int64_t at = (part * taps + t) * d->padded + c;
+                const int64_t at = (part * packed_taps(d) + t) * d->padded + c;
                 if (d->narrow)
                     ((int16_t *)parts.taps)[at] = (int16_t)v;
+                else if (d->pairs)
+                    put_half(d, (uint32_t *)parts.taps + part * packed_taps(d) * d->padded + c, t,
+                             (uint32_t)integer_of(d, v, part));
                 else
                     ((int32_t *)parts.taps)[at] = integer_of(d, v, part);
             }

@@ -81,4 +81,16 @@ static inline void requant_row(const ln_requant *r, int64_t channel, const int32
     for (; i < n; i++) ln_requant_store(r, channel + i, low == NULL ? sums[i] : (int64_t)sums[i] * 256 + low[i], y, i);
 }
 
+/* Converts `pixels` pixels, whose sums are adjacent. y_pixel: bytes from pixel to pixel. */
+static void requant_pixels(const ln_requant *r, const int32_t *sums, const int32_t *low, int64_t pixels, char *y,
+                           int64_t y_pixel) {
+    const int64_t size = (int64_t)ln_dtype_size(r->output_dtype), sums_in_all = pixels * r->channels;
+    /* A vector spans several pixels of few channels, whose factors repeat in the tables. */
+    const bool few = LN_REQUANT_PADDING + 1 > r->channels && (LN_REQUANT_PADDING + 1) % r->channels == 0;
+    const bool together = few && y_pixel == r->channels * size;
+    const int64_t step = together ? LN_REQUANT_PADDING + 1 : r->channels;
+    for (int64_t at = 0; at < sums_in_all; at += step, y += together ? step * size : y_pixel)
+        requant_row(r, 0, sums + at, low == NULL ? NULL : low + at, ln_min(step, sums_in_all - at), y);
+}
+
 #endif

@@ -83,12 +83,15 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
     r->y_zero = stored ? quant_zero(y->quant, 0) : 0;
     r->low = y->dtype == LINNET_I8 ? INT8_MIN : y->dtype == LINNET_U8 ? 0 : INT16_MIN;
     r->high = y->dtype == LINNET_I8 ? INT8_MAX : y->dtype == LINNET_U8 ? UINT8_MAX : INT16_MAX;
-    for (int64_t c = 0; c < channels; c++) {
+    /* The entries behind those of the channels repeat them, so that a vector may span several pixels of few channels.
+     */
+    for (int64_t i = 0; i < (int64_t)n && channels > 0; i++) {
+        const int64_t c = i % channels;
         const double product = quant_scale(x->quant, 0) * quant_scale(w->quant, c);
         if (scale != NULL) /* in f32, like ONNX Runtime */
-            scale[c] = stored ? (float)product / y->quant->scale[0] : (float)product;
+            scale[i] = stored ? (float)product / y->quant->scale[0] : (float)product;
         if (fixed != NULL)
-            ln_fixed_point(product / quant_scale(y->quant, 0), mode == LN_REQUANT_TFLITE_SINGLE, &fixed[c], &shift[c]);
+            ln_fixed_point(product / quant_scale(y->quant, 0), mode == LN_REQUANT_TFLITE_SINGLE, &fixed[i], &shift[i]);
     }
     return LINNET_OK;
 }

@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-/* Entries behind the last channel's in every table, so that vectors may read beyond it. */
+/* Entries behind the last channel's in every table, so that vectors may read beyond it. They repeat those of the
+ * channels. */
 enum { LN_REQUANT_PADDING = 15 };
 
 enum ln_requant_mode { LN_REQUANT_FLOAT_RNE = 0, LN_REQUANT_TFLITE = 1, LN_REQUANT_TFLITE_SINGLE = 2 };
