@@ -54,7 +54,7 @@ class Options:
     saves_traffic: bool = True
     traffic_noise: float = 1e-3
     headroom: float = 1.25
-    weight_noise: float = 1e-5
+    weight_noise: float = 1e-6
 
 
 class Decisions:

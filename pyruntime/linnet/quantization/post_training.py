@@ -44,6 +44,7 @@ class Quantizer(Decisions):
         self.noises: dict[Node, float] = {}  # of the outputs of products, from the rounding of their weights
         self.weights: dict[Node, str] = {}  # the dtype of integer products' weights
         self.new, self.functions = new, functions
+        self.names = {t.name for t in self.old.tensors()}
         self.function = new.function(self.old.name)
         for tensor in self.old.inputs:
             self.forms[tensor, tensor.dtype] = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
@@ -104,7 +105,7 @@ class Quantizer(Decisions):
         attributes = {"program": program, "dtypes": [DTYPE_IDS[dtype]]}
         quantization = [self._parameters(tensor, dtype) if dtype in LIMITS else None]
         made = emit("map", [source], attributes, 1, "", self.function, quantization, [dtype])[0]
-        made.name = self.function.unique(name or tensor.name)
+        self._rename(made, name or tensor.name)
         made.shape = source.shape if made.shape is None or None in made.shape else made.shape
         return made
 
@@ -123,10 +124,21 @@ class Quantizer(Decisions):
         ]
         made = emit(op, inputs, attributes, len(old), name, self.function, parameters, dtypes)
         for new, tensor in zip(made, old, strict=True):
-            new.name = self.function.unique(tensor.name)
+            self._rename(new, tensor.name)
             if new.shape is None or None in new.shape:
                 new.shape = tensor.shape if tensor.shape is not None else new.shape
         return made
+
+    def _rename(self, made: Tensor, name: str) -> None:
+        """Gives a tensor the name of the float tensor that it represents; another form of that tensor has it already, and no
+        other float tensor's."""
+        taken = self.function._names
+        taken.discard(made.name)
+        free = name if name in self.names and name not in taken else f"{name}/{made.dtype}"
+        while free in taken or (free != name and free in self.names):
+            free += "_"
+        taken.add(free)
+        made.name = free
 
     def _keep(self, node: Node, made: list[Tensor]) -> None:
         for tensor, new in zip(node.outputs, made, strict=True):

@@ -57,10 +57,10 @@ class TensorRow:
 
 
 class Table:
-    """Rows in order. Later rows override earlier ones."""
+    """Rows in order. Later rows override earlier ones. notes: what `write` says above them."""
 
-    def __init__(self, rows: Iterable[Row | TensorRow] = ()) -> None:
-        self.rows = list(rows)
+    def __init__(self, rows: Iterable[Row | TensorRow] = (), notes: Iterable[str] = ()) -> None:
+        self.rows, self.notes = list(rows), list(notes)
 
     def dtype(self, *names: str, default: str) -> str:
         """How the layer known by any of `names` (node name, output tensor name) computes."""
@@ -125,6 +125,7 @@ class Table:
             f"# Schemes: {', '.join(LAYERS)} (bits of weights and activations).",
             "# Edit a row and use the file: linnet quantize ... --table FILE. Names may contain * and ?; the last match wins.",
         ]
+        lines += [f"# {note}" for note in self.notes]
         lines += [f"{row.text(width)}  # {row.remark}" if row.remark else row.text(width) for row in self.rows]
         target = Path(path)
         temporary = target.with_name(target.name + ".tmp")
