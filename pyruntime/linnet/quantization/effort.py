@@ -23,6 +23,7 @@ from linnet.quantization.table import Row, Table, TensorRow
 
 EFFORTS = ("fast", "normal", "best")
 _SAMPLES = {"normal": 12, "best": 32}  # on which outputs are compared
+_FEW = 4  # samples for a rough comparison
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
 _FASTER = 0.6  # the same for a change that makes the graph slower
 _GOOD = 1e-6  # an error that needs no change
@@ -142,9 +143,9 @@ class Search:
         user, kept = self.overrides, self.quantizers
         layers = [node for quantizer in kept for node in quantizer.integer_nodes]
 
-        def error(table: Table) -> float:
+        def error(table: Table, roughly: bool) -> float:
             self.overrides = table
-            return judge.error(self._made(self.options))
+            return judge.error(self._made(self.options), _FEW if roughly else None)
 
         found = wider(layers, user, self.dtype, {"i8": "i16", "i16": "f32"}[self.dtype], error, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
@@ -195,13 +196,13 @@ class Judge:
         session = Session(graph, threads=threads)
         self.wanted = [session.run(feeds) for feeds in self.samples]
 
-    def error(self, graph: Graph) -> float:
+    def error(self, graph: Graph, samples: int | None = None) -> float:
         """The mean over float outputs and samples of the squared error over the squared values, at most 1 each."""
         from linnet.session.session import Session
 
         session = Session(graph, threads=self.threads)
         found: list[float] = []
-        for feeds, wanted in zip(self.samples, self.wanted, strict=True):
+        for feeds, wanted in list(zip(self.samples, self.wanted, strict=True))[:samples]:
             results = session.run(feeds)
             for name, want in wanted.items():
                 if np.asarray(want).dtype.kind == "f":

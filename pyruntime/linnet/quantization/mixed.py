@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from linnet.ir.function import Node
 from linnet.quantization.table import Row, Table, TensorRow
 
-# Squared error of the outputs over their squares that needs no more bits: 23 and 45 dB.
-ENOUGH = {"i8": 10**-2.3, "i16": 10**-4.5}
-_PARTS = 32  # that are quantized alone
-_MOST = 0.3  # of the layers that may get 16 bits
+# Squared error of the outputs over their squares that needs no more bits: 26 and 50 dB.
+ENOUGH = {"i8": 10**-2.6, "i16": 10**-5.0}
+_PARTS = 24  # that are quantized alone
+_NEAR = 1.5  # times the smallest error, which fewer layers may leave
 
 
 def parts(layers: Sequence[Node]) -> list[list[str]]:
@@ -32,27 +32,27 @@ def _literal(name: str) -> str:
 
 
 def wider(
-    layers: Sequence[Node], overrides: Table, narrow: str, wide: str, error: Callable[[Table], float], least: float
+    layers: Sequence[Node],
+    overrides: Table,
+    narrow: str,
+    wide: str,
+    error: Callable[[Table, bool], float],
+    least: float,
 ) -> tuple[Table, float] | None:
-    """The table with which the error of the outputs is at most ENOUGH[narrow], or falls to half, with as few layers of the wide
-    scheme as possible; None if there is none. error: of the graph that a table gives. least: without this table's rows."""
+    """The table with which the error of the outputs is at most ENOUGH[narrow], with few layers of the wide scheme; or the one
+    with the smallest error, if that is at most half; None if there is none. error: of the graph that a table gives, on few
+    samples if the second argument says so. least: without this table's rows."""
     found = parts(layers)
-    if len(found) < 2:
-        return None
     others = [Row("*", "f32")]
-    alone = [error(Table([*others, *rows(part, narrow), *overrides.rows])) for part in found]
+    alone = [error(Table([*others, *rows(part, narrow), *overrides.rows]), True) for part in found]
     order = sorted(range(len(found)), key=lambda i: -alone[i])
-    best: tuple[Table, float] | None = None
+    tried: list[tuple[Table, float]] = []
     taken = 0
-    while taken < len(order) and sum(len(found[i]) for i in order[: taken + 1]) <= max(1.0, _MOST * len(layers)):
-        taken += max(1, taken // 2)
+    while taken < len(order) and (not tried or tried[-1][1] > ENOUGH[narrow]):
+        taken = min(len(order), taken + max(1, taken // 2))
         names = [name for i in sorted(order[:taken]) for name in found[i]]
         table = Table([*rows(names, wide), *overrides.rows])
-        made = error(table)
-        if best is None or made < best[1] * 0.8:
-            best = (table, made)
-        if made <= ENOUGH[narrow]:
-            break
-    if best is None or best[1] > max(ENOUGH[narrow], least / 2):
-        return None
-    return best
+        tried.append((table, error(table, False)))
+    best = min((made for _, made in tried), default=least)
+    enough = max(ENOUGH[narrow], _NEAR * best)
+    return next(((table, made) for table, made in tried if made <= enough and made <= least / 2), None)
