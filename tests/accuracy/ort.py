@@ -111,7 +111,7 @@ def points(entry: Entry, path: Path, calibration: Sequence[Sample], test: Sequen
     with tempfile.TemporaryDirectory(prefix="linnet-ort-") as temporary:
         forms = _prepared(path, Path(temporary))
         for way in WAYS:
-            for form, channels in [(forms[0], True), (forms[-1], True), (forms[0], False)]:
+            for form, channels in [(forms[0], True), (forms[max(0, len(forms) - 2)], True), (forms[0], False)]:
                 target = Path(temporary) / f"{way}.onnx"
                 try:
                     _quantized(form, target, feeds, way, channels)
