@@ -151,11 +151,11 @@ MODELS = {
         share=metrics.sure_decisions("output"), feedback={"stateN": "state"}, note="If",
     ),
     "dtln_1": Entry(
-        of_zoo("dtln_1"), _magnitudes, metrics.fidelity("activation_2"), "100 - error % of the mask", calibrations=4, tests=40,
+        of_zoo("dtln_1"), _magnitudes, metrics.fidelity("activation_2"), "100 - error % of the mask", calibrations=10, tests=40,
         feedback={"tf_op_layer_stack_2": "input_3"},
     ),
     "dtln_2": Entry(
-        of_zoo("dtln_2"), _estimates, metrics.fidelity("conv1d_3"), "100 - error % of the sound", calibrations=4, tests=40,
+        of_zoo("dtln_2"), _estimates, metrics.fidelity("conv1d_3"), "100 - error % of the sound", calibrations=10, tests=40,
         feedback={"tf_op_layer_stack_5": "input_5"},
     ),
     "nsnet2": Entry(of_zoo("nsnet2"), _log_power, metrics.fidelity(), "100 - error % of the mask", calibrations=32, tests=60),
