@@ -6,6 +6,8 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,8 @@ def test_the_same_network_without_the_cause_needs_no_fix(name: str) -> None:
     made = linnet.quantize(graph, case.samples(8, first=50), case.dtype, **FAST)  # type: ignore[arg-type]
     report = debug_quantization(graph, made, data)
     assert report.output_db > 25
+    fix = find_fix(report, graph, made, lambda table: made, data, target=20)
+    assert fix.reached and fix.rows == {} and fix.tries == [] and "nothing has to be fixed" in fix.note
     # The layers' own errors, each followed to the outputs, add up to the error that is measured there.
     assert 10 * math.log10(1 / report.hurt) == pytest.approx(report.output_db, abs=5)
 
@@ -160,8 +164,9 @@ def test_the_command(hostile: tuple[Path, Path], tmp_path: Path, linnet_command:
     model, data = hostile
     page, figures, table = tmp_path / "page.html", tmp_path / "figures.json", tmp_path / "fix.txt"
     done = linnet_command(
-        "debug-quant", model, "--calibration", data, "--html", page, "--json", figures, "--table-out", table
-    )
+        "debug-quant", model, "--calibration", data, "--html", page, "--json", figures, "--table-out", table,
+        "--effort", "fast",
+    )  # fmt: skip
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert max(map(len, done.stdout.splitlines()[3:])) <= 80
     assert "worst layer: up, alone" in done.stdout and "layer up i16" in done.stdout
@@ -172,6 +177,8 @@ def test_the_command(hostile: tuple[Path, Path], tmp_path: Path, linnet_command:
     assert found["layers"][0]["histogram"]["exact"] and found["output_db"] == pytest.approx(found["fix"]["before"])
     assert [row.pattern for row in Table.read(table).rows] == ["up"]
     text = page.read_text()
+    for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        assert len(ElementTree.fromstring(drawing)) > 5
     assert (
         text.count("<svg") == len(found["layers"])
         and "<script" not in text
@@ -179,7 +186,9 @@ def test_the_command(hostile: tuple[Path, Path], tmp_path: Path, linnet_command:
         and "nan" not in text
     )
     made = tmp_path / "made.lnt"
-    done = linnet_command("quantize", model, "-o", made, "--calibration", data, "--table", table, "--json")
+    done = linnet_command(
+        "quantize", model, "-o", made, "--calibration", data, "--table", table, "--effort", "fast", "--json"
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["comparison"]["models"][1]["agreement"]["y"]["sqnr_db"] == pytest.approx(

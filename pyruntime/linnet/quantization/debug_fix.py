@@ -71,7 +71,7 @@ def find_fix(
     tries, waiting, chosen, note = list[Try](), list[Try](), list[Try](), ""
     noise = before
     for layer in _candidates(report, most if target is None else 4 * most):
-        if chosen and decibel(1.0, noise) >= good:
+        if decibel(1.0, noise) >= good:
             break
         if tries and time.monotonic() > end:
             note = f"stopped after {seconds:g} seconds; more layers may hurt"
@@ -96,8 +96,9 @@ def find_fix(
             waiting.append(usable[-1])
     best = decibel(1.0, noise)
     if not chosen and not note:
-        note = (
-            f"no layer alone gains {_GAIN:g} dB; give a target to fix several" if target is None else "no layer gains"
+        note = "nothing has to be fixed" if decibel(1.0, before) >= good else "no layer gains enough"
+        note += (
+            f": the outputs have {decibel(1.0, before):.1f} dB; a higher target finds more" if target is None else ""
         )
     goal = best - within if target is None else target
     kept = search.fewest(chosen, min(goal, best))

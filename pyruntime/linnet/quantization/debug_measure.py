@@ -25,6 +25,7 @@ from linnet.session.session import Session
 
 Array = npt.NDArray[Any]
 GROUP = 4_000_000  # elements of a group's tensors, each of which is held in four forms
+GROUPS = 8  # at about so many, groups grow instead, because the models run once for each
 KEPT = 8  # samples of which the noise of single layers is followed to the outputs
 BINS = 48
 
@@ -93,14 +94,16 @@ class Measurement:
         """The sums of each pair, the agreement of each output, and the number of samples. seconds: how long the noise of single
         layers is followed to the outputs."""
         sizes, count, outputs = self._sizes(samples)
-        groups = groups_of(self.pairs, sizes, GROUP)
+        most = max(GROUP, sum(sizes.values()) // GROUPS)
+        groups = groups_of(self.pairs, sizes, most)
+        keep = max(2, min(KEPT, KEPT * GROUP // most))
         found: dict[str, Sums] = {}
         for group in groups:
             made = {pair.name: Sums() for pair in group}
             kept: list[Feeds] = []
             for i, feeds in enumerate(samples):
-                self._add(group, feeds, made, keep=i < KEPT)
-                if i < KEPT:
+                self._add(group, feeds, made, keep=i < keep)
+                if i < keep:
                     kept.append(feeds)
             self._follow(group, made, kept, seconds * len(group) / len(self.pairs))
             found |= made
