@@ -538,6 +538,35 @@ def test_activations_of_16_bits(kind: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("op", ["Conv", "MatMul", "activations"])
+def test_weights_of_16_bits(op: str) -> None:
+    """i16 by i16 is an integer product, also of two activations. The bias has the scale of x times that of w."""
+    b = Builder(8, opset=21)
+    zero, scale, y_scale = b.constant(np.int16(0)), b.constant(np.float32(3e-4)), b.constant(np.float32(1.5e-3))
+    w_scale, axis = b.constant(np.linspace(2e-5, 3e-5, 6, dtype=np.float32)), {"axis": 0 if op == "Conv" else 1}
+    shape = (6, 4, 3, 3) if op == "Conv" else (64, 6)
+    stored = b.random.integers(-32768, 32768, shape).astype(np.int16)
+    x = b("DequantizeLinear", "x", scale, zero)
+    if op == "activations":
+        y = b("MatMul", x, b("DequantizeLinear", "w", scale, zero))
+    else:
+        zeros = b.constant(np.zeros(6, np.int16))
+        w = b("DequantizeLinear", b.constant(stored), w_scale, zeros, **axis)
+        y = b("Conv", x, w, b.constant(f32(6))) if op == "Conv" else b("MatMul", x, w)
+    y = b("QuantizeLinear", y, b.constant(np.float32(0.05)) if op == "activations" else y_scale, zero)
+    x_shape, element = (1, 4, 9, 9) if op == "Conv" else (5, 64), int(onnx.TensorProto.INT16)
+    feeds = {"x": b.random.integers(-30000, 30000, x_shape).astype(np.int16)}
+    inputs = {"x": (element, x_shape)}
+    if op == "activations":
+        inputs, feeds = {**inputs, "w": (element, shape)}, {**feeds, "w": stored}
+    proto = b.model(inputs, [y], microsoft=True)
+    graph = linnet.from_onnx(proto)
+    assert differences(linnet.Session(graph).run(feeds)[y], reference(proto, feeds)[y]).max() <= 1
+    (node,) = [n for n in graph.functions[0].nodes if n.op in ("conv", "matmul")]
+    assert [t.dtype for t in node.inputs[:2] if t is not None] == ["i16", "i16"]
+    assert node.outputs[0].dtype == "i16"
+
+
 def test_values_that_are_read_in_both_forms() -> None:
     """Integer inputs and outputs, a float output that is also quantized, one tensor at two scales, an input returned as
     output."""

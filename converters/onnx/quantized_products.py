@@ -14,6 +14,7 @@ from linnet.ir.function import Node, Tensor
 from linnet.passes.rewrite import join_sources
 
 BIAS_LIMIT = 2.0**30  # a larger bias could overflow the 32-bit sum
+WIDE_BIAS_LIMIT = 2.0**46  # of a 64-bit sum, of which requantization takes 47 bits
 
 
 def product(values: Values, node: Node) -> bool:
@@ -21,10 +22,14 @@ def product(values: Values, node: Node) -> bool:
     if x is None or w is None or x.quantization is None or w.quantization is None or x.data is not None:
         return False
     wide = x.dtype == "i16"
-    if x.dtype not in LIMITS or w.dtype not in ("i8", "u8") or x.quantization.axis is not None:
+    if x.dtype not in LIMITS or x.quantization.axis is not None:
         return False
-    if w.data is None and (node.op not in traits.MATRICES or wide):
+    if w.dtype not in (("i8", "u8", "i16") if wide else ("i8", "u8")):
         return False
+    if w.data is None and node.op not in traits.MATRICES:
+        return False
+    if wide and (w.data is None or w.dtype == "i16") and np.any(w.quantization.zero):
+        return False  # only the reference subtracts it
     if node.op in traits.MATRICES and (x.rank is None or w.rank is None or min(x.rank, w.rank) < 2):
         return False
     w = signed(w)
@@ -115,6 +120,6 @@ def _bias(values: Values, bias: Tensor, x: Quantization, w: Quantization, wide: 
             return None
         numbers = data
     stored = np.rint(numbers.reshape(-1).astype(np.float64) / scale)
-    if not np.all(np.abs(stored) < BIAS_LIMIT):
+    if not np.all(np.abs(stored) < (WIDE_BIAS_LIMIT if wide else BIAS_LIMIT)):
         return None
     return values.function.constant(stored.astype(np.int64 if wide else np.int32), bias.name)
