@@ -4,6 +4,7 @@ whose outputs are nearest to the float graph's on some calibration samples is ke
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from linnet.quantization.table import Row, Table, TensorRow
 
 EFFORTS = ("fast", "normal", "best")
 _SAMPLES = {"normal": 12, "best": 32}  # on which outputs are compared
+_ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples for a rough comparison
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
 _FASTER = 0.6  # the same for a change that makes the graph slower
@@ -114,7 +116,7 @@ class Search:
 
     def _improve(self, best: Graph, batches: Batches) -> Graph:
         """Tries other options one after the other, and keeps each that lowers the error of the outputs."""
-        judge = Judge(self.graph, batches, _SAMPLES[self.effort], self.threads)
+        judge = Judge(self.graph, batches, self._samples(), self.threads)
         kept, least = self.quantizers, judge.error(best)
         changes: list[dict[str, Any]] = [{"saves_traffic": False}]
         if self.observation is not None and self.observation.pairs and self.dtype == "i8":
@@ -137,6 +139,13 @@ class Search:
             best, least = self._widen(best, judge, least)
         self.error = least
         return best
+
+    def _samples(self) -> int:
+        """The number of samples on which outputs are compared: fewer for large networks. It depends on shapes alone."""
+        assert self.observation is not None
+        shapes = [t.static_shape for t in self.observation.seen]
+        held = sum(math.prod(shape) for shape in shapes if shape is not None)
+        return int(np.clip(_ELEMENTS // max(held, 1), _FEW, _SAMPLES[self.effort]))
 
     def _widen(self, best: Graph, judge: Judge, least: float) -> tuple[Graph, float]:
         """Gives more bits to the layers that add the largest errors."""
