@@ -149,19 +149,17 @@ def _row(key: str, value: str, remark: str = "") -> Row | TensorRow:
 def _ways(pair: Pair, layer: Layer, ladder: Sequence[str]) -> list[dict[str, str]]:
     """Rows for a table that may remove the noise of a layer, cheapest first.
 
-    Where values lie beyond the range, the range that was seen comes first. How a tensor is stored depends on the layers that read
-    it. So where most of the noise is from storing the result, these come first, else the layer itself.
+    Where values lie beyond the range, the range that was seen comes first. Where most of the noise is from storing the result,
+    the tensor does, and with it the layers that read it as integers; else the layer itself.
     """
     own = [f"layer {name}" for name in row_names(pair.part)]
     readers = [f"layer {name}" for name in row_names(_readers(pair))]
-    stored = layer.dtype in LIMITS and layer.storage >= 0.5
+    tensor, stored = f"tensor {pair.name}", layer.dtype in LIMITS and layer.storage >= 0.5
     ways = []
     if layer.dtype in LIMITS and layer.saturated > _BEYOND:
-        ways.append(
-            {f"tensor {pair.name}": f"{layer.dtype} {min(layer.seen[0], 0.0):.7g} {max(layer.seen[1], 0.0):.7g}"}
-        )
+        ways.append({tensor: f"{layer.dtype} {min(layer.seen[0], 0.0):.7g} {max(layer.seen[1], 0.0):.7g}"})
     for dtype in ladder:
-        ways += [dict.fromkeys(names, dtype) for names in (readers if stored else own, [*own, *readers])]
+        ways += [dict.fromkeys(names, dtype) for names in ([tensor] if stored else own, [*own, *readers])]
     return [way for i, way in enumerate(ways) if way and way not in ways[:i]]
 
 
