@@ -91,7 +91,8 @@ static const void *dw_pair_row(const ln_depthwise *d, int dtype, const void *x, 
         (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * turn + (w->dilation[1] == 1 ? (y + above) % turn : pair);
     const int64_t id = (n * w->in[0] + z) * (w->in[1] + above + 1) + y + above, length = w->in[2] * d->channels;
     int32_t *row = (int32_t *)(void *)cache->rows + slot * length, second[CHUNK];
-    if (cache->held[slot] == id) return row;
+    const bool made = cache->held[slot] == id;
+    if (made) return row;
     cache->held[slot] = id;
     const bool whole = d->x.s[2] == d->channels;
     const int64_t run = whole ? length : d->channels, zero = d->requant.x_zero;
