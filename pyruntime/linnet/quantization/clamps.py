@@ -1,4 +1,5 @@
-"""Clamps: maps that only limit their input, whose effect the range of an integer output can have."""
+"""What maps do to their input: limit it (the range of an integer output can have the same effect), leave its scale alone, or take
+its logarithm."""
 
 from __future__ import annotations
 
@@ -36,3 +37,47 @@ def clamp_limits(node: Node) -> tuple[float, float] | None:
         elif name != "const" or kind != 1:
             return None
     return None
+
+
+def takes_logarithm(node: Node) -> bool:
+    """Whether small values count as much as large ones for a map: it takes a logarithm."""
+    words = node.attributes["program"] if node.op == "map" else []
+    return any(_NAMES[words[i]] in ("log", "log1p") for i in range(0, len(words), 5))
+
+
+def keeps_scale(node: Node) -> bool:
+    """Whether a map of its first input and constants gives s * y for s * x with any s > 0, as ramps with slopes do."""
+    if node.op != "map" or len(node.outputs) != 1 or any(t is None or t.data is None for t in node.inputs[1:]):
+        return False
+    words, floats = node.attributes["program"], list(node.attributes.get("floats", ()))
+    powers: list[int | None] = []  # of the scale, in each register; None for zero, which has any
+    for i in range(0, len(words), 5):
+        opcode, _, *operands = words[i : i + 5]
+        name = _NAMES[opcode]
+        if name == "load":
+            powers.append(1 if operands[0] == 0 else 0)
+        elif name == "const":
+            powers.append(None if floats and not floats[operands[0]] else 0)
+        elif name == "store":
+            return bool(powers[operands[0]] == 1)
+        else:
+            made = _power(name, [powers[r] for r in operands[: OPCODES[name][1]]])
+            if made is None:
+                return False
+            powers.append(made[0])
+    return False
+
+
+def _power(name: str, given: list[int | None]) -> tuple[int | None] | None:
+    """The power of the scale in a result; None if there is none."""
+    if name == "mul":
+        return (None if None in given else sum(p for p in given if p is not None),)
+    compares = name in ("lt", "le", "gt", "ge", "eq", "ne")
+    if not compares and name not in ("add", "sub", "min", "max", "neg", "abs", "cast", "select"):
+        return None
+    if name == "select" and given[0] != 0:
+        return None
+    kinds = {p for p in (given[1:] if name == "select" else given) if p is not None}
+    if len(kinds) > 1:
+        return None
+    return (0 if compares else kinds.pop() if kinds else None,)

@@ -14,7 +14,7 @@ from linnet.ir.dtypes import Quantization
 from linnet.ir.function import Function, Node, Tensor
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import Choice, choose, noise
-from linnet.quantization.clamps import clamp_limits
+from linnet.quantization.clamps import clamp_limits, takes_logarithm
 from linnet.quantization.equalize import Factors, factors
 from linnet.quantization.intervals import may_overflow
 from linnet.quantization.observe import Batches, Observation, Seen
@@ -34,6 +34,7 @@ from linnet.quantization.table import Table
 
 _EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not part of the network
 _LOADS = traits.having("integers", "maps", "sums")  # ops that read integers through their quantization
+_SMALL_COUNT = 20  # times as much as other values count those that vanish in front of a logarithm
 _UNEQUAL = 3.0  # a part that needs less than this fraction of the shared range gets a range of its own
 
 
@@ -53,7 +54,7 @@ class Options:
     equalize: bool = False
     saves_traffic: bool = True
     traffic_noise: float = 1e-3
-    headroom: float = 1.25
+    headroom: float = 2.0
     weight_noise: float = 1e-6
 
 
@@ -117,9 +118,13 @@ class Decisions:
             return may_overflow(self.old, HALVES[self.dtype][0] / MARGIN) if self.dtype in HALVES else set()
         seen = self.observation.seen
         limits = {t: seen[t] for t in self.old.tensors() if t in seen and seen[t].batches}
-        return {
-            t for t, s in limits.items() if not fits_half(self.dtype, s.low, s.high, s.vanishing) or self._kept_float(t)
-        }
+        logarithms = {t for n in self.old.nodes if takes_logarithm(n) for t in n.inputs if t is not None}
+
+        def fits(tensor: Tensor, found: Seen) -> bool:
+            share = found.vanishing * (_SMALL_COUNT if tensor in logarithms else 1)
+            return fits_half(self.dtype, found.low, found.high, share)
+
+        return {t for t, found in limits.items() if not fits(t, found) or self._kept_float(t)}
 
     def _mode(self, node: Node) -> str:
         """Dtype in which the node computes: f32, f16, bf16, i16 or i8."""
@@ -238,7 +243,7 @@ class Decisions:
             return False
         if any(u.op == "reduce" and y is not u.inputs[0] for u in users) or self._kept_float(y):
             return False
-        if self._noise_of(y) > self.options.traffic_noise:
+        if self._noise_of(y) > self.options.traffic_noise or any(takes_logarithm(u) for u in users):
             return False
         made_by_integers = node in self.integer_nodes and not (len(users) == 1 and users[0].op == "map")
         return made_by_integers or node.op == "map" or self._passes_through(node)

@@ -118,14 +118,14 @@ class Search:
         """Tries other options one after the other, and keeps each that lowers the error of the outputs."""
         judge = Judge(self.graph, batches, self._samples(), self.threads)
         kept, least = self.quantizers, judge.error(best)
-        changes: list[dict[str, Any]] = [{"saves_traffic": False}]
+        changes: list[dict[str, Any]] = [{"correct": False}, {"saves_traffic": False}]
         if self.observation is not None and self.observation.pairs and self.dtype == "i8":
             changes.append({"equalize": True})
         if self.free and self.dtype == "i8":
             changes += [{"calibrator": name} for name in ("mean", "minmax", "percentile")]
         if self.effort == "best":
             changes += [{"calibrator": "entropy"}] if self.free and self.dtype == "i8" else []
-            changes += [{"careful": False}, {"correct": False}]
+            changes += [{"careful": False}]
         for change in changes:
             if least < _GOOD:
                 break

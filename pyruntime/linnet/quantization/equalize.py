@@ -14,7 +14,7 @@ import numpy.typing as npt
 from linnet.facade import Graph
 from linnet.ir import traits
 from linnet.ir.function import Function, Node, Tensor
-from linnet.quantization.clamps import clamp_limits
+from linnet.quantization.clamps import keeps_scale
 from linnet.quantization.rows import as_rows, from_rows
 
 _MOST = 8.0  # by which a channel is scaled: the reader's weights of this channel lose as much of their precision
@@ -41,11 +41,9 @@ def pairs(function: Function) -> list[Pair]:
             continue
         between = maker.outputs[0]
         users = consumers.get(between, [])
-        if len(users) == 1 and between not in outputs:
-            limits = clamp_limits(users[0])
-            if limits is not None and limits[0] in (0.0, -math.inf) and limits[1] == math.inf:
-                between = users[0].outputs[0]
-                users = consumers.get(between, [])
+        if len(users) == 1 and between not in outputs and users[0].inputs[0] is between and keeps_scale(users[0]):
+            between = users[0].outputs[0]
+            users = consumers.get(between, [])
         if len(users) != 1 or between in outputs or users[0].inputs[0] is not between or not _constant(users[0]):
             continue
         axis = _axis(maker)

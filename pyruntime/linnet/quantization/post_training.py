@@ -30,6 +30,7 @@ from linnet.quantization.scheme import (
 from linnet.quantization.table import Row, TensorRow
 
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
+_NAMES = {number: name for name, number in _OPCODE.items()}
 
 
 class Quantizer(Decisions):
@@ -243,6 +244,9 @@ class Quantizer(Decisions):
             elif opcode == _OPCODE["store"] and dtypes[b] in LIMITS and node.outputs[b].dtype == "f32":
                 program[i] = _OPCODE["store_quantized"]
         attributes = {**node.attributes, "program": program, "dtypes": [DTYPE_IDS[d] for d in dtypes]}
+        if all(d in LIMITS for d in dtypes):
+            program, numbers = _reciprocals(program, list(node.attributes.get("floats", ())))
+            attributes.update(program=program, floats=numbers)
         self._keep(node, self._emit("map", inputs, attributes, node.outputs, dtypes, node.name))
 
     def _is_table(self, program: list[int], index: int) -> bool:
@@ -365,6 +369,28 @@ class Quantizer(Decisions):
 
 def _decibels(noise: float) -> str:
     return f", {-10 * np.log10(noise):.1f} dB" if noise > 0 else ""
+
+
+def _reciprocals(program: list[int], floats: list[float]) -> tuple[list[int], list[float]]:
+    """The program and constants with multiplications in place of divisions by constants, which are slow. The result is rounded
+    to integers anyway."""
+    made: list[int] = []
+    for i in range(0, len(program), 5):
+        opcode, kind, a, b, c = program[i : i + 5]
+        value = floats[program[5 * b + 2]] if opcode == _OPCODE["div"] and program[5 * b] == _OPCODE["const"] else 0.0
+        if kind != 1 or not value or not np.isfinite(np.float32(1 / value)):
+            made += [opcode, kind, a, b, c]
+            continue
+        # The new constant comes first of all, so that the number of each other register grows by one.
+        rest = [*made, _OPCODE["mul"], 1, a, -1, 0, *program[i + 5 :]]
+        floats = [*floats, float(np.float32(1 / value))]
+        moved = [_OPCODE["const"], 1, len(floats) - 1, 0, 0]
+        for k in range(0, len(rest), 5):
+            name = _NAMES[rest[k]]
+            read = 1 if name.startswith("store") else OPCODES[name][1]
+            moved += [*rest[k : k + 2], *(v + 1 if n < read else v for n, v in enumerate(rest[k + 2 : k + 5]))]
+        return _reciprocals(moved, floats)
+    return made, floats
 
 
 def _halved(data: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:

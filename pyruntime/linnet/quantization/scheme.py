@@ -73,8 +73,9 @@ def weight_scales(weights: npt.NDArray[Any], axis: int | None, bits: int) -> npt
 
 
 def weight_limit(bits: int) -> int:
-    """The largest integer of symmetric weights."""
-    return (1 << (bits - 1)) - 1
+    """The largest integer of symmetric weights. The kernels take one of 16 bits as 256 times a high part and a low part of 8 bits
+    each, so that 32639 is the largest whose parts need no correction."""
+    return 127 * 256 + 127 if bits == 16 else (1 << (bits - 1)) - 1
 
 
 def weight_axis(node: Node, rank: int) -> int | None:
