@@ -201,7 +201,9 @@ def test_overrides_keep_a_layer_float(network: linnet.Graph, tmp_path: Path) -> 
     linnet.quantize(network, batches(2), dtype="i8", table_out=out)
     text = out.read_text()
     assert "c2" in text and "i8" in text and "x in [" in text
-    edited = "\n".join(line.replace("i8 ", "f32") if line.startswith("layer  c2 ") else line for line in text.splitlines())
+    edited = "\n".join(
+        line.replace("i8 ", "f32") if line.startswith("layer  c2 ") else line for line in text.splitlines()
+    )
     out.write_text(edited)
     nodes = linnet.quantize(network, batches(2), dtype="i8", table=out).signatures["infer"].function.nodes
     kinds = [n.inputs[0].dtype for n in nodes if n.op == "conv" and n.inputs[0] is not None]
