@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         graph = linnet.from_onnx(path)
         for dtype in options.dtypes.split(","):
             calibration = {"calibration": [feeds]} if dtype.startswith("i") else {}
-            made = graph if dtype == "f32" else linnet.quantize(graph, dtype=dtype, **calibration)
+            made = graph if dtype == "f32" else linnet.quantize(graph, dtype=dtype, effort="fast", **calibration)
             row = found[f"{name} {dtype}"] = compare(made, feeds, options.threads, tuning, options.seconds)
             ratio = row["modelled"] / row["measured"]
             print(f"{name:18} {dtype:4} {row['measured']:9.3f} ms, modelled {row['modelled']:9.3f}, ratio {ratio:5.2f}, "

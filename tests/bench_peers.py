@@ -103,7 +103,9 @@ def prepare(net: str, folder: Path, dtypes: tuple[str, ...]) -> dict[str, Path]:
     calibration = [{"input": image[None]} for image in nets.images(8, 77)]
     for dtype in dtypes:
         files[dtype] = folder / f"{net}-{dtype}.lnt"
-        (graph if dtype == "f32" else linnet.quantize(graph, calibration, dtype=dtype)).save(files[dtype])
+        (graph if dtype == "f32" else linnet.quantize(graph, calibration, dtype=dtype, effort="fast")).save(
+            files[dtype]
+        )
     return files
 
 

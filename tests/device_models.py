@@ -34,7 +34,7 @@ def compare_model(name: str, dtype: str, device: Device) -> None:
     if dtype != "f32":
         if len(graph.functions) > 1:
             pytest.skip("graphs with branches or loops are not quantized")
-        graph = linnet.quantize(graph, [feeds], dtype=dtype)
+        graph = linnet.quantize(graph, [feeds], dtype=dtype, effort="fast")
     model = linnet.Model(graph)
     try:
         want = linnet.Session(model).run(feeds)

@@ -83,7 +83,7 @@ def quantized(dtype: str) -> Graph:
     """conv_net at i8, i16 or f16."""
     rng = np.random.default_rng(3)
     batches = [{"x": rng.standard_normal((1, 3, 16, 16)).astype(np.float32)} for _ in range(4)]
-    return linnet.quantize(conv_net(), batches, dtype=dtype)
+    return linnet.quantize(conv_net(), batches, dtype=dtype, effort="fast")
 
 
 def counter() -> Graph:

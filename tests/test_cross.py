@@ -58,7 +58,7 @@ def _file(name: str, dtype: str, folder: Path) -> Path:
     path = folder / f"{name}-{dtype}.lnt"
     if not path.exists():
         graph, feeds = _model(name)
-        (graph if dtype == "f32" else linnet.quantize(graph, [feeds], dtype=dtype)).save(path)
+        (graph if dtype == "f32" else linnet.quantize(graph, [feeds], dtype=dtype, effort="fast")).save(path)
     return path
 
 

@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, value in feeds.items():
         np.save(made / f"{name}.npy", value)
     for dtype in ("i8", "i16"):
-        linnet.quantize(graph, [feeds], dtype=dtype).save(made / f"{dtype}.lnt")
+        linnet.quantize(graph, [feeds], dtype=dtype, effort="fast").save(made / f"{dtype}.lnt")
         run([str(build("release") / "linnet-run"), *_words(made, dtype), "-o", str(made / f"here-{dtype}")])
     return made
 

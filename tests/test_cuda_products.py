@@ -140,7 +140,7 @@ def test_integers_are_the_cpus(axis: int) -> None:
         feeds[f"a{i}"] = floats(m, k) - 0.4
         outputs[f"z{i}"] = ops.matmul(x, graph.constant(floats(k, n), f"v{i}"))
     graph.signature("infer", inputs, outputs)
-    quantized = linnet.quantize(graph, [feeds], dtype="i8")
+    quantized = linnet.quantize(graph, [feeds], dtype="i8", effort="fast")
     with clean():
         session = linnet.Session(quantized, device=cuda_device())
         used = {(step.op, step.kernel) for step in session.steps if step.op in ("conv", "matmul")}

@@ -45,7 +45,9 @@ def _graph(name: str) -> linnet.Graph:
 @functools.cache
 def _file(name: str, dtype: str) -> bytes:
     graph = _graph(name)
-    return (graph if dtype == "f32" else linnet.quantize(graph, list(MODELS[name](4)), dtype=dtype)).to_bytes()
+    return (
+        graph if dtype == "f32" else linnet.quantize(graph, list(MODELS[name](4)), dtype=dtype, effort="fast")
+    ).to_bytes()
 
 
 def _before_softmax(data: bytes) -> list[str]:

@@ -124,7 +124,7 @@ def _model(name: str, dtype: str) -> tuple[linnet.Model, dict[str, np.ndarray]]:
     if dtype != "f32":
         if len(graph.functions) > 1:
             pytest.skip("graphs with branches or loops are not quantized")
-        graph = linnet.quantize(graph, [feeds], dtype=dtype)
+        graph = linnet.quantize(graph, [feeds], dtype=dtype, effort="fast")
     return linnet.Model(graph), feeds
 
 

@@ -16,7 +16,7 @@ def quantized(steps: int = 25) -> linnet.Graph:
     """An int8 network that is not fully trained."""
     graph = network()
     values = train(graph, steps, 0.003, *_ends(graph))
-    return linnet.quantize(graph, [{"x": digits()[0][:256]}], values=values)
+    return linnet.quantize(graph, [{"x": digits()[0][:256]}], values=values, effort="fast")
 
 
 def prepared(path: Path, master: bool, optimizer: linnet.Optimizer) -> linnet.Graph:

@@ -18,7 +18,7 @@ ISAS = linnet.isa_names()
 def mobilenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mobilenet") / "m.lnt"
     graph = linnet.from_onnx(nets.NETS["mobilenet_v2"]())
-    linnet.quantize(graph, [nets.inputs()], dtype="i8").save(path)
+    linnet.quantize(graph, [nets.inputs()], dtype="i8", effort="fast").save(path)
     return path
 
 

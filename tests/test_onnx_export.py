@@ -157,7 +157,7 @@ def test_an_int8_model_exports_as_quantize_and_dequantize() -> None:
     y = linnet.ops.relu(linnet.ops.conv(x, graph.constant(w1), graph.constant(np.ones(8, np.float32))))
     graph.signature("infer", {"x": x}, {"y": linnet.ops.conv(y, graph.constant(w2))})
     feeds = {"x": rng.standard_normal((1, 3, 16, 16)).astype(np.float32)}
-    quantized = linnet.quantize(graph, [feeds], dtype="i8")
+    quantized = linnet.quantize(graph, [feeds], dtype="i8", effort="fast")
     model = to_onnx(quantized)
     assert {"QuantizeLinear", "DequantizeLinear", "Conv"} <= {n.op_type for n in model.graph.node}
     wanted, found = linnet.Session(quantized).run(feeds)["y"], runtime(model, feeds, not EXACT)["y"]

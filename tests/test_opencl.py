@@ -132,7 +132,8 @@ def test_constants_of_layers_are_no_part_of_a_program(tmp_path: Path) -> None:
         kernel = graph.constant(np.random.default_rng(1).standard_normal((8, 3, 1, 1)).astype(np.float32), "kernel")
         y = ops.sigmoid(ops.conv(x, kernel) * np.float32(factor) + np.float32(factor + 0.01))
         graph.signature("infer", {"x": x}, {"y": y * y})
-        model = linnet.Model(linnet.quantize(graph, [{"x": X * np.float32(factor) + np.float32(factor)}], dtype="i8"))
+        feeds = {"x": X * np.float32(factor) + np.float32(factor)}
+        model = linnet.Model(linnet.quantize(graph, [feeds], dtype="i8", effort="fast"))
         session = linnet.Session(model, device=f"opencl,cache={tmp_path}")
         np.testing.assert_array_equal(session.run({"x": X})["y"], linnet.Session(model).run({"x": X})["y"])
         counts.append(len(list(tmp_path.iterdir())))

@@ -143,7 +143,7 @@ def test_layers_of_a_quantized_net_share_programs(tmp_path: Path) -> None:
         h = ops.sigmoid(h) * h
     graph.signature("infer", {"x": x}, {"y": h})
     feeds = {"x": rng.standard_normal((1, 8, 6, 6)).astype(np.float32)}
-    made = linnet.quantize(graph, [feeds], dtype="i8")
+    made = linnet.quantize(graph, [feeds], dtype="i8", effort="fast")
     session = linnet.Session(made, device=opencl_device(f"cache={tmp_path}"))
     assert session.plan_info["fallbacks"] == 0
     np.testing.assert_array_equal(session.run(feeds)["y"], linnet.Session(made).run(feeds)["y"])

@@ -57,7 +57,7 @@ def test_a_convolution_keeps_its_name_when_it_takes_in_a_norm(tmp_path: Path) ->
 def test_quantized_steps_keep_the_names() -> None:
     graph = linnet.from_onnx(_net())
     batches = [{"x": RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(4)]
-    steps = linnet.Session(linnet.quantize(graph, batches, "i8")).steps
+    steps = linnet.Session(linnet.quantize(graph, batches, "i8", effort="fast")).steps
     assert {"stem", "classes"} <= {step.name for step in steps if step.op in ("conv", "matmul")}
 
 

@@ -75,7 +75,7 @@ def _products(dtype: str, side: int = 28) -> Graph:
     if dtype == "f32":
         return graph
     image = np.random.default_rng(2).standard_normal((1, side, side, 64)).astype(np.float32)
-    return quantize(graph, calibration=[{"x": image}], dtype=dtype)
+    return quantize(graph, calibration=[{"x": image}], dtype=dtype, effort="fast")
 
 
 def _pointwise() -> Graph:

@@ -41,7 +41,7 @@ def _models(words: list[str], folder: Path) -> list[Path]:
             graph = standard_models.MODELS[name]()
             if dtype != "f32":
                 graph = linnet.quantize(
-                    graph, [random_sample(graph.to_bytes(), "infer", {})[0]], dtype=dtype, progress=False
+                    graph, [random_sample(graph.to_bytes(), "infer", {})[0]], dtype=dtype, effort="fast"
                 )
         else:
             names = ", ".join(standard_models.MODELS)

@@ -19,7 +19,7 @@ def conv_net(dtype: str) -> tuple[linnet.Graph, dict[str, np.ndarray]]:
     graph.signature("infer", {"x": x}, {"y": y})
     feeds = {"x": rng.standard_normal((2, 3, 33, 33)).astype(np.float32)}
     graph = graph.freeze()
-    return (linnet.quantize(graph, [feeds], dtype=dtype) if dtype != "f32" else graph), feeds
+    return (linnet.quantize(graph, [feeds], dtype=dtype, effort="fast") if dtype != "f32" else graph), feeds
 
 
 def main() -> None:

@@ -42,7 +42,8 @@ _SAME = {"i8": ("i8", "w8a8"), "i16": ("i16", "w8a16", "w16a16")}  # schemes tha
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .lnt file to write.")
 @quantize_options(
-    "i8", "f16 and bf16 store 16-bit floats, i16 16-bit and i8 8-bit integers; auto chooses for each layer."
+    "i8",
+    "f16 and bf16 store 16-bit floats, i16 and i8 integers; auto takes the first of i8, i16, f16 that is exact enough.",
 )
 @eval_option
 @shapes_option()

@@ -113,10 +113,10 @@ def own_dtype(graph: Graph) -> str:
 
 def make(
     graph: Graph, content: bytes, dtypes: Sequence[str], batches: Iterable[Feeds] | None, first: Feeds | None,
-    shapes: Mapping[str, tuple[int, ...]], progress: bool, verify: bool = True,
+    shapes: Mapping[str, tuple[int, ...]], progress: bool, verify: bool = True, effort: str = "normal",
 ) -> Models:  # fmt: skip
     """Makes a graph in each of `dtypes`. content: its file. batches: for the dtypes that are calibrated. first: the sample, None
-    for a random one."""
+    for a random one. effort: of the quantization."""
     from linnet.quantization.entry import quantize
 
     own = own_dtype(graph)
@@ -125,7 +125,7 @@ def make(
         if dtype == own:
             variants.append(Variant(own, graph, content, is_exact(graph)))
             continue
-        made = quantize(graph, batches, dtype=dtype, progress=progress)
+        made = quantize(graph, batches, dtype=dtype, progress=progress, effort=effort)
         made.metadata.setdefault("dtype", dtype)
         variants.append(Variant(dtype, made, made.to_bytes(), is_exact(made)))
     reference = next((v for v in variants if v.dtype == "f32"), None)

@@ -122,7 +122,7 @@ def _prepared(model: str | Path, prefix: str, request: Request, found: Found) ->
     own = own_dtype(graph)
     dtypes = (request.dtypes or DTYPES) if own == "f32" else (own,)
     sample, _ = random_sample(content, "infer", shapes)
-    models = make(graph, content, dtypes, [sample], None, shapes, False)
+    models = make(graph, content, dtypes, [sample], None, shapes, False, effort="fast")
     for variant in models.variants:
         variant.prefix = prefix
     floats = models.reference or models.variants[0]

@@ -40,7 +40,8 @@ class Quantizer(Decisions):
     function: Function
 
     def rewrite(self, new: Graph, functions: dict[Function, Function]) -> Function:
-        """Emits the function again into a graph. functions: what became of the functions that its nodes refer to."""
+        """Emits the function again into a graph. functions: the new functions, by those
+        that the nodes refer to."""
         self.forms: dict[tuple[Tensor, str], Tensor] = {}
         self.noises: dict[Node, float] = {}  # of the outputs of products, from the rounding of their weights
         self.weights: dict[Node, str] = {}  # the dtype of integer products' weights

@@ -130,7 +130,7 @@ def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any, samples: 
 
     if isinstance(calibration, str | Path):
         calibration = samples_of(graph, calibration, samples, image=image)
-    return quantize(graph, calibration, dtype, table=table)
+    return quantize(graph, calibration, dtype, table=table, effort="fast")
 
 
 # ---- dynamic parts
