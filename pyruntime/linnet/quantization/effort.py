@@ -156,7 +156,7 @@ class Search:
             self.overrides = table
             return judge.error(self._made(self.options), _FEW if roughly else None)
 
-        found = wider(layers, user, self.dtype, {"i8": "i16", "i16": "f32"}[self.dtype], error, least)
+        found = wider(layers, user, self.dtype, {"i8": "w8a16", "i16": "f32"}[self.dtype], error, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
         return (best, least) if found is None else (self._made(self.options), found[1])
 
@@ -204,23 +204,38 @@ class Judge:
         self.samples = [feeds for i, feeds in enumerate(batches) if i % every == 0][:samples]
         session = Session(graph, threads=threads)
         self.wanted = [session.run(feeds) for feeds in self.samples]
+        floats = (
+            [n for n, value in self.wanted[0].items() if np.asarray(value).dtype.kind == "f"] if self.wanted else []
+        )
+        self.power = {name: _varying([np.asarray(run[name], np.float64) for run in self.wanted]) for name in floats}
 
     def error(self, graph: Graph, samples: int | None = None) -> float:
-        """The mean over float outputs and samples of the squared error over the squared values, at most 1 each."""
+        """The mean over float outputs and samples of the squared error over the power of what changes between samples, at most 1
+        each."""
         from linnet.session.session import Session
 
         session = Session(graph, threads=self.threads)
         found: list[float] = []
         for feeds, wanted in list(zip(self.samples, self.wanted, strict=True))[:samples]:
             results = session.run(feeds)
-            for name, want in wanted.items():
-                if np.asarray(want).dtype.kind == "f":
-                    found.append(_distance(np.asarray(want, np.float64), np.asarray(results[name], np.float64)))
+            for name, power in self.power.items():
+                want, got = (np.asarray(run[name], np.float64) for run in (wanted, results))
+                found.append(_distance(want, got, power))
         return float(np.mean(found)) if found else 0.0
 
 
-def _distance(want: npt.NDArray[np.float64], got: npt.NDArray[np.float64]) -> float:
+def _varying(values: Sequence[npt.NDArray[np.float64]]) -> float:
+    """The mean square by which an output differs between samples: a coordinate that is always near 100 says something by its last
+    digits. With few samples, or open shapes, the mean square itself; never less than a thousandth of that."""
+    whole = float(np.mean([np.square(v).mean() for v in values if v.size] or [0.0]))
+    if len(values) < 3 or any(v.shape != values[0].shape for v in values):
+        return whole
+    stacked = np.stack(values)
+    return max(float(np.square(stacked - stacked.mean(axis=0)).mean()) if stacked.size else 0.0, whole / 1000)
+
+
+def _distance(want: npt.NDArray[np.float64], got: npt.NDArray[np.float64], power: float) -> float:
     if want.shape != got.shape:
         return 1.0
-    power, error = float(np.square(want).sum()), float(np.square(got - want).sum())
+    error = float(np.square(got - want).mean()) if want.size else 0.0
     return min(1.0, error / power) if power > 0 and np.isfinite(error) else float(error != 0)

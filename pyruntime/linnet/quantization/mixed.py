@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from linnet.ir.function import Node
 from linnet.quantization.table import Row, Table, TensorRow
 
-# Squared error of the outputs over their squares that needs no more bits: 30 and 60 dB.
-ENOUGH = {"i8": 10**-3.0, "i16": 10**-6.0}
+# Squared error of the outputs, over the power of what changes in them, that needs no more bits: 27 and 60 dB.
+ENOUGH = {"i8": 10**-2.7, "i16": 10**-6.0}
 _PARTS = 24  # that are quantized alone
 _NEAR = 1.5  # times the smallest error, which fewer layers may leave
 
