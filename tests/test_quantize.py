@@ -106,7 +106,7 @@ def test_quantized_network_stays_close(network: linnet.Graph, dtype: str, tolera
 
 
 def test_what_becomes_integer(network: linnet.Graph) -> None:
-    small = linnet.quantize(network, batches(), dtype="i8")
+    small = linnet.quantize(network, batches(), dtype="i8", effort="fast")
     nodes = small.signatures["infer"].function.nodes
     integer = [n for n in nodes if n.op in ("conv", "matmul")]
     assert len(integer) == 4
