@@ -483,3 +483,31 @@ def test_what_f16_cannot_hold_stays_f32(tmp_path: Path) -> None:
         for name in want:
             np.testing.assert_allclose(got[name], want[name], rtol=2e-3)
         assert "beyond the range of f16" in (tmp_path / "t.txt").read_text()
+
+
+def test_what_a_recurrent_layer_reads_has_16_bits() -> None:
+    """The state would carry an error of 8 bits from step to step. A row of the table says otherwise."""
+    rng = np.random.default_rng(4)
+    weights = [
+        numpy_helper.from_array((rng.standard_normal(shape) / 3).astype(np.float32), name)
+        for name, shape in (("w", (1, 32, 6)), ("r", (1, 32, 8)), ("d", (8, 5)))
+    ]
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["s"], "lstm", hidden_size=8),
+        helper.make_node("Squeeze", ["s"], ["h"], "squeeze"),
+        helper.make_node("MatMul", ["h", "d"], ["y"], "dense"),
+    ]
+    value = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [7, 1, 6]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+    ]
+    made = helper.make_graph(nodes, "recurrent", value[:1], value[1:], weights)
+    graph = linnet.from_onnx(helper.make_model(made, opset_imports=[helper.make_opsetid("", 12)], ir_version=8))
+    feeds = [{"x": rng.standard_normal((7, 1, 6)).astype(np.float32)} for _ in range(6)]
+
+    def inputs(table: Table) -> list[str]:
+        nodes = linnet.quantize(graph, feeds, "i8", effort="fast", table=table).signatures["infer"].function.nodes
+        return [n.inputs[0].dtype for n in nodes if n.op == "matmul" and n.inputs[0] is not None]
+
+    assert inputs(Table()) == ["i16", "i8"]
+    assert inputs(Table([Row("*", "i8")])) == ["i8", "i8"]

@@ -34,6 +34,7 @@ from linnet.quantization.table import Table
 
 _EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not part of the network
 _LOADS = traits.having("integers", "maps", "sums")  # ops that read integers through their quantization
+_RECURRENT = traits.family("recurrent")
 _SMALL_COUNT = 20  # times as much as other values count those that vanish in front of a logarithm
 _UNEQUAL = 3.0  # a part that needs less than this fraction of the shared range gets a range of its own
 
@@ -148,8 +149,19 @@ class Decisions:
             ]
             if any(row.dtype not in LIMITS for row in rows) or not self._integer_possible(node):
                 return "f32"
+            if wanted == "i8" and node not in self.schemes and not self.overrides.names(*names) and self._recurs(node):
+                self.schemes[node] = "w16a16"
+                return "i16"
             return "i16" if any(row.dtype == "i16" for row in rows) else wanted
         return wanted
+
+    def _recurs(self, node: Node) -> bool:
+        """Whether a product only prepares what a recurrent layer reads, whose state would carry an error of 8 bits from step to
+        step; the steps themselves, which take most of the time, are floats."""
+        users = self.consumers.get(node.outputs[0], [])
+        if not users or node.outputs[0] in self.outputs:
+            return False
+        return all(u.op in _RECURRENT or (u.op in traits.COPIES and self._recurs(u)) for u in users)
 
     def _unfit(self, node: Node, half: str) -> bool:
         """Whether a node cannot compute in a half-width float: the operands of an op have one dtype, and one of them is too

@@ -69,6 +69,10 @@ class Table:
                 return row.dtype
         return default
 
+    def names(self, *names: str) -> bool:
+        """Whether a row is about the layer known by any of `names`."""
+        return any(isinstance(row, Row) and _matches(row.pattern, name) for row in self.rows for name in names)
+
     def tensor(self, name: str) -> TensorRow | None:
         """The row of a tensor."""
         for row in reversed(self.rows):
