@@ -163,7 +163,9 @@ def reference(
     """`floats`: ONNX Runtime computes what lies between DequantizeLinear and QuantizeLinear in f32."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    if not EXACT:  # no sums that saturate, where it can; with VNNI there are none, and ONNX Runtime 1.32 fails with this entry
+    if (
+        not EXACT
+    ):  # no sums that saturate, where it can; with VNNI there are none, and ONNX Runtime 1.32 fails with this entry
         options.add_session_config_entry("session.x64quantprecision", "1")
     if floats:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

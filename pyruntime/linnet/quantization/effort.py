@@ -23,6 +23,7 @@ from linnet.quantization.scheme import HALVES, LIMITS
 from linnet.quantization.table import Row, Table, TensorRow
 
 EFFORTS = ("fast", "normal", "best")
+_WIDE = {"i8": ("w8a16", "w16a16"), "i16": ("f32",)}  # schemes for layers that need more bits
 _SAMPLES = {"normal": 12, "best": 32}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples for a rough comparison
@@ -156,7 +157,7 @@ class Search:
             self.overrides = table
             return judge.error(self._made(self.options), _FEW if roughly else None)
 
-        found = wider(layers, user, self.dtype, {"i8": "w8a16", "i16": "f32"}[self.dtype], error, least)
+        found = wider(layers, user, self.dtype, _WIDE[self.dtype], error, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
         return (best, least) if found is None else (self._made(self.options), found[1])
 

@@ -35,24 +35,26 @@ def wider(
     layers: Sequence[Node],
     overrides: Table,
     narrow: str,
-    wide: str,
+    wide: Sequence[str],
     error: Callable[[Table, bool], float],
     least: float,
 ) -> tuple[Table, float] | None:
-    """The table with which the error of the outputs is at most ENOUGH[narrow], with few layers of the wide scheme; or the one
-    with the smallest error, if that is at most half; None if there is none. error: of the graph that a table gives, on few
-    samples if the second argument says so. least: without this table's rows."""
+    """The table with which the error of the outputs is at most ENOUGH[narrow], with few layers of a wide scheme; or the one with
+    the smallest error, if that is at most half; None if there is none. wide: the schemes, of which a later one is tried if an
+    earlier one is not enough. error: of the graph that a table gives, on few samples if the second argument says so. least:
+    without this table's rows."""
     found = parts(layers)
     others = [Row("*", "f32")]
     alone = [error(Table([*others, *rows(part, narrow), *overrides.rows]), True) for part in found]
     order = sorted(range(len(found)), key=lambda i: -alone[i])
     tried: list[tuple[Table, float]] = []
-    taken = 0
-    while taken < len(order) and (not tried or tried[-1][1] > ENOUGH[narrow]):
-        taken = min(len(order), taken + max(1, taken // 2))
-        names = [name for i in sorted(order[:taken]) for name in found[i]]
-        table = Table([*rows(names, wide), *overrides.rows])
-        tried.append((table, error(table, False)))
+    for scheme in wide:
+        taken = 0
+        while taken < len(order) and (not tried or tried[-1][1] > ENOUGH[narrow]):
+            taken = min(len(order), taken + max(1, taken // 2))
+            names = [name for i in sorted(order[:taken]) for name in found[i]]
+            table = Table([*rows(names, scheme), *overrides.rows])
+            tried.append((table, error(table, False)))
     best = min((made for _, made in tried), default=least)
     enough = max(ENOUGH[narrow], _NEAR * best)
     return next(((table, made) for table, made in tried if made <= enough and made <= least / 2), None)
