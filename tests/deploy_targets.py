@@ -4,6 +4,7 @@ what a deployment has left."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import re
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+import linnet
 from tests.graphs import bytes_of
 from tests.native import ROOT, build, need, run
 
@@ -33,6 +35,11 @@ def calibration(path: Path, count: int = 4) -> Path:
         images = samples["images"][:count].astype(np.float32) / 255
     np.savez(path, input=images[:, None, None])
     return path
+
+
+@functools.cache
+def digits() -> bytes:
+    return linnet.from_onnx(DIGITS / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)}).to_bytes()
 
 
 class Place:
@@ -50,6 +57,12 @@ class Place:
             "PATH": f"{self.bin}:{os.environ['PATH']}",
         }  # fmt: skip
         self.own_tools()
+
+    def slow(self) -> Path:
+        """A model so slow that linnet-bench does not reach its limit of runs, and end, before a signal."""
+        path = self.folder / "digits.lnt"
+        path.write_bytes(digits())
+        return path
 
     def own_tools(self) -> None:
         """The tools of this machine as those of its architecture."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import random
 import signal
 import time
@@ -11,23 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import linnet
-from tests.deploy_targets import DIGITS, Place, sshd
+from tests.deploy_targets import Place, sshd
 
 MOMENTS = 20
 
 
-@functools.cache
-def digits() -> bytes:
-    """A model so slow that linnet-bench does not reach its limit of runs, and end, before the signal."""
-    return linnet.from_onnx(DIGITS / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)}).to_bytes()
-
-
 def interrupt(place: Place, words: list[object], wait: float, number: int) -> None:
     """Sends a signal `wait` seconds after the first line of progress."""
-    model = place.folder / "digits.lnt"
-    model.write_bytes(digits())
-    process = place.start(words[0], model, *words[1:], "--seconds", 5)
+    process = place.start(words[0], place.slow(), *words[1:], "--seconds", 5)
     assert process.stderr is not None
     first = process.stderr.readline()
     assert first == f"connecting to {'this machine' if words[0] == 'local' else words[0]}\n"
@@ -78,7 +68,7 @@ def test_many_moments(target: str, moment: int, tmp_path: Path) -> None:
 
 def test_two_signals_are_as_good_as_one(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    process = place.start("local", place.folder / "mlp.lnt", "--bench", "--seconds", 30)
+    process = place.start("local", place.slow(), "--bench", "--seconds", 30)
     assert process.stderr is not None
     while "measuring" not in process.stderr.readline():
         assert process.poll() is None
@@ -93,7 +83,7 @@ def test_two_signals_are_as_good_as_one(tmp_path: Path) -> None:
 def test_a_host_process_that_is_killed(tmp_path: Path) -> None:
     """SIGKILL leaves no time to clean up. The holders remove what was sent, and the private folder of the host."""
     place = Place(tmp_path)
-    process = place.start("local", place.folder / "mlp.lnt", "--bench", "--seconds", 60)
+    process = place.start("local", place.slow(), "--bench", "--seconds", 60)
     assert process.stderr is not None
     while "measuring" not in process.stderr.readline():
         assert process.poll() is None
@@ -112,7 +102,7 @@ def test_a_host_process_that_is_killed_at_any_moment(target: str, moment: int, t
     place = Place(tmp_path)
     with sshd(place) if target == "ssh" else contextlib.nullcontext() as server:
         words = ["local"] if server is None else [server.target, *server.options]
-        process = place.start(words[0], place.folder / "mlp.lnt", *words[1:], "--seconds", 5)
+        process = place.start(words[0], place.slow(), *words[1:], "--seconds", 5)
         assert process.stderr is not None and process.stderr.readline().startswith("connecting to ")
         time.sleep(moments(4, 2.0 if server is None else 4.0)[moment])
         process.kill()
@@ -128,7 +118,7 @@ def test_a_removal_that_is_not_confirmed(tmp_path: Path) -> None:
     """Where rm fails, the message names the folder and the command that removes it."""
     place = Place(tmp_path)
     place.program("rm", f'[ ! -e {place.folder}/broken ] || exit 1\nexec /bin/rm "$@"')
-    process = place.start("local", place.folder / "mlp.lnt", "--bench", "--seconds", 30)
+    process = place.start("local", place.slow(), "--bench", "--seconds", 30)
     assert process.stderr is not None
     while "measuring" not in process.stderr.readline():
         assert process.poll() is None

@@ -129,7 +129,7 @@ def test_ssh_asks_in_the_terminal(place: Place, server: Sshd) -> None:
 def test_a_connection_that_ends_in_the_middle(place: Place, server: Sshd) -> None:
     """The second measurement is under way when the server's processes die. The folder there goes without the host's help."""
     words = ("--bench", "--threads", "1,2", "--seconds", 2)
-    process = place.start(server.target, place.folder / "mlp.lnt", *server.options, *words)
+    process = place.start(server.target, place.slow(), *server.options, *words)
     assert process.stderr is not None
     while "2 threads: measuring" not in process.stderr.readline():
         assert process.poll() is None
@@ -141,7 +141,7 @@ def test_a_connection_that_ends_in_the_middle(place: Place, server: Sshd) -> Non
 
 @pytest.mark.more
 def test_a_host_process_that_is_killed(place: Place, server: Sshd) -> None:
-    process = place.start(server.target, place.folder / "mlp.lnt", *server.options, "--bench", "--seconds", 60)
+    process = place.start(server.target, place.slow(), *server.options, "--bench", "--seconds", 60)
     assert process.stderr is not None
     while "measuring" not in process.stderr.readline():
         assert process.poll() is None
