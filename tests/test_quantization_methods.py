@@ -234,6 +234,12 @@ def test_bad_samples_are_named(samples: list[Feeds], text: str) -> None:
         linnet.quantize(graph, samples, "i8")
 
 
+def test_constant_samples_are_named() -> None:
+    graph, _ = network("conv")
+    with pytest.warns(UserWarning, match="constant: 'x' is always 2"):
+        linnet.quantize(graph, [{"x": np.full((2, 6, 9, 8), 2, np.float32)}] * 2, "i8")
+
+
 def test_rows_of_unknown_layout_are_left_out() -> None:
     graph = linnet.Graph()
     x = graph.placeholder("x", (24, 4))

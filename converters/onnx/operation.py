@@ -14,7 +14,7 @@ from onnx import AttributeProto, numpy_helper
 from linnet.converters.onnx.narrow import KINDS, Kind
 from linnet.converters.onnx.problems import Unknown, Unsupported
 from linnet.converters.onnx.values import Maybe, Value
-from linnet.ir.dtypes import Dim, Quantization
+from linnet.ir.dtypes import Dim, Quantization, numpy_dtype, to_bf16
 from linnet.ir.function import Function, Tensor, emit
 
 if TYPE_CHECKING:
@@ -200,11 +200,8 @@ class Operation:
         """Adds a constant. bf16 values are passed as numbers and stored as bit patterns."""
         data = np.asarray(value)
         if dtype == "bf16" and data.dtype != np.uint16:
-            bits = np.asarray(data, np.float32).view(np.uint32).astype(np.uint64)
-            data = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+            data = to_bf16(data)
         elif dtype is not None and dtype != "bf16":
-            from linnet.ir.dtypes import numpy_dtype
-
             data = data.astype(numpy_dtype(dtype))
         return self.function.constant(data, name, dtype, quantization)
 

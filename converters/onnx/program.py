@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
+from linnet.ir.dtypes import from_bf16
 from linnet.ir.expr import Expr
 from linnet.ir.function import Tensor
 from linnet.ir.program import REGISTER, Instruction, Program, Store
@@ -40,7 +40,7 @@ def float_value(tensor: Tensor) -> npt.NDArray[Any] | None:
     if tensor.data is None:
         return None
     if tensor.dtype == "bf16":
-        return (tensor.data.astype(np.uint32) << 16).view(np.float32)
+        return from_bf16(tensor.data)
     return tensor.data
 
 

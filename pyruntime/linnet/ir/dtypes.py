@@ -119,6 +119,19 @@ def unpacked(data: npt.NDArray[np.uint8], dtype: str, shape: Sequence[int]) -> n
     return codes.view(numpy_dtype(dtype)).reshape(shape)
 
 
+def to_bf16(array: npt.ArrayLike) -> npt.NDArray[np.uint16]:
+    """f32 numbers as the bit patterns of bf16, rounded to nearest even. NaN stays NaN."""
+    data = np.asarray(array, np.float32)
+    bits = data.view(np.uint32).astype(np.uint64)
+    nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(data), np.uint16(0x7FC0), nearest)
+
+
+def from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """The f32 numbers of bit patterns of bf16."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 @dataclasses.dataclass
 class Quantization:
     """real = (stored - zero) * scale. One entry per tensor (`axis` None), one per slice along `axis`, or one per `block`

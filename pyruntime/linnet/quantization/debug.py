@@ -15,7 +15,7 @@ from typing import Any
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir import traits
-from linnet.ir.function import Function, Node
+from linnet.ir.function import Node, Tensor
 from linnet.ir.graph import dtype_of_graph
 from linnet.quantization.agreement import Agreement, decibel
 from linnet.quantization.calibrate import Feeds
@@ -27,11 +27,11 @@ from linnet.quantization.debug_measure import (
     relative_noise,
     special_counts,
 )
-from linnet.quantization.debug_pairs import FLOATS, LIMITS, Pair, infer_function, pairs_of, row_name
+from linnet.quantization.debug_pairs import FLOATS, LIMITS, Pair, infer_function, pairs_of
 from linnet.quantization.debug_report import DebugReport, Layer, LeftFloat
+from linnet.quantization.scheme import row_name, shape_arithmetic
 from linnet.quantization.table import Table
 
-_SHAPES = traits.family("shape")
 DRAWN = 24  # layers that get a histogram
 
 
@@ -111,9 +111,9 @@ def left_float(old: Graph, new: Graph, table: Table) -> list[LeftFloat]:
     """The products that compute in floats although the graph is quantized to integers."""
     if dtype_of_graph(new) not in LIMITS and dtype_of_graph(new) != "auto":
         return []
-    known = {(node.op, node.name or node.outputs[0].name): node for node in infer_function(new).nodes}
+    known = {(node.op, row_name(node)): node for node in infer_function(new).nodes}
     found = []
-    shapes = _from_shapes(infer_function(old))
+    shapes = shape_arithmetic(infer_function(old))
     for node in infer_function(old).nodes:
         made = known.get((node.op, row_name(node)))
         first = made.inputs[0] if made is not None and made.inputs else None
@@ -122,13 +122,13 @@ def left_float(old: Graph, new: Graph, table: Table) -> list[LeftFloat]:
     return found
 
 
-def _why(node: Node, table: Table, shapes: set[int]) -> str:
+def _why(node: Node, table: Table, shapes: set[Tensor]) -> str:
     names = [node.name, *(t.name for t in node.outputs)]
     if (asked := table.dtype(*names, default="")) in FLOATS:
         return f"the table says {asked}"
     if node.source.startswith(("preprocess:", "postprocess:")):
         return "a step before or after the network"
-    if any(id(t) in shapes for t in node.outputs):
+    if any(t in shapes for t in node.outputs):
         return "computed from shapes, which integers of 8 bits could not hold"
     x, w, *rest = [*node.inputs, None, None][:3]
     if x is not None and x.data is not None:
@@ -138,12 +138,3 @@ def _why(node: Node, table: Table, shapes: set[int]) -> str:
     if w is not None and w.data is None:
         return "its second operand is computed in the run"
     return "kept by the quantizer"
-
-
-def _from_shapes(function: Function) -> set[int]:
-    known: set[int] = set()
-    for node in function.nodes:
-        inputs = [t for t in node.inputs if t is not None]
-        if node.op in _SHAPES or (inputs and all(id(t) in known or t.data is not None for t in inputs)):
-            known.update(id(t) for t in node.outputs)
-    return known

@@ -13,13 +13,15 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
-from linnet.ir.dtypes import Quantization, numpy_dtype
+from linnet.ir.dtypes import Quantization, from_bf16, numpy_dtype, to_bf16
 from linnet.ir.function import Function, Node, Tensor
 from linnet.ir.graph import Signature
+from linnet.quantization import scheme
+from linnet.quantization.scheme import HALVES, row_name
 
 Array = npt.NDArray[Any]
-FLOATS = ("f32", "f16", "bf16")
-LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767)}
+FLOATS = ("f32", *HALVES)
+LIMITS = {**scheme.LIMITS, "u8": (0, 255)}
 
 
 @dataclasses.dataclass(eq=False)
@@ -199,8 +201,7 @@ def real(array: Array, tensor: Tensor) -> Array:
         made: Array = (array.astype(np.float32) - zero) * scale
         return made.astype(np.float32)
     if tensor.dtype == "bf16" and array.dtype == np.uint16:
-        wide: Array = (array.astype(np.uint32) << 16).view(np.float32)
-        return wide
+        return from_bf16(array)
     return array.astype(np.float32)
 
 
@@ -217,9 +218,7 @@ def stored(array: Array, tensor: Tensor) -> Array:
         with np.errstate(over="ignore"):
             return array.astype(np.float16)
     if tensor.dtype == "bf16":
-        bits: Array = np.ascontiguousarray(array, np.float32).view(np.uint32)
-        half: Array = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-        return half
+        return to_bf16(array)
     return array
 
 
@@ -244,11 +243,6 @@ def groups_of(pairs: Sequence[Pair], sizes: dict[str, int], most: int) -> list[l
         made[-1].append(pair)
         held += size
     return made
-
-
-def row_name(node: Node) -> str:
-    """The name of a node in a quantization table."""
-    return node.name or node.outputs[0].name
 
 
 def row_names(nodes: Iterable[Node]) -> list[str]:

@@ -29,6 +29,7 @@ from linnet.quantization.scheme import (
     SMALL,
     activation_parameters,
     fits_half,
+    shape_arithmetic,
 )
 from linnet.quantization.table import Table
 
@@ -82,7 +83,7 @@ class Decisions:
         self.old = function or graph.signatures["infer"].function
         self.consumers = self.old.consumers()
         self.outputs = set(self.old.outputs)
-        self.fixed = self._shape_arithmetic()
+        self.fixed = shape_arithmetic(self.old)
         self.schemes: dict[Node, str] = {}  # what the table says of a node beyond its dtype, such as w16a16
         self.wide = self._beyond_half()
         self.modes: dict[Node, str] = {node: self._mode(node) for node in self.old.nodes}
@@ -103,15 +104,6 @@ class Decisions:
                 self.factors = factors(found, observation.peaks, self._most)
 
     # ---- decisions ---------------------------------------------------------------------------------------------
-
-    def _shape_arithmetic(self) -> set[Tensor]:
-        """Float tensors that are computed only from shapes. They hold sizes, which f16 and int8 could not represent."""
-        known: set[Tensor] = set()
-        for node in self.old.nodes:
-            inputs = [t for t in node.inputs if t is not None]
-            if node.op == "shape" or (inputs and all(t in known or t.data is not None for t in inputs)):
-                known.update(node.outputs)
-        return known
 
     def _beyond_half(self) -> set[Tensor]:
         """Tensors whose values f16 or bf16 would make infinite or zero: as far as they were seen, or might be."""
@@ -150,7 +142,7 @@ class Decisions:
             if any(row.dtype not in LIMITS for row in rows) or not self._integer_possible(node):
                 return "f32"
             if wanted == "i8" and node not in self.schemes and not self.overrides.names(*names) and self._recurs(node):
-                self.schemes[node] = "w16a16"
+                self.schemes[node] = "w16a16" if self.weight_bits == 8 else "w8a16"
                 return "i16"
             return "i16" if any(row.dtype == "i16" for row in rows) else wanted
         return wanted

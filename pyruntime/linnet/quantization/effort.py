@@ -48,9 +48,7 @@ class Search:
         self.free = calibrator == "auto"
         self.observation: Observation | None = None
         self.quantizers: list[Quantizer] = []
-        self.error: float | None = (
-            None  # of the outputs on some samples: squares of the errors over squares of the values
-        )
+        self.error: float | None = None  # of the outputs, as `Judge` measures it
 
     def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
         """Observes, tries and emits. ranges: those of quantization-aware training, by tensor name."""
@@ -71,11 +69,10 @@ class Search:
         tensors: list[Tensor] = [t for found, _ in observed for t in found]
         products: list[Node] = [] if self.effort == "fast" else [n for _, found in observed for n in found]
         self.observation = Observation(self.graph, tensors, products, self.threads)
-        batches = calibration
-        self.observation.run(batches)
+        self.observation.run(calibration)
         best = self._made(self.options)
         if self.effort != "fast" and self.dtype in LIMITS:
-            best = self._improve(best, batches)
+            best = self._improve(best, calibration)
         return best
 
     def _decide(self, options: Options) -> list[Quantizer]:
@@ -151,13 +148,16 @@ class Search:
     def _widen(self, best: Graph, judge: Judge, least: float) -> tuple[Graph, float]:
         """Gives more bits to the layers that add the largest errors."""
         user, kept = self.overrides, self.quantizers
-        layers = [node for quantizer in kept for node in quantizer.integer_nodes]
+        layers = [n for quantizer in kept for n in quantizer.integer_nodes if quantizer.modes[n] == self.dtype]
 
         def error(table: Table, roughly: bool) -> float:
             self.overrides = table
             return judge.error(self._made(self.options), _FEW if roughly else None)
 
-        found = wider(layers, user, self.dtype, _WIDE[self.dtype], error, least)
+        wide = [
+            s for s in _WIDE[self.dtype] if s != "w16a16" or self.weight_bits == 8
+        ]  # fewer bits were asked for in words
+        found = wider(layers, user, self.dtype, wide, error, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
         return (best, least) if found is None else (self._made(self.options), found[1])
 

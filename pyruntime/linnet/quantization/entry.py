@@ -16,10 +16,11 @@ from linnet.quantization.calibrators import CALIBRATORS
 from linnet.quantization.effort import EFFORTS, Search
 from linnet.quantization.mixed import ENOUGH
 from linnet.quantization.observe import Batches
-from linnet.quantization.scheme import HALVES, KEY, LIMITS
+from linnet.quantization.scheme import KEY
+from linnet.quantization.table import DTYPES as STORED
 from linnet.quantization.table import Table
 
-DTYPES = ("f32", *HALVES, *reversed(LIMITS), "auto")
+DTYPES = (*STORED, "auto")
 
 
 def quantize(

@@ -62,7 +62,7 @@ def _node(node: Node, given: Sequence[Interval]) -> tuple[list[Interval], list[b
     if node.op == "map":
         return _map(node, given)
     if node.op in traits.COPIES:
-        low, high = min(a for a, _ in given[:1]), max(b for _, b in given[:1])
+        low, high = given[0]
         if node.attributes.get("kind") in ("concat", "pad"):
             ends = [g for g, t in zip(given, node.inputs, strict=True) if t is not None and t.dtype == "f32"]
             low, high = min([0.0, *(a for a, _ in ends)]), max([0.0, *(b for _, b in ends)])

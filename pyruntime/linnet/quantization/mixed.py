@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from linnet.ir.function import Node
+from linnet.quantization.scheme import row_name
 from linnet.quantization.table import Row, Table, TensorRow
 
 # Squared error of the outputs, over the power of what changes in them, that needs no more bits: 18 and 40 dB.
@@ -17,7 +18,7 @@ _NEAR = 1.5  # times the smallest error, which fewer layers may leave
 
 def parts(layers: Sequence[Node]) -> list[list[str]]:
     """The names of the layers in at most `_PARTS` groups of neighbours."""
-    names = [node.name or node.outputs[0].name for node in layers]
+    names = [row_name(node) for node in layers]
     size = -(-len(names) // _PARTS) or 1
     return [names[i : i + size] for i in range(0, len(names), size)]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,8 @@ class Seen:
 
 class Batches:
     """Samples that can be iterated again. An iterator is spooled to files in a temporary folder while it is read first.
-    The first iteration checks the samples and raises UsageError for NaN, infinity, zeros alone, or no sample at all."""
+    The first iteration checks the samples: it raises UsageError for NaN, infinity, zeros alone, or no sample at all, and warns of
+    constant data."""
 
     def __init__(self, source: Iterable[Feeds], inputs: Sequence[str], progress: bool = False) -> None:
         self.source, self.inputs, self.progress = source, list(inputs), progress
@@ -182,7 +184,8 @@ def _follow_constant(constant: dict[str, float | None], name: str, array: npt.ND
 
 
 def _refuse_constant(constant: dict[str, float | None], count: int) -> None:
-    """Raises UsageError if no input ever changes. A single input without changes, such as a mask, is normal."""
+    """Raises UsageError if all inputs are always zero, and warns if none ever changes. One without changes, such as a mask, is
+    normal."""
     values = list(constant.values())
     if not values or any(value is None for value in values):
         return
@@ -191,6 +194,10 @@ def _refuse_constant(constant: dict[str, float | None], count: int) -> None:
             what="the calibration data are all zero", expected="typical inputs", got=f"zeros in each of {count} batches",
             hint="check how the data are read; scales from zeros would round typical inputs to a few values",
         )  # fmt: skip
+    shown = ", ".join(f"{name!r} is always {value:g}" for name, value in constant.items())
+    warnings.warn(
+        f"the calibration data are constant: {shown}. Ranges from one value do not fit typical inputs.", stacklevel=2
+    )
 
 
 def _with_progress(batches: Iterable[Feeds], progress: bool) -> Iterable[Feeds]:

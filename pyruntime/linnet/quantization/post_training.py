@@ -15,7 +15,7 @@ import numpy.typing as npt
 from linnet._generated.op_table import OPCODES
 from linnet.facade import Graph
 from linnet.ir import traits
-from linnet.ir.dtypes import DTYPE_IDS
+from linnet.ir.dtypes import DTYPE_IDS, to_bf16
 from linnet.ir.function import Function, Node, Tensor, emit
 from linnet.quantization.decisions import Decisions
 from linnet.quantization.rounding import Rounded, Rounding
@@ -25,6 +25,7 @@ from linnet.quantization.scheme import (
     INTEGER_OPS,
     LIMITS,
     fits_half,
+    row_name,
     weight_axis,
 )
 from linnet.quantization.table import Row, TensorRow
@@ -96,7 +97,8 @@ class Quantizer(Decisions):
             array = np.clip(stored, least, greatest).astype(np.int8 if dtype == "i8" else np.int16)
             return self.function.constant(array, tensor.name, quantization=parameters)
         if dtype in HALVES and tensor.dtype == "f32":
-            return self.function.constant(_halved(tensor.data, dtype), tensor.name, dtype)
+            half = to_bf16(tensor.data) if dtype == "bf16" else tensor.data.astype(np.float16)
+            return self.function.constant(half, tensor.name, dtype)
         return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
 
     def _convert(self, source: Tensor, tensor: Tensor, dtype: str, name: str = "") -> Tensor:
@@ -329,7 +331,7 @@ class Quantizer(Decisions):
             integers = self.dtype in LIMITS
             if node.op not in INTEGER_OPS and (integers or self.modes[node] == "f32"):
                 continue
-            found.append(Row(node.name or node.outputs[0].name, self._scheme_of(node), self._remark(node)))
+            found.append(Row(row_name(node), self._scheme_of(node), self._remark(node)))
         for tensor, dtype in self.stored.items():
             choice = self.choices.get(self.root(tensor))
             seen = self._seen(tensor)
@@ -392,15 +394,6 @@ def _reciprocals(program: list[int], floats: list[float]) -> tuple[list[int], li
             moved += [*rest[k : k + 2], *(v + 1 if n < read else v for n, v in enumerate(rest[k + 2 : k + 5]))]
         return _reciprocals(moved, floats)
     return made, floats
-
-
-def _halved(data: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-    """f32 values as f16, or as the bit patterns of bf16, rounded to nearest even."""
-    if dtype == "f16":
-        return data.astype(np.float16)
-    bits = np.ascontiguousarray(data, np.float32).view(np.uint32).astype(np.uint64)
-    nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(data), np.uint16(0x7FC0), nearest).reshape(data.shape)
 
 
 def _corrected(

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from linnet.ir import traits
 from linnet.ir.dtypes import Quantization
-from linnet.ir.function import Node
+from linnet.ir.function import Function, Node, Tensor
 from linnet.quantization.calibrate import Range
 
 INTEGER_OPS = traits.PRODUCTS
+_SHAPES = traits.family("shape")
 KEY = "quantize_aware"  # metadata key of graphs from quantization-aware training
 SMALL = 4096  # elements; storing a smaller tensor as integers gains nothing
 FLOATS_KEPT = traits.having("integers", "converts", "kept")
@@ -80,6 +81,21 @@ def weight_limit(bits: int) -> int:
 
 def weight_axis(node: Node, rank: int) -> int | None:
     return traits.weight_axis(node.op, node.attributes, rank)
+
+
+def row_name(node: Node) -> str:
+    """The name of a node in a quantization table."""
+    return node.name or node.outputs[0].name
+
+
+def shape_arithmetic(function: Function) -> set[Tensor]:
+    """Tensors that are computed only from shapes. They hold sizes, which f16 and int8 could not represent."""
+    known: set[Tensor] = set()
+    for node in function.nodes:
+        inputs = [t for t in node.inputs if t is not None]
+        if node.op in _SHAPES or (inputs and all(t in known or t.data is not None for t in inputs)):
+            known.update(node.outputs)
+    return known
 
 
 def fits_half(dtype: str, low: float, high: float, vanishing: float = 0.0) -> bool:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
-from linnet.ir.dtypes import numpy_dtype
+from linnet.ir.dtypes import from_bf16, numpy_dtype
 from linnet.preprocess._edit import io_key, parse_io
 from linnet.quantization.calibrate import Feeds
 from linnet.quantization.samples import takes_files
@@ -36,8 +36,7 @@ def real(array: Array, spec: TensorSpec | None) -> Array:
         )
         return scaled
     if spec is not None and spec.dtype == "bf16" and array.dtype == np.uint16:
-        wide: Array = (array.astype(np.uint32) << 16).view(np.float32)
-        return wide
+        return from_bf16(array)
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 

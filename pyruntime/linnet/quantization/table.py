@@ -14,16 +14,12 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from linnet.clib.errors import UsageError
+from linnet.quantization.calibrators import CALIBRATORS as METHODS
+from linnet.quantization.scheme import HALVES, LIMITS, SCHEMES
 
-DTYPES = ("f32", "f16", "bf16", "i16", "i8")
-LAYERS = (
-    *DTYPES,
-    "w8a8",
-    "w8a16",
-    "w16a16",
-    "w8",
-)  # i16 chooses between w8a16 and w16a16; w8 multiplies floats by 8-bit weights
-CALIBRATORS = ("auto", "minmax", "mean", "moving", "percentile", "mse", "entropy", "table")
+DTYPES = ("f32", *HALVES, *reversed(LIMITS))
+LAYERS = (*DTYPES, *SCHEMES)  # i16 chooses between w8a16 and w16a16; w8 multiplies floats by 8-bit weights
+CALIBRATORS = (*METHODS, "table")  # the last: the range was given
 
 
 @dataclasses.dataclass
