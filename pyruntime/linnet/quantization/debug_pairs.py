@@ -4,7 +4,6 @@ parts can be run on what the quantized model saw."""
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -65,13 +64,12 @@ def infer_function(graph: Graph) -> Function:
 
 
 def pairs_of(old: Graph, new: Graph) -> list[Pair]:
-    """The float tensors that nodes of `old` compute and that `new` has under the same name, in the order of the nodes. Where
-    a node of another name computes the tensor of `new`, names with a number behind them count too.
+    """The float tensors that nodes of `old` compute and that `new` has under the same name, in the order of the nodes.
 
     Raises UsageError if there is none: the graphs are then not of one network.
     """
     mine, theirs = infer_function(old), infer_function(new)
-    known = _counterparts(mine, theirs)
+    known = {t.name: t for node in theirs.nodes for t in node.outputs}
     hidden, also = _other_meanings(old, mine), _other_meanings(new, theirs)
     found: dict[Tensor, str] = {}
     for node in mine.nodes:
@@ -88,41 +86,6 @@ def pairs_of(old: Graph, new: Graph) -> list[Pair]:
             hint="quantize the same file, with the same --image and --shape",
         )  # fmt: skip
     return [Pair(t.name, t, known[t.name], *_behind(t, found, mine)) for t in found]
-
-
-def _counterparts(mine: Function, theirs: Function) -> dict[str, Tensor]:
-    """{name of a float tensor: the first tensor of the quantized graph that stands for it}."""
-    tensors = {t.name: t for node in mine.nodes for t in node.outputs}
-    named = {(node.op, node.name) for node in mine.nodes if node.name}
-    found: dict[str, Tensor] = {}
-    for exact in (True, False):
-        for node in theirs.nodes:
-            for t in node.outputs:
-                if exact:
-                    name = t.name
-                    other = (node.op, node.name) in named and name in tensors and not _computes(node, tensors[name])
-                else:
-                    name = next((n for n in _shorter(t.name) if n in tensors and _computes(node, tensors[n])), "")
-                    other = False
-                if name in tensors and name not in found and not other and t not in found.values():
-                    found[name] = t
-    return found
-
-
-def _computes(node: Node, tensor: Tensor) -> bool:
-    """Whether a node of the quantized graph is the one that computes a float tensor, perhaps with the clamp behind it."""
-    made = tensor.node
-    before = made.inputs[0].node if made is not None and made.inputs and made.inputs[0] is not None else None
-    return any(n is not None and (n.op, n.name) == (node.op, node.name) for n in (made, before))
-
-
-def _shorter(name: str) -> list[str]:
-    """The names that are left without the numbers at the end, longest first."""
-    found = []
-    while (match := re.fullmatch(r"(.+)_\d+", name)) is not None:
-        name = match[1]
-        found.append(name)
-    return found
 
 
 def _other_meanings(graph: Graph, function: Function) -> set[str]:
