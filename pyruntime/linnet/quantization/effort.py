@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from linnet.clib.errors import UsageError
 from linnet.facade import Graph
 from linnet.ir.function import Function, Node, Tensor, functions_of
 from linnet.quantization.calibrate import Range
 from linnet.quantization.decisions import Options
-from linnet.quantization.mixed import ENOUGH, wider
+from linnet.quantization.judge import TARGETS, Judge, Nearness
+from linnet.quantization.mixed import wider
 from linnet.quantization.observe import Batches, Observation
 from linnet.quantization.post_training import Quantizer
 from linnet.quantization.scheme import HALVES, LIMITS
@@ -26,7 +26,7 @@ EFFORTS = ("fast", "normal", "best")
 _WIDE = {"i8": ("w8a16", "w16a16"), "i16": ("f32",)}  # schemes for layers that need more bits
 _SAMPLES = {"normal": 12, "best": 32}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
-_FEW = 4  # samples for a rough comparison
+_FEW = 4  # samples at least
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
 _FASTER = 0.6  # the same for a change that makes the graph slower
 _GOOD = 1e-6  # an error that needs no change
@@ -48,7 +48,7 @@ class Search:
         self.free = calibrator == "auto"
         self.observation: Observation | None = None
         self.quantizers: list[Quantizer] = []
-        self.error: float | None = None  # of the outputs, as `Judge` measures it
+        self.nearness: Nearness | None = None  # of the outputs
 
     def run(self, calibration: Batches | None, ranges: dict[str, Range]) -> Graph:
         """Observes, tries and emits. ranges: those of quantization-aware training, by tensor name."""
@@ -114,8 +114,8 @@ class Search:
 
     def _improve(self, best: Graph, batches: Batches) -> Graph:
         """Tries other options one after the other, and keeps each that lowers the error of the outputs."""
-        judge = Judge(self.graph, batches, self._samples(), self.threads)
-        kept, least = self.quantizers, judge.error(best)
+        judge = Judge(self.graph, batches, self._samples(), TARGETS[self.dtype], self.threads)
+        kept, least = self.quantizers, judge.compare(best)
         changes: list[dict[str, Any]] = [{"correct": False}, {"saves_traffic": False}]
         if self.observation is not None and self.observation.pairs and self.dtype == "i8":
             changes.append({"equalize": True})
@@ -125,17 +125,17 @@ class Search:
             changes += [{"calibrator": "entropy"}] if self.free and self.dtype == "i8" else []
             changes += [{"careful": False}]
         for change in changes:
-            if least < _GOOD:
+            if least.error < _GOOD:
                 break
             options = dataclasses.replace(self.options, **change)
             made = self._made(options)
-            error = judge.error(made)
-            if error < least * (_FASTER if "saves_traffic" in change else _BETTER):
-                best, least, kept, self.options = made, error, self.quantizers, options
+            near = judge.compare(made)
+            if near.error < least.error * (_FASTER if "saves_traffic" in change else _BETTER):
+                best, least, kept, self.options = made, near, self.quantizers, options
         self.quantizers = kept
-        if least > ENOUGH[self.dtype]:
+        if least.excess > 1.0:
             best, least = self._widen(best, judge, least)
-        self.error = least
+        self.nearness = least
         return best
 
     def _samples(self) -> int:
@@ -145,19 +145,19 @@ class Search:
         held = sum(math.prod(shape) for shape in shapes if shape is not None)
         return int(np.clip(_ELEMENTS // max(held, 1), _FEW, _SAMPLES[self.effort]))
 
-    def _widen(self, best: Graph, judge: Judge, least: float) -> tuple[Graph, float]:
+    def _widen(self, best: Graph, judge: Judge, least: Nearness) -> tuple[Graph, Nearness]:
         """Gives more bits to the layers that add the largest errors."""
         user, kept = self.overrides, self.quantizers
         layers = [n for quantizer in kept for n in quantizer.integer_nodes if quantizer.modes[n] == self.dtype]
 
-        def error(table: Table, roughly: bool) -> float:
+        def compare(table: Table, samples: int | None) -> Nearness:
             self.overrides = table
-            return judge.error(self._made(self.options), _FEW if roughly else None)
+            return judge.compare(self._made(self.options), samples)
 
         wide = [
             s for s in _WIDE[self.dtype] if s != "w16a16" or self.weight_bits == 8
         ]  # fewer bits were asked for in words
-        found = wider(layers, user, self.dtype, wide, error, least)
+        found = wider(layers, user, self.dtype, wide, compare, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
         return (best, least) if found is None else (self._made(self.options), found[1])
 
@@ -165,10 +165,9 @@ class Search:
         """The decisions of the graph that was returned."""
         rows: list[Row | TensorRow] = [row for quantizer in self.quantizers for row in quantizer.rows()]
         notes = [f"Made for {self.dtype} with {', '.join(self._chosen())}."]
-        if self.error is not None and self.error > 0:
-            notes.append(
-                f"The error of the outputs is {-10 * np.log10(self.error):.1f} dB below their values on some samples."
-            )
+        if self.nearness is not None and self.nearness.error > 0:
+            below = -10 * np.log10(self.nearness.error)
+            notes.append(f"The error of the outputs is {below:.1f} dB below their values on some samples.")
         return Table(rows, notes)
 
     def _chosen(self) -> list[str]:
@@ -192,51 +191,3 @@ def _names(quantizers: Sequence[Quantizer]) -> tuple[list[str], list[str]]:
             layers += [name for name in (node.name, *(t.name for t in node.outputs)) if name]
         tensors += [t.name for t in quantizer.old.tensors() if t.data is None]
     return list(dict.fromkeys(layers)), tensors
-
-
-class Judge:
-    """Compares graphs with the float graph on some of the calibration samples."""
-
-    def __init__(self, graph: Graph, batches: Batches, samples: int, threads: int | None) -> None:
-        from linnet.session.session import Session
-
-        self.threads = threads
-        every = max(1, (batches.count or 1) // samples)
-        self.samples = [feeds for i, feeds in enumerate(batches) if i % every == 0][:samples]
-        session = Session(graph, threads=threads)
-        self.wanted = [session.run(feeds) for feeds in self.samples]
-        floats = (
-            [n for n, value in self.wanted[0].items() if np.asarray(value).dtype.kind == "f"] if self.wanted else []
-        )
-        self.power = {name: _varying([np.asarray(run[name], np.float64) for run in self.wanted]) for name in floats}
-
-    def error(self, graph: Graph, samples: int | None = None) -> float:
-        """The mean over float outputs and samples of the squared error over the power of what changes between samples, at most 1
-        each."""
-        from linnet.session.session import Session
-
-        session = Session(graph, threads=self.threads)
-        found: list[float] = []
-        for feeds, wanted in list(zip(self.samples, self.wanted, strict=True))[:samples]:
-            results = session.run(feeds)
-            for name, power in self.power.items():
-                want, got = (np.asarray(run[name], np.float64) for run in (wanted, results))
-                found.append(_distance(want, got, power))
-        return float(np.mean(found)) if found else 0.0
-
-
-def _varying(values: Sequence[npt.NDArray[np.float64]]) -> float:
-    """The mean square by which an output differs between samples: a coordinate that is always near 100 says something by its last
-    digits. With few samples, or open shapes, the mean square itself; never less than a thousandth of that."""
-    whole = float(np.mean([np.square(v).mean() for v in values if v.size] or [0.0]))
-    if len(values) < 3 or any(v.shape != values[0].shape for v in values):
-        return whole
-    stacked = np.stack(values)
-    return max(float(np.square(stacked - stacked.mean(axis=0)).mean()) if stacked.size else 0.0, whole / 1000)
-
-
-def _distance(want: npt.NDArray[np.float64], got: npt.NDArray[np.float64], power: float) -> float:
-    if want.shape != got.shape:
-        return 1.0
-    error = float(np.square(got - want).mean()) if want.size else 0.0
-    return min(1.0, error / power) if power > 0 and np.isfinite(error) else float(error != 0)

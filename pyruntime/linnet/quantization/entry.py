@@ -14,7 +14,6 @@ from linnet.quantization.aware import deployable, trained_ranges
 from linnet.quantization.calibrate import Feeds, Range
 from linnet.quantization.calibrators import CALIBRATORS
 from linnet.quantization.effort import EFFORTS, Search
-from linnet.quantization.mixed import ENOUGH
 from linnet.quantization.observe import Batches
 from linnet.quantization.scheme import KEY
 from linnet.quantization.table import DTYPES as STORED
@@ -76,7 +75,7 @@ def quantize(
     for candidate in candidates:
         search = Search(graph, candidate, rows, weight_bits, effort, calibrator, threads)
         result = search.run(calibration, ranges)
-        if search.error is not None and search.error <= ENOUGH["i8"]:
+        if search.nearness is not None and search.nearness.excess <= 1.0:
             break
     if table_out is not None:
         search.table().write(table_out)

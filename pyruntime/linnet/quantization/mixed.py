@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from linnet.ir.function import Node
+from linnet.quantization.judge import Nearness
 from linnet.quantization.scheme import row_name
 from linnet.quantization.table import Row, Table, TensorRow
 
-# Squared error of the outputs, over the power of what changes in them, that needs no more bits: 18 and 40 dB.
-ENOUGH = {"i8": 10**-1.8, "i16": 10**-4.0}
-_MOST = {"i8": 1 / 3, "i16": 1 / 4}  # of the layers that may get more bits: a slow model is not what was asked for
 _PARTS = 24  # that are quantized alone
-_NEAR = 1.5  # times the smallest error, which fewer layers may leave
+_GIVEN_BACK = 6  # of the layers that got more bits: a sixth at a time is tried with fewer
+_FEW = 4  # samples to compare the parts by
+_NEAR = 1.5  # times the smallest excess, which fewer layers may leave
 
 
 def parts(layers: Sequence[Node]) -> list[list[str]]:
@@ -38,28 +38,38 @@ def wider(
     overrides: Table,
     narrow: str,
     wide: Sequence[str],
-    error: Callable[[Table, bool], float],
-    least: float,
-) -> tuple[Table, float] | None:
-    """The table with which the error of the outputs is at most ENOUGH[narrow], with few layers of a wide scheme; or the one with
-    the smallest error, if that is at most half; None if there is none. At most _MOST of the layers are wide. wide: the schemes,
-    of which a later one is tried if an earlier one is not enough. error: of the graph that a table gives, on few samples if the
-    second argument says so. least: without this table's rows."""
+    compare: Callable[[Table, int | None], Nearness],
+    least: Nearness,
+) -> tuple[Table, Nearness] | None:
+    """The table with which the outputs are near enough, with few layers of a wide scheme; or the one that comes nearest, if that
+    halves the excess; None if there is none. wide: the schemes, of which a later one is tried if an earlier one is not enough.
+    compare: the graph that a table gives, on the first samples only if their number is given. least: without it."""
     found = parts(layers)
     others = [Row("*", "f32")]
-    alone = [error(Table([*others, *rows(part, narrow), *overrides.rows]), True) for part in found]
+    alone = [compare(Table([*others, *rows(part, narrow), *overrides.rows]), _FEW).error for part in found]
     order = sorted(range(len(found)), key=lambda i: -alone[i])
-    tried: list[tuple[Table, float]] = []
-    allowed = max(2, int(_MOST[narrow] * len(layers)))
-    reach = sum(1 for i in range(len(order)) if sum(len(found[j]) for j in order[: i + 1]) <= allowed)
+    tried: list[tuple[float, str, list[int]]] = []
+
+    def attempt(chosen: list[int], scheme: str) -> tuple[Table, Nearness]:
+        names = [name for i in sorted(chosen) for name in found[i]]
+        table = Table([*rows(names, scheme), *overrides.rows])
+        return table, compare(table, None)
+
     for scheme in wide:
         taken = 0
-        while taken < reach and (not tried or tried[-1][1] > ENOUGH[narrow]):
-            taken = min(reach, taken + max(1, taken // 2))
-            names = [name for i in sorted(order[:taken]) for name in found[i]]
-            table = Table([*rows(names, scheme), *overrides.rows])
-            tried.append((table, error(table, False)))
-    best = min((made for _, made in tried), default=least)
-    enough = max(ENOUGH[narrow], _NEAR * best)
-    good = max(ENOUGH[narrow], least / 2)
-    return next(((table, made) for table, made in tried if made <= enough and made <= good), None)
+        while taken < len(found) and (not tried or tried[-1][0] > 1.0):
+            taken = min(len(found), taken + max(1, taken // 2))
+            tried.append((attempt(order[:taken], scheme)[1].excess, scheme, order[:taken]))
+    best = min((excess for excess, _, _ in tried), default=least.excess)
+    enough = min(max(1.0, _NEAR * best), max(1.0, least.excess / 2))
+    good = next(((scheme, chosen) for excess, scheme, chosen in tried if excess <= enough), None)
+    if good is None:
+        return None
+    scheme, chosen = good
+    kept = attempt(chosen, scheme)
+    size = max(1, len(chosen) // _GIVEN_BACK)
+    for part in [chosen[i : i + size] for i in range(0, len(chosen), size)]:
+        rest = [i for i in chosen if i not in part]
+        if rest and (fewer := attempt(rest, scheme))[1].excess <= enough:
+            chosen, kept = rest, fewer
+    return kept

@@ -1,0 +1,121 @@
+"""How near the outputs of a quantized graph come to those of the float graph on some calibration samples, and what is enough:
+decisions have to stay the same, and other values have to stay near."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.facade import Graph
+from linnet.quantization.observe import Batches
+
+Array = npt.NDArray[Any]
+
+
+class Target(NamedTuple):
+    """What is near enough, for each output."""
+
+    values: float  # squared error over the power of what changes in an output
+    scores: float  # the same for scores between 0 and 1, of which the decision counts
+    decisions: float  # share of decisions that differ
+
+
+TARGETS = {"i8": Target(10**-2.6, 10**-1.5, 0.01), "i16": Target(10**-4.0, 10**-3.0, 0.001)}
+_EACH = -1  # the axis of scores, each of which is a decision of its own
+_TIE = 0.1  # two best scores that are nearer to each other than this decide nothing
+
+
+class Nearness(NamedTuple):
+    """How near a graph comes. `error`: the mean over outputs and samples of the squared error over the power of what changes
+    between samples, at most 1 each. `excess`: the largest ratio of an output's error to the target's; up to 1 is enough."""
+
+    error: float
+    excess: float
+
+
+class Judge:
+    """Compares graphs with the float graph on some of the calibration samples."""
+
+    def __init__(self, graph: Graph, batches: Batches, samples: int, target: Target, threads: int | None) -> None:
+        from linnet.session.session import Session
+
+        self.threads, self.target = threads, target
+        every = max(1, (batches.count or 1) // samples)
+        self.samples = [feeds for i, feeds in enumerate(batches) if i % every == 0][:samples]
+        session = Session(graph, threads=threads)
+        runs = [session.run(feeds) for feeds in self.samples]
+        self.wanted = {
+            name: [np.asarray(run[name]) for run in runs]
+            for name, value in (runs[0].items() if runs else ())
+            if np.asarray(value).dtype.kind in "fiu"
+        }
+        self.power = {name: _varying([w.astype(np.float64) for w in values]) for name, values in self.wanted.items()}
+        self.axes = {name: _class_axis(values) for name, values in self.wanted.items()}
+
+    def compare(self, graph: Graph, samples: int | None = None) -> Nearness:
+        """How near a graph comes, on the first samples only if their number is given."""
+        from linnet.session.session import Session
+
+        session = Session(graph, threads=self.threads)
+        runs = [session.run(feeds) for feeds in self.samples[:samples]]
+        errors: list[float] = []
+        excess = 0.0
+        for name, wanted in self.wanted.items():
+            got = [np.asarray(run[name]) for run in runs]
+            differ, count, distance = 0, 0, 0.0
+            for a, b in zip(wanted, got, strict=False):
+                changed, decided = _decisions(a, b, self.axes[name])
+                differ, count = differ + changed, count + decided
+                distance += _distance(a, b, self.power[name]) / len(got)
+            errors.append(distance)
+            scores = wanted[0].dtype.kind != "f" or self.axes[name] is not None
+            excess = max(excess, distance / (self.target.scores if scores else self.target.values))
+            excess = max(excess, differ / max(count, 1) / self.target.decisions)
+        return Nearness(float(np.mean(errors)) if errors else 0.0, excess)
+
+
+def _class_axis(values: Sequence[Array]) -> int | None:
+    """The axis along which scores of classes sum to 1; `_EACH` for other scores between 0 and 1; None for other values."""
+    if any(v.dtype.kind != "f" or not v.size or v.min() < 0.0 or v.max() > 1.0 for v in values):
+        return None
+    for axis in range(values[0].ndim - 1, -1, -1):
+        if values[0].shape[axis] > 1 and all(np.allclose(v.sum(axis, np.float64), 1.0, atol=0.02) for v in values):
+            return axis
+    return _EACH
+
+
+def _decisions(want: Array, got: Array, axis: int | None) -> tuple[int, int]:
+    """The number of decisions that differ, and of all: best classes, scores above a half in either, or integers."""
+    if want.shape != got.shape:
+        return 1, 1
+    if want.dtype.kind != "f":
+        return int((want != got).sum()), want.size
+    if axis is None:
+        return 0, 0
+    if axis == _EACH:
+        one, other = want > 0.5, got > 0.5
+        return int((one ^ other).sum()), int((one | other).sum())
+    best = np.partition(want, -2, axis=axis)
+    clear = best.take(-1, axis) - best.take(-2, axis) >= _TIE
+    return int((clear & (want.argmax(axis) != got.argmax(axis))).sum()), int(clear.sum())
+
+
+def _varying(values: Sequence[npt.NDArray[np.float64]]) -> float:
+    """The mean square by which an output differs between samples: a coordinate that is always near 100 says something by its last
+    digits. With few samples, or open shapes, the mean square itself; never less than a thousandth of that."""
+    whole = float(np.mean([np.square(v).mean() for v in values if v.size] or [0.0]))
+    if len(values) < 3 or any(v.shape != values[0].shape for v in values):
+        return whole
+    stacked = np.stack(values)
+    return max(float(np.square(stacked - stacked.mean(axis=0)).mean()) if stacked.size else 0.0, whole / 1000)
+
+
+def _distance(want: Array, got: Array, power: float) -> float:
+    """The squared error over `power`, at most 1."""
+    if want.shape != got.shape:
+        return 1.0
+    error = float(np.square(got.astype(np.float64) - want).mean()) if want.size else 0.0
+    return min(1.0, error / power) if power > 0 and np.isfinite(error) else float(error != 0)
