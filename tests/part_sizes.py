@@ -12,7 +12,8 @@ from pathlib import Path
 from tests.native import ISAS, PARTS, build, parts, run
 
 STRIP = {"x86_64": "strip", "aarch64": "strip" if platform.machine() == "aarch64" else "aarch64-linux-gnu-strip"}
-# Bytes at most. A part is what it adds: an ISA to the baseline, the others to everything.
+# Bytes at most. A part is what it adds: an ISA to the baseline, the others to everything. The linker rounds up to pages of 4,096,
+# so that a budget is a few pages more than what was measured.
 BUDGETS = {
     "x86_64": {
         "everything": 1_000_000,
@@ -23,9 +24,9 @@ BUDGETS = {
         "avx512vnni": 60_000,
         "training": 60_000,
         "checkpoints": 10_000,
-        "tuning": 12_000,
-        "devices": 55_000,
-        "user_ops": 10_000,
+        "tuning": 16_384,
+        "devices": 69_632,
+        "user_ops": 16_384,
         "sync": 300_000,
     },
     "aarch64": {
