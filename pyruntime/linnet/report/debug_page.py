@@ -13,14 +13,27 @@ from linnet.report.tables_page import page
 _WIDE, _HIGH, _LEFT, _TOP = 640, 110, 10, 6
 
 
+_COLUMNS = {
+    "alone dB": "SQNR of the outputs if this layer alone were quantized; the smallest is the worst",
+    "local dB": "SQNR of the layer's result, alone",
+    "SQNR dB, cosine": "of the tensor in the whole quantized model, with what it inherits",
+    "stored": "the part of the layer's error that comes from storing its result; the rest is from its weights",
+    "seen, can hold": "the range of the float values, and that of the quantized tensor",
+    "beyond": "the share of float values outside the second range",
+    "zeros": "the share of zeros in the float and in the quantized tensor",
+}
+
+
 def debug_page(report: DebugReport, title: str) -> str:
     """The page. Of the bars, one colour is the float model and the other the quantized one, with heights by the logarithm."""
     drawn = [layer for layer in report.ranked if layer.histogram is not None]
     legend = (
         "<h2>Distributions, worst layer first</h2><p>Filled: float values. Line: quantized values. Heights are logarithms of "
-        "counts. Below: the range that was seen, and the range that the quantized tensor can hold.</p>"
+        "counts. Below: the range that was seen (blue), and the range that the quantized tensor can hold (orange).</p>"
     )
-    return page(title, lines(report), tables(report, 200), legend + "".join(map(_layer, drawn)) if drawn else "")
+    columns = "".join(f"<p><b>{name}</b>: {meaning}.</p>" for name, meaning in _COLUMNS.items())
+    above = (legend + "".join(map(_layer, drawn)) if drawn else "") + f"<h2>Columns of the tables</h2>{columns}"
+    return page(title, lines(report), tables(report, 200), above)
 
 
 def _layer(layer: Layer) -> str:

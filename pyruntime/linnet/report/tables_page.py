@@ -31,13 +31,13 @@ svg { max-width: 100%; height: auto; display: block; } svg text { font-size: 11p
 """
 
 
-def page(title: str, lines: Sequence[str], tables: Sequence[Table], more: str = "") -> str:
-    """The page. lines: plain text above the tables. more: HTML behind them."""
+def page(title: str, lines: Sequence[str], tables: Sequence[Table], drawings: str = "") -> str:
+    """The page. lines: plain text at the top. drawings: HTML above the tables."""
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, '
         f'initial-scale=1">\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n'
         + "\n".join(f"<p>{escape(line)}</p>" for line in lines)
+        + drawings
         + "\n".join(table_html(made) for made in tables)
-        + more
         + "\n</html>\n"
     )
