@@ -95,6 +95,17 @@ typedef struct ln_gemm_c {
     ln_requant requant;
 } ln_gemm_c;
 
+/* A transposed convolution whose windows do not overlap and leave no gap. It is one product: each pixel of the input is
+ * a row, and its pixels of the output are columns (tap, channel). The store moves runs of columns to lines of the
+ * output.
+ */
+typedef struct ln_gemm_fold {
+    int64_t channels; /* of the output; 0: other calls */
+    int64_t kernel[LN_SPATIAL];
+    int64_t run;    /* columns that lie side by side in the output: those of a line of the kernel */
+    int64_t period; /* a multiple of `run`: that many elements of a line are requantized at a time */
+} ln_gemm_fold;
+
 /* Work items: m rows by n columns each. */
 typedef struct ln_gemm_blocks {
     int64_t m, n, m_count, n_count;
@@ -103,7 +114,7 @@ typedef struct ln_gemm_blocks {
 /* Offsets in a thread's scratch: row sums, gathered A, packed A, a widened panel, the result, the result before it is
  * transposed back. */
 typedef struct ln_gemm_scratch {
-    size_t rows, a, packed, b, c, turned;
+    size_t rows, a, packed, b, c, turned; /* turned: also lines of a folded result */
 } ln_gemm_scratch;
 
 typedef struct ln_gemm {
@@ -116,6 +127,7 @@ typedef struct ln_gemm {
     ln_gemm_b b;
     ln_gemm_init init;
     ln_gemm_c c;
+    ln_gemm_fold fold;
     ln_gemm_blocks blocks;
     ln_gemm_scratch scratch;
 } ln_gemm;
@@ -143,6 +155,14 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
 
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     return ln_gemm_width(g->set, g->n - panel * g->set->width);
+}
+
+/* Offset of column n of B from the start of its matrix, and the channel of the bias and of the scales. */
+static inline int64_t ln_gemm_column(const ln_gemm *g, int64_t n) {
+    return g->fold.channels == 0 ? n * g->b.n : n % g->fold.channels * g->b.n + n / g->fold.channels;
+}
+static inline int64_t ln_gemm_channel(const ln_gemm *g, int64_t n) {
+    return g->fold.channels == 0 ? n : n % g->fold.channels;
 }
 
 /* Bytes from a panel of high bytes to the one of low bytes. */
@@ -175,6 +195,11 @@ typedef struct ln_gemm_range {
 void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
                   const void **rows);
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out);
+/* gemm_driver_fold.c: the tables of requantisation for folded columns; and the store of the sums of rows [first, first
+ * + count) and columns [column, column + columns), which are ldc apart. lines: memory for count * run sums. */
+linnet_status ln_gemm_fold_tables(ln_call *call, ln_gemm *g);
+void ln_gemm_unfold(const ln_call *call, const ln_gemm *g, const ln_buffers *b, ln_gemm_range rows,
+                    ln_gemm_range columns, const char *sums, int64_t ldc, char *lines);
 /* gemm_driver_packed.c: packs rows [first, first + count) tile by tile. segments and length are those of the part. */
 void ln_gemm_pack_block(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part,
                         int64_t segments, int64_t length, char *scratch);

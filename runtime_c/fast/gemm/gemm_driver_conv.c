@@ -20,10 +20,19 @@ bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *si
 typedef struct problem {
     ln_window window;
     int64_t lattice[LN_SPATIAL];
-    bool transposed;
+    bool transposed, folded;
     int mode, w_axis; /* requantisation; the axis of w along output channels */
     int64_t ldc;
 } problem;
+
+/* Whether the windows of a transposed convolution cover the output without overlap, in the order of memory. */
+static bool folds(const ln_window *w, const ln_window_strides *y, int64_t ldc) {
+    bool fits = w->group == 1 && ln_window_taps(w) > 1 && ldc == w->out_channels && (y->c == 1 || w->out_channels == 1);
+    for (int i = 0; i < LN_SPATIAL; i++)
+        fits = fits && w->stride[i] == w->kernel[i] && w->pad_begin[i] == 0 && w->out[i] == w->in[i] * w->stride[i] &&
+               (w->kernel[i] == 1 || w->dilation[i] == 1);
+    return fits;
+}
 
 /* Output o of a transposed convolution takes input i through tap k if o = i * stride - pad + k * dilation. This is a
  * convolution with stride 1 and negative pad and dilation, over an input that exists only at every stride-th position.
@@ -48,7 +57,6 @@ static LN_PLANNING bool describe(const ln_call *call, problem *p) {
         const ln_conv_transpose_attributes *attributes = call->attributes;
         status = ln_window_conv_transpose(attributes, x, weight, &p->window, NULL);
         p->mode = (int)attributes->requant, p->w_axis = 1;
-        turn(p);
     } else {
         const ln_conv_attributes *attributes = call->attributes;
         status = ln_window_conv(attributes, x, weight, &p->window, NULL);
@@ -56,9 +64,16 @@ static LN_PLANNING bool describe(const ln_call *call, problem *p) {
         p->lattice[0] = p->lattice[1] = p->lattice[2] = 1;
     }
     const ln_window *w = &p->window;
+    if (status != LINNET_OK) return false;
     ln_window_strides s = ln_window_strides_of(y, w->channel_axis);
-    return status == LINNET_OK && (s.c == 1 || w->out_channels == 1) &&
-           ln_gemm_linear(&s, w->batch, w->out, w->out_channels, &p->ldc);
+    if ((s.c != 1 && w->out_channels != 1) || !ln_gemm_linear(&s, w->batch, w->out, w->out_channels, &p->ldc))
+        return false;
+    p->folded = p->transposed && folds(w, &s, p->ldc);
+    if (p->folded)
+        p->lattice[0] = p->lattice[1] = p->lattice[2] = 1;
+    else if (p->transposed)
+        turn(p);
+    return true;
 }
 
 static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const ln_gemm_set *const *sets, int n) {
@@ -71,15 +86,28 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL) return false;
     /* Most products of a strided transposed convolution are products with zeros. The call is faster without an
        epilogue, which then runs as a separate map. */
-    if (p.transposed && call->epilogue != NULL &&
+    if (p.transposed && !p.folded && call->epilogue != NULL &&
         (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1 || !ln_dtype_is_float(call->inputs[0].dtype)))
         return false;
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 
-/* Everything follows from the shapes, so the window need not be resolved. */
+/* Everything follows from the shapes. Only the window of a transposed convolution is resolved. */
 void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const bool transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
+    problem p;
+    if (transposed && describe(call, &p) && p.folded) {
+        const ln_window *g = &p.window;
+        ln_gemm_count(kernel, call, counts,
+                      &(ln_gemm_size){.products = 1,
+                                      .rows = g->batch * g->in[0] * g->in[1] * g->in[2],
+                                      .columns = ln_window_taps(g) * g->out_channels,
+                                      .depth = g->in_channels,
+                                      .segments = 1,
+                                      .scattered = g->in_channels > 1 && call->inputs[0].strides[g->channel_axis] != 1,
+                                      .packs = !ln_packable(&call->inputs[1])});
+        return;
+    }
     const ln_conv_attributes *conv = call->attributes;
     const ln_conv_transpose_attributes *turned = call->attributes;
     const int64_t group = transposed ? turned->group : conv->group;
@@ -134,10 +162,17 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     if (!describe(call, &p)) return LINNET_UNSUPPORTED;
     g->set = find_set(call, &p, sets, n);
     g->a.window = p.window, g->c.ldc = p.ldc;
-    const ln_window *w = &g->a.window;
+    ln_window *w = &g->a.window;
+    int64_t columns = 1;
+    if (p.folded) { /* a convolution of 1x1 to pixels times channels */
+        const int64_t run = w->kernel[2] * w->out_channels;
+        columns = ln_window_taps(w);
+        g->fold = (ln_gemm_fold){w->out_channels, {w->kernel[0], w->kernel[1], w->kernel[2]}, run, run};
+        for (int i = 0; i < LN_SPATIAL; i++) w->out[i] = w->in[i], w->kernel[i] = w->stride[i] = w->dilation[i] = 1;
+    }
     g->a.x = ln_window_strides_of(x, w->channel_axis);
     g->m = w->batch * ln_window_positions(w);
-    g->n = w->out_channels / w->group;
+    g->n = w->out_channels / w->group * columns;
     g->k.taps = ln_window_taps(w), g->k.kc = w->in_channels / w->group;
     g->a.operand = 0, g->a.dtype = x->dtype, g->a.step = g->k.kc == 1 ? 1 : g->a.x.c;
     bool still = g->k.taps == 1;
@@ -147,7 +182,7 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     }
     g->a.plain = still && ln_gemm_linear(&g->a.x, w->batch, w->in, w->in_channels, &g->a.row);
     g->b.operand = 1, g->b.tap = 1;
-    g->b.n = p.transposed ? g->k.taps : g->k.taps * g->k.kc;
+    g->b.n = p.folded ? columns : p.transposed ? g->k.taps : g->k.taps * g->k.kc;
     g->b.c = p.transposed ? g->k.taps * g->n : g->k.taps;
     g->init.operand = call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? 2 : -1;
     g->init.n = 1, g->init.matrix = g->n;

@@ -57,7 +57,7 @@ static inline void pack_same(const ln_gemm *g, const char *source, int64_t first
             for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->k.kc); c++)
                 for (int64_t tap = 0; tap < g->k.taps; tap++)
                     memcpy(out + (panel_k(g, tap, c) * width + n) * size,
-                           source + ((first + n) * g->b.n + tap * g->b.tap + c * g->b.c) * size, (size_t)size);
+                           source + (ln_gemm_column(g, first + n) + tap * g->b.tap + c * g->b.c) * size, (size_t)size);
 }
 
 static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
@@ -74,9 +74,10 @@ static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int
     } else {
         for (int64_t tap = 0; tap < g->k.taps; tap++)
             for (int64_t c = 0; c < g->k.kc; c++)
-                ln_gemm_convert_any(out + panel_k(g, tap, c) * width * size,
-                                    source + (first * g->b.n + tap * g->b.tap + c * g->b.c) * 2, g->b.n, columns,
-                                    g->b.dtype, LINNET_F32);
+                for (int64_t n = 0; n < columns; n++)
+                    ln_gemm_convert_any(out + (panel_k(g, tap, c) * width + n) * size,
+                                        source + (ln_gemm_column(g, first + n) + tap * g->b.tap + c * g->b.c) * 2, 1, 1,
+                                        g->b.dtype, LINNET_F32);
     }
 }
 
@@ -124,8 +125,8 @@ static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, i
         for (int64_t c = 0; c < kc; c += most) {
             const int64_t count = ln_min(most, kc - c), k = panel_k(g, tap, c), in_group = k & (depth - 1);
             uint8_t *to = out + (k - in_group) * width + in_group;
-            const uint8_t *from = source + (first * g->b.n + tap * g->b.tap + c * g->b.c) * size;
-            for (int64_t n = 0; n < columns; n++, from += g->b.n * size, to += depth) {
+            for (int64_t n = 0; n < columns; n++, to += depth) {
+                const uint8_t *from = source + (ln_gemm_column(g, first + n) + tap * g->b.tap + c * g->b.c) * size;
                 const uint8_t *column = from;
                 if (size == 2) {
                     take_part(g, from, g->b.c, count, part, collected);
@@ -174,7 +175,7 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
 /* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a). All terms except the first and the
  * last depend only on the column. */
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
-    const uint8_t *from = source + (g->b.matrix_offset[matrix] + n * g->b.n) * g->b.parts;
+    const uint8_t *from = source + (g->b.matrix_offset[matrix] + ln_gemm_column(g, n)) * g->b.parts;
     const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
     const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* makes bytes of i8 those of u8 */
     if (x_zero == 0) return 0;
@@ -195,7 +196,8 @@ static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t mat
 void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,
                        int64_t last, void *init) {
     for (int64_t n = first; n < last; n++) {
-        int64_t at = matrix * g->b.parts * g->init.width + n, bias_at = matrix * g->init.matrix + n * g->init.n;
+        int64_t at = matrix * g->b.parts * g->init.width + n,
+                bias_at = matrix * g->init.matrix + ln_gemm_channel(g, n) * g->init.n;
         bool inside = n < g->n;
         if (!g->c.integer) {
             ((float *)init)[at] =
