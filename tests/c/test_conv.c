@@ -24,6 +24,7 @@ static void one(bool transposed, int dtype, int y_dtype, int rank, int group, in
     const bool side_by_side = transposed && group == 1 && random_below(3) == 0; /* windows meet and do not overlap */
     for (int i = 0; i < spatial && side_by_side; i++)
         strides[i] = w_dims[2 + i], dilations[i] = 1, pads[i] = pads[spatial + i] = extra[i] = auto_pad = 0;
+    if (side_by_side && random_below(2)) dims[rank - 1] = 56 + random_below(9); /* lines that are products */
     ln_conv_attributes conv = {.strides = {strides, spatial},
                                .dilations = {dilations, spatial},
                                .pads = {pads, 2 * spatial},

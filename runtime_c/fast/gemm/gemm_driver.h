@@ -102,7 +102,8 @@ typedef struct ln_gemm_c {
 typedef struct ln_gemm_fold {
     int64_t channels; /* of the output; 0: other calls */
     int64_t kernel[LN_SPATIAL];
-    int64_t run;    /* columns that lie side by side in the output: those of a line of the kernel */
+    int64_t run;    /* columns that lie side by side in the output: those of a line of the kernel. 0: each product has
+                       only these, for a line of the input, and is stored like other products */
     int64_t period; /* a multiple of `run`: that many elements of a line are requantized at a time */
 } ln_gemm_fold;
 

@@ -154,6 +154,35 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     return LINNET_OK;
 }
 
+/* Whether a folded result is better stored directly: floats that fill panels, without an epilogue that needs pixels. */
+static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
+    const ln_epilogue *e = call->epilogue;
+    return g->set->c_dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_F32 && (e == NULL || e->clamp_only) &&
+           g->a.plain && g->fold.run > g->set->width && g->a.window.in[2] >= 4 * g->set->rows;
+}
+
+/* One product per line of the input and line of the kernel. */
+static linnet_status make_lines(ln_call *call, ln_gemm *g) {
+    const int64_t *in = g->a.window.in, *kernel = g->fold.kernel, lines = g->a.window.batch * in[0] * in[1];
+    const int64_t of_kernel = kernel[0] * kernel[1];
+    ln_gemm_product *products = ln_call_state(call, (size_t)(lines * of_kernel) * sizeof *products);
+    int64_t *offsets = ln_call_state(call, (size_t)of_kernel * sizeof *offsets);
+    if (products == NULL || offsets == NULL) return LINNET_OUT_OF_MEMORY;
+    for (int64_t l = 0; l < of_kernel; l++) offsets[l] = l * kernel[2];
+    g->n_products = 0, g->n_matrices = of_kernel;
+    for (int64_t i = 0; i < lines; i++)
+        for (int64_t l = 0; l < of_kernel; l++) {
+            const int64_t z = i / in[1] * kernel[0] + l / kernel[1];
+            const int64_t y = (z * in[1] + i % in[1]) * kernel[1] + l % kernel[1];
+            products[g->n_products++] = (ln_gemm_product){i * in[2] * g->a.row, l, y * in[2], 0};
+        }
+    g->products = products, g->b.matrix_offset = offsets;
+    g->m = in[2], g->n = g->c.ldc = g->fold.run;
+    g->init.matrix = 0;
+    g->fold.run = 0;
+    return LINNET_OK;
+}
+
 linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n) {
     const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1];
     problem p;
@@ -186,6 +215,7 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     g->b.c = p.transposed ? g->k.taps * g->n : g->k.taps;
     g->init.operand = call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? 2 : -1;
     g->init.n = 1, g->init.matrix = g->n;
-    linnet_status status = make_products(call, g);
+    const bool lines = p.folded && stored_in_lines(call, g);
+    linnet_status status = lines ? make_lines(call, g) : make_products(call, g);
     return status != LINNET_OK ? status : ln_gemm_plan(call, g, weight, p.w_axis, w->out_channels, p.mode);
 }
