@@ -95,15 +95,16 @@ typedef struct ln_gemm_c {
     ln_requant requant;
 } ln_gemm_c;
 
-/* A transposed convolution whose windows do not overlap and leave no gap. It is one product: each pixel of the input is
- * a row, and its pixels of the output are columns (tap, channel). The store moves runs of columns to lines of the
- * output.
+/* A transposed convolution with steps as a convolution without: a row of the product is a block of the output, as large
+ * as a step, and its columns are (position in the block, channel). Kernel position p + j * step reaches position p of
+ * the block that is j further, so there are kernel / step taps. The store moves runs of columns to lines of the output.
  */
 typedef struct ln_gemm_fold {
     int64_t channels; /* of the output; 0: other calls */
-    int64_t kernel[LN_SPATIAL];
-    int64_t run;    /* columns that lie side by side in the output: those of a line of the kernel. 0: each product has
-                       only these, for a line of the input, and is stored like other products */
+    int64_t step[LN_SPATIAL], kernel[LN_SPATIAL];
+    int64_t crop[LN_SPATIAL], out[LN_SPATIAL]; /* positions of the first block in front of the output; its size */
+    int64_t run;    /* columns that lie side by side in the output: a line of a block. 0: each product has only these,
+                       for a line of the input, and is stored like other products */
     int64_t period; /* a multiple of `run`: that many elements of a line are requantized at a time */
 } ln_gemm_fold;
 
@@ -158,10 +159,13 @@ static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     return ln_gemm_width(g->set, g->n - panel * g->set->width);
 }
 
-/* Offset of column n of B from the start of its matrix, and the channel of the bias and of the scales. */
-static inline int64_t ln_gemm_column(const ln_gemm *g, int64_t n) {
-    return g->fold.channels == 0 ? n * g->b.n : n % g->fold.channels * g->b.n + n / g->fold.channels;
+/* Offset of (column n, tap) of a folded B; -1 if no weight reaches there, which counts as its zero point. */
+int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap);
+/* The same for every B, from the start of its matrix. */
+static inline int64_t ln_gemm_at(const ln_gemm *g, int64_t n, int64_t tap) {
+    return g->fold.channels == 0 ? n * g->b.n + tap * g->b.tap : ln_gemm_fold_at(g, n, tap);
 }
+/* The channel of the bias and of the scales. */
 static inline int64_t ln_gemm_channel(const ln_gemm *g, int64_t n) {
     return g->fold.channels == 0 ? n : n % g->fold.channels;
 }

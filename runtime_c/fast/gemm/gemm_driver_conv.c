@@ -21,17 +21,30 @@ typedef struct problem {
     ln_window window;
     int64_t lattice[LN_SPATIAL];
     bool transposed, folded;
-    int mode, w_axis; /* requantisation; the axis of w along output channels */
+    ln_gemm_fold fold; /* folded: the window is that of the convolution */
+    int mode, w_axis;  /* requantisation; the axis of w along output channels */
     int64_t ldc;
 } problem;
 
-/* Whether the windows of a transposed convolution cover the output without overlap, in the order of memory. */
-static bool folds(const ln_window *w, const ln_window_strides *y, int64_t ldc) {
-    bool fits = w->group == 1 && ln_window_taps(w) > 1 && ldc == w->out_channels && (y->c == 1 || w->out_channels == 1);
-    for (int i = 0; i < LN_SPATIAL; i++)
-        fits = fits && w->stride[i] == w->kernel[i] && w->pad_begin[i] == 0 && w->out[i] == w->in[i] * w->stride[i] &&
-               (w->kernel[i] == 1 || w->dilation[i] == 1);
+/* Whether a transposed convolution is a convolution whose results are blocks of the output, in the order of memory. */
+static bool folds(const ln_window *w, int64_t ldc) {
+    bool fits = w->group == 1 && w->stride[0] * w->stride[1] * w->stride[2] > 1 && ldc == w->out_channels;
+    for (int i = 0; i < LN_SPATIAL; i++) fits = fits && (w->kernel[i] == 1 || w->dilation[i] == 1);
     return fits;
+}
+
+/* Makes that convolution. Positions of the padded output are in blocks of a step, which begin at 0. */
+static void fold(ln_window *w, ln_gemm_fold *f) {
+    *f = (ln_gemm_fold){.channels = w->out_channels, .run = w->stride[2] * w->out_channels, .period = 1};
+    for (int i = 0; i < LN_SPATIAL; i++) {
+        const int64_t step = w->stride[i], first = w->pad_begin[i] / step;
+        f->step[i] = step, f->kernel[i] = w->kernel[i], f->out[i] = w->out[i];
+        f->crop[i] = w->pad_begin[i] - first * step;
+        w->kernel[i] = ln_ceil_div(w->kernel[i], step);
+        w->out[i] = ln_ceil_div(w->pad_begin[i] + w->out[i], step) - first;
+        w->pad_begin[i] = w->kernel[i] - 1 - first;
+        w->stride[i] = w->dilation[i] = 1;
+    }
 }
 
 /* Output o of a transposed convolution takes input i through tap k if o = i * stride - pad + k * dilation. This is a
@@ -68,11 +81,14 @@ static LN_PLANNING bool describe(const ln_call *call, problem *p) {
     ln_window_strides s = ln_window_strides_of(y, w->channel_axis);
     if ((s.c != 1 && w->out_channels != 1) || !ln_gemm_linear(&s, w->batch, w->out, w->out_channels, &p->ldc))
         return false;
-    p->folded = p->transposed && folds(w, &s, p->ldc);
-    if (p->folded)
+    p->folded = p->transposed && folds(w, p->ldc);
+    p->fold = (ln_gemm_fold){.channels = 0};
+    if (p->folded) {
+        fold(&p->window, &p->fold);
         p->lattice[0] = p->lattice[1] = p->lattice[2] = 1;
-    else if (p->transposed)
+    } else if (p->transposed) {
         turn(p);
+    }
     return true;
 }
 
@@ -96,36 +112,31 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
 void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const bool transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
     problem p;
-    if (transposed && describe(call, &p) && p.folded) {
-        const ln_window *g = &p.window;
-        ln_gemm_count(kernel, call, counts,
-                      &(ln_gemm_size){.products = 1,
-                                      .rows = g->batch * g->in[0] * g->in[1] * g->in[2],
-                                      .columns = ln_window_taps(g) * g->out_channels,
-                                      .depth = g->in_channels,
-                                      .segments = 1,
-                                      .scattered = g->in_channels > 1 && call->inputs[0].strides[g->channel_axis] != 1,
-                                      .packs = !ln_packable(&call->inputs[1])});
-        return;
-    }
+    const bool folded = transposed && describe(call, &p) && p.folded;
+    const ln_window *window = &p.window;
     const ln_conv_attributes *conv = call->attributes;
     const ln_conv_transpose_attributes *turned = call->attributes;
     const int64_t group = transposed ? turned->group : conv->group;
     const ln_ints strides = transposed ? turned->strides : conv->strides;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
     const int axis = ln_axis(transposed ? turned->channel_axis : conv->channel_axis, x->rank);
-    const int64_t channels = x->dims[axis], columns = y->dims[axis] / group, kc = channels / group;
-    const int64_t rows = ln_count(y) / y->dims[axis], row = w->dims[w->rank - 1];
+    const int64_t channels = x->dims[axis], kc = channels / group;
+    int64_t columns = y->dims[axis] / group, rows = ln_count(y) / y->dims[axis], row = w->dims[w->rank - 1];
     int64_t taps = 1, lattice = 1;
     for (int d = 2; d < w->rank; d++) taps *= w->dims[d];
-    for (int64_t i = 0; transposed && i < strides.n; i++) lattice *= strides.v[i];
+    if (folded) {
+        rows = window->batch * ln_window_positions(window), row = window->kernel[2], taps = ln_window_taps(window);
+        columns *= p.fold.step[0] * p.fold.step[1] * p.fold.step[2];
+    }
+    for (int64_t i = 0; transposed && !folded && i < strides.n; i++) lattice *= strides.v[i];
     ln_gemm_count(kernel, call, counts,
                   &(ln_gemm_size){.products = group,
                                   .rows = rows,
                                   .columns = columns,
                                   .depth = taps * kc,
                                   .segments = taps,
-                                  .scattered = channels > 1 && x->strides[axis] != 1});
+                                  .scattered = channels > 1 && x->strides[axis] != 1,
+                                  .packs = folded && !ln_packable(w)});
     /* Few channels are copied for every line of taps, or for every tap if they are converted or belong to a group. Taps
        of a lattice are looked up. */
     const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
@@ -157,13 +168,17 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
 /* Whether a folded result is better stored directly: floats that fill panels, without an epilogue that needs pixels. */
 static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
+    bool whole = true;
+    for (int i = 0; i < LN_SPATIAL; i++)
+        whole = whole && g->fold.kernel[i] == g->fold.step[i] && g->fold.crop[i] == 0 &&
+                g->fold.out[i] == g->a.window.in[i] * g->fold.step[i];
     return g->set->c_dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_F32 && (e == NULL || e->clamp_only) &&
-           g->a.plain && g->fold.run > g->set->width && g->a.window.in[2] >= 4 * g->set->rows;
+           g->a.plain && g->fold.run > g->set->width && whole && g->a.window.in[2] >= 4 * g->set->rows;
 }
 
 /* One product per line of the input and line of the kernel. */
 static linnet_status make_lines(ln_call *call, ln_gemm *g) {
-    const int64_t *in = g->a.window.in, *kernel = g->fold.kernel, lines = g->a.window.batch * in[0] * in[1];
+    const int64_t *in = g->a.window.in, *kernel = g->fold.step, lines = g->a.window.batch * in[0] * in[1];
     const int64_t of_kernel = kernel[0] * kernel[1];
     ln_gemm_product *products = ln_call_state(call, (size_t)(lines * of_kernel) * sizeof *products);
     int64_t *offsets = ln_call_state(call, (size_t)of_kernel * sizeof *offsets);
@@ -191,17 +206,12 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     if (!describe(call, &p)) return LINNET_UNSUPPORTED;
     g->set = find_set(call, &p, sets, n);
     g->a.window = p.window, g->c.ldc = p.ldc;
-    ln_window *w = &g->a.window;
-    int64_t columns = 1;
-    if (p.folded) { /* a convolution of 1x1 to pixels times channels */
-        const int64_t run = w->kernel[2] * w->out_channels;
-        columns = ln_window_taps(w);
-        g->fold = (ln_gemm_fold){w->out_channels, {w->kernel[0], w->kernel[1], w->kernel[2]}, run, run};
-        for (int i = 0; i < LN_SPATIAL; i++) w->out[i] = w->in[i], w->kernel[i] = w->stride[i] = w->dilation[i] = 1;
-    }
+    const ln_window *w = &g->a.window;
+    g->fold = p.fold;
+    const int64_t block = p.folded ? p.fold.step[0] * p.fold.step[1] * p.fold.step[2] : 1;
     g->a.x = ln_window_strides_of(x, w->channel_axis);
     g->m = w->batch * ln_window_positions(w);
-    g->n = w->out_channels / w->group * columns;
+    g->n = w->out_channels / w->group * block;
     g->k.taps = ln_window_taps(w), g->k.kc = w->in_channels / w->group;
     g->a.operand = 0, g->a.dtype = x->dtype, g->a.step = g->k.kc == 1 ? 1 : g->a.x.c;
     bool still = g->k.taps == 1;
@@ -211,8 +221,8 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     }
     g->a.plain = still && ln_gemm_linear(&g->a.x, w->batch, w->in, w->in_channels, &g->a.row);
     g->b.operand = 1, g->b.tap = 1;
-    g->b.n = p.folded ? columns : p.transposed ? g->k.taps : g->k.taps * g->k.kc;
-    g->b.c = p.transposed ? g->k.taps * g->n : g->k.taps;
+    g->b.n = p.folded ? 0 : p.transposed ? g->k.taps : g->k.taps * g->k.kc; /* a folded B has no such distance */
+    g->b.c = p.folded ? ln_count(weight) / g->k.kc : p.transposed ? g->k.taps * g->n : g->k.taps;
     g->init.operand = call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? 2 : -1;
     g->init.n = 1, g->init.matrix = g->n;
     const bool lines = p.folded && stored_in_lines(call, g);

@@ -57,12 +57,35 @@ static inline void pack_same(const ln_gemm *g, const char *source, int64_t first
             for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->k.kc); c++)
                 for (int64_t tap = 0; tap < g->k.taps; tap++)
                     memcpy(out + (panel_k(g, tap, c) * width + n) * size,
-                           source + (ln_gemm_column(g, first + n) + tap * g->b.tap + c * g->b.c) * size, (size_t)size);
+                           source + ((first + n) * g->b.n + tap * g->b.tap + c * g->b.c) * size, (size_t)size);
+}
+
+/* Packs weights of floats to places of a folded panel. */
+static void pack_folded(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
+                        char *out) {
+    const int64_t from_size = (int64_t)ln_dtype_size(g->b.dtype), size = (int64_t)ln_dtype_size(g->b.panel_dtype);
+    memset(out, 0, (size_t)(g->k.segments * g->k.padded * width * size));
+    for (int64_t tap = 0; tap < g->k.taps; tap++)
+        for (int64_t n = 0; n < columns; n++) {
+            const int64_t at = ln_gemm_fold_at(g, first + n, tap);
+            for (int64_t c = 0; c < g->k.kc && at >= 0; c++) {
+                const char *from = source + (at + c * g->b.c) * from_size;
+                char *to = out + (panel_k(g, tap, c) * width + n) * size;
+                if (from_size == size)
+                    memcpy(to, from, (size_t)size);
+                else
+                    ln_gemm_convert_any(to, from, 1, 1, g->b.dtype, LINNET_F32);
+            }
+        }
 }
 
 static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
                         char *out) {
     int64_t size = (int64_t)ln_dtype_size(g->b.panel_dtype);
+    if (g->fold.channels != 0) {
+        pack_folded(g, source, first, columns, width, out);
+        return;
+    }
     if (columns < width) memset(out, 0, (size_t)(g->k.segments * g->k.padded * width * size));
     if (g->b.dtype == LINNET_F32 && g->k.taps == 1 && g->b.c == 1) {
         ln_gemm_pack_transposed((const float *)(const void *)source + first * g->b.n, g->b.n, g->k.kc, columns, width,
@@ -74,10 +97,9 @@ static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int
     } else {
         for (int64_t tap = 0; tap < g->k.taps; tap++)
             for (int64_t c = 0; c < g->k.kc; c++)
-                for (int64_t n = 0; n < columns; n++)
-                    ln_gemm_convert_any(out + (panel_k(g, tap, c) * width + n) * size,
-                                        source + (ln_gemm_column(g, first + n) + tap * g->b.tap + c * g->b.c) * 2, 1, 1,
-                                        g->b.dtype, LINNET_F32);
+                ln_gemm_convert_any(out + panel_k(g, tap, c) * width * size,
+                                    source + (first * g->b.n + tap * g->b.tap + c * g->b.c) * 2, g->b.n, columns,
+                                    g->b.dtype, LINNET_F32);
     }
 }
 
@@ -126,9 +148,13 @@ static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, i
             const int64_t count = ln_min(most, kc - c), k = panel_k(g, tap, c), in_group = k & (depth - 1);
             uint8_t *to = out + (k - in_group) * width + in_group;
             for (int64_t n = 0; n < columns; n++, to += depth) {
-                const uint8_t *from = source + (ln_gemm_column(g, first + n) + tap * g->b.tap + c * g->b.c) * size;
-                const uint8_t *column = from;
-                if (size == 2) {
+                const int64_t at = ln_gemm_at(g, first + n, tap);
+                const uint8_t *from = source + (at + c * g->b.c) * size, *column = from;
+                if (at < 0) { /* the zero point, or a part of it */
+                    const int zero = size == 1 ? g->b.zero : g->b.zero + (part == 0 ? 128 : 0);
+                    memset(collected, zero >> (size == 2 && part == 0 ? 8 : 0), (size_t)count);
+                    column = collected;
+                } else if (size == 2) {
                     take_part(g, from, g->b.c, count, part, collected);
                     column = collected;
                 } else if (!as_is) {
@@ -175,12 +201,18 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
 /* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a). All terms except the first and the
  * last depend only on the column. */
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
-    const uint8_t *from = source + (g->b.matrix_offset[matrix] + ln_gemm_column(g, n)) * g->b.parts;
+    const uint8_t *from = source + (g->b.matrix_offset[matrix] + (g->fold.channels == 0 ? n * g->b.n : 0)) * g->b.parts;
     const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
     const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* makes bytes of i8 those of u8 */
     if (x_zero == 0) return 0;
     int64_t sum = count * (g->b.shift - turn);
-    if (g->b.parts == 2) {
+    if (g->fold.channels != 0) {
+        for (int64_t tap = 0; tap < g->k.taps; tap++) {
+            const int64_t at = ln_gemm_fold_at(g, n, tap);
+            for (int64_t c = 0; c < g->k.kc; c++)
+                sum += turn + (at < 0 ? g->b.zero - g->b.shift : ln_load_i64(from, g->b.dtype, at + c * g->b.c));
+        }
+    } else if (g->b.parts == 2) {
         for (int64_t c = 0; c < g->k.kc; c++)
             for (int64_t tap = 0; tap < g->k.taps; tap++)
                 sum += ln_load_i64(from, LINNET_I16, tap * g->b.tap + c * g->b.c);

@@ -143,13 +143,17 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
 static int magnitude(int v) { return (v ^ v >> 31) - (v >> 31); }
 
 /* Sum of |b| down one column, or of |one part of b|. */
-static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int part) {
+static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int64_t n, int part) {
     int64_t sum = 0;
-    for (int64_t c = 0; c < g->k.kc; c++)
-        for (int64_t tap = 0; tap < g->k.taps; tap++) {
-            const int64_t at = c * g->b.c + tap * g->b.tap;
-            sum += magnitude(g->b.parts == 1 ? from[at] : (int)ln_part_of(ln_load_i64(from, LINNET_I16, at), part));
+    for (int64_t tap = 0; tap < g->k.taps; tap++) {
+        const int64_t first = ln_gemm_at(g, n, tap);
+        for (int64_t c = 0; c < g->k.kc; c++) {
+            const int64_t at = first + c * g->b.c;
+            sum += magnitude(first < 0         ? g->b.zero
+                             : g->b.parts == 1 ? from[at]
+                                               : (int)ln_part_of(ln_load_i64(from, LINNET_I16, at), part));
         }
+    }
     return sum;
 }
 
@@ -165,11 +169,11 @@ static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *
     const int8_t *source = w->data;
     for (int64_t matrix = 0; matrix < g->n_matrices; matrix++)
         for (int64_t n = 0; n < g->n; n++) {
-            const int8_t *from = source + (g->b.matrix_offset[matrix] + ln_gemm_column(g, n)) * g->b.parts;
+            const int8_t *from = source + g->b.matrix_offset[matrix] * g->b.parts;
             const int64_t bias_at = matrix * g->init.matrix + ln_gemm_channel(g, n) * g->init.n;
             const int64_t added = bias == NULL ? 0 : ln_load_i64(bias->data, g->init.dtype, bias_at);
             for (int part = 0; part < g->b.parts; part++) {
-                const int64_t most = column_magnitude(g, from, part);
+                const int64_t most = column_magnitude(g, from, n, part);
                 const int64_t start = g->b.parts == 1 ? added : ln_part_of(added, part);
                 if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
                     return false;
