@@ -1,0 +1,310 @@
+/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two or four
+ * rows, so that one instruction multiplies and adds that many taps. Compiled per ISA, also alone for VNNI. Its plan is
+ * in fast/tail/depthwise_plan.c. */
+#include "fast/tail/depthwise.h"
+#include "fast/tail/requant.inc.c"
+
+/* Sums that fit in registers besides weights: pixels of two rows. */
+#ifdef LN_SIMD_AVX512
+#define DWL_PIXELS 8
+#else
+#define DWL_PIXELS 4
+#endif
+enum { DWL_MIX = 16 }; /* channels that are mixed at once */
+
+/* What a thread computes at a time: `rows` output rows. */
+typedef struct dwl_span {
+    const ln_depthwise *d;
+    const char *x;    /* the image */
+    const char *line; /* padding: DWL_MIX zero points of x */
+    int64_t z, y;     /* of the first output row */
+    int32_t *lanes;   /* [group][column][block] */
+    int32_t *sums;    /* [row][part][pixel][channel]; see ln_depthwise.row */
+    int rows;
+} dwl_span;
+
+/* ---- mixing rows ---- */
+
+static LN_ALWAYS_INLINE __m128i dwl_load(const char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+
+static LN_ALWAYS_INLINE void dwl_store(int32_t *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
+
+/* Mixes 16 elements of four rows of bytes. `flip` makes i8 unsigned. */
+static LN_ALWAYS_INLINE void dwl_mix_quads(const char *const *p, __m128i flip, int32_t *to) {
+    const __m128i a = _mm_xor_si128(dwl_load(p[0]), flip), b = _mm_xor_si128(dwl_load(p[1]), flip);
+    const __m128i c = _mm_xor_si128(dwl_load(p[2]), flip), d = _mm_xor_si128(dwl_load(p[3]), flip);
+    const __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
+    const __m128i ef = _mm_unpackhi_epi8(a, b), gh = _mm_unpackhi_epi8(c, d);
+    dwl_store(to, _mm_unpacklo_epi16(ab, cd));
+    dwl_store(to + 4, _mm_unpackhi_epi16(ab, cd));
+    dwl_store(to + 8, _mm_unpacklo_epi16(ef, gh));
+    dwl_store(to + 12, _mm_unpackhi_epi16(ef, gh));
+}
+
+/* Mixes 16 elements of two rows of bytes, which become 16 bits. */
+static LN_ALWAYS_INLINE void dwl_mix_bytes(const char *const *p, __m128i flip, int32_t *to) {
+    const __m128i a = _mm_xor_si128(dwl_load(p[0]), flip), b = _mm_xor_si128(dwl_load(p[1]), flip);
+    const __m128i low = _mm_unpacklo_epi8(a, b), high = _mm_unpackhi_epi8(a, b);
+#ifdef LN_SIMD_SSE2
+    const __m128i zero = _mm_setzero_si128();
+    dwl_store(to, _mm_unpacklo_epi8(low, zero));
+    dwl_store(to + 4, _mm_unpackhi_epi8(low, zero));
+    dwl_store(to + 8, _mm_unpacklo_epi8(high, zero));
+    dwl_store(to + 12, _mm_unpackhi_epi8(high, zero));
+#else
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_cvtepu8_epi16(low));
+    _mm256_storeu_si256((__m256i *)(void *)(to + 8), _mm256_cvtepu8_epi16(high));
+#endif
+}
+
+/* Mixes 16 elements of two rows of i16. */
+static LN_ALWAYS_INLINE void dwl_mix_words(const char *const *p, int32_t *to) {
+    for (int half = 0; half < 2; half++) {
+        const __m128i a = dwl_load(p[0] + 16 * half), b = dwl_load(p[1] + 16 * half);
+        dwl_store(to + 8 * half, _mm_unpacklo_epi16(a, b));
+        dwl_store(to + 8 * half + 4, _mm_unpackhi_epi16(a, b));
+    }
+}
+
+/* Mixes channels [c, c + n) of one column of a group of rows. Elements behind a channel's last are any of their row. */
+static LN_ALWAYS_INLINE void dwl_mix_column(const dwl_span *s, const int group, const int size,
+                                            const char *const *rows, const int64_t *inside, int64_t at, int64_t n,
+                                            int64_t end, int32_t *to) {
+    const __m128i flip = _mm_set1_epi8(s->d->x_u8 ? 0 : INT8_MIN);
+    for (int64_t i = 0; i < n; i += DWL_MIX, at += DWL_MIX, to += DWL_MIX) {
+        const char *p[4];
+        char last[4][DWL_MIX * 2];
+        for (int r = 0; r < group; r++) p[r] = rows[r] + (at & inside[r]) * size;
+        if (at + DWL_MIX > end)
+            for (int r = 0; r < group; r++) p[r] = memcpy(last[r], p[r], (size_t)(ln_min(end - at, DWL_MIX) * size));
+        if (group == 4)
+            dwl_mix_quads(p, flip, to);
+        else if (size == 1)
+            dwl_mix_bytes(p, flip, to);
+        else
+            dwl_mix_words(p, to);
+    }
+}
+
+/* Mixes `columns` columns from input column `first` on of all groups of rows, channels [c, c + n). Columns and rows
+ * outside the picture are padding. */
+static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int group, const int size, int64_t first, int64_t columns,
+                                     int64_t c, int64_t n) {
+    const ln_depthwise *d = s->d;
+    const ln_window *w = &d->window;
+    const int64_t end = (w->in[2] - 1) * d->x.s[2] + d->channels; /* of a row */
+    int32_t *to = s->lanes;
+    for (int64_t g = 0; g < w->kernel[0] * d->per_plane; g++) {
+        const char *rows[4];
+        int64_t inside[4];
+        const int64_t z = s->z * w->stride[0] - w->pad_begin[0] + g / d->per_plane * w->dilation[0];
+        for (int r = 0; r < group; r++) {
+            const int64_t j = g % d->per_plane * group + r,
+                          y = s->y * w->stride[1] - w->pad_begin[1] + j * w->dilation[1];
+            const bool in = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && j < d->taps_high;
+            rows[r] = in ? s->x + (z * d->x.s[0] + y * d->x.s[1]) * size : s->line;
+            inside[r] = in ? -1 : 0;
+        }
+        for (int64_t ix = first; ix < first + columns; ix++, to += d->block) {
+            if (ix < 0 || ix >= w->in[2])
+                for (int64_t i = 0; i < n; i += VF_WIDTH) vi_store(to + i, vi_set1(d->lane_padding));
+            else
+                dwl_mix_column(s, group, size, rows, inside, ix * d->x.s[2] + c, n, end, to);
+        }
+    }
+}
+
+static void dwl_quads(const dwl_span *s, int64_t first, int64_t columns, int64_t c, int64_t n) {
+    dwl_mix(s, 4, 1, first, columns, c, n);
+}
+static void dwl_bytes(const dwl_span *s, int64_t first, int64_t columns, int64_t c, int64_t n) {
+    dwl_mix(s, 2, 1, first, columns, c, n);
+}
+static void dwl_words(const dwl_span *s, int64_t first, int64_t columns, int64_t c, int64_t n) {
+    dwl_mix(s, 2, 2, first, columns, c, n);
+}
+
+/* ---- products ---- */
+
+#ifdef __AVX512VNNI__
+#define DWL_DOT(quads, sum, x, w) ((quads) ? _mm512_dpbusd_epi32(sum, x, w) : _mm512_dpwssd_epi32(sum, x, w))
+#else
+#define DWL_DOT(quads, sum, x, w) ((void)(quads), vi_add_pairs(sum, x, w))
+#endif
+
+/* Where a tile reads and writes. Distances are in elements. */
+typedef struct dwl_tile {
+    const int32_t *in, *taps, *bias;
+    int64_t groups, group, nx, tap, pixel; /* of `in` */
+    int64_t padded, second;                /* of taps: from tap to tap, and to those of the second row */
+    const float *scale;                    /* of results that are f32 */
+    int32_t *out;
+    int64_t out_pixel, out_row;
+} dwl_tile;
+
+/* Computes P pixels of R rows for the channels of a vector. */
+static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const bool quads, const dwl_tile *t) {
+    vi sum[2][DWL_PIXELS];
+    const int32_t *w = t->taps;
+    LN_UNROLL
+    for (int p = 0; p < P; p++) sum[0][p] = sum[1][p] = vi_load(t->bias);
+    for (int64_t g = 0; g < t->groups; g++) {
+        const int32_t *in = t->in + g * t->group;
+        for (int64_t kx = 0; kx < t->nx; kx++, in += t->tap, w += t->padded) {
+            const vi first = vi_load(w), second = R == 2 ? vi_load(w + t->second) : first;
+            LN_UNROLL
+            for (int p = 0; p < P; p++) {
+                const vi v = vi_load(in + p * t->pixel);
+                sum[0][p] = DWL_DOT(quads, sum[0][p], v, first);
+                if (R == 2) sum[1][p] = DWL_DOT(quads, sum[1][p], v, second);
+            }
+        }
+    }
+    if (t->scale != NULL) {
+        const vf scale = vf_load(t->scale);
+        LN_UNROLL
+        for (int p = 0; p < P; p++) {
+            sum[0][p] = vf_as_vi(vf_mul(vf_from_vi(sum[0][p]), scale));
+            if (R == 2) sum[1][p] = vf_as_vi(vf_mul(vf_from_vi(sum[1][p]), scale));
+        }
+    }
+    LN_UNROLL
+    for (int p = 0; p < P; p++) {
+        vi_store(t->out + p * t->out_pixel, sum[0][p]);
+        if (R == 2) vi_store(t->out + t->out_row + p * t->out_pixel, sum[1][p]);
+    }
+}
+
+#define DWL_INSTANCES(name, quads)                                                                                     \
+    static void name##_single(const dwl_tile *t) { dwl_block(1, 1, quads, t); }                                        \
+    static void name##_single2(const dwl_tile *t) { dwl_block(1, 2, quads, t); }                                       \
+    static void name##_block(const dwl_tile *t) { dwl_block(DWL_PIXELS, 1, quads, t); }                                \
+    static void name##_block2(const dwl_tile *t) { dwl_block(DWL_PIXELS, 2, quads, t); }
+DWL_INSTANCES(dwl_pair, false)
+#ifdef __AVX512VNNI__
+DWL_INSTANCES(dwl_quad, true)
+#endif
+
+/* Computes output pixels [ox, ox + pixels) of channels [c, c + n) from mixed rows. */
+static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights, int64_t ox, int64_t pixels, int64_t c,
+                         int64_t n, int64_t columns) {
+    static void (*const blocks[][4])(const dwl_tile *) = {
+        {dwl_pair_single, dwl_pair_single2, dwl_pair_block, dwl_pair_block2},
+#ifdef __AVX512VNNI__
+        {dwl_quad_single, dwl_quad_single2, dwl_quad_block, dwl_quad_block2},
+#endif
+    };
+    const ln_depthwise *d = s->d;
+    const ln_window *w = &d->window;
+    const int64_t groups = w->kernel[0] * d->per_plane, width = d->block, row_taps = groups * w->kernel[2] * d->padded;
+    const bool whole = pixels >= DWL_PIXELS;
+    const int64_t step = whole ? DWL_PIXELS : 1;
+    void (*const block)(const dwl_tile *) = blocks[d->group / 4][2 * whole + s->rows - 1];
+    for (int part = 0; part < d->parts; part++)
+        for (int64_t i = 0; i < n; i += VF_WIDTH) {
+            /* The last vector overlaps the one before it. If it is the only one, each pixel overwrites the lanes that
+             * the one before it had too many. */
+            const int64_t at = ln_max(0, ln_min(i, n - VF_WIDTH)), channel = c + at;
+            for (int64_t p = 0; p < pixels; p += step) {
+                const int64_t from = ln_min(p, pixels - step); /* the last block overlaps too */
+                block(&(dwl_tile){.in = s->lanes + from * w->stride[2] * width + at,
+                                  .taps = (const int32_t *)weights->taps + part * d->rows * row_taps + channel,
+                                  .bias = (const int32_t *)weights->bias + part * d->padded + channel,
+                                  .groups = groups,
+                                  .group = columns * width,
+                                  .nx = w->kernel[2],
+                                  .tap = w->dilation[2] * width,
+                                  .pixel = w->stride[2] * width,
+                                  .padded = d->padded,
+                                  .second = row_taps,
+                                  .scale = d->scaled ? d->requant.scale + channel : NULL,
+                                  .out = s->sums + part * d->row + (ox + from) * d->channels + channel,
+                                  .out_pixel = d->channels,
+                                  .out_row = d->parts * d->row});
+            }
+        }
+}
+
+/* ---- the kernel ---- */
+
+static void dwl_rows(const dwl_span *s, const ln_depthwise_weights *weights) {
+    const ln_depthwise *d = s->d;
+    const ln_window *w = &d->window;
+    void (*const mix)(const dwl_span *, int64_t, int64_t, int64_t, int64_t) = d->group == 4 ? dwl_quads
+                                                                              : d->wide     ? dwl_words
+                                                                                            : dwl_bytes;
+    for (int64_t c = 0; c < d->channels; c += d->block)
+        for (int64_t ox = 0; ox < w->out[2]; ox += d->span) {
+            /* A last block that does not fill a vector begins early. */
+            const int64_t from = ln_max(0, ln_min(c, d->channels - VF_WIDTH));
+            const int64_t n = ln_min(d->block, d->channels - from), pixels = ln_min(d->span, w->out[2] - ox);
+            const int64_t columns = (pixels - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;
+            mix(s, ox * w->stride[2] - w->pad_begin[2], columns, from, n);
+            dwl_products(s, weights, ox, pixels, from, n, columns);
+        }
+}
+
+/* Converts the sums of a row to output values (or to f32 in place, for the epilogue). */
+static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *sums,
+                        char *y) {
+    const ln_requant *r = &d->requant;
+    const int32_t *low = d->parts == 1 ? NULL : sums + d->row;
+    const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
+    const int64_t pixel = call->epilogue != NULL ? d->channels * 4 : d->y.s[2] * size;
+    char *to = call->epilogue != NULL ? (char *)sums : y;
+    if (d->scaled) {
+        for (int64_t ox = 0; ox < pixels && to != (char *)sums; ox++)
+            memcpy(to + ox * pixel, sums + ox * d->channels, (size_t)d->channels * 4);
+    } else if (d->sums_fit) {
+        requant_pixels(r, sums, low, pixels, to, pixel);
+    } else {
+        for (int64_t ox = 0, i = 0; ox < pixels; ox++)
+            for (int64_t c = 0; c < d->channels; c++, i++) {
+                const int64_t sum = low == NULL ? sums[i] : (int64_t)sums[i] * 256 + low[i];
+                ln_requant_store(r, c, sum + weights->wide_bias[c], to + ox * pixel, c);
+            }
+    }
+}
+
+static linnet_status dwl_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                             int thread) {
+    const ln_depthwise *d = call->state;
+    const ln_window *w = &d->window;
+    if (phase == 0 && !d->constant) {
+        ln_depthwise_pack_run(call, b);
+        return LINNET_OK;
+    }
+    const ln_depthwise_weights weights = ln_depthwise_weights_of(call, b);
+    char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
+    const int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype), x_size = d->wide ? 2 : 1;
+    char line[2 * DWL_MIX];
+    memset(line, d->wide ? 0 : d->x_zero_byte, sizeof line);
+    dwl_span s = {
+        .d = d, .line = line, .sums = (int32_t *)(void *)scratch, .lanes = (int32_t *)(void *)(scratch + d->row_bytes)};
+    for (int64_t item = begin; item < end; item += s.rows) {
+        const int64_t n = item / w->out[1] / w->out[0];
+        s.z = item / w->out[1] % w->out[0], s.y = item % w->out[1];
+        s.x = (const char *)b->inputs[0] + n * d->x.n * x_size;
+        s.rows = (int)ln_min(d->rows, ln_min(end - item, w->out[1] - s.y));
+        dwl_rows(&s, &weights);
+        for (int64_t r = 0; r < s.rows; r++) {
+            int32_t *sums = s.sums + r * d->parts * d->row;
+            dwl_requant(call, d, &weights, sums,
+                        (char *)b->outputs[0] + (n * d->y.n + s.z * d->y.s[0] + (s.y + r) * d->y.s[1]) * y_size);
+            if (d->apply)
+                ln_epilogue_apply(call, b, (item + r) * w->out[2], w->out[2], 0, d->channels, (float *)(void *)sums,
+                                  d->channels);
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_integer) = {.can = ln_depthwise_can_integer,
+                                                           .cost = ln_depthwise_cost,
+#ifdef __AVX512VNNI__
+                                                           .configure = ln_depthwise_configure_quads,
+#else
+                                                           .configure = ln_depthwise_configure_pairs,
+#endif
+                                                           .pack = ln_depthwise_pack,
+                                                           .run = dwl_run};
