@@ -8,6 +8,7 @@
 #include "kernel/common/window.h"
 
 #define LN_DEPTHWISE_ROWS 64  /* the largest number of rows of taps (kernel depth * height) */
+#define LN_DEPTHWISE_BLOCK 64 /* most channels whose rows are mixed at a time (depthwise_lanes.inc.c) */
 #define LN_DEPTHWISE_LANES 16 /* channels are padded to a multiple of this number, the widest vector */
 
 /* What a kernel for 8-bit inputs (ln_depthwise_configure_narrow) stores: sums, for requant_row, or values that it
@@ -43,6 +44,7 @@ typedef struct ln_depthwise {
     int64_t block, span; /* channels and output pixels whose lanes are in L1 at a time */
     int64_t row;         /* sums from row to row of the results, and from part to part */
     bool wide, scaled;   /* x is i16; results are f32, stored at once */
+    bool exact;          /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
     int x_zero_byte;     /* of 8-bit x */
     int32_t lane_padding;
 } ln_depthwise;

@@ -16,10 +16,10 @@ enum { DWL_MIX = 16 }; /* channels that are mixed at once */
 typedef struct dwl_span {
     const ln_depthwise *d;
     const char *x;    /* the image */
-    const char *line; /* padding: DWL_MIX zero points of x */
+    const char *line; /* padding: zero points of x, as many as a block has channels */
     int64_t z, y;     /* of the first output row */
     int32_t *lanes;   /* [group][column][block] */
-    int32_t *sums;    /* [row][part][pixel][channel]; see ln_depthwise.row */
+    int32_t *sums;    /* [row][part][pixel][channel], the last part first; see ln_depthwise.row */
     int rows;
 } dwl_span;
 
@@ -30,9 +30,9 @@ static LN_ALWAYS_INLINE __m128i dwl_load(const char *p) { return _mm_loadu_si128
 static LN_ALWAYS_INLINE void dwl_store(int32_t *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
 
 /* Mixes 16 elements of four rows of bytes. `flip` makes i8 unsigned. */
-static LN_ALWAYS_INLINE void dwl_mix_quads(const char *const *p, __m128i flip, int32_t *to) {
-    const __m128i a = _mm_xor_si128(dwl_load(p[0]), flip), b = _mm_xor_si128(dwl_load(p[1]), flip);
-    const __m128i c = _mm_xor_si128(dwl_load(p[2]), flip), d = _mm_xor_si128(dwl_load(p[3]), flip);
+static LN_ALWAYS_INLINE void dwl_mix_quads(const char *const *p, int64_t at, __m128i flip, int32_t *to) {
+    const __m128i a = _mm_xor_si128(dwl_load(p[0] + at), flip), b = _mm_xor_si128(dwl_load(p[1] + at), flip);
+    const __m128i c = _mm_xor_si128(dwl_load(p[2] + at), flip), d = _mm_xor_si128(dwl_load(p[3] + at), flip);
     const __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
     const __m128i ef = _mm_unpackhi_epi8(a, b), gh = _mm_unpackhi_epi8(c, d);
     dwl_store(to, _mm_unpacklo_epi16(ab, cd));
@@ -42,8 +42,8 @@ static LN_ALWAYS_INLINE void dwl_mix_quads(const char *const *p, __m128i flip, i
 }
 
 /* Mixes 16 elements of two rows of bytes, which become 16 bits. */
-static LN_ALWAYS_INLINE void dwl_mix_bytes(const char *const *p, __m128i flip, int32_t *to) {
-    const __m128i a = _mm_xor_si128(dwl_load(p[0]), flip), b = _mm_xor_si128(dwl_load(p[1]), flip);
+static LN_ALWAYS_INLINE void dwl_mix_bytes(const char *const *p, int64_t at, __m128i flip, int32_t *to) {
+    const __m128i a = _mm_xor_si128(dwl_load(p[0] + at), flip), b = _mm_xor_si128(dwl_load(p[1] + at), flip);
     const __m128i low = _mm_unpacklo_epi8(a, b), high = _mm_unpackhi_epi8(a, b);
 #ifdef LN_SIMD_SSE2
     const __m128i zero = _mm_setzero_si128();
@@ -58,58 +58,62 @@ static LN_ALWAYS_INLINE void dwl_mix_bytes(const char *const *p, __m128i flip, i
 }
 
 /* Mixes 16 elements of two rows of i16. */
-static LN_ALWAYS_INLINE void dwl_mix_words(const char *const *p, int32_t *to) {
-    for (int half = 0; half < 2; half++) {
-        const __m128i a = dwl_load(p[0] + 16 * half), b = dwl_load(p[1] + 16 * half);
-        dwl_store(to + 8 * half, _mm_unpacklo_epi16(a, b));
-        dwl_store(to + 8 * half + 4, _mm_unpackhi_epi16(a, b));
-    }
+static LN_ALWAYS_INLINE void dwl_mix_words(const char *const *p, int64_t at, int32_t *to) {
+    const __m128i a = dwl_load(p[0] + at), b = dwl_load(p[1] + at);
+    const __m128i c = dwl_load(p[0] + at + 16), d = dwl_load(p[1] + at + 16);
+    dwl_store(to, _mm_unpacklo_epi16(a, b));
+    dwl_store(to + 4, _mm_unpackhi_epi16(a, b));
+    dwl_store(to + 8, _mm_unpacklo_epi16(c, d));
+    dwl_store(to + 12, _mm_unpackhi_epi16(c, d));
 }
 
-/* Mixes channels [c, c + n) of one column of a group of rows. Elements behind a channel's last are any of their row. */
-static LN_ALWAYS_INLINE void dwl_mix_column(const dwl_span *s, const int group, const int size,
-                                            const char *const *rows, const int64_t *inside, int64_t at, int64_t n,
-                                            int64_t end, int32_t *to) {
-    const __m128i flip = _mm_set1_epi8(s->d->x_u8 ? 0 : INT8_MIN);
-    for (int64_t i = 0; i < n; i += DWL_MIX, at += DWL_MIX, to += DWL_MIX) {
-        const char *p[4];
-        char last[4][DWL_MIX * 2];
-        for (int r = 0; r < group; r++) p[r] = rows[r] + (at & inside[r]) * size;
-        if (at + DWL_MIX > end)
-            for (int r = 0; r < group; r++) p[r] = memcpy(last[r], p[r], (size_t)(ln_min(end - at, DWL_MIX) * size));
-        if (group == 4)
-            dwl_mix_quads(p, flip, to);
-        else if (size == 1)
-            dwl_mix_bytes(p, flip, to);
-        else
-            dwl_mix_words(p, to);
-    }
+static LN_ALWAYS_INLINE void dwl_mix_some(const int group, const int size, const char *const *p, int64_t at,
+                                          __m128i flip, int32_t *to) {
+    if (group == 4)
+        dwl_mix_quads(p, at, flip, to);
+    else if (size == 1)
+        dwl_mix_bytes(p, at, flip, to);
+    else
+        dwl_mix_words(p, at, to);
 }
 
 /* Mixes `columns` columns from input column `first` on of all groups of rows, channels [c, c + n). Columns and rows
- * outside the picture are padding. */
+ * outside the picture are padding. The lanes after the last channel have any elements of its row. */
 static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int group, const int size, int64_t first, int64_t columns,
                                      int64_t c, int64_t n) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
-    const int64_t end = (w->in[2] - 1) * d->x.s[2] + d->channels; /* of a row */
+    const __m128i flip = _mm_set1_epi8(d->x_u8 ? 0 : INT8_MIN);
+    const int64_t end = ((w->in[2] - 1) * d->x.s[2] + d->channels - c) * size; /* of a row */
     int32_t *to = s->lanes;
     for (int64_t g = 0; g < w->kernel[0] * d->per_plane; g++) {
-        const char *rows[4];
-        int64_t inside[4];
+        const char *rows[4] = {s->line, s->line, s->line, s->line};
+        int64_t steps[4] = {0};
         const int64_t z = s->z * w->stride[0] - w->pad_begin[0] + g / d->per_plane * w->dilation[0];
         for (int r = 0; r < group; r++) {
             const int64_t j = g % d->per_plane * group + r,
                           y = s->y * w->stride[1] - w->pad_begin[1] + j * w->dilation[1];
-            const bool in = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && j < d->taps_high;
-            rows[r] = in ? s->x + (z * d->x.s[0] + y * d->x.s[1]) * size : s->line;
-            inside[r] = in ? -1 : 0;
+            if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1] || j >= d->taps_high) continue;
+            rows[r] = s->x + (z * d->x.s[0] + y * d->x.s[1] + c) * size;
+            steps[r] = d->x.s[2] * size;
         }
         for (int64_t ix = first; ix < first + columns; ix++, to += d->block) {
-            if (ix < 0 || ix >= w->in[2])
+            if (ix < 0 || ix >= w->in[2]) {
                 for (int64_t i = 0; i < n; i += VF_WIDTH) vi_store(to + i, vi_set1(d->lane_padding));
-            else
-                dwl_mix_column(s, group, size, rows, inside, ix * d->x.s[2] + c, n, end, to);
+                continue;
+            }
+            const char *p[4] = {rows[0] + ix * steps[0], rows[1] + ix * steps[1], rows[2] + ix * steps[2],
+                                rows[3] + ix * steps[3]};
+            const int64_t bytes = n * size, left = end - ix * d->x.s[2] * size;
+            int64_t at = 0;
+            for (; at < bytes && at + DWL_MIX * size <= left; at += DWL_MIX * size)
+                dwl_mix_some(group, size, p, at, flip, to + at / size);
+            if (at < bytes) { /* the last of the row, which nothing may be read behind */
+                char last[4][DWL_MIX * 2];
+                const char *copies[4] = {last[0], last[1], last[2], last[3]};
+                for (int r = 0; r < group; r++) memcpy(last[r], p[r] + at, (size_t)(left - at));
+                dwl_mix_some(group, size, copies, 0, flip, to + at / size);
+            }
         }
     }
 }
@@ -138,6 +142,7 @@ typedef struct dwl_tile {
     int64_t groups, group, nx, tap, pixel; /* of `in` */
     int64_t padded, second;                /* of taps: from tap to tap, and to those of the second row */
     const float *scale;                    /* of results that are f32 */
+    int64_t high; /* of results that are f32: from `out` to the sums over the high bytes of weights; 0: none */
     int32_t *out;
     int64_t out_pixel, out_row;
 } dwl_tile;
@@ -162,10 +167,14 @@ static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const bool quad
     }
     if (t->scale != NULL) {
         const vf scale = vf_load(t->scale);
+        const int32_t *high = t->out + t->high;
         LN_UNROLL
-        for (int p = 0; p < P; p++) {
-            sum[0][p] = vf_as_vi(vf_mul(vf_from_vi(sum[0][p]), scale));
-            if (R == 2) sum[1][p] = vf_as_vi(vf_mul(vf_from_vi(sum[1][p]), scale));
+        for (int p = 0; p < P; p++) LN_UNROLL
+        for (int r = 0; r < R; r++) {
+            const vi v = sum[r][p];
+            const vf whole = t->high == 0 ? vf_from_vi(v)
+                                          : vf_from_parts(vi_load(high + r * t->out_row + p * t->out_pixel), v);
+            sum[r][p] = vf_as_vi(vf_mul(whole, scale));
         }
     }
     LN_UNROLL
@@ -217,8 +226,9 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
                                   .pixel = w->stride[2] * width,
                                   .padded = d->padded,
                                   .second = row_taps,
-                                  .scale = d->scaled ? d->requant.scale + channel : NULL,
-                                  .out = s->sums + part * d->row + (ox + from) * d->channels + channel,
+                                  .scale = d->scaled && part == d->parts - 1 ? d->requant.scale + channel : NULL,
+                                  .high = part * d->row,
+                                  .out = s->sums + (d->parts - 1 - part) * d->row + (ox + from) * d->channels + channel,
                                   .out_pixel = d->channels,
                                   .out_row = d->parts * d->row});
             }
@@ -244,24 +254,43 @@ static void dwl_rows(const dwl_span *s, const ln_depthwise_weights *weights) {
         }
 }
 
+/* Adds biases that may exceed 32 bits to the sums of a pixel, in f64, which is exact; then rounds once to f32. */
+static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *sums, const int32_t *low, float *y) {
+    int64_t c = 0;
+    for (; c + VF_WIDTH <= r->channels; c += VF_WIDTH) {
+        const vi sum = vi_load(sums + c);
+        const vf v = low == NULL ? vf_from_wide(vi_zero(), sum, bias + c)
+                                 : vf_from_wide(sum, vi_load(low + c), bias + c);
+        vf_store(y + c, vf_mul(v, vf_load(r->scale + c)));
+    }
+    for (; c < r->channels; c++) {
+        const double sum = low == NULL ? sums[c] : sums[c] * 256.0 + low[c];
+        y[c] = (float)(sum + bias[c]) * r->scale[c];
+    }
+}
+
 /* Converts the sums of a row to output values (or to f32 in place, for the epilogue). */
-static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *sums,
+static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *row,
                         char *y) {
     const ln_requant *r = &d->requant;
-    const int32_t *low = d->parts == 1 ? NULL : sums + d->row;
+    const int32_t *sums = d->parts == 1 ? row : row + d->row, *low = d->parts == 1 ? NULL : row;
     const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
     const int64_t pixel = call->epilogue != NULL ? d->channels * 4 : d->y.s[2] * size;
-    char *to = call->epilogue != NULL ? (char *)sums : y;
-    if (d->scaled) {
-        for (int64_t ox = 0; ox < pixels && to != (char *)sums; ox++)
-            memcpy(to + ox * pixel, sums + ox * d->channels, (size_t)d->channels * 4);
-    } else if (d->sums_fit) {
+    char *to = call->epilogue != NULL ? (char *)row : y;
+    if (d->sums_fit && !d->scaled) {
         requant_pixels(r, sums, low, pixels, to, pixel);
-    } else {
-        for (int64_t ox = 0, i = 0; ox < pixels; ox++)
-            for (int64_t c = 0; c < d->channels; c++, i++) {
-                const int64_t sum = low == NULL ? sums[i] : (int64_t)sums[i] * 256 + low[i];
-                ln_requant_store(r, c, sum + weights->wide_bias[c], to + ox * pixel, c);
+        return;
+    }
+    if (d->scaled && to == (char *)row) return;
+    for (int64_t ox = 0; ox < pixels; ox++, sums += d->channels, low += low != NULL ? d->channels : 0, to += pixel) {
+        if (d->scaled)
+            memcpy(to, row + ox * d->channels, (size_t)d->channels * 4);
+        else if (d->exact)
+            dwl_exact(r, (const double *)weights->wide_bias, sums, low, (float *)(void *)to);
+        else
+            for (int64_t c = 0; c < d->channels; c++) {
+                const int64_t sum = low == NULL ? sums[c] : (int64_t)sums[c] * 256 + low[c];
+                ln_requant_store(r, c, sum + weights->wide_bias[c], to, c);
             }
     }
 }
@@ -277,7 +306,7 @@ static linnet_status dwl_run(const ln_call *call, const ln_buffers *b, int phase
     const ln_depthwise_weights weights = ln_depthwise_weights_of(call, b);
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     const int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype), x_size = d->wide ? 2 : 1;
-    char line[2 * DWL_MIX];
+    char line[2 * LN_DEPTHWISE_BLOCK];
     memset(line, d->wide ? 0 : d->x_zero_byte, sizeof line);
     dwl_span s = {
         .d = d, .line = line, .sums = (int32_t *)(void *)scratch, .lanes = (int32_t *)(void *)(scratch + d->row_bytes)};

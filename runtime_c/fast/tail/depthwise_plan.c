@@ -156,9 +156,20 @@ static bool taps_are_bytes(const ln_depthwise *d, int dtype) {
     return dtype == LINNET_I8 || dtype == LINNET_U8;
 }
 
+/* Whether biases are at most 2^52 (that of quantized dead channels), so that their sums with the taps are exact in f64. */
+static bool biases_are_exact(const ln_call *call) {
+    const ln_tensor *bias = &call->inputs[2];
+    for (int64_t c = 0; has_bias(call) && c < bias->dims[0]; c++) {
+        if (bias->data == NULL) return false;
+        const int64_t v = ln_load_i64(bias->data, bias->dtype, c * bias->strides[0]);
+        if (v > (int64_t)1 << 52 || v < -((int64_t)1 << 52)) return false;
+    }
+    return true;
+}
+
 /* Groups of taps, and the memory for lanes of 24 kB at a time, which stay in L1. */
 static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
-    enum { LANE_BYTES = 24 << 10, BLOCK = 64, LEAST_PIXELS = 8 };
+    enum { LANE_BYTES = 24 << 10, LEAST_PIXELS = 8 };
     const ln_window *w = &d->window;
     const int x = call->inputs[0].dtype;
     d->wide = x == LINNET_I16;
@@ -173,9 +184,10 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     const int32_t zero = d->requant.x_zero, stored = x == LINNET_I8 ? zero + 128 : zero;
     d->x_zero_byte = zero & 255;
     d->lane_padding = d->wide ? 0 : stored * (d->group == 4 ? 0x01010101 : 0x00010001);
-    d->scaled = d->requant.output_dtype == LINNET_F32 && d->parts == 1 && d->sums_fit;
+    d->scaled = d->requant.output_dtype == LINNET_F32 && d->sums_fit;
+    d->exact = d->requant.output_dtype == LINNET_F32 && !d->sums_fit && biases_are_exact(call);
     const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->per_plane;
-    d->block = (int64_t)ln_round_up((size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, BLOCK)), LN_DEPTHWISE_LANES);
+    d->block = (int64_t)ln_round_up((size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, LN_DEPTHWISE_BLOCK)), LN_DEPTHWISE_LANES);
     const int64_t fits = (LANE_BYTES / 4 / (groups * d->block) - reach) / w->stride[2] + 1;
     const int64_t pixels = ln_max(w->out[2], 1);
     d->span = ln_ceil_div(pixels, ln_ceil_div(pixels, ln_max(LEAST_PIXELS, fits)));
@@ -328,7 +340,10 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
         }
         for (int part = 0; part < d->parts; part++)
             ((int32_t *)parts.bias)[part * d->padded + c] = d->sums_fit ? integer_of(d, value - surplus, part) : 0;
-        ((int64_t *)parts.wide_bias)[c] = value;
+        if (d->exact)
+            ((double *)parts.wide_bias)[c] = (double)value;
+        else
+            ((int64_t *)parts.wide_bias)[c] = value;
     }
 }
 
