@@ -43,7 +43,7 @@ typedef struct ln_depthwise {
     int64_t taps_high;   /* input rows that these read in one depth of the kernel */
     int64_t block, span; /* channels and output pixels whose lanes are in L1 at a time */
     int64_t row;         /* sums from row to row of the results, and from part to part */
-    bool wide, scaled;   /* x is i16; results are f32, stored at once */
+    bool wide, finished; /* x is i16; tiles convert sums to results, which then need no more than being copied */
     bool exact;          /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
     int x_zero_byte;     /* of 8-bit x */
     int32_t lane_padding;

@@ -136,16 +136,44 @@ static void dwl_words(const dwl_span *s, int64_t first, int64_t columns, int64_t
 #define DWL_DOT(quads, sum, x, w) ((void)(quads), vi_add_pairs(sum, x, w))
 #endif
 
-/* Where a tile reads and writes. Distances are in elements. */
+/* Where a tile reads and writes. Distances are in elements, those of `out` in bytes. */
 typedef struct dwl_tile {
     const int32_t *in, *taps, *bias;
     int64_t groups, group, nx, tap, pixel; /* of `in` */
     int64_t padded, second;                /* of taps: from tap to tap, and to those of the second row */
-    const float *scale;                    /* of results that are f32 */
-    int64_t high; /* of results that are f32: from `out` to the sums over the high bytes of weights; 0: none */
-    int32_t *out;
+    const ln_requant *requant;             /* NULL: sums are stored */
+    int64_t channel;
+    const int32_t *high; /* sums over the high bytes of weights, if these are over the low ones */
+    int64_t high_pixel, high_row;
+    char *out;
     int64_t out_pixel, out_row;
 } dwl_tile;
+
+/* Stores the sums of a tile, or converts them first. */
+static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pixels) {
+    const ln_requant *r = t->requant;
+    if (r == NULL) {
+        for (int row = 0; row < rows; row++)
+            for (int p = 0; p < pixels; p++, sums += VF_WIDTH)
+                vi_store((int32_t *)(void *)(t->out + row * t->out_row + p * t->out_pixel), vi_load(sums));
+        return;
+    }
+    const vf scale = vf_load(r->scale + t->channel);
+    const vf least = vf_set1((float)(r->low - r->y_zero)), most = vf_set1((float)(r->high - r->y_zero));
+    const vi zero = vi_set1(r->y_zero);
+    for (int row = 0; row < rows; row++)
+        for (int p = 0; p < pixels; p++, sums += VF_WIDTH) {
+            char *to = t->out + row * t->out_row + p * t->out_pixel;
+            vf v = t->high == NULL
+                       ? vf_from_vi(vi_load(sums))
+                       : vf_from_parts(vi_load(t->high + row * t->high_row + p * t->high_pixel), vi_load(sums));
+            v = vf_mul(v, scale);
+            if (r->output_dtype == LINNET_F32)
+                vf_store((float *)(void *)to, v);
+            else
+                requant_store(r, vi_add(vi_from_vf(vf_min(vf_max(v, least), most)), zero), to, 0);
+        }
+}
 
 /* Computes P pixels of R rows for the channels of a vector. */
 static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const bool quads, const dwl_tile *t) {
@@ -165,23 +193,13 @@ static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const bool quad
             }
         }
     }
-    if (t->scale != NULL) {
-        const vf scale = vf_load(t->scale);
-        const int32_t *high = t->out + t->high;
-        LN_UNROLL
-        for (int p = 0; p < P; p++) LN_UNROLL
-        for (int r = 0; r < R; r++) {
-            const vi v = sum[r][p];
-            const vf whole = t->high == 0 ? vf_from_vi(v)
-                                          : vf_from_parts(vi_load(high + r * t->out_row + p * t->out_pixel), v);
-            sum[r][p] = vf_as_vi(vf_mul(whole, scale));
-        }
-    }
+    int32_t sums[2 * DWL_PIXELS * VF_WIDTH];
     LN_UNROLL
     for (int p = 0; p < P; p++) {
-        vi_store(t->out + p * t->out_pixel, sum[0][p]);
-        if (R == 2) vi_store(t->out + t->out_row + p * t->out_pixel, sum[1][p]);
+        vi_store(sums + p * VF_WIDTH, sum[0][p]);
+        if (R == 2) vi_store(sums + (P + p) * VF_WIDTH, sum[1][p]);
     }
+    dwl_finish(t, sums, R, P);
 }
 
 #define DWL_INSTANCES(name, quads)                                                                                     \
@@ -209,13 +227,15 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
     const bool whole = pixels >= DWL_PIXELS;
     const int64_t step = whole ? DWL_PIXELS : 1;
     void (*const block)(const dwl_tile *) = blocks[d->group / 4][2 * whole + s->rows - 1];
-    for (int part = 0; part < d->parts; part++)
+    for (int part = 0; part < d->parts; part++) {
+        const bool finished = d->finished && part == d->parts - 1;
+        const int64_t size = finished ? (int64_t)ln_dtype_size(d->requant.output_dtype) : 4;
         for (int64_t i = 0; i < n; i += VF_WIDTH) {
             /* The last vector overlaps the one before it. If it is the only one, each pixel overwrites the lanes that
              * the one before it had too many. */
             const int64_t at = ln_max(0, ln_min(i, n - VF_WIDTH)), channel = c + at;
             for (int64_t p = 0; p < pixels; p += step) {
-                const int64_t from = ln_min(p, pixels - step); /* the last block overlaps too */
+                const int64_t from = ln_min(p, pixels - step), at_pixel = ox + from; /* the last block overlaps too */
                 block(&(dwl_tile){.in = s->lanes + from * w->stride[2] * width + at,
                                   .taps = (const int32_t *)weights->taps + part * d->rows * row_taps + channel,
                                   .bias = (const int32_t *)weights->bias + part * d->padded + channel,
@@ -226,13 +246,18 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
                                   .pixel = w->stride[2] * width,
                                   .padded = d->padded,
                                   .second = row_taps,
-                                  .scale = d->scaled && part == d->parts - 1 ? d->requant.scale + channel : NULL,
-                                  .high = part * d->row,
-                                  .out = s->sums + (d->parts - 1 - part) * d->row + (ox + from) * d->channels + channel,
-                                  .out_pixel = d->channels,
-                                  .out_row = d->parts * d->row});
+                                  .requant = finished ? &d->requant : NULL,
+                                  .channel = channel,
+                                  .high = part == 0 ? NULL : s->sums + d->row + at_pixel * d->channels + channel,
+                                  .high_pixel = d->channels,
+                                  .high_row = d->parts * d->row,
+                                  .out = (char *)(s->sums + (d->parts - 1 - part) * d->row) +
+                                         (at_pixel * d->channels + channel) * size,
+                                  .out_pixel = d->channels * size,
+                                  .out_row = d->parts * d->row * 4});
             }
         }
+    }
 }
 
 /* ---- the kernel ---- */
@@ -269,7 +294,7 @@ static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *su
     }
 }
 
-/* Converts the sums of a row to output values (or to f32 in place, for the epilogue). */
+/* Converts the sums of a row to output values (or to f32 in place, for the epilogue), where tiles have not. */
 static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *row,
                         char *y) {
     const ln_requant *r = &d->requant;
@@ -277,15 +302,19 @@ static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_dep
     const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
     const int64_t pixel = call->epilogue != NULL ? d->channels * 4 : d->y.s[2] * size;
     char *to = call->epilogue != NULL ? (char *)row : y;
-    if (d->sums_fit && !d->scaled) {
+    if (d->finished) {
+        const bool dense = pixel == d->channels * size;
+        const int64_t bytes = d->channels * size;
+        for (int64_t ox = 0; ox < pixels && to != (char *)row; ox += dense ? pixels : 1)
+            memcpy(to + ox * pixel, (const char *)row + ox * bytes, (size_t)(bytes * (dense ? pixels : 1)));
+        return;
+    }
+    if (d->sums_fit) {
         requant_pixels(r, sums, low, pixels, to, pixel);
         return;
     }
-    if (d->scaled && to == (char *)row) return;
     for (int64_t ox = 0; ox < pixels; ox++, sums += d->channels, low += low != NULL ? d->channels : 0, to += pixel) {
-        if (d->scaled)
-            memcpy(to, row + ox * d->channels, (size_t)d->channels * 4);
-        else if (d->exact)
+        if (d->exact)
             dwl_exact(r, (const double *)weights->wide_bias, sums, low, (float *)(void *)to);
         else
             for (int64_t c = 0; c < d->channels; c++) {

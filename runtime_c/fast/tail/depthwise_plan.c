@@ -167,6 +167,13 @@ static bool biases_are_exact(const ln_call *call) {
     return true;
 }
 
+/* Whether sums become results as floats: f32, or small integers by float_rne. */
+static bool by_floats(const ln_call *call) {
+    const int to = result_of(call)->dtype;
+    return to == LINNET_F32 || (((const ln_conv_attributes *)call->attributes)->requant == LN_REQUANT_FLOAT_RNE &&
+                                (to == LINNET_I8 || to == LINNET_U8 || to == LINNET_I16));
+}
+
 /* Groups of taps, and the memory for lanes of 24 kB at a time, which stay in L1. */
 static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     enum { LANE_BYTES = 24 << 10, LEAST_PIXELS = 8 };
@@ -184,7 +191,7 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     const int32_t zero = d->requant.x_zero, stored = x == LINNET_I8 ? zero + 128 : zero;
     d->x_zero_byte = zero & 255;
     d->lane_padding = d->wide ? 0 : stored * (d->group == 4 ? 0x01010101 : 0x00010001);
-    d->scaled = d->requant.output_dtype == LINNET_F32 && d->sums_fit;
+    d->finished = d->sums_fit && by_floats(call);
     d->exact = d->requant.output_dtype == LINNET_F32 && !d->sums_fit && biases_are_exact(call);
     const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->per_plane;
     d->block = (int64_t)ln_round_up((size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, LN_DEPTHWISE_BLOCK)), LN_DEPTHWISE_LANES);
