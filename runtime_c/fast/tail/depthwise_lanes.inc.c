@@ -141,7 +141,8 @@ typedef struct dwl_tile {
     const int32_t *in, *taps, *bias;
     int64_t groups, group, nx, tap, pixel; /* of `in` */
     int64_t padded, second;                /* of taps: from tap to tap, and to those of the second row */
-    const ln_requant *requant;             /* NULL: sums are stored */
+    const float *scale;                    /* of whole sums that become f32, which takes the least code here */
+    const ln_requant *requant;             /* otherwise; NULL: sums are stored */
     int64_t channel;
     const int32_t *high; /* sums over the high bytes of weights, if these are over the low ones */
     int64_t high_pixel, high_row;
@@ -192,6 +193,16 @@ static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const bool quad
                 if (R == 2) sum[1][p] = DWL_DOT(quads, sum[1][p], v, second);
             }
         }
+    }
+    if (t->scale != NULL) {
+        const vf scale = vf_load(t->scale);
+        LN_UNROLL
+        for (int p = 0; p < P; p++) {
+            float *to = (float *)(void *)(t->out + p * t->out_pixel);
+            vf_store(to, vf_mul(vf_from_vi(sum[0][p]), scale));
+            if (R == 2) vf_store(to + t->out_row / 4, vf_mul(vf_from_vi(sum[1][p]), scale));
+        }
+        return;
     }
     int32_t sums[2 * DWL_PIXELS * VF_WIDTH];
     LN_UNROLL
@@ -246,6 +257,9 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
                                   .pixel = w->stride[2] * width,
                                   .padded = d->padded,
                                   .second = row_taps,
+                                  .scale = finished && part == 0 && d->requant.output_dtype == LINNET_F32
+                                               ? d->requant.scale + channel
+                                               : NULL,
                                   .requant = finished ? &d->requant : NULL,
                                   .channel = channel,
                                   .high = part == 0 ? NULL : s->sums + d->row + at_pixel * d->channels + channel,
