@@ -73,13 +73,15 @@ void ln_depthwise_gradient_finish(const ln_call *call, const ln_buffers *b, int6
 
 ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
 void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_counts *counts); /* integers on x86 */
 bool ln_depthwise_can_float(const ln_call *call);
 bool ln_depthwise_can_integer(const ln_call *call);
+bool ln_depthwise_can_quads(const ln_call *call); /* 8-bit x, and weights that are i8 without their zero points */
 bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */
 linnet_status ln_depthwise_configure(ln_call *call);
 /* The same for kernels that multiply 8-bit inputs in 16 bits where they can. */
 linnet_status ln_depthwise_configure_narrow(ln_call *call);
-/* For kernels that multiply pairs of 16 bits, or also four of 8 bits. */
+/* For kernels that multiply and add two products of 16 bits at once, or four of 8 bits. */
 linnet_status ln_depthwise_configure_pairs(ln_call *call);
 linnet_status ln_depthwise_configure_quads(ln_call *call);
 void ln_depthwise_pack(const ln_call *call, void *packed);

@@ -1,14 +1,22 @@
-/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two or four
- * rows, so that one instruction multiplies and adds that many taps. Compiled per ISA, also alone for VNNI. Its plan is
- * in fast/tail/depthwise_plan.c. */
+/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two rows, or
+ * with VNNI of four, so that one instruction multiplies and adds that many taps. Compiled per ISA by longtail__<isa>.c,
+ * and by depthwise__avx512vnni.c. Its plan is in fast/tail/depthwise_plan.c. */
 #include "fast/tail/depthwise.h"
 #include "fast/tail/requant.inc.c"
 
-/* Sums that fit in registers besides weights: pixels of two rows. */
+/* Pixels of two rows whose sums fit in registers, besides weights. */
 #ifdef LN_SIMD_AVX512
 #define DWL_PIXELS 8
 #else
 #define DWL_PIXELS 4
+#endif
+/* Rows in a lane, and the sum of products of two lanes. */
+#ifdef __AVX512VNNI__
+#define DWL_GROUP 4
+#define DWL_DOT(sum, x, w) _mm512_dpbusd_epi32(sum, x, w)
+#else
+#define DWL_GROUP 2
+#define DWL_DOT(sum, x, w) vi_add_pairs(sum, x, w)
 #endif
 enum { DWL_MIX = 16 }; /* channels that are mixed at once */
 
@@ -29,8 +37,10 @@ static LN_ALWAYS_INLINE __m128i dwl_load(const char *p) { return _mm_loadu_si128
 
 static LN_ALWAYS_INLINE void dwl_store(int32_t *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
 
+#if DWL_GROUP == 4
 /* Mixes 16 elements of four rows of bytes. `flip` makes i8 unsigned. */
-static LN_ALWAYS_INLINE void dwl_mix_quads(const char *const *p, int64_t at, __m128i flip, int32_t *to) {
+static LN_ALWAYS_INLINE void dwl_mix_some(const int size, const char *const *p, int64_t at, __m128i flip, int32_t *to) {
+    (void)size;
     const __m128i a = _mm_xor_si128(dwl_load(p[0] + at), flip), b = _mm_xor_si128(dwl_load(p[1] + at), flip);
     const __m128i c = _mm_xor_si128(dwl_load(p[2] + at), flip), d = _mm_xor_si128(dwl_load(p[3] + at), flip);
     const __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
@@ -41,7 +51,8 @@ static LN_ALWAYS_INLINE void dwl_mix_quads(const char *const *p, int64_t at, __m
     dwl_store(to + 12, _mm_unpackhi_epi16(ef, gh));
 }
 
-/* Mixes 16 elements of two rows of bytes, which become 16 bits. */
+#else
+/* Mixes 16 elements of two rows of bytes, which become 16 bits. `flip` makes i8 unsigned. */
 static LN_ALWAYS_INLINE void dwl_mix_bytes(const char *const *p, int64_t at, __m128i flip, int32_t *to) {
     const __m128i a = _mm_xor_si128(dwl_load(p[0] + at), flip), b = _mm_xor_si128(dwl_load(p[1] + at), flip);
     const __m128i low = _mm_unpacklo_epi8(a, b), high = _mm_unpackhi_epi8(a, b);
@@ -67,19 +78,17 @@ static LN_ALWAYS_INLINE void dwl_mix_words(const char *const *p, int64_t at, int
     dwl_store(to + 12, _mm_unpackhi_epi16(c, d));
 }
 
-static LN_ALWAYS_INLINE void dwl_mix_some(const int group, const int size, const char *const *p, int64_t at,
-                                          __m128i flip, int32_t *to) {
-    if (group == 4)
-        dwl_mix_quads(p, at, flip, to);
-    else if (size == 1)
+static LN_ALWAYS_INLINE void dwl_mix_some(const int size, const char *const *p, int64_t at, __m128i flip, int32_t *to) {
+    if (size == 1)
         dwl_mix_bytes(p, at, flip, to);
     else
         dwl_mix_words(p, at, to);
 }
+#endif
 
 /* Mixes `columns` columns from input column `first` on of all groups of rows, channels [c, c + n). Columns and rows
  * outside the picture are padding. The lanes after the last channel have any elements of its row. */
-static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int group, const int size, int64_t first, int64_t columns,
+static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t first, int64_t columns,
                                      int64_t c, int64_t n) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
@@ -87,54 +96,47 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int group, const i
     const int64_t end = ((w->in[2] - 1) * d->x.s[2] + d->channels - c) * size; /* of a row */
     int32_t *to = s->lanes;
     for (int64_t g = 0; g < w->kernel[0] * d->per_plane; g++) {
-        const char *rows[4] = {s->line, s->line, s->line, s->line};
-        int64_t steps[4] = {0};
+        const char *rows[DWL_GROUP];
+        int64_t steps[DWL_GROUP];
         const int64_t z = s->z * w->stride[0] - w->pad_begin[0] + g / d->per_plane * w->dilation[0];
-        for (int r = 0; r < group; r++) {
-            const int64_t j = g % d->per_plane * group + r,
+        for (int r = 0; r < DWL_GROUP; r++) {
+            const int64_t j = g % d->per_plane * DWL_GROUP + r,
                           y = s->y * w->stride[1] - w->pad_begin[1] + j * w->dilation[1];
-            if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1] || j >= d->taps_high) continue;
-            rows[r] = s->x + (z * d->x.s[0] + y * d->x.s[1] + c) * size;
-            steps[r] = d->x.s[2] * size;
+            const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && j < d->taps_high;
+            rows[r] = inside ? s->x + (z * d->x.s[0] + y * d->x.s[1] + c) * size : s->line;
+            steps[r] = inside ? d->x.s[2] * size : 0;
         }
         for (int64_t ix = first; ix < first + columns; ix++, to += d->block) {
             if (ix < 0 || ix >= w->in[2]) {
                 for (int64_t i = 0; i < n; i += VF_WIDTH) vi_store(to + i, vi_set1(d->lane_padding));
                 continue;
             }
-            const char *p[4] = {rows[0] + ix * steps[0], rows[1] + ix * steps[1], rows[2] + ix * steps[2],
-                                rows[3] + ix * steps[3]};
+            const char *p[DWL_GROUP];
+            LN_UNROLL
+            for (int r = 0; r < DWL_GROUP; r++) p[r] = rows[r] + ix * steps[r];
             const int64_t bytes = n * size, left = end - ix * d->x.s[2] * size;
             int64_t at = 0;
             for (; at < bytes && at + DWL_MIX * size <= left; at += DWL_MIX * size)
-                dwl_mix_some(group, size, p, at, flip, to + at / size);
+                dwl_mix_some(size, p, at, flip, to + at / size);
             if (at < bytes) { /* the last of the row, which nothing may be read behind */
-                char last[4][DWL_MIX * 2];
-                const char *copies[4] = {last[0], last[1], last[2], last[3]};
-                for (int r = 0; r < group; r++) memcpy(last[r], p[r] + at, (size_t)(left - at));
-                dwl_mix_some(group, size, copies, 0, flip, to + at / size);
+                char last[DWL_GROUP][DWL_MIX * 2];
+                for (int r = 0; r < DWL_GROUP; r++) p[r] = memcpy(last[r], p[r] + at, (size_t)(left - at));
+                dwl_mix_some(size, p, 0, flip, to + at / size);
             }
         }
     }
 }
 
-static void dwl_quads(const dwl_span *s, int64_t first, int64_t columns, int64_t c, int64_t n) {
-    dwl_mix(s, 4, 1, first, columns, c, n);
-}
 static void dwl_bytes(const dwl_span *s, int64_t first, int64_t columns, int64_t c, int64_t n) {
-    dwl_mix(s, 2, 1, first, columns, c, n);
+    dwl_mix(s, 1, first, columns, c, n);
 }
+#if DWL_GROUP == 2
 static void dwl_words(const dwl_span *s, int64_t first, int64_t columns, int64_t c, int64_t n) {
-    dwl_mix(s, 2, 2, first, columns, c, n);
+    dwl_mix(s, 2, first, columns, c, n);
 }
+#endif
 
 /* ---- products ---- */
-
-#ifdef __AVX512VNNI__
-#define DWL_DOT(quads, sum, x, w) ((quads) ? _mm512_dpbusd_epi32(sum, x, w) : _mm512_dpwssd_epi32(sum, x, w))
-#else
-#define DWL_DOT(quads, sum, x, w) ((void)(quads), vi_add_pairs(sum, x, w))
-#endif
 
 /* Where a tile reads and writes. Distances are in elements, those of `out` in bytes. */
 typedef struct dwl_tile {
@@ -177,7 +179,7 @@ static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pix
 }
 
 /* Computes P pixels of R rows for the channels of a vector. */
-static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const bool quads, const dwl_tile *t) {
+static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const dwl_tile *t) {
     vi sum[2][DWL_PIXELS];
     const int32_t *w = t->taps;
     LN_UNROLL
@@ -189,8 +191,8 @@ static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const bool quad
             LN_UNROLL
             for (int p = 0; p < P; p++) {
                 const vi v = vi_load(in + p * t->pixel);
-                sum[0][p] = DWL_DOT(quads, sum[0][p], v, first);
-                if (R == 2) sum[1][p] = DWL_DOT(quads, sum[1][p], v, second);
+                sum[0][p] = DWL_DOT(sum[0][p], v, first);
+                if (R == 2) sum[1][p] = DWL_DOT(sum[1][p], v, second);
             }
         }
     }
@@ -213,31 +215,21 @@ static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const bool quad
     dwl_finish(t, sums, R, P);
 }
 
-#define DWL_INSTANCES(name, quads)                                                                                     \
-    static void name##_single(const dwl_tile *t) { dwl_block(1, 1, quads, t); }                                        \
-    static void name##_single2(const dwl_tile *t) { dwl_block(1, 2, quads, t); }                                       \
-    static void name##_block(const dwl_tile *t) { dwl_block(DWL_PIXELS, 1, quads, t); }                                \
-    static void name##_block2(const dwl_tile *t) { dwl_block(DWL_PIXELS, 2, quads, t); }
-DWL_INSTANCES(dwl_pair, false)
-#ifdef __AVX512VNNI__
-DWL_INSTANCES(dwl_quad, true)
-#endif
+static void dwl_single(const dwl_tile *t) { dwl_block(1, 1, t); }
+static void dwl_single_pair(const dwl_tile *t) { dwl_block(1, 2, t); }
+static void dwl_pixels(const dwl_tile *t) { dwl_block(DWL_PIXELS, 1, t); }
+static void dwl_pixels_pair(const dwl_tile *t) { dwl_block(DWL_PIXELS, 2, t); }
 
 /* Computes output pixels [ox, ox + pixels) of channels [c, c + n) from mixed rows. */
 static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights, int64_t ox, int64_t pixels, int64_t c,
                          int64_t n, int64_t columns) {
-    static void (*const blocks[][4])(const dwl_tile *) = {
-        {dwl_pair_single, dwl_pair_single2, dwl_pair_block, dwl_pair_block2},
-#ifdef __AVX512VNNI__
-        {dwl_quad_single, dwl_quad_single2, dwl_quad_block, dwl_quad_block2},
-#endif
-    };
+    static void (*const blocks[])(const dwl_tile *) = {dwl_single, dwl_single_pair, dwl_pixels, dwl_pixels_pair};
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
     const int64_t groups = w->kernel[0] * d->per_plane, width = d->block, row_taps = groups * w->kernel[2] * d->padded;
     const bool whole = pixels >= DWL_PIXELS;
     const int64_t step = whole ? DWL_PIXELS : 1;
-    void (*const block)(const dwl_tile *) = blocks[d->group / 4][2 * whole + s->rows - 1];
+    void (*const block)(const dwl_tile *) = blocks[2 * whole + s->rows - 1];
     for (int part = 0; part < d->parts; part++) {
         const bool finished = d->finished && part == d->parts - 1;
         const int64_t size = finished ? (int64_t)ln_dtype_size(d->requant.output_dtype) : 4;
@@ -279,16 +271,19 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
 static void dwl_rows(const dwl_span *s, const ln_depthwise_weights *weights) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
-    void (*const mix)(const dwl_span *, int64_t, int64_t, int64_t, int64_t) = d->group == 4 ? dwl_quads
-                                                                              : d->wide     ? dwl_words
-                                                                                            : dwl_bytes;
     for (int64_t c = 0; c < d->channels; c += d->block)
         for (int64_t ox = 0; ox < w->out[2]; ox += d->span) {
             /* A last block that does not fill a vector begins early. */
             const int64_t from = ln_max(0, ln_min(c, d->channels - VF_WIDTH));
             const int64_t n = ln_min(d->block, d->channels - from), pixels = ln_min(d->span, w->out[2] - ox);
             const int64_t columns = (pixels - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;
-            mix(s, ox * w->stride[2] - w->pad_begin[2], columns, from, n);
+            const int64_t first = ox * w->stride[2] - w->pad_begin[2];
+#if DWL_GROUP == 2
+            if (d->wide)
+                dwl_words(s, first, columns, from, n);
+            else
+#endif
+                dwl_bytes(s, first, columns, from, n);
             dwl_products(s, weights, ox, pixels, from, n, columns);
         }
 }
@@ -371,12 +366,16 @@ static linnet_status dwl_run(const ln_call *call, const ln_buffers *b, int phase
     return LINNET_OK;
 }
 
-const ln_kernel_code LN_SIMD_NAME(ln_depthwise_integer) = {.can = ln_depthwise_can_integer,
-                                                           .cost = ln_depthwise_cost,
-#ifdef __AVX512VNNI__
-                                                           .configure = ln_depthwise_configure_quads,
+#if DWL_GROUP == 4
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_dot) = {.can = ln_depthwise_can_quads,
+                                                       .cost = ln_depthwise_cost_lanes,
+                                                       .configure = ln_depthwise_configure_quads,
+                                                       .pack = ln_depthwise_pack,
+                                                       .run = dwl_run};
 #else
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_integer) = {.can = ln_depthwise_can_integer,
+                                                           .cost = ln_depthwise_cost_lanes,
                                                            .configure = ln_depthwise_configure_pairs,
-#endif
                                                            .pack = ln_depthwise_pack,
                                                            .run = dwl_run};
+#endif

@@ -33,6 +33,13 @@ static bool shape_fits(const ln_call *call) {
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
 }
 
+/* Whether sums become results as floats: f32, or small integers by float_rne. */
+static bool by_floats(const ln_call *call) {
+    const int to = result_of(call)->dtype;
+    return to == LINNET_F32 || (((const ln_conv_attributes *)call->attributes)->requant == LN_REQUANT_FLOAT_RNE &&
+                                (to == LINNET_I8 || to == LINNET_U8 || to == LINNET_I16));
+}
+
 void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     const bool floats = ln_dtype_is_float(x->dtype);
@@ -47,6 +54,18 @@ void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     /* A single channel leaves most lanes of the vectors empty. The matrix product is better, because its taps are
        contiguous. */
     if (w->dims[0] == 1 && w->dims[w->rank - 1] >= 4 && floats) ln_scale_products(counts, 5);
+}
+
+void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
+    const double results = (double)ln_count(result_of(call));
+    const int64_t lanes = kernel->needs & LN_AVX512 ? 16 : kernel->needs & LN_AVX2 ? 8 : 4;
+    /* A vector takes as long if it is not full, for results that tiles convert. */
+    const double fill = by_floats(call) ? (double)(ln_ceil_div(w->dims[0], lanes) * lanes) / (double)ln_max(w->dims[0], 1)
+                                        : ln_short_lines(kernel, w->dims[0]);
+    ln_scale_products(counts, (w->dtype == LINNET_I16 ? 8 : 4) * fill);
+    counts->work[LN_RATE_MAP] += results * (by_floats(call) ? 2 : 4) + (double)ln_count(x) * 2;
+    counts->work[LN_RATE_MOVE] += 1300;
 }
 
 bool ln_depthwise_can_float(const ln_call *call) {
@@ -77,6 +96,14 @@ bool ln_depthwise_can_integer(const ln_call *call) {
     for (int i = 2; i < w->rank; i++) taps *= w->dims[i];
     /* The sum of the taps alone must fit in 32 bits: |x - zero| < 2^17, |w - zero| < 2^9, and so its parts. */
     return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call) && zero_fits(x);
+}
+
+bool ln_depthwise_can_quads(const ln_call *call) {
+    const ln_tensor *w = &call->inputs[1];
+    if (call->inputs[0].dtype == LINNET_I16 || !ln_depthwise_can_integer(call)) return false;
+    for (int64_t i = 0; w->quant->zero != NULL && i < w->quant->count; i++)
+        if (w->quant->zero[i] != (w->dtype == LINNET_U8 ? 128 : 0)) return false;
+    return w->dtype == LINNET_I8 || w->quant->zero != NULL;
 }
 
 static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {
@@ -149,13 +176,6 @@ static int narrow_of(const ln_depthwise *d, int dtype) {
     return r->mode == LN_REQUANT_TFLITE ? LN_NARROW_FIXED : LN_NARROW_SUMS;
 }
 
-/* Whether all weights less their zero points are i8. */
-static bool taps_are_bytes(const ln_depthwise *d, int dtype) {
-    for (int64_t c = 0; c < d->channels; c++)
-        if (ln_requant_w_zero(&d->requant, c) != (dtype == LINNET_U8 ? 128 : 0)) return false;
-    return dtype == LINNET_I8 || dtype == LINNET_U8;
-}
-
 /* Whether biases are at most 2^52 (that of quantized dead channels), so that their sums with the taps are exact in f64. */
 static bool biases_are_exact(const ln_call *call) {
     const ln_tensor *bias = &call->inputs[2];
@@ -167,30 +187,23 @@ static bool biases_are_exact(const ln_call *call) {
     return true;
 }
 
-/* Whether sums become results as floats: f32, or small integers by float_rne. */
-static bool by_floats(const ln_call *call) {
-    const int to = result_of(call)->dtype;
-    return to == LINNET_F32 || (((const ln_conv_attributes *)call->attributes)->requant == LN_REQUANT_FLOAT_RNE &&
-                                (to == LINNET_I8 || to == LINNET_U8 || to == LINNET_I16));
-}
-
 /* Groups of taps, and the memory for lanes of 24 kB at a time, which stay in L1. */
 static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     enum { LANE_BYTES = 24 << 10, LEAST_PIXELS = 8 };
     const ln_window *w = &d->window;
     const int x = call->inputs[0].dtype;
     d->wide = x == LINNET_I16;
-    d->group = group == 4 && !d->wide && taps_are_bytes(d, call->inputs[1].dtype) ? 4 : 2;
-    d->per_plane = ln_ceil_div(w->kernel[1], d->group);
+    d->group = group;
+    d->per_plane = ln_ceil_div(w->kernel[1], group);
     /* A second output row reads one more row of the input. It is computed too if no group is needed for that. */
     const bool second = w->out[1] > 1 && w->stride[1] == 1 && w->dilation[1] == 1 &&
-                        ln_ceil_div(w->kernel[1] + 1, d->group) == d->per_plane;
+                        ln_ceil_div(w->kernel[1] + 1, group) == d->per_plane;
     d->rows = second ? 2 : 1;
     d->taps_high = w->kernel[1] + second;
     d->tap_rows = w->kernel[0] * d->per_plane * d->rows;
     const int32_t zero = d->requant.x_zero, stored = x == LINNET_I8 ? zero + 128 : zero;
     d->x_zero_byte = zero & 255;
-    d->lane_padding = d->wide ? 0 : stored * (d->group == 4 ? 0x01010101 : 0x00010001);
+    d->lane_padding = d->wide ? 0 : stored * (group == 4 ? 0x01010101 : 0x00010001);
     d->finished = d->sums_fit && by_floats(call);
     d->exact = d->requant.output_dtype == LINNET_F32 && !d->sums_fit && biases_are_exact(call);
     const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->per_plane;
