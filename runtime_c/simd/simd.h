@@ -24,12 +24,12 @@
  *          vi_iota(): 0, 1, 2, ...;  vi_reduce_add(v)
  *          vi_add_pairs(sum, a, b): sum + the two products of the 16-bit halves of each lane (x86 only)
  *          vi_max_i8 vi_max_u8 vi_max_i16: of 8-bit or 16-bit lanes in the same bits (not in plain C)
- * Convert: vf_from_vi; vf_from_parts(high, low): 256 * high + low, rounded once; vf_from_wide(high, low, more): the same
- * with numbers of f64 added, below 2^53 together (x86 only); vi_from_vf (half to even; |x| < 2^31
- * or it is unspecified); vi_trunc_vf (same range); vf_as_vi and vi_as_vf keep bits Memory of narrower types, each also
- * with _partial(p, n) or _partial(p, n, v): vi_load_i8 vi_load_u8 vi_load_i16 vi_load_u16: widened vi_store_i8
- * vi_store_u8 vi_store_i16 vi_store_u16: saturated (any int32) vf_load_f16 vf_load_bf16 (from uint16_t): exact;
- * vf_store_f16 vf_store_bf16: half to even */
+ * Convert: vf_from_vi; vf_from_parts(high, low): 256 * high + low, rounded once; vf_from_wide(high, low, more): the
+ * same with numbers of f64 added, below 2^53 together (x86 only); vi_from_vf (half to even; |x| < 2^31 or it is
+ * unspecified); vi_trunc_vf (same range); vf_as_vi and vi_as_vf keep bits Memory of narrower types, each also with
+ * _partial(p, n) or _partial(p, n, v): vi_load_i8 vi_load_u8 vi_load_i16 vi_load_u16: widened vi_store_i8 vi_store_u8
+ * vi_store_i16 vi_store_u16: saturated (any int32) vf_load_f16 vf_load_bf16 (from uint16_t): exact; vf_store_f16
+ * vf_store_bf16: half to even */
 
 #include "kernel/kernel.h"
 

@@ -35,10 +35,9 @@ static inline __m256 vf_eight_from_wide(__m256i high, __m256i low, const double 
 }
 static inline vf vf_from_wide(vi high, vi low, const double *more) {
     const __m256 first = vf_eight_from_wide(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low), more);
-    return _mm512_insertf32x8(_mm512_castps256_ps512(first),
-                              vf_eight_from_wide(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1),
-                                                 more + 8),
-                              1);
+    return _mm512_insertf32x8(
+        _mm512_castps256_ps512(first),
+        vf_eight_from_wide(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1), more + 8), 1);
 }
 static inline vi vi_from_vf(vf a) { return _mm512_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm512_cvttps_epi32(a); }

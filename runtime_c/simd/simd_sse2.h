@@ -30,8 +30,8 @@ static inline __m128 vf_two_from_wide(vi high, vi low, const double *more) {
     return _mm_cvtpd_ps(_mm_add_pd(v, _mm_loadu_pd(more)));
 }
 static inline vf vf_from_wide(vi high, vi low, const double *more) {
-    return _mm_movelh_ps(vf_two_from_wide(high, low, more), vf_two_from_wide(_mm_unpackhi_epi64(high, high),
-                                                                            _mm_unpackhi_epi64(low, low), more + 2));
+    return _mm_movelh_ps(vf_two_from_wide(high, low, more),
+                         vf_two_from_wide(_mm_unpackhi_epi64(high, high), _mm_unpackhi_epi64(low, low), more + 2));
 }
 static inline vi vi_from_vf(vf a) { return _mm_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm_cvttps_epi32(a); }

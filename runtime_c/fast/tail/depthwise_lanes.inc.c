@@ -1,15 +1,9 @@
-/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two rows, or
- * with VNNI of four, so that one instruction multiplies and adds that many taps. Compiled per ISA by longtail__<isa>.c,
- * and by depthwise__avx512vnni.c. Its plan is in fast/tail/depthwise_plan.c. */
+/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two rows,
+ * or with VNNI of four, so that one instruction multiplies and adds that many taps. Compiled per ISA by
+ * longtail__<isa>.c, and by depthwise__avx512vnni.c. Its plan is in fast/tail/depthwise_plan.c. */
 #include "fast/tail/depthwise.h"
 #include "fast/tail/requant.inc.c"
 
-/* Pixels of two rows whose sums fit in registers, besides weights. */
-#ifdef LN_SIMD_AVX512
-#define DWL_PIXELS 8
-#else
-#define DWL_PIXELS 4
-#endif
 /* Rows in a lane, and the sum of products of two lanes. */
 #ifdef __AVX512VNNI__
 #define DWL_GROUP 4
@@ -18,7 +12,10 @@
 #define DWL_GROUP 2
 #define DWL_DOT(sum, x, w) vi_add_pairs(sum, x, w)
 #endif
-enum { DWL_MIX = 16 }; /* channels that are mixed at once */
+enum {
+    DWL_PIXELS = 4, /* whose sums for two rows fit in the registers of every ISA, besides weights */
+    DWL_MIX = 16    /* channels that are mixed at once */
+};
 
 /* What a thread computes at a time: `rows` output rows. */
 typedef struct dwl_span {
@@ -88,8 +85,8 @@ static LN_ALWAYS_INLINE void dwl_mix_some(const int size, const char *const *p, 
 
 /* Mixes `columns` columns from input column `first` on of all groups of rows, channels [c, c + n). Columns and rows
  * outside the picture are padding. The lanes after the last channel have any elements of its row. */
-static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t first, int64_t columns,
-                                     int64_t c, int64_t n) {
+static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t first, int64_t columns, int64_t c,
+                                     int64_t n) {
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
     const __m128i flip = _mm_set1_epi8(d->x_u8 ? 0 : INT8_MIN);
@@ -115,13 +112,14 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
             LN_UNROLL
             for (int r = 0; r < DWL_GROUP; r++) p[r] = rows[r] + ix * steps[r];
             const int64_t bytes = n * size, left = end - ix * d->x.s[2] * size;
-            int64_t at = 0;
-            for (; at < bytes && at + DWL_MIX * size <= left; at += DWL_MIX * size)
-                dwl_mix_some(size, p, at, flip, to + at / size);
-            if (at < bytes) { /* the last of the row, which nothing may be read behind */
+            for (int64_t at = 0; at < bytes; at += DWL_MIX * size) {
                 char last[DWL_GROUP][DWL_MIX * 2];
-                for (int r = 0; r < DWL_GROUP; r++) p[r] = memcpy(last[r], p[r] + at, (size_t)(left - at));
-                dwl_mix_some(size, p, 0, flip, to + at / size);
+                int64_t from = at;
+                if (at + DWL_MIX * size > left) { /* the last of the row, which nothing may be read behind */
+                    for (int r = 0; r < DWL_GROUP; r++) p[r] = memcpy(last[r], p[r] + at, (size_t)(left - at));
+                    from = 0;
+                }
+                dwl_mix_some(size, p, from, flip, to + at / size);
             }
         }
     }
@@ -288,13 +286,22 @@ static void dwl_rows(const dwl_span *s, const ln_depthwise_weights *weights) {
         }
 }
 
+/* Copies a row of results that tiles have converted. */
+static void dwl_copy(const ln_depthwise *d, const char *row, char *y) {
+    const int64_t size = (int64_t)ln_dtype_size(d->requant.output_dtype), bytes = d->channels * size;
+    const int64_t pixels = d->y.s[2] == d->channels ? d->window.out[2] : 1;
+    for (int64_t ox = 0; ox < d->window.out[2]; ox += pixels)
+        memcpy(y + ox * d->y.s[2] * size, row + ox * bytes, (size_t)(pixels * bytes));
+}
+
+#if DWL_GROUP == 2
 /* Adds biases that may exceed 32 bits to the sums of a pixel, in f64, which is exact; then rounds once to f32. */
 static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *sums, const int32_t *low, float *y) {
     int64_t c = 0;
     for (; c + VF_WIDTH <= r->channels; c += VF_WIDTH) {
         const vi sum = vi_load(sums + c);
-        const vf v = low == NULL ? vf_from_wide(vi_zero(), sum, bias + c)
-                                 : vf_from_wide(sum, vi_load(low + c), bias + c);
+        const vf v =
+            low == NULL ? vf_from_wide(vi_zero(), sum, bias + c) : vf_from_wide(sum, vi_load(low + c), bias + c);
         vf_store(y + c, vf_mul(v, vf_load(r->scale + c)));
     }
     for (; c < r->channels; c++) {
@@ -311,13 +318,6 @@ static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_dep
     const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
     const int64_t pixel = call->epilogue != NULL ? d->channels * 4 : d->y.s[2] * size;
     char *to = call->epilogue != NULL ? (char *)row : y;
-    if (d->finished) {
-        const bool dense = pixel == d->channels * size;
-        const int64_t bytes = d->channels * size;
-        for (int64_t ox = 0; ox < pixels && to != (char *)row; ox += dense ? pixels : 1)
-            memcpy(to + ox * pixel, (const char *)row + ox * bytes, (size_t)(bytes * (dense ? pixels : 1)));
-        return;
-    }
     if (d->sums_fit) {
         requant_pixels(r, sums, low, pixels, to, pixel);
         return;
@@ -332,6 +332,7 @@ static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_dep
             }
     }
 }
+#endif
 
 static linnet_status dwl_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                              int thread) {
@@ -356,8 +357,11 @@ static linnet_status dwl_run(const ln_call *call, const ln_buffers *b, int phase
         dwl_rows(&s, &weights);
         for (int64_t r = 0; r < s.rows; r++) {
             int32_t *sums = s.sums + r * d->parts * d->row;
-            dwl_requant(call, d, &weights, sums,
-                        (char *)b->outputs[0] + (n * d->y.n + s.z * d->y.s[0] + (s.y + r) * d->y.s[1]) * y_size);
+            char *y = (char *)b->outputs[0] + (n * d->y.n + s.z * d->y.s[0] + (s.y + r) * d->y.s[1]) * y_size;
+            if (d->finished && call->epilogue == NULL) dwl_copy(d, (const char *)sums, y);
+#if DWL_GROUP == 2
+            if (!d->finished) dwl_requant(call, d, &weights, sums, y);
+#endif
             if (d->apply)
                 ln_epilogue_apply(call, b, (item + r) * w->out[2], w->out[2], 0, d->channels, (float *)(void *)sums,
                                   d->channels);

@@ -61,8 +61,9 @@ void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_co
     const double results = (double)ln_count(result_of(call));
     const int64_t lanes = kernel->needs & LN_AVX512 ? 16 : kernel->needs & LN_AVX2 ? 8 : 4;
     /* A vector takes as long if it is not full, for results that tiles convert. */
-    const double fill = by_floats(call) ? (double)(ln_ceil_div(w->dims[0], lanes) * lanes) / (double)ln_max(w->dims[0], 1)
-                                        : ln_short_lines(kernel, w->dims[0]);
+    const double fill = by_floats(call)
+                            ? (double)(ln_ceil_div(w->dims[0], lanes) * lanes) / (double)ln_max(w->dims[0], 1)
+                            : ln_short_lines(kernel, w->dims[0]);
     ln_scale_products(counts, (w->dtype == LINNET_I16 ? 8 : 4) * fill);
     counts->work[LN_RATE_MAP] += results * (by_floats(call) ? 2 : 4) + (double)ln_count(x) * 2;
     counts->work[LN_RATE_MOVE] += 1300;
@@ -100,7 +101,7 @@ bool ln_depthwise_can_integer(const ln_call *call) {
 
 bool ln_depthwise_can_quads(const ln_call *call) {
     const ln_tensor *w = &call->inputs[1];
-    if (call->inputs[0].dtype == LINNET_I16 || !ln_depthwise_can_integer(call)) return false;
+    if (call->inputs[0].dtype == LINNET_I16 || !by_floats(call) || !ln_depthwise_can_integer(call)) return false;
     for (int64_t i = 0; w->quant->zero != NULL && i < w->quant->count; i++)
         if (w->quant->zero[i] != (w->dtype == LINNET_U8 ? 128 : 0)) return false;
     return w->dtype == LINNET_I8 || w->quant->zero != NULL;
@@ -176,7 +177,8 @@ static int narrow_of(const ln_depthwise *d, int dtype) {
     return r->mode == LN_REQUANT_TFLITE ? LN_NARROW_FIXED : LN_NARROW_SUMS;
 }
 
-/* Whether biases are at most 2^52 (that of quantized dead channels), so that their sums with the taps are exact in f64. */
+/* Whether biases are at most 2^52 (that of quantized dead channels), so that their sums with the taps are exact in f64.
+ */
 static bool biases_are_exact(const ln_call *call) {
     const ln_tensor *bias = &call->inputs[2];
     for (int64_t c = 0; has_bias(call) && c < bias->dims[0]; c++) {
@@ -207,7 +209,8 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     d->finished = d->sums_fit && by_floats(call);
     d->exact = d->requant.output_dtype == LINNET_F32 && !d->sums_fit && biases_are_exact(call);
     const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->per_plane;
-    d->block = (int64_t)ln_round_up((size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, LN_DEPTHWISE_BLOCK)), LN_DEPTHWISE_LANES);
+    d->block = (int64_t)ln_round_up((size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, LN_DEPTHWISE_BLOCK)),
+                                    LN_DEPTHWISE_LANES);
     const int64_t fits = (LANE_BYTES / 4 / (groups * d->block) - reach) / w->stride[2] + 1;
     const int64_t pixels = ln_max(w->out[2], 1);
     d->span = ln_ceil_div(pixels, ln_ceil_div(pixels, ln_max(LEAST_PIXELS, fits)));
@@ -279,8 +282,7 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
         }
         if (!d->in_place) call->scratch_thread += (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels);
     }
-    if (d->widen)
-        call->scratch_thread += (size_t)(d->tap_rows * g->in[2] * d->channels) * sizeof(float);
+    if (d->widen) call->scratch_thread += (size_t)(d->tap_rows * g->in[2] * d->channels) * sizeof(float);
     return LINNET_OK;
 }
 

@@ -1,5 +1,5 @@
-/* inline.h - what the kernels of fast/tail ask of the compiler: functions that it inlines or does not, and loops that it
- * unrolls. */
+/* inline.h - what the kernels of fast/tail ask of the compiler: functions that it inlines or does not, and loops that
+ * it unrolls. */
 #ifndef LN_TAIL_INLINE_H
 #define LN_TAIL_INLINE_H
 
