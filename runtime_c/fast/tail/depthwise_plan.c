@@ -205,7 +205,7 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     d->tap_rows = w->kernel[0] * d->per_plane * d->rows;
     const int32_t zero = d->requant.x_zero, stored = x == LINNET_I8 ? zero + 128 : zero;
     d->x_zero_byte = zero & 255;
-    d->lane_padding = d->wide ? 0 : stored * (group == 4 ? 0x01010101 : 0x00010001);
+    d->lane_padding = d->wide ? 0 : (int32_t)((uint32_t)stored * (group == 4 ? 0x01010101u : 0x00010001u));
     d->finished = d->sums_fit && by_floats(call);
     d->exact = d->requant.output_dtype == LINNET_F32 && !d->sums_fit && biases_are_exact(call);
     const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->per_plane;
