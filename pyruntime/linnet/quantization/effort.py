@@ -29,7 +29,7 @@ _WIDE = {
     "f16": ("f32",),
     "bf16": ("f32",),
 }  # schemes for layers that need more bits
-_SAMPLES = {"normal": 12, "best": 32}  # on which outputs are compared
+_SAMPLES = {"normal": 24, "best": 48}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples at least
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
