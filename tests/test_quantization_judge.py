@@ -46,7 +46,7 @@ def judged(kind: str, noise: np.ndarray) -> tuple[Judge, Nearness]:
 @pytest.mark.parametrize("kind", ["classes", "scores", "integers", "values"])
 def test_an_equal_graph_is_near(kind: str) -> None:
     _, near = judged(kind, np.zeros((4, 6)))
-    assert near.error == 0.0 and near.excess == 0.0
+    assert near.error == 0.0 and near.excess == 1.0
 
 
 @pytest.mark.parametrize(("kind", "axis"), [("classes", 1), ("scores", -1), ("integers", None), ("values", None)])
@@ -70,7 +70,7 @@ def test_scores_are_compared_with_a_half() -> None:
     noise[:, 0] = -50.0
     judge, near = judged("scores", noise)
     high = np.stack(judge.wanted["y"]) > 0.5
-    assert near.excess >= high[:, :, 0].sum() / high.sum() / 0.01 > 1
+    assert near.excess >= high[:, :, 0].sum() / high.sum() / 0.006 > 1
 
 
 def test_values_are_compared_with_what_changes_in_them() -> None:

@@ -154,12 +154,7 @@ class Search:
     def _widen(self, best: Graph, judge: Judge, least: Nearness) -> tuple[Graph, Nearness]:
         """Gives more bits to the layers that add the largest errors."""
         user, kept = self.overrides, self.quantizers
-        layers = [
-            n
-            for quantizer in kept
-            for n in (quantizer.integer_nodes if self.dtype in LIMITS else quantizer.old.nodes)
-            if quantizer.modes[n] == self.dtype
-        ]
+        layers = [n for quantizer in kept for n in quantizer.old.nodes if quantizer.modes[n] == self.dtype]
 
         def compare(table: Table, samples: int | None) -> Nearness:
             self.overrides = table

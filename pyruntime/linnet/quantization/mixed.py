@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from linnet.ir import traits
 from linnet.ir.function import Node
 from linnet.quantization.judge import Nearness
-from linnet.quantization.scheme import row_name
+from linnet.quantization.scheme import INTEGER_OPS, row_name
 from linnet.quantization.table import Row, Table, TensorRow
 
 _PARTS = 24  # that are quantized alone
@@ -32,7 +32,7 @@ def rows(names: Sequence[str], scheme: str) -> list[Row | TensorRow]:
 
 def products(node: Node) -> float:
     """The number of products of a layer with constant weights, as far as shapes say; a transposed convolution has fewer."""
-    w = node.inputs[1] if len(node.inputs) > 1 else None
+    w = node.inputs[1] if node.op in INTEGER_OPS and len(node.inputs) > 1 else None
     shape = node.outputs[0].static_shape
     if w is None or w.data is None or shape is None:
         return 1.0
