@@ -50,11 +50,11 @@ def dumped(report: Report) -> str:
     return f'{head[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
 
 
-def read(path: Path = JSON) -> Report | None:
+def read() -> Report | None:
     """The committed report; None if there is none yet."""
-    if not path.is_file():
+    if not JSON.is_file():
         return None
-    found: Report = json.loads(path.read_text())
+    found: Report = json.loads(JSON.read_text())
     return found
 
 
@@ -165,7 +165,8 @@ def _difference(row: Row, _best: float) -> str:
 
 def _engines(report: Report) -> list[str]:
     lines = ["### Engines", "", "| engine | version | installed in, s | environment, MB |", "|---|---|---|---|"]
-    for engine, facts in report["engines"].items():
+    for engine in names(report, "engine"):
+        facts = report["engines"][engine]
         seconds, size = facts.get("seconds"), facts.get("megabytes")
         version = facts.get("version", "cannot be installed")
         lines.append(f"| {engine} | {version} | {'-' if seconds is None else f'{seconds:.0f}'} | {size or '-'} |")
