@@ -105,6 +105,20 @@ def test_engines_take_turns() -> None:
     assert [len(case.rounds) for case in cases] == [2, 2, 2, 0]
 
 
+def test_other_results_are_a_failure() -> None:
+    """Of a converter that misread the network. At int8, more is allowed."""
+    cases = [Case("a", "linnet", 1), Case("a_int8", "linnet", 1), Case("b_int8", "linnet", 1)]
+    differences = {"a": 0.03, "a_int8": 0.03, "b_int8": 1.1}  # of a range of 2
+
+    def work(case: Case, seconds: float) -> dict[str, Any]:
+        return figures(case.engine, difference=differences[case.network])
+
+    measure.interleave(cases, 1, 0.1, work=work, others=lambda: IDLE)
+    assert [case.error.split(":")[-1] for case in cases] == [
+        " the largest difference is 0.015 of the range", "", " the largest difference is 0.55 of the range"
+    ]  # fmt: skip
+
+
 def test_figures_of_rounds_are_combined() -> None:
     case = Case("a", "linnet", 1)
     case.rounds = [figures("linnet", min_ms=2.0, median_ms=3.0, share=0.99, difference=1e-3),

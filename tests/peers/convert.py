@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,17 +91,16 @@ def _of_module(engine: str, environment: str, suffix: str) -> Callable[[Network]
         base = network.base or network
         path = _converted(environment) / f"{network.onnx.stem}{suffix}"
         if not path.is_file():
-            work = _converted(environment, "work")
-            samples = work / "samples.npy"
-            if network.int8:
-                np.save(samples, base.samples())
-            asked = {
-                "engine": engine, "folder": str(_pnnx(base)), "input": str(base.input()), "out": str(path),
-                "samples": str(samples) if network.int8 else "",
-            }  # fmt: skip
-            command = [str(environments.program(environment)), "-m", "tests.peers.from_pnnx", json.dumps(asked)]
-            _run(command, ROOT)
-            shutil.rmtree(work)
+            with tempfile.TemporaryDirectory(prefix="linnet-peers-") as temporary:
+                samples = Path(temporary, "samples.npy")
+                if network.int8:
+                    np.save(samples, base.samples())
+                asked = {
+                    "engine": engine, "folder": str(_pnnx(base)), "input": str(base.input()), "out": str(path),
+                    "samples": str(samples) if network.int8 else "",
+                }  # fmt: skip
+                command = [str(environments.program(environment)), "-m", "tests.peers.from_pnnx", json.dumps(asked)]
+                _run(command, ROOT)
         return path
 
     return make

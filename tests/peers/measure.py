@@ -26,6 +26,10 @@ _ONEDNN = {
     "avx512": "AVX512_CORE",
     "avx512vnni": "AVX512_CORE_VNNI",
 }  # the names in OpenVINO
+_WRONG = {
+    False: 0.01,
+    True: 0.5,
+}  # by whether a network is int8: a difference, as a part of the range, that is no rounding
 _LEAST = ("min_ms", "load_ms", "cold_ms", "peak_mb")  # of rounds the least one counts; of others the median
 
 
@@ -162,6 +166,7 @@ def _measured(case: Case, seconds: float, busy: bool, work: Work, others: Callab
     try:
         for _ in range(1 if busy else 3):
             found = work(case, seconds)
+            _refuse_wrong(case, found)
             if found["share"] >= load.LEAST_SHARE:
                 break
     except Unavailable as error:
@@ -171,6 +176,13 @@ def _measured(case: Case, seconds: float, busy: bool, work: Work, others: Callab
     if not busy:
         load.refuse_share(str(case), found["share"], others())
     case.rounds.append(found)
+
+
+def _refuse_wrong(case: Case, found: Mapping[str, Any]) -> None:
+    """Raises Unavailable if the results are those of another network, as a converter may make them."""
+    part = found["difference"] / found["range"] if found.get("range") else 0.0
+    if part > _WRONG[case.network.endswith("_int8")]:
+        raise Unavailable(f"gives other results: the largest difference is {part:.2g} of the range")
 
 
 def versions(engines: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:

@@ -113,7 +113,7 @@ def section(report: Report) -> str:
     first = counts[0]
     lines += [f"### Load, cold start, memory, {_threads(first)}", ""]
     lines += [
-        "Milliseconds from the file to a model that is ready / from the start of a Python process to the first result, and"
+        "Milliseconds to import the engine and load the file / from the start of a Python process to the first result, and"
     ]
     lines += ["peak resident MB above Python with NumPy.", "", *_table(report, first, _costs), ""]
     lines += [f"### Differences, {_threads(first)}", ""]
