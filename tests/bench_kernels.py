@@ -253,6 +253,11 @@ def cases() -> Iterator[Case]:
                 _conv(dtype, 1, channels, 56, 56, channels, three, one, one, channels),
             )
         yield Case("conv", f"{dtype} depthwise 576x14x14, 3x3", _conv(dtype, 1, 576, 14, 14, 576, three, one, one, 576))
+        five, two = (5, 5), (2, 2)
+        yield Case("conv", f"{dtype} depthwise 96x56x56, 3x3/2", _conv(dtype, 1, 96, 56, 56, 96, three, two, one, 96))
+        yield Case(
+            "conv", f"{dtype} depthwise 240x12x120, 5x5", _conv(dtype, 1, 240, 12, 120, 240, five, one, two, 240)
+        )
         yield Case("conv", f"{dtype} one channel 56x56, 5x5", _conv(dtype, 1, 1, 56, 56, 1, (5, 5), one, (2, 2)))
         for columns in (2, 3, 4, 8):
             yield Case(

@@ -126,6 +126,8 @@ def conv(d: Draw) -> Case:
         pads = [min(p, ((n - 1) * s + (k - 1) * dil) // 2) for p, n, s, k, dil
                 in zip(pads, sizes, strides, kernel, dilations, strict=False)] * 2  # fmt: skip
         attributes["pads"] = pads
+        if group == 1 and d.chance(0.4):  # windows that meet without overlap
+            attributes |= {"strides": kernel, "dilations": [1] * spatial, "pads": [0] * (2 * spatial)}
     w = (group * outer, inner, *kernel) if op == "conv" else (group * inner, outer, *kernel)
     return _product(d, op, x, w, 0 if op == "conv" else 1, int(inner * np.prod(kernel)), **attributes)
 

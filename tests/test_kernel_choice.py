@@ -45,14 +45,15 @@ def test_small_groups_take_a_product_rather_than_the_reference() -> None:
         assert "reference" not in found and "depthwise" not in found
 
 
-@pytest.mark.parametrize(("stride", "gathers"), [(1, False), (2, True)])
-def test_a_transposed_convolution_gathers_where_it_has_steps(stride: int, gathers: bool) -> None:
+@pytest.mark.parametrize(("stride", "kernel"), [(1, 2), (2, 2), (2, 4)])
+def test_a_transposed_convolution_is_a_product(stride: int, kernel: int) -> None:
+    """With steps, it is a convolution to blocks of the output."""
     graph = linnet.Graph(seed=1)
     x = graph.placeholder("x", (1, 24, 6, 6))
-    w = graph.constant(np.random.default_rng(2).normal(size=(24, 24, 2, 2)).astype(np.float32))
+    w = graph.constant(np.random.default_rng(2).normal(size=(24, 24, kernel, kernel)).astype(np.float32))
     graph.signature("infer", {"x": x}, {"y": ops.conv_transpose(x, w, strides=[stride, stride])})
     for isa in linnet.isa_names()[1:]:
-        assert ("gather" in _kernel(graph, "conv_transpose", isa)) == (gathers and isa != "sse2")
+        assert _kernel(graph, "conv_transpose", isa).startswith("conv_transpose_f32_")
 
 
 def test_rows_larger_than_the_cache_are_resized_pixel_by_pixel() -> None:
@@ -99,3 +100,28 @@ def test_gradients_of_convolutions_with_a_stride_scatter() -> None:
         ("32x28x28 to 32, 3x3/1", False), ("8x56x56 to 16, 2x2/2", False),
     ):  # fmt: skip
         assert ("scatter" in _chosen("conv_transpose", f"f32 {name}, weights of the run")) == scatters
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("channels", [1, 5, 24])
+def test_windows_that_meet_are_a_product_with_its_epilogue(dtype: str, channels: int) -> None:
+    """A clamp, a function and a sum with another tensor are parts of the step, and so is the bias."""
+    rng = np.random.default_rng(3)
+    number = {"f32": np.float32, "f16": np.float16}[dtype]
+    shapes = {"x": (2, 3, 61, 11), "other": (2, 6, 183, channels)}
+    values = {name: rng.normal(size=shape).astype(number) for name, shape in shapes.items()}
+    for after in ("", "relu", "sigmoid", "add"):
+        graph = linnet.Graph(seed=1)
+        x, other = (graph.placeholder(name, value.shape, dtype) for name, value in values.items())
+        w, bias = (graph.constant(rng.normal(size=n).astype(number)) for n in ((11, channels, 2, 3), channels))
+        y = ops.conv_transpose(x, w, bias, strides=[2, 3], channel_axis=-1)
+        y = y + other if after == "add" else getattr(ops, after)(y) if after else y
+        graph.signature("infer", {"x": x, "other": other}, {"y": y})
+        want = linnet.Session(graph, reference=True).run(values)["y"]
+        for isa in linnet.isa_names()[1:]:
+            session = linnet.Session(graph, isa_max=isa)
+            kernels = [step.kernel for step in session.steps if step.op != "copy"]
+            assert len(kernels) == 1 and "gather" not in kernels[0], kernels
+            error = 1e-4 if dtype == "f32" else 1e-2
+            found = session.run(values)["y"]
+            np.testing.assert_allclose(found.astype(np.float32), want.astype(np.float32), rtol=error, atol=error)

@@ -24,11 +24,12 @@
  *          vi_iota(): 0, 1, 2, ...;  vi_reduce_add(v)
  *          vi_add_pairs(sum, a, b): sum + the two products of the 16-bit halves of each lane (x86 only)
  *          vi_max_i8 vi_max_u8 vi_max_i16: of 8-bit or 16-bit lanes in the same bits (not in plain C)
- * Convert: vf_from_vi; vf_from_parts(high, low): 256 * high + low, rounded once; vi_from_vf (half to even; |x| < 2^31
- * or it is unspecified); vi_trunc_vf (same range); vf_as_vi and vi_as_vf keep bits Memory of narrower types, each also
- * with _partial(p, n) or _partial(p, n, v): vi_load_i8 vi_load_u8 vi_load_i16 vi_load_u16: widened vi_store_i8
- * vi_store_u8 vi_store_i16 vi_store_u16: saturated (any int32) vf_load_f16 vf_load_bf16 (from uint16_t): exact;
- * vf_store_f16 vf_store_bf16: half to even */
+ * Convert: vf_from_vi; vf_from_parts(high, low): 256 * high + low, rounded once; vf_from_wide(high, low, more): the
+ * same with numbers of f64 added, below 2^53 together (x86 only); vi_from_vf (half to even; |x| < 2^31 or it is
+ * unspecified); vi_trunc_vf (same range); vf_as_vi and vi_as_vf keep bits Memory of narrower types, each also with
+ * _partial(p, n) or _partial(p, n, v): vi_load_i8 vi_load_u8 vi_load_i16 vi_load_u16: widened vi_store_i8 vi_store_u8
+ * vi_store_i16 vi_store_u16: saturated (any int32) vf_load_f16 vf_load_bf16 (from uint16_t): exact; vf_store_f16
+ * vf_store_bf16: half to even */
 
 #include "kernel/kernel.h"
 
@@ -62,6 +63,14 @@ static inline vf vf_zero(void) { return vf_set1(0.0f); }
 static inline vi vi_zero(void) { return vi_set1(0); }
 static inline vf vf_neg(vf a) { return vi_as_vf(vi_xor(vf_as_vi(a), vi_set1(INT32_MIN))); }
 static inline vf vf_abs(vf a) { return vi_as_vf(vi_and(vf_as_vi(a), vi_set1(INT32_MAX))); }
+#if !defined(LN_SIMD_NEON) && !defined(LN_SIMD_SCALAR)
+/* The number is first divided into one below 2^24 and 16 bits, which are exact as f32, so that only the sum rounds. */
+static inline vf vf_from_parts(vi high, vi low) {
+    const vi bits = vi_set1(0xffff), lower = vi_add(vi_shl(vi_and(high, vi_set1(0xff)), 8), vi_and(low, bits));
+    const vi upper = vi_add(vi_add(vi_sar(high, 8), vi_sar(low, 16)), vi_shr(lower, 16));
+    return vf_add(vf_mul(vf_from_vi(upper), vf_set1(65536.0f)), vf_from_vi(vi_and(lower, bits)));
+}
+#endif
 static inline vi vi_iota(void) {
     static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return vi_load(lanes);

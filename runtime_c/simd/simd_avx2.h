@@ -26,13 +26,14 @@ static inline vi vf_as_vi(vf a) { return _mm256_castps_si256(a); }
 static inline vf vi_as_vf(vi a) { return _mm256_castsi256_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps(a); }
 static inline vi vi_add_pairs(vi sum, vi a, vi b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
-static inline __m128 vf_four_from_parts(__m128i high, __m128i low) { /* exact in f64, then rounded once */
+static inline __m128 vf_four_from_wide(__m128i high, __m128i low, const double *more) {
     const __m256d v = _mm256_mul_pd(_mm256_cvtepi32_pd(high), _mm256_set1_pd(256));
-    return _mm256_cvtpd_ps(_mm256_add_pd(v, _mm256_cvtepi32_pd(low)));
+    return _mm256_cvtpd_ps(_mm256_add_pd(_mm256_add_pd(v, _mm256_cvtepi32_pd(low)), _mm256_loadu_pd(more)));
 }
-static inline vf vf_from_parts(vi high, vi low) {
-    return _mm256_set_m128(vf_four_from_parts(_mm256_extracti128_si256(high, 1), _mm256_extracti128_si256(low, 1)),
-                           vf_four_from_parts(_mm256_castsi256_si128(high), _mm256_castsi256_si128(low)));
+static inline vf vf_from_wide(vi high, vi low, const double *more) {
+    const __m128 first = vf_four_from_wide(_mm256_castsi256_si128(high), _mm256_castsi256_si128(low), more);
+    return _mm256_set_m128(
+        vf_four_from_wide(_mm256_extracti128_si256(high, 1), _mm256_extracti128_si256(low, 1), more + 4), first);
 }
 static inline vi vi_from_vf(vf a) { return _mm256_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm256_cvttps_epi32(a); }

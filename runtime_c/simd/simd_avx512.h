@@ -29,15 +29,15 @@ static inline vi vf_as_vi(vf a) { return _mm512_castps_si512(a); }
 static inline vf vi_as_vf(vi a) { return _mm512_castsi512_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm512_cvtepi32_ps(a); }
 static inline vi vi_add_pairs(vi sum, vi a, vi b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
-static inline __m256 vf_eight_from_parts(__m256i high, __m256i low) { /* exact in f64, then rounded once */
+static inline __m256 vf_eight_from_wide(__m256i high, __m256i low, const double *more) {
     const __m512d v = _mm512_mul_pd(_mm512_cvtepi32_pd(high), _mm512_set1_pd(256));
-    return _mm512_cvtpd_ps(_mm512_add_pd(v, _mm512_cvtepi32_pd(low)));
+    return _mm512_cvtpd_ps(_mm512_add_pd(_mm512_add_pd(v, _mm512_cvtepi32_pd(low)), _mm512_loadu_pd(more)));
 }
-static inline vf vf_from_parts(vi high, vi low) {
-    const __m256 first = vf_eight_from_parts(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low));
-    const __m256 second = vf_eight_from_parts(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1));
-    return _mm512_castpd_ps(
-        _mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(first)), _mm256_castps_pd(second), 1));
+static inline vf vf_from_wide(vi high, vi low, const double *more) {
+    const __m256 first = vf_eight_from_wide(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low), more);
+    return _mm512_insertf32x8(
+        _mm512_castps256_ps512(first),
+        vf_eight_from_wide(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1), more + 8), 1);
 }
 static inline vi vi_from_vf(vf a) { return _mm512_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm512_cvttps_epi32(a); }

@@ -25,12 +25,13 @@ static inline vi vf_as_vi(vf a) { return _mm_castps_si128(a); }
 static inline vf vi_as_vf(vi a) { return _mm_castsi128_ps(a); }
 static inline vf vf_from_vi(vi a) { return _mm_cvtepi32_ps(a); }
 static inline vi vi_add_pairs(vi sum, vi a, vi b) { return _mm_add_epi32(sum, _mm_madd_epi16(a, b)); }
-static inline __m128 vf_two_from_parts(vi high, vi low) {
-    return _mm_cvtpd_ps(_mm_add_pd(_mm_mul_pd(_mm_cvtepi32_pd(high), _mm_set1_pd(256)), _mm_cvtepi32_pd(low)));
+static inline __m128 vf_two_from_wide(vi high, vi low, const double *more) {
+    const __m128d v = _mm_add_pd(_mm_mul_pd(_mm_cvtepi32_pd(high), _mm_set1_pd(256)), _mm_cvtepi32_pd(low));
+    return _mm_cvtpd_ps(_mm_add_pd(v, _mm_loadu_pd(more)));
 }
-static inline vf vf_from_parts(vi high, vi low) {
-    return _mm_movelh_ps(vf_two_from_parts(high, low),
-                         vf_two_from_parts(_mm_unpackhi_epi64(high, high), _mm_unpackhi_epi64(low, low)));
+static inline vf vf_from_wide(vi high, vi low, const double *more) {
+    return _mm_movelh_ps(vf_two_from_wide(high, low, more),
+                         vf_two_from_wide(_mm_unpackhi_epi64(high, high), _mm_unpackhi_epi64(low, low), more + 2));
 }
 static inline vi vi_from_vf(vf a) { return _mm_cvtps_epi32(a); }
 static inline vi vi_trunc_vf(vf a) { return _mm_cvttps_epi32(a); }

@@ -32,10 +32,21 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
     if (channels == 1 && kernel >= 4)
         t.expect = NULL; /* computed as a matrix product, because one channel would leave
                           * vectors mostly empty */
+#if defined(__x86_64__)
+    if (integer && dtype != LINNET_I16 && w_dtype == LINNET_I8 && y_dtype != LINNET_I32 && requant == 0)
+        t.expect = "conv_integer_depthwise"; /* also _dot */
+#endif
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, width);
     t.inputs[1] = TENSOR(w_dtype, LN_LAYOUT_DENSE, channels, 1, kernel, kernel);
     t.inputs[2] = TENSOR(bias_dtype, LN_LAYOUT_DENSE, channels);
     t.constant[1] = t.constant[2] = constant;
+    int64_t biases[256]; /* the largest are those of dead channels of quantized networks */
+    if (dtype == LINNET_I16 && random_below(3) == 0) {
+        for (int c = 0; c < channels; c++)
+            biases[c] =
+                random_below(3) == 0 ? (int64_t)1 << 52 : (random_below(1000) - 500) * ((int64_t)1 << random_below(42));
+        t.given[2] = true, t.values[2] = biases;
+    }
     if (random_below(4) == 0) t.inputs[2].dtype = LINNET_NONE;
     if (integer) {
         int zero = dtype == LINNET_I16 ? 0 : dtype == LINNET_U8 ? 131 : -7;
@@ -211,6 +222,14 @@ int main(int argc, char **argv) {
                     one(integers[d], integers[d], channels[c], height, width, kernel, stride, dilation, pad, 0, true);
                 }
             }
+    /* Channels around the blocks of 64, rows longer than their segments, one row and depth, biases beyond 32 bits. */
+    static const int many[] = {47, 48, 63, 64, 65, 80, 113, 127, 128, 129, 193};
+    for (size_t i = 0; i < sizeof many / sizeof many[0]; i++)
+        for (int d = 0; d < 3; d++) {
+            const int kernel = 3 + 2 * random_below(2), to = random_below(2) ? LINNET_F32 : integers[d];
+            one(integers[d], to, many[i], 1 + random_below(7), 5 + random_below(100), kernel, 1 + random_below(2), 1,
+                kernel / 2, random_below(3), random_below(3) > 0);
+        }
     /* Rows around the blocks and segments of the kernels for 3 x 3 and 5 x 5, with every kind of padding and output. */
     static const int widths[] = {5, 6, 7, 8, 9, 11, 55, 56, 57, 58, 59, 64, 65, 66, 113, 129, 131};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
@@ -235,6 +254,8 @@ int main(int argc, char **argv) {
             if (strncmp(k->name, "conv_integer_depthwise__", 24) == 0)
                 fused(k, LINNET_I8, LINNET_I8, kind), fused(k, LINNET_I16, LINNET_I8, kind),
                     fused(k, LINNET_I16, LINNET_I16, kind);
+            if (strcmp(k->name, "conv_integer_depthwise_dot__avx512vnni") == 0)
+                fused(k, LINNET_I8, LINNET_I8, kind), fused(k, LINNET_U8, LINNET_I8, kind);
         }
     return report("depthwise");
 }

@@ -246,9 +246,11 @@ static int check_conv(const int dtypes[4], bool transposed) {
     }
     if (transposed) {
         int64_t w_out = out;
+        const bool beside = between(0, 2) == 0; /* windows that meet and do not overlap */
         w[0] = in * group, w[1] = w_out;
         for (int i = 0; i < spatial; i++) {
-            strides[i] = between(1, 3);
+            strides[i] = beside ? w[2 + i] : between(1, 3);
+            if (beside) pads[i] = 0, dilations[i] = 1;
             pads[i] = ln_min(pads[i], ((x[2 + i] - 1) * strides[i] + (w[2 + i] - 1) * dilations[i]) / 2);
         }
         gemm_make_transpose(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 4) != 0);

@@ -117,7 +117,8 @@ class Decisions:
             share = found.vanishing * (_SMALL_COUNT if tensor in logarithms else 1)
             return fits_half(self.dtype, found.low, found.high, share)
 
-        return {t for t, found in limits.items() if not fits(t, found) or self._kept_float(t)}
+        beyond = {t for t, found in limits.items() if not fits(t, found) or self._kept_float(t)}
+        return beyond | self.observation.infinite
 
     def _mode(self, node: Node) -> str:
         """Dtype in which the node computes: f32, f16, bf16, i16 or i8."""

@@ -23,8 +23,13 @@ from linnet.quantization.scheme import HALVES, LIMITS
 from linnet.quantization.table import Row, Table, TensorRow
 
 EFFORTS = ("fast", "normal", "best")
-_WIDE = {"i8": ("w8a16", "w16a16"), "i16": ("f32",)}  # schemes for layers that need more bits
-_SAMPLES = {"normal": 12, "best": 32}  # on which outputs are compared
+_WIDE = {
+    "i8": ("w8a16", "w16a16"),
+    "i16": ("f32",),
+    "f16": ("f32",),
+    "bf16": ("f32",),
+}  # schemes for layers that need more bits
+_SAMPLES = {"normal": 24, "best": 48}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples at least
 _BETTER = 0.93  # a change is kept if it leaves less than this fraction of the error
@@ -68,12 +73,11 @@ class Search:
         observed = [q.observed() for q in first]
         tensors: list[Tensor] = [t for found, _ in observed for t in found]
         products: list[Node] = [] if self.effort == "fast" else [n for _, found in observed for n in found]
-        self.observation = Observation(self.graph, tensors, products, self.threads)
+        floats = set(tensors) - {t for q in first for t in q.stored}
+        self.observation = Observation(self.graph, tensors, products, self.threads, floats)
         self.observation.run(calibration)
         best = self._made(self.options)
-        if self.effort != "fast" and self.dtype in LIMITS:
-            best = self._improve(best, calibration)
-        return best
+        return best if self.effort == "fast" else self._improve(best, calibration)
 
     def _decide(self, options: Options) -> list[Quantizer]:
         """The decisions for each function that `infer` reaches, callees first."""
@@ -116,12 +120,14 @@ class Search:
         """Tries other options one after the other, and keeps each that lowers the error of the outputs."""
         judge = Judge(self.graph, batches, self._samples(), TARGETS[self.dtype], self.threads)
         kept, least = self.quantizers, judge.compare(best)
-        changes: list[dict[str, Any]] = [{"correct": False}, {"saves_traffic": False}]
+        changes: list[dict[str, Any]] = []
+        if self.dtype in LIMITS:
+            changes += [{"correct": False}, {"saves_traffic": False}]
         if self.observation is not None and self.observation.pairs and self.dtype == "i8":
             changes.append({"equalize": True})
         if self.free and self.dtype == "i8":
             changes += [{"calibrator": name} for name in ("mean", "minmax", "percentile")]
-        if self.effort == "best":
+        if self.effort == "best" and self.dtype in LIMITS:
             changes += [{"calibrator": "entropy"}] if self.free and self.dtype == "i8" else []
             changes += [{"careful": False}]
         for change in changes:
@@ -148,7 +154,12 @@ class Search:
     def _widen(self, best: Graph, judge: Judge, least: Nearness) -> tuple[Graph, Nearness]:
         """Gives more bits to the layers that add the largest errors."""
         user, kept = self.overrides, self.quantizers
-        layers = [n for quantizer in kept for n in quantizer.integer_nodes if quantizer.modes[n] == self.dtype]
+        layers = [
+            n
+            for quantizer in kept
+            for n in (quantizer.integer_nodes if self.dtype in LIMITS else quantizer.old.nodes)
+            if quantizer.modes[n] == self.dtype
+        ]
 
         def compare(table: Table, samples: int | None) -> Nearness:
             self.overrides = table

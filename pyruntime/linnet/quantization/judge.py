@@ -23,7 +23,12 @@ class Target(NamedTuple):
     decisions: float  # share of decisions that differ
 
 
-TARGETS = {"i8": Target(10**-2.6, 10**-1.5, 0.01), "i16": Target(10**-4.0, 10**-3.0, 0.001)}
+TARGETS = {
+    "i8": Target(10**-2.6, 10**-1.5, 0.01),
+    "i16": Target(10**-4.0, 10**-3.0, 0.001),
+    "f16": Target(10**-5.0, 10**-4.0, 0.001),
+    "bf16": Target(10**-2.6, 10**-1.5, 0.01),
+}
 _EACH = -1  # the axis of scores, each of which is a decision of its own
 _TIE = 0.1  # two best scores that are nearer to each other than this decide nothing
 

@@ -3,15 +3,17 @@ errors to the outputs get 16-bit activations until the rest is good enough."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+from linnet.ir import traits
 from linnet.ir.function import Node
 from linnet.quantization.judge import Nearness
 from linnet.quantization.scheme import row_name
 from linnet.quantization.table import Row, Table, TensorRow
 
 _PARTS = 24  # that are quantized alone
-_GIVEN_BACK = 6  # of the layers that got more bits: a sixth at a time is tried with fewer
+_GIVEN_BACK = 8  # parts, the costly ones first, of the layers that got more bits, that are tried without
 _FEW = 4  # samples to compare the parts by
 _NEAR = 1.5  # times the smallest excess, which fewer layers may leave
 
@@ -26,6 +28,16 @@ def parts(layers: Sequence[Node]) -> list[list[str]]:
 def rows(names: Sequence[str], scheme: str) -> list[Row | TensorRow]:
     """A row for each layer."""
     return [Row(_literal(name), scheme) for name in names]
+
+
+def products(node: Node) -> float:
+    """The number of products of a layer with constant weights, as far as shapes say; a transposed convolution has fewer."""
+    w = node.inputs[1] if len(node.inputs) > 1 else None
+    shape = node.outputs[0].static_shape
+    if w is None or w.data is None or shape is None:
+        return 1.0
+    axis = traits.weight_axis(node.op, node.attributes, w.data.ndim)
+    return 1.0 if axis is None else float(math.prod(shape) * w.data.size / w.data.shape[axis])
 
 
 def _literal(name: str) -> str:
@@ -67,8 +79,10 @@ def wider(
         return None
     scheme, chosen = good
     kept = attempt(chosen, scheme)
-    size = max(1, len(chosen) // _GIVEN_BACK)
-    for part in [chosen[i : i + size] for i in range(0, len(chosen), size)]:
+    cost = {row_name(node): products(node) for node in layers}
+    costly = sorted(chosen, key=lambda i: -sum(cost[name] for name in found[i]))
+    size = -(-len(chosen) // _GIVEN_BACK)
+    for part in [costly[i : i + size] for i in range(0, len(costly), size)]:
         rest = [i for i in chosen if i not in part]
         if rest and (fewer := attempt(rest, scheme))[1].excess <= enough:
             chosen, kept = rest, fewer

@@ -219,9 +219,13 @@ class Observation:
         tensors: Iterable[Tensor],
         products: Iterable[Node] = (),
         threads: int | None = None,
+        floats: Iterable[Tensor] = (),
     ) -> None:
+        """floats: tensors that may become infinite or NaN, because they can be stored as f32."""
         self.graph, self.threads = graph, threads
         self.seen = {tensor: Seen() for tensor in tensors}
+        self.floats = set(floats)
+        self.infinite: set[Tensor] = set()  # tensors that became infinite or NaN
         self.rows = {node: Rows(node) for node in products}
         self.wanted: dict[Function, list[Tensor]] = {}
         read = [node.inputs[0] for node in self.rows if node.inputs[0] is not None]
@@ -240,7 +244,7 @@ class Observation:
 
     def run(self, batches: Batches) -> None:
         """Runs the signature `infer` on each batch. Raises UsageError as `Batches` does, and for a tensor that becomes NaN or
-        infinite."""
+        infinite, unless it may."""
         main = self.graph.signatures["infer"].function
         names = self.graph.signatures["infer"].inputs
         groups = _groups(self.wanted.get(main, []))
@@ -281,7 +285,12 @@ class Observation:
         return [values[t] for t in function.outputs] if runner.body else []
 
     def _include(self, tensor: Tensor, array: npt.NDArray[Any], batch: int) -> None:
+        if tensor in self.infinite:
+            return
         if not np.isfinite(array).all():
+            if tensor in self.floats and tensor not in self.readers:
+                self.infinite.add(tensor)
+                return
             raise UsageError(
                 what=f"a tensor becomes infinite or NaN on calibration batch {batch}", tensor=tensor.name,
                 expected="finite values", got=f"{int((~np.isfinite(array)).sum())} of {array.size} values not finite",

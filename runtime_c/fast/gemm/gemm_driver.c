@@ -5,12 +5,6 @@
 
 #include <string.h>
 
-void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows,
-                       int64_t bytes) {
-    for (int64_t i = 0; i < rows; i++)
-        memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, (size_t)bytes);
-}
-
 #define ROW_SUMS(NAME, TYPE)                                                                                           \
     void NAME(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {                           \
         for (int64_t i = 0; i < rows; i++) {                                                                           \
@@ -265,12 +259,17 @@ static void join_parts(const ln_gemm *g, const row_block *block, int64_t columns
 }
 
 static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
-                   int64_t columns, target from) {
+                   int64_t columns, target from, char *scratch) {
     const ln_gemm_product *p = &g->products[block->product];
     int64_t row = p->row + block->first, at = p->column + column;
     int64_t c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
     if (g->c.tiled) return;
     if (g->b.parts == 2 && g->c.requant.low_at == 0) join_parts(g, block, columns, from);
+    if (g->fold.run != 0) {
+        ln_gemm_unfold(call, g, b, (ln_gemm_range){row, row + block->count}, (ln_gemm_range){at, at + columns}, from.c,
+                       from.ldc, scratch + g->scratch.turned);
+        return;
+    }
     if (g->c.integer) {
         int64_t y_size = (int64_t)ln_dtype_size(g->c.requant.output_dtype);
         /* With an epilogue, the f32 values overwrite the sums, which have at least as many bits. */
@@ -311,8 +310,8 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
         }
         if (g->c.turned)
             finish_turned(call, g, b, &block, column, columns, to, scratch);
-        else if (g->c.integer || g->c.apply)
-            finish(call, g, b, &block, column, columns, to);
+        else if (g->c.integer || g->c.apply || g->fold.run != 0)
+            finish(call, g, b, &block, column, columns, to, scratch);
     }
     return LINNET_OK;
 }

@@ -95,6 +95,19 @@ typedef struct ln_gemm_c {
     ln_requant requant;
 } ln_gemm_c;
 
+/* A transposed convolution with steps as a convolution without: a row of the product is a block of the output, as large
+ * as a step, and its columns are (position in the block, channel). Kernel position p + j * step reaches position p of
+ * the block that is j further, so there are kernel / step taps. The store moves runs of columns to lines of the output.
+ */
+typedef struct ln_gemm_fold {
+    int64_t channels; /* of the output; 0: other calls */
+    int64_t step[LN_SPATIAL], kernel[LN_SPATIAL];
+    int64_t crop[LN_SPATIAL], out[LN_SPATIAL]; /* positions of the first block in front of the output; its size */
+    int64_t run;    /* columns that lie side by side in the output: a line of a block. 0: each product has only these,
+                       for a line of the input, and is stored like other products */
+    int64_t period; /* a multiple of `run`: that many elements of a line are requantized at a time */
+} ln_gemm_fold;
+
 /* Work items: m rows by n columns each. */
 typedef struct ln_gemm_blocks {
     int64_t m, n, m_count, n_count;
@@ -103,7 +116,7 @@ typedef struct ln_gemm_blocks {
 /* Offsets in a thread's scratch: row sums, gathered A, packed A, a widened panel, the result, the result before it is
  * transposed back. */
 typedef struct ln_gemm_scratch {
-    size_t rows, a, packed, b, c, turned;
+    size_t rows, a, packed, b, c, turned; /* turned: also lines of a folded result */
 } ln_gemm_scratch;
 
 typedef struct ln_gemm {
@@ -116,6 +129,7 @@ typedef struct ln_gemm {
     ln_gemm_b b;
     ln_gemm_init init;
     ln_gemm_c c;
+    ln_gemm_fold fold;
     ln_gemm_blocks blocks;
     ln_gemm_scratch scratch;
 } ln_gemm;
@@ -143,6 +157,17 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
 
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     return ln_gemm_width(g->set, g->n - panel * g->set->width);
+}
+
+/* Offset of (column n, tap) of a folded B; -1 if no weight reaches there, which counts as its zero point. */
+int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap);
+/* The same for every B, from the start of its matrix. */
+static inline int64_t ln_gemm_at(const ln_gemm *g, int64_t n, int64_t tap) {
+    return g->fold.channels == 0 ? n * g->b.n + tap * g->b.tap : ln_gemm_fold_at(g, n, tap);
+}
+/* The channel of the bias and of the scales. */
+static inline int64_t ln_gemm_channel(const ln_gemm *g, int64_t n) {
+    return g->fold.channels == 0 ? n : n % g->fold.channels;
 }
 
 /* Bytes from a panel of high bytes to the one of low bytes. */
@@ -175,6 +200,11 @@ typedef struct ln_gemm_range {
 void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
                   const void **rows);
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out);
+/* gemm_driver_fold.c: the tables of requantisation for folded columns; and the store of the sums of rows [first, first
+ * + count) and columns [column, column + columns), which are ldc apart. lines: memory for count * run sums. */
+linnet_status ln_gemm_fold_tables(ln_call *call, ln_gemm *g);
+void ln_gemm_unfold(const ln_call *call, const ln_gemm *g, const ln_buffers *b, ln_gemm_range rows,
+                    ln_gemm_range columns, const char *sums, int64_t ldc, char *lines);
 /* gemm_driver_packed.c: packs rows [first, first + count) tile by tile. segments and length are those of the part. */
 void ln_gemm_pack_block(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part,
                         int64_t segments, int64_t length, char *scratch);

@@ -20,10 +20,32 @@ bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *si
 typedef struct problem {
     ln_window window;
     int64_t lattice[LN_SPATIAL];
-    bool transposed;
-    int mode, w_axis; /* requantisation; the axis of w along output channels */
+    bool transposed, folded;
+    ln_gemm_fold fold; /* folded: the window is that of the convolution */
+    int mode, w_axis;  /* requantisation; the axis of w along output channels */
     int64_t ldc;
 } problem;
+
+/* Whether a transposed convolution is a convolution whose results are blocks of the output, in the order of memory. */
+static bool folds(const ln_window *w, int64_t ldc) {
+    bool fits = w->group == 1 && w->stride[0] * w->stride[1] * w->stride[2] > 1 && ldc == w->out_channels;
+    for (int i = 0; i < LN_SPATIAL; i++) fits = fits && (w->kernel[i] == 1 || w->dilation[i] == 1);
+    return fits;
+}
+
+/* Makes that convolution. Positions of the padded output are in blocks of a step, which begin at 0. */
+static void fold(ln_window *w, ln_gemm_fold *f) {
+    *f = (ln_gemm_fold){.channels = w->out_channels, .run = w->stride[2] * w->out_channels, .period = 1};
+    for (int i = 0; i < LN_SPATIAL; i++) {
+        const int64_t step = w->stride[i], first = w->pad_begin[i] / step;
+        f->step[i] = step, f->kernel[i] = w->kernel[i], f->out[i] = w->out[i];
+        f->crop[i] = w->pad_begin[i] - first * step;
+        w->kernel[i] = ln_ceil_div(w->kernel[i], step);
+        w->out[i] = ln_ceil_div(w->pad_begin[i] + w->out[i], step) - first;
+        w->pad_begin[i] = w->kernel[i] - 1 - first;
+        w->stride[i] = w->dilation[i] = 1;
+    }
+}
 
 /* Output o of a transposed convolution takes input i through tap k if o = i * stride - pad + k * dilation. This is a
  * convolution with stride 1 and negative pad and dilation, over an input that exists only at every stride-th position.
@@ -48,7 +70,6 @@ static LN_PLANNING bool describe(const ln_call *call, problem *p) {
         const ln_conv_transpose_attributes *attributes = call->attributes;
         status = ln_window_conv_transpose(attributes, x, weight, &p->window, NULL);
         p->mode = (int)attributes->requant, p->w_axis = 1;
-        turn(p);
     } else {
         const ln_conv_attributes *attributes = call->attributes;
         status = ln_window_conv(attributes, x, weight, &p->window, NULL);
@@ -56,9 +77,19 @@ static LN_PLANNING bool describe(const ln_call *call, problem *p) {
         p->lattice[0] = p->lattice[1] = p->lattice[2] = 1;
     }
     const ln_window *w = &p->window;
+    if (status != LINNET_OK) return false;
     ln_window_strides s = ln_window_strides_of(y, w->channel_axis);
-    return status == LINNET_OK && (s.c == 1 || w->out_channels == 1) &&
-           ln_gemm_linear(&s, w->batch, w->out, w->out_channels, &p->ldc);
+    if ((s.c != 1 && w->out_channels != 1) || !ln_gemm_linear(&s, w->batch, w->out, w->out_channels, &p->ldc))
+        return false;
+    p->folded = p->transposed && folds(w, p->ldc);
+    p->fold = (ln_gemm_fold){.channels = 0};
+    if (p->folded) {
+        fold(&p->window, &p->fold);
+        p->lattice[0] = p->lattice[1] = p->lattice[2] = 1;
+    } else if (p->transposed) {
+        turn(p);
+    }
+    return true;
 }
 
 static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const ln_gemm_set *const *sets, int n) {
@@ -71,33 +102,41 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL) return false;
     /* Most products of a strided transposed convolution are products with zeros. The call is faster without an
        epilogue, which then runs as a separate map. */
-    if (p.transposed && call->epilogue != NULL &&
+    if (p.transposed && !p.folded && call->epilogue != NULL &&
         (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1 || !ln_dtype_is_float(call->inputs[0].dtype)))
         return false;
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 
-/* Everything follows from the shapes, so the window need not be resolved. */
+/* Everything follows from the shapes. Only the window of a transposed convolution is resolved. */
 void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const bool transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
+    problem p;
+    const bool folded = transposed && describe(call, &p) && p.folded;
+    const ln_window *window = &p.window;
     const ln_conv_attributes *conv = call->attributes;
     const ln_conv_transpose_attributes *turned = call->attributes;
     const int64_t group = transposed ? turned->group : conv->group;
     const ln_ints strides = transposed ? turned->strides : conv->strides;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
     const int axis = ln_axis(transposed ? turned->channel_axis : conv->channel_axis, x->rank);
-    const int64_t channels = x->dims[axis], columns = y->dims[axis] / group, kc = channels / group;
-    const int64_t rows = ln_count(y) / y->dims[axis], row = w->dims[w->rank - 1];
+    const int64_t channels = x->dims[axis], kc = channels / group;
+    int64_t columns = y->dims[axis] / group, rows = ln_count(y) / y->dims[axis], row = w->dims[w->rank - 1];
     int64_t taps = 1, lattice = 1;
     for (int d = 2; d < w->rank; d++) taps *= w->dims[d];
-    for (int64_t i = 0; transposed && i < strides.n; i++) lattice *= strides.v[i];
+    if (folded) {
+        rows = window->batch * ln_window_positions(window), row = window->kernel[2], taps = ln_window_taps(window);
+        columns *= p.fold.step[0] * p.fold.step[1] * p.fold.step[2];
+    }
+    for (int64_t i = 0; transposed && !folded && i < strides.n; i++) lattice *= strides.v[i];
     ln_gemm_count(kernel, call, counts,
                   &(ln_gemm_size){.products = group,
                                   .rows = rows,
                                   .columns = columns,
                                   .depth = taps * kc,
                                   .segments = taps,
-                                  .scattered = channels > 1 && x->strides[axis] != 1});
+                                  .scattered = channels > 1 && x->strides[axis] != 1,
+                                  .packs = folded && !ln_packable(w)});
     /* Few channels are copied for every line of taps, or for every tap if they are converted or belong to a group. Taps
        of a lattice are looked up. */
     const double looked_up = (double)(group * rows) * (double)taps, lines = looked_up / (double)row;
@@ -126,6 +165,39 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     return LINNET_OK;
 }
 
+/* Whether a folded result is better stored directly: floats that fill panels, without an epilogue that needs pixels. */
+static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
+    const ln_epilogue *e = call->epilogue;
+    bool whole = true;
+    for (int i = 0; i < LN_SPATIAL; i++)
+        whole = whole && g->fold.kernel[i] == g->fold.step[i] && g->fold.crop[i] == 0 &&
+                g->fold.out[i] == g->a.window.in[i] * g->fold.step[i];
+    return g->set->c_dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_F32 && (e == NULL || e->clamp_only) &&
+           g->a.plain && g->fold.run > g->set->width && whole && g->a.window.in[2] >= 4 * g->set->rows;
+}
+
+/* One product per line of the input and line of the kernel. */
+static linnet_status make_lines(ln_call *call, ln_gemm *g) {
+    const int64_t *in = g->a.window.in, *kernel = g->fold.step, lines = g->a.window.batch * in[0] * in[1];
+    const int64_t of_kernel = kernel[0] * kernel[1];
+    ln_gemm_product *products = ln_call_state(call, (size_t)(lines * of_kernel) * sizeof *products);
+    int64_t *offsets = ln_call_state(call, (size_t)of_kernel * sizeof *offsets);
+    if (products == NULL || offsets == NULL) return LINNET_OUT_OF_MEMORY;
+    for (int64_t l = 0; l < of_kernel; l++) offsets[l] = l * kernel[2];
+    g->n_products = 0, g->n_matrices = of_kernel;
+    for (int64_t i = 0; i < lines; i++)
+        for (int64_t l = 0; l < of_kernel; l++) {
+            const int64_t z = i / in[1] * kernel[0] + l / kernel[1];
+            const int64_t y = (z * in[1] + i % in[1]) * kernel[1] + l % kernel[1];
+            products[g->n_products++] = (ln_gemm_product){i * in[2] * g->a.row, l, y * in[2], 0};
+        }
+    g->products = products, g->b.matrix_offset = offsets;
+    g->m = in[2], g->n = g->c.ldc = g->fold.run;
+    g->init.matrix = 0;
+    g->fold.run = 0;
+    return LINNET_OK;
+}
+
 linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n) {
     const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1];
     problem p;
@@ -135,9 +207,11 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     g->set = find_set(call, &p, sets, n);
     g->a.window = p.window, g->c.ldc = p.ldc;
     const ln_window *w = &g->a.window;
+    g->fold = p.fold;
+    const int64_t block = p.folded ? p.fold.step[0] * p.fold.step[1] * p.fold.step[2] : 1;
     g->a.x = ln_window_strides_of(x, w->channel_axis);
     g->m = w->batch * ln_window_positions(w);
-    g->n = w->out_channels / w->group;
+    g->n = w->out_channels / w->group * block;
     g->k.taps = ln_window_taps(w), g->k.kc = w->in_channels / w->group;
     g->a.operand = 0, g->a.dtype = x->dtype, g->a.step = g->k.kc == 1 ? 1 : g->a.x.c;
     bool still = g->k.taps == 1;
@@ -147,10 +221,11 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     }
     g->a.plain = still && ln_gemm_linear(&g->a.x, w->batch, w->in, w->in_channels, &g->a.row);
     g->b.operand = 1, g->b.tap = 1;
-    g->b.n = p.transposed ? g->k.taps : g->k.taps * g->k.kc;
-    g->b.c = p.transposed ? g->k.taps * g->n : g->k.taps;
+    g->b.n = p.folded ? 0 : p.transposed ? g->k.taps : g->k.taps * g->k.kc; /* a folded B has no such distance */
+    g->b.c = p.folded ? ln_count(weight) / g->k.kc : p.transposed ? g->k.taps * g->n : g->k.taps;
     g->init.operand = call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? 2 : -1;
     g->init.n = 1, g->init.matrix = g->n;
-    linnet_status status = make_products(call, g);
+    const bool lines = p.folded && stored_in_lines(call, g);
+    linnet_status status = lines ? make_lines(call, g) : make_products(call, g);
     return status != LINNET_OK ? status : ln_gemm_plan(call, g, weight, p.w_axis, w->out_channels, p.mode);
 }

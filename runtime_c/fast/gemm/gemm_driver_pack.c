@@ -60,9 +60,32 @@ static inline void pack_same(const ln_gemm *g, const char *source, int64_t first
                            source + ((first + n) * g->b.n + tap * g->b.tap + c * g->b.c) * size, (size_t)size);
 }
 
+/* Packs weights of floats to places of a folded panel. */
+static void pack_folded(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
+                        char *out) {
+    const int64_t from_size = (int64_t)ln_dtype_size(g->b.dtype), size = (int64_t)ln_dtype_size(g->b.panel_dtype);
+    memset(out, 0, (size_t)(g->k.segments * g->k.padded * width * size));
+    for (int64_t tap = 0; tap < g->k.taps; tap++)
+        for (int64_t n = 0; n < columns; n++) {
+            const int64_t at = ln_gemm_fold_at(g, first + n, tap);
+            for (int64_t c = 0; c < g->k.kc && at >= 0; c++) {
+                const char *from = source + (at + c * g->b.c) * from_size;
+                char *to = out + (panel_k(g, tap, c) * width + n) * size;
+                if (from_size == size)
+                    memcpy(to, from, (size_t)size);
+                else
+                    ln_gemm_convert_any(to, from, 1, 1, g->b.dtype, LINNET_F32);
+            }
+        }
+}
+
 static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
                         char *out) {
     int64_t size = (int64_t)ln_dtype_size(g->b.panel_dtype);
+    if (g->fold.channels != 0) {
+        pack_folded(g, source, first, columns, width, out);
+        return;
+    }
     if (columns < width) memset(out, 0, (size_t)(g->k.segments * g->k.padded * width * size));
     if (g->b.dtype == LINNET_F32 && g->k.taps == 1 && g->b.c == 1) {
         ln_gemm_pack_transposed((const float *)(const void *)source + first * g->b.n, g->b.n, g->k.kc, columns, width,
@@ -124,10 +147,14 @@ static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, i
         for (int64_t c = 0; c < kc; c += most) {
             const int64_t count = ln_min(most, kc - c), k = panel_k(g, tap, c), in_group = k & (depth - 1);
             uint8_t *to = out + (k - in_group) * width + in_group;
-            const uint8_t *from = source + (first * g->b.n + tap * g->b.tap + c * g->b.c) * size;
-            for (int64_t n = 0; n < columns; n++, from += g->b.n * size, to += depth) {
-                const uint8_t *column = from;
-                if (size == 2) {
+            for (int64_t n = 0; n < columns; n++, to += depth) {
+                const int64_t at = ln_gemm_at(g, first + n, tap);
+                const uint8_t *from = source + (at + c * g->b.c) * size, *column = from;
+                if (at < 0) { /* the zero point, or a part of it */
+                    const int zero = size == 1 ? g->b.zero : g->b.zero + (part == 0 ? 128 : 0);
+                    memset(collected, zero >> (size == 2 && part == 0 ? 8 : 0), (size_t)count);
+                    column = collected;
+                } else if (size == 2) {
                     take_part(g, from, g->b.c, count, part, collected);
                     column = collected;
                 } else if (!as_is) {
@@ -174,12 +201,18 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
 /* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a). All terms except the first and the
  * last depend only on the column. */
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
-    const uint8_t *from = source + (g->b.matrix_offset[matrix] + n * g->b.n) * g->b.parts;
+    const uint8_t *from = source + (g->b.matrix_offset[matrix] + (g->fold.channels == 0 ? n * g->b.n : 0)) * g->b.parts;
     const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
     const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* makes bytes of i8 those of u8 */
     if (x_zero == 0) return 0;
     int64_t sum = count * (g->b.shift - turn);
-    if (g->b.parts == 2) {
+    if (g->fold.channels != 0) {
+        for (int64_t tap = 0; tap < g->k.taps; tap++) {
+            const int64_t at = ln_gemm_fold_at(g, n, tap);
+            for (int64_t c = 0; c < g->k.kc; c++)
+                sum += turn + (at < 0 ? g->b.zero - g->b.shift : ln_load_i64(from, g->b.dtype, at + c * g->b.c));
+        }
+    } else if (g->b.parts == 2) {
         for (int64_t c = 0; c < g->k.kc; c++)
             for (int64_t tap = 0; tap < g->k.taps; tap++)
                 sum += ln_load_i64(from, LINNET_I16, tap * g->b.tap + c * g->b.c);
@@ -195,7 +228,8 @@ static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t mat
 void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,
                        int64_t last, void *init) {
     for (int64_t n = first; n < last; n++) {
-        int64_t at = matrix * g->b.parts * g->init.width + n, bias_at = matrix * g->init.matrix + n * g->init.n;
+        int64_t at = matrix * g->b.parts * g->init.width + n,
+                bias_at = matrix * g->init.matrix + ln_gemm_channel(g, n) * g->init.n;
         bool inside = n < g->n;
         if (!g->c.integer) {
             ((float *)init)[at] =

@@ -94,21 +94,23 @@ bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns) {
 
 static void plan_store(const ln_call *call, ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
+    const bool folded = g->fold.run != 0;
     g->c.flat = g->c.ldc > 1 && epilogue_columns(call->inner) == 1;
     bool to_f32 = call->outputs[0].dtype == LINNET_F32, clamp = e != NULL && e->clamp_only;
     g->c.low = -INFINITY, g->c.high = INFINITY;
     if (g->c.integer) {
-        const bool whole = g->b.parts == 1;
+        const bool whole = g->b.parts == 1 && !folded;
         if (e != NULL && e->sum.input != 0 && g->set->store_sum != NULL && whole) g->c.sum = &e->sum;
         g->c.apply = e != NULL && g->c.sum == NULL;
         g->c.tiled = !g->c.apply && g->set->store_tile != NULL && whole;
         return;
     }
-    if (e != NULL && e->residual != 0 && g->set->strip != NULL && g->k.chunks == 1) g->c.residual = e->residual;
+    if (e != NULL && e->residual != 0 && g->set->strip != NULL && g->k.chunks == 1 && !folded)
+        g->c.residual = e->residual;
     if ((clamp && to_f32) || g->c.residual != 0) g->c.low = e->low, g->c.high = e->high;
     /* A map operand may share the output's memory, so the result waits in scratch. A residual is read where the result
        is then stored. */
-    g->c.direct = to_f32 && !g->c.turned && (e == NULL || clamp || call->n_extra == 0 || g->c.residual != 0);
+    g->c.direct = to_f32 && !g->c.turned && !folded && (e == NULL || clamp || call->n_extra == 0 || g->c.residual != 0);
     g->c.apply = !to_f32 || (e != NULL && !clamp && g->c.residual == 0);
 }
 
@@ -125,6 +127,7 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
                                   int mode) {
     linnet_status status =
         ln_requant_prepare(call, &call->inputs[g->a.operand], w, w_axis, call->inner, channels, mode, &g->c.requant);
+    if (status == LINNET_OK && g->fold.run != 0) status = ln_gemm_fold_tables(call, g);
     if (status != LINNET_OK) return status;
     if (g->b.parts == 2)
         g->b.shift = beyond_parts(w) ? -128 : 0;
@@ -140,13 +143,17 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
 static int magnitude(int v) { return (v ^ v >> 31) - (v >> 31); }
 
 /* Sum of |b| down one column, or of |one part of b|. */
-static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int part) {
+static int64_t column_magnitude(const ln_gemm *g, const int8_t *from, int64_t n, int part) {
     int64_t sum = 0;
-    for (int64_t c = 0; c < g->k.kc; c++)
-        for (int64_t tap = 0; tap < g->k.taps; tap++) {
-            const int64_t at = c * g->b.c + tap * g->b.tap;
-            sum += magnitude(g->b.parts == 1 ? from[at] : (int)ln_part_of(ln_load_i64(from, LINNET_I16, at), part));
+    for (int64_t tap = 0; tap < g->k.taps; tap++) {
+        const int64_t first = ln_gemm_at(g, n, tap);
+        for (int64_t c = 0; c < g->k.kc; c++) {
+            const int64_t at = first + c * g->b.c;
+            sum += magnitude(first < 0         ? g->b.zero
+                             : g->b.parts == 1 ? from[at]
+                                               : (int)ln_part_of(ln_load_i64(from, LINNET_I16, at), part));
         }
+    }
     return sum;
 }
 
@@ -162,11 +169,11 @@ static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *
     const int8_t *source = w->data;
     for (int64_t matrix = 0; matrix < g->n_matrices; matrix++)
         for (int64_t n = 0; n < g->n; n++) {
-            const int8_t *from = source + (g->b.matrix_offset[matrix] + n * g->b.n) * g->b.parts;
-            const int64_t bias_at = matrix * g->init.matrix + n * g->init.n;
+            const int8_t *from = source + g->b.matrix_offset[matrix] * g->b.parts;
+            const int64_t bias_at = matrix * g->init.matrix + ln_gemm_channel(g, n) * g->init.n;
             const int64_t added = bias == NULL ? 0 : ln_load_i64(bias->data, g->init.dtype, bias_at);
             for (int part = 0; part < g->b.parts; part++) {
-                const int64_t most = column_magnitude(g, from, part);
+                const int64_t most = column_magnitude(g, from, n, part);
                 const int64_t start = g->b.parts == 1 ? added : ln_part_of(added, part);
                 if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
                     return false;
@@ -180,13 +187,14 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t row_bytes = g->set->strip != NULL         ? ln_gemm_packed_row(g)
                         : g->a.gather || g->k.run > 1 ? g->a.copy_stride
                                                       : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
+    const bool whole = g->fold.run != 0 && g->c.apply; /* an epilogue gets whole lines of the output */
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->c.direct && !g->c.tiled) {
         /* Results that would fit one block: a few small blocks take as long, and a third of the memory. */
         const bool small = g->c.integer && g->m * nb * c_size <= BLOCK_C_BYTES;
         /* An epilogue is faster on whole rows of the result. */
-        if (!(g->c.apply && g->c.integer && nb <= 512))
+        if (!whole && !(g->c.apply && g->c.integer && nb <= 512))
             nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
         mb = ln_min(mb, ln_max((small ? SMALL_C_BYTES : BLOCK_C_BYTES) / (nb * c_size), rows));
     }
@@ -197,8 +205,8 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t target = call->threads <= 1 ? 1 : ln_min(ITEMS_PER_THREAD * call->threads, macs / ITEM_MACS);
     while (g->n_products * ln_ceil_div(g->m, mb) * ln_ceil_div(g->n, nb) < target) {
         int64_t tiles = ln_ceil_div(ln_min(mb, g->m), rows), panels = nb / width;
-        if (tiles <= 1 && panels <= 1) break;
-        if (tiles >= panels)
+        if (tiles <= 1 && (panels <= 1 || whole)) break;
+        if (whole || tiles >= panels)
             mb = ln_ceil_div(tiles, 2) * rows;
         else
             nb = ln_ceil_div(panels, 2) * width;
@@ -362,6 +370,7 @@ static void plan_memory(ln_call *call, ln_gemm *g) {
         at += (size_t)(g->blocks.m * g->blocks.n * g->b.parts) * c_size;
     g->scratch.turned = at;
     if (g->c.turned) at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
+    if (g->fold.run != 0) at += (size_t)(g->blocks.m * g->fold.run) * c_size + (size_t)g->c.requant.low_at;
     call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);
 }
 

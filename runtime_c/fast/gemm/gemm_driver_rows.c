@@ -170,16 +170,6 @@ static inline void copy_short(char *to, const char *from, int64_t bytes) {
     }
 }
 
-static void gather_elements(const ln_gemm *g, char *out, const char *from, int64_t n) {
-    bool same = g->set->a_dtype == g->a.dtype;
-    if (same && g->a.step == 1)
-        copy_short(out, from, n * g->a.size);
-    else if (same && g->a.dtype == LINNET_F32)
-        for (int64_t i = 0; i < n; i++) ((float *)(void *)out)[i] = ((const float *)(const void *)from)[i * g->a.step];
-    else
-        g->set->convert(out, from, g->a.step, n, g->a.dtype);
-}
-
 /* Copies `count` runs of `bytes` bytes, in few instructions for lines of few channels. */
 static void copy_runs(char *restrict to, int64_t to_step, const char *restrict from, int64_t from_step, int64_t bytes,
                       int64_t count) {
@@ -196,6 +186,21 @@ static void copy_runs(char *restrict to, int64_t to_step, const char *restrict f
         }
     else
         for (; count > 0; count--, to += to_step, from += from_step) copy_short(to, from, bytes);
+}
+
+void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows,
+                       int64_t bytes) {
+    copy_runs(to, to_stride, from, from_stride, bytes, rows);
+}
+
+static void gather_elements(const ln_gemm *g, char *out, const char *from, int64_t n) {
+    bool same = g->set->a_dtype == g->a.dtype;
+    if (same && g->a.step == 1)
+        copy_short(out, from, n * g->a.size);
+    else if (same && g->a.dtype == LINNET_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)(void *)out)[i] = ((const float *)(const void *)from)[i * g->a.step];
+    else
+        g->set->convert(out, from, g->a.step, n, g->a.dtype);
 }
 
 /* Copies taps [taps.begin, taps.end) of one line of the kernel (NULL in the padding) for `count` positions of an output

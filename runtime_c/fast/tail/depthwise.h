@@ -8,6 +8,7 @@
 #include "kernel/common/window.h"
 
 #define LN_DEPTHWISE_ROWS 64  /* the largest number of rows of taps (kernel depth * height) */
+#define LN_DEPTHWISE_BLOCK 64 /* most channels whose rows are mixed at a time (depthwise_lanes.inc.c) */
 #define LN_DEPTHWISE_LANES 16 /* channels are padded to a multiple of this number, the widest vector */
 
 /* What a kernel for 8-bit inputs (ln_depthwise_configure_narrow) stores: sums, for requant_row, or values that it
@@ -26,10 +27,7 @@ typedef struct ln_depthwise {
     bool apply;      /* ln_epilogue_apply stores (in place, with direct) */
     float low, high; /* clamp range for floats */
     bool integer;
-    /* Two rows of taps are one: a lane of 32 bits has an element of each, as 16 bits. x86 multiplies and adds them with
-     * one instruction. */
-    bool pairs;
-    int64_t tap_rows, per_plane; /* rows of taps, or of pairs of them: all, and of one depth of the kernel */
+    int64_t tap_rows, per_plane; /* rows of taps, or of groups of them: all, and of one depth of the kernel */
     int parts;     /* 2: weights have 16 bits. Their high bytes and their low bytes have taps and sums of their own */
     bool sums_fit; /* the constants prove that sum and bias fit in 32 bits; otherwise the bias is added in 64 bits */
     int narrow;    /* LN_NARROW_NONE: the kernel widens x to 32 bits; otherwise weights are packed as i16 */
@@ -38,12 +36,24 @@ typedef struct ln_depthwise {
     int8_t padding;   /* the zero point of x as i8 */
     size_t row_bytes; /* of the result row in the thread's scratch; the widened rows follow */
     ln_requant requant;
+    /* depthwise_lanes.inc.c (integers on x86): a lane of 32 bits has the elements of `group` rows of the input, two of
+     * 16 bits or four of 8; 0: other kernels. i8 has 128 added; the bias makes up for it and for the zero point. */
+    int group;
+    int rows;            /* output rows that are computed from the same lanes, each with taps of its own: 1 or 2 */
+    int64_t taps_high;   /* input rows that these read in one depth of the kernel */
+    int64_t block, span; /* channels and output pixels whose lanes are in L1 at a time */
+    int64_t row;         /* sums from row to row of the results, and from part to part */
+    bool wide, finished; /* x is i16; tiles convert sums to results, which then need no more than being copied */
+    bool exact;          /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
+    int x_zero_byte;     /* of 8-bit x */
+    int32_t lane_padding;
 } ln_depthwise;
 
 /* Packed: weights [taps][padded] (f32, or i32 or, for narrow, i16 with the zero point subtracted), then two rows of
  * `padded` 64-bit cells: the bias (f32, or i32 if sums_fit, else 0), and the bias as i64 or, for floats, a first cell
  * that says whether all weights are finite, so that taps in the padding may be products with zeros. With two parts, the
- * taps of the second follow those of the first, and its bias is in the second half of the first row. */
+ * taps of the second follow those of the first, and its bias is in the second half of the first row. With groups, taps
+ * are [part][output row][group][kx][padded] lanes. */
 typedef struct ln_depthwise_weights {
     const void *taps, *bias;
     const int64_t *wide_bias;
@@ -63,12 +73,17 @@ void ln_depthwise_gradient_finish(const ln_call *call, const ln_buffers *b, int6
 
 ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
 void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_counts *counts); /* integers on x86 */
 bool ln_depthwise_can_float(const ln_call *call);
 bool ln_depthwise_can_integer(const ln_call *call);
+bool ln_depthwise_can_quads(const ln_call *call);     /* 8-bit x, i8 weights less zero points, no fixed point */
 bool ln_depthwise_can_transpose(const ln_call *call); /* conv_transpose */
 linnet_status ln_depthwise_configure(ln_call *call);
 /* The same for kernels that multiply 8-bit inputs in 16 bits where they can. */
 linnet_status ln_depthwise_configure_narrow(ln_call *call);
+/* For kernels that multiply and add two products of 16 bits at once, or four of 8 bits. */
+linnet_status ln_depthwise_configure_pairs(ln_call *call);
+linnet_status ln_depthwise_configure_quads(ln_call *call);
 void ln_depthwise_pack(const ln_call *call, void *packed);
 /* Phase 0 of calls with weights that are not constant. */
 void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b);

@@ -30,20 +30,20 @@ typedef struct dw_span {
 #define NAMED(name) dw_##name##_float
 #include "fast/tail/depthwise_tile.inc.c"
 
+#ifdef LN_SIMD_NEON
 #define NUMBER int32_t
 #define VECTOR vi
 #define LOAD vi_load
 #define STORE vi_store
 #define LOAD_PARTIAL vi_load_partial
 #define STORE_PARTIAL vi_store_partial
-#if defined(LN_SIMD_NEON)
 #define MULTIPLY_ADD(x, w, sum) vi_add(sum, vi_mul(x, w))
-#else
-#define MULTIPLY_ADD(x, w, sum) vi_add_pairs(sum, x, w) /* `pairs` */
-#endif
 #define FINISH(v) (v)
 #define NAMED(name) dw_##name##_integer
 #include "fast/tail/depthwise_tile.inc.c"
+#else
+#include "fast/tail/depthwise_lanes.inc.c"
+#endif
 
 /* What a thread keeps between rows: input rows widened to f32, or to i32 minus the zero point. */
 typedef struct dw_cache {
@@ -70,55 +70,16 @@ static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x,
     bool whole = d->x.s[2] == d->channels;
     for (int64_t ix = 0; ix < (whole ? 1 : w->in[2]); ix++) {
         int64_t count = whole ? w->in[2] * d->channels : d->channels, from = at + ix * d->x.s[2];
+#ifdef LN_SIMD_NEON
         if (d->integer)
             any_widen_integer(dtype, x, from, count, d->requant.x_zero, (int32_t *)(void *)row + ix * d->channels);
         else
+#endif
             any_widen(dtype, x, from, count, row + ix * d->channels);
     }
     cache->held[slot] = id;
     return row;
 }
-
-#if !defined(LN_SIMD_NEON)
-/* Rows y and y + dilation of integers as one, which is pair `pair` of depth kz: rows outside the picture are zero. Each
- * lane has a difference from the zero point in either half. */
-static const void *dw_pair_row(const ln_depthwise *d, int dtype, const void *x, int64_t n, int64_t z, int64_t y,
-                               int64_t kz, int64_t pair, dw_cache *cache) {
-    enum { CHUNK = 512 };
-    const ln_window *w = &d->window;
-    const int64_t turn = 2 * d->per_plane, above = w->pad_begin[1];
-    const int64_t slot =
-        (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * turn + (w->dilation[1] == 1 ? (y + above) % turn : pair);
-    const int64_t id = (n * w->in[0] + z) * (w->in[1] + above + 1) + y + above, length = w->in[2] * d->channels;
-    int32_t *row = (int32_t *)(void *)cache->rows + slot * length, second[CHUNK];
-    const bool made = cache->held[slot] == id;
-    if (made) return row;
-    cache->held[slot] = id;
-    const bool whole = d->x.s[2] == d->channels;
-    const int64_t run = whole ? length : d->channels, zero = d->requant.x_zero;
-    for (int64_t ix = 0, to = 0; to < length; ix++)
-        for (int64_t at = 0, count; at < run; at += count, to += count) {
-            const int64_t from = n * d->x.n + z * d->x.s[0] + ix * d->x.s[2] + at;
-            count = ln_min(CHUNK, run - at);
-            for (int half = 0; half < 2; half++) {
-                const int64_t line = y + half * w->dilation[1];
-                int32_t *out = half == 0 ? row + to : second;
-                if (line < 0 || line >= w->in[1])
-                    memset(out, 0, (size_t)count * sizeof *out);
-                else
-                    any_widen_integer(dtype, x, from + line * d->x.s[1], count, (int32_t)zero, out);
-            }
-            int64_t i = 0;
-            for (; i + VF_WIDTH <= count; i += VF_WIDTH) {
-                const vi first = vi_and(vi_load(row + to + i), vi_set1(0xffff));
-                vi_store(row + to + i, vi_or(first, vi_shl(vi_load(second + i), 16)));
-            }
-            for (; i < count; i++)
-                row[to + i] = (int32_t)(((uint32_t)row[to + i] & 0xffff) | (uint32_t)second[i] << 16);
-        }
-    return row;
-}
-#endif
 
 #include "fast/tail/depthwise_f32.inc.c"
 
@@ -135,16 +96,7 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
                  .pixel = w->stride[2] * x_pixel,
                  .low = d->low,
                  .high = d->high};
-#if !defined(LN_SIMD_NEON)
-    for (int64_t kz = begin[0]; kz < end[0] && d->pairs; kz++)
-        for (int64_t pair = begin[1] / 2; 2 * pair < end[1]; pair++) {
-            const int64_t z = position[1] * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0];
-            const int64_t y = position[2] * w->stride[1] - w->pad_begin[1] + 2 * pair * w->dilation[1];
-            s.weights[s.n_rows] = (const float *)parts->taps + (kz * d->per_plane + pair) * w->kernel[2] * d->padded;
-            s.rows[s.n_rows++] = dw_pair_row(d, call->inputs[0].dtype, x, position[0], z, y, kz, pair, cache);
-        }
-#endif
-    for (int64_t kz = begin[0]; kz < end[0] && !d->pairs; kz++)
+    for (int64_t kz = begin[0]; kz < end[0]; kz++)
         for (int64_t ky = begin[1]; ky < end[1]; ky++) {
             int64_t z = position[1] * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0],
                     tap = kz * w->kernel[1] + ky;
@@ -161,9 +113,11 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
         s.nx = end[2] - begin[2];
         s.w_shift = begin[2] * d->padded;
         int64_t shift = (s.nx == 0 ? 0 : ox * w->stride[2] - w->pad_begin[2] + begin[2] * w->dilation[2]) * x_pixel;
+#ifdef LN_SIMD_NEON
         if (d->integer)
             dw_pixels_integer(&s, count, shift, d->channels, (int32_t *)out + ox * out_pixel, out_pixel);
         else
+#endif
             dw_pixels_float(&s, count, shift, d->channels, (float *)out + ox * out_pixel, out_pixel);
     }
 }
@@ -210,6 +164,7 @@ static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
     }
 }
 
+#ifdef LN_SIMD_NEON
 /* Converts the sums of a row to output values (or to f32 in place, for the epilogue). */
 static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums,
                        void *y) {
@@ -231,12 +186,15 @@ static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_dept
     }
 }
 
+#endif
+
 static void dw_single(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, const void *x,
                       const int64_t *position, dw_cache *cache, void *out, int64_t out_pixel, void *y) {
     if (d->transposed)
         dwt_row(d, parts, (const float *)x + position[0] * d->x.n, position[1], position[2], out, out_pixel);
     else
         dw_row(call, d, parts, x, position, cache, out, out_pixel);
+#ifdef LN_SIMD_NEON
     if (d->parts == 2) {
         const ln_depthwise_weights low = {.taps = (const int32_t *)parts->taps +
                                                   d->tap_rows * d->window.kernel[2] * d->padded,
@@ -244,6 +202,9 @@ static void dw_single(const ln_call *call, const ln_depthwise *d, const ln_depth
         dw_row(call, d, &low, x, position, cache, (int32_t *)out + d->window.out[2] * out_pixel, out_pixel);
     }
     if (d->integer) dw_requant(call, d, parts, out, y);
+#else
+    (void)y;
+#endif
 }
 
 static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
@@ -297,15 +258,13 @@ const ln_kernel_code LN_SIMD_NAME(ln_depthwise_float) = {.can = ln_depthwise_can
                                                          .pack = ln_depthwise_pack,
                                                          .run = dw_run};
 
+#ifdef LN_SIMD_NEON
 const ln_kernel_code LN_SIMD_NAME(ln_depthwise_integer) = {.can = ln_depthwise_can_integer,
                                                            .cost = ln_depthwise_cost,
-#ifdef LN_SIMD_NEON
                                                            .configure = ln_depthwise_configure_narrow,
-#else
-                                                           .configure = ln_depthwise_configure,
-#endif
                                                            .pack = ln_depthwise_pack,
                                                            .run = dw_run};
+#endif
 
 const ln_kernel_code LN_SIMD_NAME(ln_depthwise_transpose) = {
     .can = ln_depthwise_can_transpose, .configure = ln_depthwise_configure, .pack = ln_depthwise_pack, .run = dw_run};

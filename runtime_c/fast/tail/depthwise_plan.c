@@ -3,6 +3,8 @@
 #include "fast/tail/depthwise.h"
 #include "kernel/cost.h"
 
+#include <string.h>
+
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
 /* Number of taps as packed. */
@@ -31,6 +33,13 @@ static bool shape_fits(const ln_call *call) {
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
 }
 
+/* Whether sums become results as floats: f32, or small integers by float_rne. */
+static bool by_floats(const ln_call *call) {
+    const int to = result_of(call)->dtype;
+    return to == LINNET_F32 || (((const ln_conv_attributes *)call->attributes)->requant == LN_REQUANT_FLOAT_RNE &&
+                                (to == LINNET_I8 || to == LINNET_U8 || to == LINNET_I16));
+}
+
 void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     const bool floats = ln_dtype_is_float(x->dtype);
@@ -47,6 +56,19 @@ void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     if (w->dims[0] == 1 && w->dims[w->rank - 1] >= 4 && floats) ln_scale_products(counts, 5);
 }
 
+void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
+    const double results = (double)ln_count(result_of(call));
+    const int64_t lanes = kernel->needs & LN_AVX512 ? 16 : kernel->needs & LN_AVX2 ? 8 : 4;
+    /* A vector takes as long if it is not full, for results that tiles convert. */
+    const double fill = by_floats(call)
+                            ? (double)(ln_ceil_div(w->dims[0], lanes) * lanes) / (double)ln_max(w->dims[0], 1)
+                            : ln_short_lines(kernel, w->dims[0]);
+    ln_scale_products(counts, (w->dtype == LINNET_I16 ? 8 : 4) * fill);
+    counts->work[LN_RATE_MAP] += results * (by_floats(call) ? 2 : 4) + (double)ln_count(x) * 2;
+    counts->work[LN_RATE_MOVE] += 1300;
+}
+
 bool ln_depthwise_can_float(const ln_call *call) {
     int dtype = call->inputs[0].dtype;
     return call->inputs[1].dtype == dtype && (!has_bias(call) || call->inputs[2].dtype == dtype) && shape_fits(call);
@@ -58,12 +80,11 @@ bool ln_depthwise_can_transpose(const ln_call *call) {
            g.in_channels > 1 && (g.stride[2] == 1 || g.dilation[2] == 1);
 }
 
-/* Whether the differences of i16 from their zero point have 16 bits, and pairs of rows are few enough (on x86). */
-static bool halves_fit(const ln_call *call) {
-    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
-    const int64_t height = w->rank > 3 ? w->dims[w->rank - 2] : 1, depth = w->rank > 4 ? w->dims[2] : 1;
-    return (x->dtype != LINNET_I16 || x->quant->zero == NULL || x->quant->zero[0] == 0) &&
-           depth * (height + 1) <= LN_DEPTHWISE_ROWS;
+/* Whether the elements of the padding are stored as x, and i16 without a zero point (on x86). */
+static bool zero_fits(const ln_tensor *x) {
+    const int32_t zero = x->quant->zero == NULL ? 0 : x->quant->zero[0];
+    if (x->dtype == LINNET_I16) return zero == 0;
+    return x->dtype == LINNET_U8 ? zero >= 0 && zero <= UINT8_MAX : zero >= INT8_MIN && zero <= INT8_MAX;
 }
 
 bool ln_depthwise_can_integer(const ln_call *call) {
@@ -75,7 +96,15 @@ bool ln_depthwise_can_integer(const ln_call *call) {
     int64_t taps = 1;
     for (int i = 2; i < w->rank; i++) taps *= w->dims[i];
     /* The sum of the taps alone must fit in 32 bits: |x - zero| < 2^17, |w - zero| < 2^9, and so its parts. */
-    return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call) && halves_fit(call);
+    return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call) && zero_fits(x);
+}
+
+bool ln_depthwise_can_quads(const ln_call *call) {
+    const ln_tensor *w = &call->inputs[1];
+    if (call->inputs[0].dtype == LINNET_I16 || !by_floats(call) || !ln_depthwise_can_integer(call)) return false;
+    for (int64_t i = 0; w->quant->zero != NULL && i < w->quant->count; i++)
+        if (w->quant->zero[i] != (w->dtype == LINNET_U8 ? 128 : 0)) return false;
+    return w->dtype == LINNET_I8 || w->quant->zero != NULL;
 }
 
 static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {
@@ -148,7 +177,52 @@ static int narrow_of(const ln_depthwise *d, int dtype) {
     return r->mode == LN_REQUANT_TFLITE ? LN_NARROW_FIXED : LN_NARROW_SUMS;
 }
 
-static linnet_status configure(ln_call *call, bool narrow) {
+/* Whether biases are at most 2^52 (that of quantized dead channels), so that their sums with the taps are exact in f64.
+ */
+static bool biases_are_exact(const ln_call *call) {
+    const ln_tensor *bias = &call->inputs[2];
+    for (int64_t c = 0; has_bias(call) && c < bias->dims[0]; c++) {
+        if (bias->data == NULL) return false;
+        const int64_t v = ln_load_i64(bias->data, bias->dtype, c * bias->strides[0]);
+        if (v > (int64_t)1 << 52 || v < -((int64_t)1 << 52)) return false;
+    }
+    return true;
+}
+
+/* Groups of taps, and the memory for lanes of 24 kB at a time, which stay in L1. */
+static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
+    enum { LANE_BYTES = 24 << 10, LEAST_PIXELS = 8 };
+    const ln_window *w = &d->window;
+    const int x = call->inputs[0].dtype;
+    d->wide = x == LINNET_I16;
+    d->group = group;
+    d->per_plane = ln_ceil_div(w->kernel[1], group);
+    /* A second output row reads one more row of the input. It is computed too if no group is needed for that. */
+    const bool second = w->out[1] > 1 && w->stride[1] == 1 && w->dilation[1] == 1 &&
+                        ln_ceil_div(w->kernel[1] + 1, group) == d->per_plane;
+    d->rows = second ? 2 : 1;
+    d->taps_high = w->kernel[1] + second;
+    d->tap_rows = w->kernel[0] * d->per_plane * d->rows;
+    const int32_t zero = d->requant.x_zero, stored = x == LINNET_I8 ? zero + 128 : zero;
+    d->x_zero_byte = zero & 255;
+    d->lane_padding = d->wide ? 0 : (int32_t)((uint32_t)stored * (group == 4 ? 0x01010101u : 0x00010001u));
+    d->finished = d->sums_fit && by_floats(call);
+    d->exact = d->requant.output_dtype == LINNET_F32 && !d->sums_fit && biases_are_exact(call);
+    const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->per_plane;
+    d->block = (int64_t)ln_round_up((size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, LN_DEPTHWISE_BLOCK)),
+                                    LN_DEPTHWISE_LANES);
+    const int64_t fits = (LANE_BYTES / 4 / (groups * d->block) - reach) / w->stride[2] + 1;
+    const int64_t pixels = ln_max(w->out[2], 1);
+    d->span = ln_ceil_div(pixels, ln_ceil_div(pixels, ln_max(LEAST_PIXELS, fits)));
+    /* Vectors of few channels store too much after the last pixel. */
+    d->row = (int64_t)ln_round_up((size_t)(w->out[2] * d->channels), LN_DEPTHWISE_LANES) + LN_DEPTHWISE_LANES;
+    d->row_bytes = ln_round_up((size_t)(d->row * d->parts * d->rows) * 4, LN_ALIGNMENT);
+    const int64_t columns = (d->span - 1) * w->stride[2] + reach;
+    call->scratch_thread = d->row_bytes + (size_t)(groups * columns * d->block) * 4;
+}
+
+/* `group`: of lanes, 0 for none. */
+static linnet_status configure(ln_call *call, bool narrow, int group) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     ln_depthwise *d = call->state = ln_call_state(call, sizeof *d);
     if (d == NULL) return LINNET_OUT_OF_MEMORY;
@@ -164,8 +238,7 @@ static linnet_status configure(ln_call *call, bool narrow) {
     swap_axes(d);
     d->integer = !ln_dtype_is_float(x->dtype);
     d->parts = w->dtype == LINNET_I16 ? 2 : 1;
-    d->pairs = d->integer && !narrow;
-    d->per_plane = d->pairs ? (g->kernel[1] + 1) / 2 : g->kernel[1];
+    d->per_plane = g->kernel[1];
     d->tap_rows = g->kernel[0] * d->per_plane;
     d->low = -INFINITY, d->high = INFINITY;
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
@@ -183,6 +256,7 @@ static linnet_status configure(ln_call *call, bool narrow) {
         d->x_u8 = x->dtype == LINNET_U8;
         d->padding = (int8_t)(d->requant.x_zero - (d->x_u8 ? 128 : 0));
     }
+    if (group > 0) plan_lanes(call, d, group);
     size_t packed = (size_t)((packed_taps(d) * tap_bytes(d) * d->parts + 2 * 8) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
@@ -191,6 +265,9 @@ static linnet_status configure(ln_call *call, bool narrow) {
         call->scratch_bytes = packed;
         call->phases = 2;
     }
+    call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
+    call->flops = (uint64_t)(2 * g->batch * d->channels * ln_window_positions(g) * ln_window_taps(g));
+    if (group > 0) return LINNET_OK;
     d->widen = x->dtype != LINNET_F32 && d->narrow == LN_NARROW_NONE;
     d->row_bytes = d->direct || d->narrow > LN_NARROW_SUMS
                        ? 0
@@ -205,16 +282,17 @@ static linnet_status configure(ln_call *call, bool narrow) {
         }
         if (!d->in_place) call->scratch_thread += (size_t)((g->kernel[0] * g->kernel[1] + 1) * reach[2] * d->channels);
     }
-    if (d->widen)
-        call->scratch_thread += (size_t)(d->tap_rows * (d->pairs ? 2 : 1) * g->in[2] * d->channels) * sizeof(float);
-    call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
-    call->flops = (uint64_t)(2 * g->batch * d->channels * ln_window_positions(g) * ln_window_taps(g));
+    if (d->widen) call->scratch_thread += (size_t)(d->tap_rows * g->in[2] * d->channels) * sizeof(float);
     return LINNET_OK;
 }
 
-linnet_status ln_depthwise_configure(ln_call *call) { return configure(call, false); }
+linnet_status ln_depthwise_configure(ln_call *call) { return configure(call, false, 0); }
 
-linnet_status ln_depthwise_configure_narrow(ln_call *call) { return configure(call, true); }
+linnet_status ln_depthwise_configure_narrow(ln_call *call) { return configure(call, true, 0); }
+
+linnet_status ln_depthwise_configure_pairs(ln_call *call) { return configure(call, false, 2); }
+
+linnet_status ln_depthwise_configure_quads(ln_call *call) { return configure(call, false, 4); }
 
 static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
     const char *bias = (const char *)packed + packed_taps(d) * d->padded * tap_bytes(d) * d->parts;
@@ -230,13 +308,16 @@ static int32_t integer_of(const ln_depthwise *d, int64_t v, int part) {
     return (int32_t)(d->parts == 1 ? v : ln_part_of(v, part));
 }
 
-/* Writes a tap to its half of a lane. The first half clears the second, which the last row may not have. */
-static void put_half(const ln_depthwise *d, uint32_t *taps, int64_t tap, uint32_t v) {
+/* Adds a tap to the lanes of each output row, which are zeros before. */
+static void put_tap(const ln_depthwise *d, uint32_t *taps, int64_t tap, uint32_t v) {
     const ln_window *w = &d->window;
     const int64_t kx = tap % w->kernel[2], ky = tap / w->kernel[2] % w->kernel[1],
                   kz = tap / w->kernel[2] / w->kernel[1];
-    uint32_t *lane = taps + ((kz * d->per_plane + ky / 2) * w->kernel[2] + kx) * d->padded;
-    *lane = ky % 2 == 0 ? v & 0xffff : *lane | v << 16;
+    const int bits = 32 / d->group;
+    for (int64_t row = 0; row < d->rows; row++) {
+        const int64_t y = ky + row, group = (row * w->kernel[0] + kz) * d->per_plane + y / d->group;
+        taps[(group * w->kernel[2] + kx) * d->padded] |= (v & ((1u << bits) - 1)) << y % d->group * bits;
+    }
 }
 
 static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
@@ -247,6 +328,9 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
     int64_t taps = ln_window_taps(&d->window), stride = has_bias(call) ? call->inputs[2].strides[0] : 0;
     int64_t *finite = d->integer ? NULL : (int64_t *)parts.wide_bias;
     if (finite != NULL) *finite = 1;
+    if (d->group > 0) memset(packed, 0, (size_t)(packed_taps(d) * d->parts * d->padded) * 4);
+    /* What is added to the elements of x before they are multiplied, and what padding holds. */
+    const int64_t offset = d->group == 0 || d->wide ? 0 : d->requant.x_zero + (d->x_u8 ? 0 : 128);
     for (int64_t c = 0; c < d->padded; c++) {
         bool real = c < d->channels;
         if (!d->integer) {
@@ -259,25 +343,29 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
                 real && bias != NULL ? (float)ln_load_f64(bias, call->inputs[2].dtype, c * stride) : 0;
             continue;
         }
-        int64_t value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
+        int64_t surplus = 0, value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
         for (int64_t t = 0; t < taps; t++) {
             int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) -
                                    ln_requant_w_zero(&d->requant, c)
                              : 0;
+            surplus += v * offset;
             for (int part = 0; part < d->parts; part++) {
                 const int64_t at = (part * packed_taps(d) + t) * d->padded + c;
                 if (d->narrow)
                     ((int16_t *)parts.taps)[at] = (int16_t)v;
-                else if (d->pairs)
-                    put_half(d, (uint32_t *)parts.taps + part * packed_taps(d) * d->padded + c, t,
-                             (uint32_t)integer_of(d, v, part));
+                else if (d->group > 0)
+                    put_tap(d, (uint32_t *)parts.taps + part * packed_taps(d) * d->padded + c, t,
+                            (uint32_t)integer_of(d, v, part));
                 else
                     ((int32_t *)parts.taps)[at] = integer_of(d, v, part);
             }
         }
         for (int part = 0; part < d->parts; part++)
-            ((int32_t *)parts.bias)[part * d->padded + c] = d->sums_fit ? integer_of(d, value, part) : 0;
-        ((int64_t *)parts.wide_bias)[c] = value;
+            ((int32_t *)parts.bias)[part * d->padded + c] = d->sums_fit ? integer_of(d, value - surplus, part) : 0;
+        if (d->exact)
+            ((double *)parts.wide_bias)[c] = (double)value;
+        else
+            ((int64_t *)parts.wide_bias)[c] = value;
     }
 }
 

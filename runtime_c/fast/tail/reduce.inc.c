@@ -171,16 +171,39 @@ static void LN_SIMD_NAME(reduce_finish)(const ln_call *call, const ln_reduce_pla
     ln_store_float(b->outputs[0], call->outputs[0].dtype, at, ln_reduce_result(a->kind, v, p->scale, p->count));
 }
 
-/* Computes the reductions of `width` neighbouring results. Each result has its own 16 lanes, and a row is added to the
-   same lane of every result. */
+/* Sums rows of fewer bytes than a vector has lanes. Rows that lie together are read as vectors if a vector has whole
+ * rows. */
+static void LN_SIMD_NAME(reduce_few_bytes)(const ln_reduce_plan *p, bool u8, const char *x, int64_t x_at, int64_t width,
+                                           int32_t *sums) {
+    int64_t at[LN_MAX_RANK] = {0}, offset = x_at, last = p->reduced - 1, rows = p->reduced_dims[last];
+    const bool together = p->reduced_x[last] == width && VF_WIDTH % width == 0;
+    const int64_t vectors = together ? rows * width / VF_WIDTH : 0;
+    vi acc = vi_zero();
+    for (int64_t done = 0; done < p->count; done += rows) {
+        const char *row = x + offset;
+        for (int64_t k = 0; k < vectors; k++, row += VF_WIDTH)
+            acc = vi_add(acc, u8 ? vi_load_u8((const uint8_t *)row) : vi_load_i8((const int8_t *)row));
+        for (int64_t r = vectors * VF_WIDTH / width; r < rows; r++, row += p->reduced_x[last])
+            for (int64_t i = 0; i < width; i++) sums[i] += u8 ? (uint8_t)row[i] : (int8_t)row[i];
+        offset = LN_SIMD_NAME(reduce_next)(p, (int)last, at, offset);
+    }
+    int32_t lanes[VF_WIDTH];
+    vi_store(lanes, acc);
+    for (int64_t i = 0, c = 0; i < VF_WIDTH && together; i++, c = c + 1 < width ? c + 1 : 0) sums[c] += lanes[i];
+}
+
 /* Sums columns [x_at, x_at + width) of i8 or u8 in 32 bits: the sums of so few numbers below 2^9 are exact in f32 too,
  * in any order. */
 static void LN_SIMD_NAME(reduce_bytes)(const ln_reduce_plan *p, bool u8, const char *x, int64_t x_at, int64_t width,
                                        double *totals) {
-    int32_t sums[LN_REDUCE_COLUMNS] = {0};
-    for (int64_t c = 0; c + VF_WIDTH <= width; c += 4 * VF_WIDTH) {
-        const int blocks = (int)ln_min(4, (width - c) / VF_WIDTH);
-        int64_t at[LN_MAX_RANK] = {0}, offset = x_at + c, last = p->reduced - 1;
+    int32_t sums[LN_REDUCE_COLUMNS + VF_WIDTH] = {0};
+    /* The last vector also reads columns that are not its own, of which there are enough in front. */
+    const int64_t whole = width / VF_WIDTH * VF_WIDTH, over = width == whole ? 0 : VF_WIDTH - (width - whole);
+    const bool few = p->inner < VF_WIDTH;
+    if (few) LN_SIMD_NAME(reduce_few_bytes)(p, u8, x, x_at, width, sums);
+    for (int64_t c = few ? width : 0, blocks; c < width; c += blocks * VF_WIDTH) {
+        blocks = c < whole ? ln_min(4, (whole - c) / VF_WIDTH) : 1;
+        int64_t at[LN_MAX_RANK] = {0}, offset = x_at + c - (c < whole ? 0 : over), last = p->reduced - 1;
         vi acc[4] = {vi_zero(), vi_zero(), vi_zero(), vi_zero()};
         for (int64_t done = 0; done < p->count; done += p->reduced_dims[last]) {
             const char *row = x + offset;
@@ -196,9 +219,12 @@ static void LN_SIMD_NAME(reduce_bytes)(const ln_reduce_plan *p, bool u8, const c
         }
         for (int k = 0; k < blocks; k++) vi_store(sums + c + k * VF_WIDTH, acc[k]);
     }
+    for (int64_t i = few ? width : whole; i < width; i++) sums[i] = sums[i + over];
     for (int64_t i = 0; i < width; i++) totals[i] = (double)(sums[i] - (int32_t)p->count * p->zero);
 }
 
+/* Computes the reductions of `width` neighbouring results. Each result has its own 16 lanes, and a row is added to the
+   same lane of every result. */
 static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b,
                                          int64_t x_at, int64_t y_at, int64_t width, int how, float start) {
     const ln_tensor *t = &call->inputs[0];
@@ -209,7 +235,7 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
     bool in_place = t->dtype == LINNET_F32 && width % VF_WIDTH == 0;
     int64_t at[LN_MAX_RANK] = {0}, offset = x_at;
     const bool bytes = (t->dtype == LINNET_I8 || t->dtype == LINNET_U8) && how == LN_REDUCE_ADD && p->count <= 16384 &&
-                       p->zero >= INT8_MIN && p->zero <= UINT8_MAX && width % VF_WIDTH == 0 && p->reduced > 0;
+                       p->zero >= INT8_MIN && p->zero <= UINT8_MAX && p->reduced > 0;
     if (bytes) LN_SIMD_NAME(reduce_bytes)(p, t->dtype == LINNET_U8, x, x_at, width, totals);
     for (int64_t i = 0; i < width && !bytes; i++) totals[i] = (double)start;
     for (int64_t done = bytes ? p->count : 0; done < p->count;) {

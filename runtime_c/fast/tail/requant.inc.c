@@ -88,8 +88,8 @@ static inline void requant_row(const ln_requant *r, int64_t channel, const int32
 }
 
 /* Converts `pixels` pixels, whose sums are adjacent. y_pixel: bytes from pixel to pixel. */
-static void requant_pixels(const ln_requant *r, const int32_t *sums, const int32_t *low, int64_t pixels, char *y,
-                           int64_t y_pixel) {
+static inline void requant_pixels(const ln_requant *r, const int32_t *sums, const int32_t *low, int64_t pixels, char *y,
+                                  int64_t y_pixel) {
     const int64_t size = (int64_t)ln_dtype_size(r->output_dtype), sums_in_all = pixels * r->channels;
     /* A vector spans several pixels of few channels, whose factors repeat in the tables. */
     const bool few = LN_REQUANT_PADDING + 1 > r->channels && (LN_REQUANT_PADDING + 1) % r->channels == 0;

@@ -1,0 +1,385 @@
+/* depthwise_lanes.inc.c - depthwise convolution of integers on x86: a lane of 32 bits holds the elements of two rows,
+ * or with VNNI of four, so that one instruction multiplies and adds that many taps. Compiled per ISA by
+ * longtail__<isa>.c, and by depthwise__avx512vnni.c. Its plan is in fast/tail/depthwise_plan.c. */
+#include "fast/tail/depthwise.h"
+#include "fast/tail/requant.inc.c"
+
+/* Rows in a lane, and the sum of products of two lanes. */
+#ifdef __AVX512VNNI__
+#define DWL_GROUP 4
+#define DWL_DOT(sum, x, w) _mm512_dpbusd_epi32(sum, x, w)
+#else
+#define DWL_GROUP 2
+#define DWL_DOT(sum, x, w) vi_add_pairs(sum, x, w)
+#endif
+enum {
+    DWL_PIXELS = 4, /* whose sums for two rows fit in the registers of every ISA, besides weights */
+    DWL_MIX = 16    /* channels that are mixed at once */
+};
+
+/* What a thread computes at a time: `rows` output rows. */
+typedef struct dwl_span {
+    const ln_depthwise *d;
+    const char *x;    /* the image */
+    const char *line; /* padding: zero points of x, as many as a block has channels */
+    int64_t z, y;     /* of the first output row */
+    int32_t *lanes;   /* [group][column][block] */
+    int32_t *sums;    /* [row][part][pixel][channel], the last part first; see ln_depthwise.row */
+    int rows;
+} dwl_span;
+
+/* ---- mixing rows ---- */
+
+static LN_ALWAYS_INLINE __m128i dwl_load(const char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+
+static LN_ALWAYS_INLINE void dwl_store(int32_t *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
+
+#if DWL_GROUP == 4
+/* Mixes 16 elements of four rows of bytes. `flip` makes i8 unsigned. */
+static LN_ALWAYS_INLINE void dwl_mix_some(const int size, const char *const *p, int64_t at, __m128i flip, int32_t *to) {
+    (void)size;
+    const __m128i a = _mm_xor_si128(dwl_load(p[0] + at), flip), b = _mm_xor_si128(dwl_load(p[1] + at), flip);
+    const __m128i c = _mm_xor_si128(dwl_load(p[2] + at), flip), d = _mm_xor_si128(dwl_load(p[3] + at), flip);
+    const __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
+    const __m128i ef = _mm_unpackhi_epi8(a, b), gh = _mm_unpackhi_epi8(c, d);
+    dwl_store(to, _mm_unpacklo_epi16(ab, cd));
+    dwl_store(to + 4, _mm_unpackhi_epi16(ab, cd));
+    dwl_store(to + 8, _mm_unpacklo_epi16(ef, gh));
+    dwl_store(to + 12, _mm_unpackhi_epi16(ef, gh));
+}
+
+#else
+/* Mixes 16 elements of two rows of bytes, which become 16 bits. `flip` makes i8 unsigned. */
+static LN_ALWAYS_INLINE void dwl_mix_bytes(const char *const *p, int64_t at, __m128i flip, int32_t *to) {
+    const __m128i a = _mm_xor_si128(dwl_load(p[0] + at), flip), b = _mm_xor_si128(dwl_load(p[1] + at), flip);
+    const __m128i low = _mm_unpacklo_epi8(a, b), high = _mm_unpackhi_epi8(a, b);
+#ifdef LN_SIMD_SSE2
+    const __m128i zero = _mm_setzero_si128();
+    dwl_store(to, _mm_unpacklo_epi8(low, zero));
+    dwl_store(to + 4, _mm_unpackhi_epi8(low, zero));
+    dwl_store(to + 8, _mm_unpacklo_epi8(high, zero));
+    dwl_store(to + 12, _mm_unpackhi_epi8(high, zero));
+#else
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_cvtepu8_epi16(low));
+    _mm256_storeu_si256((__m256i *)(void *)(to + 8), _mm256_cvtepu8_epi16(high));
+#endif
+}
+
+/* Mixes 16 elements of two rows of i16. */
+static LN_ALWAYS_INLINE void dwl_mix_words(const char *const *p, int64_t at, int32_t *to) {
+    const __m128i a = dwl_load(p[0] + at), b = dwl_load(p[1] + at);
+    const __m128i c = dwl_load(p[0] + at + 16), d = dwl_load(p[1] + at + 16);
+    dwl_store(to, _mm_unpacklo_epi16(a, b));
+    dwl_store(to + 4, _mm_unpackhi_epi16(a, b));
+    dwl_store(to + 8, _mm_unpacklo_epi16(c, d));
+    dwl_store(to + 12, _mm_unpackhi_epi16(c, d));
+}
+
+static LN_ALWAYS_INLINE void dwl_mix_some(const int size, const char *const *p, int64_t at, __m128i flip, int32_t *to) {
+    if (size == 1)
+        dwl_mix_bytes(p, at, flip, to);
+    else
+        dwl_mix_words(p, at, to);
+}
+#endif
+
+/* Mixes `columns` columns from input column `first` on of all groups of rows, channels [c, c + n). Columns and rows
+ * outside the picture are padding. The lanes after the last channel have any elements of its row. */
+static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t first, int64_t columns, int64_t c,
+                                     int64_t n) {
+    const ln_depthwise *d = s->d;
+    const ln_window *w = &d->window;
+    const __m128i flip = _mm_set1_epi8(d->x_u8 ? 0 : INT8_MIN);
+    const int64_t end = ((w->in[2] - 1) * d->x.s[2] + d->channels - c) * size; /* of a row */
+    int32_t *to = s->lanes;
+    for (int64_t g = 0; g < w->kernel[0] * d->per_plane; g++) {
+        const char *rows[DWL_GROUP];
+        int64_t steps[DWL_GROUP];
+        const int64_t z = s->z * w->stride[0] - w->pad_begin[0] + g / d->per_plane * w->dilation[0];
+        for (int r = 0; r < DWL_GROUP; r++) {
+            const int64_t j = g % d->per_plane * DWL_GROUP + r,
+                          y = s->y * w->stride[1] - w->pad_begin[1] + j * w->dilation[1];
+            const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && j < d->taps_high;
+            rows[r] = inside ? s->x + (z * d->x.s[0] + y * d->x.s[1] + c) * size : s->line;
+            steps[r] = inside ? d->x.s[2] * size : 0;
+        }
+        for (int64_t ix = first; ix < first + columns; ix++, to += d->block) {
+            if (ix < 0 || ix >= w->in[2]) {
+                for (int64_t i = 0; i < n; i += VF_WIDTH) vi_store(to + i, vi_set1(d->lane_padding));
+                continue;
+            }
+            const char *p[DWL_GROUP];
+            LN_UNROLL
+            for (int r = 0; r < DWL_GROUP; r++) p[r] = rows[r] + ix * steps[r];
+            const int64_t bytes = n * size, left = end - ix * d->x.s[2] * size;
+            for (int64_t at = 0; at < bytes; at += DWL_MIX * size) {
+                char last[DWL_GROUP][DWL_MIX * 2];
+                int64_t from = at;
+                if (at + DWL_MIX * size > left) { /* the last of the row, which nothing may be read behind */
+                    for (int r = 0; r < DWL_GROUP; r++) p[r] = memcpy(last[r], p[r] + at, (size_t)(left - at));
+                    from = 0;
+                }
+                dwl_mix_some(size, p, from, flip, to + at / size);
+            }
+        }
+    }
+}
+
+static void dwl_bytes(const dwl_span *s, int64_t first, int64_t columns, int64_t c, int64_t n) {
+    dwl_mix(s, 1, first, columns, c, n);
+}
+#if DWL_GROUP == 2
+static void dwl_words(const dwl_span *s, int64_t first, int64_t columns, int64_t c, int64_t n) {
+    dwl_mix(s, 2, first, columns, c, n);
+}
+#endif
+
+/* ---- products ---- */
+
+/* Where a tile reads and writes. Distances are in elements, those of `out` in bytes. */
+typedef struct dwl_tile {
+    const int32_t *in, *taps, *bias;
+    int64_t groups, group, nx, tap, pixel; /* of `in` */
+    int64_t padded, second;                /* of taps: from tap to tap, and to those of the second row */
+    const float *scale;                    /* of whole sums that become f32, which takes the least code here */
+    const ln_requant *requant;             /* otherwise; NULL: sums are stored */
+    int64_t channel;
+    const int32_t *high; /* sums over the high bytes of weights, if these are over the low ones */
+    int64_t high_pixel, high_row;
+    char *out;
+    int64_t out_pixel, out_row;
+} dwl_tile;
+
+/* Stores the sums of a tile, or converts them first. */
+static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pixels) {
+    const ln_requant *r = t->requant;
+    if (r == NULL) {
+        for (int row = 0; row < rows; row++)
+            for (int p = 0; p < pixels; p++, sums += VF_WIDTH)
+                vi_store((int32_t *)(void *)(t->out + row * t->out_row + p * t->out_pixel), vi_load(sums));
+        return;
+    }
+    const vf scale = vf_load(r->scale + t->channel);
+    const vf least = vf_set1((float)(r->low - r->y_zero)), most = vf_set1((float)(r->high - r->y_zero));
+    const vi zero = vi_set1(r->y_zero);
+    for (int row = 0; row < rows; row++)
+        for (int p = 0; p < pixels; p++, sums += VF_WIDTH) {
+            char *to = t->out + row * t->out_row + p * t->out_pixel;
+            vf v = t->high == NULL
+                       ? vf_from_vi(vi_load(sums))
+                       : vf_from_parts(vi_load(t->high + row * t->high_row + p * t->high_pixel), vi_load(sums));
+            v = vf_mul(v, scale);
+            if (r->output_dtype == LINNET_F32)
+                vf_store((float *)(void *)to, v);
+            else
+                requant_store(r, vi_add(vi_from_vf(vf_min(vf_max(v, least), most)), zero), to, 0);
+        }
+}
+
+/* Computes P pixels of R rows for the channels of a vector. */
+static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const dwl_tile *t) {
+    vi sum[2][DWL_PIXELS];
+    const int32_t *w = t->taps;
+    LN_UNROLL
+    for (int p = 0; p < P; p++) sum[0][p] = sum[1][p] = vi_load(t->bias);
+    for (int64_t g = 0; g < t->groups; g++) {
+        const int32_t *in = t->in + g * t->group;
+        for (int64_t kx = 0; kx < t->nx; kx++, in += t->tap, w += t->padded) {
+            const vi first = vi_load(w), second = R == 2 ? vi_load(w + t->second) : first;
+            LN_UNROLL
+            for (int p = 0; p < P; p++) {
+                const vi v = vi_load(in + p * t->pixel);
+                sum[0][p] = DWL_DOT(sum[0][p], v, first);
+                if (R == 2) sum[1][p] = DWL_DOT(sum[1][p], v, second);
+            }
+        }
+    }
+    if (t->scale != NULL) {
+        const vf scale = vf_load(t->scale);
+        LN_UNROLL
+        for (int p = 0; p < P; p++) {
+            float *to = (float *)(void *)(t->out + p * t->out_pixel);
+            vf_store(to, vf_mul(vf_from_vi(sum[0][p]), scale));
+            if (R == 2) vf_store(to + t->out_row / 4, vf_mul(vf_from_vi(sum[1][p]), scale));
+        }
+        return;
+    }
+    int32_t sums[2 * DWL_PIXELS * VF_WIDTH];
+    LN_UNROLL
+    for (int p = 0; p < P; p++) {
+        vi_store(sums + p * VF_WIDTH, sum[0][p]);
+        if (R == 2) vi_store(sums + (P + p) * VF_WIDTH, sum[1][p]);
+    }
+    dwl_finish(t, sums, R, P);
+}
+
+static void dwl_single(const dwl_tile *t) { dwl_block(1, 1, t); }
+static void dwl_single_pair(const dwl_tile *t) { dwl_block(1, 2, t); }
+static void dwl_pixels(const dwl_tile *t) { dwl_block(DWL_PIXELS, 1, t); }
+static void dwl_pixels_pair(const dwl_tile *t) { dwl_block(DWL_PIXELS, 2, t); }
+
+/* Computes output pixels [ox, ox + pixels) of channels [c, c + n) from mixed rows. */
+static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights, int64_t ox, int64_t pixels, int64_t c,
+                         int64_t n, int64_t columns) {
+    static void (*const blocks[])(const dwl_tile *) = {dwl_single, dwl_single_pair, dwl_pixels, dwl_pixels_pair};
+    const ln_depthwise *d = s->d;
+    const ln_window *w = &d->window;
+    const int64_t groups = w->kernel[0] * d->per_plane, width = d->block, row_taps = groups * w->kernel[2] * d->padded;
+    const bool whole = pixels >= DWL_PIXELS;
+    const int64_t step = whole ? DWL_PIXELS : 1;
+    void (*const block)(const dwl_tile *) = blocks[2 * whole + s->rows - 1];
+    for (int part = 0; part < d->parts; part++) {
+        const bool finished = d->finished && part == d->parts - 1;
+        const int64_t size = finished ? (int64_t)ln_dtype_size(d->requant.output_dtype) : 4;
+        for (int64_t i = 0; i < n; i += VF_WIDTH) {
+            /* The last vector overlaps the one before it. If it is the only one, each pixel overwrites the lanes that
+             * the one before it had too many. */
+            const int64_t at = ln_max(0, ln_min(i, n - VF_WIDTH)), channel = c + at;
+            for (int64_t p = 0; p < pixels; p += step) {
+                const int64_t from = ln_min(p, pixels - step), at_pixel = ox + from; /* the last block overlaps too */
+                block(&(dwl_tile){.in = s->lanes + from * w->stride[2] * width + at,
+                                  .taps = (const int32_t *)weights->taps + part * d->rows * row_taps + channel,
+                                  .bias = (const int32_t *)weights->bias + part * d->padded + channel,
+                                  .groups = groups,
+                                  .group = columns * width,
+                                  .nx = w->kernel[2],
+                                  .tap = w->dilation[2] * width,
+                                  .pixel = w->stride[2] * width,
+                                  .padded = d->padded,
+                                  .second = row_taps,
+                                  .scale = finished && part == 0 && d->requant.output_dtype == LINNET_F32
+                                               ? d->requant.scale + channel
+                                               : NULL,
+                                  .requant = finished ? &d->requant : NULL,
+                                  .channel = channel,
+                                  .high = part == 0 ? NULL : s->sums + d->row + at_pixel * d->channels + channel,
+                                  .high_pixel = d->channels,
+                                  .high_row = d->parts * d->row,
+                                  .out = (char *)(s->sums + (d->parts - 1 - part) * d->row) +
+                                         (at_pixel * d->channels + channel) * size,
+                                  .out_pixel = d->channels * size,
+                                  .out_row = d->parts * d->row * 4});
+            }
+        }
+    }
+}
+
+/* ---- the kernel ---- */
+
+static void dwl_rows(const dwl_span *s, const ln_depthwise_weights *weights) {
+    const ln_depthwise *d = s->d;
+    const ln_window *w = &d->window;
+    for (int64_t c = 0; c < d->channels; c += d->block)
+        for (int64_t ox = 0; ox < w->out[2]; ox += d->span) {
+            /* A last block that does not fill a vector begins early. */
+            const int64_t from = ln_max(0, ln_min(c, d->channels - VF_WIDTH));
+            const int64_t n = ln_min(d->block, d->channels - from), pixels = ln_min(d->span, w->out[2] - ox);
+            const int64_t columns = (pixels - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;
+            const int64_t first = ox * w->stride[2] - w->pad_begin[2];
+#if DWL_GROUP == 2
+            if (d->wide)
+                dwl_words(s, first, columns, from, n);
+            else
+#endif
+                dwl_bytes(s, first, columns, from, n);
+            dwl_products(s, weights, ox, pixels, from, n, columns);
+        }
+}
+
+/* Copies a row of results that tiles have converted. */
+static void dwl_copy(const ln_depthwise *d, const char *row, char *y) {
+    const int64_t size = (int64_t)ln_dtype_size(d->requant.output_dtype), bytes = d->channels * size;
+    const int64_t pixels = d->y.s[2] == d->channels ? d->window.out[2] : 1;
+    for (int64_t ox = 0; ox < d->window.out[2]; ox += pixels)
+        memcpy(y + ox * d->y.s[2] * size, row + ox * bytes, (size_t)(pixels * bytes));
+}
+
+#if DWL_GROUP == 2
+/* Adds biases that may exceed 32 bits to the sums of a pixel, in f64, which is exact; then rounds once to f32. */
+static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *sums, const int32_t *low, float *y) {
+    int64_t c = 0;
+    for (; c + VF_WIDTH <= r->channels; c += VF_WIDTH) {
+        const vi sum = vi_load(sums + c);
+        const vf v =
+            low == NULL ? vf_from_wide(vi_zero(), sum, bias + c) : vf_from_wide(sum, vi_load(low + c), bias + c);
+        vf_store(y + c, vf_mul(v, vf_load(r->scale + c)));
+    }
+    for (; c < r->channels; c++) {
+        const double sum = low == NULL ? sums[c] : sums[c] * 256.0 + low[c];
+        y[c] = (float)(sum + bias[c]) * r->scale[c];
+    }
+}
+
+/* Converts the sums of a row to output values (or to f32 in place, for the epilogue), where tiles have not. */
+static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *row,
+                        char *y) {
+    const ln_requant *r = &d->requant;
+    const int32_t *sums = d->parts == 1 ? row : row + d->row, *low = d->parts == 1 ? NULL : row;
+    const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
+    const int64_t pixel = call->epilogue != NULL ? d->channels * 4 : d->y.s[2] * size;
+    char *to = call->epilogue != NULL ? (char *)row : y;
+    if (d->sums_fit) {
+        requant_pixels(r, sums, low, pixels, to, pixel);
+        return;
+    }
+    for (int64_t ox = 0; ox < pixels; ox++, sums += d->channels, low += low != NULL ? d->channels : 0, to += pixel) {
+        if (d->exact)
+            dwl_exact(r, (const double *)weights->wide_bias, sums, low, (float *)(void *)to);
+        else
+            for (int64_t c = 0; c < d->channels; c++) {
+                const int64_t sum = low == NULL ? sums[c] : (int64_t)sums[c] * 256 + low[c];
+                ln_requant_store(r, c, sum + weights->wide_bias[c], to, c);
+            }
+    }
+}
+#endif
+
+static linnet_status dwl_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                             int thread) {
+    const ln_depthwise *d = call->state;
+    const ln_window *w = &d->window;
+    if (phase == 0 && !d->constant) {
+        ln_depthwise_pack_run(call, b);
+        return LINNET_OK;
+    }
+    const ln_depthwise_weights weights = ln_depthwise_weights_of(call, b);
+    char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
+    const int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype), x_size = d->wide ? 2 : 1;
+    char line[2 * LN_DEPTHWISE_BLOCK];
+    memset(line, d->wide ? 0 : d->x_zero_byte, sizeof line);
+    dwl_span s = {
+        .d = d, .line = line, .sums = (int32_t *)(void *)scratch, .lanes = (int32_t *)(void *)(scratch + d->row_bytes)};
+    for (int64_t item = begin; item < end; item += s.rows) {
+        const int64_t n = item / w->out[1] / w->out[0];
+        s.z = item / w->out[1] % w->out[0], s.y = item % w->out[1];
+        s.x = (const char *)b->inputs[0] + n * d->x.n * x_size;
+        s.rows = (int)ln_min(d->rows, ln_min(end - item, w->out[1] - s.y));
+        dwl_rows(&s, &weights);
+        for (int64_t r = 0; r < s.rows; r++) {
+            int32_t *sums = s.sums + r * d->parts * d->row;
+            char *y = (char *)b->outputs[0] + (n * d->y.n + s.z * d->y.s[0] + (s.y + r) * d->y.s[1]) * y_size;
+            if (d->finished && call->epilogue == NULL) dwl_copy(d, (const char *)sums, y);
+#if DWL_GROUP == 2
+            if (!d->finished) dwl_requant(call, d, &weights, sums, y);
+#endif
+            if (d->apply)
+                ln_epilogue_apply(call, b, (item + r) * w->out[2], w->out[2], 0, d->channels, (float *)(void *)sums,
+                                  d->channels);
+        }
+    }
+    return LINNET_OK;
+}
+
+#if DWL_GROUP == 4
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_dot) = {.can = ln_depthwise_can_quads,
+                                                       .cost = ln_depthwise_cost_lanes,
+                                                       .configure = ln_depthwise_configure_quads,
+                                                       .pack = ln_depthwise_pack,
+                                                       .run = dwl_run};
+#else
+const ln_kernel_code LN_SIMD_NAME(ln_depthwise_integer) = {.can = ln_depthwise_can_integer,
+                                                           .cost = ln_depthwise_cost_lanes,
+                                                           .configure = ln_depthwise_configure_pairs,
+                                                           .pack = ln_depthwise_pack,
+                                                           .run = dwl_run};
+#endif
