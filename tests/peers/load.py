@@ -54,13 +54,35 @@ def refuse(load: Load) -> None:
         raise Busy(f"The machine is busy: {load}. Figures would be wrong; wait, or measure nevertheless with --busy.")
 
 
-def refuse_share(what: str, share: float, load: Load) -> None:
-    """Raises Busy if a worker got less than LEAST_SHARE of the processor time that it asked for."""
-    if share < LEAST_SHARE:
+def disturbed(found: Mapping[str, float]) -> bool:
+    """Whether others kept a worker from the processor: its threads waited for it, and not only for each other."""
+    return found["share"] < LEAST_SHARE and found["others"] > MOST_LOAD
+
+
+def refuse_disturbed(what: str, found: Mapping[str, float], load: Load) -> None:
+    """Raises Busy if a worker got less than LEAST_SHARE of the processor time that it asked for, because of others."""
+    if disturbed(found):
         raise Busy(
-            f"The machine is busy: {what} got {share:.2f} of the processor time that it asked for (at least {LEAST_SHARE});"
-            f" {load}. Wait, or measure nevertheless with --busy."
+            f"The machine is busy: {what} got {found['share']:.2f} of the processor time that it asked for"
+            f" (at least {LEAST_SHARE}); {load}. Wait, or measure nevertheless with --busy."
         )
+
+
+class Meter:
+    """The cores that others use from its making to `others()`: all work of the machine, less that of this process and of
+    those that it started and waited for. 0 where the system does not say."""
+
+    def __init__(self) -> None:
+        self._start, self._ticks, self._own = time.monotonic(), _busy_ticks(), _own_seconds()
+
+    def others(self) -> float:
+        tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+        used = (_busy_ticks() - self._ticks) / tick - (_own_seconds() - self._own)
+        return max(0.0, used / (time.monotonic() - self._start))
+
+
+def _own_seconds() -> float:
+    return sum(os.times()[:4])
 
 
 def _busy_ticks() -> int:

@@ -58,7 +58,7 @@ class Case:
             return row | {"error": self.error}
         for key in self.rounds[0]:
             values = [found[key] for found in self.rounds]
-            combine = {"share": min, "difference": max, "runs": sum}.get(
+            combine = {"share": min, "others": max, "difference": max, "runs": sum}.get(
                 key, min if key in _LEAST else statistics.median
             )
             value = combine(values)
@@ -116,6 +116,7 @@ def run(case: Case, seconds: float) -> dict[str, Any]:
     if case.isa_max:
         environment["ONEDNN_MAX_CPU_ISA"] = _ONEDNN.get(case.isa_max, case.isa_max.upper())
     command = [case.python, "-m", "tests.peers.worker", json.dumps(asked | {"started": clock()})]
+    meter = load.Meter()
     try:
         done = subprocess.run(
             command, cwd=convert.ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
@@ -126,7 +127,7 @@ def run(case: Case, seconds: float) -> dict[str, Any]:
     if not lines:
         said = [line for line in done.stderr.splitlines() if line.strip()] or [""]
         raise Unavailable(f"ends with status {done.returncode}: {said[-1]}"[:300])
-    found: dict[str, Any] = json.loads(lines[-1].split("@@", 1)[1])
+    found: dict[str, Any] = json.loads(lines[-1].split("@@", 1)[1]) | {"others": meter.others()}
     if "error" in found:
         raise Unavailable(found["error"])
     return found
@@ -167,14 +168,14 @@ def _measured(case: Case, seconds: float, busy: bool, work: Work, others: Callab
         for _ in range(1 if busy else 3):
             found = work(case, seconds)
             _refuse_wrong(case, found)
-            if found["share"] >= load.LEAST_SHARE:
+            if not load.disturbed(found):
                 break
     except Unavailable as error:
         case.error = str(error)
         case.rounds.clear()
         return
     if not busy:
-        load.refuse_share(str(case), found["share"], others())
+        load.refuse_disturbed(str(case), found, others())
     case.rounds.append(found)
 
 

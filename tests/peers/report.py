@@ -31,14 +31,14 @@ def collected(
     """The report of measured cases."""
     about = machine("tests.peers")
     rows = [case.row() for case in cases]
-    shares = [row["share"] for row in rows if "share" in row]
+    shares = [found["share"] for case in cases for found in case.rounds if load.disturbed(found)]
     return {
         "machine": {key: about[key] for key in _KEYS},
         "engines": engines,
         "rounds": rounds,
         "seconds": seconds,
         "isa_max": isa_max,
-        "least_share": min(shares, default=None),
+        "disturbed_share": min(shares, default=None),
         "rows": rows,
     }
 
@@ -92,8 +92,7 @@ def mean_ratio(report: Report, threads: int, int8: bool) -> float | None:
 def section(report: Report) -> str:
     """The section "Beside other runtimes" of docs/benchmarks.md."""
     about, counts = report["machine"], names(report, "threads")
-    share = report["least_share"]
-    busy = share is not None and share < load.LEAST_SHARE
+    share = report["disturbed_share"]
     lines = [
         "## Beside other runtimes", "",
         ", ".join(about[key] for key in ("processor", "cores", "system", "isa", "date")) + f": `{about['command']}`.", "",
@@ -101,7 +100,7 @@ def section(report: Report) -> str:
         "is that of setting the input, a run, and getting the output, batch 1. The networks have random weights.",
         *(["Engines are kept to " + report["isa_max"] + "."] if report["isa_max"] else []),
         *(["**The machine was busy** with other work: a process got as little as "
-           f"{share:.2f} of the processor time that it asked for."] if busy else []),
+           f"{share:.2f} of the processor time that it asked for."] if share is not None else []),
         "", "![Times relative to linnet's](peers.svg)", "",
     ]  # fmt: skip
     for count in counts:
