@@ -26,10 +26,8 @@ _ONEDNN = {
     "avx512": "AVX512_CORE",
     "avx512vnni": "AVX512_CORE_VNNI",
 }  # the names in OpenVINO
-_WRONG = {
-    False: 0.01,
-    True: 0.5,
-}  # by whether a network is int8: a difference, as a part of the range, that is no rounding
+_MOST_DIFFERENCE = 0.01  # as a part of the range, at f32
+_LEAST_CORRELATION = 0.7  # at int8: a softmax over many classes has few steps of 1/256 in TFLite
 _LEAST = ("min_ms", "load_ms", "cold_ms", "peak_mb")  # of rounds the least one counts; of others the median
 
 
@@ -58,7 +56,7 @@ class Case:
             return row | {"error": self.error}
         for key in self.rounds[0]:
             values = [found[key] for found in self.rounds]
-            combine = {"share": min, "others": max, "difference": max, "runs": sum}.get(
+            combine = {"share": min, "others": max, "difference": max, "correlation": min, "runs": sum}.get(
                 key, min if key in _LEAST else statistics.median
             )
             value = combine(values)
@@ -182,7 +180,10 @@ def _measured(case: Case, seconds: float, busy: bool, work: Work, others: Callab
 def _refuse_wrong(case: Case, found: Mapping[str, Any]) -> None:
     """Raises Unavailable if the results are those of another network, as a converter may make them."""
     part = found["difference"] / found["range"] if found.get("range") else 0.0
-    if part > _WRONG[case.network.endswith("_int8")]:
+    if case.network.endswith("_int8"):
+        if found.get("correlation", 0.0) < _LEAST_CORRELATION:
+            raise Unavailable(f"gives other results: their correlation is {found.get('correlation', 0.0):.2f}")
+    elif part > _MOST_DIFFERENCE:
         raise Unavailable(f"gives other results: the largest difference is {part:.2g} of the range")
 
 

@@ -75,12 +75,15 @@ def measure(engine: str, job: Job, seconds: float, started: float, reference: Pa
 
 
 def difference(result: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> dict[str, float]:
-    """The largest difference from the expected numbers, and their range."""
+    """The largest difference from the expected numbers, their range, and the correlation of both."""
     if result.shape != expected.shape:
         raise ValueError(f"the result has {result.size} numbers instead of {expected.size}")
     if not np.isfinite(result).all():
         raise ValueError("the result is not finite")
-    return {"difference": float(np.abs(result - expected).max()), "range": float(np.ptp(expected))}
+    found = {"difference": float(np.abs(result - expected).max()), "range": float(np.ptp(expected))}
+    if result.size > 1 and np.ptp(result) and np.ptp(expected):
+        found["correlation"] = float(np.corrcoef(result, expected)[0, 1])
+    return found
 
 
 def main() -> None:
