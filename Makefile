@@ -12,7 +12,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 GENERATOR = $$(command -v ninja > /dev/null && echo -G Ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build native demo test test-more check soak bench test-cuda bench-cuda lint generate cross wheels amalgamate clean
+.PHONY: help venv build native demo test test-more check soak bench bench-peers test-cuda bench-cuda lint generate cross wheels amalgamate clean
 
 help: ## shows this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -83,6 +83,10 @@ bench: $(VENV)/.test-stamp$(EXTRAS) native ## measures speed against ONNX Runtim
 	$(BIN)/python -m tests.bench_kernels --seconds 0.1
 	$(BIN)/python -m tests.bench_peers --json $(BUILD)/bench.json
 	$(BIN)/python -m pytest tests/bench_overhead.py -q -s --benchmark-columns=min,median,ops
+
+bench-peers: $(VENV)/.test-stamp$(EXTRAS) native ## measures linnet beside other runtimes: NETS=A,B ENGINES=A,B THREADS=1,2 ROUNDS=5 PEERS="--busy"
+	$(BIN)/python -m tests.peers $(if $(NETS),--nets $(NETS)) $(if $(ENGINES),--engines $(ENGINES)) \
+		$(if $(THREADS),--threads $(THREADS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(PEERS)
 
 count: $(VENV)/.test-stamp$(EXTRAS) native ## counts the instructions of MODELS on emulated ARM CPUS, and those of the commit BASE (docs/counting.md)
 	.ci/packages

@@ -1,96 +1,26 @@
-"""Compares speed with ONNX Runtime on three classifiers: a fresh process per engine and round, rounds interleaved.
+"""Compares linnet's dtypes with ONNX Runtime on three classifiers, for README.md; tests.peers measures and compares all peers.
 `python -m tests.bench_peers [--json F] [--rounds N] [--nets mobilenet_v2,...]`; `--smoke` takes a second, for a test."""
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tests.peers import measure
+from tests.peers.machine import machine
+from tests.peers.measure import Case
+
 ROOT = Path(__file__).resolve().parent.parent
 DTYPES = ("f32", "f16", "i16", "i8")
-
-
-# ---- the worker: one engine, one model, one process ---------------------------------------------------------------
-
-
-def worker(engine: str, model: str, threads: int, seconds: float, inputs: str) -> None:
-    """Prints one JSON line: median and minimum milliseconds of a run, and milliseconds to load and plan."""
-    with np.load(inputs) as arrays:
-        feeds = dict(arrays)
-    start = time.perf_counter()
-    extra: dict[str, Any] = {}
-    run: Callable[[], object]
-    if engine == "onnxruntime":
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        peer = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        run = lambda: peer.run(None, feeds)  # noqa: E731
-    else:
-        import linnet
-
-        session = linnet.Session(model, threads=threads)
-        extra = {
-            "plan_ms": session.plan_info["plan_ms"],
-            "isa": session.plan_info["isa"],
-            "bytes": session.memory["total"],
-        }
-        run = lambda: session.run(feeds)  # noqa: E731
-    run()
-    loaded = time.perf_counter()
-    times: list[float] = []
-    warm_until, end = loaded + seconds / 4, loaded + seconds * 5 / 4
-    while len(times) < 3 or time.perf_counter() < end:
-        before = time.perf_counter()
-        run()
-        after = time.perf_counter()
-        if before >= warm_until:
-            times.append(after - before)
-    result = {
-        "median_ms": 1e3 * statistics.median(times),
-        "min_ms": 1e3 * min(times),
-        "load_ms": 1e3 * (loaded - start),
-        **extra,
-    }
-    print(json.dumps(result))
-
-
-# ---- the measurement -----------------------------------------------------------------------------------------------
-
-
-def _measure(engine: str, model: Path, threads: int, seconds: float, inputs: Path) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.bench_peers",
-        "--worker",
-        engine,
-        str(model),
-        str(threads),
-        str(seconds),
-        str(inputs),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
-    if done.returncode != 0:
-        raise SystemExit(f"{engine} on {model.name}: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def prepare(net: str, folder: Path, dtypes: tuple[str, ...]) -> dict[str, Path]:
@@ -109,30 +39,46 @@ def prepare(net: str, folder: Path, dtypes: tuple[str, ...]) -> dict[str, Path]:
     return files
 
 
+def memory_of(path: Path, threads: int) -> tuple[int, float, str]:
+    """Bytes of a session's plan, milliseconds to plan, and the ISA."""
+    import linnet
+
+    session = linnet.Session(path, threads=threads)
+    return session.memory["total"], session.plan_info["plan_ms"], session.plan_info["isa"]
+
+
 def measure_nets(names: list[str], rounds: int, seconds: float, threads: list[int]) -> list[dict[str, Any]]:
-    """One row per net, dtype and thread count, each with ONNX Runtime's f32 time."""
+    """One row per net, dtype and thread count, each with ONNX Runtime's f32 time. Both run in this environment."""
     from tests import nets
 
     rows = []
     with tempfile.TemporaryDirectory(prefix="linnet-bench-") as temporary:
         folder = Path(temporary)
-        np.savez(folder / "inputs.npz", **nets.inputs())
+        np.save(folder / "input.npy", nets.inputs()["input"])
+        files = {net: prepare(net, folder, DTYPES) for net in names}
+        cases = [
+            Case(
+                f"{net} {kind}", "onnxruntime" if kind == "onnx" else "linnet", count, path, folder / "input.npy"
+            )
+            for net in names
+            for count in threads
+            for kind, path in files[net].items()
+        ]  # fmt: skip
+        measure.interleave(cases, rounds, seconds, busy=True)
+        failed = [f"{case}: {case.error}" for case in cases if case.error]
+        if failed:
+            raise SystemExit("\n".join(failed))
+        medians = {(case.network, case.threads): case.row()["median_ms"] for case in cases}
         for net in names:
-            files = prepare(net, folder, DTYPES)
             for count in threads:
-                results: dict[str, list[dict[str, Any]]] = defaultdict(list)
-                for _ in range(rounds):
-                    for kind, path in files.items():
-                        engine = "onnxruntime" if kind == "onnx" else "linnet"
-                        results[kind].append(_measure(engine, path, count, seconds, folder / "inputs.npz"))
-                peer = statistics.median(r["median_ms"] for r in results["onnx"])
+                peer = medians[f"{net} onnx", count]
                 for dtype in DTYPES:
-                    own = statistics.median(r["median_ms"] for r in results[dtype])
+                    own = medians[f"{net} {dtype}", count]
+                    total, plan_ms, isa = memory_of(files[net][dtype], count)
                     rows.append({
                         "net": net, "dtype": dtype, "threads": count, "linnet_ms": own, "onnxruntime_f32_ms": peer,
-                        "ratio": own / peer, "file_bytes": files[dtype].stat().st_size,
-                        "memory_bytes": results[dtype][0]["bytes"], "isa": results[dtype][0]["isa"],
-                        "plan_ms": statistics.median(r["plan_ms"] for r in results[dtype]),
+                        "ratio": own / peer, "file_bytes": files[net][dtype].stat().st_size,
+                        "memory_bytes": total, "isa": isa, "plan_ms": plan_ms,
                     })  # fmt: skip
     return rows
 
@@ -186,32 +132,6 @@ def import_time(rounds: int) -> float:
 
 
 # ---- the report ----------------------------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, str]:
-    """Processor, cores, operating system, versions."""
-    import onnxruntime
-
-    import linnet
-
-    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    words = [word for i, word in enumerate(sys.argv) if i and "--json" not in (word, sys.argv[i - 1])]
-    load = os.getloadavg()[0]
-    busy = load > 1.5 * len(os.sched_getaffinity(0))
-    model = re.search(r"model name\s*: (.*)", text)
-    return {
-        "processor": model.group(1).strip() if model else platform.machine(),
-        "cores": f"{len(os.sched_getaffinity(0))} cores",
-        "system": f"{platform.system()} {platform.machine()}",
-        "isa": linnet.isa_names()[-1],
-        "linnet": linnet.__version__,
-        "onnxruntime": onnxruntime.__version__,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "command": " ".join(["python -m tests.bench_peers", *words]),
-        "load": f" The machine was busy with other work (load {load:.0f}): the ratios are more reliable than the times."
-        if busy
-        else "",
-    }
 
 
 def show(report: dict[str, Any]) -> None:
@@ -272,10 +192,6 @@ def update_readme(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--worker"]:
-        engine, model, threads, seconds, inputs = sys.argv[2:7]
-        worker(engine, model, int(threads), float(seconds), inputs)
-        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes per engine, net and thread count (5)")

@@ -164,9 +164,9 @@ def update_readme(rows: list[dict[str, Any]], command: str) -> None:
     """Writes the table between the two `training` comments of README.md."""
     import torch
 
-    from tests.bench_peers import machine
+    from tests.peers.machine import machine
 
-    path, about = ROOT / "README.md", machine()
+    path, about = ROOT / "README.md", machine("tests.bench_training")
     text = path.read_text()
     marks = ("<!-- training: `python -m tests.bench_training --readme` writes them -->", "<!-- end of training -->")
     before, rest = text.split(marks[0])

@@ -6,6 +6,7 @@
 
 #include "common.h"
 #include "linnet_ext.h"
+#include "peak.h"
 #include "system.h"
 
 #include <stdlib.h>
@@ -41,6 +42,7 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "  --seed N              seed of the random inputs; default 0\n"
                            "  --timeout SECONDS     time limit for one run; default: none\n"
                            "  --ops                 time every step\n"
+                           "  --peaks               print what this machine can do at most; takes no model\n"
                            "  --fetch NAME          compute only this output or tensor; may be repeated\n"
                            "  --json                print one JSON object, which includes every step\n"
                            "  --version             print the version\n"
@@ -53,7 +55,7 @@ enum { MOST_RUNS = 1 << 20, FIRST_ROOM = 256, FEWEST_RUNS = 5, WARM_RUNS = 2, TR
 typedef struct bench {
     tool_options common;
     double seconds;
-    bool json, ops;
+    bool json, ops, peaks;
     linnet_model *model;
     linnet_plan *plan;
     linnet_session *session;
@@ -82,6 +84,8 @@ static int parse(bench *b, int argc, char **argv) {
             b->json = true;
         } else if (!strcmp(argv[i], "--ops")) {
             b->ops = true;
+        } else if (!strcmp(argv[i], "--peaks")) {
+            b->peaks = true;
         } else if (!strcmp(argv[i], "--timeout")) {
             if (!(value = tool_value(b->common.tool, argc, argv, &i)) ||
                 !tool_seconds(b->common.tool, "--timeout", value, &b->common.timeout))
@@ -94,7 +98,8 @@ static int parse(bench *b, int argc, char **argv) {
             return tool_usage(b->common.tool, "unknown option '%s'", argv[i]);
         }
     }
-    return b->common.model ? TOOL_OK : tool_usage(b->common.tool, "no model given; give a .lnt file");
+    if (b->peaks && b->common.model) return tool_usage(b->common.tool, "--peaks takes no model");
+    return b->peaks || b->common.model ? TOOL_OK : tool_usage(b->common.tool, "no model given; give a .lnt file");
 }
 
 static void fill(const bench *b, linnet_session *session) {
@@ -336,17 +341,12 @@ static void print_json(const bench *b) {
     for (int i = 0; i < m->steps; i++) {
         const linnet_step_info *s = &b->steps[i];
         printf("%s\n  {", i ? "," : "");
-        tool_json_entry("name", s->name);
-        printf(", ");
-        tool_json_entry("op", s->op);
-        printf(", ");
-        tool_json_entry("kernel", s->kernel);
-        printf(", ");
-        tool_json_entry("layout", s->layout);
-        printf(", ");
-        tool_json_entry("device", s->device);
-        printf(", ");
-        tool_json_entry("fused", s->fused);
+        const char *texts[][2] = {{"name", s->name},     {"op", s->op},         {"kernel", s->kernel},
+                                  {"layout", s->layout}, {"device", s->device}, {"fused", s->fused}};
+        for (int k = 0; k < 6; k++) {
+            if (k > 0) printf(", ");
+            tool_json_entry(texts[k][0], texts[k][1]);
+        }
         if (s->runs)
             printf(", \"ms\": %.6f", 1e-6 * (double)s->total_ns / (double)s->runs);
         else
@@ -443,7 +443,7 @@ int main(int argc, char **argv) {
     }
     tool_catch_signals();
     status = parse(b, argc, argv);
-    if (status == TOOL_OK) status = run(b);
+    if (status == TOOL_OK) status = b->peaks ? tool_print_peaks(&b->common, b->json) : run(b);
     free(b->common.tuning);
     free(b);
     return status;

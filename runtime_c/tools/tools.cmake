@@ -17,7 +17,15 @@ function(linnet_tool name library)
   set(LINNET_TOOL_NAMES ${LINNET_TOOL_NAMES} ${name} PARENT_SCOPE)
 endfunction()
 
-linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c system.c system_state.c values.c)
+linnet_tool(linnet-bench linnet_static linnet_bench.c inputs.c npy.c peak.c system.c system_state.c values.c)
+foreach(isa ${LINNET_WANTED_ISAS}) # loops in registers, one file per instruction set
+  set(source runtime_c/tools/peak__${isa}.c)
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${LINNET_ISA_${isa}};-O2;-ffp-contract=fast")
+    target_sources(linnet-bench PRIVATE ${source})
+    target_compile_definitions(linnet-bench PRIVATE TOOL_PEAK_${isa})
+  endif()
+endforeach()
 linnet_tool(linnet-run linnet_static linnet_run.c inputs.c media.c media_bmp.c npy.c
             results.c trace.c values.c)
 linnet_tool(linnet-train linnet_static linnet_train.c npy.c train_array.c train_data.c train_keep.c train_loop.c train_nan.c train_order.c
