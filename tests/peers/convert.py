@@ -56,7 +56,8 @@ def _pnnx(network: Network) -> Path:
             raise Unavailable("cannot be converted: its environment has no pnnx")
         shape = ",".join(map(str, network.shape))
         _run([str(programs[0]), "m.onnx", f"inputshape=[{shape}]", "fp16=0"], path)
-        (path / "m.onnx").unlink()
+        for name in ("m.onnx", "m.pnnx.onnx", "m.pnnxsim.onnx"):  # copies of all weights
+            (path / name).unlink(missing_ok=True)
     return path
 
 
