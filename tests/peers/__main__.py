@@ -35,6 +35,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the pages although not everything was measured")
     parser.add_argument("--convert-only", action="store_true", help="install and convert, and measure nothing")
     options = parser.parse_args()
+    if options.rounds < 1:
+        raise SystemExit(f"--rounds: expected at least 1, got {options.rounds}")
     engines = _names(options.engines, tuple(ENGINES), "--engines")
     nets = [networks.network(name) for name in _names(options.nets, NAMES, "--nets")]
     threads = [int(word) for word in options.threads.split(",")]
