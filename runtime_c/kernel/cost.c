@@ -96,13 +96,17 @@ void ln_reference_product_cost(const ln_kernel *kernel, const ln_call *call, ln_
     counts->work[LN_RATE_MOVE] += 300 + 8 * elements_of(&call->outputs[0]);
 }
 
-double ln_short_lines(const ln_kernel *kernel, int64_t n) {
+int64_t ln_lanes(const ln_kernel *kernel) {
 #if defined(__x86_64__) || defined(_M_X64)
-    const int64_t lanes = kernel->needs & LN_AVX512 ? 16 : kernel->needs & LN_AVX2 ? 8 : 4;
+    return kernel->needs & LN_AVX512 ? 16 : kernel->needs & LN_AVX2 ? 8 : 4;
 #else
-    const int64_t lanes = 4;
     (void)kernel;
+    return 4;
 #endif
+}
+
+double ln_short_lines(const ln_kernel *kernel, int64_t n) {
+    const int64_t lanes = ln_lanes(kernel);
     if (n <= 0 || n % lanes == 0) return 1;
     /* A short vector of AVX-512 was measured to take as long as two to five whole ones: its elements are moved one by
      * one. A short vector of the others takes about as long as a whole one. */

@@ -72,6 +72,8 @@ double ln_threads_ns(const struct ln_machine *machine, double ns, int threads);
 /* `cost` of the references of products: sums are converted one by one, and so few products that the preparation of a
  * fast kernel takes longer are no reason to leave it. */
 void ln_reference_product_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
+/* Elements of 32 bits in a vector of the kernel. */
+int64_t ln_lanes(const ln_kernel *kernel);
 /* For `cost` of kernels whose vectors run along lines of n elements of 32 bits: the factor by which the last vector of
  * a line, which may be short, makes a line slower. */
 double ln_short_lines(const ln_kernel *kernel, int64_t n);

@@ -310,7 +310,7 @@ static void dwl_exact(const ln_requant *r, const double *bias, const int32_t *su
     }
 }
 
-/* Converts the sums of a row to output values (or to f32 in place, for the epilogue), where tiles have not. */
+/* Converts the sums of a row that tiles left as they are: to output values, or to f32 in place for the epilogue. */
 static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *weights, int32_t *row,
                         char *y) {
     const ln_requant *r = &d->requant;

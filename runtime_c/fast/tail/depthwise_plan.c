@@ -59,7 +59,7 @@ void ln_depthwise_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
 void ln_depthwise_cost_lanes(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
     const double results = (double)ln_count(result_of(call));
-    const int64_t lanes = kernel->needs & LN_AVX512 ? 16 : kernel->needs & LN_AVX2 ? 8 : 4;
+    const int64_t lanes = ln_lanes(kernel);
     /* A vector takes as long if it is not full, for results that tiles convert. */
     const double fill = by_floats(call)
                             ? (double)(ln_ceil_div(w->dims[0], lanes) * lanes) / (double)ln_max(w->dims[0], 1)
