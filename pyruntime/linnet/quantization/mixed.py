@@ -13,7 +13,7 @@ from linnet.quantization.scheme import INTEGER_OPS, row_name
 from linnet.quantization.table import Row, Table, TensorRow
 
 _PARTS = 24  # that are quantized alone
-_GIVEN_BACK = 8  # parts, the costly ones first, of the layers that got more bits, that are tried without
+_GIVEN_BACK = 8  # of the parts that got more bits, and then of the layers: the costly ones are tried without
 _FEW = 4  # samples to compare the parts by
 _NEAR = 1.5  # times the smallest excess, which fewer layers may leave
 
@@ -60,10 +60,9 @@ def wider(
     others = [Row("*", "f32")]
     alone = [compare(Table([*others, *rows(part, narrow), *overrides.rows]), _FEW).error for part in found]
     order = sorted(range(len(found)), key=lambda i: -alone[i])
-    tried: list[tuple[float, str, list[int]]] = []
+    tried: list[tuple[float, str, list[list[str]]]] = []
 
-    def attempt(chosen: list[int], scheme: str) -> tuple[Table, Nearness]:
-        names = [name for i in sorted(chosen) for name in found[i]]
+    def attempt(names: Sequence[str], scheme: str) -> tuple[Table, Nearness]:
         table = Table([*rows(names, scheme), *overrides.rows])
         return table, compare(table, None)
 
@@ -71,19 +70,25 @@ def wider(
         taken = 0
         while taken < len(found) and (not tried or tried[-1][0] > 1.0):
             taken = min(len(found), taken + max(1, taken // 2))
-            tried.append((attempt(order[:taken], scheme)[1].excess, scheme, order[:taken]))
+            chosen = [found[i] for i in sorted(order[:taken])]
+            tried.append((attempt(_flat(chosen), scheme)[1].excess, scheme, chosen))
     best = min((excess for excess, _, _ in tried), default=least.excess)
     enough = min(max(1.0, _NEAR * best), max(1.0, least.excess / 2))
     good = next(((scheme, chosen) for excess, scheme, chosen in tried if excess <= enough), None)
     if good is None:
         return None
     scheme, chosen = good
-    kept = attempt(chosen, scheme)
+    kept = attempt(_flat(chosen), scheme)
     cost = {row_name(node): products(node) for node in layers}
-    costly = sorted(chosen, key=lambda i: -sum(cost[name] for name in found[i]))
-    size = -(-len(chosen) // _GIVEN_BACK)
-    for part in [costly[i : i + size] for i in range(0, len(costly), size)]:
-        rest = [i for i in chosen if i not in part]
-        if rest and (fewer := attempt(rest, scheme))[1].excess <= enough:
-            chosen, kept = rest, fewer
+    for _ in ("parts", "layers"):
+        costly = sorted(chosen, key=lambda names: -sum(cost[name] for name in names))
+        for part in costly[:_GIVEN_BACK]:
+            rest = [names for names in chosen if names is not part]
+            if rest and (fewer := attempt(_flat(rest), scheme))[1].excess <= enough:
+                chosen, kept = rest, fewer
+        chosen = [[name] for name in _flat(chosen)]
     return kept
+
+
+def _flat(chosen: Sequence[Sequence[str]]) -> list[str]:
+    return [name for names in chosen for name in names]
