@@ -24,7 +24,7 @@ from linnet.quantization.table import Row, Table, TensorRow
 
 EFFORTS = ("fast", "normal", "best")
 _WIDE = {
-    "i8": ("w8a16", "w16a16"),
+    "i8": ("w8a16", "w16a16", "f32"),
     "i16": ("f32",),
     "f16": ("f32",),
     "bf16": ("f32",),

@@ -15,7 +15,7 @@ from linnet.quantization.table import Row, Table, TensorRow
 _PARTS = 24  # that are quantized alone
 _GIVEN_BACK = 8  # of the parts that got more bits, and then of the layers: the costly ones are tried without
 _FEW = 4  # samples to compare the parts by
-_NEAR = 1.5  # times the smallest excess, which fewer layers may leave
+_NEAR = 1.2  # times the smallest excess, which fewer layers may leave
 
 
 def parts(layers: Sequence[Node]) -> list[list[str]]:
@@ -79,6 +79,7 @@ def wider(
         return None
     scheme, chosen = good
     kept = attempt(_flat(chosen), scheme)
+    enough = max(1.0, kept[1].excess)
     cost = {row_name(node): products(node) for node in layers}
     for _ in ("parts", "layers"):
         costly = sorted(chosen, key=lambda names: -sum(cost[name] for name in names))
