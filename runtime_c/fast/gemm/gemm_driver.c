@@ -265,7 +265,7 @@ static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, c
     int64_t c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
     if (g->c.tiled) return;
     if (g->b.parts == 2 && g->c.requant.low_at == 0) join_parts(g, block, columns, from);
-    if (g->fold.run != 0) {
+    if (ln_gemm_unfolds(g)) {
         ln_gemm_unfold(call, g, b, (ln_gemm_range){row, row + block->count}, (ln_gemm_range){at, at + columns}, from.c,
                        from.ldc, scratch + g->scratch.turned);
         return;
@@ -310,7 +310,7 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
         }
         if (g->c.turned)
             finish_turned(call, g, b, &block, column, columns, to, scratch);
-        else if (g->c.integer || g->c.apply || g->fold.run != 0)
+        else if (g->c.integer || g->c.apply || ln_gemm_unfolds(g))
             finish(call, g, b, &block, column, columns, to, scratch);
     }
     return LINNET_OK;

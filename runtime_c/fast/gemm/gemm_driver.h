@@ -100,7 +100,7 @@ typedef struct ln_gemm_c {
  * the block that is j further, so there are kernel / step taps. The store moves runs of columns to lines of the output.
  */
 typedef struct ln_gemm_fold {
-    int64_t channels; /* of the output; 0: other calls */
+    int64_t channels; /* of the output */
     int64_t step[LN_SPATIAL], kernel[LN_SPATIAL];
     int64_t crop[LN_SPATIAL], out[LN_SPATIAL]; /* positions of the first block in front of the output; its size */
     int64_t run;    /* columns that lie side by side in the output: a line of a block. 0: each product has only these,
@@ -129,7 +129,7 @@ typedef struct ln_gemm {
     ln_gemm_b b;
     ln_gemm_init init;
     ln_gemm_c c;
-    ln_gemm_fold fold;
+    ln_gemm_fold *fold; /* NULL: other calls */
     ln_gemm_blocks blocks;
     ln_gemm_scratch scratch;
 } ln_gemm;
@@ -163,11 +163,13 @@ static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
 int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap);
 /* The same for every B, from the start of its matrix. */
 static inline int64_t ln_gemm_at(const ln_gemm *g, int64_t n, int64_t tap) {
-    return g->fold.channels == 0 ? n * g->b.n + tap * g->b.tap : ln_gemm_fold_at(g, n, tap);
+    return g->fold == NULL ? n * g->b.n + tap * g->b.tap : ln_gemm_fold_at(g, n, tap);
 }
+/* Whether the store moves runs of columns to lines of the output. */
+static inline bool ln_gemm_unfolds(const ln_gemm *g) { return g->fold != NULL && g->fold->run != 0; }
 /* The channel of the bias and of the scales. */
 static inline int64_t ln_gemm_channel(const ln_gemm *g, int64_t n) {
-    return g->fold.channels == 0 ? n : n % g->fold.channels;
+    return g->fold == NULL ? n : n % g->fold->channels;
 }
 
 /* Bytes from a panel of high bytes to the one of low bytes. */

@@ -170,15 +170,15 @@ static bool stored_in_lines(const ln_call *call, const ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
     bool whole = true;
     for (int i = 0; i < LN_SPATIAL; i++)
-        whole = whole && g->fold.kernel[i] == g->fold.step[i] && g->fold.crop[i] == 0 &&
-                g->fold.out[i] == g->a.window.in[i] * g->fold.step[i];
+        whole = whole && g->fold->kernel[i] == g->fold->step[i] && g->fold->crop[i] == 0 &&
+                g->fold->out[i] == g->a.window.in[i] * g->fold->step[i];
     return g->set->c_dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_F32 && (e == NULL || e->clamp_only) &&
-           g->a.plain && g->fold.run > g->set->width && whole && g->a.window.in[2] >= 4 * g->set->rows;
+           g->a.plain && g->fold->run > g->set->width && whole && g->a.window.in[2] >= 4 * g->set->rows;
 }
 
 /* One product per line of the input and line of the kernel. */
 static linnet_status make_lines(ln_call *call, ln_gemm *g) {
-    const int64_t *in = g->a.window.in, *kernel = g->fold.step, lines = g->a.window.batch * in[0] * in[1];
+    const int64_t *in = g->a.window.in, *kernel = g->fold->step, lines = g->a.window.batch * in[0] * in[1];
     const int64_t of_kernel = kernel[0] * kernel[1];
     ln_gemm_product *products = ln_call_state(call, (size_t)(lines * of_kernel) * sizeof *products);
     int64_t *offsets = ln_call_state(call, (size_t)of_kernel * sizeof *offsets);
@@ -192,9 +192,9 @@ static linnet_status make_lines(ln_call *call, ln_gemm *g) {
             products[g->n_products++] = (ln_gemm_product){i * in[2] * g->a.row, l, y * in[2], 0};
         }
     g->products = products, g->b.matrix_offset = offsets;
-    g->m = in[2], g->n = g->c.ldc = g->fold.run;
+    g->m = in[2], g->n = g->c.ldc = g->fold->run;
     g->init.matrix = 0;
-    g->fold.run = 0;
+    g->fold->run = 0;
     return LINNET_OK;
 }
 
@@ -207,7 +207,11 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     g->set = find_set(call, &p, sets, n);
     g->a.window = p.window, g->c.ldc = p.ldc;
     const ln_window *w = &g->a.window;
-    g->fold = p.fold;
+    if (p.folded) {
+        g->fold = ln_call_state(call, sizeof *g->fold);
+        if (g->fold == NULL) return LINNET_OUT_OF_MEMORY;
+        *g->fold = p.fold;
+    }
     const int64_t block = p.folded ? p.fold.step[0] * p.fold.step[1] * p.fold.step[2] : 1;
     g->a.x = ln_window_strides_of(x, w->channel_axis);
     g->m = w->batch * ln_window_positions(w);

@@ -5,7 +5,7 @@
 enum { SHORT_RUN = 32 }; /* shorter runs are put together before they are converted */
 
 int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap) {
-    const ln_gemm_fold *f = &g->fold;
+    const ln_gemm_fold *f = g->fold;
     const int64_t *taps = g->a.window.kernel;
     int64_t place = n / f->channels, at = 0, size = 1;
     for (int i = LN_SPATIAL - 1; i >= 0; i--) {
@@ -19,7 +19,7 @@ int64_t ln_gemm_fold_at(const ln_gemm *g, int64_t n, int64_t tap) {
 
 linnet_status ln_gemm_fold_tables(ln_call *call, ln_gemm *g) {
     ln_requant *r = &g->c.requant;
-    ln_gemm_fold *f = &g->fold;
+    ln_gemm_fold *f = g->fold;
     f->period = f->run * ln_max(1, 2 * SHORT_RUN / f->run);
     const int64_t n = ln_max(g->n, f->period) + LN_REQUANT_PADDING;
     const void *tables[3] = {r->scale, r->fixed, r->shift};
@@ -36,7 +36,7 @@ linnet_status ln_gemm_fold_tables(ln_call *call, ln_gemm *g) {
 
 /* Requantizes n sums that lie together, of whole pixels. y may be their memory. */
 static void store_line(const ln_gemm *g, const char *sums, int64_t n, char *y, int64_t y_size) {
-    const int64_t size = (int64_t)ln_dtype_size(g->set->c_dtype), period = g->fold.period, whole = n / period * period;
+    const int64_t size = (int64_t)ln_dtype_size(g->set->c_dtype), period = g->fold->period, whole = n / period * period;
     g->set->store(&g->c.requant, 0, sums, period * size, n / period, period, y, period * y_size);
     if (n > whole)
         g->set->store(&g->c.requant, 0, sums + whole * size, period * size, 1, n - whole, y + whole * y_size,
@@ -45,7 +45,7 @@ static void store_line(const ln_gemm *g, const char *sums, int64_t n, char *y, i
 
 void ln_gemm_unfold(const ln_call *call, const ln_gemm *g, const ln_buffers *b, ln_gemm_range rows,
                     ln_gemm_range columns, const char *sums, int64_t ldc, char *lines) {
-    const ln_gemm_fold *f = &g->fold;
+    const ln_gemm_fold *f = g->fold;
     const ln_requant *r = &g->c.requant;
     const int64_t *blocks = g->a.window.out, run = f->run, size = (int64_t)ln_dtype_size(g->set->c_dtype);
     const int64_t y_size = g->c.integer ? (int64_t)ln_dtype_size(r->output_dtype) : size;

@@ -82,7 +82,7 @@ static void pack_folded(const ln_gemm *g, const char *source, int64_t first, int
 static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
                         char *out) {
     int64_t size = (int64_t)ln_dtype_size(g->b.panel_dtype);
-    if (g->fold.channels != 0) {
+    if (g->fold != NULL) {
         pack_folded(g, source, first, columns, width, out);
         return;
     }
@@ -201,12 +201,12 @@ static int64_t sum_of_run(const uint8_t *v, int64_t n, int turn) {
 /* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a). All terms except the first and the
  * last depend only on the column. */
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
-    const uint8_t *from = source + (g->b.matrix_offset[matrix] + (g->fold.channels == 0 ? n * g->b.n : 0)) * g->b.parts;
+    const uint8_t *from = source + (g->b.matrix_offset[matrix] + (g->fold == NULL ? n * g->b.n : 0)) * g->b.parts;
     const int64_t x_zero = g->c.requant.x_zero, count = g->k.taps * g->k.kc;
     const int turn = g->b.dtype == LINNET_I8 ? 128 : 0; /* makes bytes of i8 those of u8 */
     if (x_zero == 0) return 0;
     int64_t sum = count * (g->b.shift - turn);
-    if (g->fold.channels != 0) {
+    if (g->fold != NULL) {
         for (int64_t tap = 0; tap < g->k.taps; tap++) {
             const int64_t at = ln_gemm_fold_at(g, n, tap);
             for (int64_t c = 0; c < g->k.kc; c++)

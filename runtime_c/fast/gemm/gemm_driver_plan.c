@@ -94,7 +94,7 @@ bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns) {
 
 static void plan_store(const ln_call *call, ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
-    const bool folded = g->fold.run != 0;
+    const bool folded = ln_gemm_unfolds(g);
     g->c.flat = g->c.ldc > 1 && epilogue_columns(call->inner) == 1;
     bool to_f32 = call->outputs[0].dtype == LINNET_F32, clamp = e != NULL && e->clamp_only;
     g->c.low = -INFINITY, g->c.high = INFINITY;
@@ -127,7 +127,7 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
                                   int mode) {
     linnet_status status =
         ln_requant_prepare(call, &call->inputs[g->a.operand], w, w_axis, call->inner, channels, mode, &g->c.requant);
-    if (status == LINNET_OK && g->fold.run != 0) status = ln_gemm_fold_tables(call, g);
+    if (status == LINNET_OK && ln_gemm_unfolds(g)) status = ln_gemm_fold_tables(call, g);
     if (status != LINNET_OK) return status;
     if (g->b.parts == 2)
         g->b.shift = beyond_parts(w) ? -128 : 0;
@@ -187,7 +187,7 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t row_bytes = g->set->strip != NULL         ? ln_gemm_packed_row(g)
                         : g->a.gather || g->k.run > 1 ? g->a.copy_stride
                                                       : g->k.kc * g->a.size * (g->k.taps > 1 ? 3 : 1);
-    const bool whole = g->fold.run != 0 && g->c.apply; /* an epilogue gets whole lines of the output */
+    const bool whole = ln_gemm_unfolds(g) && g->c.apply; /* an epilogue gets whole lines of the output */
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->c.direct && !g->c.tiled) {
@@ -370,7 +370,7 @@ static void plan_memory(ln_call *call, ln_gemm *g) {
         at += (size_t)(g->blocks.m * g->blocks.n * g->b.parts) * c_size;
     g->scratch.turned = at;
     if (g->c.turned) at += (size_t)(g->blocks.m * g->blocks.n) * c_size;
-    if (g->fold.run != 0) at += (size_t)(g->blocks.m * g->fold.run) * c_size + (size_t)g->c.requant.low_at;
+    if (ln_gemm_unfolds(g)) at += (size_t)(g->blocks.m * g->fold->run) * c_size + (size_t)g->c.requant.low_at;
     call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);
 }
 

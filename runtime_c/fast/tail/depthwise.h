@@ -49,14 +49,14 @@ typedef struct ln_depthwise {
     int32_t lane_padding;
 } ln_depthwise;
 
-/* Packed: weights [taps][padded] (f32, or i32 or, for narrow, i16 with the zero point subtracted), then two rows of
- * `padded` 64-bit cells: the bias (f32, or i32 if sums_fit, else 0), and the bias as i64 or, for floats, a first cell
- * that says whether all weights are finite, so that taps in the padding may be products with zeros. With two parts, the
- * taps of the second follow those of the first, and its bias is in the second half of the first row. With groups, taps
- * are [part][output row][group][kx][padded] lanes. */
+/* Packed: weights [taps][padded] (f32, or i32 or, for narrow, i16 with the zero point subtracted), and the bias. With
+ * two parts, the taps of the second follow those of the first. With groups, taps are [part][output row][group][kx]
+ * [padded] lanes. If integers' sums_fit, the bias is i32 [part][padded]. Otherwise it is two rows of `padded` 64-bit
+ * cells: f32, or zeros for integers; and the bias as i64 or f64, or, for floats, a first cell that says whether all
+ * weights are finite, so that taps in the padding may be products with zeros. */
 typedef struct ln_depthwise_weights {
     const void *taps, *bias;
-    const int64_t *wide_bias;
+    const int64_t *wide_bias; /* the second row; NULL: there is none */
 } ln_depthwise_weights;
 
 /* A planned weight gradient: sums over `part` lines of g each, as [part][tap][padded] in scratch. */

@@ -103,8 +103,8 @@ bool ln_depthwise_can_quads(const ln_call *call) {
     const ln_tensor *w = &call->inputs[1];
     if (call->inputs[0].dtype == LINNET_I16 || !by_floats(call) || !ln_depthwise_can_integer(call)) return false;
     for (int64_t i = 0; w->quant->zero != NULL && i < w->quant->count; i++)
-        if (w->quant->zero[i] != (w->dtype == LINNET_U8 ? 128 : 0)) return false;
-    return w->dtype == LINNET_I8 || w->quant->zero != NULL;
+        if (w->quant->zero[i] != 0) return false;
+    return w->dtype == LINNET_I8;
 }
 
 static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {
@@ -189,6 +189,8 @@ static bool biases_are_exact(const ln_call *call) {
     return true;
 }
 
+static bool has_wide_bias(const ln_depthwise *d) { return !d->integer || !d->sums_fit; }
+
 /* Groups of taps, and the memory for lanes of 24 kB at a time, which stay in L1. */
 static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     enum { LANE_BYTES = 24 << 10, LEAST_PIXELS = 8 };
@@ -257,7 +259,8 @@ static linnet_status configure(ln_call *call, bool narrow, int group) {
         d->padding = (int8_t)(d->requant.x_zero - (d->x_u8 ? 128 : 0));
     }
     if (group > 0) plan_lanes(call, d, group);
-    size_t packed = (size_t)((packed_taps(d) * tap_bytes(d) * d->parts + 2 * 8) * d->padded);
+    const int64_t biases = has_wide_bias(d) ? 2 * 8 : 4 * d->parts;
+    size_t packed = (size_t)((packed_taps(d) * tap_bytes(d) * d->parts + biases) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
         call->packed_inputs = 1u << 1 | 1u << 2;
@@ -296,7 +299,8 @@ linnet_status ln_depthwise_configure_quads(ln_call *call) { return configure(cal
 
 static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
     const char *bias = (const char *)packed + packed_taps(d) * d->padded * tap_bytes(d) * d->parts;
-    return (ln_depthwise_weights){packed, bias, (const int64_t *)(const void *)(bias + d->padded * 8)};
+    const void *wide = has_wide_bias(d) ? bias + d->padded * 8 : NULL;
+    return (ln_depthwise_weights){packed, bias, wide};
 }
 
 ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b) {
@@ -364,7 +368,7 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
             ((int32_t *)parts.bias)[part * d->padded + c] = d->sums_fit ? integer_of(d, value - surplus, part) : 0;
         if (d->exact)
             ((double *)parts.wide_bias)[c] = (double)value;
-        else
+        else if (!d->sums_fit)
             ((int64_t *)parts.wide_bias)[c] = value;
     }
 }
