@@ -58,7 +58,7 @@ ISAS = {
     "sse42": (X86, None, "sse4.2,pclmul", "sse4.2,pclmul"),
     "avx2": (X86, "AVX2", "avx2,fma,f16c", "avx2,fma,f16c"),
     "avx512": (X86, "AVX512", "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c", None),
-    "avx512vnni": (X86, None, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", None),
+    "avx512vnni": (X86, "AVX512", "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", None),
     "neon": (ARM, "NEON", "+simd", None),
     "crc": (ARM, None, "+crc", "crc"),
     "dotprod": (ARM, None, "arch=armv8.2-a+dotprod", "dotprod"),

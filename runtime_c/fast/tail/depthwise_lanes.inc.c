@@ -322,7 +322,7 @@ static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_dep
         requant_pixels(r, sums, low, pixels, to, pixel);
         return;
     }
-    for (int64_t ox = 0; ox < pixels; ox++, sums += d->channels, low += low != NULL ? d->channels : 0, to += pixel) {
+    for (int64_t ox = 0; ox < pixels; ox++, sums += d->channels, to += pixel) {
         if (d->exact)
             dwl_exact(r, (const double *)weights->wide_bias, sums, low, (float *)(void *)to);
         else
@@ -330,6 +330,7 @@ static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_dep
                 const int64_t sum = low == NULL ? sums[c] : (int64_t)sums[c] * 256 + low[c];
                 ln_requant_store(r, c, sum + weights->wide_bias[c], to, c);
             }
+        if (low != NULL) low += d->channels;
     }
 }
 #endif
