@@ -23,12 +23,8 @@ from linnet.quantization.scheme import HALVES, LIMITS
 from linnet.quantization.table import Row, Table, TensorRow
 
 EFFORTS = ("fast", "normal", "best")
-_WIDE = {
-    "i8": ("w8a16", "w16a16", "f32"),
-    "i16": ("f32",),
-    "f16": ("f32",),
-    "bf16": ("f32",),
-}  # schemes for layers that need more bits
+# Schemes for layers that need more bits.
+_WIDE = {"i8": ("w8a16", "w16a16", "f32"), "i16": ("f32",), "f16": ("f32",), "bf16": ("f32",)}
 _SAMPLES = {"normal": 24, "best": 48}  # on which outputs are compared
 _ELEMENTS = 200_000_000  # of observed tensors, over all samples that are compared
 _FEW = 4  # samples at least
@@ -160,9 +156,8 @@ class Search:
             self.overrides = table
             return judge.compare(self._made(self.options), samples)
 
-        wide = [
-            s for s in _WIDE[self.dtype] if s != "w16a16" or self.weight_bits == 8
-        ]  # fewer bits were asked for in words
+        # Fewer bits of weights were asked for in words.
+        wide = [s for s in _WIDE[self.dtype] if s != "w16a16" or self.weight_bits == 8]
         found = wider(layers, user, self.dtype, wide, compare, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
         return (best, least) if found is None else (self._made(self.options), found[1])

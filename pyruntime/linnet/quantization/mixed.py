@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from linnet.ir import traits
 from linnet.ir.function import Node
@@ -45,6 +46,13 @@ def _literal(name: str) -> str:
     return "".join(f"[{c}]" if c in "[*?" else c for c in name)
 
 
+class _Attempt(NamedTuple):
+    chosen: list[list[str]]  # layers in parts
+    scheme: str
+    table: Table
+    near: Nearness
+
+
 def wider(
     layers: Sequence[Node],
     overrides: Table,
@@ -60,36 +68,28 @@ def wider(
     others = [Row("*", "f32")]
     alone = [compare(Table([*others, *rows(part, narrow), *overrides.rows]), _FEW).error for part in found]
     order = sorted(range(len(found)), key=lambda i: -alone[i])
-    tried: list[tuple[float, str, list[list[str]]]] = []
+    tried: list[_Attempt] = []
 
-    def attempt(names: Sequence[str], scheme: str) -> tuple[Table, Nearness]:
-        table = Table([*rows(names, scheme), *overrides.rows])
-        return table, compare(table, None)
+    def attempt(chosen: list[list[str]], scheme: str) -> _Attempt:
+        table = Table([*rows([name for names in chosen for name in names], scheme), *overrides.rows])
+        return _Attempt(chosen, scheme, table, compare(table, None))
 
     for scheme in wide:
         taken = 0
-        while taken < len(found) and (not tried or tried[-1][0] > 1.0):
+        while taken < len(found) and (not tried or tried[-1].near.excess > 1.0):
             taken = min(len(found), taken + max(1, taken // 2))
-            chosen = [found[i] for i in sorted(order[:taken])]
-            tried.append((attempt(_flat(chosen), scheme)[1].excess, scheme, chosen))
-    best = min((excess for excess, _, _ in tried), default=least.excess)
+            tried.append(attempt([found[i] for i in sorted(order[:taken])], scheme))
+    best = min((one.near.excess for one in tried), default=least.excess)
     enough = min(max(1.0, _NEAR * best), max(1.0, least.excess / 2))
-    good = next(((scheme, chosen) for excess, scheme, chosen in tried if excess <= enough), None)
-    if good is None:
+    kept = next((one for one in tried if one.near.excess <= enough), None)
+    if kept is None:
         return None
-    scheme, chosen = good
-    kept = attempt(_flat(chosen), scheme)
-    enough = max(1.0, kept[1].excess)
+    enough = max(1.0, kept.near.excess)
     cost = {row_name(node): products(node) for node in layers}
-    for _ in ("parts", "layers"):
-        costly = sorted(chosen, key=lambda names: -sum(cost[name] for name in names))
-        for part in costly[:_GIVEN_BACK]:
-            rest = [names for names in chosen if names is not part]
-            if rest and (fewer := attempt(_flat(rest), scheme))[1].excess <= enough:
-                chosen, kept = rest, fewer
-        chosen = [[name] for name in _flat(chosen)]
-    return kept
-
-
-def _flat(chosen: Sequence[Sequence[str]]) -> list[str]:
-    return [name for names in chosen for name in names]
+    for _ in ("parts", "single layers"):
+        for part in sorted(kept.chosen, key=lambda names: -sum(cost[name] for name in names))[:_GIVEN_BACK]:
+            rest = [names for names in kept.chosen if names is not part]
+            if rest and (fewer := attempt(rest, kept.scheme)).near.excess <= enough:
+                kept = fewer
+        kept = kept._replace(chosen=[[name] for names in kept.chosen for name in names])
+    return kept.table, kept.near
