@@ -4,6 +4,6 @@
 #include "simd/simd.h"
 #undef LN_SIMD_NAME
 #define LN_SIMD_NAME(base) base##__avx512vnni
-#include "fast/tail/inline.h"
+#include "kernel/common/inline.h"
 
 #include "fast/tail/depthwise_lanes.inc.c"

@@ -5,19 +5,10 @@
 
 #include "kernel/kernel.h"
 #include "kernel/map.h"
+#include "kernel/common/inline.h"
 #include "kernel/common/requant.h"
 
 #define LN_GEMM_MAX_ROWS 16
-
-/* Put this before a loop over registers. An array of accumulators stays in registers only if every index is a
-   constant. */
-#if defined(__clang__)
-#define LN_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define LN_UNROLL _Pragma("GCC unroll 16")
-#else
-#define LN_UNROLL
-#endif
 
 /* Computes one tile: C[rows][columns] = init + sum over taps t and k < kc of A[t][row][k] * B[t][k][column]. a: taps *
  * rows pointers, tap by tap; exactly kc contiguous elements are read from each. b: one packed panel, [tap][k /

@@ -168,24 +168,17 @@ static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, co
 /* Converts the sums of a row to output values (or to f32 in place, for the epilogue). */
 static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums,
                        void *y) {
-    int64_t channels = d->channels, size = (int64_t)ln_dtype_size(d->requant.output_dtype);
-    if (d->sums_fit) {
-        requant_pixels(&d->requant, sums, d->parts == 1 ? NULL : sums + d->window.out[2] * channels, d->window.out[2],
-                       call->epilogue != NULL ? (char *)sums : y,
-                       call->epilogue != NULL ? channels * 4 : d->y.s[2] * size);
-        return;
-    }
-    for (int64_t ox = 0; ox < d->window.out[2]; ox++) {
-        int32_t *from = sums + ox * channels;
-        const int32_t *low = d->parts == 1 ? NULL : from + d->window.out[2] * channels;
-        char *to = call->epilogue != NULL ? (char *)from : (char *)y + ox * d->y.s[2] * size;
-        for (int64_t c = 0; c < channels; c++) {
-            const int64_t sum = low == NULL ? from[c] : (int64_t)from[c] * 256 + low[c];
-            ln_requant_store(&d->requant, c, sum + parts->wide_bias[c], to, c);
-        }
-    }
+    const ln_requant *r = &d->requant;
+    const bool in_place = call->epilogue != NULL;
+    const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
+    const int64_t pixel = in_place ? d->channels * 4 : d->y.s[2] * size;
+    const int32_t *low = d->parts == 1 ? NULL : sums + pixels * d->channels;
+    char *to = in_place ? (char *)sums : y;
+    if (d->sums_fit)
+        requant_pixels(r, sums, low, pixels, to, pixel);
+    else
+        requant_wide(r, sums, low, parts->wide_bias, pixels, to, pixel);
 }
-
 #endif
 
 static void dw_single(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, const void *x,

@@ -318,20 +318,13 @@ static void dwl_requant(const ln_call *call, const ln_depthwise *d, const ln_dep
     const int64_t pixels = d->window.out[2], size = (int64_t)ln_dtype_size(r->output_dtype);
     const int64_t pixel = call->epilogue != NULL ? d->channels * 4 : d->y.s[2] * size;
     char *to = call->epilogue != NULL ? (char *)row : y;
-    if (d->sums_fit) {
+    if (d->sums_fit)
         requant_pixels(r, sums, low, pixels, to, pixel);
-        return;
-    }
-    for (int64_t ox = 0; ox < pixels; ox++, sums += d->channels, to += pixel) {
-        if (d->exact)
-            dwl_exact(r, (const double *)weights->wide_bias, sums, low, (float *)(void *)to);
-        else
-            for (int64_t c = 0; c < d->channels; c++) {
-                const int64_t sum = low == NULL ? sums[c] : (int64_t)sums[c] * 256 + low[c];
-                ln_requant_store(r, c, sum + weights->wide_bias[c], to, c);
-            }
-        if (low != NULL) low += d->channels;
-    }
+    else if (!d->exact)
+        requant_wide(r, sums, low, weights->wide_bias, pixels, to, pixel);
+    for (int64_t ox = 0; ox < pixels && d->exact; ox++, to += pixel)
+        dwl_exact(r, (const double *)weights->wide_bias, sums + ox * d->channels,
+                  low == NULL ? NULL : low + ox * d->channels, (float *)(void *)to);
 }
 #endif
 

@@ -1,6 +1,6 @@
 /* longtail.inc.c - all long-tail kernels in one translation unit per ISA, which is longtail__<isa>.c.
  * Included after simd/simd.h. */
-#include "fast/tail/inline.h"
+#include "kernel/common/inline.h"
 
 #include "fast/tail/conv_transpose.inc.c"
 #include "fast/tail/depthwise.inc.c"

@@ -99,4 +99,14 @@ static inline void requant_pixels(const ln_requant *r, const int32_t *sums, cons
         requant_row(r, 0, sums + at, low == NULL ? NULL : low + at, ln_min(step, sums_in_all - at), y);
 }
 
+/* The same for sums to which biases beyond 32 bits are added. y may be the memory of the sums. */
+static inline void requant_wide(const ln_requant *r, const int32_t *sums, const int32_t *low, const int64_t *bias,
+                                int64_t pixels, char *y, int64_t y_pixel) {
+    for (int64_t p = 0, at = 0; p < pixels; p++, y += y_pixel)
+        for (int64_t c = 0; c < r->channels; c++, at++) {
+            const int64_t sum = low == NULL ? sums[at] : (int64_t)sums[at] * 256 + low[at];
+            ln_requant_store(r, c, sum + bias[c], y, c);
+        }
+}
+
 #endif

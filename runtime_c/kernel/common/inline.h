@@ -1,7 +1,6 @@
-/* inline.h - what the kernels of fast/tail ask of the compiler: functions that it inlines or does not, and loops that
- * it unrolls. */
-#ifndef LN_TAIL_INLINE_H
-#define LN_TAIL_INLINE_H
+/* inline.h - what kernels ask of the compiler: functions that it inlines or does not, and loops that it unrolls. */
+#ifndef LN_INLINE_H
+#define LN_INLINE_H
 
 #if defined(__GNUC__)
 #define LN_ALWAYS_INLINE inline __attribute__((always_inline))
@@ -11,14 +10,12 @@
 #define LN_NEVER_INLINE
 #endif
 /* Put this before a loop over registers. An array of vectors stays in registers only if every index is a constant. */
-#ifndef LN_UNROLL
 #if defined(__clang__)
 #define LN_UNROLL _Pragma("clang loop unroll(full)")
 #elif defined(__GNUC__)
 #define LN_UNROLL _Pragma("GCC unroll 16")
 #else
 #define LN_UNROLL
-#endif
 #endif
 
 #endif
