@@ -14,7 +14,14 @@ from linnet.quantization.judge import TARGETS, Judge, Nearness
 from linnet.quantization.observe import Batches
 
 RNG = np.random.default_rng(23)
+STATE = RNG.bit_generator.state
 Feeds = dict[str, np.ndarray]
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Each test draws the same numbers, whichever ran before it."""
+    RNG.bit_generator.state = STATE
 
 
 def feeds(count: int, *shape: int) -> list[Feeds]:
@@ -97,14 +104,12 @@ def regression(layers: int) -> linnet.Graph:
     return graph
 
 
-def test_few_layers_get_16_bits(tmp_path: Path) -> None:
+def test_few_layers_get_more_bits(tmp_path: Path) -> None:
     graph, samples = regression(8), feeds(8, 16, 32)
     made = linnet.quantize(graph, samples, "i8", table_out=tmp_path / "table.txt")
     fast = linnet.quantize(graph, samples, "i8", effort="fast")
     table = (tmp_path / "table.txt").read_text().splitlines()
-    wide = [
-        line for line in table if line.startswith("layer") and line.split("#")[0].split()[-1] in ("w8a16", "w16a16")
-    ]
+    wide = [line for line in table if line.startswith("layer") and line.split("#")[0].split()[-1] != "i8"]
     tested = feeds(8, 16, 32)
 
     def ratio(other: linnet.Graph) -> float:
@@ -112,7 +117,7 @@ def test_few_layers_get_16_bits(tmp_path: Path) -> None:
         pairs = [(one.run(f)["y"], two.run(f)["y"]) for f in tested]
         return float(sum(np.square(a - b).sum() for a, b in pairs) / sum(np.square(a).sum() for a, _ in pairs))
 
-    assert 1 <= len(wide) <= 6
+    assert 1 <= len(wide) <= 3
     assert ratio(made) < 10**-2.0 and ratio(made) < ratio(fast) / 4
 
 

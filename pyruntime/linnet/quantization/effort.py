@@ -156,8 +156,8 @@ class Search:
             self.overrides = table
             return judge.compare(self._made(self.options), samples)
 
-        # Fewer bits of weights were asked for in words.
-        wide = [s for s in _WIDE[self.dtype] if s != "w16a16" or self.weight_bits == 8]
+        # Fewer bits of weights were asked for in words: layers may have wider activations, and no wider weights.
+        wide = [s for s in _WIDE[self.dtype] if s == "w8a16" or self.weight_bits == 8]
         found = wider(layers, user, self.dtype, wide, compare, least)
         self.overrides, self.quantizers = user if found is None else found[0], kept
         return (best, least) if found is None else (self._made(self.options), found[1])

@@ -45,7 +45,8 @@ def quantize(
     table: rows for layers and tensors that override the quantizer (linnet.quantization.table). A row that matches nothing is
         an error.
     table_out: where to write the resulting table.
-    weight_bits: precision of 8-bit integer weights, 2 to 8; all are stored in 8 bits.
+    weight_bits: precision of 8-bit integer weights, 2 to 8; all are stored in 8 bits. With fewer than 8 no layer gets
+        wider weights.
     values: values of the graph's variables after training, for example a `Store`. A graph from `quantize_aware` has its
         own ranges and weight_bits, and needs no calibration.
     effort: "fast" (weights rounded to nearest, extremes as ranges), "normal" (errors of weights cancel, biases are corrected, and
