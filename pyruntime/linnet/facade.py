@@ -4,7 +4,6 @@ Each part is imported when it is first used."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy.typing as npt
@@ -13,6 +12,8 @@ from linnet.ir import graph
 from linnet.ir.function import Function
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from linnet.ir.user_op import UserOp
 
 
@@ -45,6 +46,8 @@ class Graph(graph.Graph):
 
     def save(self, path: str | Path) -> None:
         """Writes the .lnt file, atomically (a temporary file, then a rename)."""
+        from pathlib import Path
+
         from linnet.file.writer import write
 
         write(self, Path(path))
@@ -58,6 +61,8 @@ class Graph(graph.Graph):
     def load(path: str | Path, *, user_ops: Iterable[UserOp] = ()) -> Graph:
         """Reads a .lnt file into a graph. user_ops: the user ops that passes, gradients and sessions of the graph may
         need."""
+        from pathlib import Path
+
         from linnet.file.reader import read
         from linnet.ir.user_op import register
 

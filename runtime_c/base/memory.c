@@ -18,7 +18,7 @@ enum { BLOCK_HEADER = 16, LEAST_BLOCK = 1024 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment) {
     (void)context;
-    return aligned_alloc(alignment, size); /* ln_memory_alloc rounds the size up to the alignment */
+    return ln_memory_aligned(size, alignment);
 }
 
 static void default_free(void *context, void *pointer, size_t size) {

@@ -7,6 +7,7 @@
 #include "base/platform.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,7 +15,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #endif
 #if defined(__linux__) && defined(__aarch64__)
 #include <sys/auxv.h>
@@ -268,5 +269,18 @@ unsigned ln_arm_features(void) {
     return found;
 #else
     return 0;
+#endif
+}
+
+void *ln_memory_aligned(size_t size, size_t alignment) {
+#if defined(MADV_HUGEPAGE)
+    enum { HUGE_PAGE = 2 << 20, LEAST = 2 * HUGE_PAGE };
+    void *data;
+    if (size < LEAST) return aligned_alloc(alignment, size);
+    if (posix_memalign(&data, HUGE_PAGE, size) != 0) return NULL;
+    (void)madvise(data, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a kernel without them says no */
+    return data;
+#else
+    return aligned_alloc(alignment, size);
 #endif
 }

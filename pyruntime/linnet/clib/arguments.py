@@ -11,11 +11,11 @@ import functools
 import inspect
 import numbers
 import os
-import pathlib
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from linnet.clib.errors import Error, UsageError
 
 _WORDS = {
     int: "an integer", float: "a number", str: "a string", bool: "True or False", bytes: "bytes", type(None): "None",
-    pathlib.Path: "a path", np.ndarray: "an array",
+    np.ndarray: "an array",
     collections.abc.Sequence: "a sequence", collections.abc.Mapping: "a dictionary",
     collections.abc.Iterable: "an iterable", collections.abc.Callable: "a function", tuple: "a tuple", list: "a list",
     dict: "a dictionary",
@@ -32,6 +32,7 @@ _WORDS = {
 _NUMBERS: dict[Any, Any] = {int: ("iu", numbers.Integral), float: ("iuf", numbers.Real), bool: ("b", numbers.Integral)}
 F = TypeVar("F", bound=Callable[..., Any])
 _UNIONS = (typing.Union, types.UnionType)
+_SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 PUBLIC: set[str] = set()  # names that users find in `linnet` itself, whose __init__ lists them
 
 
@@ -82,7 +83,8 @@ def _named(name: str, function: Any) -> Any:
         if name in place:
             return place[name]
     module, inner = _imported_for_types(function.__module__)[name]
-    found = sys.modules.get(module, _Absent())
+    # Nobody passes a path before pathlib is imported, which takes 4 ms; here an error needs its name.
+    found = import_module(module) if module == "pathlib" else sys.modules.get(module, _Absent())
     return getattr(found, inner) if inner else found
 
 
@@ -142,6 +144,18 @@ def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     return True
 
 
+def _is_path(kind: Any) -> bool:
+    return isinstance(kind, type) and kind.__name__ == "Path" and kind.__module__.partition(".")[0] == "pathlib"
+
+
+def _fits_plainly(value: Any, text: str) -> bool:
+    """Whether an annotation names the value's own type, which costs less to see than to read the annotation."""
+    kind = type(value)
+    name = "None" if value is None else kind.__name__
+    own = kind.__module__ == "builtins" or kind.__module__.startswith("linnet.")
+    return own and "[" not in text and name in text.split(" | ")
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a value is of the kind that an annotation allows. What cannot be told is allowed."""
     if hint is Any or isinstance(hint, (str, typing.ForwardRef)):
@@ -162,7 +176,7 @@ def _fits(value: Any, hint: Any) -> bool:
         kinds, number = _NUMBERS[hint]
         scalar = isinstance(value, np.ndarray | np.generic) and value.shape == () and value.dtype.kind in kinds
         return isinstance(value, number) or scalar
-    if hint is pathlib.Path:
+    if _is_path(hint):
         return isinstance(value, os.PathLike)
     if isinstance(hint, type) and not getattr(hint, "_is_protocol", False):
         return isinstance(value, hint)
@@ -183,6 +197,8 @@ def _words(hint: Any) -> str:
     if isinstance(hint, typing.TypeVar) and hint.__bound__ is not None:
         return _words(hint.__bound__)
     kind = origin or hint
+    if _is_path(kind):
+        return "a path"
     if kind in _WORDS:
         return _WORDS[kind]
     name = getattr(kind, "__name__", str(kind))
@@ -223,6 +239,8 @@ def _misfit(function: Any, name: str, arguments: dict[str, Any]) -> _WrongKind |
         parameter = parameters[key]
         text = parameter.annotation
         if text is parameter.empty:
+            continue
+        if isinstance(text, str) and parameter.kind not in _SEVERAL and _fits_plainly(given, text):
             continue
         hint = _hint(text, function) if isinstance(text, str) else text
         values = given if parameter.kind is parameter.VAR_POSITIONAL else [given]

@@ -3,13 +3,10 @@ import. The environment variable LINNET_LIBRARY names another build of the libra
 
 from __future__ import annotations
 
-import importlib.resources
-import logging
 import os
 import sys
 import threading
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from linnet.clib.errors import STATUS, Error, class_of
@@ -21,17 +18,22 @@ KEPT = getattr(os, "RTLD_NOW", 0) | getattr(os, "RTLD_NODELETE", 0)
 _NAMES = {"darwin": "liblinnet.dylib", "win32": "linnet.dll"}
 
 
-def library_path() -> Path:
+def _installed(*parts: str) -> str:
+    """A path in the package, which lies in a folder, as a shared library must. importlib.resources and pathlib would add
+    10 ms to the start of every program."""
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *parts)
+
+
+def library_path() -> str:
     """Path of the shared library. Raises linnet.Error if this installation has none."""
     chosen = os.environ.get("LINNET_LIBRARY")
     if chosen:
-        return Path(chosen)
-    name = _NAMES.get(sys.platform, "liblinnet.so")
-    path = importlib.resources.files("linnet") / "lib" / name
-    if path.is_file():
-        return Path(str(path))
+        return chosen
+    path = _installed("lib", _NAMES.get(sys.platform, "liblinnet.so"))
+    if os.path.isfile(path):
+        return path
     raise Error(
-        "the C library liblinnet is not installed with the Python package", expected=str(path), got="no such file",
+        "the C library liblinnet is not installed with the Python package", expected=path, got="no such file",
         hint="install with `pip install .`, or set LINNET_LIBRARY to a liblinnet.so built with CMake",
     )  # fmt: skip
 
@@ -39,11 +41,11 @@ def library_path() -> Path:
 def include_dir() -> str:
     """Path of the folder with the C headers of this installation: linnet.h, linnet_ext.h, linnet_device.h, ... For libraries of
     user ops and devices, and for programs in C. Raises linnet.Error if this installation has none."""
-    folder = importlib.resources.files("linnet") / "include"
-    if (folder / "linnet.h").is_file():
-        return str(folder)
+    folder = _installed("include")
+    if os.path.isfile(os.path.join(folder, "linnet.h")):
+        return folder
     raise Error(
-        "the C headers are not installed with the Python package", expected=str(folder), got="no linnet.h there",
+        "the C headers are not installed with the Python package", expected=folder, got="no linnet.h there",
         hint="install with `pip install .`, or use runtime_c/include of the sources",
     )  # fmt: skip
 
@@ -53,7 +55,7 @@ def library() -> Any:
     """The opened library. Its functions are attributes."""
     path = library_path()
     try:
-        return ffi.dlopen(str(path), KEPT)
+        return ffi.dlopen(path, KEPT)
     except OSError as error:
         raise Error(f"cannot open the C library '{path}': {error}", hint="rebuild it for this machine") from None
 
@@ -68,10 +70,14 @@ def new_struct(name: str) -> Any:
 @cache
 def log_callback() -> Any:
     """The linnet_log that passes the C library's messages to logging.getLogger("linnet")."""
-    logger = logging.getLogger("linnet")
 
     def send(_: Any, level: int, message: Any) -> None:
-        logger.log(logging.WARNING if level >= library().LINNET_LOG_WARNING else logging.INFO, "%s", _text(message))
+        if level < library().LINNET_LOG_WARNING and "logging" not in sys.modules:
+            return  # nobody has asked for such messages, and importing logging takes 3 ms
+        import logging
+
+        level = logging.WARNING if level >= library().LINNET_LOG_WARNING else logging.INFO
+        logging.getLogger("linnet").log(level, "%s", _text(message))
 
     return ffi.callback("linnet_log", send)
 

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from linnet._generated.op_table import OPS
 from linnet.clib.errors import UsageError
 from linnet.file import tables
 from linnet.file.layout import HEADER
 from linnet.file.tables import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Names = dict[str, tuple[str, ...]]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import itertools
 import zlib
 from collections import Counter
@@ -144,6 +143,8 @@ class Graph:
         table.update(zip(results, self.main.outputs, strict=False))
         if name in table:
             return table[name]
+        import difflib
+
         near = difflib.get_close_matches(name, table, n=3, cutoff=0.3) or list(table)[:3]
         raise UsageError(
             f"the graph has no tensor named {name!r}", code=102, tensor=name, hint=f"similar names: {', '.join(near)}"

@@ -6,8 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,9 @@ from linnet.ir.dtypes import DTYPE_IDS, DTYPE_NAMES, Dim, Spec, numpy_dtype
 from linnet.ir.function import Function, Operators, Tensor, checked
 from linnet.ir.graph import Graph, graph_of
 from linnet.ir.operands import Registered, user_op_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Attribute = int | float | str | bytes | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bytes]
 _KINDS: tuple[type, ...] = (int, float, str, bytes)  # in the order of LINNET_USER_INTEGERS, ...

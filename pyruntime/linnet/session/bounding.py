@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,8 +13,6 @@ import numpy as np
 from linnet.clib.errors import GraphError, ResourceError, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library
-from linnet.ir.graph import Graph
-from linnet.session import growth
 from linnet.session.bounds import COUNTED, REGIONS, MemoryBound, Range, Shapes, Space
 from linnet.session.device import Device
 from linnet.session.model import Model
@@ -152,7 +149,11 @@ def _leave_room(most: _Most) -> None:
 
 def _why_not(session: Planning, space: Space, most: _Most) -> str:
     """Why a plan of the largest shape does not bound the others, or "" if it does."""
+    from pathlib import Path
+
     from linnet.file import reader
+    from linnet.ir.graph import Graph
+    from linnet.session import growth
 
     model = session.model
     graph = reader.from_bytes(model._content) if model._content else reader.read(Path(str(model.path)), Graph)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -206,6 +205,8 @@ class Space:
         """A selection of shapes, the upper corner first. Dimensions with the same range change together, as dimensions
         of one symbol do."""
         spans = sorted({span for span in self.spans.values() if span[0] < span[1]})
+        import random
+
         seeded = random.Random(0)
         fractions = [dict.fromkeys(spans, f) for f in (1.0, 0.0, 0.9, 0.75, 0.5, 0.25, 0.1)]
         fractions += [dict.fromkeys(spans, 1.0) | {span: 0.0} for span in spans]

@@ -7,12 +7,14 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from linnet.clib.errors import Error, UsageError
 from linnet.clib.ffi import ffi
 from linnet.clib.library import exception, library, new_struct
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KINDS = ("other", "gpu", "cpu", "npu")  # in the order of linnet_device_kind
 
@@ -80,6 +82,8 @@ def _name_nvrtc(name: str | Path) -> None:
     """Names CUDA's compiler in the environment for liblinnet_cuda, if pip has installed it: the loader does not look there."""
     if "LINNET_NVRTC" in os.environ or not os.fspath(name).startswith("cuda"):
         return
+    from pathlib import Path
+
     for folder in sys.path:
         for path in sorted(Path(folder).glob("nvidia/*/lib/libnvrtc.so.1[1-9]"), reverse=True):
             os.environ["LINNET_NVRTC"] = str(path)

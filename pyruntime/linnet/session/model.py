@@ -6,8 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,9 @@ from linnet.file import dim_names
 from linnet.ir.dtypes import DTYPE_NAMES, bits_of, bytes_of, dtype_of, numpy_dtype, packed, unpacked
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp, register
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Array = npt.NDArray[Any]
 

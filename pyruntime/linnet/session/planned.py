@@ -156,3 +156,12 @@ def steps_of(plan: Any, session: Any) -> list[Step]:
             )
         )
     return steps
+
+
+def special_of(plan: Any, session: Any) -> list[dict[str, int]]:
+    """Session.special: what the session's last run counted in each step's first output."""
+    info, found = new_struct("linnet_step_info"), []
+    for i in range(info_of(plan).steps):
+        library().linnet_session_get_step(session, i, info)
+        found.append({key: int(getattr(info, key)) for key in ("saturated", "infinite", "not_a_number")})
+    return found

@@ -9,8 +9,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ from linnet.file import dim_names
 from linnet.ir.dtypes import packed
 from linnet.ir.graph import Graph
 from linnet.ir.user_op import UserOp
-from linnet.session import binding, bounding, making
+from linnet.session import bounding, making
 from linnet.session.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
 from linnet.session.device import Device, chosen
 from linnet.session.model import (
@@ -38,8 +37,13 @@ from linnet.session.model import (
     wrong_shape,
     wrong_type,
 )
-from linnet.session.planned import Planned, Step, facts_of, info_of, steps_of
+from linnet.session.planned import Planned, Step, facts_of, info_of, special_of, steps_of
 from linnet.session.running import Runner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from linnet.session import binding
 
 _PLANS_KEPT = 8
 
@@ -280,6 +284,8 @@ class Session:
         Arrays are dense, aligned to 64 bytes (see `empty`), and of exactly the declared dtype. The binding has its own
         plan and memory, which count in memory_kept until it is freed. Raises UsageError, GraphError.
         """
+        from linnet.session import binding
+
         with self._lock:
             made = binding.bind(self, feeds, self._fetches if outputs is None else outputs)
             self._bindings.add(made)
@@ -288,6 +294,8 @@ class Session:
     def empty(self, name: str, shape: Sequence[int] | None = None) -> Array:
         """A new array for an input, an output or a tensor, aligned so that `bind` takes it. Its values are undefined.
         shape: needed if the file leaves the shape open. Raises UsageError."""
+        from linnet.session import binding
+
         return binding.empty(self._spec(name), shape)
 
     def cancel(self) -> None:
@@ -398,16 +406,13 @@ class Session:
             )  # fmt: skip
         return self._last
 
-    def _info(self) -> Any:
-        return info_of(self._current_plan())
-
     def _current_plan(self) -> Any:
         return self._current().plan
 
     @property
     def memory(self) -> dict[str, int]:
         """Exact bytes of the last used plan, by region; the regions are those of linnet_plan_info."""
-        info = self._info()
+        info = info_of(self._current_plan())
         return {name: int(getattr(info, name)) for name in REGIONS}
 
     @property
@@ -428,7 +433,7 @@ class Session:
     def plan_info(self) -> dict[str, Any]:
         """steps, segments, recomputed (steps), fallbacks (steps that no device took), threads, isa, precision, plan_ms,
         and modelled_ms (of a run, by the model of docs/tuning.md) of the last used plan."""
-        return facts_of(self._info())
+        return facts_of(info_of(self._current_plan()))
 
     @property
     def steps(self) -> list[Step]:
@@ -440,11 +445,5 @@ class Session:
         """For each step, counts over its first output in the last run: values at the limits of their integer type
         (saturated), infinite values, and NaN (not_a_number). Needs count_special=True."""
         if not self._count_special:
-            hint = "create the Session with count_special=True"
-            raise UsageError("special values were not counted", code=101, hint=hint)
-        planned, info = self._current(), new_struct("linnet_step_info")
-        found: list[dict[str, int]] = []
-        for i in range(self._info().steps):
-            library().linnet_session_get_step(planned.session, i, info)
-            found.append({key: int(getattr(info, key)) for key in ("saturated", "infinite", "not_a_number")})
-        return found
+            raise UsageError("special values were not counted", code=101, hint="create it with count_special=True")
+        return special_of(self._current_plan(), self._current().session)

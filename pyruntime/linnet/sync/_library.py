@@ -4,6 +4,7 @@ liblinnet is opened first, so that liblinnet_sync uses the same copy of it as th
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from linnet.clib.errors import Error
@@ -16,7 +17,7 @@ def sync_library() -> Any:
     """The opened library. The functions of linnet_sync.h are its attributes. Raises linnet.Error if it is not
     installed."""
     library()
-    beside = library_path()
+    beside = Path(library_path())
     path = beside.with_name(beside.name.replace("linnet", "linnet_sync", 1))
     if not path.is_file():
         raise Error(

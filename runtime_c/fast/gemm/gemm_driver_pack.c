@@ -52,12 +52,16 @@ static inline void pack_same(const ln_gemm *g, const char *source, int64_t first
                        (size_t)(columns * size));
         return;
     }
-    for (int64_t block = 0; block < g->k.kc; block += PACK_BLOCK)
-        for (int64_t n = 0; n < columns; n++)
-            for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->k.kc); c++)
-                for (int64_t tap = 0; tap < g->k.taps; tap++)
-                    memcpy(out + (panel_k(g, tap, c) * width + n) * size,
-                           source + ((first + n) * g->b.n + tap * g->b.tap + c * g->b.c) * size, (size_t)size);
+    for (int64_t block = 0; block < g->k.kc; block += PACK_BLOCK) {
+        const int64_t length = ln_min(PACK_BLOCK, g->k.kc - block);
+        for (int64_t tap = 0; tap < g->k.taps; tap++) {
+            const char *from = source + (first * g->b.n + tap * g->b.tap + block * g->b.c) * size;
+            char *to = out + panel_k(g, tap, block) * width * size; /* the channels of a tap follow each other */
+            for (int64_t n = 0; n < columns; n++)
+                for (int64_t c = 0; c < length; c++)
+                    memcpy(to + (c * width + n) * size, from + (n * g->b.n + c * g->b.c) * size, (size_t)size);
+        }
+    }
 }
 
 /* Packs weights of floats to places of a folded panel. */
