@@ -10,14 +10,15 @@
 #if defined(__x86_64__) || defined(_M_X64)
 /* Transformed weights take four times the memory. Of large ones, ResNet-50 would take 50 MB more, and run hardly
  * faster. */
-#define MOST_BYTES (4 << 20)
+#define MOST_BYTES INT64_MAX
 #else
 #define MOST_BYTES INT64_MAX
 #endif
 
 enum {
     LEAST_CHANNELS = 16, /* fewer do not pay for the transforms; the widest vector has as many lanes */
-    IN_BYTES = 256 << 10 /* transformed inputs of a group, which stay in L2 while the products are computed */
+    IN_BYTES = 256 << 10, /* transformed inputs of a group, which stay in L2 with the weights */
+    ROW_BYTES = 256 << 10 /* those of one product */
 };
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
@@ -54,17 +55,30 @@ void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *c
     counts->work[LN_RATE_MOVE] += 1000;
 }
 
+/* The most tiles of a group. The weights are read once per group. If they stay in a core's cache, the tiles' values do,
+   too. Others come from the shared cache or from memory, and a group has tiles enough to hide that; its values are
+   written and read once, and take that way. */
+static int64_t most_tiles(int64_t in, int64_t out) {
+    const int64_t values = LN_WINOGRAD_PRODUCTS * (int64_t)sizeof(float), weights = values * in * out;
+    if (weights <= LN_OWN_CACHE * 3 / 2) return ln_max(ln_min(IN_BYTES / (values * in), 64), 1);
+    return ln_min(weights <= LN_SHARED_CACHE / 2 ? 48 : 96, ROW_BYTES / (in * (int64_t)sizeof(float)));
+}
+
 /* Divides tiles and output channels into work items: whole groups of tiles, and if these are too few for the threads,
-   parts of the channels, for which the inputs are transformed again. */
+   parts of the channels, for which the inputs are transformed again. Large weights are rather divided than read by
+   every thread. */
 static void plan_items(const ln_call *call, ln_winograd *p) {
     const int64_t unit = 4 * p->set->width; /* parts begin with a panel */
-    const int64_t all = p->window.batch * p->down * p->across, rows = p->set->rows;
-    const int64_t in = p->window.in_channels, out = p->window.out_channels, products = LN_WINOGRAD_PRODUCTS;
-    const int64_t fit = IN_BYTES / (products * in * (int64_t)sizeof(float)) / rows * rows;
-    p->group = ln_min(ln_max(ln_min(fit, 64), 2 * rows), ln_ceil_div(all, rows) * rows);
-    if (ln_ceil_div(all, p->group) < call->threads) p->group = ln_min(p->group, rows);
+    const int64_t all = p->window.batch * p->down * p->across, rows = p->set->rows, threads = call->threads;
+    const int64_t in = p->window.in_channels, out = p->window.out_channels;
+    const int64_t stripes = ln_ceil_div(all, rows), most = ln_max(most_tiles(in, out), ln_min(2 * rows, all));
+    p->groups = ln_ceil_div(all, most), p->parts = 1;
+    const bool few = LN_WINOGRAD_PRODUCTS * in * out * (int64_t)sizeof(float) <= 2 * LN_OWN_CACHE;
+    if (few || p->groups >= threads) p->groups = ln_min((int64_t)ln_round_up((size_t)p->groups, (size_t)threads), stripes);
+    if (p->groups < threads) p->parts = ln_max(1, ln_min(ln_ceil_div(threads, p->groups), out / unit));
+    if (p->groups * p->parts < threads) p->groups = ln_min(ln_ceil_div(threads, p->parts), stripes);
+    p->group = (int64_t)ln_round_up((size_t)ln_ceil_div(all, p->groups), (size_t)rows);
     p->groups = ln_ceil_div(all, p->group);
-    p->parts = ln_max(1, ln_min(ln_ceil_div(call->threads, p->groups), out / unit));
     p->columns = p->parts == 1 ? out : (int64_t)ln_round_up((size_t)ln_ceil_div(out, p->parts), (size_t)unit);
     p->parts = ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part also takes a few that remain */
 }
