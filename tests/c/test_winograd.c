@@ -22,7 +22,7 @@ static void one(int height, int width, int in, int out, bool last) {
                    .n_outputs = 1,
                    .attributes = &a,
                    .y_layout = last ? LN_LAYOUT_DENSE : LN_LAYOUT_CHANNELS_LAST,
-                   .tolerance = 5e-5};
+                   .tolerance = 1e-4};
     t.inputs[0] = last ? TENSOR(LINNET_F32, LN_LAYOUT_DENSE, 2, height, width, in)
                        : TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, in, height, width);
     t.inputs[1] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, out, in, 3, 3);
