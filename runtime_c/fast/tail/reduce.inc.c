@@ -223,10 +223,43 @@ static void LN_SIMD_NAME(reduce_bytes)(const ln_reduce_plan *p, bool u8, const c
     for (int64_t i = 0; i < width; i++) totals[i] = (double)(sums[i] - (int32_t)p->count * p->zero);
 }
 
+/* Sums a few rows of floats: the sums of their lanes, in the same order. One operation on floats rounds like the same
+ * operation on doubles that is rounded again. */
+LN_ALWAYS void LN_SIMD_NAME(reduce_few_rows_as)(const ln_reduce_plan *p, int64_t kind, const float *x, float *y,
+                                                int64_t width, const int how) {
+    const vf zero = vf_set1(0), count = vf_set1((float)p->count);
+    for (int64_t i = 0; i < width; i += VF_WIDTH) {
+        if (i + VF_WIDTH > width) i = width - VF_WIDTH;
+        vf v[LN_REDUCE_FEW] = {zero, zero, zero, zero};
+        for (int64_t k = 0; k < p->count; k++)
+            v[k] = LN_SIMD_NAME(reduce_step)(zero, vf_load(x + k * p->reduced_x[0] + i), how);
+        vf sum = vf_add(vf_add(v[0], v[2]), vf_add(v[1], v[3]));
+        if (kind == LN_REDUCE_KIND_MEAN) sum = vf_div(sum, count);
+        if (kind == LN_REDUCE_KIND_L2) sum = vf_sqrt(sum);
+        vf_store(y + i, sum);
+    }
+}
+
+static bool LN_SIMD_NAME(reduce_few_rows)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b,
+                                          int64_t x_at, int64_t y_at, int64_t width, int how) {
+    if (how >= LN_REDUCE_LARGEST || p->count > LN_REDUCE_FEW || p->reduced != 1 || p->inner_y != 1 ||
+        width < VF_WIDTH || call->inputs[0].dtype != LINNET_F32 || call->outputs[0].dtype != LINNET_F32)
+        return false;
+    const int64_t kind = ((const ln_reduce_attributes *)call->attributes)->kind;
+    const float *x = (const float *)b->inputs[0] + x_at;
+    float *y = (float *)b->outputs[0] + y_at;
+    if (how == LN_REDUCE_ADD_SQUARE)
+        LN_SIMD_NAME(reduce_few_rows_as)(p, kind, x, y, width, LN_REDUCE_ADD_SQUARE);
+    else
+        LN_SIMD_NAME(reduce_few_rows_as)(p, kind, x, y, width, how);
+    return true;
+}
+
 /* Computes the reductions of `width` neighbouring results. Each result has its own 16 lanes, and a row is added to the
    same lane of every result. */
 static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b,
                                          int64_t x_at, int64_t y_at, int64_t width, int how, float start) {
+    if (LN_SIMD_NAME(reduce_few_rows)(call, p, b, x_at, y_at, width, how)) return;
     const ln_tensor *t = &call->inputs[0];
     const char *x = b->inputs[0];
     float lanes[LN_LANES][LN_REDUCE_COLUMNS], buffer[LN_REDUCE_COLUMNS] = {0};
@@ -270,7 +303,7 @@ LN_ALWAYS void LN_SIMD_NAME(reduce_few_as)(const ln_reduce_plan *p, int64_t kind
         float v[LN_REDUCE_FEW] = {0};
         for (int64_t k = 0; k < p->count; k++)
             v[k] = how == LN_REDUCE_ADD ? x[k] : how == LN_REDUCE_ADD_ABS ? fabsf(x[k]) : x[k] * x[k];
-        *y = (float)ln_reduce_result(kind, (double)((v[0] + v[2]) + (v[1] + v[3])), p->scale, p->count);
+        *y = (float)ln_reduce_result(kind, 0.0 + (double)((v[0] + v[2]) + (v[1] + v[3])), p->scale, p->count);
     }
 }
 
@@ -294,12 +327,10 @@ static void LN_SIMD_NAME(reduce_few)(const ln_call *call, const ln_reduce_plan *
         }
         const float *x = (const float *)b->inputs[0] + x_at;
         float *y = (float *)b->outputs[0] + y_at;
-        if (how == LN_REDUCE_ADD)
-            LN_SIMD_NAME(reduce_few_as)(p, kind, x, p->kept_x[last], y, p->kept_y[last], n, LN_REDUCE_ADD);
-        else if (how == LN_REDUCE_ADD_ABS)
-            LN_SIMD_NAME(reduce_few_as)(p, kind, x, p->kept_x[last], y, p->kept_y[last], n, LN_REDUCE_ADD_ABS);
-        else
+        if (how == LN_REDUCE_ADD_SQUARE)
             LN_SIMD_NAME(reduce_few_as)(p, kind, x, p->kept_x[last], y, p->kept_y[last], n, LN_REDUCE_ADD_SQUARE);
+        else
+            LN_SIMD_NAME(reduce_few_as)(p, kind, x, p->kept_x[last], y, p->kept_y[last], n, how);
     }
 }
 
