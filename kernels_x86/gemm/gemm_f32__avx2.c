@@ -3,6 +3,7 @@
 #include "fast/gemm/gemm.h"
 
 #include <immintrin.h>
+#include <math.h>
 #include <string.h>
 
 #define MAX_ROWS 6
@@ -29,6 +30,7 @@ const ln_gemm_set ln_gemm_f32__avx2 = {.a_dtype = LINNET_F32,
                                        .halves = true,
                                        .rows = MAX_ROWS,
                                        .width = 2 * VEC_LANES,
+                                       .adds = true,
                                        .depth = 1,
                                        .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
                                        .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,

@@ -57,6 +57,11 @@ static void test_kinds(void) {
     int64_t tall[4] = {1, 1, 3000, 5}, wide[4] = {1, 1, 3, 9000}, pool[4] = {2, 130, 7, 7}, empty[4] = {2, 0, 3, 1};
     for (int kind = 0; kind <= LN_REDUCE_KIND_SUM_SQUARE; kind++) {
         if (kind == LN_REDUCE_KIND_PROD) continue;
+        for (int64_t few = 1; few <= 5; few++) { /* sums of a few floats that lie together, and of a few rows */
+            const int64_t together[] = {2, 3, 7, few}, rows[] = {3, few, 5, 17};
+            reduce_case(LINNET_F32, kind, 4, together, 8, true, 0, false);
+            reduce_case(LINNET_F32, kind, 4, rows, 2, true, 0, false);
+        }
         reduce_case(LINNET_F32, kind, 4, tall, 4, true, 0, false);
         reduce_case(LINNET_F32, kind, 4, wide, 8, true, 0, false);
         reduce_case(LINNET_F32, kind, 4, pool, 12, false, 1, false);

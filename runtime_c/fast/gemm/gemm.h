@@ -30,7 +30,8 @@ typedef struct ln_gemm_tile {
                                c */
     const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: nothing is added */
     bool wide;              /* 64-bit sums: init and c are int64_t */
-    const float *residual;  /* `strip`: added to the sums before the clamp, with the rows of c; NULL: nothing */
+    const float *residual;  /* floats: added to the sums before the clamp, with the rows of c; NULL: nothing. `strip`
+                               and sets with `adds` take it */
     const void *packed;     /* `strip`: A, packed by `pack_rows` */
     bool chained;           /* floats: one sum over all products, not one sum per block */
     float low, high;        /* floats: clamp on store; NaN stays NaN */
@@ -72,6 +73,7 @@ typedef struct ln_gemm_set {
     uint8_t c_dtype; /* F32, I32, I64 */
     bool halves; /* constant f16 and bf16 panels are not widened in advance; `convert` is fast enough to widen them at
                     each use */
+    bool adds;   /* `full` and `half` add a residual */
     uint8_t rows, width, depth;
     uint8_t tiles; /* `store_tile`: most tiles of `rows` rows that full[rows] computes below each other; 0: one */
     uint8_t unit;  /* the last panel has a multiple of this number of columns; 0: of half the width */

@@ -156,6 +156,11 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     }
 }
 
+/* The residual of the sums that are stored at c. */
+static const float *residual_at(const ln_gemm *g, const ln_buffers *b, const void *c) {
+    return (const float *)b->inputs[g->c.residual] + ((const float *)c - (const float *)b->outputs[0]);
+}
+
 static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, int64_t columns,
                     target to, char *scratch) {
     const ln_gemm_set *set = g->set;
@@ -195,9 +200,7 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
         if (set->strip != NULL) {
             tile.packed = scratch + g->scratch.packed;
             tile.c = to.c + (at - column) * c_size;
-            if (g->c.residual != 0)
-                tile.residual = (const float *)b->inputs[g->c.residual] +
-                                ((const float *)(void *)tile.c - (const float *)b->outputs[0]);
+            if (g->c.residual != 0) tile.residual = residual_at(g, b, tile.c);
             const int64_t several = set->row_panels * width;
             if (block->count == 1 && g->c.residual == 0 && at + several <= column + columns && g->n - at >= several &&
                 g->b.panel_dtype == set->b_dtype) {
@@ -219,6 +222,7 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
                 int64_t n = ln_gemm_tile_rows(set, block->count - done);
                 tile.a = block->rows + done * block->segments;
                 tile.c = to.c + part * g->c.part_bytes + (done * to.ldc + at - column) * c_size;
+                if (g->c.residual != 0) tile.residual = residual_at(g, b, tile.c);
                 tile.row_sum = block->sums == NULL || g->b.parts > 1 ? NULL : block->sums + done;
                 kernels[n](&tile);
                 done += n;

@@ -88,7 +88,7 @@ typedef struct ln_gemm_c {
     bool apply; /* ln_epilogue_apply stores (or finishes in place, with direct) */
     bool flat;  /* the epilogue sees the result as one column, because the innermost axis of the layout has size 1 */
     float low, high;
-    int residual;                /* the input that a set with `strip` adds; 0: none */
+    int residual;                /* the input that the micro-kernels add; 0: none */
     const ln_quantized_sum *sum; /* `tiled`: the residual that `store_sum` adds; NULL: none */
     bool integer;
     int64_t part_bytes; /* from sums of high bytes to those of low bytes; 0: b.parts is 1 */

@@ -105,8 +105,8 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
         g->c.tiled = !g->c.apply && g->set->store_tile != NULL && whole;
         return;
     }
-    if (e != NULL && e->residual != 0 && g->set->strip != NULL && g->k.chunks == 1 && !folded)
-        g->c.residual = e->residual;
+    const bool adds = (g->set->strip != NULL || g->set->adds) && g->k.chunks == 1 && !folded && !g->c.turned;
+    if (e != NULL && e->residual != 0 && adds) g->c.residual = e->residual;
     if ((clamp && to_f32) || g->c.residual != 0) g->c.low = e->low, g->c.high = e->high;
     /* A map operand may share the output's memory, so the result waits in scratch. A residual is read where the result
        is then stored. */

@@ -10,7 +10,7 @@
 #include <math.h>
 
 enum { LN_REDUCE_ADD, LN_REDUCE_ADD_ABS, LN_REDUCE_ADD_SQUARE, LN_REDUCE_LARGEST, LN_REDUCE_SMALLEST };
-enum { LN_REDUCE_COLUMNS = 64 };
+enum { LN_REDUCE_COLUMNS = 64, LN_REDUCE_FEW = 4 };
 #define LN_ALWAYS static inline __attribute__((always_inline))
 
 /* Converts n elements to f32, from element `at` on, `stride` apart. Integers become whole numbers minus `zero`. */
@@ -223,10 +223,43 @@ static void LN_SIMD_NAME(reduce_bytes)(const ln_reduce_plan *p, bool u8, const c
     for (int64_t i = 0; i < width; i++) totals[i] = (double)(sums[i] - (int32_t)p->count * p->zero);
 }
 
+/* Sums a few rows of floats: the sums of their lanes, in the same order. One operation on floats rounds like the same
+ * operation on doubles that is rounded again. */
+LN_ALWAYS void LN_SIMD_NAME(reduce_few_rows_as)(const ln_reduce_plan *p, int64_t kind, const float *x, float *y,
+                                                int64_t width, const int how) {
+    const vf zero = vf_set1(0), count = vf_set1((float)p->count);
+    for (int64_t i = 0; i < width; i += VF_WIDTH) {
+        if (i + VF_WIDTH > width) i = width - VF_WIDTH;
+        vf v[LN_REDUCE_FEW] = {zero, zero, zero, zero};
+        for (int64_t k = 0; k < p->count; k++)
+            v[k] = LN_SIMD_NAME(reduce_step)(zero, vf_load(x + k * p->reduced_x[0] + i), how);
+        vf sum = vf_add(vf_add(v[0], v[2]), vf_add(v[1], v[3]));
+        if (kind == LN_REDUCE_KIND_MEAN) sum = vf_div(sum, count);
+        if (kind == LN_REDUCE_KIND_L2) sum = vf_sqrt(sum);
+        vf_store(y + i, sum);
+    }
+}
+
+static bool LN_SIMD_NAME(reduce_few_rows)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b,
+                                          int64_t x_at, int64_t y_at, int64_t width, int how) {
+    if (how >= LN_REDUCE_LARGEST || p->count > LN_REDUCE_FEW || p->reduced != 1 || p->inner_y != 1 ||
+        width < VF_WIDTH || call->inputs[0].dtype != LINNET_F32 || call->outputs[0].dtype != LINNET_F32)
+        return false;
+    const int64_t kind = ((const ln_reduce_attributes *)call->attributes)->kind;
+    const float *x = (const float *)b->inputs[0] + x_at;
+    float *y = (float *)b->outputs[0] + y_at;
+    if (how == LN_REDUCE_ADD_SQUARE)
+        LN_SIMD_NAME(reduce_few_rows_as)(p, kind, x, y, width, LN_REDUCE_ADD_SQUARE);
+    else
+        LN_SIMD_NAME(reduce_few_rows_as)(p, kind, x, y, width, how);
+    return true;
+}
+
 /* Computes the reductions of `width` neighbouring results. Each result has its own 16 lanes, and a row is added to the
    same lane of every result. */
 static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b,
                                          int64_t x_at, int64_t y_at, int64_t width, int how, float start) {
+    if (LN_SIMD_NAME(reduce_few_rows)(call, p, b, x_at, y_at, width, how)) return;
     const ln_tensor *t = &call->inputs[0];
     const char *x = b->inputs[0];
     float lanes[LN_LANES][LN_REDUCE_COLUMNS], buffer[LN_REDUCE_COLUMNS] = {0};
@@ -262,6 +295,45 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
     for (int64_t i = 0; i < width; i++) LN_SIMD_NAME(reduce_finish)(call, p, b, y_at + i * p->inner_y, totals[i]);
 }
 
+/* Reductions of a few adjacent floats, such as the real and the imaginary part of a number: the sums of their lanes, in
+ * the same order. `results` of them are `x_step` and `y_step` elements apart. */
+LN_ALWAYS void LN_SIMD_NAME(reduce_few_as)(const ln_reduce_plan *p, int64_t kind, const float *x, int64_t x_step,
+                                           float *y, int64_t y_step, int64_t results, const int how) {
+    for (int64_t i = 0; i < results; i++, x += x_step, y += y_step) {
+        float v[LN_REDUCE_FEW] = {0};
+        for (int64_t k = 0; k < p->count; k++)
+            v[k] = how == LN_REDUCE_ADD ? x[k] : how == LN_REDUCE_ADD_ABS ? fabsf(x[k]) : x[k] * x[k];
+        *y = (float)ln_reduce_result(kind, 0.0 + (double)((v[0] + v[2]) + (v[1] + v[3])), p->scale, p->count);
+    }
+}
+
+static bool LN_SIMD_NAME(reduce_is_few)(const ln_call *call, const ln_reduce_plan *p, int how) {
+    return how < LN_REDUCE_LARGEST && !p->columns && p->count <= LN_REDUCE_FEW && p->reduced == 1 &&
+           p->reduced_x[0] == 1 && p->kept > 0 && call->inputs[0].dtype == LINNET_F32 &&
+           call->outputs[0].dtype == LINNET_F32;
+}
+
+static void LN_SIMD_NAME(reduce_few)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t begin,
+                                     int64_t end, int how) {
+    const int64_t kind = ((const ln_reduce_attributes *)call->attributes)->kind;
+    const int last = p->kept - 1;
+    for (int64_t n; begin < end; begin += n) {
+        int64_t rest = begin / p->kept_dims[last], at = begin % p->kept_dims[last];
+        int64_t x_at = at * p->kept_x[last], y_at = at * p->kept_y[last];
+        n = ln_min(end - begin, p->kept_dims[last] - at);
+        for (int d = last - 1; d >= 0; d--) {
+            x_at += rest % p->kept_dims[d] * p->kept_x[d], y_at += rest % p->kept_dims[d] * p->kept_y[d];
+            rest /= p->kept_dims[d];
+        }
+        const float *x = (const float *)b->inputs[0] + x_at;
+        float *y = (float *)b->outputs[0] + y_at;
+        if (how == LN_REDUCE_ADD_SQUARE)
+            LN_SIMD_NAME(reduce_few_as)(p, kind, x, p->kept_x[last], y, p->kept_y[last], n, LN_REDUCE_ADD_SQUARE);
+        else
+            LN_SIMD_NAME(reduce_few_as)(p, kind, x, p->kept_x[last], y, p->kept_y[last], n, how);
+    }
+}
+
 static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
                                                int64_t end, int thread) {
     (void)phase;
@@ -274,6 +346,10 @@ static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buf
               : kind == LN_REDUCE_KIND_L2 || kind == LN_REDUCE_KIND_SUM_SQUARE ? LN_REDUCE_ADD_SQUARE
                                                                                : LN_REDUCE_ADD;
     float start = how == LN_REDUCE_LARGEST ? -INFINITY : how == LN_REDUCE_SMALLEST ? INFINITY : 0.0f;
+    if (LN_SIMD_NAME(reduce_is_few)(call, p, how)) {
+        LN_SIMD_NAME(reduce_few)(call, p, b, begin, end, how);
+        return LINNET_OK;
+    }
     for (int64_t item = begin; item < end; item++) {
         int64_t rest = item / p->blocks, first = item % p->blocks * p->block, x_at = 0, y_at = 0;
         for (int d = p->kept - 1; d >= 0; d--) {

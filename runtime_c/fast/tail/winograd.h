@@ -7,18 +7,20 @@
 #include "kernel/common/window.h"
 #include "kernel/map.h"
 
-/* Output pixels along a side of a tile. It has two more input pixels, whose 36 transformed values are 36 matrix
- * products. Tiles of 6 x 6 would take 0.8 of the products, but four times the rounding error. */
-enum { LN_WINOGRAD_TILE = 4, LN_WINOGRAD_PRODUCTS = 36 };
+/* Output pixels along a side of the largest tile. A tile has two more input pixels, whose 36 transformed values are 36
+ * matrix products. Tiles of 6 x 6 would take 0.8 of the products, but four times the rounding error. Tiles of 2 x 2
+ * have 16 products, and their weights take less than half the memory: they pay for pictures of few pixels. */
+enum { LN_WINOGRAD_MOST = 4 };
 
 typedef struct ln_winograd {
     const ln_gemm_set *set;
     ln_window window;
     ln_window_strides x, y;
+    int64_t tile, products;                    /* side of a tile's outputs; its number of products */
     int64_t down, across;                      /* tiles of one image */
     int64_t group, groups;                     /* tiles that are computed at once, and the number of such groups */
     int64_t columns, parts;                    /* output channels of a work item, and the number of such parts */
-    int64_t panels, panel_bytes, matrix_bytes; /* of the weights for one of the 36 products */
+    int64_t panels, panel_bytes, matrix_bytes; /* of the weights for one of the products */
     int64_t in_step, out_step; /* floats from one product to the next, of transformed inputs and of results */
     size_t bias;               /* offset in the packed memory */
     /* Offsets in a thread's scratch: transformed inputs, results, packed rows, a tile with its padding, finished lines.

@@ -2,7 +2,7 @@
  * transformed weights as side^2 matrix products, and transformed back. Compiled per ISA by longtail__<isa>.c. */
 #include "fast/tail/winograd.h"
 
-enum { WG_TILE = LN_WINOGRAD_TILE, WG_SIDE = LN_WINOGRAD_TILE + 2 };
+enum { WG_TILE = LN_WINOGRAD_MOST, WG_SIDE = LN_WINOGRAD_MOST + 2 }; /* of the largest tile */
 
 #if defined(LN_SIMD_NEON)
 #define LN_WINOGRAD_SET ln_gemm_f32_packed__neon
@@ -17,8 +17,14 @@ enum { WG_TILE = LN_WINOGRAD_TILE, WG_SIDE = LN_WINOGRAD_TILE + 2 };
 
 #define WG_FMA(a, factor, c) vf_fma(a, vf_set1(factor), c)
 
-/* B^T for points 0, p, -p, q, -q and infinity, with p^2 = 2 and q^2 = 1/2. */
-static LN_ALWAYS_INLINE void wg_in(const vf d[], vf r[]) {
+/* B^T. For tiles of 2, the points are 0, 1, -1 and infinity; for tiles of 4, they are 0, p, -p, q, -q and infinity,
+ * with p^2 = 2 and q^2 = 1/2. */
+static LN_ALWAYS_INLINE void wg_in(const int tile, const vf d[], vf r[]) {
+    if (tile == 2) {
+        r[0] = vf_sub(d[0], d[2]), r[1] = vf_add(d[1], d[2]);
+        r[2] = vf_sub(d[2], d[1]), r[3] = vf_sub(d[3], d[1]);
+        return;
+    }
     const float p = 1.41421356f, q = 0.70710678f;
     const vf even_p = WG_FMA(d[2], -0.5f, d[4]), odd_p = WG_FMA(d[1], -0.5f, d[3]);
     const vf even_q = WG_FMA(d[2], -2.0f, d[4]), odd_q = WG_FMA(d[1], -2.0f, d[3]);
@@ -29,7 +35,12 @@ static LN_ALWAYS_INLINE void wg_in(const vf d[], vf r[]) {
 }
 
 /* A^T for the same points. */
-static LN_ALWAYS_INLINE void wg_out(const vf m[], vf r[]) {
+static LN_ALWAYS_INLINE void wg_out(const int tile, const vf m[], vf r[]) {
+    if (tile == 2) {
+        r[0] = vf_add(m[0], vf_add(m[1], m[2]));
+        r[1] = vf_add(m[3], vf_sub(m[1], m[2]));
+        return;
+    }
     const float p = 1.41421356f, q = 0.70710678f;
     const vf even_p = vf_add(m[1], m[2]), odd_p = vf_sub(m[1], m[2]);
     const vf even_q = vf_add(m[3], m[4]), odd_q = vf_sub(m[3], m[4]);
@@ -44,53 +55,71 @@ static LN_ALWAYS_INLINE void wg_out(const vf m[], vf r[]) {
 
 /* Transforms one tile of inputs, whose lines and pixels are so many floats apart, to out[product * step]. The last
  * vector of channels overlaps the one before. */
-static LN_ALWAYS_INLINE void wg_in_tile(const float *x, int64_t line, int64_t pixel, int64_t channels, float *out,
-                                        int64_t step) {
+static LN_ALWAYS_INLINE void wg_in_tile_of(const int tile, const float *x, int64_t line, int64_t pixel,
+                                           int64_t channels, float *out, int64_t step) {
+    const int side = tile + 2;
     for (int64_t c = 0; c < channels; c += VF_WIDTH) {
         if (c + VF_WIDTH > channels) c = channels - VF_WIDTH;
         vf lines[WG_SIDE][WG_SIDE], from[WG_SIDE], to[WG_SIDE];
-        for (int j = 0; j < WG_SIDE; j++) {
+        for (int j = 0; j < side; j++) {
             LN_UNROLL
-            for (int i = 0; i < WG_SIDE; i++) from[i] = vf_load(x + i * line + j * pixel + c);
-            wg_in(from, to);
+            for (int i = 0; i < side; i++) from[i] = vf_load(x + i * line + j * pixel + c);
+            wg_in(tile, from, to);
             LN_UNROLL
-            for (int i = 0; i < WG_SIDE; i++) lines[i][j] = to[i];
+            for (int i = 0; i < side; i++) lines[i][j] = to[i];
         }
         float *y = out + c;
-        for (int i = 0; i < WG_SIDE; i++, y += WG_SIDE * step) {
-            wg_in(lines[i], to);
+        for (int i = 0; i < side; i++, y += side * step) {
+            wg_in(tile, lines[i], to);
             LN_UNROLL
-            for (int j = 0; j < WG_SIDE; j++) vf_store(y + j * step, to[j]);
+            for (int j = 0; j < side; j++) vf_store(y + j * step, to[j]);
         }
     }
 }
 
+static __attribute__((noinline)) void wg_in_tile(const ln_winograd *p, const float *x, int64_t line, int64_t pixel,
+                                                 float *out) {
+    if (p->tile == 2)
+        wg_in_tile_of(2, x, line, pixel, p->window.in_channels, out, p->in_step);
+    else
+        wg_in_tile_of(4, x, line, pixel, p->window.in_channels, out, p->in_step);
+}
+
 /* Transforms the products of one tile back, and adds the bias. */
-static LN_ALWAYS_INLINE void wg_out_tile(const ln_winograd *p, const float *m, const float *bias, int64_t channels,
-                                         float *y, int64_t line, int64_t pixel) {
+static LN_ALWAYS_INLINE void wg_out_tile_of(const int tile, const ln_winograd *p, const float *m, const float *bias,
+                                            int64_t channels, float *y, int64_t line, int64_t pixel) {
+    const int side = tile + 2;
     const vf low = vf_set1(p->low), high = vf_set1(p->high);
     const int64_t step = p->out_step;
     for (int64_t c = 0; c < channels; c += VF_WIDTH) {
         if (c + VF_WIDTH > channels) c = channels - VF_WIDTH;
         vf lines[WG_TILE][WG_SIDE], from[WG_SIDE], to[WG_SIDE];
-        for (int j = 0; j < WG_SIDE; j++) {
+        for (int j = 0; j < side; j++) {
             const float *in = m + j * step + c;
             LN_UNROLL
-            for (int i = 0; i < WG_SIDE; i++) from[i] = vf_load(in + i * WG_SIDE * step);
-            wg_out(from, to);
+            for (int i = 0; i < side; i++) from[i] = vf_load(in + i * side * step);
+            wg_out(tile, from, to);
             LN_UNROLL
-            for (int i = 0; i < WG_TILE; i++) lines[i][j] = to[i];
+            for (int i = 0; i < tile; i++) lines[i][j] = to[i];
         }
         const vf add = vf_load(bias + c);
-        for (int i = 0; i < WG_TILE; i++) {
-            wg_out(lines[i], to);
+        for (int i = 0; i < tile; i++) {
+            wg_out(tile, lines[i], to);
             LN_UNROLL
-            for (int j = 0; j < WG_TILE; j++) {
+            for (int j = 0; j < tile; j++) {
                 const vf v = vf_add(to[j], add);
                 vf_store(y + i * line + j * pixel + c, WG_CLAMP(v));
             }
         }
     }
+}
+
+static __attribute__((noinline)) void wg_out_tile(const ln_winograd *p, const float *m, const float *bias,
+                                                  int64_t channels, float *y, int64_t line, int64_t pixel) {
+    if (p->tile == 2)
+        wg_out_tile_of(2, p, m, bias, channels, y, line, pixel);
+    else
+        wg_out_tile_of(4, p, m, bias, channels, y, line, pixel);
 }
 
 /* Where tile `t` of the call lies. */
@@ -100,30 +129,30 @@ typedef struct wg_place {
 
 static wg_place wg_place_of(const ln_winograd *p, int64_t t) {
     const int64_t image = t / (p->down * p->across), rest = t % (p->down * p->across);
-    return (wg_place){image, rest / p->across * WG_TILE, rest % p->across * WG_TILE};
+    return (wg_place){image, rest / p->across * p->tile, rest % p->across * p->tile};
 }
 
 /* Transforms the inputs of tiles [first, first + count). A tile that reaches into the padding is copied first. */
 static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const float *x, int64_t first, int64_t count, float *in,
                                        float *edge) {
     const ln_window *w = &p->window;
-    const int64_t channels = w->in_channels, line = p->x.s[1], pixel = p->x.s[2];
+    const int64_t channels = w->in_channels, line = p->x.s[1], pixel = p->x.s[2], side = p->tile + 2;
     for (int64_t t = 0; t < count; t++, in += channels) {
         const wg_place at = wg_place_of(p, first + t);
         const int64_t y0 = at.y - w->pad_begin[1], x0 = at.x - w->pad_begin[2];
         const float *image = x + at.image * p->x.n;
-        if (y0 >= 0 && x0 >= 0 && y0 + WG_SIDE <= w->in[1] && x0 + WG_SIDE <= w->in[2]) {
-            wg_in_tile(image + y0 * line + x0 * pixel, line, pixel, channels, in, p->in_step);
+        if (y0 >= 0 && x0 >= 0 && y0 + side <= w->in[1] && x0 + side <= w->in[2]) {
+            wg_in_tile(p, image + y0 * line + x0 * pixel, line, pixel, in);
             continue;
         }
         float *to = edge;
-        for (int64_t i = y0; i < y0 + WG_SIDE; i++)
-            for (int64_t j = x0; j < x0 + WG_SIDE; j++, to += channels)
+        for (int64_t i = y0; i < y0 + side; i++)
+            for (int64_t j = x0; j < x0 + side; j++, to += channels)
                 if (i >= 0 && j >= 0 && i < w->in[1] && j < w->in[2])
                     memcpy(to, image + i * line + j * pixel, (size_t)channels * sizeof *to);
                 else
                     memset(to, 0, (size_t)channels * sizeof *to);
-        wg_in_tile(edge, WG_SIDE * channels, channels, channels, in, p->in_step);
+        wg_in_tile(p, edge, side * channels, channels, in);
     }
 }
 
@@ -136,7 +165,7 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
     const void *rows[LN_GEMM_MAX_ROWS];
     ln_gemm_tile tile = {
         .taps = 1, .kc = channels, .a_step = 1, .ldc = columns, .init = zeros, .low = -INFINITY, .high = INFINITY};
-    for (int64_t i = 0; i < WG_SIDE * WG_SIDE; i++, weights += p->matrix_bytes, in += p->in_step, out += p->out_step) {
+    for (int64_t i = 0; i < p->products; i++, weights += p->matrix_bytes, in += p->in_step, out += p->out_step) {
         for (int64_t done = 0, n; done < count && set->strip != NULL; done += n) {
             n = ln_gemm_tile_rows(set, count - done);
             for (int64_t r = 0; r < n; r++) rows[r] = in + (done + r) * channels;
@@ -168,10 +197,10 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
 /* Stores the results of a tile, all of which are in `from`, so far as they are inside the output. */
 static void wg_store_inside(const ln_winograd *p, wg_place at, const float *from, int64_t columns, float *y) {
     const ln_window *w = &p->window;
-    const int64_t down = ln_min(WG_TILE, w->out[1] - at.y), across = ln_min(WG_TILE, w->out[2] - at.x);
+    const int64_t down = ln_min(p->tile, w->out[1] - at.y), across = ln_min(p->tile, w->out[2] - at.x);
     for (int64_t i = 0; i < down; i++)
         for (int64_t j = 0; j < across; j++)
-            memcpy(y + i * p->y.s[1] + j * p->y.s[2], from + (i * WG_TILE + j) * columns, (size_t)columns * sizeof *y);
+            memcpy(y + i * p->y.s[1] + j * p->y.s[2], from + (i * p->tile + j) * columns, (size_t)columns * sizeof *y);
 }
 
 /* Transforms the products of tiles [first, first + count) back, and stores `columns` channels from `column` on. */
@@ -185,20 +214,20 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
         n = 1;
         if (p->direct) {
             float *y = (float *)b->outputs[0] + at.image * p->y.n + at.y * p->y.s[1] + at.x * p->y.s[2] + column;
-            if (at.y + WG_TILE <= w->out[1] && at.x + WG_TILE <= w->out[2]) {
+            if (at.y + p->tile <= w->out[1] && at.x + p->tile <= w->out[2]) {
                 wg_out_tile(p, out + t * columns, bias, columns, y, p->y.s[1], p->y.s[2]);
             } else {
-                wg_out_tile(p, out + t * columns, bias, columns, lines, WG_TILE * columns, columns);
+                wg_out_tile(p, out + t * columns, bias, columns, lines, p->tile * columns, columns);
                 wg_store_inside(p, at, lines, columns, y);
             }
             continue;
         }
         /* The epilogue takes lines of pixels: those of the tiles beside each other. */
-        n = ln_min(count - t, (w->out[2] - at.x + WG_TILE - 1) / WG_TILE);
-        const int64_t pixels = ln_min(n * WG_TILE, w->out[2] - at.x), line = n * WG_TILE * columns;
+        n = ln_min(count - t, (w->out[2] - at.x + p->tile - 1) / p->tile);
+        const int64_t pixels = ln_min(n * p->tile, w->out[2] - at.x), line = n * p->tile * columns;
         for (int64_t i = 0; i < n; i++)
-            wg_out_tile(p, out + (t + i) * columns, bias, columns, lines + i * WG_TILE * columns, line, columns);
-        for (int64_t i = 0; i < ln_min(WG_TILE, w->out[1] - at.y); i++)
+            wg_out_tile(p, out + (t + i) * columns, bias, columns, lines + i * p->tile * columns, line, columns);
+        for (int64_t i = 0; i < ln_min(p->tile, w->out[1] - at.y); i++)
             ln_epilogue_apply(call, b, (at.image * w->out[1] + at.y + i) * w->out[2] + at.x, pixels, column, columns,
                               lines + i * line, columns);
     }

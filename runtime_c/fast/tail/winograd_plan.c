@@ -7,17 +7,10 @@
 
 #include <math.h>
 
-#if defined(__x86_64__) || defined(_M_X64)
-/* Transformed weights take four times the memory. Of large ones, ResNet-50 would take 50 MB more, and run hardly
- * faster. */
-#define MOST_BYTES (4 << 20)
-#else
-#define MOST_BYTES INT64_MAX
-#endif
-
 enum {
-    LEAST_CHANNELS = 16, /* fewer do not pay for the transforms; the widest vector has as many lanes */
-    IN_BYTES = 256 << 10 /* transformed inputs of a group, which stay in L2 while the products are computed */
+    LEAST_CHANNELS = 16,  /* fewer do not pay for the transforms; the widest vector has as many lanes */
+    IN_BYTES = 256 << 10, /* transformed inputs of a group, which stay in L2 with the weights */
+    ROW_BYTES = 256 << 10 /* those of one product */
 };
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
@@ -31,40 +24,78 @@ bool ln_winograd_can(const ln_call *call) {
     for (int i = 1; i < LN_SPATIAL; i++)
         if (g.kernel[i] != 3 || g.stride[i] != 1 || g.dilation[i] != 1 || g.out[i] < 2) return false;
     if (g.batch < 1 || g.in_channels < LEAST_CHANNELS || g.out_channels < LEAST_CHANNELS) return false;
-    if (LN_WINOGRAD_PRODUCTS * g.in_channels * g.out_channels * (int64_t)sizeof(float) > MOST_BYTES) return false;
     if (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1) return false;
     if (call->epilogue == NULL) return true;
     /* ln_epilogue_apply needs rows of channels without gaps. */
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
 }
 
-/* From the operands alone, because the window is resolved only when the kernel is chosen. */
-void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+static int64_t products_of(int64_t tile) { return (tile + 2) * (tile + 2); }
+
+/* Rows of products that take as long as those of so many tiles. The last few of a group have a tile of rows of their
+   own, which takes as long as one of 4 rows at least. */
+static int64_t rows_of(int64_t tiles, int64_t rows) {
+    const int64_t rest = tiles % rows;
+    return tiles - rest + (rest == 0 ? 0 : ln_max(rest, 4));
+}
+
+/* The counts of a convolution with tiles of this size, from the operands alone, because the window is resolved only
+   when the kernel is chosen. */
+static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *counts) {
     enum { TRANSFORM = 8 }; /* multiply-accumulates that a transformed value takes */
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
     const ln_conv_attributes *a = call->attributes;
     const int first = ln_axis(a->channel_axis, x->rank) == 1 ? 2 : 1;
-    const double in = (double)w->dims[1], out = (double)w->dims[0];
-    const int64_t tiles =
-        x->dims[0] * ln_ceil_div(y->dims[first], LN_WINOGRAD_TILE) * ln_ceil_div(y->dims[first + 1], LN_WINOGRAD_TILE);
-    const int64_t rows = kernel->tile[0];
-    counts->work[LN_RATE_F32] = LN_WINOGRAD_PRODUCTS * ((double)(ln_ceil_div(tiles, rows) * rows) * in * out +
-                                                        TRANSFORM * (double)tiles * (in + out));
-    counts->read += (LN_WINOGRAD_PRODUCTS - 9) * in * out * (double)sizeof(float);
+    const double in = (double)w->dims[1], out = (double)w->dims[0], products = (double)products_of(tile);
+    const int64_t tiles = x->dims[0] * ln_ceil_div(y->dims[first], tile) * ln_ceil_div(y->dims[first + 1], tile);
+    counts->work[LN_RATE_F32] =
+        products * ((double)rows_of(tiles, rows) * in * out + TRANSFORM * (double)tiles * (in + out));
+    counts->read += (products - 9) * in * out * (double)sizeof(float);
     counts->work[LN_RATE_MOVE] += 1000;
 }
 
+/* The side of the tiles that take less time. */
+static int64_t best_tile(const ln_call *call, int64_t rows) {
+    double ns[2];
+    for (int i = 0; i < 2; i++) {
+        ln_counts counts;
+        ln_count_call(call, &counts);
+        count(call, 2 + 2 * i, rows, &counts);
+        ns[i] = ln_counts_ns(ln_machine_for(call), call->features, &counts);
+    }
+    return ns[0] < ns[1] ? 2 : 4;
+}
+
+void ln_winograd_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
+    count(call, best_tile(call, kernel->tile[0]), kernel->tile[0], counts);
+}
+
+/* The most tiles of a group. The weights are read once per group. If they stay in a core's cache, the tiles' values do,
+   too. Others come from the shared cache or from memory, and a group has tiles enough to hide that; its values are
+   written and read once, and take that way. */
+static int64_t most_tiles(int64_t products, int64_t in, int64_t out) {
+    const int64_t values = products * (int64_t)sizeof(float), weights = values * in * out;
+    if (weights <= LN_OWN_CACHE * 3 / 2) return ln_max(ln_min(IN_BYTES / (values * in), 64), 1);
+    return ln_min(weights <= LN_SHARED_CACHE / 2 ? 48 : 96, ROW_BYTES / (in * (int64_t)sizeof(float)));
+}
+
 /* Divides tiles and output channels into work items: whole groups of tiles, and if these are too few for the threads,
-   parts of the channels, for which the inputs are transformed again. */
+   parts of the channels, for which the inputs are transformed again. Large weights are rather divided than read by
+   every thread. */
 static void plan_items(const ln_call *call, ln_winograd *p) {
     const int64_t unit = 4 * p->set->width; /* parts begin with a panel */
-    const int64_t all = p->window.batch * p->down * p->across, rows = p->set->rows;
-    const int64_t in = p->window.in_channels, out = p->window.out_channels, products = LN_WINOGRAD_PRODUCTS;
-    const int64_t fit = IN_BYTES / (products * in * (int64_t)sizeof(float)) / rows * rows;
-    p->group = ln_min(ln_max(ln_min(fit, 64), 2 * rows), ln_ceil_div(all, rows) * rows);
-    if (ln_ceil_div(all, p->group) < call->threads) p->group = ln_min(p->group, rows);
+    const int64_t all = p->window.batch * p->down * p->across, rows = p->set->rows, threads = call->threads;
+    const int64_t in = p->window.in_channels, out = p->window.out_channels;
+    const int64_t stripes = ln_ceil_div(all, rows),
+                  most = ln_max(most_tiles(p->products, in, out), ln_min(2 * rows, all));
+    p->groups = ln_ceil_div(all, most), p->parts = 1;
+    const bool few = p->products * in * out * (int64_t)sizeof(float) <= 2 * LN_OWN_CACHE;
+    if (few || p->groups >= threads)
+        p->groups = ln_min((int64_t)ln_round_up((size_t)p->groups, (size_t)threads), stripes);
+    if (p->groups < threads) p->parts = ln_max(1, ln_min(ln_ceil_div(threads, p->groups), out / unit));
+    if (p->groups * p->parts < threads) p->groups = ln_min(ln_ceil_div(threads, p->parts), stripes);
+    p->group = (int64_t)ln_round_up((size_t)ln_ceil_div(all, p->groups), (size_t)rows);
     p->groups = ln_ceil_div(all, p->group);
-    p->parts = ln_max(1, ln_min(ln_ceil_div(call->threads, p->groups), out / unit));
     p->columns = p->parts == 1 ? out : (int64_t)ln_round_up((size_t)ln_ceil_div(out, p->parts), (size_t)unit);
     p->parts = ln_max(1, (out - LEAST_CHANNELS) / p->columns + 1); /* the last part also takes a few that remain */
 }
@@ -82,15 +113,16 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     if (status != LINNET_OK) return status;
     const ln_window *g = &p->window;
     p->set = set->in_order != NULL && ln_in_order() ? set->in_order : set;
+    p->tile = best_tile(call, set->rows), p->products = products_of(p->tile);
     p->x = ln_window_strides_of(x, g->channel_axis), p->y = ln_window_strides_of(y, g->channel_axis);
-    p->down = ln_ceil_div(g->out[1], LN_WINOGRAD_TILE), p->across = ln_ceil_div(g->out[2], LN_WINOGRAD_TILE);
+    p->down = ln_ceil_div(g->out[1], p->tile), p->across = ln_ceil_div(g->out[2], p->tile);
     p->low = -INFINITY, p->high = INFINITY;
     const bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
     if (clamp) p->low = call->epilogue->low, p->high = call->epilogue->high;
     p->direct = call->epilogue == NULL || clamp;
     plan_items(call, p);
 
-    const int64_t in = g->in_channels, products = LN_WINOGRAD_PRODUCTS, size = (int64_t)sizeof(float);
+    const int64_t in = g->in_channels, products = p->products, size = (int64_t)sizeof(float);
     p->panels = ln_ceil_div(g->out_channels, p->set->width);
     p->panel_bytes = in * p->set->width * size;
     p->matrix_bytes = (p->panels - 1) * p->panel_bytes +
@@ -111,9 +143,7 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     p->scratch.edge = at;
     at += ln_round_up((size_t)(products * in * size), LN_ALIGNMENT);
     p->scratch.lines = at;
-    at +=
-        ln_round_up((size_t)((p->direct ? 1 : p->group) * LN_WINOGRAD_TILE * LN_WINOGRAD_TILE * most_columns(p) * size),
-                    LN_ALIGNMENT);
+    at += ln_round_up((size_t)((p->direct ? 1 : p->group) * p->tile * p->tile * most_columns(p) * size), LN_ALIGNMENT);
     call->scratch_thread = at;
     call->work[0] = p->groups * p->parts;
     call->flops = (uint64_t)(2 * g->batch * g->out_channels * ln_window_positions(g) * 9 * in);
