@@ -4,7 +4,9 @@ Reference kernels are one of the compared levels, so fast kernels are exact, not
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import linnet
 from linnet.file.reader import from_bytes
 from tests import zoo
+from tests.capi import Chain, ffi
 from tests.native import ROOT
 
 Feeds = dict[str, np.ndarray]
@@ -103,3 +106,30 @@ def test_a_session_repeats_itself(dtype: str) -> None:
     first = [session.run(f) for f in feeds]
     again = [session.run(f) for f in reversed(feeds)][::-1]
     _same(first, again)
+
+
+def test_any_order_of_the_tasks() -> None:
+    """A task that begins early takes pieces of the others: one after another, the first one does all the work."""
+    rng = np.random.default_rng(0)
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (301, 300))
+    w = graph.constant(rng.standard_normal((300, 330)).astype(np.float32))
+    y = linnet.ops.softmax(linnet.ops.matmul(x, w), axis=-1)
+    graph.signature("infer", {"x": x}, {"y": linnet.ops.copy([y], kind="transpose", perm=(1, 0))[0]})
+    feeds = {"x": rng.standard_normal((301, 300)).astype(np.float32)}
+    order: tuple[int, ...] = (0, 1, 2)
+    counts = []
+
+    @ffi.callback("void(void *, void (*)(void *, int), void *, int)")
+    def parallel_for(context: object, task: Any, argument: object, count: int) -> None:
+        counts.append(count)
+        for i in order:
+            if i < count:
+                task(argument, i)
+
+    with Chain(graph.to_bytes()) as alone, Chain(graph.to_bytes()) as several:
+        expected = alone.make_store().make_plan().make_session().set(feeds).run().output()
+        several.make_store().make_plan(threads=3).make_session(parallel_for=parallel_for).set(feeds)
+        for order in itertools.permutations((0, 1, 2)):
+            np.testing.assert_array_equal(several.run().output().view(np.uint32), expected.view(np.uint32))
+    assert max(counts) == 3

@@ -75,9 +75,11 @@ void ln_threads_end(ln_threads *threads);
 /* Calls task(argument, i) for every i in [0, count), with i = 0 on the caller; count <= workers + 1. Returns when all
  * calls have returned. `alone` belongs to this work and is 0 at first: the pool keeps there what the caller would take
  * without workers, in nanoseconds. While other processes keep the cores busy, it then calls task(argument,
- * LN_ALL_PARTS) alone, on the caller. NULL: it never does. */
+ * LN_ALL_PARTS) alone, on the caller. NULL: it never does. *share: what task(argument, 0) did of the work, in 1/65536;
+ * 0 or NULL: one of `count` equal parts. */
 enum { LN_ALL_PARTS = -1 };
-void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone);
+void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone,
+                    const uint32_t *share);
 
 int ln_default_thread_count(void);
 /* Writes the numbers of the cores that the calling thread may run on, of the cluster with the largest total capacity,

@@ -184,7 +184,8 @@ void ln_threads_end(ln_threads *threads) { atomic_store(&threads->active, 0); }
  * are running. If the cores are busy with other work, that happens in every call, or a worker loses its core in the
  * middle of a part. Then the pool rests: the caller does all the work itself and wakes nobody (resting.h). The results
  * are the same, because they do not depend on the number of parts. */
-void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone) {
+void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count, uint32_t *alone,
+                    const uint32_t *share) {
     if (count > threads->workers + 1) count = threads->workers + 1;
     if (count < 2) {
         for (int i = 0; i < count; i++) task(argument, i);
@@ -218,6 +219,7 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
     if (left > 0) event_wait(&threads->done, before, &threads->active);
     if (alone == NULL) return;
     const uint64_t now = ln_now_ns();
-    ln_resting_expect(alone, (ended - own) * (uint64_t)count);
+    ln_resting_expect(alone,
+                      share == NULL || *share == 0 ? (ended - own) * (uint64_t)count : ((ended - own) << 16) / *share);
     ln_resting_account(&threads->resting, *alone, now - begun, now);
 }

@@ -179,7 +179,7 @@ static void refresh(linnet_session *s, const ln_instance *instance) {
         else if (s->parallel_for != NULL)
             s->parallel_for(s->parallel_context, pack_part, &job, job.parts);
         else
-            ln_threads_run(s->threads, pack_part, &job, job.parts, NULL);
+            ln_threads_run(s->threads, pack_part, &job, job.parts, NULL, NULL);
         ln_unlock(&keeper->lock);
     }
     for (int32_t i = 0; i < p->n_bodies; ++i) refresh(s, &instance->bodies[i]);

@@ -1,41 +1,10 @@
 /* run.c - linnet_run, a loop over steps. It does not allocate, look up names, or branch on dtypes. Steps with too
-   little work stay on the calling thread; all others are split statically among the threads. */
+   little work stay on the calling thread; all others are split among the threads (share.c). */
 #include "run/session.h"
 
 #include "model/store.h"
 
 #include <string.h>
-
-typedef struct part {
-    const ln_bound *bound;
-    int phase, count;
-    atomic_int status;
-} part;
-
-static void run_part(void *argument, int index) {
-    part *p = argument;
-    const ln_step *step = p->bound->step;
-    const int count = index == LN_ALL_PARTS ? 1 : p->count;
-    if (index == LN_ALL_PARTS) index = 0;
-    const int64_t work = step->call.work[p->phase > 0], each = work / count, rest = work % count;
-    const int64_t begin = index * each + ln_min(index, rest), end = begin + each + (index < rest);
-    const linnet_status status = step->kernel->code->run(&step->call, &p->bound->buffers, p->phase, begin, end, index);
-    if (status != LINNET_OK) atomic_store(&p->status, (int)status);
-}
-
-/* Not inlined: the address of `part` is taken, so the stack protector would otherwise check the stack in every step
-   (1.5 ns). */
-#if defined(__GNUC__)
-__attribute__((noinline))
-#endif
-static linnet_status run_parallel(linnet_session *s, ln_bound *bound, int phase, int count) {
-    part p = {.bound = bound, .phase = phase, .count = count};
-    if (s->parallel_for != NULL)
-        s->parallel_for(s->parallel_context, run_part, &p, count);
-    else
-        ln_threads_run(s->threads, run_part, &p, count, &bound->alone[phase > 0]);
-    return (linnet_status)atomic_load(&p.status);
-}
 
 static linnet_status fail(linnet_session *s, const ln_bound *bound, linnet_status status, linnet_error *error) {
     ln_run_error_fail(&s->run_error, status, error);
@@ -51,7 +20,7 @@ static inline linnet_status run_step(linnet_session *s, ln_instance *instance, l
     if (LN_HAS_DEVICES && step->kind != LN_STEP_KERNEL) return ln_device_step(s, instance, bound, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
         const int threads = step->threads[phase > 0];
-        const linnet_status status = threads > 1 ? run_parallel(s, bound, phase, threads)
+        const linnet_status status = threads > 1 ? ln_run_parallel(s, bound, phase, threads)
                                                  : step->kernel->code->run(&step->call, &bound->buffers, phase, 0,
                                                                            step->call.work[phase > 0], 0);
         if (status != LINNET_OK) return fail(s, bound, status, error);

@@ -50,6 +50,8 @@ size_t ln_kept_release(linnet_session *session, ln_instance *instance);
 void ln_kept_refresh(linnet_session *session, ln_instance *instance);
 void *ln_kept_content(const ln_instance *instance, const ln_step *step);
 
+/* share.c: runs a phase of a step on `count` threads. */
+linnet_status ln_run_parallel(linnet_session *session, ln_bound *bound, int phase, int count);
 /* run.c. `submits`: as linnet_session_submit, otherwise as linnet_run_with. */
 linnet_status ln_run(linnet_session *session, const linnet_run_config *config, bool submits, linnet_error *error);
 /* ln_queues_drain, under the store's lock if others may use the queues. */

@@ -71,7 +71,7 @@ static void *many_runs(void *argument) {
         for (int run = 0; run < 60; run++) {
             int count = (int)(check_random(&state) % (uint64_t)(workers + 2));
             w.spin = (int)(check_random(&state) % 200);
-            ln_threads_run(threads, task, &w, count, NULL);
+            ln_threads_run(threads, task, &w, count, NULL, NULL);
             for (int i = 0; i < MOST; i++) {
                 expected[i] += i < count;
                 wrong += w.runs[i] != expected[i];
@@ -95,14 +95,14 @@ static void outside_of_a_session(void) {
     threads = start(&memory, &block, 3);
     memset(&w, 0, sizeof w);
     for (int i = 0; i < 50; i++) /* without begin, workers never spin, but the work is still done */
-        ln_threads_run(threads, task, &w, 4, NULL);
+        ln_threads_run(threads, task, &w, 4, NULL, NULL);
     for (int i = 0; i < 4; i++) CHECK_INT(w.runs[i], 50);
-    ln_threads_run(threads, task, &w, 100, NULL); /* more than the number of threads: uses all of them */
+    ln_threads_run(threads, task, &w, 100, NULL, NULL); /* more than the number of threads: uses all of them */
     CHECK_INT(w.runs[3], 51);
     CHECK_INT(w.runs[4], 0);
     stop(&memory, block, threads, 3);
     threads = start(&memory, &block, 0);
-    ln_threads_run(threads, task, &w, 1, NULL);
+    ln_threads_run(threads, task, &w, 1, NULL, NULL);
     CHECK_INT(w.runs[0], 52);
     stop(&memory, block, threads, 0);
     CHECK_INT(memory.bytes, 0);
@@ -120,7 +120,7 @@ static void idle_workers_sleep(void) {
     memset(&w, 0, sizeof w);
     threads = start(&memory, &block, 3);
     ln_threads_begin(threads);
-    ln_threads_run(threads, task, &w, 4, NULL);
+    ln_threads_run(threads, task, &w, 4, NULL, NULL);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
     nap(100000);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
@@ -158,7 +158,7 @@ static void slow_workers_get_no_work(void) {
     ln_threads *threads = start(&memory, &block, 1);
     ln_threads_begin(threads);
     uint32_t alone = 0;
-    for (int i = 0; i < 200; i++) ln_threads_run(threads, slow_on_a_worker, &s, 2, &alone);
+    for (int i = 0; i < 200; i++) ln_threads_run(threads, slow_on_a_worker, &s, 2, &alone, NULL);
     ln_threads_end(threads);
     CHECK_INT(s.runs[0], 200);
     CHECK_INT(s.runs[1], 200);

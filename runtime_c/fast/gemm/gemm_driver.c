@@ -116,10 +116,11 @@ typedef struct target {
     int64_t ldc;
 } target;
 
-static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, char *scratch) {
+static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, int64_t columns,
+                        char *scratch) {
     const ln_gemm_product *p = &g->products[block->product];
     if (g->c.tiled) return (target){scratch + g->scratch.c, 0};
-    if (!g->c.direct) return (target){scratch + g->scratch.c, ln_min(g->blocks.n, g->n - column)};
+    if (!g->c.direct) return (target){scratch + g->scratch.c, columns};
     int64_t at = (p->row + block->first) * g->c.ldc + p->column + column;
     return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->c.ldc};
 }
@@ -298,18 +299,22 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     row_block block = {.product = -1};
     for (int64_t item = begin; item < end; item++) {
-        int64_t product = item / (g->blocks.m_count * g->blocks.n_count),
-                rest = item % (g->blocks.m_count * g->blocks.n_count);
-        int64_t first = rest / g->blocks.n_count * g->blocks.m, column = rest % g->blocks.n_count * g->blocks.n;
-        int64_t columns = ln_min(g->blocks.n, g->n - column);
+        const ln_gemm_blocks *blocks = &g->blocks;
+        const int64_t across = item % blocks->n_count, rest = item / blocks->n_count;
+        const int64_t product = blocks->rows_first ? rest % g->n_products : rest / blocks->m_count;
+        const int64_t down = blocks->rows_first ? rest / g->n_products : rest % blocks->m_count;
+        const int64_t first = ln_gemm_boundary(down, blocks->m_count, g->set->rows, g->m);
+        const int64_t last = ln_gemm_boundary(down + 1, blocks->m_count, g->set->rows, g->m);
+        const int64_t column = ln_gemm_boundary(across, blocks->n_count, g->set->width, g->n);
+        const int64_t columns = ln_gemm_boundary(across + 1, blocks->n_count, g->set->width, g->n) - column;
         target to = {NULL, 0};
         for (int64_t chunk = 0; chunk < g->k.chunks; chunk++) {
             if (block.product != product || block.first != first || block.chunk != chunk) {
                 block = (row_block){.product = product, .first = first, .chunk = chunk};
-                block.count = ln_min(g->blocks.m, g->m - first);
+                block.count = last - first;
                 make_rows(g, b, scratch, &block);
             }
-            to = target_of(g, b, &block, column, scratch);
+            to = target_of(g, b, &block, column, columns, scratch);
             compute(g, b, &block, column, columns, to, scratch);
         }
         if (g->c.turned)

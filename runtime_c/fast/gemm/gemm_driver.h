@@ -108,10 +108,17 @@ typedef struct ln_gemm_fold {
     int64_t period; /* a multiple of `run`: that many elements of a line are requantized at a time */
 } ln_gemm_fold;
 
-/* Work items: m rows by n columns each. */
+/* Work items: at most m rows by n columns each. Blocks differ by one tile or panel at most. */
 typedef struct ln_gemm_blocks {
     int64_t m, n, m_count, n_count;
+    bool rows_first; /* products that share their rows are side by side: all of them for a block of rows, then the next
+                        rows, as other steps go through the same tensors */
 } ln_gemm_blocks;
+
+/* The i-th of `count` boundaries between blocks, at multiples of `size`. The last one is the end. */
+static inline int64_t ln_gemm_boundary(int64_t i, int64_t count, int64_t size, int64_t end) {
+    return ln_min(i * ln_ceil_div(end, size) / count * size, end);
+}
 
 /* Offsets in a thread's scratch: row sums, gathered A, packed A, a widened panel, the result, the result before it is
  * transposed back. */

@@ -10,7 +10,7 @@ enum {
     BLOCK_C_BYTES = 48 << 10,  /* a block of results that waits for its epilogue */
     SMALL_C_BYTES = 12 << 10,  /* the same, of a product that is small as a whole */
     ITEM_MACS = 50000,         /* below this amount of work, splitting takes longer than it saves */
-    THREAD_MACS = 400000,      /* below this amount of work, waking another thread takes longer than it saves */
+    THREAD_MACS = 100000,      /* below this amount of work, waking another thread takes longer than it saves */
     ITEMS_PER_THREAD = 4,
     CHUNK_AS_IS = 32,
     CHUNK_K = 2048 /* a K longer than two of these is processed in chunks, so that copies and panels stay in L2 */
@@ -198,21 +198,23 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
             nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
         mb = ln_min(mb, ln_max((small ? SMALL_C_BYTES : BLOCK_C_BYTES) / (nb * c_size), rows));
     }
-    mb = mb / rows * rows;
-    int64_t blocks = ln_ceil_div(g->m, mb);
-    mb = (int64_t)ln_round_up((size_t)ln_ceil_div(g->m, blocks), (size_t)rows);
-    int64_t macs = g->n_products * g->m * g->n * g->k.taps * g->k.kc;
-    int64_t target = call->threads <= 1 ? 1 : ln_min(ITEMS_PER_THREAD * call->threads, macs / ITEM_MACS);
-    while (g->n_products * ln_ceil_div(g->m, mb) * ln_ceil_div(g->n, nb) < target) {
-        int64_t tiles = ln_ceil_div(ln_min(mb, g->m), rows), panels = nb / width;
-        if (tiles <= 1 && (panels <= 1 || whole)) break;
-        if (whole || tiles >= panels)
-            mb = ln_ceil_div(tiles, 2) * rows;
+    const int64_t tiles = ln_ceil_div(g->m, rows), panels = ln_ceil_div(g->n, width);
+    const int64_t macs = g->n_products * g->m * g->n * g->k.taps * g->k.kc;
+    const int64_t target = call->threads <= 1 ? 1 : ln_min(ITEMS_PER_THREAD * call->threads, macs / ITEM_MACS);
+    int64_t high = ln_ceil_div(tiles, mb / rows), wide = ln_ceil_div(panels, nb / width);
+    while (g->n_products * high * wide < target) {
+        const int64_t height = ln_ceil_div(tiles, high), breadth = whole ? 1 : ln_ceil_div(panels, wide);
+        if (height <= 1 && breadth <= 1) break;
+        if (height >= breadth)
+            high = ln_min(2 * high, tiles);
         else
-            nb = ln_ceil_div(panels, 2) * width;
+            wide = ln_min(2 * wide, panels);
     }
-    g->blocks.m = ln_min(mb, g->m), g->blocks.n = nb;
-    g->blocks.m_count = ln_ceil_div(g->m, g->blocks.m), g->blocks.n_count = ln_ceil_div(g->n, nb);
+    /* Each thread gets as many blocks as the others. */
+    while (target > 1 && g->n_products * high * wide % call->threads != 0 && high < ln_min(tiles, 2 * target)) high++;
+    g->blocks.m_count = high, g->blocks.n_count = wide;
+    g->blocks.m = ln_min(ln_ceil_div(tiles, high) * rows, g->m), g->blocks.n = ln_ceil_div(panels, wide) * width;
+    g->blocks.rows_first = g->n_products > 1 && g->products[0].row == g->products[1].row;
     if (g->b.parts == 1) return;
     g->c.part_bytes = g->blocks.m * g->blocks.n * (int64_t)ln_dtype_size(g->set->c_dtype);
     if (g->set->c_dtype == LINNET_I32) g->c.requant.low_at = g->c.part_bytes;

@@ -18,6 +18,14 @@ static int threads_for(const ln_call *call, int phase, double ns) {
     return n < 1 ? 1 : n < best ? (int)n : best;
 }
 
+/* The number of pieces of a thread's range. A piece takes much longer than taking it. */
+static uint8_t pieces_for(const ln_call *call, int phase, double ns, int threads) {
+    enum { MOST = 8, PIECE_NS = 8000 };
+    const double repeated = call->phases > 2 ? call->phases - 1 : 1;
+    const int64_t items = call->work[phase] / threads, most = (int64_t)(ns / repeated / threads / PIECE_NS);
+    return (uint8_t)ln_max(1, ln_min(MOST, ln_min(items, most)));
+}
+
 static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
     ln_call *call = &step->call;
     double ns = 0;
@@ -37,6 +45,7 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
     }
     for (int phase = 0; phase < 2 && phase < call->phases; ++phase) {
         step->threads[phase] = threads_for(call, phase, ns);
+        step->pieces[phase] = pieces_for(call, phase, ns, step->threads[phase]);
         if (step->threads[phase] > 1) program->parallel = true;
     }
     const int most = (int)ln_max(step->threads[0], step->threads[1]);

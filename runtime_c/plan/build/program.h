@@ -58,6 +58,7 @@ typedef struct ln_step {
     uint32_t folded;     /* bit i: input i, which the kernel rearranges, was folded and has no permanent address */
     uint64_t content[2]; /* a digest of those inputs */
     int32_t threads[2];  /* of phase 0, and of each later phase */
+    uint8_t pieces[2];   /* parts of the range of each thread that other threads may take; 1: none (run/share.c) */
     int32_t dims_slot;   /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
     int32_t index;       /* of the node in its function */
     bool updates;        /* overwrites a variable */
