@@ -1,7 +1,7 @@
 /* gemm_s8__avx512vnni.c - 8-bit matmul and conv with vpdpbusd, tiles of up to 14 x 32, four products per lane. The
  * instruction multiplies unsigned by signed numbers. Therefore 128 is added to i8 weights for i8 activations, and
  * subtracted from u8 weights for u8 activations. The driver removes the difference with the help of the row sums. */
-#include "fast/gemm/gemm.h"
+#include "kernels_x86/gemm/gemm_tile.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -144,7 +144,8 @@ const ln_gemm_set ln_gemm_i8__avx512vnni = {.a_dtype = LINNET_I8,
                                             .half = half_s,
                                             .convert = convert,
                                             .row_sums = row_sums_s,
-                                            .store = ln_gemm_store__avx512vnni};
+                                            .store = ln_gemm_store__avx512vnni,
+                                            .store_tile = ln_gemm_store_tile__avx512vnni};
 const ln_gemm_set ln_gemm_u8__avx512vnni = {.a_dtype = LINNET_U8,
                                             .b_dtype = LINNET_I8,
                                             .c_dtype = LINNET_I32,
@@ -157,7 +158,8 @@ const ln_gemm_set ln_gemm_u8__avx512vnni = {.a_dtype = LINNET_U8,
                                             .half = half_u,
                                             .convert = convert,
                                             .row_sums = row_sums_u,
-                                            .store = ln_gemm_store__avx512vnni};
+                                            .store = ln_gemm_store__avx512vnni,
+                                            .store_tile = ln_gemm_store_tile__avx512vnni};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
 
 LN_GEMM_KERNELS(int8__avx512vnni, sets)

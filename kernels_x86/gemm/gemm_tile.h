@@ -1,0 +1,10 @@
+/* gemm_tile.h - the functions that store tiles of integer sums on x86 (gemm_tile__avx512vnni.c). */
+#ifndef LN_GEMM_TILE_H
+#define LN_GEMM_TILE_H
+
+#include "fast/gemm/gemm.h"
+
+void ln_gemm_store_tile__avx512vnni(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
+                                    int64_t width, int64_t n, void *y, int64_t y_stride);
+
+#endif
