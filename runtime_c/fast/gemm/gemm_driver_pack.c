@@ -30,16 +30,16 @@ enum {
       in the cache */
 
 enum {
-    LINE_BLOCK = 64
-}; /* elements of a contiguous run that are read together: several cache lines, which the
-      hardware prefetches */
+    COLUMN_BLOCK = 16
+}; /* columns written together, a cache line of floats */
 
 void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to) {
-    for (int64_t block = 0; block < k; block += LINE_BLOCK) {
-        const int64_t length = ln_min(LINE_BLOCK, k - block);
-        for (int64_t n = 0; n < columns; n++)
-            for (int64_t c = block; c < block + length; c++) to[c * width + n] = from[n * stride + c];
-    }
+    int64_t n = 0;
+    for (; n + COLUMN_BLOCK <= columns; n += COLUMN_BLOCK)
+        for (int64_t c = 0; c < k; c++)
+            for (int i = 0; i < COLUMN_BLOCK; i++) to[c * width + n + i] = from[(n + i) * stride + c];
+    for (; n < columns; n++)
+        for (int64_t c = 0; c < k; c++) to[c * width + n] = from[n * stride + c];
 }
 
 /* Copies elements of `size` bytes unchanged. */
