@@ -29,9 +29,7 @@ enum {
 }; /* channels read together, so that a cache line of the source is used completely while it is
       in the cache */
 
-enum {
-    COLUMN_BLOCK = 16
-}; /* columns written together, a cache line of floats */
+enum { COLUMN_BLOCK = 16 }; /* columns written together, a cache line of floats */
 
 void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to) {
     int64_t n = 0;
