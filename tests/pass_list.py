@@ -20,6 +20,7 @@ WHEN = {
     "OF_SEGMENT": "Only for a later segment.",
     "WITH_DEVICES": "Only with devices.",
     "FAST": "Not in reference plans.",
+    "STRUCTURED": "Not in reference plans, nor with `reference = 2`.",
     "TO_FIT": "Only to make a plan that assigns variables fit `max_bytes`.",
     "IN_FRAME": "Only with `reference = 2`.",
 }

@@ -89,3 +89,42 @@ def test_the_convolutions_of_a_region_decide_together(fast: bool) -> None:
     value = np.random.default_rng(4).standard_normal((1, 16, 32, 32)).astype(np.float32)
     expected = linnet.Session(graph, reference=True).run({"x": value})["y"]
     np.testing.assert_allclose(session.run({"x": value})["y"], expected, rtol=1e-4)
+
+
+def shuffled(groups: int, channels: int, dtype: str, conv: bool, *, fetched: bool = False) -> int:
+    """x -> conv -> a shuffle of its channels -> depthwise conv -> y, or the shuffle alone. Compares it with the reference.
+    Returns how many copies the plan has."""
+    graph = Graph()
+    kind = {"f32": np.float32, "f16": np.float16, "u8": np.uint8}[dtype]
+    shape = (2, 8 if conv else channels, 9, 7)
+    x = h = graph.placeholder("x", shape, dtype)
+    if conv:
+        h = ops.conv(x, graph.constant(weights(channels, 8, 1, 1, dtype=kind), "w"))
+    split = ops.copy([h], kind="reshape", shape=(2, groups, channels // groups, 9, 7))[0]
+    turned = ops.copy([split], kind="transpose", perm=(0, 2, 1, 3, 4))[0]
+    y = ops.copy([turned], kind="reshape", shape=(2, channels, 9, 7))[0]
+    if conv:
+        y = ops.conv(y, graph.constant(weights(channels, 1, 3, 3, dtype=kind), "d"), group=channels, pads=[1] * 4)
+    graph.signature("infer", {"x": x}, {"y": y, **({"turned": turned} if fetched else {})})
+    feeds = {"x": (np.random.default_rng(5).standard_normal(shape) * 50).astype(np.int8).view(np.uint8).astype(kind)}
+    expected = linnet.Session(graph, reference=True).run(feeds)
+    for isa in linnet.isa_names():
+        session = linnet.Session(graph, threads=2, isa_max=isa)
+        for name, value in session.run(feeds).items():
+            np.testing.assert_allclose(
+                value.astype(np.float64), expected[name].astype(np.float64), rtol=1e-2 if kind == np.float16 else 1e-4,
+                atol=1e-2 if kind == np.float16 else 1e-4,
+            )  # fmt: skip
+    return copies(session)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 4, 5, 34])
+def test_a_channel_shuffle_is_one_copy(groups: int) -> None:
+    """Between convolutions, it runs in their layout: the others are the conversions of x and y."""
+    assert shuffled(groups, groups * 34, "f32", conv=True) == 3
+    for dtype in ("f32", "f16", "u8"):
+        assert shuffled(groups, groups * 6, dtype, conv=False) == 1
+
+
+def test_a_shuffle_whose_parts_are_fetched_stays_in_parts() -> None:
+    assert shuffled(4, 24, "f32", conv=True, fetched=True) > 3

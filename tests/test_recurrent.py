@@ -107,3 +107,19 @@ def test_activations(kind: str) -> None:
         given = {key: values for key, values in lists.items() if values}
         model, feeds = case(kind, rng, 4, 0, {"B"}, direction="bidirectional", clip=1.0, activations=names, **given)
         agree(model, feeds, 1e-4)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_blocks_of_units(kind: str, direction: str) -> None:
+    """With more threads than rows, a step is computed in blocks of units. Its results have the same bits."""
+    rng = np.random.default_rng(9)
+    extra: dict[str, Any] = {"linear_before_reset": 1} if kind == "GRU" else {}
+    for hidden, chosen in ((150, {"B", "sequence_lens", "initial_h", "initial_c", "P"}), (129, {"initial_h"})):
+        model, feeds = case(kind, rng, hidden, 0, chosen, direction=direction, **extra)
+        graph = linnet.from_onnx(model)
+        for isa in linnet.isa_names():
+            expected = linnet.Session(graph, isa_max=isa, threads=1).run(feeds)
+            got = linnet.Session(graph, isa_max=isa, threads=8).run(feeds)
+            for name, value in expected.items():
+                np.testing.assert_array_equal(got[name].view(np.uint32), value.view(np.uint32), err_msg=name)

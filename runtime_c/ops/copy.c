@@ -51,6 +51,11 @@ void ln_copy_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *count
     const int inner = inner_axis(y);
     if (x->rank != y->rank || inner < 0) return;
     const int from = source_axis(call->attributes, inner);
+    const ln_copy_attributes *a = call->attributes;
+    if (a->kind == LN_COPY_SHUFFLE && inner == a->axis) {
+        counts->work[LN_RATE_MOVE] += count * (a->block > 2 && a->block < 5 ? 0.4 : 1);
+        return;
+    }
     if (x->dims[from] > 1 &&
         from != inner_axis(x)) { /* blocks are transposed in registers, unless an axis is shorter than a block */
         const int64_t shorter = ln_min(y->dims[inner], x->dims[inner_axis(x)]);

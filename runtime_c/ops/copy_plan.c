@@ -320,6 +320,13 @@ static void make(ln_copy_plan *plan, const ln_call *call) {
         }
         break;
     case LN_COPY_KIND_DEPTH_TO_SPACE: box_of_depth(&r, a, x, y, true); break;
+    case LN_COPY_SHUFFLE:
+        for (int d = 0; d < x->rank; d++) {
+            const int64_t groups = d == axis ? a->block : 1, each = x->dims[d] / groups;
+            append(&r, each, x->strides[d], y->strides[d] * groups);
+            if (d == axis) append(&r, groups, x->strides[d] * each, y->strides[d]);
+        }
+        break;
     default: box_of_depth(&r, a, y, x, false); break;
     }
     add(plan, &r);

@@ -6,8 +6,8 @@
 /* ---- transposes of one tile: target[p][q] = source[q][p]; strides in bytes ---- */
 
 #if defined(LN_SIMD_NEON)
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
-                                        int64_t t_stride) { /* 4 x 4 of 4 bytes */
+static inline void LN_SIMD_NAME(tile_4x4)(const char *s, int64_t s_stride, char *t,
+                                          int64_t t_stride) { /* 4 x 4 of 4 bytes */
     uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s));
     uint32x4_t b = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + s_stride));
     uint32x4_t c = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + 2 * s_stride));
@@ -18,6 +18,9 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
     vst1q_u8((uint8_t *)t + t_stride, vreinterpretq_u8_u64(vtrn1q_u64(ab_odd, cd_odd)));
     vst1q_u8((uint8_t *)t + 2 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_even, cd_even)));
     vst1q_u8((uint8_t *)t + 3 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_odd, cd_odd)));
+}
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) {
+    LN_SIMD_NAME(tile_4x4)(s, s_stride, t, t_stride);
 }
 static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t,
                                         int64_t t_stride) { /* 8 x 8 of 2 bytes */
@@ -65,10 +68,8 @@ static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t
 #else
 static inline __m128i LN_SIMD_NAME(row)(const char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
 static inline void LN_SIMD_NAME(put)(char *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
-#if defined(LN_SIMD_SSE2)
-#define LN_TILE_4 4
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
-                                        int64_t t_stride) { /* 4 x 4 of 4 bytes */
+static inline void LN_SIMD_NAME(tile_4x4)(const char *s, int64_t s_stride, char *t,
+                                          int64_t t_stride) { /* 4 x 4 of 4 bytes */
     __m128i a = LN_SIMD_NAME(row)(s), b = LN_SIMD_NAME(row)(s + s_stride);
     __m128i c = LN_SIMD_NAME(row)(s + 2 * s_stride), d = LN_SIMD_NAME(row)(s + 3 * s_stride);
     __m128i ab0 = _mm_unpacklo_epi32(a, b), ab1 = _mm_unpackhi_epi32(a, b);
@@ -77,6 +78,11 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
     LN_SIMD_NAME(put)(t + t_stride, _mm_unpackhi_epi64(ab0, cd0));
     LN_SIMD_NAME(put)(t + 2 * t_stride, _mm_unpacklo_epi64(ab1, cd1));
     LN_SIMD_NAME(put)(t + 3 * t_stride, _mm_unpackhi_epi64(ab1, cd1));
+}
+#if defined(LN_SIMD_SSE2)
+#define LN_TILE_4 4
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) {
+    LN_SIMD_NAME(tile_4x4)(s, s_stride, t, t_stride);
 }
 #else
 #define LN_TILE_4 8
@@ -174,19 +180,44 @@ static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char 
     }
     return p;
 }
+#else
+static inline __m128 LN_SIMD_NAME(four)(const char *p) { return _mm_loadu_ps((const float *)(const void *)p); }
+static inline void LN_SIMD_NAME(put_four)(char *p, __m128 v) { _mm_storeu_ps((float *)(void *)p, v); }
+/* The same, for elements of four bytes. */
+static int64_t LN_SIMD_NAME(interleave_3)(const char *s, int64_t s_stride, char *t, int64_t rows, size_t size) {
+    int64_t p = 0;
+    for (; size == 4 && p + 4 <= rows; p += 4, s += 16, t += 48) {
+        const __m128 a = LN_SIMD_NAME(four)(s), b = LN_SIMD_NAME(four)(s + s_stride),
+                     c = LN_SIMD_NAME(four)(s + 2 * s_stride);
+        const __m128 ab = _mm_shuffle_ps(a, b, 0x88); /* a0 a2 b0 b2 */
+        const __m128 bc = _mm_shuffle_ps(b, c, 0xDD); /* b1 b3 c1 c3 */
+        const __m128 ca = _mm_shuffle_ps(c, a, 0xD8); /* c0 c2 a1 a3 */
+        LN_SIMD_NAME(put_four)(t, _mm_shuffle_ps(ab, ca, 0x88));
+        LN_SIMD_NAME(put_four)(t + 16, _mm_shuffle_ps(bc, ab, 0xD8));
+        LN_SIMD_NAME(put_four)(t + 32, _mm_shuffle_ps(ca, bc, 0xDD));
+    }
+    return p;
+}
 #endif
+
+/* Four columns of four bytes each. Returns how many rows it has done: all of them, or none. */
+static int64_t LN_SIMD_NAME(interleave_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows) {
+    int64_t p = 0;
+    for (; p + 4 <= rows; p += 4) LN_SIMD_NAME(tile_4x4)(s + 4 * p, s_stride, t + p * t_stride, t_stride);
+    for (; p < rows; p++)
+        for (int q = 0; q < 4; q++) memcpy(t + p * t_stride + 4 * q, s + q * s_stride + 4 * p, 4);
+    return rows;
+}
 
 /* Computes target[p][q] = source[q][p] for p < rows, q < columns; strides are in bytes. Tiles of 16 x 16 fill whole
  * cache lines. */
 static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows,
                                     int64_t columns, size_t size) {
-#if defined(LN_SIMD_NEON)
-    if (columns == 3 && t_stride == 3 * (int64_t)size) {
-        const int64_t done = LN_SIMD_NAME(interleave_3)(s, s_stride, t, rows, size);
-        s += done * (int64_t)size, t += done * t_stride, rows -= done;
-        if (rows == 0) return;
-    }
-#endif
+    int64_t done = 0;
+    if (columns == 3 && t_stride == 3 * (int64_t)size) done = LN_SIMD_NAME(interleave_3)(s, s_stride, t, rows, size);
+    if (columns == 4 && size == 4) done = LN_SIMD_NAME(interleave_4)(s, s_stride, t, t_stride, rows);
+    s += done * (int64_t)size, t += done * t_stride, rows -= done;
+    if (rows == 0) return;
     int step = size == 4 ? LN_TILE_4 : size <= 2 ? 8 : 16;
     int64_t whole_rows = size == 8 ? 0 : rows / step * step, whole_columns = columns / step * step,
             width = (int64_t)size;

@@ -65,38 +65,23 @@ static const ln_recurrent_vectors recurrent_vectors = {.panel = RECURRENT_PANEL,
                                                        .activate = recurrent_activate,
                                                        .set = &LN_SIMD_NAME(ln_gemm_f32)};
 
-static LN_PLANNING linnet_status recurrent_configure(ln_call *call) {
-    const linnet_status status = ln_recurrent_configure(call, RECURRENT_PANEL, sizeof(float));
-    const ln_recurrent *plan = call->state;
-    if (status == LINNET_OK)
-        call->packed_bytes =
-            (size_t)(plan->directions * plan->gates * plan->padded) * (size_t)plan->hidden * sizeof(float);
-    return status;
-}
-
 static void recurrent_pack(const ln_call *call, void *packed) { ln_recurrent_pack(call, RECURRENT_PANEL, packed); }
 
-static linnet_status recurrent_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                   int thread) {
-    (void)phase;
-    return ln_recurrent_run(&recurrent_vectors, call, b, begin, end, thread);
-}
-
-const ln_kernel_code LN_SIMD_NAME(ln_recurrent) = {.can = ln_recurrent_can,
-                                                   .cost = ln_recurrent_cost,
-                                                   .configure = recurrent_configure,
-                                                   .pack = recurrent_pack,
-                                                   .run = recurrent_run};
-
-#define RECURRENT_BATCH(NAME)                                                                                          \
+#define RECURRENT_KERNEL(NAME)                                                                                         \
     static linnet_status NAME##_configure(ln_call *call) { return ln_##NAME##_configure(call, &recurrent_vectors); }   \
     static linnet_status NAME##_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,   \
                                     int thread) {                                                                      \
         return ln_##NAME##_run(&recurrent_vectors, call, b, phase, begin, end, thread);                                \
     }
-RECURRENT_BATCH(recurrent_batch)
-RECURRENT_BATCH(recurrent_gradient)
+RECURRENT_KERNEL(recurrent_packed)
+RECURRENT_KERNEL(recurrent_batch)
+RECURRENT_KERNEL(recurrent_gradient)
 
+const ln_kernel_code LN_SIMD_NAME(ln_recurrent) = {.can = ln_recurrent_can,
+                                                   .cost = ln_recurrent_cost,
+                                                   .configure = recurrent_packed_configure,
+                                                   .pack = recurrent_pack,
+                                                   .run = recurrent_packed_run};
 const ln_kernel_code LN_SIMD_NAME(ln_recurrent_batch) = {.can = ln_recurrent_batch_can,
                                                          .cost = ln_recurrent_batch_cost,
                                                          .configure = recurrent_batch_configure,

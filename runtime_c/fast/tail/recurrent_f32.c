@@ -1,6 +1,7 @@
 /* recurrent_f32.c - RNN, GRU and LSTM in f32, the part that is the same for every ISA. Constant weights are packed
-   once, and rows are computed one by one. If weights are known only at run time, all rows of a batch are computed
-   together, with one matrix product per step. The hot loops are in fast/tail/recurrent.inc.c, the steps in
+   once, and rows are computed one by one, or block by block of hidden units if there are fewer rows than threads. If
+   weights are known only at run time, all rows of a batch are computed together, with one matrix product per step. The
+   hot loops are in fast/tail/recurrent.inc.c, the steps in
    recurrent_steps.inc. */
 #include "kernel/cost.h"
 #include "fast/tail/recurrent_f32.h"
@@ -19,6 +20,9 @@ typedef struct cell {
     const ln_recurrent_vectors *vectors;
     const float *weights;  /* [gate][panel][k][column of the panel] of one direction */
     const float *products; /* for batches: weights . state of each gate, computed before the step */
+    /* For blocks of units: the whole state before the step, its length, and the distance between gates in `weights`. */
+    const float *state;
+    int64_t length, gate;
 } cell;
 
 static void bind_weights(cell *s, const ln_call *call, const ln_buffers *b, int64_t direction) {
@@ -39,6 +43,9 @@ static void put(const ln_tensor *t, void *data, int64_t at, int64_t n, const flo
 static void multiply(const cell *s, int64_t first, int64_t n, const float *x, float *y) {
     if (s->products != NULL)
         for (int64_t i = 0; i < n * s->padded; i++) y[i] += s->products[first * s->padded + i];
+    else if (s->state != NULL)
+        for (int64_t k = 0; k < n; k++)
+            s->vectors->multiply(s->weights + (first + k) * s->gate, s->padded, s->state, s->length, y + k * s->padded);
     else
         s->vectors->multiply(s->weights + first * s->padded * s->hidden, n * s->padded, x, s->hidden, y);
 }
@@ -94,14 +101,10 @@ void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out) {
                     *out++ = i < plan->hidden ? w[i * plan->hidden + k] : 0.0f;
 }
 
-linnet_status ln_recurrent_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
-                               int64_t begin, int64_t end, int thread) {
-    return run_rows(vectors, call, b, begin, end, thread);
-}
-
-/* Batches. The cell computes a block of `width` hidden units of one row. Lines have that length, with zeros after the
- * last unit. Scratch: the weights in panels [direction][block][gate][hidden][width]; h before and after a step,
- * [2][batch][direction][padded]; c, [batch][direction][padded]. Per thread: products of a tile of rows. */
+/* Blocks. The cell computes a block of `width` hidden units of one row. Lines have that length, with zeros after the
+ * last unit. Scratch: h before and after a step, [2][batch][direction][padded]; c, [batch][direction][padded]; for
+ * batches also the weights in panels [direction][block][gate][hidden][width]. Per thread, for batches: products of a
+ * tile of rows. */
 enum { WIDTH = 64 };
 
 typedef struct places {
@@ -110,8 +113,8 @@ typedef struct places {
     int64_t all;   /* numbers in total; also set if there is no scratch */
 } places;
 
-static places places_of(const ln_recurrent *plan, void *scratch) {
-    const int64_t panels = plan->directions * plan->padded * plan->gates * plan->hidden;
+static places places_of(const ln_recurrent *plan, bool packs, void *scratch) {
+    const int64_t panels = packs ? plan->directions * plan->padded * plan->gates * plan->hidden : 0;
     const int64_t state = plan->batch * plan->directions * plan->padded;
     places p = {.panels = scratch, .state = state, .all = panels + 3 * state};
     if (scratch == NULL) return p;
@@ -120,12 +123,17 @@ static places places_of(const ln_recurrent *plan, void *scratch) {
     return p;
 }
 
-bool ln_recurrent_batch_can(const ln_call *call) {
+/* Whether a step can be computed block by block. Without linear_before_reset, the hidden gate of a GRU needs all units
+ * of the reset gate. */
+static LN_PLANNING bool in_blocks(const ln_call *call) {
     const ln_recurrent_attributes *a = call->attributes;
     const ln_tensor *p = &call->inputs[0];
-    /* Without linear_before_reset, the hidden gate of a GRU needs all units of the reset gate. */
     return (a->kind != LN_RECURRENT_KIND_GRU || a->linear_before_reset) && p->dims[0] > 0 && p->dims[1] > 0 &&
-           p->dims[2] > 0 && p->dims[0] < INT32_MAX - 1 && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
+           p->dims[2] > 0 && p->dims[0] < INT32_MAX - 1;
+}
+
+bool ln_recurrent_batch_can(const ln_call *call) {
+    return in_blocks(call) && ln_recurrent_dense_f32(call, LN_RECURRENT_LENGTHS);
 }
 
 linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vectors *vectors) {
@@ -134,7 +142,7 @@ linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vec
     if (status != LINNET_OK) return status;
     ln_recurrent *plan = call->state;
     plan->blocks = plan->padded / set->width;
-    call->scratch_bytes = (size_t)places_of(plan, NULL).all * sizeof(float);
+    call->scratch_bytes = (size_t)places_of(plan, true, NULL).all * sizeof(float);
     call->scratch_thread = (size_t)(set->rows * plan->gates * set->width) * sizeof(float);
     call->phases = (int)plan->time + 1;
     call->work[0] = call->work[1] = plan->directions * plan->blocks;
@@ -154,7 +162,7 @@ static void give(const ln_call *call, const ln_buffers *b, int output, int64_t a
         memcpy((float *)b->outputs[output] + at, x, (size_t)n * sizeof *x);
 }
 
-/* Phase 0: writes the panels of a block, and its initial states. */
+/* Phase 0 of batches: writes the panels of a block. */
 static void prepare(const ln_call *call, const ln_buffers *b, const places *p, int64_t width, int64_t d,
                     int64_t first) {
     const ln_recurrent *plan = call->state;
@@ -166,6 +174,13 @@ static void prepare(const ln_call *call, const ln_buffers *b, const places *p, i
         if (n < width) memset(panel, 0, (size_t)(hidden * width) * sizeof *panel);
         ln_gemm_pack_transposed(w, hidden, hidden, n, width, panel);
     }
+}
+
+/* Phase 0: reads the initial states of a block. */
+static void begin_states(const ln_call *call, const ln_buffers *b, const places *p, int64_t width, int64_t d,
+                         int64_t first) {
+    const ln_recurrent *plan = call->state;
+    const int64_t hidden = plan->hidden, n = ln_min(width, hidden - first);
     for (int64_t row = 0; row < plan->batch; row++) {
         const int64_t at = (row * plan->directions + d) * plan->padded + first, from = (d * plan->batch + row) * hidden;
         take(call, b, LN_RECURRENT_STATE_H, from + first, n, width, p->h + at);
@@ -203,23 +218,55 @@ static void step_row(const cell *s, const ln_call *call, const ln_buffers *b, co
     give(call, b, 2, state_at, n, c);
 }
 
-/* Computes one step of all rows for a block of units. */
+/* The peepholes and the bias of a block. */
+typedef struct lines {
+    _Alignas(64) float peepholes[3 * WIDTH], bias[WIDTH];
+} lines;
+
+static cell cell_of(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b, int64_t d,
+                    int64_t first, int64_t width, lines *of) {
+    const ln_recurrent *plan = call->state;
+    const int64_t hidden = plan->hidden, n = ln_min(width, hidden - first);
+    const ln_recurrent_attributes *a = call->attributes;
+    cell s = {.attributes = a,
+              .hidden = width,
+              .padded = width,
+              .clip = (float)a->clip,
+              .bias = of->bias,
+              .vectors = vectors};
+    for (int i = 0; i < 3; i++) s.activations[i] = ln_recurrent_activation_of(a, d, i);
+    for (int64_t k = 0; k < 3; k++)
+        take(call, b, LN_RECURRENT_PEEPHOLES, (3 * d + k) * hidden + first, n, width, of->peepholes + k * width);
+    if (ln_recurrent_has(call, LN_RECURRENT_PEEPHOLES)) s.peepholes = of->peepholes;
+    take(call, b, LN_RECURRENT_BIAS, d * hidden + first, n, width, of->bias);
+    return s;
+}
+
+/* Computes one step of all rows for a block of units, with weights that were packed before the run. */
+static void step_units(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b, const places *p,
+                       int64_t step, int64_t d, int64_t first) {
+    const ln_recurrent *plan = call->state;
+    const int64_t width = vectors->panel, n = ln_min(width, plan->hidden - first);
+    lines of;
+    cell s = cell_of(vectors, call, b, d, first, width, &of);
+    bind_weights(&s, call, b, d);
+    s.weights += first * plan->hidden;
+    s.length = plan->hidden, s.gate = plan->padded * plan->hidden;
+    for (int64_t row = 0; row < plan->batch; row++) {
+        s.state = p->h + (step & 1) * p->state + (row * plan->directions + d) * plan->padded;
+        step_row(&s, call, b, p, step, d, row, first, n);
+    }
+}
+
+/* Computes one step of all rows of a batch for a block of units. */
 static void step_block(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b, const places *p,
                        int64_t step, int64_t d, int64_t first, float *products) {
     const ln_recurrent *plan = call->state;
     const ln_gemm_set *set = vectors->set;
     const int64_t width = set->width, hidden = plan->hidden, n = ln_min(width, hidden - first);
     static const float zeros[WIDTH];
-    _Alignas(64) float peepholes[3 * WIDTH], bias[WIDTH];
-    const ln_recurrent_attributes *a = call->attributes;
-    cell s = {
-        .attributes = a, .hidden = width, .padded = width, .clip = (float)a->clip, .bias = bias, .vectors = vectors};
-    for (int i = 0; i < 3; i++) s.activations[i] = ln_recurrent_activation_of(a, d, i);
-    for (int64_t k = 0; k < 3; k++)
-        take(call, b, LN_RECURRENT_PEEPHOLES, (3 * d + k) * hidden + first, n, width, peepholes + k * width);
-    if (ln_recurrent_has(call, LN_RECURRENT_PEEPHOLES)) s.peepholes = peepholes;
-    take(call, b, LN_RECURRENT_BIAS, d * hidden + first, n, width, bias);
-
+    lines of;
+    cell s = cell_of(vectors, call, b, d, first, width, &of);
     const void *rows[LN_GEMM_MAX_ROWS];
     ln_gemm_tile tile = {.a = rows,
                          .taps = 1,
@@ -247,19 +294,62 @@ static void step_block(const ln_recurrent_vectors *vectors, const ln_call *call,
     }
 }
 
+static bool lengths_fit(const ln_call *call, const ln_buffers *b) {
+    const ln_recurrent *plan = call->state;
+    bool fit = true;
+    for (int64_t row = 0; row < plan->batch && fit; row++)
+        fit = ln_recurrent_length(call, b, LN_RECURRENT_LENGTHS, row, plan->time) >= 0;
+    return fit;
+}
+
 linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                      int phase, int64_t begin, int64_t end, int thread) {
     const ln_recurrent *plan = call->state;
-    const places p = places_of(plan, b->scratch);
+    const places p = places_of(plan, true, b->scratch);
     float *products = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
-    for (int64_t row = 0; phase == 0 && row < plan->batch; row++)
-        if (ln_recurrent_length(call, b, LN_RECURRENT_LENGTHS, row, plan->time) < 0) return LINNET_INDEX_OUT_OF_RANGE;
+    const int64_t width = vectors->set->width;
+    if (phase == 0 && !lengths_fit(call, b)) return LINNET_INDEX_OUT_OF_RANGE;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t d = item / plan->blocks, first = item % plan->blocks * vectors->set->width;
-        if (phase == 0)
-            prepare(call, b, &p, vectors->set->width, d, first);
-        else
+        const int64_t d = item / plan->blocks, first = item % plan->blocks * width;
+        if (phase > 0) {
             step_block(vectors, call, b, &p, phase - 1, d, first, products);
+            continue;
+        }
+        prepare(call, b, &p, width, d, first);
+        begin_states(call, b, &p, width, d, first);
+    }
+    return LINNET_OK;
+}
+
+/* With fewer rows than threads, the first phase reads the states, and each further phase computes one step, whose items
+ * are blocks of units. Results are the same bits as those of whole rows. */
+linnet_status ln_recurrent_packed_configure(ln_call *call, const ln_recurrent_vectors *vectors) {
+    const linnet_status status = ln_recurrent_configure(call, vectors->panel, sizeof(float));
+    if (status != LINNET_OK) return status;
+    ln_recurrent *plan = call->state;
+    call->packed_bytes = (size_t)(plan->directions * plan->gates * plan->padded * plan->hidden) * sizeof(float);
+    if (plan->batch * plan->directions >= call->threads || plan->padded < 2 * vectors->panel || !in_blocks(call))
+        return LINNET_OK;
+    plan->blocks = plan->padded / vectors->panel;
+    call->scratch_bytes = (size_t)places_of(plan, false, NULL).all * sizeof(float);
+    call->scratch_thread = 0;
+    call->phases = (int)plan->time + 1;
+    call->work[0] = call->work[1] = plan->directions * plan->blocks;
+    return LINNET_OK;
+}
+
+linnet_status ln_recurrent_packed_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                                      int phase, int64_t begin, int64_t end, int thread) {
+    const ln_recurrent *plan = call->state;
+    if (plan->blocks == 0) return run_rows(vectors, call, b, begin, end, thread);
+    const places p = places_of(plan, false, b->scratch);
+    if (phase == 0 && !lengths_fit(call, b)) return LINNET_INDEX_OUT_OF_RANGE;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t d = item / plan->blocks, first = item % plan->blocks * vectors->panel;
+        if (phase == 0)
+            begin_states(call, b, &p, vectors->panel, d, first);
+        else
+            step_units(vectors, call, b, &p, phase - 1, d, first);
     }
     return LINNET_OK;
 }

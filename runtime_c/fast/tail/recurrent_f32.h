@@ -19,8 +19,9 @@ struct ln_recurrent_vectors {
 LN_PLANNING bool ln_recurrent_can(const ln_call *call);
 LN_PLANNING void ln_recurrent_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts);
 void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out);
-linnet_status ln_recurrent_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
-                               int64_t begin, int64_t end, int thread);
+LN_PLANNING linnet_status ln_recurrent_packed_configure(ln_call *call, const ln_recurrent_vectors *vectors);
+linnet_status ln_recurrent_packed_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                                      int phase, int64_t begin, int64_t end, int thread);
 
 /* Computes all rows of a batch together, with weights that are known only at run time. The first phase packs the
    weights. Each further phase computes one step, and its items are blocks of hidden units. */

@@ -5,6 +5,10 @@
 
 #include "generated/op_table.h"
 
+/* A kind that only passes make (plan/passes/shuffle.c): the channels, which are along `axis`, are `block` groups, of
+ * which the result has the first channels, then the second ones, and so on. */
+enum { LN_COPY_SHUFFLE = 64 };
+
 static inline bool ln_copy_is(const void *attributes, int64_t kind) {
     return ((const ln_copy_attributes *)attributes)->kind == kind;
 }

@@ -148,6 +148,7 @@ static void check(const ln_work *w, int pass, uint32_t facts, uint32_t needs) {
 #define OF_SIGNATURE (w->signature != NULL)
 #define OF_SEGMENT w->resumes
 #define FAST (!w->reference)
+#define STRUCTURED (!w->reference && w->frame == NULL) /* plans of one frame have the same nodes */
 #define WITH_DEVICES (ln_device_count(w->n_devices) > 0)
 #define TO_FIT (w->updates.ordered && w->target > 0)
 #define IN_FRAME (w->frame != NULL)

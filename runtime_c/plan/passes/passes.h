@@ -9,6 +9,8 @@
 linnet_status ln_pass_places(ln_work *w);
 /* transfers.c: inserts the transfers. */
 linnet_status ln_pass_transfers(ln_work *w);
+/* shuffle.c: makes one copy of the three that shuffle channels. */
+linnet_status ln_pass_shuffle(ln_work *w);
 /* layout.c: chooses the strides of every value and inserts conversions. */
 linnet_status ln_pass_layout(ln_work *w);
 /* storage.c: adds casts around f16 and bf16 nodes whose only fast kernel is in f32. */
