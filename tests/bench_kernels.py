@@ -22,8 +22,8 @@ from linnet.session.bench import random_feeds
 from linnet.session.choices import Choice
 from linnet.session.planner import Planner
 from linnet.session.tune import measure
+from tests import deepbench
 from tests.graphs import pointwise
-from tests.zoo import SHARED
 
 MOST_FLOPS = 2e9  # larger problems of DeepBench say nothing more about a kernel
 WRONG = 1.05  # the choice takes so much longer than the fastest kernel
@@ -214,26 +214,18 @@ def _products(main: Function, *shape: int) -> Tensor:
 
 
 def _deepbench() -> Iterator[Case]:
-    """The problems for devices of DeepBench (shared/deepbench.json), if the file is there."""
-    path = SHARED.parent / "deepbench.json"
-    if not path.exists():
-        return
-    device = json.loads(path.read_text())["inference_device"]
-    for p in device["gemm"]:
-        if p["flop"] <= MOST_FLOPS:
+    """The problems for devices of DeepBench (tests/deepbench.toml)."""
+    device = deepbench.table()["device"]
+    for m, n, k, _ in device["gemm"]:
+        if 2 * m * n * k <= MOST_FLOPS:
             for dtype in ("f32", "i8"):
-                yield Case(
-                    "matmul", f"deepbench {dtype} {p['m']}x{p['n']}x{p['k']}", _matmul(dtype, p["n"], p["m"], p["k"])
-                )
-    for p in device["conv"]:
-        if p["flop"] <= MOST_FLOPS:
-            kernel, stride, pad = ((p[f"{name}_h"], p[f"{name}_w"]) for name in ("filter", "stride", "pad"))
-            name = f"deepbench {p['c']}x{p['h']}x{p['w']} to {p['k']}, {kernel[0]}x{kernel[1]}/{stride[0]}"
-            yield Case("conv", name, _conv("f32", p["n"], p["c"], p["h"], p["w"], p["k"], kernel, stride, pad))
-    for p in device["rnn"]:
-        kind = {"vanilla": "rnn"}.get(p["cell"], p["cell"])
-        name = f"deepbench {kind} {p['hidden']} batch {p['batch']}, {p['time_steps']} steps"
-        yield Case("recurrent", name, _recurrent(kind, p["hidden"], p["batch"], p["time_steps"]))
+                yield Case("matmul", f"deepbench {dtype} {m}x{n}x{k}", _matmul(dtype, n, m, k))
+    for w, h, c, n, k, fw, fh, pw, ph, sw, sh in device["conv"]:
+        name = f"deepbench {c}x{h}x{w} to {k}, {fh}x{fw}/{sh}"
+        yield Case("conv", name, _conv("f32", n, c, h, w, k, (fh, fw), (sh, sw), (ph, pw)))
+    for kind, hidden, batch, steps in device["rnn"]:
+        name = f"deepbench {kind} {hidden} batch {batch}, {steps} steps"
+        yield Case("recurrent", name, _recurrent(kind, hidden, batch, steps))
 
 
 def cases() -> Iterator[Case]:

@@ -3,6 +3,7 @@ External data is read only from inside the model's folder, and only if offset an
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,12 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
     again = "export the model again" if path.suffix.lower() == ".onnx" else "give an .onnx or .tflite file"
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(path.read_bytes())
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            memoryview(content) as view,
+        ):
+            model.ParseFromString(view)
     except OSError as error:
         raise FileError(f"cannot be read: {error.strerror}", tensor=str(path), code=202) from None
     except Exception:  # protobuf raises DecodeError, or ValueError above 2 GiB

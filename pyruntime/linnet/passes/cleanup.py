@@ -4,10 +4,10 @@ tensor with readers of another value: a run may be fed the output, and only the 
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from linnet._generated.op_table import OPS
 from linnet.builder.mapping import program_of
@@ -56,7 +56,7 @@ def remove_dead_functions(graph: Graph) -> None:
 def remove_double(function: Function) -> bool:
     """Merges equal constants and equal computations."""
     changed = False
-    constants: dict[Any, Tensor] = {}
+    constants: dict[Any, list[Tensor]] = {}  # alike, and perhaps equal
     nodes: dict[Any, Node] = {}
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
@@ -67,7 +67,11 @@ def remove_double(function: Function) -> bool:
         tensor = table.get(tensor, tensor)
         if tensor in given or (tensor.data is None and tensor.variable is None):
             return tensor
-        return constants.setdefault(_value_key(tensor), tensor)
+        alike = constants.setdefault(_value_key(tensor), [])
+        first = next((other for other in alike if _same_value(other, tensor)), None)
+        if first is None:
+            alike.append(tensor)
+        return tensor if first is None else first
 
     for node in function.nodes:
         inputs = [None if t is None else canonical(t) for t in node.inputs]
@@ -98,13 +102,23 @@ def _quantization_key(quantization: Quantization | None) -> Any:
 
 
 def _value_key(tensor: Tensor) -> Any:
-    """A key that is equal for constants of equal value, and for reads of the same variable."""
+    """A key that is equal for constants of equal value, and for reads of the same variable. Of a large constant it has only
+    some bytes, because a digest of all of them takes longer than reading the file did."""
     if tensor.variable is not None:
         return "variable", tensor.variable.name
     assert tensor.data is not None
-    content = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
-    digest = content.tobytes() if content.size <= 64 else hashlib.blake2b(content.data, digest_size=16).digest()
-    return tensor.dtype, tensor.data.shape, digest, _quantization_key(tensor.quantization)
+    content = _bytes_of(tensor)
+    some = content[:: max(1, content.size // 61)].tobytes()
+    return tensor.dtype, tensor.data.shape, some, _quantization_key(tensor.quantization)
+
+
+def _bytes_of(tensor: Tensor) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
+
+
+def _same_value(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of the same key have the same value."""
+    return a is b or a.data is b.data or np.array_equal(_bytes_of(a), _bytes_of(b))
 
 
 def _node_key(node: Node) -> Any:
