@@ -22,6 +22,7 @@ typedef struct ln_gemm_tile {
     int64_t a_step; /* floats: elements of A from one k to the next: 1, or the row length of a transposed matrix */
     const void *b;
     int64_t b_step; /* floats: bytes from one k to the next: width elements in a panel, more in an unpacked matrix */
+    int64_t ahead;  /* x86, floats: bytes from b to what the next tile reads, which is fetched into L2; 0: nothing */
     void *c;
     int64_t ldc;
     int64_t columns;

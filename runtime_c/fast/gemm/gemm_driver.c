@@ -224,6 +224,7 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
                 tile.a = block->rows + done * block->segments;
                 tile.c = to.c + part * g->c.part_bytes + (done * to.ldc + at - column) * c_size;
                 if (g->c.residual != 0) tile.residual = residual_at(g, b, tile.c);
+                tile.ahead = done == 0 && !g->b.as_is && g->b.panel_dtype == set->b_dtype ? g->b.panel_bytes : 0;
                 tile.row_sum = block->sums == NULL || g->b.parts > 1 ? NULL : block->sums + done;
                 kernels[n](&tile);
                 done += n;
