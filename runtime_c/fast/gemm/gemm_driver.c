@@ -135,7 +135,7 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     const int64_t n = tile->columns, channel = p->column + at;
     int64_t to = (p->row + block->first) * stride + channel * y_size;
     char *y = b->outputs[0];
-    const char *residual = g->c.sum != NULL ? b->inputs[g->c.sum->input] : NULL;
+    const char *residual = g->c.sum != NULL && g->c.sum->input != 0 ? b->inputs[g->c.sum->input] : NULL;
     tile->columns = tile->ldc = width;
     tile->a = block->rows;
     tile->row_sum = block->sums;
@@ -144,9 +144,10 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
         tile->tiles = ln_max(1, ln_min(left / height, set->tiles));
         const int64_t rows = height * tile->tiles;
         kernels[height](tile);
-        if (residual != NULL)
+        if (g->c.sum != NULL)
             set->store_sum(&g->c.requant, g->c.sum, channel, tile->c, rows, width, n,
-                           residual + to * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to, stride);
+                           residual == NULL ? NULL : residual + to * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to,
+                           stride);
         else
             set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y + to, stride);
         tile->a += rows * block->segments;
