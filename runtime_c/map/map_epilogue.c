@@ -302,7 +302,7 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
 }
 
 static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) {
-    if (call->inner->dtype != LINNET_F32) {
+    if (ln_dtype_size(call->inner->dtype) == 1) {
         ln_tensor tensors[LN_MAX_OPERANDS];
         for (int i = 0; i < e->n_inputs; i++) tensors[i] = i == e->tile_input ? *call->inner : *extra(e, call, i);
         if (!sum_of_bytes(e->map, tensors, e->tile_input, call->inner, call->outputs, &e->sum))
