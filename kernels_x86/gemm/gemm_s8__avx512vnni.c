@@ -145,7 +145,8 @@ const ln_gemm_set ln_gemm_i8__avx512vnni = {.a_dtype = LINNET_I8,
                                             .convert = convert,
                                             .row_sums = row_sums_s,
                                             .store = ln_gemm_store__avx512vnni,
-                                            .store_tile = ln_gemm_store_tile__avx512vnni};
+                                            .store_tile = ln_gemm_store_tile__avx512vnni,
+                                            .store_sum = ln_gemm_store_sum__avx512vnni};
 const ln_gemm_set ln_gemm_u8__avx512vnni = {.a_dtype = LINNET_U8,
                                             .b_dtype = LINNET_I8,
                                             .c_dtype = LINNET_I32,
@@ -159,7 +160,8 @@ const ln_gemm_set ln_gemm_u8__avx512vnni = {.a_dtype = LINNET_U8,
                                             .convert = convert,
                                             .row_sums = row_sums_u,
                                             .store = ln_gemm_store__avx512vnni,
-                                            .store_tile = ln_gemm_store_tile__avx512vnni};
+                                            .store_tile = ln_gemm_store_tile__avx512vnni,
+                                            .store_sum = ln_gemm_store_sum__avx512vnni};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
 
 LN_GEMM_KERNELS(int8__avx512vnni, sets)

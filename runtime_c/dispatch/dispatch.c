@@ -22,7 +22,8 @@ enum {
     VIEWS = LN_STRIDED,
     ANY = 0xFF, /* layouts */
     EPILOGUE = LN_KERNEL_EPILOGUE,
-    LESS = LN_KERNEL_LESS
+    LESS = LN_KERNEL_LESS,
+    BYTES = LN_KERNEL_BYTES
 };
 
 #define LN_KERNEL(op, method, isa, code, x, w, y, taken, given, rows, columns, flags)                                  \
@@ -90,7 +91,10 @@ static linnet_refusal mismatch(const ln_kernel *kernel, const ln_call *call, con
                                bool reference_only) {
     if ((kernel->needs & ~call->features) != 0) return LINNET_REFUSAL_FEATURES;
     if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) return LINNET_REFUSAL_REFERENCE;
-    if (call->epilogue != NULL && !(kernel->flags & LN_KERNEL_EPILOGUE)) return LINNET_REFUSAL_EPILOGUE;
+    const int needed = call->epilogue == NULL                     ? 0
+                       : ln_dtype_size(call->inner[0].dtype) == 1 ? LN_KERNEL_BYTES
+                                                                  : LN_KERNEL_EPILOGUE;
+    if (needed != 0 && !(kernel->flags & needed)) return LINNET_REFUSAL_EPILOGUE;
     if (!(kernel->takes[0] & kinds->takes[0]) || !(kernel->takes[1] & kinds->takes[1]) ||
         !(kernel->gives & kinds->gives))
         return LINNET_REFUSAL_DTYPES;

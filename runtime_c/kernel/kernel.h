@@ -123,7 +123,8 @@ linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t i
 enum ln_kernel_flag {
     LN_KERNEL_EPILOGUE = 1,  /* applies call->epilogue */
     LN_KERNEL_REFERENCE = 2, /* the scalar reference: any strides, any ISA, written for readability */
-    LN_KERNEL_LESS = 4       /* computes the result with less than the op's own work */
+    LN_KERNEL_LESS = 4,      /* computes the result with less than the op's own work */
+    LN_KERNEL_BYTES = 8      /* applies call->epilogue to results of 8 bits, too */
 };
 
 /* One more bit beside those of the layouts: strides that are those of no layout (views). Bit LN_LAYOUT_CHANNELS_LAST

@@ -7,13 +7,22 @@
 #include "kernel/kernel.h"
 
 /* A residual of quantized graphs: an operand as large as the result is dequantized, unless it is f32, and added to the
- * f32 result, then the sum is limited and quantized. */
+ * f32 result, then the sum is limited and quantized. If the op's own result is i8 or u8, that is dequantized first, and
+ * there may be no operand: then it only gets another scale. */
 typedef struct ln_quantized_sum {
-    int input; /* the call's input that is added, i8, u8 or f32; 0: the epilogue is something else */
-    uint8_t dtype;
+    bool used;     /* false: the epilogue is something else */
+    int input;     /* the call's input that is added, i8, u8 or f32; 0: none */
+    uint8_t dtype; /* of this input */
+    uint8_t tile;  /* dtype of the op's own result: f32, i8 or u8 */
+    uint8_t y_dtype;
     int32_t zero, y_zero; /* of the operand; of the stored i8 or u8 */
     float scale, y_scale, y_inverse;
     float low, high; /* of the sum, finite */
+    /* If `tile` is i8 or u8: the scale of the op's result. In units of the stored integer, the sum is close to
+     * (result - its zero) * factor + other * other_factor + constant, at most `error` off the sum in f32 whose
+     * quotient is rounded. u8 is less 128 here. */
+    float tile_scale, factor, other_factor, constant, error;
+    int32_t y_low, y_high; /* limits of the stored integer */
 } ln_quantized_sum;
 
 /* The op's result as a matrix: columns are its innermost axis (stride 1), rows are all other axes, and row r starts at

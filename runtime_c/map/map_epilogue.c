@@ -2,6 +2,7 @@
    (kernel/map.h). It decides whether the map fits, and how the map's operands correspond to the result.
    fast/tail/epilogue.c applies it. */
 #include "kernel/common/convert.h"
+#include "kernel/common/requant.h"
 #include "map/map_epilogue.h"
 #include "map/map_shape.h"
 
@@ -22,13 +23,94 @@ static int kind_of(const ln_tensor *t, const ln_tensor *inner) {
     return matrix ? LN_EPILOGUE_MATRIX : column ? LN_EPILOGUE_COLUMN : LN_EPILOGUE_UNFIT;
 }
 
+/* The only scale and zero point of a tensor, if its scale is not extreme. */
+static bool per_tensor(const ln_tensor *t, float *scale, int32_t *zero) {
+    const ln_quant *q = t->quant;
+    int exponent;
+    if ((t->dtype != LINNET_I8 && t->dtype != LINNET_U8) || q == NULL || q->scheme != LN_QUANT_TENSOR || q->count != 1)
+        return false;
+    *scale = q->scale[0], *zero = q->zero == NULL ? 0 : q->zero[0];
+    return *scale > 0 && frexpf(*scale, &exponent) > 0 && exponent > -60 && exponent < 60;
+}
+
+/* Sets what a kernel needs for an approximation of the sum that tells whether it is near a tie. */
+static bool approximate(ln_quantized_sum *r, bool added, int64_t low, int64_t high) {
+    const double factor = (double)r->tile_scale / (double)r->y_scale;
+    const double other = added ? (double)r->scale / (double)r->y_scale : 0;
+    const int zero = r->zero - (r->dtype == LINNET_U8 ? 128 : 0);
+    r->factor = (float)factor, r->other_factor = (float)other, r->constant = (float)(-zero * other);
+    /* Terms are at most 510 factors. Both ways to the quotient together round by less than 2600 factors * 2^-24. */
+    r->error = (float)((factor + other) / 4096);
+    r->y_low = ln_round_clamp(r->low / r->y_scale, r->y_zero, (int32_t)low, (int32_t)high);
+    r->y_high = ln_round_clamp(r->high / r->y_scale, r->y_zero, (int32_t)low, (int32_t)high);
+    return factor + other < 64;
+}
+
+/* Recognizes a map of an 8-bit result that kernels know: it is dequantized, a dequantized matrix of 8 bits may be
+ * added, limits may follow, and the sum is quantized. r->input becomes the map's input that is added, or -1. */
+static bool sum_of_bytes(const ln_map_attributes *map, const ln_tensor *inputs, int tile_input, const ln_tensor *inner,
+                         const ln_tensor *output, ln_quantized_sum *r) {
+    const int64_t n = map->program.n / LN_MAP_WORDS;
+    int64_t tile = -1, other = -1, value = -1, low, high;
+    bool added = false;
+    *r = (ln_quantized_sum){
+        .used = true, .input = -1, .tile = inner->dtype, .y_dtype = output->dtype, .low = -INFINITY, .high = INFINITY};
+    int32_t tile_zero;
+    if (!per_tensor(inner, &r->tile_scale, &tile_zero) || !per_tensor(output, &r->y_scale, &r->y_zero)) return false;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t *in = map->program.v + k * LN_MAP_WORDS;
+        if (in[1] != LINNET_F32) return false;
+        switch (in[0]) {
+        case LN_MAP_CONST: break;
+        case LN_MAP_LOAD_DEQUANTIZED:
+            if (in[2] == tile_input) {
+                if (tile >= 0 || added) return false;
+                tile = value = k;
+                break;
+            }
+            if (other >= 0 || kind_of(&inputs[in[2]], inner) != LN_EPILOGUE_MATRIX || ln_count(inner) == 1 ||
+                !per_tensor(&inputs[in[2]], &r->scale, &r->zero))
+                return false;
+            other = k, r->input = (int)in[2], r->dtype = inputs[in[2]].dtype;
+            break;
+        case LN_MAP_ADD:
+            if (added || !((in[2] == tile && in[3] == other) || (in[2] == other && in[3] == tile)) || value != tile)
+                return false;
+            added = true, value = k;
+            break;
+        case LN_MAP_MIN:
+        case LN_MAP_MAX: {
+            const int64_t *bound = map->program.v + in[3] * LN_MAP_WORDS;
+            if (in[2] != value || bound[0] != LN_MAP_CONST || (other >= 0 && !added)) return false;
+            const float c = (float)map->floats.v[bound[2]];
+            if (!(c == c)) return false;
+            if (in[0] == LN_MAP_MAX)
+                r->low = c > r->low ? c : r->low, r->high = c > r->high ? c : r->high;
+            else
+                r->low = c < r->low ? c : r->low, r->high = c < r->high ? c : r->high;
+            value = k;
+            break;
+        }
+        case LN_MAP_STORE_QUANTIZED: {
+            if (in[2] != value || value < 0 || k != n - 1 || (other >= 0) != added) return false;
+            ln_quant_range(output->dtype, output->quant->bits, &low, &high);
+            const float least = (float)(low - r->y_zero) * r->y_scale, most = (float)(high - r->y_zero) * r->y_scale;
+            r->low = r->low < least ? least : r->low > most ? most : r->low;
+            r->high = r->high < least ? least : r->high > most ? most : r->high;
+            r->y_inverse = 1.0f / r->y_scale;
+            return approximate(r, added, low, high);
+        }
+        default: return false;
+        }
+    }
+    return false;
+}
+
 bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int n_inputs, int tile_input,
                       const ln_tensor *inner, const ln_tensor *output) {
     int64_t n = map->program.n / LN_MAP_WORDS;
     int views = 0, stores = 0;
-    if (n > MOST_INSTRUCTIONS || map->dtypes.n != 1 || inner->rank < 1 || n_inputs > LN_MAX_OPERANDS ||
-        inner->dtype != LINNET_F32)
-        return false;
+    if (n > MOST_INSTRUCTIONS || map->dtypes.n != 1 || inner->rank < 1 || n_inputs > LN_MAX_OPERANDS) return false;
     if (kind_of(output, inner) != LN_EPILOGUE_MATRIX && !(ln_count(output) == 1 && ln_count(inner) == 1)) return false;
     /* The matrix must have no gaps: row r starts at r * columns. */
     int64_t columns = inner->dims[ln_inner_axis(inner)];
@@ -39,6 +121,11 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
         if (i == tile_input || inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i)) continue;
         if (kind_of(&inputs[i], inner) == LN_EPILOGUE_UNFIT) return false;
     }
+    if (inner->dtype == LINNET_I8 || inner->dtype == LINNET_U8) {
+        ln_quantized_sum sum;
+        return sum_of_bytes(map, inputs, tile_input, inner, output, &sum);
+    }
+    if (inner->dtype != LINNET_F32) return false;
     for (int64_t k = 0; k < n; k++) {
         const int64_t *in = map->program.v + k * LN_MAP_WORDS;
         switch (in[0]) {
@@ -158,6 +245,7 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
     const ln_map_program *p = q->program;
     ln_quantized_sum r = {.low = -INFINITY, .high = INFINITY};
     int tile = -1, other = -1, sum = -1;
+    int64_t lowest, highest;
     if (p->table != NULL || call->inner->quant != NULL) return none;
     for (int i = 0; i < p->n_steps; i++) {
         const ln_map_step *s = &p->steps[i];
@@ -175,7 +263,7 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
             if (q->kinds[s->view] != LN_EPILOGUE_MATRIX || other >= 0 || s->y == tile ||
                 (s->code == LN_MAP_LOAD ? v->dtype != LINNET_F32 : v->dtype != LINNET_I8 && v->dtype != LINNET_U8))
                 return none;
-            other = s->y, r.input = q->inputs[s->view];
+            other = s->y, r.input = q->inputs[s->view], r.used = true, r.tile = LINNET_F32;
             r.dtype = v->dtype, r.zero = s->zero, r.scale = s->scale;
             break;
         case LN_MAP_ADD:
@@ -202,7 +290,9 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
             if (r.low > least) return none;
             r.low = least;
             r.high = r.high < least ? least : r.high > most ? most : r.high;
-            r.y_zero = s->zero, r.y_scale = s->scale, r.y_inverse = s->inverse;
+            r.y_zero = s->zero, r.y_scale = s->scale, r.y_inverse = s->inverse, r.y_dtype = v->dtype;
+            ln_quant_range(v->dtype, 0, &lowest, &highest); /* the limits above are narrower */
+            r.y_low = (int32_t)lowest, r.y_high = (int32_t)highest;
             return r;
         }
         default: return none;
@@ -212,6 +302,14 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
 }
 
 static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) {
+    if (ln_dtype_size(call->inner->dtype) == 1) {
+        ln_tensor tensors[LN_MAX_OPERANDS];
+        for (int i = 0; i < e->n_inputs; i++) tensors[i] = i == e->tile_input ? *call->inner : *extra(e, call, i);
+        if (!sum_of_bytes(e->map, tensors, e->tile_input, call->inner, call->outputs, &e->sum))
+            return LINNET_UNSUPPORTED;
+        e->sum.input = e->sum.input < 0 ? 0 : call->n_inputs + e->operand[e->sum.input];
+        return LINNET_OK;
+    }
     ln_tensor *inputs = ln_pool_array(temporary, e->n_inputs, sizeof *inputs);
     ln_epilogue_plan *q = ln_call_state(call, sizeof *q);
     if (!inputs || !q) return LINNET_OUT_OF_MEMORY;

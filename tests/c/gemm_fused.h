@@ -1,4 +1,4 @@
-/* gemm_fused.h - products whose results a map finishes: a residual in floats, and a residual of quantized graphs.
+/* gemm_fused.h - products whose results a map finishes: a residual in floats, and residuals of quantized graphs.
  * Part of test_gemm.c, after what it uses of that file. */
 #ifndef GEMM_FUSED_H
 #define GEMM_FUSED_H
@@ -116,6 +116,81 @@ static void compare_quantized_sum(gemm_call *g, const char *what) {
         for (int64_t i = 0; i < n; i++, checks++)
             if (ln_load_i64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
                 printf("FAIL %s fused to %s, %s: element %lld of %lld: expected %d, got %d\n", kernel->name,
+                       linnet_dtype_name((int)dtype), what, (long long)i, (long long)n, (int)expected[i],
+                       (int)ln_load_i64(inner, (int)dtype, i));
+                break;
+            }
+    }
+    g->fused = false;
+    guarded_free(&g->extra);
+    free(expected);
+}
+
+/* Fuses a map into results of 8 bits: they are dequantized, an operand of 8 bits may be dequantized and added, the sum
+ * is limited and quantized. */
+static void compare_byte_sum(gemm_call *g, const char *what) {
+    static const int64_t steps[][5] = {{LN_MAP_LOAD_DEQUANTIZED, LINNET_F32, 0, 0, 0},
+                                       {LN_MAP_LOAD_DEQUANTIZED, LINNET_F32, 1, 0, 0},
+                                       {LN_MAP_ADD, LINNET_F32, 1, 0, 0},
+                                       {LN_MAP_CONST, LINNET_F32, 0, 0, 0},
+                                       {LN_MAP_MAX, LINNET_F32, 2, 3, 0},
+                                       {LN_MAP_CONST, LINNET_F32, 1, 0, 0},
+                                       {LN_MAP_MIN, LINNET_F32, 4, 5, 0},
+                                       {LN_MAP_STORE_QUANTIZED, LINNET_F32, 6, 0, 0}};
+    int64_t program[sizeof steps / sizeof **steps], n = span(&g->out), words = 0;
+    const int64_t dtype = between(0, 1) ? LINNET_I8 : LINNET_U8, other = between(0, 1) ? LINNET_I8 : LINNET_U8;
+    const bool added = between(0, 2) > 0, even = between(0, 2) == 0;
+    for (int k = 0; k < 8; k++) {
+        if (!added && (k == 1 || k == 2)) continue;
+        memcpy(program + words, steps[k], sizeof steps[k]);
+        if (!added && (k == 4 || k == 6)) program[words + 2] -= 2, program[words + 3] -= 2;
+        if (!added && k == 7) program[words + 2] -= 2;
+        words += 5;
+    }
+    uint8_t *inner = g->memory[3].data;
+    int32_t *expected = malloc((size_t)n * sizeof *expected);
+    for (int k = 0; ln_kernels[k].code != NULL; k++)
+        if ((ln_kernels[k].flags & LN_KERNEL_REFERENCE) && gemm_run(g, &ln_kernels[k], 1, 1, NULL)) break;
+    /* Equal scales, and half the scale of the sum, make ties. */
+    const float tile_scale = g->out.quant->scale[0];
+    float scales[2] = {tile_scale * (even ? 1 : (float)between(1, 1000) / 700),
+                       tile_scale * (even ? 2 : (float)between(100, 1000) / 700)};
+    int32_t zeros[2] = {(int32_t)(other == LINNET_I8 ? between(-128, 127) : between(0, 255)),
+                        (int32_t)(dtype == LINNET_I8 ? between(-128, 127) : between(0, 255))};
+    ln_quant quants[2];
+    for (int i = 0; i < 2; i++) {
+        quants[i] = (ln_quant){.scheme = LN_QUANT_TENSOR, .bits = 8, .count = 1};
+        quants[i].scale = &scales[i], quants[i].zero = &zeros[i];
+    }
+    const int32_t tile_zero = g->out.quant->zero == NULL ? 0 : g->out.quant->zero[0];
+    const double limits[] = {between(0, 1) ? -1e30 : -20 * (double)scales[1],
+                             between(0, 1) ? 30 * (double)scales[1] : 1e30};
+    g->outer = g->with_extra[3] = g->out;
+    g->outer.dtype = (uint8_t)dtype, g->outer.quant = &quants[1];
+    g->with_extra[3].dtype = (uint8_t)other, g->with_extra[3].quant = &quants[0];
+    g->extra = guarded_alloc((size_t)n, 1);
+    fill(g->extra.data, (int)other, n, false);
+    for (int64_t i = 0; i < n; i++) {
+        float v = (float)(ln_load_i64(inner, g->out.dtype, i) - tile_zero) * tile_scale;
+        if (added) v += (float)(ln_load_i64(g->extra.data, (int)other, i) - zeros[0]) * scales[0];
+        v = v < (float)limits[0] ? (float)limits[0] : v;
+        v = v > (float)limits[1] ? (float)limits[1] : v;
+        expected[i] =
+            ln_round_clamp(v / scales[1], zeros[1], dtype == LINNET_I8 ? -128 : 0, dtype == LINNET_I8 ? 127 : 255);
+    }
+    g->map = (ln_map_attributes){.program = {program, words}, .floats = {limits, 2}, .dtypes = {&dtype, 1}};
+    const ln_tensor operands[2] = {g->out, g->with_extra[3]};
+    g->epilogue = (ln_epilogue){.map = &g->map, .n_inputs = added ? 2 : 1, .operand = {-1, 0}};
+    g->fused = ln_epilogue_fits(&g->map, operands, added ? 2 : 1, 0, &g->out, &g->outer);
+    for (int k = 0; ln_kernels[k].code != NULL && g->fused; k++) {
+        const ln_kernel *kernel = &ln_kernels[k];
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
+        memset(inner, 0xA5, (size_t)n);
+        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
+        bytes_fused++;
+        for (int64_t i = 0; i < n; i++, checks++)
+            if (ln_load_i64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
+                printf("FAIL %s with bytes fused to %s, %s: element %lld of %lld: expected %d, got %d\n", kernel->name,
                        linnet_dtype_name((int)dtype), what, (long long)i, (long long)n, (int)expected[i],
                        (int)ln_load_i64(inner, (int)dtype, i));
                 break;

@@ -3,7 +3,7 @@
 #include "gemm_call.h"
 
 static uint64_t state = 88172645463325252u;
-static int failures, checks, sums_fused;
+static int failures, checks, sums_fused, bytes_fused;
 
 static uint32_t random_bits(void) { /* xorshift64, Marsaglia 2003 */
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -271,6 +271,7 @@ static int check_conv(const int dtypes[4], bool transposed) {
              (long long)x[1], (long long)x[2], (long long)x[3], (long long)w[0], (long long)w[1], (long long)w[2],
              (long long)w[3], (long long)strides[0], (long long)group);
     int taken = compare(g, text);
+    if (!transposed && ln_dtype_size(dtypes[3]) == 1) compare_byte_sum(g, text);
     if (dtypes[3] == LINNET_F32) compare_fused(g, text);
     if (dtypes[3] == LINNET_F32 && !ln_dtype_is_float(dtypes[0])) {
         guarded_free(&g->extra);
@@ -372,6 +373,10 @@ int main(int argc, char **argv) {
         if (taken < repeats && linnet_isa_name(1) != NULL && !is_filtered())
             printf("FAIL fast kernels take too few calls\n"), failures++;
     }
+    bool bytes = false; /* whether a kernel of this machine applies maps to 8-bit results */
+    for (int k = 0; ln_kernels[k].code != NULL; k++)
+        bytes = bytes || ((ln_kernels[k].flags & LN_KERNEL_BYTES) && can_run(&ln_kernels[k]));
+    if (bytes && bytes_fused == 0 && !is_filtered()) printf("FAIL no map of 8-bit results was fused\n"), failures++;
     if (sums_fused == 0 && !is_filtered()) printf("FAIL no kernel adds a quantized residual\n"), failures++;
     printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;

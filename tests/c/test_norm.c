@@ -4,11 +4,12 @@
 
 static const int dtypes[] = {LINNET_F32, LINNET_F16, LINNET_BF16};
 
-static void softmax(int dtype, int length, bool logarithm, bool channels_last) {
-    ln_softmax_attributes a = {.axis = channels_last ? 1 : -1, .log = logarithm};
+/* across: how many lines of an axis with a stride lie beside each other; 0: the axis has stride 1. */
+static void softmax(int dtype, int length, bool logarithm, bool channels_last, int across) {
+    ln_softmax_attributes a = {.axis = channels_last || across ? 1 : -1, .log = logarithm};
     char name[96];
-    snprintf(name, sizeof name, "softmax %s %d%s%s", linnet_dtype_name(dtype), length, logarithm ? " log" : "",
-             channels_last ? " channels last" : "");
+    snprintf(name, sizeof name, "softmax %s %d%s%s, across %d", linnet_dtype_name(dtype), length,
+             logarithm ? " log" : "", channels_last ? " channels last" : "", across);
     test_case t = {.name = name,
                    .op = LN_OP_SOFTMAX,
                    .attributes = &a,
@@ -19,6 +20,7 @@ static void softmax(int dtype, int length, bool logarithm, bool channels_last) {
                    .expect = "softmax_lines"};
     t.inputs[0] = channels_last ? TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, length, 3)
                                 : TENSOR(dtype, LN_LAYOUT_DENSE, 3, 2, length);
+    if (across) t.inputs[0] = TENSOR(dtype, LN_LAYOUT_DENSE, 2, length, across);
     compare(&t);
 }
 
@@ -83,10 +85,12 @@ int main(int argc, char **argv) {
     static const int lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 100, 997, 5003};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         for (int d = 0; d < 3; d++) {
-            for (int variant = 0; variant < 4; variant++) softmax(dtypes[d], lengths[i], variant & 1, variant & 2);
+            for (int variant = 0; variant < 4; variant++) softmax(dtypes[d], lengths[i], variant & 1, variant & 2, 0);
             layer_norm(dtypes[d], lengths[i], i % 2, i % 3, i % 4 == 0);
             group_norm(dtypes[d], 6, i % 2 ? 0 : 3, lengths[i]);
         }
+        for (int across = 4; across < 150 && lengths[i] < 2000; across += 1 + random_below(60))
+            softmax(LINNET_F32, lengths[i], across & 1, false, across);
         if (lengths[i] < 200) batch_norm(lengths[i], 13, i % 2), batch_norm(lengths[i], 13, !(i % 2));
     }
     return report("norm");

@@ -22,6 +22,7 @@ typedef struct ln_gemm_tile {
     int64_t a_step; /* floats: elements of A from one k to the next: 1, or the row length of a transposed matrix */
     const void *b;
     int64_t b_step; /* floats: bytes from one k to the next: width elements in a panel, more in an unpacked matrix */
+    int64_t ahead;  /* x86, floats: bytes from b to what the next tile reads, which is fetched into L2; 0: nothing */
     void *c;
     int64_t ldc;
     int64_t columns;
@@ -59,7 +60,8 @@ typedef void (*ln_gemm_row)(const ln_gemm_tile *tile, int64_t panel_bytes);
 typedef void (*ln_gemm_store_tile)(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t rows,
                                    int64_t width, int64_t n, void *y, int64_t y_stride);
 
-/* The same, with a residual that has the strides of y: the sums become f32, `sum` adds to them and quantizes. */
+/* The same, with a residual that has the strides of y, if there is any: the sums become f32, or the 8-bit integers of
+ * the op's own result, `sum` adds to them and quantizes. */
 typedef void (*ln_gemm_store_sum)(const ln_requant *r, const ln_quantized_sum *sum, int64_t channel,
                                   const int32_t *sums, int64_t rows, int64_t width, int64_t n, const void *residual,
                                   void *y, int64_t y_stride);

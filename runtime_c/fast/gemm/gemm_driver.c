@@ -136,7 +136,7 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     const int64_t n = tile->columns, channel = p->column + at;
     int64_t to = (p->row + block->first) * stride + channel * y_size;
     char *y = b->outputs[0];
-    const char *residual = g->c.sum != NULL ? b->inputs[g->c.sum->input] : NULL;
+    const char *residual = g->c.sum != NULL && g->c.sum->input != 0 ? b->inputs[g->c.sum->input] : NULL;
     tile->columns = tile->ldc = width;
     tile->a = block->rows;
     tile->row_sum = block->sums;
@@ -145,9 +145,10 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
         tile->tiles = ln_max(1, ln_min(left / height, set->tiles));
         const int64_t rows = height * tile->tiles;
         kernels[height](tile);
-        if (residual != NULL)
+        if (g->c.sum != NULL)
             set->store_sum(&g->c.requant, g->c.sum, channel, tile->c, rows, width, n,
-                           residual + to * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to, stride);
+                           residual == NULL ? NULL : residual + to * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to,
+                           stride);
         else
             set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y + to, stride);
         tile->a += rows * block->segments;
@@ -224,6 +225,7 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
                 tile.a = block->rows + done * block->segments;
                 tile.c = to.c + part * g->c.part_bytes + (done * to.ldc + at - column) * c_size;
                 if (g->c.residual != 0) tile.residual = residual_at(g, b, tile.c);
+                tile.ahead = done == 0 && !g->b.as_is && g->b.panel_dtype == set->b_dtype ? g->b.panel_bytes : 0;
                 tile.row_sum = block->sums == NULL || g->b.parts > 1 ? NULL : block->sums + done;
                 kernels[n](&tile);
                 done += n;

@@ -103,6 +103,7 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
             rows[r] = inside ? s->x + (z * d->x.s[0] + y * d->x.s[1] + c) * size : s->line;
             steps[r] = inside ? d->x.s[2] * size : 0;
         }
+        const int64_t bytes = n * size;
         for (int64_t ix = first; ix < first + columns; ix++, to += d->block) {
             if (ix < 0 || ix >= w->in[2]) {
                 for (int64_t i = 0; i < n; i += VF_WIDTH) vi_store(to + i, vi_set1(d->lane_padding));
@@ -111,15 +112,15 @@ static LN_ALWAYS_INLINE void dwl_mix(const dwl_span *s, const int size, int64_t 
             const char *p[DWL_GROUP];
             LN_UNROLL
             for (int r = 0; r < DWL_GROUP; r++) p[r] = rows[r] + ix * steps[r];
-            const int64_t bytes = n * size, left = end - ix * d->x.s[2] * size;
-            for (int64_t at = 0; at < bytes; at += DWL_MIX * size) {
+            const int64_t left = end - ix * d->x.s[2] * size;
+            int64_t at = 0;
+            for (; at < bytes && at + DWL_MIX * size <= left; at += DWL_MIX * size)
+                dwl_mix_some(size, p, at, flip, to + at / size);
+            if (at < bytes) { /* the last of the row, which nothing may be read behind */
                 char last[DWL_GROUP][DWL_MIX * 2];
-                int64_t from = at;
-                if (at + DWL_MIX * size > left) { /* the last of the row, which nothing may be read behind */
-                    for (int r = 0; r < DWL_GROUP; r++) p[r] = memcpy(last[r], p[r] + at, (size_t)(left - at));
-                    from = 0;
-                }
-                dwl_mix_some(size, p, from, flip, to + at / size);
+                LN_UNROLL
+                for (int r = 0; r < DWL_GROUP; r++) p[r] = memcpy(last[r], p[r] + at, (size_t)(left - at));
+                dwl_mix_some(size, p, 0, flip, to + at / size);
             }
         }
     }
@@ -143,6 +144,7 @@ typedef struct dwl_tile {
     int64_t padded, second;                /* of taps: from tap to tap, and to those of the second row */
     const float *scale;                    /* of whole sums that become f32, which takes the least code here */
     const ln_requant *requant;             /* otherwise; NULL: sums are stored */
+    bool bytes;                            /* 8-bit results of whole sums */
     int64_t channel;
     const int32_t *high; /* sums over the high bytes of weights, if these are over the low ones */
     int64_t high_pixel, high_row;
@@ -151,12 +153,14 @@ typedef struct dwl_tile {
 } dwl_tile;
 
 /* Stores the sums of a tile, or converts them first. */
-static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pixels) {
+static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pixels, int64_t from) {
     const ln_requant *r = t->requant;
+    char *const out = t->out + from * t->out_pixel;
+    const int32_t *high = t->high == NULL ? NULL : t->high + from * t->high_pixel;
     if (r == NULL) {
         for (int row = 0; row < rows; row++)
             for (int p = 0; p < pixels; p++, sums += VF_WIDTH)
-                vi_store((int32_t *)(void *)(t->out + row * t->out_row + p * t->out_pixel), vi_load(sums));
+                vi_store((int32_t *)(void *)(out + row * t->out_row + p * t->out_pixel), vi_load(sums));
         return;
     }
     const vf scale = vf_load(r->scale + t->channel);
@@ -164,10 +168,9 @@ static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pix
     const vi zero = vi_set1(r->y_zero);
     for (int row = 0; row < rows; row++)
         for (int p = 0; p < pixels; p++, sums += VF_WIDTH) {
-            char *to = t->out + row * t->out_row + p * t->out_pixel;
-            vf v = t->high == NULL
-                       ? vf_from_vi(vi_load(sums))
-                       : vf_from_parts(vi_load(t->high + row * t->high_row + p * t->high_pixel), vi_load(sums));
+            char *to = out + row * t->out_row + p * t->out_pixel;
+            vf v = high == NULL ? vf_from_vi(vi_load(sums))
+                                : vf_from_parts(vi_load(high + row * t->high_row + p * t->high_pixel), vi_load(sums));
             v = vf_mul(v, scale);
             if (r->output_dtype == LINNET_F32)
                 vf_store((float *)(void *)to, v);
@@ -176,14 +179,34 @@ static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pix
         }
 }
 
-/* Computes P pixels of R rows for the channels of a vector. */
-static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const dwl_tile *t) {
+#if DWL_GROUP == 4
+/* Stores four pixels as bytes. Only the upper limit is needed: what is below the range of an integer becomes the least
+ * integer, which saturates. */
+static LN_ALWAYS_INLINE void dwl_store_bytes(const vi *sum, vf scale, vf most, vi zero, vi sign, char *out,
+                                             int64_t pixel) {
+    const vi order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    vi q[DWL_PIXELS];
+    LN_UNROLL
+    for (int p = 0; p < DWL_PIXELS; p++) q[p] = vi_from_vf(vf_min(vf_mul(vf_from_vi(sum[p]), scale), most));
+    const vi low = _mm512_adds_epi16(_mm512_packs_epi32(q[0], q[1]), zero);
+    const vi high = _mm512_adds_epi16(_mm512_packs_epi32(q[2], q[3]), zero);
+    const vi v = vi_xor(_mm512_permutexvar_epi32(order, _mm512_packs_epi16(low, high)), sign);
+    dwl_store((int32_t *)(void *)out, _mm512_castsi512_si128(v));
+    dwl_store((int32_t *)(void *)(out + pixel), _mm512_extracti32x4_epi32(v, 1));
+    dwl_store((int32_t *)(void *)(out + 2 * pixel), _mm512_extracti32x4_epi32(v, 2));
+    dwl_store((int32_t *)(void *)(out + 3 * pixel), _mm512_extracti32x4_epi32(v, 3));
+}
+#endif
+
+/* Computes P pixels of R rows from pixel `from` on, for the channels of a vector. */
+static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const dwl_tile *t, int64_t from) {
     vi sum[2][DWL_PIXELS];
     const int32_t *w = t->taps;
+    char *const out = t->out + from * t->out_pixel;
     LN_UNROLL
     for (int p = 0; p < P; p++) sum[0][p] = sum[1][p] = vi_load(t->bias);
     for (int64_t g = 0; g < t->groups; g++) {
-        const int32_t *in = t->in + g * t->group;
+        const int32_t *in = t->in + g * t->group + from * t->pixel;
         for (int64_t kx = 0; kx < t->nx; kx++, in += t->tap, w += t->padded) {
             const vi first = vi_load(w), second = R == 2 ? vi_load(w + t->second) : first;
             LN_UNROLL
@@ -198,36 +221,51 @@ static LN_ALWAYS_INLINE void dwl_block(const int P, const int R, const dwl_tile 
         const vf scale = vf_load(t->scale);
         LN_UNROLL
         for (int p = 0; p < P; p++) {
-            float *to = (float *)(void *)(t->out + p * t->out_pixel);
+            float *to = (float *)(void *)(out + p * t->out_pixel);
             vf_store(to, vf_mul(vf_from_vi(sum[0][p]), scale));
             if (R == 2) vf_store(to + t->out_row / 4, vf_mul(vf_from_vi(sum[1][p]), scale));
         }
         return;
     }
+#if DWL_GROUP == 4
+    if (P == DWL_PIXELS && t->bytes) {
+        const ln_requant *r = t->requant;
+        const int turn = r->output_dtype == LINNET_U8 ? 128 : 0; /* u8 is i8 with another sign bit */
+        const vf scale = vf_load(r->scale + t->channel), most = vf_set1((float)(r->high - r->y_zero));
+        const vi zero = _mm512_set1_epi16((int16_t)(r->y_zero - turn)), sign = _mm512_set1_epi8((char)turn);
+        dwl_store_bytes(sum[0], scale, most, zero, sign, out, t->out_pixel);
+        if (R == 2) dwl_store_bytes(sum[1], scale, most, zero, sign, out + t->out_row, t->out_pixel);
+        return;
+    }
+#endif
     int32_t sums[2 * DWL_PIXELS * VF_WIDTH];
     LN_UNROLL
     for (int p = 0; p < P; p++) {
         vi_store(sums + p * VF_WIDTH, sum[0][p]);
         if (R == 2) vi_store(sums + (P + p) * VF_WIDTH, sum[1][p]);
     }
-    dwl_finish(t, sums, R, P);
+    dwl_finish(t, sums, R, P, from);
 }
 
-static void dwl_single(const dwl_tile *t) { dwl_block(1, 1, t); }
-static void dwl_single_pair(const dwl_tile *t) { dwl_block(1, 2, t); }
-static void dwl_pixels(const dwl_tile *t) { dwl_block(DWL_PIXELS, 1, t); }
-static void dwl_pixels_pair(const dwl_tile *t) { dwl_block(DWL_PIXELS, 2, t); }
+/* The last block of pixels overlaps the one before it. */
+#define DWL_TILE(name, P, R)                                                                                           \
+    static void name(const dwl_tile *t, int64_t pixels) {                                                              \
+        for (int64_t p = 0; p < pixels; p += P) dwl_block(P, R, t, ln_min(p, pixels - P));                             \
+    }
+DWL_TILE(dwl_single, 1, 1)
+DWL_TILE(dwl_single_pair, 1, 2)
+DWL_TILE(dwl_pixels, DWL_PIXELS, 1)
+DWL_TILE(dwl_pixels_pair, DWL_PIXELS, 2)
 
 /* Computes output pixels [ox, ox + pixels) of channels [c, c + n) from mixed rows. */
 static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights, int64_t ox, int64_t pixels, int64_t c,
                          int64_t n, int64_t columns) {
-    static void (*const blocks[])(const dwl_tile *) = {dwl_single, dwl_single_pair, dwl_pixels, dwl_pixels_pair};
+    static void (*const tiles[])(const dwl_tile *, int64_t) = {dwl_single, dwl_single_pair, dwl_pixels,
+                                                               dwl_pixels_pair};
     const ln_depthwise *d = s->d;
     const ln_window *w = &d->window;
     const int64_t groups = w->kernel[0] * d->per_plane, width = d->block, row_taps = groups * w->kernel[2] * d->padded;
-    const bool whole = pixels >= DWL_PIXELS;
-    const int64_t step = whole ? DWL_PIXELS : 1;
-    void (*const block)(const dwl_tile *) = blocks[2 * whole + s->rows - 1];
+    void (*const tile)(const dwl_tile *, int64_t) = tiles[2 * (pixels >= DWL_PIXELS) + s->rows - 1];
     for (int part = 0; part < d->parts; part++) {
         const bool finished = d->finished && part == d->parts - 1;
         const int64_t size = finished ? (int64_t)ln_dtype_size(d->requant.output_dtype) : 4;
@@ -235,31 +273,30 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
             /* The last vector overlaps the one before it. If it is the only one, each pixel overwrites the lanes that
              * the one before it had too many. */
             const int64_t at = ln_max(0, ln_min(i, n - VF_WIDTH)), channel = c + at;
-            for (int64_t p = 0; p < pixels; p += step) {
-                const int64_t from = ln_min(p, pixels - step), at_pixel = ox + from; /* the last block overlaps too */
-                block(&(dwl_tile){.in = s->lanes + from * w->stride[2] * width + at,
-                                  .taps = (const int32_t *)weights->taps + part * d->rows * row_taps + channel,
-                                  .bias = (const int32_t *)weights->bias + part * d->padded + channel,
-                                  .groups = groups,
-                                  .group = columns * width,
-                                  .nx = w->kernel[2],
-                                  .tap = w->dilation[2] * width,
-                                  .pixel = w->stride[2] * width,
-                                  .padded = d->padded,
-                                  .second = row_taps,
-                                  .scale = finished && part == 0 && d->requant.output_dtype == LINNET_F32
-                                               ? d->requant.scale + channel
-                                               : NULL,
-                                  .requant = finished ? &d->requant : NULL,
-                                  .channel = channel,
-                                  .high = part == 0 ? NULL : s->sums + d->row + at_pixel * d->channels + channel,
-                                  .high_pixel = d->channels,
-                                  .high_row = d->parts * d->row,
-                                  .out = (char *)(s->sums + (d->parts - 1 - part) * d->row) +
-                                         (at_pixel * d->channels + channel) * size,
-                                  .out_pixel = d->channels * size,
-                                  .out_row = d->parts * d->row * 4});
-            }
+            tile(&(dwl_tile){.in = s->lanes + at,
+                             .taps = (const int32_t *)weights->taps + part * d->rows * row_taps + channel,
+                             .bias = (const int32_t *)weights->bias + part * d->padded + channel,
+                             .groups = groups,
+                             .group = columns * width,
+                             .nx = w->kernel[2],
+                             .tap = w->dilation[2] * width,
+                             .pixel = w->stride[2] * width,
+                             .padded = d->padded,
+                             .second = row_taps,
+                             .scale = finished && part == 0 && d->requant.output_dtype == LINNET_F32
+                                          ? d->requant.scale + channel
+                                          : NULL,
+                             .requant = finished ? &d->requant : NULL,
+                             .bytes = finished && part == 0 && size == 1,
+                             .channel = channel,
+                             .high = part == 0 ? NULL : s->sums + d->row + ox * d->channels + channel,
+                             .high_pixel = d->channels,
+                             .high_row = d->parts * d->row,
+                             .out = (char *)(s->sums + (d->parts - 1 - part) * d->row) +
+                                    (ox * d->channels + channel) * size,
+                             .out_pixel = d->channels * size,
+                             .out_row = d->parts * d->row * 4},
+                 pixels);
         }
     }
 }

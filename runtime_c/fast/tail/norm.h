@@ -5,9 +5,13 @@
 
 #include "kernel/kernel.h"
 
-/* Lines along one axis of stride 1. The other dimensions enumerate the lines. */
+enum { LN_SOFTMAX_COLUMNS = 64 }; /* lines beside each other that a work item has */
+
+/* Lines along one axis of stride 1. The other dimensions enumerate the lines. With `across`, the axis has other
+ * strides, and that many lines lie beside each other. */
 typedef struct ln_lines {
     int64_t length;
+    int64_t across, x_step, y_step;
     int n_dims;
     int64_t dims[LN_MAX_RANK], x_strides[LN_MAX_RANK], y_strides[LN_MAX_RANK];
 } ln_lines;

@@ -1,6 +1,7 @@
 /* norm_plan.c - decides which softmax and normalisation calls the SIMD kernels support, and their sizes.
  * The loops are in fast/tail/softmax.inc.c and fast/tail/norm.inc.c. */
 #include "fast/tail/norm.h"
+#include "kernel/common/lane_sum.h"
 
 #include <math.h>
 
@@ -22,11 +23,21 @@ void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y
     }
 }
 
+/* The dimension along which lines of a strided axis lie beside each other; -1 if there is none. */
+static int beside(const ln_call *call, int axis) {
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    if (x->dtype != LINNET_F32 || x->dims[axis] > LN_LANE_BLOCK) return -1;
+    for (int i = 0; i < x->rank; i++)
+        if (i != axis && x->dims[i] >= 4 && x->strides[i] == 1 && y->strides[i] == 1) return i;
+    return -1;
+}
+
 bool ln_softmax_can(const ln_call *call) {
     const ln_softmax_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int axis = ln_axis(a->axis, x->rank);
-    return keeps_dtype(call) && (x->dims[axis] == 1 || (x->strides[axis] == 1 && y->strides[axis] == 1));
+    return keeps_dtype(call) &&
+           (x->dims[axis] == 1 || (x->strides[axis] == 1 && y->strides[axis] == 1) || beside(call, axis) >= 0);
 }
 
 linnet_status ln_softmax_configure(ln_call *call) {
@@ -37,14 +48,19 @@ linnet_status ln_softmax_configure(ln_call *call) {
     int axis = ln_axis(a->axis, x->rank);
     lines->length = x->dims[axis];
     call->work[0] = lines->length > 0 ? 1 : 0;
+    const bool adjacent = x->dims[axis] == 1 || (x->strides[axis] == 1 && y->strides[axis] == 1);
+    const int side = adjacent ? -1 : beside(call, axis);
+    lines->x_step = x->strides[axis], lines->y_step = y->strides[axis];
+    if (side >= 0) lines->across = x->dims[side];
     for (int i = 0; i < x->rank; i++) {
-        if (i == axis) continue;
+        if (i == axis || i == side) continue;
         lines->dims[lines->n_dims] = x->dims[i];
         lines->x_strides[lines->n_dims] = x->strides[i];
         lines->y_strides[lines->n_dims++] = y->strides[i];
         call->work[0] *= x->dims[i];
     }
-    call->grain = ln_max(1, 4096 / ln_max(1, lines->length));
+    if (side >= 0) call->work[0] *= ln_ceil_div(lines->across, LN_SOFTMAX_COLUMNS);
+    call->grain = ln_max(1, 4096 / ln_max(1, lines->length * (side >= 0 ? LN_SOFTMAX_COLUMNS : 1)));
     call->flops = (uint64_t)(5 * ln_count(x));
     line_scratch(call, lines->length);
     return LINNET_OK;

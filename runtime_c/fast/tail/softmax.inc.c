@@ -64,6 +64,37 @@ static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
     }
 }
 
+/* Lines beside each other, a vector of them at a time. Each has 16 lanes, as in softmax_line. */
+static void softmax_columns(const ln_lines *p, const float *x, int64_t count, bool logarithm, float *y) {
+    for (int64_t at = 0; at < count; at += VF_WIDTH, x += VF_WIDTH, y += VF_WIDTH) {
+        const int n = (int)ln_min(VF_WIDTH, count - at);
+        vf top = vf_set1(-INFINITY), lanes[LN_LANES], less = vf_zero(), factor = vf_set1(1.0f);
+        for (int64_t i = 0; i < p->length; i++) top = vf_max(top, vf_load_partial(x + i * p->x_step, n));
+        for (int i = 0; i < LN_LANES; i++) lanes[i] = vf_zero();
+        for (int64_t i = 0; i < p->length; i++) {
+            const vf e = exp_not_positive(vf_sub(vf_load_partial(x + i * p->x_step, n), top));
+            if (!logarithm) vf_store_partial(y + i * p->y_step, n, e);
+            lanes[i & (LN_LANES - 1)] = vf_add(lanes[i & (LN_LANES - 1)], e);
+        }
+        for (int half = LN_LANES / 2; half > 0; half /= 2)
+            for (int i = 0; i < half; i++) lanes[i] = vf_add(lanes[i], lanes[i + half]);
+        if (logarithm) {
+            float sums[VF_WIDTH];
+            vf_store(sums, lanes[0]);
+            for (int i = 0; i < VF_WIDTH; i++) sums[i] = ln_log_f(sums[i]);
+            less = vf_load(sums);
+        } else {
+            factor = vf_div(factor, lanes[0]), top = vf_zero();
+        }
+        const float *from = logarithm ? x : y;
+        const int64_t step = logarithm ? p->x_step : p->y_step;
+        for (int64_t i = 0; i < p->length; i++) {
+            const vf v = vf_sub(vf_sub(vf_load_partial(from + i * step, n), top), less);
+            vf_store_partial(y + i * p->y_step, n, vf_mul(v, factor));
+        }
+    }
+}
+
 static linnet_status softmax_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                  int thread) {
     (void)phase;
@@ -71,10 +102,16 @@ static linnet_status softmax_run(const ln_call *call, const ln_buffers *b, int p
     int dtype = call->inputs[0].dtype;
     bool logarithm = ((const ln_softmax_attributes *)call->attributes)->log != 0;
     float *scratch = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
+    const int64_t blocks = ln_max(1, ln_ceil_div(lines->across, LN_SOFTMAX_COLUMNS));
     for (int64_t item = begin; item < end; item++) {
         int64_t in, out;
-        ln_line_offsets(lines, item, &in, &out);
-        if (dtype == LINNET_F32) {
+        ln_line_offsets(lines, item / blocks, &in, &out);
+        if (lines->across != 0) {
+            const int64_t first = item % blocks * LN_SOFTMAX_COLUMNS;
+            softmax_columns(lines, (const float *)b->inputs[0] + in + first,
+                            ln_min(LN_SOFTMAX_COLUMNS, lines->across - first), logarithm,
+                            (float *)b->outputs[0] + out + first);
+        } else if (dtype == LINNET_F32) {
             softmax_line((const float *)b->inputs[0] + in, lines->length, logarithm, (float *)b->outputs[0] + out);
         } else {
             any_widen(dtype, b->inputs[0], in, lines->length, scratch);

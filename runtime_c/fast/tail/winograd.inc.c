@@ -165,6 +165,8 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
     const void *rows[LN_GEMM_MAX_ROWS];
     ln_gemm_tile tile = {
         .taps = 1, .kc = channels, .a_step = 1, .ldc = columns, .init = zeros, .low = -INFINITY, .high = INFINITY};
+    /* From the last panel of a product to the first one of the next. */
+    const int64_t to_next = p->matrix_bytes - (ln_ceil_div(columns, set->width) - 1) * p->panel_bytes;
     for (int64_t i = 0; i < p->products; i++, weights += p->matrix_bytes, in += p->in_step, out += p->out_step) {
         for (int64_t done = 0, n; done < count && set->strip != NULL; done += n) {
             n = ln_gemm_tile_rows(set, count - done);
@@ -187,6 +189,7 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
                 n = ln_gemm_tile_rows(set, count - done);
                 for (int64_t r = 0; r < n; r++) rows[r] = in + (done + r) * channels;
                 tile.a = rows;
+                tile.ahead = done > 0 ? 0 : at + set->width < first + columns ? p->panel_bytes : to_next;
                 tile.c = out + done * columns + at - first;
                 kernels[n](&tile);
             }
