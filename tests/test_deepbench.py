@@ -1,5 +1,5 @@
-"""The table of DeepBench's problems and the program that times them: problems are graphs of the right shapes, and the figures that
-are printed follow from the time."""
+"""The table of DeepBench's problems and the program that times them: problems are graphs of the right shapes, and the figures
+that are printed follow from the time."""
 
 from __future__ import annotations
 
