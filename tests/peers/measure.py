@@ -145,11 +145,16 @@ def interleave(
     and if a case gets too small a share of the processor three times in a row."""
     if not busy:
         load.refuse(others())
-    for case in cases:  # not measured: writes bytecode, fills the page cache, finds what fails
-        _measured(case, 0.0, True, work, others)
+    tried: dict[tuple[str, str], str] = {}
+    for case in cases:  # not measured: writes bytecode, fills the page cache, finds what fails with any number of threads
+        key = case.network, case.engine
+        if key not in tried:
+            _measured(case, 0.0, True, work, others)
+            case.rounds.clear()
+            tried[key] = case.error
+        case.error = case.error or tried[key]
         if case.error:
             say(f"{case}: {case.error}")
-        case.rounds.clear()
     for number in range(rounds):
         for case in cases:
             _measured(case, seconds, busy, work, others)
