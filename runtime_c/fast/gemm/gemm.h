@@ -109,8 +109,10 @@ static inline int64_t ln_gemm_width(const ln_gemm_set *set, int64_t left) {
 static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
     int64_t n = ln_min(left, set->rows);
     while (set->full != NULL ? set->full[n] == NULL : (n & (n - 1)) != 0) n--;
-    /* A single row takes as long as four, because it has too few sums to hide the latency of the additions. */
-    return set->rows > 8 && n > 4 && left - n == 1 ? left / 2 : n;
+    /* One row or two take as long as four, because they have too few sums to hide the latency of the additions. */
+    if (set->rows <= 8 || n <= 4) return n;
+    const bool halves = left - n == 1 || (left - n == 2 && n == set->rows && set->full[left / 2] != NULL);
+    return halves ? left / 2 : n;
 }
 
 /* Portable helpers for every ISA. */
