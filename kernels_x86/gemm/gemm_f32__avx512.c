@@ -27,7 +27,6 @@
 const ln_gemm_set ln_gemm_f32__avx512 = {.a_dtype = LINNET_F32,
                                          .b_dtype = LINNET_F32,
                                          .c_dtype = LINNET_F32,
-                                         .halves = true,
                                          .rows = MAX_ROWS,
                                          .width = 2 * VEC_LANES,
                                          .adds = true,

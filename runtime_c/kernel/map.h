@@ -36,6 +36,9 @@ struct ln_epilogue {
     /* The call's input that is added to the result before the limits, f32 and as large as the result, if the map does
      * nothing else; 0: none. A kernel may do this in registers. */
     int residual;
+    /* The same map to f16 or bf16, and the residual has this type, too. ln_epilogue_apply does it in one pass. */
+    bool half_sum;
+    int half_added;       /* the call's input that is added; 0: none */
     ln_quantized_sum sum; /* after ln_epilogue_prepare; a kernel may do this in registers */
     float low, high;      /* -INFINITY or INFINITY where there is no limit */
     void *program;        /* compiled by ln_epilogue_prepare */

@@ -14,10 +14,14 @@ enum {
     BLOCK_LOAD_U8,
     BLOCK_LOAD_I16,
     BLOCK_LOAD_U16,
+    BLOCK_LOAD_F16,
+    BLOCK_LOAD_BF16,
     BLOCK_DEQUANTIZE,
     BLOCK_QUANTIZE,
     BLOCK_STORE_8,
     BLOCK_STORE_16,
+    BLOCK_STORE_F16,
+    BLOCK_STORE_BF16,
     BLOCK_SELECT,
     BLOCK_FIXED,
     BLOCK_ABS,
@@ -129,6 +133,10 @@ typedef struct map_block {
 #define CHOOSE(k, v, ...) v = vi_select(vi_eq(v, vi_zero()), AT(pc, k), AT(pb, k));
 #define LOAD_I16(k, v, p) v = vi_load_i16(p + (k) * VF_WIDTH);
 #define LOAD_U16(k, v, p) v = vi_load_u16(p + (k) * VF_WIDTH);
+#define LOAD_F16(k, v, p) v = I(vf_load_f16(p + (k) * VF_WIDTH));
+#define LOAD_BF16(k, v, p) v = I(vf_load_bf16(p + (k) * VF_WIDTH));
+#define STORE_F16(k, v, p) vf_store_f16(p + (k) * VF_WIDTH, F(v));
+#define STORE_BF16(k, v, p) vf_store_bf16(p + (k) * VF_WIDTH, F(v));
 #define WIDEN_BYTES(widen, p)                                                                                          \
     widen(p, &v0, &v1, &v2, &v3);                                                                                      \
     widen((p) + 4 * VF_WIDTH, &v4, &v5, &v6, &v7);                                                                     \
@@ -192,6 +200,10 @@ static void map_blocks(const map_block *blocks, int n) {
             case BLOCK_LOAD_U8: WIDEN_BYTES(vi_widen_u8, (const uint8_t *)q->p + at) break;
             case BLOCK_LOAD_I16: EACH(LOAD_I16, (const int16_t *)(const void *)q->p + at) break;
             case BLOCK_LOAD_U16: EACH(LOAD_U16, (const uint16_t *)(const void *)q->p + at) break;
+            case BLOCK_LOAD_F16: EACH(LOAD_F16, (const uint16_t *)(const void *)q->p + at) break;
+            case BLOCK_LOAD_BF16: EACH(LOAD_BF16, (const uint16_t *)(const void *)q->p + at) break;
+            case BLOCK_STORE_F16: EACH(STORE_F16, (uint16_t *)(uintptr_t)q->p + at) break;
+            case BLOCK_STORE_BF16: EACH(STORE_BF16, (uint16_t *)(uintptr_t)q->p + at) break;
             case BLOCK_DEQUANTIZE: {
                 const vi zero = vi_set1(s->zero);
                 const vf scale = vf_set1(s->scale);
@@ -259,8 +271,8 @@ static int map_block_kind(const ln_map_step *s) {
     return s->type == LINNET_F32 ? floats[s->code] : s->type == LINNET_I32 ? integers[s->code] : BLOCK_NONE;
 }
 
-static bool map_run_stores(const map_run_step *q) { return q->kind == BLOCK_STORE_8 || q->kind == BLOCK_STORE_16; }
-static bool map_run_loads(const map_run_step *q) { return q->kind >= BLOCK_LOAD_I8 && q->kind <= BLOCK_LOAD_U16; }
+static bool map_run_stores(const map_run_step *q) { return q->kind >= BLOCK_STORE_8 && q->kind <= BLOCK_STORE_BF16; }
+static bool map_run_loads(const map_run_step *q) { return q->kind >= BLOCK_LOAD_I8 && q->kind <= BLOCK_LOAD_BF16; }
 
 /* Does the last elements of the strip, which fill no block. */
 static void map_run_rest(const map_run_step *q, int whole, int rest) {
@@ -299,7 +311,8 @@ static void map_run_flush(map_run *run) {
             q->same = false;
         }
         if (!loads && (held == NULL || q->a != held)) *to++ = (map_block){.kind = BLOCK_FETCH, .p = q->a};
-        if (stores && (s->code == LN_MAP_STORE_QUANTIZED || s->type == LINNET_F32))
+        const bool half = ln_is_half(q->dtype);
+        if (stores && !half && (s->code == LN_MAP_STORE_QUANTIZED || s->type == LINNET_F32))
             *to++ = (map_block){.kind = BLOCK_QUANTIZE,
                                 .step = s->code == LN_MAP_STORE_QUANTIZED ? s : LN_SIMD_NAME(cut)(q->dtype)};
         *to++ = (map_block){.kind = q->kind + (binary && q->same ? 1 : 0),
@@ -310,7 +323,7 @@ static void map_run_flush(map_run *run) {
                             .q = q->c};
         if (loads && s->code == LN_MAP_LOAD_DEQUANTIZED)
             *to++ = (map_block){.kind = BLOCK_DEQUANTIZE, .step = s};
-        else if (loads && s->type == LINNET_F32)
+        else if (loads && s->type == LINNET_F32 && !half)
             *to++ = (map_block){.kind = BLOCK_TO_FLOAT, .step = s};
         held = stores ? NULL : q->y;
         if (stores) continue;
@@ -350,16 +363,22 @@ static bool map_run_arithmetic(map_run *run, const ln_map_step *s, char **regist
 
 /* Adds a load from or a store to contiguous memory to the run. Returns false if blocks cannot do it. */
 static bool map_run_memory(map_run *run, const ln_map_step *s, const ln_map_view *v, char *memory, char *register_) {
-    static const uint8_t kinds[] = {[LINNET_I8] = BLOCK_LOAD_I8,
-                                    [LINNET_U8] = BLOCK_LOAD_U8,
-                                    [LINNET_I16] = BLOCK_LOAD_I16,
-                                    [LINNET_U16] = BLOCK_LOAD_U16};
+    static const uint8_t kinds[] = {[LINNET_I8] = BLOCK_LOAD_I8,   [LINNET_U8] = BLOCK_LOAD_U8,
+                                    [LINNET_I16] = BLOCK_LOAD_I16, [LINNET_U16] = BLOCK_LOAD_U16,
+                                    [LINNET_F16] = BLOCK_LOAD_F16, [LINNET_BF16] = BLOCK_LOAD_BF16};
     const bool small = v->dtype < sizeof kinds && kinds[v->dtype] != 0, byte = ln_dtype_size(v->dtype) == 1;
     const bool stores = s->code == LN_MAP_STORE || s->code == LN_MAP_STORE_QUANTIZED;
     if (run->whole == 0 || !small || v->rank != 1 || v->strides[0] != 1 || v->iota) return false;
-    if (s->type != LINNET_F32 && s->type != LINNET_I32) return false;
-    if (stores && s->type == LINNET_F32 && s->code == LN_MAP_STORE && !byte) return false;
-    map_run_step *q = map_run_add(run, s, !stores ? kinds[v->dtype] : byte ? BLOCK_STORE_8 : BLOCK_STORE_16);
+    const bool half = ln_is_half(v->dtype);
+    if (s->type != LINNET_F32 && (s->type != LINNET_I32 || half)) return false;
+    if (stores && s->type == LINNET_F32 && s->code == LN_MAP_STORE && !byte && !half) return false;
+    if (half && s->code != LN_MAP_LOAD && s->code != LN_MAP_STORE) return false;
+    const int kind = !stores                   ? kinds[v->dtype]
+                     : byte                    ? BLOCK_STORE_8
+                     : v->dtype == LINNET_F16  ? BLOCK_STORE_F16
+                     : v->dtype == LINNET_BF16 ? BLOCK_STORE_BF16
+                                               : BLOCK_STORE_16;
+    map_run_step *q = map_run_add(run, s, kind);
     q->dtype = v->dtype;
     q->a = stores ? register_ : memory;
     q->y = stores ? memory : register_;

@@ -163,9 +163,9 @@ static const ln_tensor *extra(const ln_epilogue *e, const ln_call *call, int64_t
     return &call->inputs[call->n_inputs + e->operand[i]];
 }
 
-/* Whether an operand of the map is an f32 matrix like the result. */
-static bool is_matrix(const ln_tensor *t, const ln_call *call) {
-    return t->dtype == LINNET_F32 && ln_count(t) > 1 && kind_of(t, call->inner) == LN_EPILOGUE_MATRIX;
+/* Whether an operand of the map is a matrix like the result. */
+static bool is_matrix(const ln_tensor *t, int dtype, const ln_call *call) {
+    return t->dtype == dtype && ln_count(t) > 1 && kind_of(t, call->inner) == LN_EPILOGUE_MATRIX;
 }
 
 /* A clamp is a load, then min and max with constants on the right, then a store of f32. A residual may be added to what
@@ -177,8 +177,8 @@ void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
     bool added = false;
     e->low = -INFINITY;
     e->high = INFINITY;
-    e->clamp_only = false;
-    e->residual = 0;
+    e->clamp_only = e->half_sum = false;
+    e->residual = e->half_added = 0;
     for (int64_t k = 0; k < n; k++) {
         const int64_t *in = program + k * LN_MAP_WORDS;
         if (in[1] != LINNET_F32) return;
@@ -186,7 +186,7 @@ void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
         if (in[0] == LN_MAP_LOAD) {
             if (in[2] != e->tile_input) {
                 const ln_tensor *t = extra(e, call, in[2]);
-                if (residual < 0 && is_matrix(t, call))
+                if (residual < 0 && is_matrix(t, output->dtype, call))
                     residual = k;
                 else if (!t->data || ln_count(t) != 1)
                     return;
@@ -198,9 +198,15 @@ void ln_epilogue_describe(ln_epilogue *e, const ln_call *call) {
             continue;
         }
         if (in[0] == LN_MAP_STORE) {
-            const bool limits = in[2] == value && k == n - 1 && output->dtype == LINNET_F32;
-            e->clamp_only = limits && residual < 0;
-            if (limits && added) e->residual = call->n_inputs + e->operand[program[residual * LN_MAP_WORDS + 2]];
+            const bool limits = in[2] == value && k == n - 1;
+            const int other = limits && added ? call->n_inputs + e->operand[program[residual * LN_MAP_WORDS + 2]] : 0;
+            if (output->dtype == LINNET_F32) {
+                e->clamp_only = limits && residual < 0;
+                e->residual = other;
+            } else if (ln_is_half(output->dtype)) {
+                e->half_sum = limits && added == (residual >= 0);
+                e->half_added = other;
+            }
             return;
         }
         if (in[0] == LN_MAP_ADD && !added && residual >= 0 && e->low == -INFINITY && e->high == INFINITY &&

@@ -74,6 +74,10 @@ typedef struct ln_map_isa {
     /* Computes min(max(x, low), high) of rows x columns floats. */
     void (*clamp)(const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows, int64_t columns,
                   float low, float high);
+    /* Computes min(max(x + added, low), high) and stores it as f16 or bf16. `added` has this type and the stride of y;
+     * NULL: nothing is added. It may be the memory of y. */
+    void (*half_sum)(int dtype, const float *x, int64_t x_stride, const uint16_t *added, uint16_t *y, int64_t y_stride,
+                     int64_t rows, int64_t columns, float low, float high);
     /* Stores n floats as contiguous elements of any type. */
     void (*store)(int dtype, const float *x, int n, void *y);
     int lanes; /* floats in a vector */

@@ -125,6 +125,21 @@ static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *
     return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->c.ldc};
 }
 
+/* Computes the tiles of one panel of floats, whose results are stored as f16 or bf16 at once. */
+static void compute_halves(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block,
+                           int64_t at, int64_t width, ln_gemm_tile *tile) {
+    const ln_gemm_product *p = &g->products[block->product];
+    const ln_gemm_ukernel *kernels = width == g->set->width ? g->set->full : g->set->half;
+    const int64_t n = tile->columns;
+    tile->columns = tile->ldc = width;
+    for (int64_t done = 0, height; done < block->count; done += height) {
+        height = ln_gemm_tile_rows(g->set, block->count - done);
+        tile->a = block->rows + done * block->segments;
+        kernels[height](tile);
+        ln_epilogue_apply(call, b, p->row + block->first + done, height, p->column + at, n, tile->c, width);
+    }
+}
+
 /* Computes the tiles of one panel of a product whose tiles are stored at once. */
 static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t at, int64_t width,
                            ln_gemm_tile *tile) {
@@ -163,8 +178,8 @@ static const float *residual_at(const ln_gemm *g, const ln_buffers *b, const voi
     return (const float *)b->inputs[g->c.residual] + ((const float *)c - (const float *)b->outputs[0]);
 }
 
-static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, int64_t columns,
-                    target to, char *scratch) {
+static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
+                    int64_t columns, target to, char *scratch) {
     const ln_gemm_set *set = g->set;
     const ln_gemm_product *p = &g->products[block->product];
     int64_t c_size = (int64_t)ln_dtype_size(set->c_dtype), b_size = (int64_t)ln_dtype_size(set->b_dtype);
@@ -215,7 +230,10 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
         }
         if (g->c.tiled) {
             tile.c = to.c;
-            compute_stored(g, b, block, at, width, &tile);
+            if (g->c.integer)
+                compute_stored(g, b, block, at, width, &tile);
+            else
+                compute_halves(call, g, b, block, at, width, &tile);
             continue;
         }
         const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
@@ -317,7 +335,7 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
                 make_rows(g, b, scratch, &block);
             }
             to = target_of(g, b, &block, column, columns, scratch);
-            compute(g, b, &block, column, columns, to, scratch);
+            compute(call, g, b, &block, column, columns, to, scratch);
         }
         if (g->c.turned)
             finish_turned(call, g, b, &block, column, columns, to, scratch);

@@ -81,7 +81,7 @@ typedef struct ln_gemm_init {
 typedef struct ln_gemm_c {
     int64_t ldc;
     bool direct; /* tiles are written directly to the output */
-    bool tiled;  /* a tile of integer sums is stored as soon as it is computed */
+    bool tiled;  /* a tile of integer sums, or of floats that become f16 or bf16, is stored as soon as it is computed */
     /* The result is computed transposed, from the transposed operands. The rows of "A" are then the columns of the
      * call's b, which are read in place. The few rows of the call's a are packed. The bias is added when the result is
      * transposed back. */

@@ -100,6 +100,10 @@ static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const 
 bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n) {
     problem p;
     if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL) return false;
+    /* f16 and bf16 in short runs are converted slowly. All of x is converted first (passes/storage.c). */
+    const ln_window *w = &p.window;
+    if (!p.transposed && ln_is_half(call->inputs[0].dtype) && w->in_channels / w->group < 8 && ln_window_taps(w) > 1)
+        return false;
     /* Most products of a strided transposed convolution are products with zeros. The call is faster without an
        epilogue, which then runs as a separate map. */
     if (p.transposed && !p.folded && call->epilogue != NULL &&

@@ -112,6 +112,8 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
        is then stored. */
     g->c.direct = to_f32 && !g->c.turned && !folded && (e == NULL || clamp || call->n_extra == 0 || g->c.residual != 0);
     g->c.apply = !to_f32 || (e != NULL && !clamp && g->c.residual == 0);
+    g->c.tiled = ln_is_half(call->outputs[0].dtype) && (e == NULL || e->half_sum) && g->set->strip == NULL &&
+                 !g->c.turned && !folded && !g->c.flat && g->k.chunks == 1;
 }
 
 /* Whether weights of 16 bits may be too large for two signed bytes, whose largest number is 256 * 127 + 127. With 128

@@ -3,6 +3,11 @@
 #ifndef LN_ANY_INC
 #define LN_ANY_INC
 
+/* One instruction converts f16, so that the conversion may be inlined. */
+#if defined(LN_SIMD_AVX2) || defined(LN_SIMD_AVX512)
+#define LN_SIMD_QUICK_F16 1
+#endif
+
 /* Loads n elements of a type other than f32, from element i of p; the other lanes are 0. Not inlined, to keep the
  * library small. */
 static LN_NEVER_INLINE vf any_load_other(int dtype, const void *p, int64_t i, int n) {
@@ -39,11 +44,20 @@ static LN_NEVER_INLINE void any_store_other(int dtype, void *p, int64_t i, int n
 
 /* `single` is a compile-time constant: the dtype is f32. */
 static LN_ALWAYS_INLINE vf any_load(const bool single, int dtype, const void *p, int64_t i, int n) {
+#ifdef LN_SIMD_QUICK_F16
+    if (!single && dtype == LINNET_F16 && n == VF_WIDTH) return vf_load_f16((const uint16_t *)p + i);
+#endif
     if (!single) return any_load_other(dtype, p, i, n);
     return n == VF_WIDTH ? vf_load((const float *)p + i) : vf_load_partial((const float *)p + i, n);
 }
 
 static LN_ALWAYS_INLINE void any_store(const bool single, int dtype, void *p, int64_t i, int n, vf v) {
+#ifdef LN_SIMD_QUICK_F16
+    if (!single && dtype == LINNET_F16 && n == VF_WIDTH) {
+        vf_store_f16((uint16_t *)p + i, v);
+        return;
+    }
+#endif
     if (!single)
         any_store_other(dtype, p, i, n, v);
     else if (n == VF_WIDTH)

@@ -3,12 +3,19 @@
 #include "kernel/common/index.h"
 #include "map/map_epilogue.h"
 
+#include <math.h>
+
 /* Without a map: converts and stores the op's own result. */
 static void store_plain(const ln_call *call, void *output, int64_t row, int64_t rows, int64_t column, int64_t columns,
                         const float *tile, int64_t tile_stride) {
     const ln_tensor *y = &call->outputs[0];
     int64_t all = y->rank > 0 ? y->dims[ln_inner_axis(y)] : 1, size = (int64_t)ln_dtype_size(y->dtype);
     const ln_map_isa *isa = ln_map_isa_for(call->features);
+    if (ln_is_half(y->dtype)) {
+        isa->half_sum(y->dtype, tile, tile_stride, NULL, (uint16_t *)output + row * all + column, all, rows, columns,
+                      -INFINITY, INFINITY);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         const float *from = tile + r * tile_stride;
         char *to = (char *)output + ((row + r) * all + column) * size;
@@ -29,6 +36,12 @@ void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, in
     int64_t origin = row * q->columns + column; /* offset of the tile in any matrix operand */
     if (e->clamp_only) {
         q->isa->clamp(tile, tile_stride, (float *)b->outputs[0] + origin, q->columns, rows, columns, e->low, e->high);
+        return;
+    }
+    if (e->half_sum) {
+        const uint16_t *added = e->half_added == 0 ? NULL : (const uint16_t *)b->inputs[e->half_added] + origin;
+        q->isa->half_sum(call->outputs[0].dtype, tile, tile_stride, added, (uint16_t *)b->outputs[0] + origin,
+                         q->columns, rows, columns, e->low, e->high);
         return;
     }
     ln_map_view views[LN_EPILOGUE_VIEWS];

@@ -83,13 +83,20 @@ linnet_status ln_runs_in_f32(ln_work *w, const ln_work_node *node, bool *wide) {
     if (!ln_is_kernel(node) || !ln_computes_half(w, node)) return LINNET_OK;
     const linnet_status status = ln_node_call(w, node, &w->pool, &call);
     if (status != LINNET_OK) return status;
-    const ln_kernel *direct = ln_node_kernel(w, &call, NULL);
-    if (direct != NULL && !(direct->flags & LN_KERNEL_REFERENCE)) return LINNET_OK;
+    double ns = INFINITY, wide_ns = INFINITY;
+    const ln_kernel *direct = ln_node_kernel(w, &call, &ns);
     ln_tensor *tensors = (ln_tensor *)call.inputs; /* ln_node_call allocated them for this call */
-    for (int i = 0; i < call.n_inputs + call.n_outputs; ++i)
-        if (ln_is_half(tensors[i].dtype)) tensors[i].dtype = LINNET_F32;
-    const ln_kernel *other = ln_node_kernel(w, &call, NULL);
-    *wide = other != NULL && (direct == NULL || !(other->flags & LN_KERNEL_REFERENCE));
+    ln_counts casts = {.work = {0}};
+    for (int i = 0; i < call.n_inputs + call.n_outputs; ++i) {
+        if (!ln_is_half(tensors[i].dtype)) continue;
+        tensors[i].dtype = LINNET_F32;
+        if (tensors[i].data == NULL) casts.work[LN_RATE_MAP] += 3 * (double)ln_count(&tensors[i]);
+    }
+    const ln_kernel *other = ln_node_kernel(w, &call, &wide_ns);
+    if (other == NULL || (other->flags & LN_KERNEL_REFERENCE && direct != NULL)) return LINNET_OK;
+    /* A product may have a kernel for f32 that is worth the casts. */
+    *wide = direct == NULL || (direct->flags & LN_KERNEL_REFERENCE) ||
+            (call.op->flags & LN_OP_EPILOGUE && wide_ns + ln_counts_ns(w->machine, w->features, &casts) < ns);
     return LINNET_OK;
 }
 

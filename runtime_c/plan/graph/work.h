@@ -267,7 +267,6 @@ const ln_kernel *ln_node_kernel(const ln_work *w, const ln_call *call, double *n
  * where its op prefers that. INFINITY: no kernel can compute it. */
 linnet_status ln_node_cost(ln_work *w, const ln_work_node *node, int layout, double *ns);
 
-static inline bool ln_is_half(int dtype) { return dtype == LINNET_F16 || dtype == LINNET_BF16; }
 /* call.c: whether the op computes, and an operand is f16 or bf16. Other ops move or convert elements of any dtype. */
 bool ln_computes_half(const ln_work *w, const ln_work_node *node);
 /* call.c: whether such a node of the CPU runs in f32 between casts: only that form has a fast kernel. */
