@@ -146,7 +146,9 @@ def interleave(
     if not busy:
         load.refuse(others())
     tried: dict[tuple[str, str], str] = {}
-    for case in cases:  # not measured: writes bytecode, fills the page cache, finds what fails with any number of threads
+    for (
+        case
+    ) in cases:  # not measured: writes bytecode, fills the page cache, finds what fails with any number of threads
         key = case.network, case.engine
         if key not in tried:
             _measured(case, 0.0, True, work, others)
