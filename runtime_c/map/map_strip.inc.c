@@ -378,7 +378,9 @@ static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int6
 static ALWAYS_INLINE void LN_SIMD_NAME(half_rows)(const bool f16, const bool adds, const float *x, int64_t x_stride,
                                                   const uint16_t *added, uint16_t *y, int64_t y_stride, int64_t rows,
                                                   int64_t columns, vf low, vf high) {
-    for (; rows > 0; rows--, x += x_stride, y += y_stride, added += adds ? y_stride : 0) {
+    for (const uint16_t *row = added; rows > 0; rows--, x += x_stride, y += y_stride) {
+        added = row;
+        if (adds) row += y_stride; /* of NULL it would be an error */
         int64_t i = 0;
         /* In this order, NaN stays. */
         for (; i + VF_WIDTH <= columns; i += VF_WIDTH) {
