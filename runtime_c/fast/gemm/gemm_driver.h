@@ -52,6 +52,7 @@ typedef struct ln_gemm_a {
 typedef struct ln_gemm_b {
     int operand, dtype;
     int64_t n, tap, c;
+    int64_t block_n, block_k; /* of a group, if a matrix has several along its diagonal; 0: it has one */
     const int64_t *matrix_offset;
     bool constant;
     /* Packed in panels. The last panel of a matrix may be half as wide. */
@@ -64,8 +65,7 @@ typedef struct ln_gemm_b {
     int64_t panels, panel_bytes, matrix_bytes; /* of one matrix */
     /* B is read in place as whole panels; only a narrower last panel is packed, in scratch. */
     bool as_is;
-    uint8_t block_n, block_k; /* of a group, if a matrix has several along its diagonal; 0: it has one */
-    int64_t step;             /* bytes from k to k */
+    int64_t step; /* bytes from k to k */
 } ln_gemm_b;
 
 /* The start values of sums. They are the bias, and for integers also the contribution of the zero points. */

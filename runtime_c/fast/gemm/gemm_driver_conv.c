@@ -234,7 +234,7 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     const int64_t kc = w->in_channels / w->group,
                   together = merged(call, g->set->width, w->group, kc, w->out_channels / w->group);
     if (together > 1) {
-        g->b.block_k = (uint8_t)kc, g->b.block_n = (uint8_t)(w->out_channels / w->group);
+        g->b.block_k = kc, g->b.block_n = w->out_channels / w->group;
         g->a.window.group /= together;
     }
     if (p.folded) {
