@@ -52,7 +52,6 @@ typedef struct ln_gemm_a {
 typedef struct ln_gemm_b {
     int operand, dtype;
     int64_t n, tap, c;
-    int64_t block_n, block_k; /* of a group, if a matrix has several along its diagonal; 0: it has one */
     const int64_t *matrix_offset;
     bool constant;
     /* Packed in panels. The last panel of a matrix may be half as wide. */

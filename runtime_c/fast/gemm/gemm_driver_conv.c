@@ -115,20 +115,6 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 
-/* How many groups of so few channels are computed as one product, whose weights between different groups are 0: a panel
-   would be empty for the most part otherwise. As in Winograd's method, an infinite input gives NaN where 0 is
-   multiplied by it. */
-static LN_PLANNING int64_t merged(const ln_call *call, int64_t width, int64_t groups, int64_t kc, int64_t n) {
-    const int64_t most = ln_max(width / 2, 8);
-    int64_t found = 1;
-    if (call->op->id != LN_OP_CONV || call->inputs[0].dtype != LINNET_F32 || call->inputs[1].dtype != LINNET_F32 ||
-        !ln_packable(&call->inputs[1]))
-        return 1;
-    for (int64_t i = 2; i <= groups && i * ln_max(n, kc) <= most; i++)
-        if (groups % i == 0) found = i;
-    return found;
-}
-
 /* Everything follows from the shapes. Only the window of a transposed convolution is resolved. */
 void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *counts) {
     const bool transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
@@ -137,13 +123,11 @@ void ln_gemm_conv_cost(const ln_kernel *kernel, const ln_call *call, ln_counts *
     const ln_window *window = &p.window;
     const ln_conv_attributes *conv = call->attributes;
     const ln_conv_transpose_attributes *turned = call->attributes;
-    int64_t group = transposed ? turned->group : conv->group;
+    const int64_t group = transposed ? turned->group : conv->group;
     const ln_ints strides = transposed ? turned->strides : conv->strides;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
     const int axis = ln_axis(transposed ? turned->channel_axis : conv->channel_axis, x->rank);
-    const int64_t channels = x->dims[axis];
-    group /= merged(call, kernel->tile[1], group, channels / group, y->dims[axis] / group);
-    const int64_t kc = channels / group;
+    const int64_t channels = x->dims[axis], kc = channels / group;
     int64_t columns = y->dims[axis] / group, rows = ln_count(y) / y->dims[axis], row = w->dims[w->rank - 1];
     int64_t taps = 1, lattice = 1;
     for (int d = 2; d < w->rank; d++) taps *= w->dims[d];
@@ -181,8 +165,7 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     if (products == NULL || offsets == NULL) return LINNET_OUT_OF_MEMORY;
     for (int64_t i = 0; i < groups; i++) {
         products[i] = (ln_gemm_product){i * g->k.kc * g->a.x.c, i, 0, i * g->n};
-        /* of w, for both orders of its channels */
-        offsets[i] = i * g->n * (g->b.block_k != 0 ? g->b.block_k : g->k.kc) * g->k.taps;
+        offsets[i] = i * g->n * g->k.kc * g->k.taps; /* of w, for both orders of its channels */
     }
     g->n_products = g->n_matrices = groups;
     g->products = products, g->b.matrix_offset = offsets;
@@ -231,12 +214,6 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     g->set = find_set(call, &p, sets, n);
     g->a.window = p.window, g->c.ldc = p.ldc;
     const ln_window *w = &g->a.window;
-    const int64_t kc = w->in_channels / w->group,
-                  together = merged(call, g->set->width, w->group, kc, w->out_channels / w->group);
-    if (together > 1) {
-        g->b.block_k = kc, g->b.block_n = w->out_channels / w->group;
-        g->a.window.group /= together;
-    }
     if (p.folded) {
         g->fold = ln_call_state(call, sizeof *g->fold);
         if (g->fold == NULL) return LINNET_OUT_OF_MEMORY;
@@ -255,13 +232,11 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     }
     g->a.plain = still && ln_gemm_linear(&g->a.x, w->batch, w->in, w->in_channels, &g->a.row);
     g->b.operand = 1, g->b.tap = 1;
-    g->b.n = p.folded ? 0 : p.transposed ? g->k.taps : g->k.taps * kc; /* a folded B has no such distance */
+    g->b.n = p.folded ? 0 : p.transposed ? g->k.taps : g->k.taps * g->k.kc; /* a folded B has no such distance */
     g->b.c = p.folded ? ln_count(weight) / g->k.kc : p.transposed ? g->k.taps * g->n : g->k.taps;
     g->init.operand = call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? 2 : -1;
     g->init.n = 1, g->init.matrix = g->n;
     const bool lines = p.folded && stored_in_lines(call, g);
     linnet_status status = lines ? make_lines(call, g) : make_products(call, g);
-    if (status == LINNET_OK) status = ln_gemm_plan(call, g, weight, p.w_axis, w->out_channels, p.mode);
-    call->flops /= (uint64_t)together;
-    return status;
+    return status != LINNET_OK ? status : ln_gemm_plan(call, g, weight, p.w_axis, w->out_channels, p.mode);
 }

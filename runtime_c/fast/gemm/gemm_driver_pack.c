@@ -81,28 +81,11 @@ static void pack_folded(const ln_gemm *g, const char *source, int64_t first, int
         }
 }
 
-/* Packs the f32 weights of several groups: those between different groups are 0. */
-static void pack_groups(const ln_gemm *g, const float *source, int64_t first, int64_t columns, int64_t width,
-                        float *out) {
-    memset(out, 0, (size_t)(g->k.segments * g->k.padded * width) * sizeof *out);
-    for (int64_t tap = 0; tap < g->k.taps; tap++)
-        for (int64_t n = 0; n < columns; n++) {
-            const int64_t group = (first + n) / g->b.block_n;
-            const float *from = source + (first + n) * g->b.n + tap * g->b.tap;
-            for (int64_t c = 0; c < g->b.block_k; c++)
-                out[panel_k(g, tap, group * g->b.block_k + c) * width + n] = from[c * g->b.c];
-        }
-}
-
 static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
                         char *out) {
     int64_t size = (int64_t)ln_dtype_size(g->b.panel_dtype);
     if (g->fold != NULL) {
         pack_folded(g, source, first, columns, width, out);
-        return;
-    }
-    if (g->b.block_n != 0) {
-        pack_groups(g, (const float *)(const void *)source, first, columns, width, (float *)(void *)out);
         return;
     }
     if (columns < width) memset(out, 0, (size_t)(g->k.segments * g->k.padded * width * size));
