@@ -19,7 +19,8 @@ def test_converting_resnet50_is_quick_and_small(tmp_path: Path) -> None:
     assert row["peak_bytes"] > row["file_bytes"] / 2, "the measurement missed the weights"
     assert row["peak_bytes"] <= TIMES_THE_FILE * row["file_bytes"]
     assert row["memory"]["packed_weights"] > 100e6  # its 25.6 million weights, once
-    assert row["memory"]["total"] < 1.15 * row["file_bytes"]
+    # Winograd keeps four times the weights of 3 x 3 kernels: 50 MB, for a fifth of the time on x86.
+    assert row["memory"]["total"] < 1.7 * row["file_bytes"]
 
 
 @pytest.mark.network

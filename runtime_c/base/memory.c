@@ -18,7 +18,12 @@ enum { BLOCK_HEADER = 16, LEAST_BLOCK = 1024 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment) {
     (void)context;
-    return ln_memory_aligned(size, alignment);
+    const size_t page = ln_memory_large_page();
+    if (page == 0 || size < 2 * page || size > SIZE_MAX - page)
+        return aligned_alloc(alignment, size);                 /* ln_memory_alloc rounds the size up to the alignment */
+    void *data = aligned_alloc(page, ln_round_up(size, page)); /* what is rounded up is never touched */
+    if (data) ln_memory_use_large_pages(data, size / page * page);
+    return data;
 }
 
 static void default_free(void *context, void *pointer, size_t size) {

@@ -21,9 +21,11 @@ void ln_file_unmap(const void *data, size_t size);
 /* Lets the system drop pages of a mapped file that are not needed soon. They are read again on access. */
 void ln_file_forget(const void *data, size_t size);
 
-/* Aligned memory of `size` bytes, which `free` takes; NULL if there is none. Linux: large memory has pages of 2 MiB
- * where they fit, so that it is ready in a fifth of the time and takes fewer entries of the TLB. */
-void *ln_memory_aligned(size_t size, size_t alignment);
+/* Linux: the size of the pages that large memory may have, 2 MiB, and a call that asks for them; `data` and `size` are
+ * whole such pages. The memory is then ready in less time and takes fewer entries of the TLB. Elsewhere the size is 0.
+ */
+size_t ln_memory_large_page(void);
+void ln_memory_use_large_pages(void *data, size_t size);
 
 /* Replaces a file atomically. ln_file_write writes `parts` one after another to PATH.part (it follows a link first).
  * ln_file_commit makes the data durable and renames the file to PATH. Both remove PATH.part when they fail with

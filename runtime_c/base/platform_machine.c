@@ -7,7 +7,6 @@
 #include "base/platform.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #endif
 #if defined(__linux__) && defined(__aarch64__)
@@ -272,15 +272,13 @@ unsigned ln_arm_features(void) {
 #endif
 }
 
-void *ln_memory_aligned(size_t size, size_t alignment) {
 #if defined(MADV_HUGEPAGE)
-    enum { HUGE_PAGE = 2 << 20, LEAST = 2 * HUGE_PAGE };
-    void *data;
-    if (size < LEAST) return aligned_alloc(alignment, size);
-    if (posix_memalign(&data, HUGE_PAGE, size) != 0) return NULL;
-    (void)madvise(data, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a kernel without them says no */
-    return data;
+size_t ln_memory_large_page(void) { return 2 << 20; }
+
+/* A kernel without them refuses, and nothing is lost. */
+void ln_memory_use_large_pages(void *data, size_t size) { (void)madvise(data, size, MADV_HUGEPAGE); }
 #else
-    return aligned_alloc(alignment, size);
+size_t ln_memory_large_page(void) { return 0; }
+
+void ln_memory_use_large_pages(void *data, size_t size) { (void)data, (void)size; }
 #endif
-}

@@ -80,6 +80,7 @@ inline size_t ln_dtype_size(int dtype) {
     return (unsigned)dtype < 16 ? 0x0018421842182240u >> 4 * (unsigned)dtype & 15 : 0;
 }
 bool ln_dtype_is_float(int dtype); /* f32, f64, f16, bf16 */
+static inline bool ln_is_byte(int dtype) { return dtype == LINNET_I8 || dtype == LINNET_U8; }
 static inline bool ln_is_half(int dtype) { return dtype == LINNET_F16 || dtype == LINNET_BF16; }
 
 /* Number of elements; -1 when a dimension is unknown. INT64_MAX if the count exceeds the range of i64. Shape rules may

@@ -91,9 +91,9 @@ static linnet_refusal mismatch(const ln_kernel *kernel, const ln_call *call, con
                                bool reference_only) {
     if ((kernel->needs & ~call->features) != 0) return LINNET_REFUSAL_FEATURES;
     if (reference_only && !(kernel->flags & LN_KERNEL_REFERENCE)) return LINNET_REFUSAL_REFERENCE;
-    const int needed = call->epilogue == NULL                     ? 0
-                       : ln_dtype_size(call->inner[0].dtype) == 1 ? LN_KERNEL_BYTES
-                                                                  : LN_KERNEL_EPILOGUE;
+    const int needed = call->epilogue == NULL             ? 0
+                       : ln_is_byte(call->inner[0].dtype) ? LN_KERNEL_BYTES
+                                                          : LN_KERNEL_EPILOGUE;
     if (needed != 0 && !(kernel->flags & needed)) return LINNET_REFUSAL_EPILOGUE;
     if (!(kernel->takes[0] & kinds->takes[0]) || !(kernel->takes[1] & kinds->takes[1]) ||
         !(kernel->gives & kinds->gives))

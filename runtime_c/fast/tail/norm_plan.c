@@ -24,7 +24,7 @@ void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y
 }
 
 /* The dimension along which lines of a strided axis lie beside each other; -1 if there is none. */
-static int beside(const ln_call *call, int axis) {
+static int lines_beside(const ln_call *call, int axis) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     if (x->dtype != LINNET_F32 || x->dims[axis] > LN_LANE_BLOCK) return -1;
     for (int i = 0; i < x->rank; i++)
@@ -37,7 +37,7 @@ bool ln_softmax_can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int axis = ln_axis(a->axis, x->rank);
     return keeps_dtype(call) &&
-           (x->dims[axis] == 1 || (x->strides[axis] == 1 && y->strides[axis] == 1) || beside(call, axis) >= 0);
+           (x->dims[axis] == 1 || (x->strides[axis] == 1 && y->strides[axis] == 1) || lines_beside(call, axis) >= 0);
 }
 
 linnet_status ln_softmax_configure(ln_call *call) {
@@ -49,7 +49,7 @@ linnet_status ln_softmax_configure(ln_call *call) {
     lines->length = x->dims[axis];
     call->work[0] = lines->length > 0 ? 1 : 0;
     const bool adjacent = x->dims[axis] == 1 || (x->strides[axis] == 1 && y->strides[axis] == 1);
-    const int side = adjacent ? -1 : beside(call, axis);
+    const int side = adjacent ? -1 : lines_beside(call, axis);
     lines->x_step = x->strides[axis], lines->y_step = y->strides[axis];
     if (side >= 0) lines->across = x->dims[side];
     for (int i = 0; i < x->rank; i++) {

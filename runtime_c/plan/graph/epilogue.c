@@ -18,11 +18,12 @@ ln_work_node *ln_epilogue_op(const ln_work *w, const int32_t *makers, const ln_w
     if (maker < 0 || maker >= at) return NULL;
     ln_work_node *op = ln_node_at(w, maker);
     const ln_work_value *v = ln_value_at(w, value);
+    const bool of_bytes = ln_is_byte(v->tensor.dtype); /* no device adds to these */
     const bool fits =
         op->state == LN_NODE_READY && op->op != NULL && (op->op->flags & LN_OP_EPILOGUE) && op->map == NULL &&
-        (ln_on_cpu(place) || (ln_device_at(w, place)->limits.epilogues && ln_dtype_size(v->tensor.dtype) > 1)) &&
-        op->n_outputs == 1 && v->uses == 1 && !v->fetched && !v->exported && !v->committed && map->n_outputs == 1 &&
-        map->outputs[0] >= 0 && own_inputs(op) + map->n_inputs - 1 <= LN_MAX_OPERANDS;
+        (ln_on_cpu(place) || (ln_device_at(w, place)->limits.epilogues && !of_bytes)) && op->n_outputs == 1 &&
+        v->uses == 1 && !v->fetched && !v->exported && !v->committed && map->n_outputs == 1 && map->outputs[0] >= 0 &&
+        own_inputs(op) + map->n_inputs - 1 <= LN_MAX_OPERANDS;
     return fits ? op : NULL;
 }
 
