@@ -29,9 +29,13 @@ void ln_gemm_count(const ln_kernel *kernel, const ln_call *call, ln_counts *coun
     const double products = (double)size->products, a = products * (double)size->rows * (double)size->depth;
     const double b = products * (double)size->columns * (double)size->depth;
     const double results = products * (double)size->rows * (double)size->columns;
-    counts->work[LN_RATE_F32] = counts->work[LN_RATE_I8] = counts->work[LN_RATE_I16] = 0;
+    static const int rates[] = {LN_RATE_F32, LN_RATE_I8, LN_RATE_I16};
+    double least[3]; /* the op's own work; a folded product leaves out a part of it, which is not worth a better cost */
+    for (int i = 0; i < 3; i++) least[i] = counts->work[rates[i]], counts->work[rates[i]] = 0;
     const double parts = call->inputs[1].dtype == LINNET_I16 ? 2 : 1; /* of weights of 16 bits */
     ln_count_macs(call, counts, parts * products * rows * (double)columns * (double)size->depth);
+    for (int i = 0; i < 3; i++)
+        if (counts->work[rates[i]] < least[i]) counts->work[rates[i]] = least[i];
     /* Sums are stored; those of integers are requantized first. A map is applied to sums that were stored. */
     const bool bytes = ln_dtype_size(dtype) == 1;
     counts->work[LN_RATE_MAP] += results * (floats ? 0.7 : bytes ? 9 : 6);
