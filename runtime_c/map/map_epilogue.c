@@ -121,7 +121,7 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
         if (i == tile_input || inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i)) continue;
         if (kind_of(&inputs[i], inner) == LN_EPILOGUE_UNFIT) return false;
     }
-    if (inner->dtype == LINNET_I8 || inner->dtype == LINNET_U8) {
+    if (ln_is_byte(inner->dtype)) {
         ln_quantized_sum sum;
         return sum_of_bytes(map, inputs, tile_input, inner, output, &sum);
     }
@@ -308,7 +308,7 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
 }
 
 static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) {
-    if (ln_dtype_size(call->inner->dtype) == 1) {
+    if (ln_is_byte(call->inner->dtype)) {
         ln_tensor tensors[LN_MAX_OPERANDS];
         for (int i = 0; i < e->n_inputs; i++) tensors[i] = i == e->tile_input ? *call->inner : *extra(e, call, i);
         if (!sum_of_bytes(e->map, tensors, e->tile_input, call->inner, call->outputs, &e->sum))

@@ -46,6 +46,27 @@ static void compare_fused(gemm_call *g, const char *what) {
     free(expected);
 }
 
+/* Runs every kernel that takes the call with its fused map, and compares the n integers. Counts in *fused the kernels
+ * that add to their tiles themselves. */
+static void expect_fused(gemm_call *g, const char *how, const char *what, const int32_t *expected, int64_t n, int dtype,
+                         int *fused) {
+    uint8_t *inner = g->memory[3].data;
+    for (int k = 0; ln_kernels[k].code != NULL && g->fused; k++) {
+        const ln_kernel *kernel = &ln_kernels[k];
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
+        memset(inner, 0xA5, (size_t)n);
+        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
+        *fused += g->epilogue.sum.used;
+        for (int64_t i = 0; i < n; i++, checks++)
+            if (ln_load_i64(inner, dtype, i) != expected[i] && failures++ < 40) {
+                printf("FAIL %s %s to %s, %s: element %lld of %lld: expected %d, got %d\n", kernel->name, how,
+                       linnet_dtype_name(dtype), what, (long long)i, (long long)n, (int)expected[i],
+                       (int)ln_load_i64(inner, dtype, i));
+                break;
+            }
+    }
+}
+
 /* Fuses a residual of quantized graphs: an operand of 8 bits is dequantized and added, the sum is limited and
  * quantized. */
 static void compare_quantized_sum(gemm_call *g, const char *what) {
@@ -107,20 +128,7 @@ static void compare_quantized_sum(gemm_call *g, const char *what) {
     const ln_tensor operands[2] = {g->out, g->with_extra[3]};
     g->epilogue = (ln_epilogue){.map = &g->map, .tile_input = 0, .n_inputs = 2, .operand = {-1, 0}};
     g->fused = ln_epilogue_fits(&g->map, operands, 2, 0, &g->out, &g->outer);
-    for (int k = 0; ln_kernels[k].code != NULL && g->fused; k++) {
-        const ln_kernel *kernel = &ln_kernels[k];
-        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
-        memset(inner, 0xA5, (size_t)n);
-        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
-        sums_fused += g->epilogue.sum.input != 0;
-        for (int64_t i = 0; i < n; i++, checks++)
-            if (ln_load_i64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
-                printf("FAIL %s fused to %s, %s: element %lld of %lld: expected %d, got %d\n", kernel->name,
-                       linnet_dtype_name((int)dtype), what, (long long)i, (long long)n, (int)expected[i],
-                       (int)ln_load_i64(inner, (int)dtype, i));
-                break;
-            }
-    }
+    expect_fused(g, "fused", what, expected, n, (int)dtype, &sums_fused);
     g->fused = false;
     guarded_free(&g->extra);
     free(expected);
@@ -182,20 +190,7 @@ static void compare_byte_sum(gemm_call *g, const char *what) {
     const ln_tensor operands[2] = {g->out, g->with_extra[3]};
     g->epilogue = (ln_epilogue){.map = &g->map, .n_inputs = added ? 2 : 1, .operand = {-1, 0}};
     g->fused = ln_epilogue_fits(&g->map, operands, added ? 2 : 1, 0, &g->out, &g->outer);
-    for (int k = 0; ln_kernels[k].code != NULL && g->fused; k++) {
-        const ln_kernel *kernel = &ln_kernels[k];
-        if ((kernel->flags & LN_KERNEL_REFERENCE) || !can_run(kernel)) continue;
-        memset(inner, 0xA5, (size_t)n);
-        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
-        bytes_fused++;
-        for (int64_t i = 0; i < n; i++, checks++)
-            if (ln_load_i64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
-                printf("FAIL %s with bytes fused to %s, %s: element %lld of %lld: expected %d, got %d\n", kernel->name,
-                       linnet_dtype_name((int)dtype), what, (long long)i, (long long)n, (int)expected[i],
-                       (int)ln_load_i64(inner, (int)dtype, i));
-                break;
-            }
-    }
+    expect_fused(g, "with bytes fused", what, expected, n, (int)dtype, &bytes_fused);
     g->fused = false;
     guarded_free(&g->extra);
     free(expected);

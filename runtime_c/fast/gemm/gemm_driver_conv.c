@@ -109,8 +109,7 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     if (p.transposed && !p.folded && call->epilogue != NULL &&
         (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1 || !ln_dtype_is_float(call->inputs[0].dtype)))
         return false;
-    if (call->epilogue != NULL && ln_dtype_size(call->inner->dtype) == 1 &&
-        (p.transposed || p.mode != LN_REQUANT_FLOAT_RNE))
+    if (call->epilogue != NULL && ln_is_byte(call->inner->dtype) && (p.transposed || p.mode != LN_REQUANT_FLOAT_RNE))
         return false;
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
