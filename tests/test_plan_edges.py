@@ -3,6 +3,7 @@ line, updates before a step that may fail, maps that load after a store."""
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numpy as np
@@ -202,3 +203,25 @@ def test_a_half_that_several_steps_read_is_one_value() -> None:
         found = session.run({"x": given})
         assert found["map"].dtype == found["copy"].dtype == np.float16
         np.testing.assert_array_equal(found["map"], np.transpose(found["copy"], (0, 3, 1, 2)) * np.float16(3))
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="ARM keeps halves: it converts them for nothing"
+)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_halves_inside_a_program_are_kept_in_f32_unless_memory_is_bounded(dtype: str) -> None:
+    first, second = floats(24, 24, 3, 3) * 0.1, floats(24, 24, 1, 1) * 0.2
+    graphs = {}
+    for kind in (dtype, "f32"):
+        graph = graphs[kind] = Graph()
+        x = graph.placeholder("x", (1, 24, 20, 20), "f32")
+        y = ops.relu(ops.conv(ops.cast(x, dtype=kind), ops.cast(graph.constant(first), dtype=kind), pads=[1, 1, 1, 1]))
+        both = ops.concat([y, ops.transpose(y, (0, 1, 3, 2))], axis=1)
+        y = ops.conv(ops.add(*ops.split(both, 2, axis=1)), ops.cast(graph.constant(second), dtype=kind))
+        graph.signature("infer", {"x": x}, {"y": ops.cast(y, dtype="f32")})
+    given = {"x": floats(1, 24, 20, 20)}
+    exact = linnet.Session(graphs["f32"]).run(given)["y"]
+    free, bounded = linnet.Session(graphs[dtype]), linnet.Session(graphs[dtype], max_bytes=1 << 24)
+    assert free.memory["activations"] > 1.5 * bounded.memory["activations"]
+    errors = [float(np.abs(s.run(given)["y"] - exact).max() / np.ptp(exact)) for s in (free, bounded)]
+    assert 0 < errors[0] <= errors[1] < (2e-2 if dtype == "bf16" else 2e-3), errors

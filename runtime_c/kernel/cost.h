@@ -32,6 +32,9 @@ struct ln_machine {
     float fork;                  /* nanoseconds to give work to another thread and to wait for it */
     float thread;                /* of a core's rates, what each further thread adds: less than 1 where threads share
                                   * a core, its clock or the memory */
+    float widest;                /* bytes of the largest value inside a program that is kept in f32 where the graph says
+                                  * f16 or bf16, because conversions take longer than the caches need for the other
+                                  * half; 0: none is */
 };
 
 /* Bytes in the cache of a core, and in the cache that cores share. */

@@ -23,7 +23,8 @@ static const struct ln_machine machines[] = {
      20,
      70,
      1200,
-     0.6f},
+     0.6f,
+     LN_SHARED_CACHE},
 };
 #elif defined(__aarch64__)
 /* From the throughput of instructions in Arm's software optimization guides, at the clock of usual boards, times 0.7,
@@ -40,7 +41,8 @@ static const struct ln_machine machines[] = {
      2.5f,
      250,
      4000,
-     0.9f},
+     0.9f,
+     0},
     /* Cortex-A72, 1.5 GHz */
     {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}, {6, 10, 10, 2.5f, 0.6f}, {6, 40, 10, 2.5f, 0.6f}, {6, 40, 10, 2.5f, 0.6f}, {0}},
      12,
@@ -48,7 +50,8 @@ static const struct ln_machine machines[] = {
      3.5f,
      150,
      3000,
-     0.9f},
+     0.9f,
+     0},
     /* Cortex-A76 and later, 2.4 GHz */
     {{{0.4f, 0.3f, 0.3f, 0.2f, 0.3f}, {26, 40, 40, 7, 1}, {26, 100, 40, 7, 1}, {26, 200, 40, 7, 1}, {0}},
      30,
@@ -56,11 +59,12 @@ static const struct ln_machine machines[] = {
      10,
      80,
      2000,
-     0.9f},
+     0.9f,
+     0},
 };
 #else
 static const struct ln_machine machines[] = {
-    {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}}, 8, 6, 3, 200, 4000, 0.9f},
+    {{{0.25f, 0.2f, 0.2f, 0.12f, 0.2f}}, 8, 6, 3, 200, 4000, 0.9f, 0},
 };
 #endif
 

@@ -1,5 +1,7 @@
-/* storage.c - f16 and bf16 are storage types: if only a slow kernel supports them, the op runs in f32 between casts.
- * Casts of constants are folded, so that weights are converted once. */
+/* storage.c - f16 and bf16 are storage types. What stays inside the program is kept in f32 where converting takes
+ * longer than moving; if only a slow kernel supports halves, the op runs in f32 between casts, and casts of constants
+ * fold. */
+#include "kernel/cost.h"
 #include "plan/graph/fold.h"
 #include "plan/passes/passes.h"
 
@@ -68,6 +70,59 @@ static linnet_status wrap(ln_work *w, int32_t *wide, int32_t n_wide, ln_work_nod
     return LINNET_OK;
 }
 
+/* ---- values kept in f32 ------------------------------------------------------------------------------------------ */
+
+/* Whether the node computes the same with its halves in f32: it computes in f32 anyway, or it only moves elements. */
+static bool takes_f32(const ln_work_node *node) {
+    return node->state == LN_NODE_READY && ln_is_kernel(node) && node->bodies[0] == NULL &&
+           (node->op->flags & LN_OP_COMPUTES_F32 || ln_is_family(node, LN_FAMILY_MAP) ||
+            ln_is_family(node, LN_FAMILY_COPY));
+}
+
+/* Marks the halves that every maker and reader takes in f32. A copy has one type, so all of its values are marked or
+ * none; a mark that goes may end that of another copy's values. */
+static void mark_kept(const ln_work *w, const int32_t *makers, bool *kept) {
+    const double most = (double)w->machine->widest;
+    for (int32_t v = 0; v < w->values.count; ++v) {
+        const ln_work_value *value = ln_value_at(w, v);
+        kept[v] = ln_is_half(value->tensor.dtype) && makers[v] >= 0 && value->variable < 0 && value->host == NULL &&
+                  value->tensor.data == NULL && !value->fetched && !value->exported && !value->committed &&
+                  takes_f32(ln_node_at(w, makers[v])) && 2 * (double)ln_known_bytes(&value->tensor) <= most;
+    }
+    for (bool again = true; again;) {
+        again = false;
+        for (int32_t i = 0; i < w->nodes.count; ++i) {
+            const ln_work_node *node = ln_node_at(w, i);
+            if (node->state == LN_NODE_GONE) continue;
+            bool fits = takes_f32(node);
+            const int n = ln_slots(node);
+            for (int k = 0; fits && ln_is_family(node, LN_FAMILY_COPY) && k < n + node->n_outputs; ++k) {
+                const int32_t v = k < n ? node->inputs[k] : node->outputs[k - n];
+                if (v >= 0 && ln_is_half(ln_value_at(w, v)->tensor.dtype) && !kept[v]) fits = false;
+            }
+            for (int k = 0; !fits && k < n + node->n_outputs; ++k) {
+                const int32_t v = k < n ? node->inputs[k] : node->outputs[k - n];
+                if (v < 0 || !kept[v]) continue;
+                kept[v] = false;
+                again = true;
+            }
+        }
+    }
+}
+
+/* Keeps values inside the program in f32, where the machine converts at a cost and its caches hold the rest. What
+ * enters and leaves the program, and what a bound of memory or a frame for other shapes counts, stays as it is. */
+static linnet_status keep_in_f32(ln_work *w) {
+    if (w->machine->widest <= 0 || w->max_bytes > 0 || w->frame != NULL) return LINNET_OK;
+    bool *kept = ln_pool_array(&w->pool, w->values.count, sizeof *kept);
+    const int32_t *makers = ln_find_makers(w);
+    if (kept == NULL || makers == NULL) return ln_work_no_memory(w);
+    mark_kept(w, makers, kept);
+    for (int32_t v = 0; v < w->values.count; ++v)
+        if (kept[v]) ln_value_at(w, v)->tensor.dtype = LINNET_F32;
+    return LINNET_OK;
+}
+
 linnet_status ln_pass_storage(ln_work *w) {
     bool any = false;
     for (int32_t i = 0; i < w->nodes.count && !any; ++i) {
@@ -75,6 +130,8 @@ linnet_status ln_pass_storage(ln_work *w) {
         any = node->state == LN_NODE_READY && ln_computes_half(w, node);
     }
     if (!any) return LINNET_OK;
+    const linnet_status kept = keep_in_f32(w);
+    if (kept != LINNET_OK) return kept;
     const int32_t n_values = w->values.count;
     int32_t n_nodes, *wide = ln_pool_array(&w->pool, n_values, sizeof *wide);
     ln_work_node **order = ln_work_take_nodes(w, &n_nodes);
