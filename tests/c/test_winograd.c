@@ -1,34 +1,46 @@
 /* test_winograd.c - 3 x 3 convolutions with stride 1 of every kernel against the reference: sizes around the tiles of 4
- * and 6 outputs, padding of all kinds, channels around the widths of vectors and panels, threads, and fused maps. */
+ * and 6 outputs, padding of all kinds, groups, channels around the widths of vectors and panels, transposed
+ * convolutions, weights that are not constant, threads, and fused maps. */
 #include "compare.h"
 
 #include <math.h>
 
 static void one(int height, int width, int in, int out, bool last) {
     static const int64_t ones[] = {1, 1};
+    const bool turned = random_below(2), fixed = random_below(2);
+    const int group = random_below(3) ? 1 : 2;
     const int64_t pads[] = {random_below(3), random_below(3), random_below(3), random_below(3)};
-    const ln_conv_attributes a = {.strides = {ones, 2},
-                                  .dilations = {ones, 2},
-                                  .pads = {pads, 4},
-                                  .group = 1,
-                                  .auto_pad = random_below(3) ? 0 : random_below(4),
-                                  .channel_axis = last ? 3 : 1};
-    char name[120];
-    snprintf(name, sizeof name, "3 x 3 over %d x %d, %d -> %d, pads %d %d %d %d, auto_pad %d", height, width, in, out,
-             (int)pads[0], (int)pads[1], (int)pads[2], (int)pads[3], (int)a.auto_pad);
+    const int auto_pad = random_below(3) ? 0 : random_below(4), axis = last ? 3 : 1;
+    const ln_conv_attributes conv = {.strides = {ones, 2},
+                                     .dilations = {ones, 2},
+                                     .pads = {pads, 4},
+                                     .group = group,
+                                     .auto_pad = auto_pad,
+                                     .channel_axis = axis};
+    const ln_conv_transpose_attributes transpose = {.strides = {ones, 2},
+                                                    .dilations = {ones, 2},
+                                                    .pads = {pads, 4},
+                                                    .group = group,
+                                                    .auto_pad = auto_pad,
+                                                    .channel_axis = axis};
+    char name[160];
+    snprintf(name, sizeof name, "%s3 x 3 over %d x %d, %d x %d -> %d, pads %d %d %d %d, auto_pad %d, %s weights",
+             turned ? "transposed " : "", height, width, group, in, out, (int)pads[0], (int)pads[1], (int)pads[2],
+             (int)pads[3], auto_pad, fixed ? "constant" : "given");
     test_case t = {.name = name,
-                   .op = LN_OP_CONV,
+                   .op = turned ? LN_OP_CONV_TRANSPOSE : LN_OP_CONV,
                    .n_inputs = 3,
                    .n_outputs = 1,
-                   .attributes = &a,
+                   .attributes = turned ? (const void *)&transpose : &conv,
                    .y_layout = last ? LN_LAYOUT_DENSE : LN_LAYOUT_CHANNELS_LAST,
                    .tolerance = 1e-4};
-    t.inputs[0] = last ? TENSOR(LINNET_F32, LN_LAYOUT_DENSE, 2, height, width, in)
-                       : TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, in, height, width);
-    t.inputs[1] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, out, in, 3, 3);
-    t.inputs[2] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, out);
+    t.inputs[0] = last ? TENSOR(LINNET_F32, LN_LAYOUT_DENSE, 2, height, width, group * in)
+                       : TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, group * in, height, width);
+    t.inputs[1] = turned ? TENSOR(LINNET_F32, LN_LAYOUT_DENSE, group * in, out, 3, 3)
+                         : TENSOR(LINNET_F32, LN_LAYOUT_DENSE, group * out, in, 3, 3);
+    t.inputs[2] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, group * out);
     if (random_below(3) == 0) t.inputs[2].dtype = LINNET_NONE;
-    t.constant[1] = t.constant[2] = true;
+    t.constant[1] = fixed, t.constant[2] = fixed && random_below(4) > 0;
     compare(&t);
 }
 
@@ -92,7 +104,7 @@ int main(int argc, char **argv) {
     static const int sides[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 17, 23};
     static const int channels[] = {16, 17, 19, 24, 31, 32, 37, 47, 48, 49, 64, 97, 101};
     enum { SIDES = sizeof sides / sizeof *sides, CHANNELS = sizeof channels / sizeof *channels };
-    for (int i = 0; i < 120; i++)
+    for (int i = 0; i < 240; i++)
         one(sides[random_below(SIDES)] + 2, sides[random_below(SIDES)] + 2, channels[random_below(CHANNELS)],
             channels[random_below(CHANNELS)], random_below(2));
     for (int k = 0; ln_kernels[k].code != NULL; k++) {

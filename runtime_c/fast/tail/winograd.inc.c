@@ -80,9 +80,9 @@ static LN_ALWAYS_INLINE void wg_in_tile_of(const int tile, const float *x, int64
 static __attribute__((noinline)) void wg_in_tile(const ln_winograd *p, const float *x, int64_t line, int64_t pixel,
                                                  float *out) {
     if (p->tile == 2)
-        wg_in_tile_of(2, x, line, pixel, p->window.in_channels, out, p->in_step);
+        wg_in_tile_of(2, x, line, pixel, p->in, out, p->in_step);
     else
-        wg_in_tile_of(4, x, line, pixel, p->window.in_channels, out, p->in_step);
+        wg_in_tile_of(4, x, line, pixel, p->in, out, p->in_step);
 }
 
 /* Transforms the products of one tile back, and adds the bias. */
@@ -132,11 +132,12 @@ static wg_place wg_place_of(const ln_winograd *p, int64_t t) {
     return (wg_place){image, rest / p->across * p->tile, rest % p->across * p->tile};
 }
 
-/* Transforms the inputs of tiles [first, first + count). A tile that reaches into the padding is copied first. */
+/* Transforms the inputs of tiles [first, first + count) of a group. A tile that reaches into the padding is copied
+ * first. */
 static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const float *x, int64_t first, int64_t count, float *in,
                                        float *edge) {
     const ln_window *w = &p->window;
-    const int64_t channels = w->in_channels, line = p->x.s[1], pixel = p->x.s[2], side = p->tile + 2;
+    const int64_t channels = p->in, line = p->x.s[1], pixel = p->x.s[2], side = p->tile + 2;
     for (int64_t t = 0; t < count; t++, in += channels) {
         const wg_place at = wg_place_of(p, first + t);
         const int64_t y0 = at.y - w->pad_begin[1], x0 = at.x - w->pad_begin[2];
@@ -156,12 +157,12 @@ static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const float *x, int
     }
 }
 
-/* The side^2 products of `count` tiles with `columns` output channels from `first` on. */
+/* The side^2 products of `count` tiles with `columns` output channels of their group from `first` on. */
 static void wg_products(const ln_winograd *p, const char *weights, const float *in, int64_t count, int64_t first,
                         int64_t columns, float *packed, float *out) {
     static const float zeros[64];
     const ln_gemm_set *set = p->set;
-    const int64_t channels = p->window.in_channels;
+    const int64_t channels = p->in;
     const void *rows[LN_GEMM_MAX_ROWS];
     ln_gemm_tile tile = {
         .taps = 1, .kc = channels, .a_step = 1, .ldc = columns, .init = zeros, .low = -INFINITY, .high = INFINITY};
@@ -175,7 +176,7 @@ static void wg_products(const ln_winograd *p, const char *weights, const float *
         }
         tile.packed = packed;
         for (int64_t at = first; at < first + columns; at += set->width) {
-            const int64_t width = ln_gemm_width(set, p->window.out_channels - at);
+            const int64_t width = ln_gemm_width(set, p->out - at);
             tile.columns = ln_min(width, first + columns - at);
             tile.b = weights + at / set->width * p->panel_bytes;
             tile.b_step = width * (int64_t)sizeof(float);
@@ -206,12 +207,14 @@ static void wg_store_inside(const ln_winograd *p, wg_place at, const float *from
             memcpy(y + i * p->y.s[1] + j * p->y.s[2], from + (i * p->tile + j) * columns, (size_t)columns * sizeof *y);
 }
 
-/* Transforms the products of tiles [first, first + count) back, and stores `columns` channels from `column` on. */
+/* Transforms the products of tiles [first, first + count) back, and stores `columns` channels from `column` on, which
+ * counts those of all groups. */
 static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b, int64_t first, int64_t count,
                                         int64_t column, int64_t columns, const float *out, float *lines) {
     const ln_winograd *p = call->state;
     const ln_window *w = &p->window;
-    const float *bias = (const float *)(const void *)((const char *)b->packed + p->bias) + column;
+    const char *packed = p->packs ? b->scratch : b->packed;
+    const float *bias = (const float *)(const void *)(packed + p->bias) + column;
     for (int64_t t = 0, n; t < count; t += n) {
         const wg_place at = wg_place_of(p, first + t);
         n = 1;
@@ -236,22 +239,84 @@ static LN_ALWAYS_INLINE void wg_outputs(const ln_call *call, const ln_buffers *b
     }
 }
 
+/* ---- weights that change from run to run --------------------------------------------------------------------------
+ */
+
+/* G times three taps, for the points of wg_in. */
+static LN_ALWAYS_INLINE void wg_taps(const int tile, vf a, vf b, vf c, vf r[]) {
+    if (tile == 2) {
+        const vf half = vf_set1(0.5f), outer = vf_add(a, c);
+        r[0] = a, r[1] = vf_mul(vf_add(outer, b), half), r[2] = vf_mul(vf_sub(outer, b), half), r[3] = c;
+        return;
+    }
+    const vf sixth = vf_set1(1.0f / 6), third = vf_set1(1.0f / 3);
+    const vf outer = vf_mul(vf_add(a, vf_add(c, c)), sixth), outer_q = vf_mul(vf_add(c, vf_add(a, a)), third);
+    const vf inner = vf_mul(b, vf_set1(0.23570226f)), inner_q = vf_add(inner, inner); /* sqrt(2) / 6 */
+    r[0] = a, r[1] = vf_add(outer, inner), r[2] = vf_sub(outer, inner);
+    r[3] = vf_sub(vf_set1(0), vf_add(outer_q, inner_q)), r[4] = vf_sub(inner_q, outer_q), r[5] = c;
+}
+
+static LN_ALWAYS_INLINE void wg_filters(const int tile, const float taps[9][64], int64_t width, int64_t step,
+                                        float *out) {
+    const int side = tile + 2;
+    for (int64_t n = 0; n < width; n += VF_WIDTH) {
+        vf columns[3][WG_SIDE], to[WG_SIDE];
+        for (int x = 0; x < 3; x++)
+            wg_taps(tile, vf_load(taps[x] + n), vf_load(taps[3 + x] + n), vf_load(taps[6 + x] + n), columns[x]);
+        float *y = out + n;
+        for (int i = 0; i < side; i++) {
+            wg_taps(tile, columns[0][i], columns[1][i], columns[2][i], to);
+            LN_UNROLL
+            for (int j = 0; j < side; j++, y += step) vf_store(y, to[j]);
+        }
+    }
+}
+
+/* Transforms the weights of a panel. */
+static void wg_pack_panel(const ln_winograd *p, const ln_buffers *b, int64_t group, int64_t panel) {
+    const int64_t first = panel * p->set->width, width = ln_gemm_width(p->set, p->out - first);
+    const int64_t columns = ln_min(width, p->out - first), step = p->matrix_bytes / (int64_t)sizeof(float);
+    const float *w = (const float *)b->inputs[1] + p->w_first + group * p->w_group + first * p->w_out;
+    float *out = (float *)(void *)((char *)b->scratch + ln_winograd_panel(p, group, panel));
+    _Alignas(64) float taps[9][64];
+    memset(taps, 0, sizeof taps);
+    for (int64_t k = 0; k < p->in; k++, w += p->w_in, out += width) {
+        for (int64_t n = 0; n < columns; n++)
+            for (int i = 0; i < 3; i++)
+                for (int j = 0; j < 3; j++) taps[3 * i + j][n] = w[n * p->w_out + i * p->w_line + j * p->w_tap];
+        if (p->tile == 2)
+            wg_filters(2, taps, width, step, out);
+        else
+            wg_filters(4, taps, width, step, out);
+    }
+}
+
 static linnet_status wg_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                             int thread) {
     const ln_winograd *p = call->state;
-    (void)phase;
+    if (p->packs && phase == 0) {
+        for (int64_t item = begin; item < end; item++) wg_pack_panel(p, b, item / p->panels, item % p->panels);
+        if (begin == 0)
+            ln_winograd_pack_bias(
+                call, call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? b->inputs[2] : NULL, b->scratch);
+        return LINNET_OK;
+    }
+    const char *packed = p->packs ? b->scratch : b->packed;
     const int64_t all = p->window.batch * p->down * p->across;
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     float *in = (float *)(void *)(scratch + p->scratch.in), *out = (float *)(void *)(scratch + p->scratch.out);
-    int64_t held = -1; /* the group whose inputs are transformed */
+    int64_t held = -1; /* the tiles whose inputs are transformed */
     for (int64_t item = begin; item < end; item++) {
-        const int64_t group = item / p->parts, part = item % p->parts;
-        const int64_t first = group * p->group, count = ln_min(p->group, all - first), column = part * p->columns;
-        const int64_t columns = part == p->parts - 1 ? p->window.out_channels - column : p->columns;
-        if (group != held) wg_inputs(p, b->inputs[0], first, count, in, (float *)(void *)(scratch + p->scratch.edge));
-        held = group;
-        wg_products(p, b->packed, in, count, column, columns, (float *)(void *)(scratch + p->scratch.packed), out);
-        wg_outputs(call, b, first, count, column, columns, out, (float *)(void *)(scratch + p->scratch.lines));
+        const int64_t tiles = item / p->parts, part = item % p->parts, group = tiles / p->groups;
+        const int64_t first = tiles % p->groups * p->group, count = ln_min(p->group, all - first);
+        const int64_t column = part * p->columns, columns = part == p->parts - 1 ? p->out - column : p->columns;
+        const float *x = (const float *)b->inputs[0] + group * p->in;
+        if (tiles != held) wg_inputs(p, x, first, count, in, (float *)(void *)(scratch + p->scratch.edge));
+        held = tiles;
+        wg_products(p, packed + ln_winograd_panel(p, group, 0), in, count, column, columns,
+                    (float *)(void *)(scratch + p->scratch.packed), out);
+        wg_outputs(call, b, first, count, group * p->out + column, columns, out,
+                   (float *)(void *)(scratch + p->scratch.lines));
     }
     return LINNET_OK;
 }

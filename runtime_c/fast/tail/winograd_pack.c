@@ -22,31 +22,35 @@ static inline void transform_taps(int64_t tile, double a, double b, double c, do
 }
 
 /* The weights from one input channel to one output channel, transformed along both axes: out[product * step]. */
-static void transform_filter(int64_t tile, const float *w, const ln_window_strides *s, int64_t step, char *out) {
+static void transform_filter(const ln_winograd *p, const float *w, char *out) {
     double column[3][SIDE], row[SIDE];
-    for (int x = 0; x < 3; x++, w += s->s[2])
-        transform_taps(tile, (double)w[0], (double)w[s->s[1]], (double)w[2 * s->s[1]], column[x]);
-    for (int i = 0; i < tile + 2; i++) {
-        transform_taps(tile, column[0][i], column[1][i], column[2][i], row);
-        for (int j = 0; j < tile + 2; j++, out += step) *(float *)(void *)out = (float)row[j];
+    for (int x = 0; x < 3; x++, w += p->w_tap)
+        transform_taps(p->tile, (double)w[0], (double)w[p->w_line], (double)w[2 * p->w_line], column[x]);
+    for (int i = 0; i < p->tile + 2; i++) {
+        transform_taps(p->tile, column[0][i], column[1][i], column[2][i], row);
+        for (int j = 0; j < p->tile + 2; j++, out += p->matrix_bytes) *(float *)(void *)out = (float)row[j];
     }
 }
 
 void ln_winograd_pack(const ln_call *call, void *packed) {
     const ln_winograd *p = call->state;
-    const ln_window *g = &p->window;
-    const ln_tensor *w = &call->inputs[1], *b = &call->inputs[2];
-    const ln_window_strides s = ln_window_strides_of(w, 1);
+    if (p->packs) return;
     memset(packed, 0, call->packed_bytes);
-    for (int64_t panel = 0; panel < p->panels; panel++) {
-        const int64_t first = panel * p->set->width, width = ln_gemm_width(p->set, g->out_channels - first);
-        char *out = (char *)packed + panel * p->panel_bytes;
-        for (int64_t k = 0; k < g->in_channels; k++, out += width * (int64_t)sizeof(float))
-            for (int64_t n = 0; n < ln_min(width, g->out_channels - first); n++)
-                transform_filter(p->tile, (const float *)w->data + (first + n) * s.n + k * s.c, &s, p->matrix_bytes,
-                                 out + n * (int64_t)sizeof(float));
+    for (int64_t i = 0; i < p->window.group * p->panels; i++) {
+        const int64_t group = i / p->panels, panel = i % p->panels;
+        const int64_t first = panel * p->set->width, width = ln_gemm_width(p->set, p->out - first);
+        const float *w = (const float *)call->inputs[1].data + p->w_first + group * p->w_group + first * p->w_out;
+        char *out = (char *)packed + ln_winograd_panel(p, group, panel);
+        for (int64_t k = 0; k < p->in; k++, w += p->w_in, out += width * (int64_t)sizeof(float))
+            for (int64_t n = 0; n < ln_min(width, p->out - first); n++)
+                transform_filter(p, w + n * p->w_out, out + n * (int64_t)sizeof(float));
     }
-    float *bias = (float *)(void *)((char *)packed + p->bias);
-    if (call->n_inputs > 2 && b->dtype != LINNET_NONE)
-        for (int64_t n = 0; n < g->out_channels; n++) bias[n] = ((const float *)b->data)[n * b->strides[0]];
+    ln_winograd_pack_bias(call, call->n_inputs > 2 ? call->inputs[2].data : NULL, packed);
+}
+
+void ln_winograd_pack_bias(const ln_call *call, const void *bias, void *packed) {
+    const ln_winograd *p = call->state;
+    float *to = (float *)(void *)((char *)packed + p->bias);
+    for (int64_t n = 0; n < p->window.out_channels; n++)
+        to[n] = bias == NULL ? 0 : ((const float *)bias)[n * call->inputs[2].strides[0]];
 }

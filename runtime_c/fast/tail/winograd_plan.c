@@ -23,15 +23,29 @@ enum {
 
 static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
 
+/* Whether phase 0 has to transform the weights in every run. */
+static bool packs(const ln_call *call) {
+    return !ln_packable(&call->inputs[1]) || (has_bias(call) && !ln_packable(&call->inputs[2]));
+}
+
+/* The window of the convolution that computes the call. */
+static bool window_of(const ln_call *call, ln_window *g) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
+    if (call->op->id != LN_OP_CONV_TRANSPOSE) return ln_window_conv(call->attributes, x, w, g, NULL) == LINNET_OK;
+    if (ln_window_conv_transpose(call->attributes, x, w, g, NULL) != LINNET_OK) return false;
+    for (int i = 1; i < LN_SPATIAL; i++) g->pad_begin[i] = g->kernel[i] - 1 - g->pad_begin[i];
+    return true;
+}
+
 bool ln_winograd_can(const ln_call *call) {
-    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
+    const ln_tensor *x = &call->inputs[0], *y = call->inner;
     ln_window g;
-    if (!ln_packable(w) || (has_bias(call) && (call->inputs[2].dtype != LINNET_F32 || !ln_packable(&call->inputs[2]))))
-        return false;
-    if (ln_window_conv(call->attributes, x, w, &g, NULL) != LINNET_OK || g.group != 1 || g.n_spatial != 2) return false;
+    if (has_bias(call) && call->inputs[2].dtype != LINNET_F32) return false;
+    if (!window_of(call, &g) || g.n_spatial != 2) return false;
     for (int i = 1; i < LN_SPATIAL; i++)
         if (g.kernel[i] != 3 || g.stride[i] != 1 || g.dilation[i] != 1 || g.out[i] < 2) return false;
-    if (g.batch < 1 || g.in_channels < LEAST_CHANNELS || g.out_channels < LEAST_CHANNELS) return false;
+    if (g.batch < 1 || g.in_channels < LEAST_CHANNELS * g.group || g.out_channels < LEAST_CHANNELS * g.group)
+        return false;
     if (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1) return false;
     if (call->epilogue == NULL) return true;
     /* ln_epilogue_apply needs rows of channels without gaps. */
@@ -50,15 +64,24 @@ static int64_t rows_of(int64_t tiles, int64_t rows) {
 /* The counts of a convolution with tiles of this size, from the operands alone, because the window is resolved only
    when the kernel is chosen. */
 static void count(const ln_call *call, int64_t tile, int64_t rows, ln_counts *counts) {
-    enum { TRANSFORM = 8 }; /* multiply-accumulates that a transformed value takes */
+    enum { TRANSFORM = 8, FILTER = 12 }; /* multiply-accumulates that a transformed value, or weight, takes */
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = call->inner;
-    const ln_conv_attributes *a = call->attributes;
-    const int first = ln_axis(a->channel_axis, x->rank) == 1 ? 2 : 1;
-    const double in = (double)w->dims[1], out = (double)w->dims[0], products = (double)products_of(tile);
+    const ln_conv_attributes *conv = call->attributes;
+    const ln_conv_transpose_attributes *turned = call->attributes;
+    const bool transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
+    const int first = ln_axis(transposed ? turned->channel_axis : conv->channel_axis, x->rank) == 1 ? 2 : 1;
+    const double group = (double)(transposed ? turned->group : conv->group);
+    const double in = (double)w->dims[!transposed], out = (double)w->dims[transposed] * group,
+                 products = (double)products_of(tile), weights = products * in * out / (transposed ? group : 1);
     const int64_t tiles = x->dims[0] * ln_ceil_div(y->dims[first], tile) * ln_ceil_div(y->dims[first + 1], tile);
+    const double inputs = transposed ? in : in * group; /* channels of all groups */
     counts->work[LN_RATE_F32] =
-        products * ((double)rows_of(tiles, rows) * in * out + TRANSFORM * (double)tiles * (in + out));
-    counts->read += (1 - hidden(tiles)) * (products - 9) * in * out * (double)sizeof(float);
+        (double)rows_of(tiles, rows) * weights + TRANSFORM * products * (double)tiles * (inputs + out);
+    counts->read += (1 - hidden(tiles)) * (weights - weights / products * 9) * (double)sizeof(float);
+    if (packs(call)) {
+        counts->work[LN_RATE_F32] += FILTER * weights;
+        counts->written += weights * (double)sizeof(float);
+    }
     counts->work[LN_RATE_MOVE] += 1000;
 }
 
@@ -93,7 +116,7 @@ static int64_t most_tiles(int64_t products, int64_t in, int64_t out) {
 static void plan_items(const ln_call *call, ln_winograd *p) {
     const int64_t unit = 4 * p->set->width; /* parts begin with a panel */
     const int64_t all = p->window.batch * p->down * p->across, rows = p->set->rows, threads = call->threads;
-    const int64_t in = p->window.in_channels, out = p->window.out_channels;
+    const int64_t in = p->in, out = p->out;
     const int64_t stripes = ln_ceil_div(all, rows),
                   most = ln_max(most_tiles(p->products, in, out), ln_min(2 * rows, all));
     p->groups = ln_ceil_div(all, most), p->parts = 1;
@@ -109,17 +132,27 @@ static void plan_items(const ln_call *call, ln_winograd *p) {
 }
 
 /* The columns of the largest part. */
-static int64_t most_columns(const ln_winograd *p) {
-    return ln_max(p->columns, p->window.out_channels - (p->parts - 1) * p->columns);
+static int64_t most_columns(const ln_winograd *p) { return ln_max(p->columns, p->out - (p->parts - 1) * p->columns); }
+
+static void plan_weights(const ln_call *call, ln_winograd *p) {
+    const ln_window_strides s = ln_window_strides_of(&call->inputs[1], 1);
+    if (call->op->id == LN_OP_CONV_TRANSPOSE) {
+        p->w_out = s.c, p->w_in = s.n, p->w_group = p->in * s.n;
+        p->w_line = -s.s[1], p->w_tap = -s.s[2], p->w_first = 2 * s.s[1] + 2 * s.s[2];
+    } else {
+        p->w_out = s.n, p->w_in = s.c, p->w_group = p->out * s.n;
+        p->w_line = s.s[1], p->w_tap = s.s[2], p->w_first = 0;
+    }
 }
 
 linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     const ln_tensor *x = &call->inputs[0], *y = call->inner;
     ln_winograd *p = call->state = ln_call_state(call, sizeof *p);
     if (p == NULL) return LINNET_OUT_OF_MEMORY;
-    const linnet_status status = ln_window_conv(call->attributes, x, &call->inputs[1], &p->window, NULL);
-    if (status != LINNET_OK) return status;
+    if (!window_of(call, &p->window)) return LINNET_INVALID_ARGUMENT;
     const ln_window *g = &p->window;
+    p->in = g->in_channels / g->group, p->out = g->out_channels / g->group;
+    plan_weights(call, p);
     p->set = set->in_order != NULL && ln_in_order() ? set->in_order : set;
     p->tile = best_tile(call, set->rows), p->products = products_of(p->tile);
     p->x = ln_window_strides_of(x, g->channel_axis), p->y = ln_window_strides_of(y, g->channel_axis);
@@ -130,16 +163,24 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     p->direct = call->epilogue == NULL || clamp;
     plan_items(call, p);
 
-    const int64_t in = g->in_channels, products = p->products, size = (int64_t)sizeof(float);
-    p->panels = ln_ceil_div(g->out_channels, p->set->width);
+    const int64_t in = p->in, products = p->products, size = (int64_t)sizeof(float);
+    p->panels = ln_ceil_div(p->out, p->set->width);
     p->panel_bytes = in * p->set->width * size;
-    p->matrix_bytes = (p->panels - 1) * p->panel_bytes +
-                      in * ln_gemm_width(p->set, g->out_channels - (p->panels - 1) * p->set->width) * size;
+    p->matrix_bytes =
+        (p->panels - 1) * p->panel_bytes + in * ln_gemm_width(p->set, p->out - (p->panels - 1) * p->set->width) * size;
     p->matrix_bytes = (int64_t)ln_round_up((size_t)p->matrix_bytes, LN_ALIGNMENT);
-    p->bias = (size_t)(products * p->matrix_bytes);
-    call->packed_bytes = p->bias + (size_t)g->out_channels * sizeof(float);
-    call->packed_inputs = 1u << 1 | 1u << 2;
-    call->packing = (uintptr_t)p->set->width;
+    p->bias = (size_t)(g->group * products * p->matrix_bytes);
+    const size_t packed = p->bias + (size_t)g->out_channels * sizeof(float);
+    p->packs = packs(call);
+    if (p->packs) {
+        call->phases = 2;
+        call->scratch_bytes = packed;
+        call->work[0] = g->group * p->panels;
+    } else {
+        call->packed_bytes = packed;
+        call->packed_inputs = 1u << 1 | 1u << 2;
+        call->packing = (uintptr_t)p->set->width;
+    }
 
     /* 16 floats more from one product to the next, so that they do not all map to the same set of the cache. */
     p->in_step = (int64_t)ln_round_up((size_t)(p->group * in), 16) + 16;
@@ -153,7 +194,7 @@ linnet_status ln_winograd_configure(ln_call *call, const ln_gemm_set *set) {
     p->scratch.lines = at;
     at += ln_round_up((size_t)((p->direct ? 1 : p->group) * p->tile * p->tile * most_columns(p) * size), LN_ALIGNMENT);
     call->scratch_thread = at;
-    call->work[0] = p->groups * p->parts;
+    call->work[p->packs] = g->group * p->groups * p->parts;
     call->flops = (uint64_t)(2 * g->batch * g->out_channels * ln_window_positions(g) * 9 * in);
     return LINNET_OK;
 }
