@@ -44,6 +44,27 @@ static void one(int height, int width, int in, int out, bool last) {
     compare(&t);
 }
 
+static void gradient(int height, int width, int in, int out) {
+    static const int64_t ones[] = {1, 1}, kernel[] = {3, 3};
+    const int group = random_below(3) ? 1 : 2, batch = 1 + random_below(4);
+    const int64_t pads[] = {random_below(3), random_below(3), random_below(3), random_below(3)};
+    const ln_conv_gradient_attributes a = {.kernel = {kernel, 2},
+                                           .strides = {ones, 2},
+                                           .dilations = {ones, 2},
+                                           .pads = {pads, 4},
+                                           .group = group,
+                                           .channel_axis = 1};
+    char name[160];
+    snprintf(name, sizeof name, "gradient of 3 x 3 over %d of %d x %d, %d x %d -> %d, pads %d %d %d %d", batch, height,
+             width, group, in, out, (int)pads[0], (int)pads[1], (int)pads[2], (int)pads[3]);
+    test_case t = {
+        .name = name, .op = LN_OP_CONV_GRADIENT, .n_inputs = 2, .n_outputs = 1, .attributes = &a, .tolerance = 1e-4};
+    t.inputs[0] = TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, batch, group * in, height, width);
+    t.inputs[1] = TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, batch, group * out, height + pads[0] + pads[2] - 2,
+                         width + pads[1] + pads[3] - 2);
+    compare(&t);
+}
+
 /* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp; 1: residual and a
  * factor; 2: residual and clamp. */
 static void fused(const ln_kernel *kernel, int height, int width, int in, int out, int kind) {
@@ -107,9 +128,13 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 240; i++)
         one(sides[random_below(SIDES)] + 2, sides[random_below(SIDES)] + 2, channels[random_below(CHANNELS)],
             channels[random_below(CHANNELS)], random_below(2));
+    for (int i = 0; i < 120; i++)
+        gradient(sides[random_below(SIDES)] + 2, sides[random_below(SIDES)] + 2, channels[random_below(CHANNELS)],
+                 channels[random_below(CHANNELS)]);
+    gradient(21, 18, 150, 267);
     for (int k = 0; ln_kernels[k].code != NULL; k++) {
         const ln_kernel *kernel = &ln_kernels[k];
-        const bool named = strstr(kernel->name, "winograd") != NULL || strstr(kernel->name, "conv_f32_igemm") != NULL;
+        const bool named = kernel->op == LN_OP_CONV && strstr(kernel->name, "_f32_") != NULL;
         for (int i = 0; i < 18 && named && can_run(kernel); i++)
             fused(kernel, 2 + random_below(20), 2 + random_below(20), channels[random_below(CHANNELS)],
                   channels[random_below(CHANNELS)], i % 3);

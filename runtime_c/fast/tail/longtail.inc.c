@@ -13,4 +13,7 @@
 #include "fast/tail/resize.inc.c"
 #include "fast/tail/softmax.inc.c"
 #include "fast/tail/winograd.inc.c"
+#if defined(LN_SIMD_AVX2) || defined(LN_SIMD_AVX512) /* the only ones with tiles whose A and B are not packed */
+#include "fast/tail/winograd_gradient.inc.c"
+#endif
 #include "fast/tail/recurrent.inc.c" /* uses the exponential of softmax.inc.c */

@@ -132,28 +132,46 @@ static wg_place wg_place_of(const ln_winograd *p, int64_t t) {
     return (wg_place){image, rest / p->across * p->tile, rest % p->across * p->tile};
 }
 
+/* A picture, channels-last; distances in floats. */
+typedef struct wg_picture {
+    int64_t height, width, line, pixel, channels;
+} wg_picture;
+
+/* Where the pixels of a tile are read. */
+typedef struct wg_source {
+    const float *x;
+    int64_t line, pixel;
+} wg_source;
+
+/* The tile of so many pixels whose first one is at (y, x). One that reaches out of the picture is copied to `edge`,
+ * with zeros around the picture. */
+static wg_source wg_source_of(const wg_picture *p, const float *image, int64_t y, int64_t x, int64_t side,
+                              float *edge) {
+    const int64_t channels = p->channels;
+    if (y >= 0 && x >= 0 && y + side <= p->height && x + side <= p->width)
+        return (wg_source){image + y * p->line + x * p->pixel, p->line, p->pixel};
+    float *to = edge;
+    for (int64_t i = y; i < y + side; i++)
+        for (int64_t j = x; j < x + side; j++, to += channels)
+            if (i >= 0 && j >= 0 && i < p->height && j < p->width)
+                memcpy(to, image + i * p->line + j * p->pixel, (size_t)channels * sizeof *to);
+            else
+                memset(to, 0, (size_t)channels * sizeof *to);
+    return (wg_source){edge, side * channels, channels};
+}
+
 /* Transforms the inputs of tiles [first, first + count) of a group. A tile that reaches into the padding is copied
  * first. */
 static LN_ALWAYS_INLINE void wg_inputs(const ln_winograd *p, const float *x, int64_t first, int64_t count, float *in,
                                        float *edge) {
     const ln_window *w = &p->window;
     const int64_t channels = p->in, line = p->x.s[1], pixel = p->x.s[2], side = p->tile + 2;
+    const wg_picture picture = {w->in[1], w->in[2], line, pixel, channels};
     for (int64_t t = 0; t < count; t++, in += channels) {
         const wg_place at = wg_place_of(p, first + t);
-        const int64_t y0 = at.y - w->pad_begin[1], x0 = at.x - w->pad_begin[2];
-        const float *image = x + at.image * p->x.n;
-        if (y0 >= 0 && x0 >= 0 && y0 + side <= w->in[1] && x0 + side <= w->in[2]) {
-            wg_in_tile(p, image + y0 * line + x0 * pixel, line, pixel, in);
-            continue;
-        }
-        float *to = edge;
-        for (int64_t i = y0; i < y0 + side; i++)
-            for (int64_t j = x0; j < x0 + side; j++, to += channels)
-                if (i >= 0 && j >= 0 && i < w->in[1] && j < w->in[2])
-                    memcpy(to, image + i * line + j * pixel, (size_t)channels * sizeof *to);
-                else
-                    memset(to, 0, (size_t)channels * sizeof *to);
-        wg_in_tile(p, edge, side * channels, channels, in);
+        const wg_source from =
+            wg_source_of(&picture, x + at.image * p->x.n, at.y - w->pad_begin[1], at.x - w->pad_begin[2], side, edge);
+        wg_in_tile(p, from.x, from.line, from.pixel, in);
     }
 }
 
