@@ -47,8 +47,7 @@ WORDS_INLINE void store_tile_as(const int dtype, const words *w, const int32_t *
         for (int64_t i = 0; i < rows; i++) {
             __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sums + i * width + at)), scale);
             v = _mm512_min_ps(_mm512_max_ps(v, w->low), w->high);
-            store_integers(dtype, _mm512_add_epi32(_mm512_cvtps_epi32(v), w->y_zero), y + i * stride + at * size,
-                           mask);
+            store_integers(dtype, _mm512_add_epi32(_mm512_cvtps_epi32(v), w->y_zero), y + i * stride + at * size, mask);
         }
     }
 }

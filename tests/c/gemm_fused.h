@@ -70,14 +70,11 @@ static void expect_fused(gemm_call *g, const char *how, const char *what, const 
 /* Fuses a residual of quantized graphs: an operand of 8 or 16 bits is dequantized and added, unless there is none, the
  * sum is limited and quantized. */
 static void compare_quantized_sum(gemm_call *g, const char *what) {
-    static const int64_t steps[][5] = {{LN_MAP_LOAD, LINNET_F32, 0, 0, 0},
-                                       {LN_MAP_LOAD_DEQUANTIZED, LINNET_F32, 1, 0, 0},
-                                       {LN_MAP_ADD, LINNET_F32, 0, 1, 0},
-                                       {LN_MAP_CONST, LINNET_F32, 0, 0, 0},
-                                       {LN_MAP_MAX, LINNET_F32, 2, 3, 0},
-                                       {LN_MAP_CONST, LINNET_F32, 1, 0, 0},
-                                       {LN_MAP_MIN, LINNET_F32, 4, 5, 0},
-                                       {LN_MAP_STORE_QUANTIZED, LINNET_F32, 6, 0, 0}};
+    static const int64_t steps[][5] = {
+        {LN_MAP_LOAD, LINNET_F32, 0, 0, 0}, {LN_MAP_LOAD_DEQUANTIZED, LINNET_F32, 1, 0, 0},
+        {LN_MAP_ADD, LINNET_F32, 0, 1, 0},  {LN_MAP_CONST, LINNET_F32, 0, 0, 0},
+        {LN_MAP_MAX, LINNET_F32, 2, 3, 0},  {LN_MAP_CONST, LINNET_F32, 1, 0, 0},
+        {LN_MAP_MIN, LINNET_F32, 4, 5, 0},  {LN_MAP_STORE_QUANTIZED, LINNET_F32, 6, 0, 0}};
     static const int others[] = {LINNET_I8, LINNET_U8, LINNET_F32, LINNET_I16, LINNET_NONE};
     static const int stored[] = {LINNET_I8, LINNET_U8, LINNET_I16};
     int64_t program[sizeof steps / sizeof **steps], n = span(&g->out), words = 0, dtype = stored[between(0, 2)];
