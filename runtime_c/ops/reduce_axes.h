@@ -21,6 +21,7 @@ typedef struct ln_reduce_plan {
     int64_t block, blocks; /* columns of one work item, and the number of such blocks in `inner` */
     float scale;           /* of quantized x */
     int32_t zero;
+    bool stored; /* the extreme of stored integers, which f32 holds */
 } ln_reduce_plan;
 
 /* Returns false if no fast kernel supports the kind or the dtype. */

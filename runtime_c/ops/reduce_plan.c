@@ -62,7 +62,10 @@ static bool fast_kind(const ln_call *call) {
         return adds || a->kind == LN_REDUCE_KIND_MAX || a->kind == LN_REDUCE_KIND_MIN || a->kind == LN_REDUCE_KIND_L1 ||
                a->kind == LN_REDUCE_KIND_L2 || a->kind == LN_REDUCE_KIND_SUM_SQUARE;
     if (x->dtype == LINNET_F16 || x->dtype == LINNET_BF16) return adds;
-    return adds && y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR && x->quant->count > 0;
+    const bool extreme = a->kind == LN_REDUCE_KIND_MAX || a->kind == LN_REDUCE_KIND_MIN;
+    if (extreme && x->dtype == y->dtype && (ln_is_byte(x->dtype) || x->dtype == LINNET_I16)) return true;
+    return y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR && x->quant->count > 0 &&
+           (adds || (extreme && x->quant->scale[0] > 0)); /* the extreme of the stored integers has the extreme value */
 }
 
 bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
@@ -104,7 +107,8 @@ bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
     p->block = ln_min(p->inner, 64);
     p->blocks = ln_ceil_div(p->inner, p->block);
     p->scale = 1.0f;
-    if (x->quant && !ln_dtype_is_float(x->dtype)) {
+    p->stored = !ln_dtype_is_float(call->outputs[0].dtype);
+    if (x->quant && !ln_dtype_is_float(x->dtype) && !p->stored) {
         p->scale = x->quant->scale[0];
         p->zero = x->quant->zero ? x->quant->zero[0] : 0;
     }

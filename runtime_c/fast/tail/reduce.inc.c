@@ -168,7 +168,11 @@ static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan
 static void LN_SIMD_NAME(reduce_finish)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t at,
                                         double v) {
     const ln_reduce_attributes *a = call->attributes;
-    ln_store_float(b->outputs[0], call->outputs[0].dtype, at, ln_reduce_result(a->kind, v, p->scale, p->count));
+    const int dtype = call->outputs[0].dtype;
+    if (p->stored)
+        ln_store_i64(b->outputs[0], dtype, at, (int64_t)v);
+    else
+        ln_store_float(b->outputs[0], dtype, at, ln_reduce_result(a->kind, v, p->scale, p->count));
 }
 
 /* Sums rows of fewer bytes than a vector has lanes. Rows that lie together are read as vectors if a vector has whole
