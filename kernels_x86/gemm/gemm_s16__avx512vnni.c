@@ -1,6 +1,6 @@
 /* gemm_s16__avx512vnni.c - 16-bit activations times 8-bit weights with vpdpwssd, tiles of up to 14 x 32.
  * One instruction multiplies and adds. The sums are added to 64-bit sums as in the other files. */
-#include "fast/gemm/gemm.h"
+#include "kernels_x86/gemm/gemm_tile.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -39,7 +39,10 @@ const ln_gemm_set ln_gemm_i16narrow__avx512vnni = {.a_dtype = LINNET_I16,
                                                    .half = half,
                                                    .convert = convert,
                                                    .row_sums = row_sums,
-                                                   .store = ln_gemm_store__avx512vnni};
+                                                   .store = ln_gemm_store__avx512vnni,
+                                                   .store_tile = ln_gemm_store_words__avx512vnni,
+                                                   .store_sum = ln_gemm_sum_words__avx512vnni,
+                                                   .words = true};
 const ln_gemm_set ln_gemm_i16__avx512vnni = {.a_dtype = LINNET_I16,
                                              .b_dtype = LINNET_I8,
                                              .c_dtype = LINNET_I64,

@@ -8,14 +8,16 @@
 
 /* A residual of quantized graphs: an operand as large as the result is dequantized, unless it is f32, and added to the
  * f32 result, then the sum is limited and quantized. If the op's own result is i8 or u8, that is dequantized first, and
- * there may be no operand: then it only gets another scale. */
+ * there may be no operand: then it only gets another scale. With `words`, there may be no operand of an f32 result
+ * either. */
 typedef struct ln_quantized_sum {
     bool used;     /* false: the epilogue is something else */
-    int input;     /* the call's input that is added, i8, u8 or f32; 0: none */
+    bool words;    /* an f32 result: the stored integer or the operand has 16 bits, or there is no operand */
+    int input;     /* the call's input that is added, i8, u8, i16 or f32; 0: none */
     uint8_t dtype; /* of this input */
     uint8_t tile;  /* dtype of the op's own result: f32, i8 or u8 */
     uint8_t y_dtype;
-    int32_t zero, y_zero; /* of the operand; of the stored i8 or u8 */
+    int32_t zero, y_zero; /* of the operand; of the stored integer */
     float scale, y_scale, y_inverse;
     float low, high; /* of the sum, finite */
     /* If `tile` is i8 or u8: the scale of the op's result. In units of the stored integer, the sum is close to

@@ -244,6 +244,8 @@ static float constant_of(const ln_map_program *p, int register_) {
     return v;
 }
 
+static bool is_small(int dtype) { return ln_is_byte(dtype) || dtype == LINNET_I16; }
+
 /* Recognizes a residual of quantized graphs in the compiled program. NaN becomes the lowest of the stored
  * numbers, so a higher limit is left to the map. */
 static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *call) {
@@ -266,10 +268,10 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
             }
             /* fallthrough */
         case LN_MAP_LOAD_DEQUANTIZED:
-            if (q->kinds[s->view] != LN_EPILOGUE_MATRIX || other >= 0 || s->y == tile ||
-                (s->code == LN_MAP_LOAD ? v->dtype != LINNET_F32 : v->dtype != LINNET_I8 && v->dtype != LINNET_U8))
+            if (q->kinds[s->view] != LN_EPILOGUE_MATRIX || other >= 0 || sum >= 0 || s->y == tile ||
+                (s->code == LN_MAP_LOAD ? v->dtype != LINNET_F32 : !is_small(v->dtype)))
                 return none;
-            other = s->y, r.input = q->inputs[s->view], r.used = true, r.tile = LINNET_F32;
+            other = s->y, r.input = q->inputs[s->view];
             r.dtype = v->dtype, r.zero = s->zero, r.scale = s->scale;
             break;
         case LN_MAP_ADD:
@@ -279,6 +281,7 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
         case LN_MAP_MIN:
         case LN_MAP_MAX: {
             const float c = constant_of(p, s->b);
+            if (sum < 0 && other < 0) sum = tile; /* nothing is added */
             if (sum < 0 || s->a != sum || !(c == c)) return none;
             sum = s->y;
             if (s->code == LN_MAP_MAX)
@@ -288,15 +291,19 @@ static ln_quantized_sum quantized_sum(const ln_epilogue_plan *q, const ln_call *
             break;
         }
         case LN_MAP_STORE_QUANTIZED: {
-            if (sum < 0 || s->a != sum || i != p->n_steps - 1 || (v->dtype != LINNET_I8 && v->dtype != LINNET_U8) ||
+            if (sum < 0 && other < 0) sum = tile;
+            if (sum < 0 || s->a != sum || i != p->n_steps - 1 || !is_small(v->dtype) ||
                 (s->how != LN_MAP_NEAREST && s->how != LN_MAP_PRODUCT))
                 return none;
             const float unit = s->how == LN_MAP_NEAREST ? 1.0f : s->scale; /* a power of two */
             const float least = s->least * unit, most = s->most * unit;
-            if (r.low > least) return none;
-            r.low = least;
+            /* Sums of integers are no NaN. */
+            r.words = other < 0 || r.dtype == LINNET_I16 || v->dtype == LINNET_I16;
+            if (r.low > least && (!r.words || r.dtype == LINNET_F32)) return none;
+            r.low = r.low < least ? least : r.low > most ? most : r.low;
             r.high = r.high < least ? least : r.high > most ? most : r.high;
             r.y_zero = s->zero, r.y_scale = s->scale, r.y_inverse = s->inverse, r.y_dtype = v->dtype;
+            r.used = true, r.tile = LINNET_F32;
             ln_quant_range(v->dtype, 0, &lowest, &highest); /* the limits above are narrower */
             r.y_low = (int32_t)lowest, r.y_high = (int32_t)highest;
             return r;

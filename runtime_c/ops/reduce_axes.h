@@ -19,8 +19,9 @@ typedef struct ln_reduce_plan {
     bool columns; /* rows of `inner` adjacent results are reduced together; otherwise one result at a time */
     int64_t inner, inner_y;
     int64_t block, blocks; /* columns of one work item, and the number of such blocks in `inner` */
-    float scale;           /* of quantized x */
+    float scale, factor;   /* of quantized x: of the result, or of each element */
     int32_t zero;
+    bool stored; /* the extreme of stored integers, which f32 holds */
 } ln_reduce_plan;
 
 /* Returns false if no fast kernel supports the kind or the dtype. */

@@ -54,15 +54,21 @@ double ln_reduce_result(int64_t kind, double total, float scale, int64_t count) 
     return kind == LN_REDUCE_KIND_MEAN ? total / (double)count : kind == LN_REDUCE_KIND_L2 ? sqrt(total) : total;
 }
 
+/* Kinds whose elements are dequantized before they are added. */
+static bool powers(int64_t kind) {
+    return kind == LN_REDUCE_KIND_L1 || kind == LN_REDUCE_KIND_L2 || kind == LN_REDUCE_KIND_SUM_SQUARE;
+}
+
 static bool fast_kind(const ln_call *call) {
     const ln_reduce_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     bool adds = a->kind == LN_REDUCE_KIND_SUM || a->kind == LN_REDUCE_KIND_MEAN;
-    if (x->dtype == LINNET_F32)
-        return adds || a->kind == LN_REDUCE_KIND_MAX || a->kind == LN_REDUCE_KIND_MIN || a->kind == LN_REDUCE_KIND_L1 ||
-               a->kind == LN_REDUCE_KIND_L2 || a->kind == LN_REDUCE_KIND_SUM_SQUARE;
+    const bool extreme = a->kind == LN_REDUCE_KIND_MAX || a->kind == LN_REDUCE_KIND_MIN;
+    if (x->dtype == LINNET_F32) return adds || extreme || powers(a->kind);
     if (x->dtype == LINNET_F16 || x->dtype == LINNET_BF16) return adds;
-    return adds && y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR && x->quant->count > 0;
+    if (extreme && x->dtype == y->dtype && (ln_is_byte(x->dtype) || x->dtype == LINNET_I16)) return true;
+    return y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR && x->quant->count > 0 &&
+           (adds || powers(a->kind) || (extreme && x->quant->scale[0] > 0)); /* of stored integers */
 }
 
 bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
@@ -103,9 +109,10 @@ bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
     }
     p->block = ln_min(p->inner, 64);
     p->blocks = ln_ceil_div(p->inner, p->block);
-    p->scale = 1.0f;
-    if (x->quant && !ln_dtype_is_float(x->dtype)) {
-        p->scale = x->quant->scale[0];
+    p->scale = p->factor = 1.0f;
+    p->stored = !ln_dtype_is_float(call->outputs[0].dtype);
+    if (x->quant && !ln_dtype_is_float(x->dtype) && !p->stored) {
+        *(powers(a->kind) ? &p->factor : &p->scale) = x->quant->scale[0];
         p->zero = x->quant->zero ? x->quant->zero[0] : 0;
     }
     return true;

@@ -3,7 +3,7 @@
 #include "gemm_call.h"
 
 static uint64_t state = 88172645463325252u;
-static int failures, checks, sums_fused, bytes_fused;
+static int failures, checks, sums_fused, bytes_fused, words_fused;
 
 static uint32_t random_bits(void) { /* xorshift64, Marsaglia 2003 */
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -378,6 +378,7 @@ int main(int argc, char **argv) {
         bytes = bytes || ((ln_kernels[k].flags & LN_KERNEL_BYTES) && can_run(&ln_kernels[k]));
     if (bytes && bytes_fused == 0 && !is_filtered()) printf("FAIL no map of 8-bit results was fused\n"), failures++;
     if (sums_fused == 0 && !is_filtered()) printf("FAIL no kernel adds a quantized residual\n"), failures++;
+    if (words_fused == 0 && !is_filtered()) printf("FAIL no kernel stores sums of 16-bit numbers\n"), failures++;
     printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;
 }

@@ -256,8 +256,8 @@ static void dequantize(const kind *k) {
 
 static void reduce(const kind *k) {
     static const int64_t axes[] = {2};
-    const ln_reduce_attributes a = {
-        .kind = k->variant & 1 ? LN_REDUCE_KIND_ARGMAX : LN_REDUCE_KIND_SUM, .axes = {axes, 1}, .keep_dims = 1};
+    static const int64_t kinds[] = {LN_REDUCE_KIND_SUM, LN_REDUCE_KIND_ARGMAX, LN_REDUCE_KIND_MAX};
+    const ln_reduce_attributes a = {.kind = kinds[k->variant], .axes = {axes, 1}, .keep_dims = 1};
     test_case t = of(k, LN_OP_REDUCE, &a, 1);
     t.outputs[0].dtype = (uint8_t)k->y; /* as the file declares it, for stored integers */
     t.inputs[0] = TENSOR(k->x, k->x_layout, 2, C, 6, 7);
@@ -291,7 +291,7 @@ static const struct {
     {pool, false, false, 2},      {pool_gradient, true, false, 2}, {softmax, false, false, 2},
     {layer_norm, true, false, 1}, {group_norm, true, false, 1},    {batch_norm, true, false, 1},
     {moments, true, false, 2},    {resize, false, false, 1},       {cast, false, true, 1},
-    {quantize, true, true, 2},    {dequantize, true, true, 2},     {reduce, false, true, 2},
+    {quantize, true, true, 2},    {dequantize, true, true, 2},     {reduce, false, true, 3},
     {copy, false, false, 1},      {map, false, true, 1},
 };
 

@@ -94,6 +94,7 @@ typedef struct ln_gemm_set {
     ln_gemm_store store;              /* NULL for floats */
     ln_gemm_store_tile store_tile;    /* NULL: blocks are stored by `store` */
     ln_gemm_store_sum store_sum;      /* with store_tile; NULL: a residual is added by the epilogue */
+    bool words;                       /* `store_sum` stores and adds 16-bit numbers, too */
     bool symmetric;                   /* 8-bit weights: none may be -128 */
     bool whole;                       /* kc must be a multiple of depth: other rows are gathered, which pads them */
     const struct ln_gemm_set *narrow; /* for 64-bit sums: the set to use if the weights prove that 32 bits are enough */

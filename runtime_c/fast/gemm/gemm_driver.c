@@ -146,7 +146,7 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
     const ln_gemm_set *set = g->set;
     const ln_gemm_product *p = &g->products[block->product];
     const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
-    const int64_t y_size = (int64_t)ln_dtype_size(g->c.sum != NULL ? LINNET_I8 : g->c.requant.output_dtype),
+    const int64_t y_size = (int64_t)ln_dtype_size(g->c.sum != NULL ? g->c.sum->y_dtype : g->c.requant.output_dtype),
                   stride = g->c.ldc * y_size;
     const int64_t n = tile->columns, channel = p->column + at;
     int64_t to = (p->row + block->first) * stride + channel * y_size;
@@ -162,7 +162,7 @@ static void compute_stored(const ln_gemm *g, const ln_buffers *b, const row_bloc
         kernels[height](tile);
         if (g->c.sum != NULL)
             set->store_sum(&g->c.requant, g->c.sum, channel, tile->c, rows, width, n,
-                           residual == NULL ? NULL : residual + to * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to,
+                           residual == NULL ? NULL : residual + to / y_size * (int64_t)ln_dtype_size(g->c.sum->dtype), y + to,
                            stride);
         else
             set->store_tile(&g->c.requant, channel, tile->c, rows, width, n, y + to, stride);

@@ -99,7 +99,9 @@ static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const 
 
 bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n) {
     problem p;
-    if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL) return false;
+    if (!describe(call, &p)) return false;
+    const ln_gemm_set *set = find_set(call, &p, sets, n);
+    if (set == NULL) return false;
     /* f16 and bf16 in short runs are converted slowly. All of x is converted first (passes/storage.c). */
     const ln_window *w = &p.window;
     if (!p.transposed && ln_is_half(call->inputs[0].dtype) && w->in_channels / w->group < 8 && ln_window_taps(w) > 1)
@@ -109,7 +111,8 @@ bool ln_gemm_conv_can(const ln_call *call, const ln_gemm_set *const *sets, int n
     if (p.transposed && !p.folded && call->epilogue != NULL &&
         (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1 || !ln_dtype_is_float(call->inputs[0].dtype)))
         return false;
-    if (call->epilogue != NULL && ln_is_byte(call->inner->dtype) && (p.transposed || p.mode != LN_REQUANT_FLOAT_RNE))
+    if (call->epilogue != NULL && ln_is_byte(call->inner->dtype) &&
+        (p.transposed || p.mode != LN_REQUANT_FLOAT_RNE || set->store_sum == NULL))
         return false;
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }

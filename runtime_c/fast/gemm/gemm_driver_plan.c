@@ -104,7 +104,8 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     g->c.low = -INFINITY, g->c.high = INFINITY;
     if (g->c.integer) {
         const bool whole = g->b.parts == 1 && !folded;
-        if (e != NULL && e->sum.used && g->set->store_sum != NULL && whole) g->c.sum = &e->sum;
+        const bool sums = g->set->store_sum != NULL && g->set->c_dtype == LINNET_I32 && whole;
+        if (e != NULL && e->sum.used && sums && (!e->sum.words || g->set->words)) g->c.sum = &e->sum;
         g->c.apply = e != NULL && g->c.sum == NULL;
         g->c.tiled = !g->c.apply && g->set->store_tile != NULL && whole;
         return;

@@ -44,8 +44,10 @@ typedef struct ln_depthwise {
     int64_t block, span; /* channels and output pixels whose lanes are in L1 at a time */
     int64_t row;         /* sums from row to row of the results, and from part to part */
     bool wide, finished; /* x is i16; tiles convert sums to results, which then need no more than being copied */
-    bool exact;          /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
-    int x_zero_byte;     /* of 8-bit x */
+    int stored;          /* dtype of these results */
+    const ln_quantized_sum *sum; /* tiles limit and quantize, too; NULL: they do not */
+    bool exact;                  /* results are f32, and the biases, which do not fit in 32 bits, are packed as f64 */
+    int x_zero_byte;             /* of 8-bit x */
     int32_t lane_padding;
 } ln_depthwise;
 

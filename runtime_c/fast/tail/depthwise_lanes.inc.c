@@ -144,6 +144,7 @@ typedef struct dwl_tile {
     int64_t padded, second;                /* of taps: from tap to tap, and to those of the second row */
     const float *scale;                    /* of whole sums that become f32, which takes the least code here */
     const ln_requant *requant;             /* otherwise; NULL: sums are stored */
+    const ln_quantized_sum *sum;           /* of `requant`: f32 results are limited and quantized; NULL: they are not */
     bool bytes;                            /* 8-bit results of whole sums */
     int64_t channel;
     const int32_t *high; /* sums over the high bytes of weights, if these are over the low ones */
@@ -151,6 +152,18 @@ typedef struct dwl_tile {
     char *out;
     int64_t out_pixel, out_row;
 } dwl_tile;
+
+/* A quotient by the scale of the stored integers, rounded as a division does (map/map_strip.inc.c). */
+static LN_ALWAYS_INLINE vf dwl_quotient(const ln_quantized_sum *s, vf v) {
+#ifdef LN_SIMD_AVX512
+    const vf inverse = vf_set1(s->y_inverse), minus = vf_set1(-s->y_scale);
+    vf q = vf_mul(v, inverse);
+    q = vf_fma(vf_fma(q, minus, v), inverse, q);
+    return vf_fma(vf_fma(q, minus, v), inverse, q);
+#else
+    return vf_div(v, vf_set1(s->y_scale));
+#endif
+}
 
 /* Stores the sums of a tile, or converts them first. */
 static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pixels, int64_t from) {
@@ -164,15 +177,20 @@ static void dwl_finish(const dwl_tile *t, const int32_t *sums, int rows, int pix
         return;
     }
     const vf scale = vf_load(r->scale + t->channel);
-    const vf least = vf_set1((float)(r->low - r->y_zero)), most = vf_set1((float)(r->high - r->y_zero));
-    const vi zero = vi_set1(r->y_zero);
+    const ln_quantized_sum *s = t->sum;
+    const vf least = vf_set1(s != NULL ? s->low : (float)(r->low - r->y_zero));
+    const vf most = vf_set1(s != NULL ? s->high : (float)(r->high - r->y_zero));
+    const vi zero = vi_set1(s != NULL ? s->y_zero : r->y_zero);
     for (int row = 0; row < rows; row++)
         for (int p = 0; p < pixels; p++, sums += VF_WIDTH) {
             char *to = out + row * t->out_row + p * t->out_pixel;
             vf v = high == NULL ? vf_from_vi(vi_load(sums))
                                 : vf_from_parts(vi_load(high + row * t->high_row + p * t->high_pixel), vi_load(sums));
             v = vf_mul(v, scale);
-            if (r->output_dtype == LINNET_F32)
+            if (s != NULL)
+                requant_store_as(s->y_dtype, vi_add(vi_from_vf(dwl_quotient(s, vf_min(vf_max(v, least), most))), zero),
+                                 to, 0);
+            else if (r->output_dtype == LINNET_F32)
                 vf_store((float *)(void *)to, v);
             else
                 requant_store(r, vi_add(vi_from_vf(vf_min(vf_max(v, least), most)), zero), to, 0);
@@ -268,7 +286,7 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
     void (*const tile)(const dwl_tile *, int64_t) = tiles[2 * (pixels >= DWL_PIXELS) + s->rows - 1];
     for (int part = 0; part < d->parts; part++) {
         const bool finished = d->finished && part == d->parts - 1;
-        const int64_t size = finished ? (int64_t)ln_dtype_size(d->requant.output_dtype) : 4;
+        const int64_t size = finished ? (int64_t)ln_dtype_size(d->stored) : 4;
         for (int64_t i = 0; i < n; i += VF_WIDTH) {
             /* The last vector overlaps the one before it. If it is the only one, each pixel overwrites the lanes that
              * the one before it had too many. */
@@ -283,11 +301,12 @@ static void dwl_products(const dwl_span *s, const ln_depthwise_weights *weights,
                              .pixel = w->stride[2] * width,
                              .padded = d->padded,
                              .second = row_taps,
-                             .scale = finished && part == 0 && d->requant.output_dtype == LINNET_F32
+                             .scale = finished && part == 0 && d->stored == LINNET_F32
                                           ? d->requant.scale + channel
                                           : NULL,
                              .requant = finished ? &d->requant : NULL,
-                             .bytes = finished && part == 0 && size == 1,
+                             .sum = d->sum,
+                             .bytes = finished && part == 0 && size == 1 && d->sum == NULL,
                              .channel = channel,
                              .high = part == 0 ? NULL : s->sums + d->row + ox * d->channels + channel,
                              .high_pixel = d->channels,
@@ -325,7 +344,7 @@ static void dwl_rows(const dwl_span *s, const ln_depthwise_weights *weights) {
 
 /* Copies a row of results that tiles have converted. */
 static void dwl_copy(const ln_depthwise *d, const char *row, char *y) {
-    const int64_t size = (int64_t)ln_dtype_size(d->requant.output_dtype), bytes = d->channels * size;
+    const int64_t size = (int64_t)ln_dtype_size(d->stored), bytes = d->channels * size;
     const int64_t pixels = d->y.s[2] == d->channels ? d->window.out[2] : 1;
     for (int64_t ox = 0; ox < d->window.out[2]; ox += pixels)
         memcpy(y + ox * d->y.s[2] * size, row + ox * bytes, (size_t)(pixels * bytes));
@@ -389,7 +408,7 @@ static linnet_status dwl_run(const ln_call *call, const ln_buffers *b, int phase
         for (int64_t r = 0; r < s.rows; r++) {
             int32_t *sums = s.sums + r * d->parts * d->row;
             char *y = (char *)b->outputs[0] + (n * d->y.n + s.z * d->y.s[0] + (s.y + r) * d->y.s[1]) * y_size;
-            if (d->finished && call->epilogue == NULL) dwl_copy(d, (const char *)sums, y);
+            if (d->finished && !d->apply) dwl_copy(d, (const char *)sums, y);
 #if DWL_GROUP == 2
             if (!d->finished) dwl_requant(call, d, &weights, sums, y);
 #endif

@@ -210,6 +210,9 @@ static void plan_lanes(ln_call *call, ln_depthwise *d, int group) {
     d->lane_padding = d->wide ? 0 : (int32_t)((uint32_t)stored * (group == 4 ? 0x01010101u : 0x00010001u));
     d->finished = d->sums_fit && by_floats(call);
     d->exact = d->requant.output_dtype == LINNET_F32 && !d->sums_fit && biases_are_exact(call);
+    const ln_quantized_sum *sum = call->epilogue == NULL ? NULL : &call->epilogue->sum;
+    if (d->finished && sum != NULL && sum->used && sum->words && sum->input == 0) d->sum = sum, d->apply = false;
+    d->stored = d->sum != NULL ? d->sum->y_dtype : d->requant.output_dtype;
     const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, groups = w->kernel[0] * d->per_plane;
     d->block = (int64_t)ln_round_up((size_t)ln_ceil_div(d->channels, ln_ceil_div(d->channels, LN_DEPTHWISE_BLOCK)),
                                     LN_DEPTHWISE_LANES);

@@ -13,9 +13,11 @@ enum { LN_REDUCE_ADD, LN_REDUCE_ADD_ABS, LN_REDUCE_ADD_SQUARE, LN_REDUCE_LARGEST
 enum { LN_REDUCE_COLUMNS = 64, LN_REDUCE_FEW = 4 };
 #define LN_ALWAYS static inline __attribute__((always_inline))
 
-/* Converts n elements to f32, from element `at` on, `stride` apart. Integers become whole numbers minus `zero`. */
-static void LN_SIMD_NAME(reduce_widen)(const ln_tensor *t, int32_t zero, const char *data, int64_t at, int64_t stride,
-                                       int64_t n, float *out) {
+/* Converts n elements to f32, from element `at` on, `stride` apart. Integers become whole numbers minus the zero point.
+ */
+static void LN_SIMD_NAME(reduce_widen)(const ln_tensor *t, const ln_reduce_plan *plan, const char *data, int64_t at,
+                                       int64_t stride, int64_t n, float *out) {
+    const int32_t zero = plan->zero;
     int64_t i = 0;
     vi less = vi_set1(zero);
     const char *p = data + at * (int64_t)ln_dtype_size(t->dtype);
@@ -47,6 +49,7 @@ static void LN_SIMD_NAME(reduce_widen)(const ln_tensor *t, int32_t zero, const c
     for (; i < n; i++)
         out[i] = is_float ? (float)ln_load_f64(data, t->dtype, at + i * stride)
                           : (float)(ln_load_i64(data, t->dtype, at + i * stride) - zero);
+    for (i = 0; i < n && plan->factor != 1; i++) out[i] *= plan->factor;
 }
 
 /* NaN replaces any number and is kept. */
@@ -152,7 +155,7 @@ static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan
         for (int64_t filled = 0; filled < n && !in_place;) {
             int64_t run = ln_min(n - filled, left);
             LN_SIMD_NAME(reduce_widen)
-            (t, p->zero, x, offset + (p->reduced_dims[last] - left) * step, step, run, buffer + filled);
+            (t, p, x, offset + (p->reduced_dims[last] - left) * step, step, run, buffer + filled);
             filled += run;
             left -= run;
             if (left == 0) {
@@ -168,7 +171,11 @@ static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan
 static void LN_SIMD_NAME(reduce_finish)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t at,
                                         double v) {
     const ln_reduce_attributes *a = call->attributes;
-    ln_store_float(b->outputs[0], call->outputs[0].dtype, at, ln_reduce_result(a->kind, v, p->scale, p->count));
+    const int dtype = call->outputs[0].dtype;
+    if (p->stored)
+        ln_store_i64(b->outputs[0], dtype, at, (int64_t)v);
+    else
+        ln_store_float(b->outputs[0], dtype, at, ln_reduce_result(a->kind, v, p->scale, p->count));
 }
 
 /* Sums rows of fewer bytes than a vector has lanes. Rows that lie together are read as vectors if a vector has whole
@@ -280,7 +287,7 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
             int last = p->reduced - 1;
             int64_t rows = in_place ? ln_min(stop - done, p->reduced_dims[last] - at[last]) : 1;
             if (!in_place) {
-                LN_SIMD_NAME(reduce_widen)(t, p->zero, x, offset, 1, width, buffer);
+                LN_SIMD_NAME(reduce_widen)(t, p, x, offset, 1, width, buffer);
                 row = buffer;
             }
             LN_SIMD_NAME(reduce_rows)(lanes, done & (LN_LANES - 1), row, rows, p->reduced_x[last], vectors, how);

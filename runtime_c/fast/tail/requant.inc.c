@@ -3,13 +3,17 @@
 #ifndef LN_REQUANT_INC
 #define LN_REQUANT_INC
 
-static LN_ALWAYS_INLINE void requant_store(const ln_requant *r, vi q, void *y, int64_t i) {
-    if (r->output_dtype == LINNET_I8)
+static LN_ALWAYS_INLINE void requant_store_as(int dtype, vi q, void *y, int64_t i) {
+    if (dtype == LINNET_I8)
         vi_store_i8((int8_t *)y + i, q);
-    else if (r->output_dtype == LINNET_U8)
+    else if (dtype == LINNET_U8)
         vi_store_u8((uint8_t *)y + i, q);
     else
         vi_store_i16((int16_t *)y + i, q);
+}
+
+static LN_ALWAYS_INLINE void requant_store(const ln_requant *r, vi q, void *y, int64_t i) {
+    requant_store_as(r->output_dtype, q, y, i);
 }
 
 #ifdef VI_FIXED_MULTIPLY

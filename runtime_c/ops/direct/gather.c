@@ -127,7 +127,30 @@ typedef struct walk {
     int64_t block;   /* number of elements of the block */
     bool contiguous; /* the block is contiguous in x and in y */
     bool real;       /* the result has the real values of quantized integers */
+    int64_t run; /* that many constant indices always follow each other in x, as in frames of a signal; 0: unknown */
 } walk;
+
+/* The length of runs of constant indices that increase by 1, if all are in range and the elements that they select are
+ * adjacent in x and in y. */
+static LN_PLANNING int64_t run_length(const ln_call *call, const walk *w) {
+    const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1];
+    const int last = w->rank - 1;
+    if (index->data == NULL || w->depth != 1 || w->block != 1 || w->real || last < 0 || !ln_is_dense(index) ||
+        w->at[last] != 1 || w->to[last] != 1 || w->from[last] != 0 || x->strides[w->first] != 1)
+        return 0;
+    int64_t run = w->dims[last], before = -1;
+    for (int64_t i = 0, n = ln_count(index); i < n; i++) {
+        const int64_t v = ln_load_i64(index->data, index->dtype, i);
+        if (v < 0 || v >= x->dims[w->first]) return 0;
+        if (v != before + 1) /* the greatest common divisor of the length and the start of a run */
+            for (int64_t rest = i; rest != 0;) {
+                const int64_t other = run % rest;
+                run = rest, rest = other;
+            }
+        before = v;
+    }
+    return run > 1 ? run : 0;
+}
 
 static LN_PLANNING bool can(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
@@ -161,6 +184,7 @@ static LN_PLANNING linnet_status configure(ln_call *call) {
     for (int d = x->rank - w->block_rank; d < x->rank; d++) w->block *= x->dims[d];
     w->contiguous = ln_dense_tail(x, x->rank - w->block_rank) && ln_dense_tail(y, y->rank - w->block_rank);
     w->real = x->dtype != y->dtype;
+    w->run = run_length(call, w);
     if (w->real && y->dtype != LINNET_F32) call->scratch_thread = (size_t)w->block * sizeof(float);
     call->work[0] = w->block > 0 ? ln_count(y) / w->block : 0;
     call->grain = ln_max(1, 65536 / (w->block + 8)); /* 20 us, the cost of sharing work */
@@ -247,7 +271,14 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         }
         row += side;
         int64_t i = 0;
-        if (size == 4 && !w->real && w->block == 1 && w->contiguous && w->depth == 1 && last >= 0) {
+        while (w->run != 0 && i < side) {
+            const int64_t n = ln_min(w->run - at % w->run, side - i);
+            const int64_t first = from + ln_load_i64(b->inputs[1], call->inputs[1].dtype, at);
+            memcpy((char *)b->outputs[0] + to * (int64_t)size, (const char *)b->inputs[0] + first * (int64_t)size,
+                   (size_t)n * size);
+            i += n, to += n, at += n;
+        }
+        if (i < side && size == 4 && !w->real && w->block == 1 && w->contiguous && w->depth == 1 && last >= 0) {
             i = take_words(w, x, b, wide, side, to, at, from);
             to += i * w->to[last], at += i * w->at[last], from += i * w->from[last];
         }
