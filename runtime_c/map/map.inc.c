@@ -68,46 +68,9 @@
 #else
 #define LN_GROUPS(n) (((unsigned)(n) + 15u) & ~15u)
 #endif
-#if defined(LN_SIMD_AVX512)
-/* ln_exp_f and ln_sigmoid_f with the same bits. VSCALEFPS multiplies by 2^n in one rounding, and the maximum of two
- * numbers is the second one if that is not a number. */
-static inline __m512 map_exp_512(__m512 c) {
-    const __m512 large = _mm512_set1_ps(12582912.0f);
-    const __m512 n = _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(c, _mm512_set1_ps(0x1.715476p+0f)), large), large);
-    const __m512 r = _mm512_sub_ps(_mm512_sub_ps(c, _mm512_mul_ps(n, _mm512_set1_ps(0x1.62e4p-1f))),
-                                   _mm512_mul_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f)));
-    __m512 p = _mm512_set1_ps(0x1.6db4e6p-10f);
-    p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(0x1.123be0p-7f));
-    p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(0x1.55545ep-5f));
-    p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(0x1.55548ep-3f));
-    p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(0x1.000000p-1f));
-    p = _mm512_add_ps(_mm512_add_ps(_mm512_mul_ps(_mm512_mul_ps(p, r), r), r), _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, n);
-}
-
-static inline __m512 map_sigmoid_512(__m512 x) {
-    const __m512 one = _mm512_set1_ps(1.0f);
-    const __m512 e = map_exp_512(_mm512_max_ps(_mm512_set1_ps(-105.0f), _mm512_or_ps(x, _mm512_set1_ps(-0.0f))));
-    const __m512 s = _mm512_div_ps(one, _mm512_add_ps(one, e));
-    return _mm512_mask_mul_ps(s, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), e, s);
-}
-#endif
-
 static void LN_SIMD_NAME(map_arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc,
                                          void *py) {
     unsigned m = LN_GROUPS(n);
-#if defined(LN_SIMD_AVX512)
-    if ((s->code == LN_MAP_SIGMOID || s->code == LN_MAP_EXP) && s->type == LINNET_F32) {
-        const __m512 least = _mm512_set1_ps(-105.0f), most = _mm512_set1_ps(89.5f);
-        for (unsigned i = 0; i < m; i += 16) {
-            const __m512 x = _mm512_loadu_ps((const float *)pa + i);
-            _mm512_storeu_ps((float *)py + i, s->code == LN_MAP_SIGMOID
-                                                  ? map_sigmoid_512(x)
-                                                  : map_exp_512(_mm512_max_ps(least, _mm512_min_ps(most, x))));
-        }
-        return;
-    }
-#endif
     switch (s->code * 16 + s->type) {
 #include "map/map_table.h"
     case LN_MAP_SELECT * 16 + LINNET_F32:

@@ -72,8 +72,7 @@ static int32_t take_slot(compiler *c) { return c->n_free > 0 ? c->slot_free[--c-
 
 /* ---- constants ---- */
 
-/* Value of a constant instruction: an immediate, or a load of a one-element input whose value is known. */
-static bool constant_value(const ln_map_source *source, int64_t k, void *value) {
+bool ln_map_constant_value(const ln_map_source *source, int64_t k, void *value) {
     const ln_map_attributes *map = source->map;
     const int64_t *in = map->program.v + k * LN_MAP_WORDS;
     memset(value, 0, 8);
@@ -199,7 +198,7 @@ static void number_constants(compiler *c) {
     for (int64_t k = 0; k < c->n; k++) {
         char value[8];
         c->wide = c->wide || is_wide((int)instruction(c, k)[1]);
-        c->constant[k] = constant_value(c->source, k, value) ? c->n_constants++ : -1;
+        c->constant[k] = ln_map_constant_value(c->source, k, value) ? c->n_constants++ : -1;
     }
 }
 
@@ -302,6 +301,10 @@ static void add_value(compiler *c, ln_map_step *s, int64_t k, int32_t scale) {
         *to[i] = register_of(c, r);
         same_width = same_width && is_wide(ln_map_result_type(instruction(c, r))) == is_wide(ln_map_result_type(in));
     }
+    if (c->source->activations && in[0] == LN_MAP_ACTIVATION && in[1] == LINNET_F32) {
+        s->activation = (int32_t)in[3];
+        for (int i = 0; i < 4; i++) s->constants[i] = (float)c->source->map->floats.v[in[4] + i];
+    }
     if (in[0] == LN_MAP_CAST) s->from = (uint8_t)ln_map_result_type(instruction(c, in[2]));
     if (in[0] == LN_MAP_FIXED_MULTIPLY || in[0] == LN_MAP_FIXED_MULTIPLY_SINGLE) {
         s->multiplier = (int32_t)integers[in[3]];
@@ -328,7 +331,7 @@ static void add_steps(compiler *c) {
     for (int pass = 0; pass < 2; pass++)
         for (int64_t k = 0; k < c->n; k++) {
             const int64_t *in = instruction(c, k);
-            if (is_store(in[0]) != (pass == 1) || c->constant[k] >= 0) continue;
+            if (in[0] == 0 || is_store(in[0]) != (pass == 1) || c->constant[k] >= 0) continue;
             ln_map_step *s = new_step(c);
             s->code = (uint8_t)in[0];
             s->type = (uint8_t)in[1];
@@ -382,7 +385,7 @@ const char *ln_map_constants(const ln_map_source *source, const ln_map_program *
     char *constants = ln_pool_array(pool, p->n_registers - p->n_slots, p->register_bytes), *strip = constants;
     for (int64_t k = 0; constants != NULL && k < source->map->program.n / LN_MAP_WORDS; k++) {
         char value[8];
-        if (!constant_value(source, k, value)) continue;
+        if (!ln_map_constant_value(source, k, value)) continue;
         const size_t size = ln_dtype_size((int)source->map->program.v[k * LN_MAP_WORDS + 1]);
         const size_t whole = (size_t)p->strip * size;
         memcpy(strip, value, size);

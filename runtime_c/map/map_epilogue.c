@@ -338,11 +338,12 @@ static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) 
                             .column_axis = ln_inner_axis(call->inner),
                             .most_bytes = LN_EPILOGUE_BYTES};
     ln_map_program compiled;
-    linnet_status status = ln_map_compile(&source, temporary, &compiled);
+    q->isa = ln_map_isa_for(call->features);
+    linnet_status status = q->isa->find_activations != NULL ? q->isa->find_activations(&source, temporary) : LINNET_OK;
+    if (status == LINNET_OK) status = ln_map_compile(&source, temporary, &compiled);
     if (status == LINNET_OK) status = ln_map_keep(&source, &compiled, call, &q->program);
     if (status) return status;
     ln_epilogue_describe(e, call);
-    q->isa = ln_map_isa_for(call->features);
     q->columns = call->inner->dims[ln_inner_axis(call->inner)];
     for (int i = 0; i < q->program->n_steps; i++) {
         const ln_map_step *s = &q->program->steps[i];
@@ -367,6 +368,11 @@ static linnet_status prepare(ln_epilogue *e, ln_call *call, ln_pool *temporary) 
             }
         }
     }
+    const ln_map_step *steps = q->program->steps;
+    if (q->program->n_steps == 3 && q->kinds[steps[0].view] == LN_EPILOGUE_TILE && steps[1].a == steps[0].y &&
+        steps[1].code == LN_MAP_ACTIVATION && steps[1].activation != 0 && steps[2].code == LN_MAP_STORE &&
+        call->outputs[0].dtype == LINNET_F32)
+        q->activation = &steps[1];
     e->program = q;
     e->sum = quantized_sum(q, call);
     return LINNET_OK;

@@ -21,7 +21,8 @@ enum ln_epilogue_kind {
 typedef struct ln_epilogue_plan {
     ln_map_program *program;
     const ln_map_isa *isa;
-    int64_t columns; /* of the whole result */
+    int64_t columns;               /* of the whole result */
+    const ln_map_step *activation; /* all that the map does, from f32 to f32; NULL: it does something else */
     uint8_t kinds[LN_EPILOGUE_VIEWS];
     int16_t inputs[LN_EPILOGUE_VIEWS]; /* index into b->inputs; -1: output, -2: fixed data */
 } ln_epilogue_plan;

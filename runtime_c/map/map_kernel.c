@@ -61,6 +61,7 @@ static int cost(const ln_map_step *s) {
     default: break;
     }
     if (s->code == LN_MAP_DIV || s->code == LN_MAP_RECIPROCAL || s->code == LN_MAP_SQRT) return 2;
+    if (s->code == LN_MAP_ACTIVATION && s->activation != 0) return 8;
     if (s->code >= LN_MAP_EXP && s->code <= LN_MAP_ATANH)
         return s->code >= LN_MAP_FLOOR && s->code <= LN_MAP_TRUNC ? 1 : 4;
     return s->type == LINNET_F64 || s->type == LINNET_I64 ? 2 : 1;
@@ -113,13 +114,16 @@ static linnet_status tabulate(const ln_map_source *source, ln_map_program *p, ln
     return LINNET_OK;
 }
 
-linnet_status ln_map_prepare(const ln_map_source *source, ln_call *call, const ln_map_isa *isa) {
+linnet_status ln_map_prepare(const ln_map_source *original, ln_call *call, const ln_map_isa *isa) {
     ln_pool temporary;
     ln_map_program compiled, *p = NULL;
+    ln_map_source source = *original;
     ln_pool_init(&temporary, ln_call_memory(call));
-    linnet_status status = ln_map_compile(source, &temporary, &compiled);
-    if (status == LINNET_OK && isa != NULL) status = tabulate(source, &compiled, &temporary, call, isa);
-    if (status == LINNET_OK) status = ln_map_keep(source, &compiled, call, &p);
+    linnet_status status =
+        isa != NULL && isa->find_activations != NULL ? isa->find_activations(&source, &temporary) : LINNET_OK;
+    if (status == LINNET_OK) status = ln_map_compile(&source, &temporary, &compiled);
+    if (status == LINNET_OK && isa != NULL) status = tabulate(&source, &compiled, &temporary, call, isa);
+    if (status == LINNET_OK) status = ln_map_keep(&source, &compiled, call, &p);
     ln_pool_free(&temporary);
     if (status != LINNET_OK) return status;
     call->state = p;

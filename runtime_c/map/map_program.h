@@ -28,19 +28,30 @@ enum ln_map_direct {
  * all scales that are not extreme. */
 enum ln_map_rounding { LN_MAP_CUT, LN_MAP_PRODUCT, LN_MAP_QUOTIENT, LN_MAP_NEAREST };
 
+/* An activation of map_activations.inc.c. Programs in files have no such opcode. */
+#define LN_MAP_ACTIVATION LN_MAP_SIGMOID
+
 typedef struct ln_map_step {
-    uint8_t code;              /* ln_map_opcode */
-    uint8_t type;              /* type of the registers that are read (for loads and casts: of the result) */
-    uint8_t from;              /* cast: type of register a; store: type of the register */
-    uint8_t direct : 6;        /* in full strips the register is the operand's memory itself, so nothing is copied */
-    uint8_t once : 1;          /* only the next step reads register y */
-    uint8_t same : 1;          /* all elements of register b are equal */
-    int32_t y, a, b, c;        /* registers */
-    int32_t view;              /* loads, stores, tables */
-    int32_t zero;              /* quantized loads and stores */
-    int32_t how;               /* quantized stores: ln_map_rounding */
-    float scale, inverse;      /* quantized loads and stores: scale, 1 / scale */
-    float least, most;         /* quantized stores: the range minus the zero point, times scale for LN_MAP_NEAREST */
+    uint8_t code;       /* ln_map_opcode */
+    uint8_t type;       /* type of the registers that are read (for loads and casts: of the result) */
+    uint8_t from;       /* cast: type of register a; store: type of the register */
+    uint8_t direct : 6; /* in full strips the register is the operand's memory itself, so nothing is copied */
+    uint8_t once : 1;   /* only the next step reads register y */
+    uint8_t same : 1;   /* all elements of register b are equal */
+    int32_t y, a, b, c; /* registers */
+    int32_t view;       /* loads, stores, tables */
+    int32_t zero;       /* quantized loads and stores */
+    union {
+        struct {
+            int32_t how;          /* quantized stores: ln_map_rounding */
+            float scale, inverse; /* quantized loads and stores: scale, 1 / scale */
+            float least, most;    /* quantized stores: the range minus the zero point, times scale for LN_MAP_NEAREST */
+        };
+        struct {
+            int32_t activation; /* LN_MAP_ACTIVATION: number of the activation, from 1 */
+            float constants[4];
+        };
+    };
     int32_t multiplier, shift; /* fixed_multiply */
 } ln_map_step;
 _Static_assert(sizeof(ln_map_step) % 8 == 0, "the views of a compiled program follow its steps");
@@ -60,6 +71,8 @@ typedef struct ln_map_program {
                               and constants; NULL: none */
     int32_t table_input;   /* number of the operand that the table looks up */
 } ln_map_program;
+
+struct ln_map_source;
 
 /* Runs one strip: elements [start, start + n) in iteration order, n <= strip. ln_map_registers has set up `registers`.
  * bases[v] is the beginning of view v. */
@@ -81,6 +94,11 @@ typedef struct ln_map_isa {
     /* Stores n floats as contiguous elements of any type. */
     void (*store)(int dtype, const float *x, int n, void *y);
     int lanes; /* floats in a vector */
+    /* NULL without activations. Computes the activation of a step on rows of floats; the results may overwrite them. */
+    void (*activate)(const ln_map_step *step, const float *x, int64_t x_stride, float *y, int64_t y_stride,
+                     int64_t rows, int64_t columns);
+    /* Gives the source a program in which single instructions compute activations, if there are any. */
+    linnet_status (*find_activations)(struct ln_map_source *source, ln_pool *pool);
 } ln_map_isa;
 const ln_map_isa *ln_map_isa_for(ln_features features);
 
@@ -92,10 +110,13 @@ typedef struct ln_map_source {
     int n_inputs;
     const ln_tensor *outputs;
     int n_outputs;
-    int tile_input;  /* -1: the map is a node, not an epilogue */
-    int column_axis; /* epilogue: the axis of the columns */
-    int most_bytes;  /* limit for scratch; the strip is shortened to fit */
+    int tile_input;   /* -1: the map is a node, not an epilogue */
+    int column_axis;  /* epilogue: the axis of the columns */
+    int most_bytes;   /* limit for scratch; the strip is shortened to fit */
+    bool activations; /* the f32 opcodes LN_MAP_ACTIVATION of the program are activations */
 } ln_map_source;
+/* Value of a constant instruction, in 8 bytes: an immediate, or a load of a one-element input whose value is known. */
+bool ln_map_constant_value(const ln_map_source *source, int64_t k, void *value);
 /* Returns false if only the reference can run the program. */
 bool ln_map_compilable(const ln_map_source *source);
 /* Compiles into `pool`, all but the constants. */

@@ -1,6 +1,7 @@
 /* map_strip.inc.c - the strip interpreter of map per ISA: loads and stores that convert with vectors, and the kernels.
  * The arithmetic is in map.inc.c. */
 #include "map/map_program.h"
+#include "map/map_shape.h"
 
 /* ---- traversing a view ---- */
 
@@ -297,6 +298,8 @@ static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char
 
 /* ---- strips ---- */
 
+#include "map/map_activations.inc.c"
+
 #if defined(LN_SIMD_NEON) || defined(LN_SIMD_AVX512)
 #include "map/map_blocks.inc.c"
 #define LN_MAP_BLOCKS(...) __VA_ARGS__
@@ -349,7 +352,7 @@ static void LN_SIMD_NAME(map_strip)(const ln_map_program *p, const ln_map_view *
             break;
         default:
             LN_MAP_BLOCKS(if (map_run_arithmetic(&run, s, registers)) break; map_run_flush(&run);)
-            LN_SIMD_NAME(map_arithmetic)(s, n, registers[s->a], registers[s->b], registers[s->c], registers[s->y]);
+            LN_SIMD_NAME(map_step)(s, n, registers[s->a], registers[s->b], registers[s->c], registers[s->y]);
             break;
         }
     }
@@ -416,8 +419,12 @@ static void LN_SIMD_NAME(half_sum)(int dtype, const float *x, int64_t x_stride, 
 }
 
 extern const ln_map_isa LN_SIMD_NAME(ln_map_isa);
-const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(map_strip), LN_SIMD_NAME(clamp), LN_SIMD_NAME(half_sum),
-                                             LN_SIMD_NAME(store_floats), VF_WIDTH};
+const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {.strip = LN_SIMD_NAME(map_strip),
+                                             .clamp = LN_SIMD_NAME(clamp),
+                                             .half_sum = LN_SIMD_NAME(half_sum),
+                                             .store = LN_SIMD_NAME(store_floats),
+                                             .lanes = VF_WIDTH,
+                                             LN_MAP_ACTIVATIONS(.activate = act_run, .find_activations = act_find)};
 
 #if !defined(LN_SIMD_SCALAR) /* without SIMD, plans use the references; but epilogues still need strips */
 static linnet_status LN_SIMD_NAME(map_configure)(ln_call *call) { return ln_map_configure(call, LN_SIMD_ISA); }

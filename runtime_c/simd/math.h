@@ -84,10 +84,19 @@ static inline float ln_exp_f(float x) {
     return p * s1 * s2;
 }
 
+/* 1 / (1 + exp(-x)) with one division: of -|x| = n ln 2 + r, exp(r) is the quotient (p + q) / (p - q) of its Pade
+ * approximant, p = 120 + 12 r^2, q = r (60 + r^2), which is off by r^7 / 100800. */
 static inline float ln_sigmoid_f(float x) {
-    float e = ln_exp_f(-ln_abs_f(x));
-    float s = 1.0f / (1.0f + e);
-    return x < 0.0f ? e * s : s;
+    float c = -ln_abs_f(x);
+    c = c < -105.0f ? -105.0f : c;
+    float t = c * 0x1.715476p+0f + 12582912.0f;
+    float n = t - 12582912.0f;
+    float r = (c - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f, u = r * r;
+    float p = u * 0.1f + 1.0f, q = (u * 0x1.111112p-7f + 0.5f) * r;
+    int32_t k = (int32_t)(ln_bits_f(t) - 0x4b400000u), half = k >> 1;
+    float s1 = ln_from_bits_f((uint32_t)(half + 127) << 23), s2 = ln_from_bits_f((uint32_t)(k - half + 127) << 23);
+    float above = p - q, below = (p + q) * s1 * s2; /* the sigmoids of |x| and -|x|, times their sum */
+    return (x < 0.0f ? below : above) / (above + below);
 }
 
 static inline float ln_tanh_f(float x) {

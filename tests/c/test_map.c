@@ -137,6 +137,83 @@ static void test_opcodes(void) {
     }
 }
 
+/* ---- activations, which some ISAs compute as one step ---- */
+
+enum { ACTIVATIONS = 14 };
+
+static int emit_f(program *p, int opcode, int a, int b) {
+    const bool swap = (opcode == LN_MAP_ADD || opcode == LN_MAP_MUL) && random_below(2);
+    return emit(p, opcode, LINNET_F32, swap ? b : a, swap ? a : b, 0);
+}
+
+/* clip(v, low, high) */
+static int emit_limits(program *p, int v, double low, double high) {
+    v = emit_f(p, LN_MAP_MAX, v, emit_float(p, low));
+    return emit_f(p, LN_MAP_MIN, v, emit_float(p, high));
+}
+
+/* Activation number `which` of x. The last ones differ from activations in one instruction. */
+static int emit_activation(program *p, int which, int x) {
+    int v = x;
+    switch (which) {
+    case 0: /* hard swish, and with constants for which signs of zero matter */
+    case 1:
+        v = emit_f(p, LN_MAP_MUL, x, emit_float(p, which ? -0.25 : 1.0 / 6));
+        v = emit_f(p, LN_MAP_ADD, v, emit_float(p, which ? -0.0 : 0.5));
+        return emit_f(p, LN_MAP_MUL, x, emit_limits(p, v, 0, 1));
+    case 2:
+        v = emit_limits(p, emit_f(p, LN_MAP_ADD, x, emit_float(p, 3)), 0, 6);
+        return emit_f(p, LN_MAP_MUL, emit_f(p, LN_MAP_MUL, x, v), emit_float(p, 1.0 / 6));
+    case 3:
+    case 4: /* gelu */
+        v = emit(p, which == 3 ? LN_MAP_MUL : LN_MAP_DIV, LINNET_F32, x, emit_float(p, which == 3 ? 0.7071 : 1.4142),
+                 0);
+        v = emit_f(p, LN_MAP_ADD, emit(p, LN_MAP_ERF, LINNET_F32, v, 0, 0), emit_float(p, 1));
+        return emit_f(p, LN_MAP_MUL, emit_f(p, LN_MAP_MUL, x, v), emit_float(p, 0.5));
+    case 5: {
+        const int half = emit_f(p, LN_MAP_MUL, x, emit_float(p, 0.5));
+        v = emit(p, LN_MAP_ERF, LINNET_F32, emit_f(p, LN_MAP_MUL, x, emit_float(p, 0.7071)), 0, 0);
+        return emit_f(p, LN_MAP_MUL, half, emit_f(p, LN_MAP_ADD, v, emit_float(p, 1)));
+    }
+    case 6: /* hard sigmoid */
+        v = emit_f(p, LN_MAP_ADD, emit_f(p, LN_MAP_MUL, x, emit_float(p, 0.2)), emit_float(p, 0.5));
+        return emit_limits(p, v, 0, 1);
+    case 7:
+        v = emit(p, LN_MAP_SIGMOID, LINNET_F32, emit_f(p, LN_MAP_MUL, x, emit_float(p, 1.702)), 0, 0);
+        return emit_f(p, LN_MAP_MUL, x, v);
+    case 8: return emit_f(p, LN_MAP_MUL, emit(p, LN_MAP_SIGMOID, LINNET_F32, x, 0, 0), x);
+    case 9: return emit(p, LN_MAP_TANH, LINNET_F32, x, 0, 0);
+    case 10: return emit(p, LN_MAP_ERF, LINNET_F32, x, 0, 0);
+    case 11: return emit(p, LN_MAP_EXP, LINNET_F32, x, 0, 0);
+    case 12:                                              /* another instruction reads the sigmoid, too */
+        v = emit(p, LN_MAP_SIGMOID, LINNET_F32, x, 7, 0); /* the unused operand has no meaning */
+        return emit_f(p, LN_MAP_ADD, emit_f(p, LN_MAP_MUL, x, v), v);
+    default: /* the product is with another value than the argument */
+        v = emit(p, LN_MAP_SIGMOID, LINNET_F32, x, 0, 0);
+        return emit_f(p, LN_MAP_MUL, emit(p, LN_MAP_ABS, LINNET_F32, x, 0, 0), v);
+    }
+}
+
+/* Each activation alone, and between other instructions. */
+static void test_activations(void) {
+    for (int which = 0; which < 2 * ACTIVATIONS; which++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            const bool between = which >= ACTIVATIONS;
+            const ln_tensor in[2] = {TENSOR(LINNET_F32, 0, sizes[s]), TENSOR(LINNET_F32, 0, sizes[s])};
+            program p = {0};
+            char name[64];
+            int x = emit(&p, LN_MAP_LOAD, LINNET_F32, 0, 0, 0), y;
+            const int more = between ? emit(&p, LN_MAP_LOAD, LINNET_F32, 1, 0, 0) : 0;
+            if (between) x = emit_f(&p, LN_MAP_ADD, x, more);
+            y = emit_activation(&p, which % ACTIVATIONS, x);
+            if (between) y = emit_activation(&p, random_below(ACTIVATIONS), emit_f(&p, LN_MAP_SUB, y, more));
+            emit(&p, LN_MAP_STORE, LINNET_F32, y, 0, 0);
+            p.dtypes[0] = between && s % 2 ? LINNET_F16 : LINNET_F32;
+            snprintf(name, sizeof name, "activation %d size %d", which, (int)sizes[s]);
+            run_case(name, &p, between ? 2 : 1, in, 1, 0, s % 3 == 2, NULL);
+        }
+}
+
 /* ---- loads, stores and casts ---- */
 
 static void test_memory(void) {
@@ -425,8 +502,9 @@ static void epilogue_case(ln_features features, int kind, int layout, int64_t n,
         r = emit(&p, LN_MAP_ADD, LINNET_F32, a, emit(&p, LN_MAP_LOAD, LINNET_F32, 1, 0, 0), 0);
         r = emit(&p, LN_MAP_MUL, LINNET_F32, r, emit(&p, LN_MAP_LOAD, LINNET_F32, 2, 0, 0), 0);
         break;
-    default: /* f16 output */
-        r = emit(&p, LN_MAP_TANH, LINNET_F32, a, 0, 0);
+    default: /* activations to f32 and f16 */
+        r = emit_activation(&p, (kind - 4) % ACTIVATIONS, a);
+        if (kind - 4 < ACTIVATIONS) break;
         y.dtype = LINNET_F16;
         break;
     }
@@ -518,8 +596,8 @@ static void epilogue_case(ln_features features, int kind, int layout, int64_t n,
 
 static void test_epilogues(void) {
     for (const ln_isa_set *set = ln_isa_sets; set->name[0] != 0; set++)
-        for (int kind = 0; kind < 5; kind++)
-            for (int round = 0; round < 24; round++)
+        for (int kind = 0; kind < 4 + 2 * ACTIVATIONS; kind++)
+            for (int round = 0; round < (kind < 4 ? 24 : 6); round++)
                 epilogue_case(set->most & machine_features(), kind, round % 2, 1 + random_below(2),
                               1 + random_below(round < 4 ? 2 : 150), 1 + random_below(8), 1 + random_below(90));
 }
@@ -543,7 +621,7 @@ static void test_accuracy(bool print) {
         float (*own)(float);
         double (*libm)(double);
         double bound;
-    } functions[] = {{"exp", ln_exp_f, exp, 1.1},        {"sigmoid", ln_sigmoid_f, sigmoid, 2.7},
+    } functions[] = {{"exp", ln_exp_f, exp, 1.1},        {"sigmoid", ln_sigmoid_f, sigmoid, 2.6},
                      {"tanh", ln_tanh_f, tanh, 1.6},     {"erf", ln_erf_f, erf, 1.5},
                      {"log", ln_log_f, log, 0.51},       {"log1p", ln_log1p_f, log1p, 0.51},
                      {"expm1", ln_expm1_f, expm1, 0.51}, {"sinh", ln_sinh_f, sinh, 0.51},
@@ -595,6 +673,7 @@ int main(int argc, char **argv) {
     bool print = argc > 1 && strcmp(argv[1], "--ulp") == 0;
     test_accuracy(print);
     test_opcodes();
+    test_activations();
     test_memory();
     test_broadcast();
     test_quantized();

@@ -38,6 +38,10 @@ void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, in
         q->isa->clamp(tile, tile_stride, (float *)b->outputs[0] + origin, q->columns, rows, columns, e->low, e->high);
         return;
     }
+    if (q->activation != NULL) {
+        q->isa->activate(q->activation, tile, tile_stride, (float *)b->outputs[0] + origin, q->columns, rows, columns);
+        return;
+    }
     if (e->half_sum) {
         const uint16_t *added = e->half_added == 0 ? NULL : (const uint16_t *)b->inputs[e->half_added] + origin;
         q->isa->half_sum(call->outputs[0].dtype, tile, tile_stride, added, (uint16_t *)b->outputs[0] + origin,
