@@ -104,12 +104,22 @@ static ln_packed *find(const ln_program *program, const ln_step *step) {
     return NULL;
 }
 
+/* Lets the system drop the pages of the file that only packing reads. A plan that packs them again reads them again. */
+static void forget(const linnet_model *model, const ln_call *call) {
+    for (int i = 0; model->file_kind == LN_FILE_MAPPED && i < call->n_inputs; ++i) {
+        const ln_tensor *t = &call->inputs[i];
+        const bool of_file = (uintptr_t)t->data - (uintptr_t)model->file < model->file_size;
+        if (of_file && (call->packed_inputs >> i & 1)) ln_file_forget(t->data, (size_t)ln_known_bytes(t));
+    }
+}
+
 static ln_packed *make(ln_program *program, const ln_step *step) {
     const size_t size = (size_t)ln_packed_size(&step->call);
     ln_packed *p = ln_memory_alloc(&program->model->packed, size);
     if (p == NULL) return NULL;
     *p = (ln_packed){.size = size};
     step->kernel->code->pack(&step->call, content(p));
+    forget(program->model, &step->call);
     return p;
 }
 
